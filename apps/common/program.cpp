@@ -1,0 +1,184 @@
+#include "apps/common/program.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <csignal>
+#include <iostream>
+
+#include "core/error.h"
+#include "core/kernels/memory.h"
+#include "core/parallel.h"
+
+namespace cairn {
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+// One line: what a message had on several is joined.
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (char& c : text)
+    if (c == '\n' || c == '\r') c = ' ';
+  return text;
+}
+
+// The commands and options that a user could have meant.
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// What CLI11 could not place: an option or a command that does not exist.
+[[noreturn]] void unexpected(const CLI::App& app, const std::string& word, const char* name) {
+  const auto commands = command_names(app);
+  const auto parsed = app.get_subcommands();
+  if (parsed.empty() && (word.empty() || word[0] != '-'))
+    throw UsageError(concat("unknown command '", word, "'", did_you_mean(word, commands), "; there is ",
+                            joined(commands), "; see ", name, " --help"));
+  const CLI::App& command = parsed.empty() ? app : *parsed.front();
+  const std::string option = word.substr(0, word.find('='));
+  throw UsageError(concat("unknown option '", option, "'", did_you_mean(option, option_names(command)), "; see ", name,
+                          parsed.empty() ? "" : " " + command.get_name(), " --help"));
+}
+
+int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const auto parsed = app.get_subcommands();
+    print(parsed.empty() ? app.help() : parsed.front()->help());
+  } catch (const CLI::CallForVersion&) {
+    print(app.version() + "\n");
+  } catch (const CLI::ExtrasError&) {
+    const auto extras = app.remaining(true);
+    unexpected(app, extras.empty() ? "" : extras.front(), name);
+  } catch (const CLI::RequiredError& error) {
+    if (!app.get_subcommands().empty()) throw UsageError(one_line(error.what()));
+    throw UsageError(concat("expected a command: ", joined(command_names(app)), "; see ", name, " --help"));
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(one_line(error.what()));
+  }
+  return 0;
+}
+
+// A validator whose message says what was expected.
+CLI::Validator expect(const std::string& expected, const std::function<bool(const std::string&)>& valid) {
+  return CLI::Validator(
+      [=](std::string& text) { return valid(text) ? std::string() : "expected " + expected + ", got '" + text + "'"; },
+      "");
+}
+
+}  // namespace
+
+int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
+                const std::function<void(CLI::App& app)>& define) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed standard output is an error that can be reported
+  try {
+    CLI::App app(summary, name);
+    app.footer(example);
+    app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, "; backends: ", backends(), ")"));
+    app.require_subcommand(1);
+    define(app);
+    return parse_and_run(app, name, argc, argv);
+  } catch (const Error& error) {
+    std::cerr << name << ": error: " << one_line(error.what()) << std::endl;
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::cerr << name << ": error: out of memory" << std::endl;
+    return 4;
+  } catch (const std::exception& error) {
+    std::cerr << name << ": error: " << one_line(error.what()) << std::endl;
+    return 1;
+  }
+}
+
+void add_common_options(CLI::App& command, CommonOptions& options) {
+  command.add_option("--device", options.device, "auto, cpu or cuda")
+      ->check(expect("auto, cpu or cuda",
+                     [](const std::string& text) { return text == "auto" || text == "cpu" || text == "cuda"; }))
+      ->capture_default_str();
+  add_integer(command, "--threads", options.threads, 1, 4096, "CPU threads; results do not depend on it");
+  add_integer(command, "--seed", options.seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");
+  command.add_flag("--json", options.json, "print the result as one JSON object on the last line");
+  command.add_flag("--quiet", options.quiet, "print nothing but the result and errors");
+}
+
+Device apply(const CommonOptions& options) {
+  if (options.threads > 0) set_threads(int(options.threads));
+  if (options.device == "cpu") return Device::cpu;
+#if CAIRN_HAS_CUDA
+#if CAIRN_CUDA_HOST
+  return options.device == "cuda" ? Device::cuda : Device::cpu;
+#else
+  const int devices = gpu::device_count();
+  check<DeviceError>(devices > 0 || options.device == "auto",
+                     "--device cuda: no usable NVIDIA GPU or driver was found; use --device cpu");
+  return devices > 0 ? Device::cuda : Device::cpu;
+#endif
+#else
+  check<DeviceError>(options.device == "auto",
+                     "--device cuda: built without CUDA; configure with -DCAIRN_CUDA=ON, or use --device cpu");
+  return Device::cpu;
+#endif
+}
+
+CLI::Option* add_integer(CLI::App& command, const std::string& name, int64_t& value, int64_t least, int64_t most,
+                         const std::string& help) {
+  const std::string range = most == std::numeric_limits<int64_t>::max() || most == std::numeric_limits<int32_t>::max()
+                                ? concat("of at least ", least)
+                                : concat("from ", least, " to ", most);
+  auto* option = command.add_option(name, value, help)
+                     ->type_name("N")
+                     ->check(expect("a whole number " + range, [=](const std::string& text) {
+                       char* end = nullptr;
+                       errno = 0;
+                       const long long number = std::strtoll(text.c_str(), &end, 10);
+                       return !text.empty() && *end == 0 && errno == 0 && number >= least && number <= most;
+                     }));
+  return value < least ? option : option->capture_default_str();
+}
+
+CLI::Option* add_real(CLI::App& command, const std::string& name, double& value, double least, double most,
+                      const std::string& help) {
+  return command.add_option(name, value, help)
+      ->type_name("X")
+      ->check(expect(concat("a finite number from ", least, " to ", most),
+                     [=](const std::string& text) {
+                       char* end = nullptr;
+                       const double number = std::strtod(text.c_str(), &end);
+                       return !text.empty() && *end == 0 && std::isfinite(number) && number >= least && number <= most;
+                     }))
+      ->capture_default_str();
+}
+
+void print(const std::string& text) {
+  std::cout << text << std::flush;
+  check(bool(std::cout), "cannot write to standard output");
+}
+
+bool interrupted() { return stop_requested != 0; }
+
+void catch_interrupts() {
+  for (int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { stop_requested = 1; });
+}
+
+}  // namespace cairn

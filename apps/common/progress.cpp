@@ -1,0 +1,99 @@
+#include "apps/common/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+namespace cairn {
+namespace {
+
+// Columns of the terminal that standard error is.
+int columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool colours() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return !no_color || !*no_color;
+}
+
+std::string bar(double fraction, int width) {
+  const int full = int(fraction * width);
+  std::string text;
+  for (int i = 0; i < width; ++i) text += i < full ? "━" : "─";
+  if (!colours()) return text;
+  const size_t bytes = 3 * size_t(full);  // each stroke is three bytes of UTF-8
+  return "\033[36m" + text.substr(0, bytes) + "\033[90m" + text.substr(bytes) + "\033[0m";
+}
+
+}  // namespace
+
+std::string clock_time(double seconds) {
+  const auto whole = int64_t(seconds + 0.5);
+  char text[32];
+  if (whole >= 3600)
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", (long long)whole / 3600, (long long)whole / 60 % 60,
+                  (long long)whole % 60);
+  else
+    std::snprintf(text, sizeof text, "%lld:%02lld", (long long)whole / 60, (long long)whole % 60);
+  return text;
+}
+
+Progress::Progress(int64_t total, bool quiet)
+    : total_(total), quiet_(quiet), terminal_(isatty(STDERR_FILENO)), start_(Clock::now()), last_draw_(start_) {}
+
+Progress::~Progress() {
+  if (!quiet_ && terminal_ && drawn_) std::cerr << '\n';
+}
+
+void Progress::draw(int64_t done, const std::string& numbers) {
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double rate = elapsed > 0 ? double(done) / elapsed : 0;
+  const double fraction = total_ > 0 ? double(done) / double(total_) : 1;
+  char rates[96];
+  std::snprintf(rates, sizeof rates, "%lld/%lld  %.1f steps/s  %s  at most %s more", (long long)done, (long long)total_,
+                rate, clock_time(elapsed).c_str(), rate > 0 ? clock_time(double(total_ - done) / rate).c_str() : "?");
+  if (!terminal_) {
+    std::cerr << rates << "  " << numbers << '\n';
+    return;
+  }
+  std::string line = std::string(rates) + "  " + numbers;
+  const int room = columns() - 1 - int(line.size()) - 1;
+  if (room < 0) line.resize(size_t(std::max(0, columns() - 1)));
+  std::cerr << "\r\033[K";
+  if (room >= 8) std::cerr << bar(fraction, std::min(room, 24)) << ' ';
+  std::cerr << line << std::flush;
+  drawn_ = true;
+}
+
+void Progress::update(int64_t done, const std::string& numbers) {
+  last_done_ = done;
+  last_numbers_ = numbers;
+  if (quiet_) return;
+  const auto now = Clock::now();
+  const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000);
+  if (now - last_draw_ < pause) return;
+  last_draw_ = now;
+  draw(done, numbers);
+}
+
+void Progress::note(const std::string& text) {
+  if (quiet_) return;
+  if (terminal_ && drawn_) std::cerr << "\r\033[K";
+  std::cerr << text << '\n';
+  if (terminal_ && drawn_) draw(last_done_, last_numbers_);
+}
+
+void Progress::finish() {
+  if (quiet_) return;
+  draw(last_done_, last_numbers_);
+  if (terminal_) std::cerr << '\n';
+  drawn_ = false;
+}
+
+}  // namespace cairn

@@ -1,0 +1,38 @@
+#pragma once
+// How long work shows itself: on a terminal one line that is redrawn, with a bar, rate, remaining time and live
+// numbers; elsewhere a plain line now and then. All of it on standard error.
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace cairn {
+
+class Progress {
+ public:
+  // `total` steps; `quiet` shows nothing.
+  Progress(int64_t total, bool quiet);
+  ~Progress();
+
+  // After `done` steps, with live numbers such as "loss 1.83".
+  void update(int64_t done, const std::string& numbers);
+  // A line of its own above the bar, for what a reader should know.
+  void note(const std::string& text);
+  // The last state, for good.
+  void finish();
+
+ private:
+  void draw(int64_t done, const std::string& numbers);
+
+  using Clock = std::chrono::steady_clock;
+  int64_t total_;
+  bool quiet_, terminal_;
+  bool drawn_ = false;
+  int64_t last_done_ = 0;
+  std::string last_numbers_;
+  Clock::time_point start_, last_draw_;
+};
+
+// "1:05", "2:03:04".
+std::string clock_time(double seconds);
+
+}  // namespace cairn

@@ -1,0 +1,25 @@
+#pragma once
+// The masked copy task (the paper's appendix C.2, figure 6). The target is 0w0w with w of random symbols 1..10; in the
+// input, some positions of the first copy and others of the second are masked, so that each masked symbol can be read
+// in the other copy.
+#include "core/random.h"
+
+namespace cairn::copy_task {
+
+inline constexpr int separator = 0, symbols = 10, mask_token = 11;
+inline constexpr int64_t classes = symbols + 1;    // what the model answers with: 0..10
+inline constexpr int64_t tokens = mask_token + 1;  // what it reads: 0..11
+
+// Length of the sequence 0w0w for w of `length` symbols.
+constexpr int64_t sequence_length(int64_t length) { return 2 * (length + 1); }
+// Masked positions in each half: round(length / 5).
+constexpr int64_t masked_per_half(int64_t length) { return (2 * length + 5) / 10; }
+
+struct Batch {
+  Tensor input, target;  // int32 [batch, 2 (length + 1)]
+};
+
+// `batch` fresh sequences. The same for the same random sequence.
+Batch make_batch(int64_t batch, int64_t length, Sequence& random);
+
+}  // namespace cairn::copy_task

@@ -1,0 +1,43 @@
+#include "apps/copy_task/model.h"
+
+#include <cmath>
+
+#include "core/ops.h"
+
+namespace cairn::copy_task {
+
+Model::Model(const TransformerOptions& options, int64_t n, Generator& generator)
+    : embedding(tokens, options.features(), generator),
+      encoder(options, generator),
+      output(options.features(), classes, generator),
+      positions(sinusoidal_positions(n, options.features())) {}
+
+Variable Model::operator()(const Tensor& input, const Context& context) const {
+  return output(encoder(embedding(input) + Variable(positions), {}, context));
+}
+
+Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, int64_t batch, uint64_t seed,
+                    uint64_t step) {
+  const NoGrad no_grad;
+  Sequence random(seed, step, Purpose::data, 1);
+  Generator generator(~seed);  // draws of its own: training's stay what they are
+  double loss = 0;
+  int64_t right = 0, all = 0, masked_right = 0, masked = 0;
+  for (int64_t done = 0; done < sequences; done += batch) {
+    const Batch data = make_batch(std::min(batch, sequences - done), length, random);
+    generator.set_step(step * 1000003 + uint64_t(done));
+    const Variable logits = model(data.input, {false, &generator});
+    loss += cross_entropy(logits.value(), data.target).loss.item() * double(data.target.elements());
+    const Tensor answers = argmax(logits.value());
+    const auto *answer = answers.data<int32_t>(), *target = data.target.data<int32_t>(),
+               *input = data.input.data<int32_t>();
+    for (int64_t i = 0; i < answers.elements(); ++i) {
+      const bool is_masked = input[i] == mask_token, is_right = answer[i] == target[i];
+      right += is_right, ++all;
+      masked_right += is_masked && is_right, masked += is_masked;
+    }
+  }
+  return {loss / double(all), double(right) / double(all), masked ? double(masked_right) / double(masked) : NAN};
+}
+
+}  // namespace cairn::copy_task

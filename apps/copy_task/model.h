@@ -1,0 +1,33 @@
+#pragma once
+// The copy task's model: embedded tokens plus fixed positions, an encoder, and a linear layer to the symbols.
+#include "apps/copy_task/data.h"
+#include "nn/transformer.h"
+
+namespace cairn::copy_task {
+
+struct Model : Module {
+  Embedding embedding;
+  Encoder encoder;
+  Linear output;
+  Tensor positions;  // [n, features]
+
+  // For sequences of n tokens.
+  Model(const TransformerOptions& options, int64_t n, Generator& generator);
+  void fields(Fields& f) override {
+    f("embedding", embedding);
+    f("encoder", encoder);
+    f("output", output);
+  }
+  // Tokens int32 [batch, n] -> logits [batch, n, classes].
+  Variable operator()(const Tensor& input, const Context& context) const;
+};
+
+struct Evaluation {
+  double loss = 0, accuracy = 0;
+  double masked_accuracy = 0;  // over masked positions alone; NaN where nothing is masked
+};
+
+// Of `sequences` fresh ones, named by (seed, step). Records nothing.
+Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, int64_t batch, uint64_t seed, uint64_t step);
+
+}  // namespace cairn::copy_task

@@ -1,0 +1,75 @@
+#pragma once
+// Every differentiable function. Each is defined in ops/<stem>.cpp: the forward pass and its gradient on one screen.
+// Shapes broadcast as in NumPy where it says so. What the tensor operation of the same name checks, is checked.
+#include "autograd/tape.h"
+#include "core/attention_ops.h"
+
+namespace cairn {
+
+// ---- elementwise (ops/elementwise.cpp). Operands broadcast.
+Variable operator+(const Variable& a, const Variable& b);
+Variable operator-(const Variable& a, const Variable& b);
+Variable operator*(const Variable& a, const Variable& b);
+Variable operator/(const Variable& a, const Variable& b);
+Variable operator-(const Variable& x);
+Variable operator*(double alpha, const Variable& x);
+Variable operator+(const Variable& x, double beta);
+Variable exp(const Variable& x);
+Variable log(const Variable& x);
+Variable sqrt(const Variable& x);
+Variable square(const Variable& x);
+Variable relu(const Variable& x);
+Variable gelu(const Variable& x);  // x Phi(x), exact
+
+// ---- shapes and reductions (ops/reduce.cpp)
+Variable reshape(const Variable& x, const Shape& shape);
+Variable broadcast_to(const Variable& x, const Shape& shape);
+Variable sum(const Variable& x);  // over all elements, to a scalar
+Variable mean(const Variable& x);
+Variable sum(const Variable& x, int axis);  // over one axis, which disappears
+Variable mean(const Variable& x, int axis);
+
+// ---- matrices (ops/matmul.cpp)
+// op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one may be a matrix for all of the other.
+Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
+// x weight^T + bias: [..., in], [out, in], [out] -> [..., out]. bias may be undefined.
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
+
+// ---- rows
+Variable softmax(const Variable& x);  // over the last axis (ops/softmax.cpp)
+// (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis (ops/layer_norm.cpp).
+Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
+// 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
+Variable dropout(const Variable& x, double p, const RandomDraw& draw);
+// Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp).
+Variable gather_rows(const Variable& table, const Tensor& index);
+// [n, cols] with the rows of x [..., cols] added at index [...].
+Variable scatter_add_rows(const Variable& x, const Tensor& index, int64_t n);
+// Mean of -log softmax(logits)[target] over rows whose target is not negative: [..., classes], int32 [...] -> scalar
+// (ops/cross_entropy.cpp).
+Variable cross_entropy(const Variable& logits, const Tensor& targets);
+
+// ---- attention: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]
+// softmax(scale q k^T + mask) v, in tiles (ops/attention.cpp).
+Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options = {});
+// The mean of x [B, N, H, D] over each cluster: [B, C, H, D] (ops/segment_mean.cpp; equation 3).
+Variable segment_mean(const Variable& x, const Groups& groups);
+// Every query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).
+Variable segment_broadcast(const Variable& x, const Groups& groups);
+
+// Attention of centroids, split into the `top` keys with the most of it and the rest (ops/centroid_topk.cpp).
+struct TopKeysAndRest {
+  Tensor topk;    // int32 [B, H, C, top], without gradient
+  Variable mass;  // [B, H, C]: the attention that the top keys get together (equation 9)
+  Variable rest;  // [B, C, H, M]: sum over the other keys of attention times value
+};
+// `given`: the top keys if they are not to be chosen (see the tensor operation).
+TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const Variable& v, int64_t top,
+                             const AttentionOptions& options = {}, const Tensor& given = {});
+// Each query's own attention over its cluster's top keys, times the mass, plus the rest (ops/topk_attention.cpp;
+// equations 10 and 11). Undefined mass and rest: 1 and 0.
+Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
+                        const Tensor& topk, const Variable& mass, const Variable& rest,
+                        const AttentionOptions& options = {});
+
+}  // namespace cairn

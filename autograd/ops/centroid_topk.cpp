@@ -1,0 +1,23 @@
+#include "autograd/ops.h"
+
+namespace cairn {
+
+// With A^c = softmax(scale Q^c K^T), T the top keys, m = sum of A^c over T, rest B = sum of A^c V outside T, for fixed
+// T:
+//   dA^c_l = dm for l in T, else dB . V_l;   dS^c = A^c (dA^c - m dm - B . dB)
+//   dQ^c = scale dS^c K,  dK = scale dS^c^T Q^c,  dV_l = sum over centroids of A^c_l dB for l outside T
+TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const Variable& v, int64_t top,
+                             const AttentionOptions& options, const Tensor& given) {
+  const CentroidTopK kept = centroid_topk(centroids.value(), k.value(), v.value(), top, true, options, given);
+  const auto gradient = [q = Saved(centroids.value()), k = Saved(k.value()), v = Saved(v.value()),
+                         rest = Saved(kept.rest), mass = Saved(kept.mass), step = Saved(options.dropout.draw.state),
+                         topk = kept.topk, logsumexp = kept.logsumexp, options](const Gradients& g) -> Gradients {
+    step();
+    auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1]);
+    return {dq, dk, dv};
+  };
+  auto outputs = record_outputs("centroid_topk", {kept.mass, kept.rest}, {centroids, k, v}, gradient);
+  return {kept.topk, outputs[0], outputs[1]};
+}
+
+}  // namespace cairn

@@ -1,0 +1,15 @@
+#include "autograd/ops.h"
+
+namespace cairn {
+
+// The mask is drawn again for the gradient instead of being kept: the same draw has the same numbers.
+Variable dropout(const Variable& x, double p, const RandomDraw& draw) {
+  if (p == 0) return x;
+  return record("dropout", dropout(x.value(), p, draw), {x},
+                [p, draw, step = Saved(draw.state)](const Tensor& g) -> Gradients {
+                  step();  // an error if the generator has moved on
+                  return {dropout(g, p, draw)};
+                });
+}
+
+}  // namespace cairn

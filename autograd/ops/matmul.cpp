@@ -1,0 +1,29 @@
+#include "autograd/ops.h"
+
+namespace cairn {
+
+// C = op(A) op(B):  d op(A) = dC op(B)^T,  d op(B) = op(A)^T dC; each comes out as A or B is stored. The tape sums over
+// the members of a batch that share an operand.
+Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
+  return record("matmul", matmul(a.value(), b.value(), ta, tb), {a, b},
+                [a = Saved(a.value()), b = Saved(b.value()), ta, tb](const Tensor& g) -> Gradients {
+                  return {ta ? matmul(b(), g, tb, true) : matmul(g, b(), false, !tb),
+                          tb ? matmul(g, a(), true, ta) : matmul(a(), g, !ta, false)};
+                });
+}
+
+// y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape).
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
+  const bool with_bias = bias.defined();
+  const auto gradient = [x = Saved(x.value()), weight = Saved(weight.value()), with_bias](const Tensor& g) {
+    const auto rows = [](const Tensor& t, int64_t cols) { return t.reshape({cols ? t.elements() / cols : 0, cols}); };
+    const Tensor& w = weight();
+    Gradients result{matmul(g, w), matmul(rows(g, w.size(0)), rows(x(), w.size(1)), true, false)};
+    if (with_bias) result.push_back(g);
+    return result;
+  };
+  const Tensor y = linear(x.value(), weight.value(), with_bias ? bias.value() : Tensor());
+  return with_bias ? record("linear", y, {x, weight, bias}, gradient) : record("linear", y, {x, weight}, gradient);
+}
+
+}  // namespace cairn

@@ -1,0 +1,11 @@
+#include "autograd/ops.h"
+
+namespace cairn {
+
+// dx = y (dy - sum over the row of y dy)
+Variable softmax(const Variable& x) {
+  const Tensor y = softmax(x.value());
+  return record("softmax", y, {x}, [y = Saved(y)](const Tensor& g) -> Gradients { return {softmax_backward(y(), g)}; });
+}
+
+}  // namespace cairn

@@ -1,0 +1,24 @@
+#include "autograd/ops.h"
+
+namespace cairn {
+
+// out_i = m_j (a_i V_T) + B_j with a_i = softmax over T_j of scale q_i . K_l. With g_i the gradient of out_i:
+//   dm_j = sum_i g_i . (a_i V_T),  dB_j = sum_i g_i,  and attention over T_j with the gradient m_j g_i.
+Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
+                        const Tensor& topk, const Variable& mass, const Variable& rest,
+                        const AttentionOptions& options) {
+  const bool with_rest = rest.defined();
+  const Tensor m = mass.defined() ? mass.value() : Tensor(), b = with_rest ? rest.value() : Tensor();
+  const Tensor out = topk_attention(q.value(), k.value(), v.value(), groups, topk, m, b, options);
+  const auto gradient = [q = Saved(q.value()), k = Saved(k.value()), v = Saved(v.value()), mass = Saved(m),
+                         step = Saved(options.dropout.draw.state), groups, topk, options,
+                         with_rest](const Tensor& g) -> Gradients {
+    step();
+    auto [dq, dk, dv, dmass, drest] = topk_attention_backward(q(), k(), v(), groups, topk, mass(), options, g);
+    return with_rest ? Gradients{dq, dk, dv, dmass, drest} : Gradients{dq, dk, dv};
+  };
+  return with_rest ? record("topk_attention", out, {q, k, v, mass, rest}, gradient)
+                   : record("topk_attention", out, {q, k, v}, gradient);
+}
+
+}  // namespace cairn

@@ -1,0 +1,192 @@
+#include "autograd/tape.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/ops.h"
+
+namespace cairn {
+namespace {
+
+thread_local bool is_recording = true;
+thread_local const char* running_gradient = nullptr;  // the operation whose gradient runs, for messages
+
+Edge edge_to(const Variable& input) {
+  const Variable::State& state = input.state();
+  if (!state.requires_grad) return {nullptr, 0, nullptr, state.value.shape()};
+  if (state.node) return {state.node, state.output, nullptr, state.value.shape()};
+  return {nullptr, 0, input.shared_state(), state.value.shape()};
+}
+
+// slot += gradient. The slot's tensor is changed in place only if nobody else looks at it.
+void add_to(Tensor& slot, const Tensor& gradient) {
+  if (!slot.defined())
+    slot = gradient;
+  else if (slot.unique())
+    accumulate(slot, gradient);
+  else
+    slot = binary(Binary::add, slot, gradient);
+}
+
+// Nodes that `root` depends on, each behind those it depends on. Without recursion: graphs can be deep.
+std::vector<Node*> ordered(Node* root) {
+  std::vector<Node*> order;
+  std::unordered_set<Node*> seen{root};
+  std::vector<std::pair<Node*, size_t>> path{{root, 0}};
+  while (!path.empty()) {
+    auto& [node, next] = path.back();
+    if (next == node->inputs.size()) {
+      order.push_back(node);
+      path.pop_back();
+      continue;
+    }
+    Node* input = node->inputs[next++].node.get();
+    if (input && seen.insert(input).second) path.push_back({input, 0});
+  }
+  return order;
+}
+
+}  // namespace
+
+// Releases a long chain of nodes one after another instead of each inside the last one's destructor.
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> pending;
+  const auto detach = [&pending](Node& node) {
+    for (Edge& edge : node.inputs)
+      if (edge.node) pending.push_back(std::move(edge.node));
+  };
+  detach(*this);
+  while (!pending.empty()) {
+    const std::shared_ptr<Node> node = std::move(pending.back());
+    pending.pop_back();
+    if (node.use_count() == 1) detach(*node);
+  }
+}
+
+const Tensor& Saved::operator()() const {
+  check(tensor_.version() == version_, running_gradient ? running_gradient : "backward", ": a tensor of shape ",
+        tensor_.shape(), " that its gradient needs was changed after the forward pass");
+  return tensor_;
+}
+
+std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
+                                     const std::vector<Variable>& inputs,
+                                     std::function<Gradients(const Gradients&)> gradient) {
+  bool needed = false;
+  for (const Variable& input : inputs) needed = needed || input.requires_grad();
+  needed = needed && is_recording;
+
+  std::shared_ptr<Node> node;
+  if (needed) {
+    node = std::make_shared<Node>();
+    node->name = operation;
+    for (const Variable& input : inputs) node->inputs.push_back(edge_to(input));
+    node->gradient = std::move(gradient);
+  }
+  std::vector<Variable> outputs;
+  for (Tensor& value : values) {
+    if (node) node->outputs.push_back({value.shape(), value.dtype(), value.device()});
+    Variable output(std::move(value), needed);
+    output.state().node = node;
+    output.state().output = int(outputs.size());
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
+Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs,
+                std::function<Gradients(const Tensor&)> gradient) {
+  return record_outputs(operation, {std::move(value)}, inputs,
+                        [gradient = std::move(gradient)](const Gradients& outputs) { return gradient(outputs[0]); })[0];
+}
+
+void backward(const Variable& loss) {
+  check(loss.value().elements() == 1, "backward: expected a scalar, got shape ", loss.shape(),
+        "; pass the gradient of this output");
+  backward(loss, Tensor::full(loss.shape(), 1, loss.dtype(), loss.device()));
+}
+
+void backward(const Variable& output, const Tensor& gradient) {
+  check(output.requires_grad(), "backward: this output depends on no variable that requires a gradient");
+  check_operands("backward", {{"the output", output.value()}, {"its gradient", gradient}});
+  check_shape("backward", "the gradient", gradient, output.shape());
+  const NoGrad no_grad;
+  Variable::State& state = output.state();
+  if (!state.node) return add_to(state.grad, gradient);
+
+  const std::vector<Node*> order = ordered(state.node.get());
+  for (const Node* node : order)
+    check(!node->unwound, "backward: the graph was unwound by an earlier backward pass (at ", node->name,
+          "); run the forward pass again");
+
+  std::unordered_map<const Node*, Gradients> pending;
+  const auto slot = [&](const Node* node, int index) -> Tensor& {
+    Gradients& slots = pending[node];
+    slots.resize(node->outputs.size());
+    return slots[size_t(index)];
+  };
+  slot(state.node.get(), state.output) = gradient;
+
+  for (auto it = order.rbegin(); it != order.rend(); ++it) {
+    Node& node = **it;
+    Gradients outputs = std::move(pending[&node]);
+    pending.erase(&node);
+    outputs.resize(node.outputs.size());
+    node.unwound = true;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (!outputs[i].defined())
+        outputs[i] = Tensor::zeros(node.outputs[i].shape, node.outputs[i].dtype, node.outputs[i].device);
+
+    running_gradient = node.name;
+    Gradients inputs;
+    try {
+      inputs = node.gradient(outputs);
+    } catch (...) {
+      running_gradient = nullptr;
+      throw;
+    }
+    running_gradient = nullptr;
+    node.gradient = nullptr;  // frees what it captured
+    outputs.clear();
+    check(inputs.size() == node.inputs.size(), "backward: ", node.name, " gave ", inputs.size(), " gradients for ",
+          node.inputs.size(), " inputs");
+
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Edge& edge = node.inputs[i];
+      if (!inputs[i].defined() || !edge.needed()) continue;
+      const Tensor reduced = sum_to(std::move(inputs[i]), edge.shape);
+      inputs[i] = Tensor();
+      add_to(edge.node ? slot(edge.node.get(), edge.output) : edge.leaf->grad, reduced);
+    }
+  }
+}
+
+NoGrad::NoGrad() : before_(is_recording) { is_recording = false; }
+NoGrad::~NoGrad() { is_recording = before_; }
+bool recording() { return is_recording; }
+
+std::string graph_to_string(const Variable& output) {
+  if (!output.state().node) return concat("leaf ", output.shape(), "\n");
+  const std::vector<Node*> order = ordered(output.state().node.get());
+  std::unordered_map<const Node*, size_t> number;
+  std::string text;
+  for (const Node* node : order) {
+    number[node] = number.size() + 1;
+    text += concat('#', number[node], ' ', node->name);
+    for (const auto& result : node->outputs) text += concat(' ', result.shape);
+    const char* separator = " <- ";
+    for (const Edge& edge : node->inputs) {
+      text += separator;
+      if (edge.node)
+        text += concat('#', number[edge.node.get()]);
+      else
+        text += concat(edge.leaf ? "leaf " : "constant ", edge.shape);
+      if (edge.node && edge.node->outputs.size() > 1) text += concat('.', edge.output);
+      separator = ", ";
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace cairn

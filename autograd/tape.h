@@ -1,0 +1,86 @@
+#pragma once
+// The tape: what operations record, and the walk back over it that computes gradients. Un-broadcasting and accumulation
+// are done here, once, so that an operation's gradient is only its mathematics.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autograd/variable.h"
+
+namespace cairn {
+
+// One gradient for each input of an operation; an undefined one stands for zeros.
+using Gradients = std::vector<Tensor>;
+
+// Where a gradient goes: to an output of the node that made the input, or to the leaf that it is.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int output = 0;
+  std::shared_ptr<Variable::State> leaf;
+  Shape shape;
+
+  bool needed() const { return node || leaf; }
+};
+
+// One recorded operation. It holds no values but those its gradient captured, and these only until it has run.
+struct Node {
+  const char* name;
+  std::vector<Edge> inputs;
+  std::function<Gradients(const Gradients&)> gradient;  // from the outputs' gradients to the inputs'
+  struct Output {
+    Shape shape;
+    DType dtype;
+    Device device;
+  };
+  std::vector<Output> outputs;
+  bool unwound = false;
+
+  ~Node();
+};
+
+// A tensor kept for a gradient, with the version it had. A closure captures these, never variables, so that there are
+// no cycles.
+class Saved {
+ public:
+  Saved() = default;
+  explicit Saved(Tensor tensor) : tensor_(std::move(tensor)), version_(tensor_.version()) {}
+  // Error: the tensor was changed since it was saved; names the operation whose gradient wants it.
+  const Tensor& operator()() const;
+
+ private:
+  Tensor tensor_;
+  uint64_t version_ = 0;
+};
+
+// The result of an operation: a variable over `value`, which, unless no input needs a gradient, remembers its inputs
+// and how the gradient of `value` becomes one gradient for each of them. A gradient may have the shape that its input
+// was broadcast to.
+Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs,
+                std::function<Gradients(const Tensor&)> gradient);
+// The same for an operation with several outputs.
+std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
+                                     const std::vector<Variable>& inputs,
+                                     std::function<Gradients(const Gradients&)> gradient);
+
+// Adds d loss / d leaf to the gradient of every leaf that `loss` depends on, and frees the graph on the way.
+// Errors: loss is not a scalar (then give its gradient), does not depend on a parameter, or was unwound before.
+void backward(const Variable& loss);
+void backward(const Variable& output, const Tensor& gradient);
+
+// While one of these lives on a thread, that thread records nothing.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool before_;
+};
+bool recording();
+
+// One line an operation, in the order they ran: "#3 matmul [2, 8] <- #1.0, leaf [4, 8]".
+std::string graph_to_string(const Variable& output);
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+#pragma once
+// A tensor that remembers how it was made. Copies of a Variable are the same variable.
+#include <memory>
+
+#include "core/tensor.h"
+
+namespace cairn {
+
+struct Node;
+
+class Variable {
+ public:
+  Variable() = default;  // no variable at all: defined() is false
+  explicit Variable(Tensor value, bool requires_grad = false);
+
+  bool defined() const { return state_ != nullptr; }
+  const Tensor& value() const { return state().value; }
+  // For changing a leaf in place (initialising, loading, optimising). A gradient still to be computed from the old
+  // numbers then fails.
+  Tensor& mutable_value() { return state().value; }
+  const Shape& shape() const { return value().shape(); }
+  int64_t size(int axis) const { return value().size(axis); }
+  Device device() const { return value().device(); }
+  DType dtype() const { return value().dtype(); }
+
+  // True for parameters and whatever is computed from them.
+  bool requires_grad() const { return state().requires_grad; }
+  // The sum of the gradients of the backward passes since it was last cleared; undefined before the first. Kept for
+  // leaves (variables that no operation made) alone.
+  const Tensor& grad() const { return state().grad; }
+  Tensor& mutable_grad() { return state().grad; }
+  void clear_grad() { state().grad = Tensor(); }
+
+  // The same numbers as a constant: gradients stop here.
+  Variable detach() const { return Variable(value()); }
+
+  struct State {
+    Tensor value, grad;
+    bool requires_grad = false;
+    std::shared_ptr<Node> node;  // what made it; null for a leaf
+    int output = 0;              // which of the node's outputs it is
+  };
+  State& state() const {
+    check(defined(), "variable: this variable was never given a value");
+    return *state_;
+  }
+  const std::shared_ptr<State>& shared_state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,323 @@
+#include "core/attention_ops.h"
+
+#include <cmath>
+
+#include "core/dispatch.h"
+#include "core/kernels/centroid_topk.h"
+#include "core/kernels/hamming_kmeans.h"
+#include "core/kernels/topk_attention.h"
+
+namespace cairn {
+namespace {
+
+// [B, N, H, D], contiguous, as attention kernels see it.
+template <class T>
+Heads<const T> heads(const Tensor& x) {
+  return {x.data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
+}
+template <class T>
+Heads<T> heads(Tensor& x) {
+  return {x.mutable_data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
+}
+// An operand that may be missing.
+template <class T>
+Heads<const T> optional_heads(const Tensor& x) {
+  return x.defined() ? heads<T>(x) : Heads<const T>{};
+}
+
+Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
+
+DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
+
+void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t most,
+                   Device device) {
+  if (!lengths.defined()) return;
+  check_integers(operation, argument, lengths, DType::int32, device);
+  check_shape(operation, argument, lengths, {B});
+  if (device != Device::cpu) return;
+  for (int64_t b = 0; b < B; ++b) {
+    const int32_t length = lengths.data<int32_t>()[b];
+    check(length >= 0 && length <= most, operation, ": ", argument, "[", b, "] is ", length, ", expected 0 to ", most);
+  }
+}
+
+Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
+  Mask result;
+  if (mask.query_lengths.defined()) result.query_lengths = mask.query_lengths.data<int32_t>();
+  if (mask.key_lengths.defined()) result.key_lengths = mask.key_lengths.data<int32_t>();
+  result.causal = mask.causal;
+  if (mask.allowed.defined()) {
+    const int64_t full[4] = {size.B, size.H, size.N, size.S};
+    int64_t strides[4] = {}, stride = 1;
+    for (int i = 1; i <= mask.allowed.rank(); ++i) {
+      if (mask.allowed.size(-i) == full[4 - i]) strides[4 - i] = stride;
+      if (mask.allowed.size(-i) == 1) strides[4 - i] = 0;
+      stride *= mask.allowed.size(-i);
+    }
+    result.allowed = reinterpret_cast<const uint8_t*>(mask.allowed.data<bool>());
+    result.allowed_batch = strides[0], result.allowed_head = strides[1];
+    result.allowed_query = strides[2], result.allowed_key = strides[3];
+  }
+  return result;
+}
+
+Dropout kernel_dropout(const AttentionDropout& dropout) { return {dropout.draw.view(), float(dropout.p)}; }
+
+GroupSize group_size(const Groups& groups) {
+  return {groups.labels.size(0), groups.labels.size(1), groups.labels.size(2), groups.clusters};
+}
+
+GroupView view(const Groups& groups) {
+  return {groups.labels.data<int32_t>(), groups.permutation.data<int32_t>(), groups.offsets.data<int32_t>()};
+}
+
+void check_groups(const char* operation, const Groups& groups, int64_t B, int64_t H, int64_t N, Device device) {
+  check_integers(operation, "labels", groups.labels, DType::int32, device);
+  check_shape(operation, "labels", groups.labels, {B, H, N});
+}
+
+}  // namespace
+
+AttentionSize attention_size(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const AttentionOptions& options) {
+  check_operands(operation, {{"q", q}, {"k", k}, {"v", v}});
+  check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, operation,
+        ": expected q [B, N, H, D], k [B, S, H, D], v [B, S, H, M], got ", q.shape(), ", ", k.shape(), ", ", v.shape());
+  const AttentionSize size{q.size(0), q.size(2), q.size(1), k.size(1), q.size(3), v.size(3), options.scale};
+  check(k.size(0) == size.B && k.size(2) == size.H && k.size(3) == size.D, operation, ": k of shape ", k.shape(),
+        " does not match q of shape ", q.shape(), ": expected [", size.B, ", S, ", size.H, ", ", size.D, "]");
+  check(v.size(0) == size.B && v.size(2) == size.H && v.size(1) == size.S, operation, ": v of shape ", v.shape(),
+        " does not match k of shape ", k.shape(), ": expected [", size.B, ", ", size.S, ", ", size.H, ", M]");
+  const AttentionMask& mask = options.mask;
+  check_lengths(operation, "query_lengths", mask.query_lengths, size.B, size.N, q.device());
+  check_lengths(operation, "key_lengths", mask.key_lengths, size.B, size.S, q.device());
+  if (mask.allowed.defined()) {
+    const Shape full{size.B, size.H, size.N, size.S};
+    check_integers(operation, "the mask", mask.allowed, DType::boolean, q.device());
+    check(mask.allowed.rank() <= 4 && broadcast(mask.allowed.shape(), full, operation) == full, operation,
+          ": a mask of shape ", mask.allowed.shape(), " does not broadcast to [B, H, N, S] = ", full);
+  }
+  check(options.dropout.p >= 0 && options.dropout.p <= 1, operation, ": expected a dropout probability, got ",
+        options.dropout.p);
+  if (options.dropout.p > 0) check_draw(operation, options.dropout.draw, q.device());
+  AttentionSize result = size;
+  if (result.scale == 0) result.scale = size.D > 0 ? 1 / std::sqrt(double(size.D)) : 1;
+  return result;
+}
+
+// ----------------------------------------------------------------------------------------------------- full attention
+
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
+  const AttentionSize size = attention_size("attention", q, k, v, options);
+  AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                         Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  CAIRN_RUN_CPU_ONLY("attention", q,
+                     attention_forward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
+                                          kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                          heads<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                                     const AttentionResult& kept, const Tensor& dout) {
+  const AttentionSize size = attention_size("attention", q, k, v, options);
+  check_operands("attention", {{"q", q}, {"the gradient", dout}});
+  check_shape("attention", "the gradient", dout, kept.out.shape());
+  AttentionGradient g{like(q), like(k), like(v)};
+  Scratch scratch(q.device());
+  CAIRN_RUN_CPU_ONLY(
+      "attention", q,
+      attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v), kernel_mask(options.mask, size),
+                            kernel_dropout(options.dropout), heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(),
+                            heads<T>(dout), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  return g;
+}
+
+// -------------------------------------------------------------------------------------------------- clusters of
+// queries
+
+static void check_bits(const char* operation, int64_t bits) {
+  check<UsageError>(bits >= 1 && bits <= 64, operation, ": bits = ", bits, ", expected 1 to 64");
+}
+
+Tensor random_planes(int bits, int64_t D, bool bias, const RandomDraw& draw, Device device) {
+  check_bits("random_planes", bits);
+  check_draw("random_planes", draw, device);
+  Tensor planes({bits, D + 1}, DType::float32, device);
+  CAIRN_DISPATCH_CPU_ONLY(
+      "random_planes", float, device,
+      random_planes(current_stream(device), bits, D, bias, draw.view(), planes.mutable_data<float>()));
+  return planes;
+}
+
+Tensor hash_codes(const Tensor& q, const Tensor& planes) {
+  check_operands("hash_codes", {{"q", q}});
+  check(q.rank() == 4, "hash_codes: expected q [B, N, H, D], got ", q.shape());
+  check_integers("hash_codes", "planes", planes, DType::float32, q.device());
+  check(planes.rank() == 2 && planes.size(1) == q.size(3) + 1, "hash_codes: expected planes [bits, ", q.size(3) + 1,
+        "], got ", planes.shape());
+  check_bits("hash_codes", planes.size(0));
+  const HashSize size{q.size(0), q.size(2), q.size(1), q.size(3), int(planes.size(0))};
+  Tensor codes({size.B, size.H, size.N}, DType::uint64, q.device());
+  CAIRN_RUN_CPU_ONLY("hash_codes", q,
+                     hash_codes<T>(stream, size, heads<T>(q), planes.data<float>(), codes.mutable_data<uint64_t>()));
+  return codes;
+}
+
+Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int bits, int iterations,
+                      const RandomDraw& draw) {
+  check_integers("hamming_kmeans", "codes", codes, DType::uint64, codes.device());
+  check(codes.rank() == 3, "hamming_kmeans: expected codes [B, H, N], got ", codes.shape());
+  check<UsageError>(clusters >= 1, "hamming_kmeans: clusters = ", clusters, ", expected at least 1");
+  check<UsageError>(iterations >= 0, "hamming_kmeans: iterations = ", iterations, ", expected at least 0");
+  check_bits("hamming_kmeans", bits);
+  check_lengths("hamming_kmeans", "lengths", lengths, codes.size(0), codes.size(2), codes.device());
+  check_draw("hamming_kmeans", draw, codes.device());
+  Tensor labels(codes.shape(), DType::int32, codes.device());
+  Scratch scratch(codes.device());
+  const KMeansSize size{codes.size(0), codes.size(1), codes.size(2), clusters, bits, iterations};
+  CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes.device(),
+                 hamming_kmeans(current_stream(codes.device()), size, codes.data<uint64_t>(),
+                                lengths.defined() ? lengths.data<int32_t>() : nullptr, draw.view(), scratch,
+                                labels.mutable_data<int32_t>()));
+  return labels;
+}
+
+Groups group(const Tensor& labels, int64_t clusters) {
+  check_integers("group", "labels", labels, DType::int32, labels.device());
+  check(labels.rank() == 3, "group: expected labels [B, H, N], got ", labels.shape());
+  check<UsageError>(clusters >= 0, "group: clusters = ", clusters, ", expected at least 0");
+  Groups groups{labels, Tensor(labels.shape(), DType::int32, labels.device()),
+                Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device()), clusters};
+  CAIRN_DISPATCH_CPU_ONLY("group", int32_t, labels.device(),
+                          group(current_stream(labels.device()), group_size(groups), labels.data<int32_t>(),
+                                groups.permutation.mutable_data<int32_t>(), groups.offsets.mutable_data<int32_t>()));
+  return groups;
+}
+
+Tensor Groups::counts() const {
+  const auto host = offsets.to_vector<int32_t>();
+  std::vector<int32_t> result;
+  for (int64_t i = 0; i < int64_t(host.size()); ++i)
+    if ((i + 1) % (clusters + 1) != 0) result.push_back(host[size_t(i + 1)] - host[size_t(i)]);
+  return Tensor::from(result, offsets.shape().with(-1, clusters)).to(offsets.device());
+}
+
+Tensor segment_reduce(Segment kind, const Tensor& x, const Groups& groups) {
+  check_operands("segment_reduce", {{"x", x}});
+  check(x.rank() == 4, "segment_reduce: expected x [B, N, H, D], got ", x.shape());
+  check_groups("segment_reduce", groups, x.size(0), x.size(2), x.size(1), x.device());
+  Tensor out(x.shape().with(1, groups.clusters), x.dtype(), x.device());
+  CAIRN_RUN_CPU_ONLY(
+      "segment_reduce", x,
+      segment_reduce<T>(stream, kind, group_size(groups), x.size(3), view(groups), heads<T>(x), heads<T>(out)));
+  return out;
+}
+
+Tensor segment_broadcast(Segment kind, const Tensor& x, const Groups& groups) {
+  check_operands("segment_broadcast", {{"x", x}});
+  check(x.rank() == 4, "segment_broadcast: expected x [B, C, H, D], got ", x.shape());
+  check_integers("segment_broadcast", "labels", groups.labels, DType::int32, x.device());
+  check_groups("segment_broadcast", groups, x.size(0), x.size(2), groups.labels.size(-1), x.device());
+  check_shape("segment_broadcast", "x", x, x.shape().with(1, groups.clusters));
+  Tensor out(x.shape().with(1, groups.labels.size(-1)), x.dtype(), x.device());
+  CAIRN_RUN_CPU_ONLY(
+      "segment_broadcast", x,
+      segment_broadcast<T>(stream, kind, group_size(groups), x.size(3), view(groups), heads<T>(x), heads<T>(out)));
+  return out;
+}
+
+// ---------------------------------------------------------------------------------------------- top keys of centroids
+
+CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tensor& v, int64_t top, bool with_rest,
+                           const AttentionOptions& options, const Tensor& given) {
+  const AttentionSize size = attention_size("centroid_topk", centroids, k, v, options);
+  check<UsageError>(top >= 1, "centroid_topk: k = ", top, ", expected at least 1");
+  const Shape rows{size.B, size.H, size.N};
+  CentroidTopK result{Tensor({size.B, size.H, size.N, top}, DType::int32, k.device()),
+                      Tensor(rows, sums_of(k), k.device()), Tensor(rows, k.dtype(), k.device()), Tensor()};
+  if (given.defined()) {
+    check_integers("centroid_topk", "the given top keys", given, DType::int32, k.device());
+    check_shape("centroid_topk", "the given top keys", given, result.topk.shape());
+    check_indices("centroid_topk", given, -1, size.S);
+    result.topk.copy_from(given);
+  }
+  if (with_rest) result.rest = Tensor({size.B, size.N, size.H, size.M}, k.dtype(), k.device());
+  CAIRN_RUN_CPU_ONLY(
+      "centroid_topk", k,
+      centroid_topk_forward<T>(stream, size, top, !given.defined(), heads<T>(centroids), heads<T>(k), heads<T>(v),
+                               kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                               result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
+                               result.mass.mutable_data<T>(), with_rest ? heads<T>(result.rest) : Heads<T>{}));
+  return result;
+}
+
+AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Tensor& v,
+                                         const AttentionOptions& options, const CentroidTopK& kept, const Tensor& dmass,
+                                         const Tensor& drest) {
+  const AttentionSize size = attention_size("centroid_topk", centroids, k, v, options);
+  check_operands("centroid_topk", {{"k", k}, {"the gradient of mass", dmass}, {"the gradient of rest", drest}});
+  check_shape("centroid_topk", "the gradient of mass", dmass, kept.mass.shape());
+  check_shape("centroid_topk", "the gradient of rest", drest, kept.rest.shape());
+  AttentionGradient g{like(centroids), like(k), like(v)};
+  Scratch scratch(k.device());
+  CAIRN_RUN_CPU_ONLY("centroid_topk", k,
+                     centroid_topk_backward<T>(
+                         stream, size, kept.topk.size(3), heads<T>(centroids), heads<T>(k), heads<T>(v),
+                         kernel_mask(options.mask, size), kernel_dropout(options.dropout), kept.topk.data<int32_t>(),
+                         kept.logsumexp.data<Accum<T>>(), kept.mass.data<T>(), heads<T>(kept.rest), dmass.data<T>(),
+                         heads<T>(drest), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  return g;
+}
+
+static AttentionSize check_topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                          const Tensor& topk, const Tensor& mass, const AttentionOptions& options) {
+  const AttentionSize size = attention_size("topk_attention", q, k, v, options);
+  check_groups("topk_attention", groups, size.B, size.H, size.N, q.device());
+  check_integers("topk_attention", "topk", topk, DType::int32, q.device());
+  check(topk.rank() == 4, "topk_attention: expected topk [B, H, C, k], got ", topk.shape());
+  check_shape("topk_attention", "topk", topk, {size.B, size.H, groups.clusters, topk.size(3)});
+  check_indices("topk_attention", topk, -1, size.S);
+  if (mass.defined()) check_shape("topk_attention", "mass", mass, topk.shape().without(-1));
+  return size;
+}
+
+Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
+                      const Tensor& mass, const Tensor& rest, const AttentionOptions& options) {
+  const AttentionSize size = check_topk_attention(q, k, v, groups, topk, mass, options);
+  check(mass.defined() == rest.defined(), "topk_attention: mass and rest go together");
+  if (rest.defined()) {
+    check_operands("topk_attention", {{"q", q}, {"mass", mass}, {"rest", rest}});
+    check_shape("topk_attention", "rest", rest, {size.B, groups.clusters, size.H, size.M});
+  }
+  Tensor out({size.B, size.N, size.H, size.M}, q.dtype(), q.device());
+  CAIRN_RUN_CPU_ONLY(
+      "topk_attention", q,
+      topk_attention_forward<T>(stream, size, groups.clusters, topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v),
+                                view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
+                                optional_heads<T>(rest), kernel_dropout(options.dropout), heads<T>(out)));
+  return out;
+}
+
+TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                              const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
+                                              const Tensor& dout) {
+  const AttentionSize size = check_topk_attention(q, k, v, groups, topk, mass, options);
+  check_operands("topk_attention", {{"q", q}, {"the gradient", dout}});
+  check_shape("topk_attention", "the gradient", dout, {size.B, size.N, size.H, size.M});
+  TopKAttentionGradient g{like(q), like(k), like(v), {}, {}};
+  if (mass.defined()) {
+    g.dmass = like(mass);
+    g.drest = Tensor({size.B, groups.clusters, size.H, size.M}, q.dtype(), q.device());
+  }
+  CAIRN_RUN_CPU_ONLY(
+      "topk_attention", q,
+      topk_attention_backward<T>(stream, size, groups.clusters, topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v),
+                                 view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
+                                 kernel_dropout(options.dropout), heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk),
+                                 heads<T>(g.dv), mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
+                                 mass.defined() ? heads<T>(g.drest) : Heads<T>{}));
+  return g;
+}
+
+}  // namespace cairn

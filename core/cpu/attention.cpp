@@ -1,0 +1,78 @@
+// Full attention in tiles, with a running maximum and sum of exponentials for each query.
+#include "core/kernels/attention.h"
+
+#include "core/cpu/attention_tiles.h"
+
+namespace cairn::cpu {
+
+template <class T>
+void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask mask,
+                       Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
+  const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + tile_queries - 1) / tile_queries;
+  const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
+  constexpr T none = -std::numeric_limits<T>::infinity();
+
+  parallel_tasks(size.B * H * blocks, [&](int64_t task) {
+    thread_local std::vector<T> score_memory, factor_memory;
+    const int64_t plane = task / blocks, b = plane / H, h = plane % H;
+    const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
+    const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), keys = last_key(mask, size, b, q1);
+    T* scores = room(score_memory, tile_queries * tile_keys);
+    T* factor = room(factor_memory, tile_keys);
+    T most[tile_queries], sum[tile_queries];
+    std::fill_n(most, tile_queries, none);
+    std::fill_n(sum, tile_queries, T(0));
+    if (keys == 0) zero_rows(out, b, h, q0, q1, M);
+    zero_rows(out, b, h, q1, end, M);
+
+    for (int64_t k0 = 0; k0 < keys && q1 > q0; k0 += tile_keys) {
+      const Tile t{b, h, q0, q1, k0, std::min(keys, k0 + tile_keys)};
+      score_tile(size, q, k, mask, t, scores);
+      for (int64_t i = 0; i < t.rows(); ++i) {
+        T* row = scores + i * t.cols();
+        const T before = most[i];
+        most[i] = std::max(before, maximum(row, t.cols()));
+        const T shift = finite_shift(most[i]), correction = exponential(before - shift);
+        sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
+        if (k0 > 0 && correction != 1) scale(out.at(b, q0 + i, h), M, correction);
+        if (dropout.active()) {
+          dropout_factors(dropout, key, plane, q0 + i, k0, t.k1, factor);
+          for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
+        }
+      }
+      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.cols(), v.at(b, k0, h), v.row_stride,
+                k0 > 0 ? 1.0 : 0.0, out.at(b, q0, h), out.row_stride);
+    }
+    for (int64_t i = q0; i < end; ++i) {
+      const T total = sum[i - q0];
+      if (i < q1 && keys > 0) scale(out.at(b, i, h), M, total == 0 ? T(0) : 1 / total);
+      logsumexp[plane * N + i] = total == 0 ? none : most[i - q0] + std::log(total);
+    }
+  });
+}
+
+template <class T>
+void attention_backward(Stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask mask,
+                        Dropout dropout, Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout,
+                        Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+  // The sum over keys of A dA is g . out, dropout or not.
+  T* delta = scratch.take<T>(size.B * size.H * size.N);
+  parallel_for(size.B * size.H * size.N, 256, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t plane = row / size.N, b = plane / size.H, h = plane % size.H, i = row % size.N;
+      delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), size.M);
+    }
+  });
+  attention_gradient(size, q, k, v, mask, dropout, TopKeys<T>{}, logsumexp, delta, dout, scratch, dq, dk, dv);
+}
+
+#define INSTANTIATE(T)                                                                                           \
+  template void attention_forward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,   \
+                                  Dropout, Heads<T>, Accum<T>*);                                                 \
+  template void attention_backward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,  \
+                                   Dropout, Heads<const T>, const Accum<T>*, Heads<const T>, Scratch&, Heads<T>, \
+                                   Heads<T>, Heads<T>);
+INSTANTIATE(float)
+INSTANTIATE(double)
+
+}  // namespace cairn::cpu

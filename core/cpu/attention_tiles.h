@@ -1,0 +1,177 @@
+#pragma once
+// What the tiled attention kernels share: blocks of queries against blocks of keys, one product of the BLAS each.
+#include <vector>
+
+#include "core/cpu/gemm.h"
+#include "core/cpu/vector.h"
+#include "core/kernels/attention.h"
+#include "core/parallel.h"
+
+namespace cairn::cpu {
+
+// Rows of a tile are queries, columns keys. A tile of scores of the forward pass and the keys it meets fit in an L2
+// cache.
+inline constexpr int64_t tile_queries = 128, tile_keys = 512;
+inline constexpr int64_t tile_keys_backward = 256;  // where two such tiles are alive
+
+// Memory of the calling thread that is kept from call to call.
+template <class T>
+T* room(std::vector<T>& memory, int64_t n) {
+  if (int64_t(memory.size()) < n) memory.resize(size_t(n));
+  return memory.data();
+}
+
+// Into how many parts one (batch element, head) is cut where parts need buffers of their own: depends on the shape
+// alone, and is 1 where batch and heads give enough work to share out.
+inline int64_t parts_of(int64_t planes, int64_t limit) {
+  return std::clamp<int64_t>(planes ? (8 + planes - 1) / planes : 1, 1, std::max<int64_t>(1, limit));
+}
+
+// A block of queries [q0, q1) and keys [k0, k1) of one (batch element, head).
+struct Tile {
+  int64_t batch, head, q0, q1, k0, k1;
+  int64_t rows() const { return q1 - q0; }
+  int64_t cols() const { return k1 - k0; }
+};
+
+// scores [rows, cols] = scale Q K^T, minus infinity where masked.
+template <class T>
+void score_tile(const AttentionSize& size, Heads<const T> q, Heads<const T> k, const Mask& mask, const Tile& t,
+                T* scores) {
+  gemm_tile(false, true, t.rows(), t.cols(), size.D, size.scale, q.at(t.batch, t.q0, t.head), q.row_stride,
+            k.at(t.batch, t.k0, t.head), k.row_stride, 0.0, scores, t.cols());
+  if (!mask.elementwise()) return;
+  for (int64_t i = t.q0; i < t.q1; ++i)
+    for (int64_t j = t.k0; j < t.k1; ++j)
+      if (!mask.visible(t.batch, t.head, i, j))
+        scores[(i - t.q0) * t.cols() + j - t.k0] = -std::numeric_limits<T>::infinity();
+}
+
+// factor[j - k0] = 1 / (1 - p) or 0 for keys [k0, k1) of one query; `row` is that of batch and heads. k0 is a multiple
+// of 4.
+template <class T>
+void dropout_factors(const Dropout& dropout, PhiloxKey key, int64_t row, int64_t query, int64_t k0, int64_t k1,
+                     T* factor) {
+  const uint32_t threshold = dropout.threshold();
+  const T kept = T(dropout.scale());
+  for (int64_t j = k0; j < k1; j += 4) {
+    const PhiloxWords words = Dropout::words(key, uint32_t(row), uint32_t(query), uint32_t(j));
+    for (int64_t l = j; l < std::min(j + 4, k1); ++l) factor[l - k0] = words.w[l - j] < threshold ? T(0) : kept;
+  }
+}
+
+// The keys that queries up to q1 can see at all.
+inline int64_t last_key(const Mask& mask, const AttentionSize& size, int64_t batch, int64_t q1) {
+  const int64_t keys = mask.keys(batch, size.S);
+  return mask.causal ? std::min(keys, q1) : keys;
+}
+
+template <class T>
+void zero_rows(Heads<T> x, int64_t batch, int64_t head, int64_t begin, int64_t end, int64_t cols) {
+  for (int64_t i = begin; i < end; ++i) std::fill_n(x.at(batch, i, head), cols, T(0));
+}
+
+// Keys that are left out of the sum over values, whose weight's gradient is that of their common mass (i-clustered).
+template <class T>
+struct TopKeys {
+  int64_t k = 0;                  // 0: none
+  const int32_t* keys = nullptr;  // [B, H, N, k], rising, then -1
+  const T* dmass = nullptr;       // [B, H, N]
+
+  // f(column) for the keys of `row` (of batch, heads and queries) within the tile.
+  template <class F>
+  void each(int64_t row, const Tile& t, F&& f) const {
+    for (int64_t i = 0; i < k; ++i) {
+      const int64_t key = keys[row * k + i];
+      if (key < 0 || key >= t.k1) break;
+      if (key >= t.k0) f(key - t.k0);
+    }
+  }
+};
+
+// The gradient of tiled attention. With A the weights, recomputed from logsumexp, z dropout and g = dout:
+//   dA = z (g V^T), but dmass at top keys;  dS = scale A (dA - delta);  dQ = dS K;  dK = dS^T Q;
+//   dV = (z A without top keys)^T g
+// delta [B, H, N] is the sum over keys of A dA. All of dq, dk, dv is written.
+template <class T>
+void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+                        const Mask& mask, const Dropout& dropout, const TopKeys<T>& top, const Accum<T>* logsumexp,
+                        const T* delta, Heads<const T> dout, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+  const auto [B, H, N, S, D, M, scale_] = size;
+  const double scale = scale_;
+  const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
+  // Each part owns the keys of its range, and so their dk and dv; dq gets a contribution from every part.
+  const int64_t key_tiles = (S + tile_keys_backward - 1) / tile_keys_backward;
+  const int64_t parts = parts_of(B * H, key_tiles);
+  Heads<T> partial_dq = dq;
+  T* partial = nullptr;
+  if (parts > 1) partial = scratch.take<T>(B * H * parts * N * D);
+
+  parallel_tasks(B * H * parts, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
+    thread_local std::vector<T> weight_memory, gradient_memory, factor_memory;
+    T* weights = room(weight_memory, tile_queries * tile_keys_backward);
+    T* gradient = room(gradient_memory, tile_queries * tile_keys_backward);
+    T* factor = room(factor_memory, tile_keys_backward);
+    const int64_t plane = task / parts, part = task % parts, b = plane / H, h = plane % H;
+    const int64_t queries = mask.queries(b, N), keys = mask.keys(b, S);
+    const int64_t first_tile = part * key_tiles / parts, end_tile = (part + 1) * key_tiles / parts;
+    T* dq_rows = partial ? partial + task * N * D : partial_dq.plane(b, h);
+    const int64_t dq_stride = partial ? D : partial_dq.row_stride;
+    for (int64_t i = 0; i < N; ++i) std::fill_n(dq_rows + i * dq_stride, D, T(0));
+
+    for (int64_t key_tile = first_tile; key_tile < end_tile; ++key_tile) {
+      const int64_t k0 = key_tile * tile_keys_backward, all = std::min(S, k0 + tile_keys_backward);
+      const int64_t k1 = std::min(keys, all);
+      const int64_t first_query = mask.causal ? k0 / tile_queries * tile_queries : 0;
+      if (k1 <= k0 || first_query >= queries) {
+        zero_rows(dk, b, h, k0, all, D);
+        zero_rows(dv, b, h, k0, all, M);
+        continue;
+      }
+      zero_rows(dk, b, h, k1, all, D);
+      zero_rows(dv, b, h, k1, all, M);
+      for (int64_t q0 = first_query; q0 < queries; q0 += tile_queries) {
+        const Tile t{b, h, q0, std::min(queries, q0 + tile_queries), k0, k1};
+        const double add = q0 > first_query;
+        score_tile(size, q, k, mask, t, weights);
+        gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, v.at(b, k0, h),
+                  v.row_stride, 0.0, gradient, t.cols());
+        for (int64_t i = q0; i < t.q1; ++i) {
+          T *a = weights + (i - q0) * t.cols(), *g = gradient + (i - q0) * t.cols();
+          const int64_t row = plane * N + i;
+          const T shift = finite_shift(logsumexp[row]), mean = delta[row];
+          if (dropout.active()) {
+            dropout_factors(dropout, key, plane, i, k0, k1, factor);
+            for (int64_t j = 0; j < t.cols(); ++j) g[j] *= factor[j];
+          }
+          if (top.k) top.each(row, t, [&](int64_t j) { g[j] = top.dmass[row]; });
+          for (int64_t j = 0; j < t.cols(); ++j) {
+            a[j] = exponential(a[j] - shift);
+            g[j] = T(scale) * a[j] * (g[j] - mean);
+          }
+          if (dropout.active())
+            for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];
+          if (top.k) top.each(row, t, [&](int64_t j) { a[j] = 0; });
+        }
+        gemm_tile(true, false, t.cols(), M, t.rows(), 1.0, weights, t.cols(), dout.at(b, q0, h), dout.row_stride, add,
+                  dv.at(b, k0, h), dv.row_stride);
+        gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.cols(), q.at(b, q0, h), q.row_stride, add,
+                  dk.at(b, k0, h), dk.row_stride);
+        gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.cols(), k.at(b, k0, h), k.row_stride, 1.0,
+                  dq_rows + q0 * dq_stride, dq_stride);
+      }
+    }
+  });
+  if (!partial) return;
+  parallel_for(B * H * N, 256, [&, N = N, D = D, H = H](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t plane = row / N, i = row % N;
+      T* out = dq.at(plane / H, i, plane % H);
+      std::copy_n(partial + (plane * parts * N + i) * D, D, out);
+      for (int64_t part = 1; part < parts; ++part)
+        add_scaled(out, D, T(1), partial + ((plane * parts + part) * N + i) * D);
+    }
+  });
+}
+
+}  // namespace cairn::cpu

@@ -1,0 +1,147 @@
+#include "core/kernels/elementwise.h"
+
+#include "core/functors.h"
+#include "core/parallel.h"
+
+namespace cairn::cpu {
+
+static constexpr int64_t grain = 1 << 14;
+
+// Calls f<op>() for the operation chosen at run time.
+template <class F>
+static void choose(Unary op, F&& f) {
+  switch (op) {
+    case Unary::negate: return f.template operator()<Unary::negate>();
+    case Unary::exp: return f.template operator()<Unary::exp>();
+    case Unary::log: return f.template operator()<Unary::log>();
+    case Unary::sqrt: return f.template operator()<Unary::sqrt>();
+    case Unary::square: return f.template operator()<Unary::square>();
+    case Unary::relu: return f.template operator()<Unary::relu>();
+    case Unary::gelu: return f.template operator()<Unary::gelu>();
+  }
+}
+template <class F>
+static void choose(Binary op, F&& f) {
+  switch (op) {
+    case Binary::add: return f.template operator()<Binary::add>();
+    case Binary::subtract: return f.template operator()<Binary::subtract>();
+    case Binary::multiply: return f.template operator()<Binary::multiply>();
+    case Binary::divide: return f.template operator()<Binary::divide>();
+  }
+}
+
+template <class T>
+void unary(Stream, Unary op, int64_t n, const T* x, T* y) {
+  choose(op, [&]<Unary f>() {
+    parallel_for(n, grain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = apply<f>(x[i]);
+    });
+  });
+}
+
+template <class T>
+void unary_backward(Stream, Unary op, int64_t n, const T* x, const T* dy, T* dx) {
+  choose(op, [&]<Unary f>() {
+    parallel_for(n, grain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) dx[i] = derivative<f>(x[i]) * dy[i];
+    });
+  });
+}
+
+template <class T>
+void binary(Stream, Binary op, const Broadcast& shape, const T* a, const T* b, T* y) {
+  // The innermost axis is a loop of its own; the others are counted through.
+  const int inner_axis = shape.rank - 1;
+  const int64_t inner = shape.rank ? shape.sizes[inner_axis] : 1;
+  const int64_t step_a = shape.rank ? shape.stride_a[inner_axis] : 0,
+                step_b = shape.rank ? shape.stride_b[inner_axis] : 0;
+  int64_t outer = 1;
+  for (int axis = 0; axis < inner_axis; ++axis) outer *= shape.sizes[axis];
+  if (inner == 0 || outer == 0) return;
+
+  choose(op, [&]<Binary f>() {
+    const auto run = [=](const T* u, const T* v, T* out, int64_t n) {
+      if (step_a == 1 && step_b == 1)
+        for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i], v[i]);
+      else if (step_a == 1 && step_b == 0)
+        for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i], *v);
+      else
+        for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i * step_a], v[i * step_b]);
+    };
+    if (outer == 1) {
+      parallel_for(inner, grain, [=](int64_t begin, int64_t end) {
+        run(a + begin * step_a, b + begin * step_b, y + begin, end - begin);
+      });
+      return;
+    }
+    parallel_for(outer, std::max<int64_t>(1, grain / inner), [&, run](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t rest = row, from_a = 0, from_b = 0;
+        for (int axis = inner_axis; axis-- > 0; rest /= shape.sizes[axis]) {
+          from_a += rest % shape.sizes[axis] * shape.stride_a[axis];
+          from_b += rest % shape.sizes[axis] * shape.stride_b[axis];
+        }
+        run(a + from_a, b + from_b, y + row * inner, inner);
+      }
+    });
+  });
+}
+
+template <class T>
+void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y) {
+  parallel_for(n, grain, [=, factor = T(alpha), offset = T(beta)](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) y[i] = factor * x[i] + offset;
+  });
+}
+
+template <class T>
+void accumulate(Stream, int64_t n, double alpha, const T* x, T* y) {
+  parallel_for(n, grain, [=, factor = T(alpha)](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) y[i] += factor * x[i];
+  });
+}
+
+template <class From, class To>
+void cast(Stream, int64_t n, const From* x, To* y) {
+  parallel_for(n, grain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if constexpr (std::is_same_v<From, bfloat16> && std::is_same_v<To, bfloat16>)
+        y[i] = x[i];
+      else if constexpr (std::is_same_v<From, bfloat16>)
+        y[i] = To(float(x[i]));
+      else if constexpr (std::is_same_v<To, bfloat16>)
+        y[i] = bfloat16(float(x[i]));
+      else
+        y[i] = To(x[i]);
+    }
+  });
+}
+
+#define INSTANTIATE(T)                                                            \
+  template void unary(Stream, Unary, int64_t, const T*, T*);                      \
+  template void unary_backward(Stream, Unary, int64_t, const T*, const T*, T*);   \
+  template void binary(Stream, Binary, const Broadcast&, const T*, const T*, T*); \
+  template void affine(Stream, int64_t, double, double, const T*, T*);            \
+  template void accumulate(Stream, int64_t, double, const T*, T*);
+INSTANTIATE(float)
+INSTANTIATE(double)
+
+#define INSTANTIATE_CAST(From)                                 \
+  template void cast(Stream, int64_t, const From*, float*);    \
+  template void cast(Stream, int64_t, const From*, double*);   \
+  template void cast(Stream, int64_t, const From*, bfloat16*); \
+  template void cast(Stream, int64_t, const From*, int32_t*);  \
+  template void cast(Stream, int64_t, const From*, int64_t*);  \
+  template void cast(Stream, int64_t, const From*, uint64_t*); \
+  template void cast(Stream, int64_t, const From*, uint8_t*);  \
+  template void cast(Stream, int64_t, const From*, bool*);
+INSTANTIATE_CAST(float)
+INSTANTIATE_CAST(double)
+INSTANTIATE_CAST(bfloat16)
+INSTANTIATE_CAST(int32_t)
+INSTANTIATE_CAST(int64_t)
+INSTANTIATE_CAST(uint64_t)
+INSTANTIATE_CAST(uint8_t)
+INSTANTIATE_CAST(bool)
+
+}  // namespace cairn::cpu

@@ -1,0 +1,29 @@
+#include "core/kernels/group.h"
+
+#include <algorithm>
+
+#include "core/parallel.h"
+
+namespace cairn::cpu {
+
+void group(Stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
+  const int64_t N = size.N, C = size.C;
+  parallel_tasks(size.B * size.H, [=](int64_t plane) {
+    const int32_t* label = labels + plane * N;
+    int32_t* offset = offsets + plane * (C + 1);
+    const auto in_cluster = [=](int64_t i) { return label[i] >= 0 && label[i] < C; };
+    // Counts, one place on; their running sums are the places where clusters begin.
+    std::fill_n(offset, C + 1, 0);
+    for (int64_t i = 0; i < N; ++i)
+      if (in_cluster(i)) ++offset[label[i] + 1];
+    for (int64_t c = 0; c < C; ++c) offset[c + 1] += offset[c];
+    // Filling a cluster moves its beginning to its end, which is the next one's beginning; then all move back.
+    int32_t outside = offset[C];
+    for (int64_t i = 0; i < N; ++i)
+      permutation[plane * N + (in_cluster(i) ? offset[label[i]]++ : outside++)] = int32_t(i);
+    for (int64_t c = C; c > 0; --c) offset[c] = offset[c - 1];
+    offset[0] = 0;
+  });
+}
+
+}  // namespace cairn::cpu

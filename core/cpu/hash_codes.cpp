@@ -1,0 +1,48 @@
+#include "core/kernels/hash_codes.h"
+
+#include <cmath>
+#include <vector>
+
+#include "core/parallel.h"
+
+namespace cairn::cpu {
+
+void random_planes(Stream, int bits, int64_t D, bool bias, Draw draw, float* planes) {
+  const PhiloxKey key = draw.key();
+  for (int j = 0; j < bits; ++j)
+    for (int64_t d = 0; d <= D; ++d)
+      planes[j * (D + 1) + d] = d < D || bias ? normal(key, uint32_t(j), uint32_t(d)) : 0.0f;
+}
+
+template <class T>
+void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, uint64_t* codes) {
+  // Planes as columns, 64 of them, so that one step of all 64 chains runs along memory.
+  constexpr int width = 64;
+  const int64_t D = size.D;
+  std::vector<float> columns(size_t((D + 1) * width));
+  for (int j = 0; j < size.bits; ++j)
+    for (int64_t d = 0; d <= D; ++d) columns[size_t(d * width + j)] = planes[j * (D + 1) + d];
+  const uint64_t used = size.bits == 64 ? ~uint64_t{0} : (uint64_t{1} << size.bits) - 1;
+
+  parallel_for(size.B * size.H * size.N, 128, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t plane = row / size.N;
+      const T* query = q.at(plane / size.H, row % size.N, plane % size.H);
+      float product[width] = {};
+      for (int64_t d = 0; d < D; ++d) {
+        const float x = float(query[d]);
+        const float* p = columns.data() + d * width;
+        for (int j = 0; j < width; ++j) product[j] = std::fma(x, p[j], product[j]);
+      }
+      const float* threshold = columns.data() + D * width;
+      uint64_t code = 0;
+      for (int j = 0; j < width; ++j) code |= uint64_t(product[j] > threshold[j]) << j;
+      codes[row] = code & used;
+    }
+  });
+}
+
+template void hash_codes(Stream, HashSize, Heads<const float>, const float*, uint64_t*);
+template void hash_codes(Stream, HashSize, Heads<const double>, const float*, uint64_t*);
+
+}  // namespace cairn::cpu

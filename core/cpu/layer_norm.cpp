@@ -1,0 +1,67 @@
+#include "core/kernels/layer_norm.h"
+
+#include <vector>
+
+#include "core/cpu/vector.h"
+#include "core/parallel.h"
+
+namespace cairn::cpu {
+
+template <class T>
+void layer_norm_forward(Stream, Rows size, double epsilon, const T* x, const T* weight, const T* bias, T* y,
+                        Accum<T>* mean, Accum<T>* rstd) {
+  const int64_t cols = size.cols;
+  parallel_for(size.rows, rows_a_task(cols), [=](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* in = x + r * cols;
+      T* out = y + r * cols;
+      const T m = sum_of<T>(cols, [=](int64_t c) { return in[c]; }) / T(cols);
+      const T variance = sum_of<T>(cols, [=](int64_t c) { return (in[c] - m) * (in[c] - m); }) / T(cols);
+      const T s = 1 / std::sqrt(variance + T(epsilon));
+      for (int64_t c = 0; c < cols; ++c) out[c] = (in[c] - m) * s * weight[c] + bias[c];
+      mean[r] = m;
+      rstd[r] = s;
+    }
+  });
+}
+
+// With z = (x - mean) rstd and h = dy weight:  dx = rstd (h - mean(h) - z mean(h z)),  dweight = sum dy z,  dbias = sum
+// dy.
+template <class T>
+void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const Accum<T>* mean, const Accum<T>* rstd,
+                         const T* dy, T* dx, T* dweight, T* dbias) {
+  const int64_t cols = size.cols, piece = 128, pieces = (size.rows + piece - 1) / piece;
+  std::vector<T> partial(size_t(2 * pieces * cols));  // of dweight and dbias, one pair of rows a piece
+  parallel_for(size.rows, piece, [&](int64_t begin, int64_t end) {
+    T* partial_weight = partial.data() + begin / piece * 2 * cols;
+    T* partial_bias = partial_weight + cols;
+    for (int64_t r = begin; r < end; ++r) {
+      const T *in = x + r * cols, *g = dy + r * cols;
+      const T m = mean[r], s = rstd[r];
+      const T mean_h = sum_of<T>(cols, [=](int64_t c) { return g[c] * weight[c]; }) / T(cols);
+      const T mean_hz = sum_of<T>(cols, [=](int64_t c) { return g[c] * weight[c] * (in[c] - m); }) * s / T(cols);
+      T* out = dx + r * cols;
+      for (int64_t c = 0; c < cols; ++c) {
+        const T z = (in[c] - m) * s;
+        out[c] = s * (g[c] * weight[c] - mean_h - z * mean_hz);
+        partial_weight[c] += g[c] * z;
+        partial_bias[c] += g[c];
+      }
+    }
+  });
+  std::fill(dweight, dweight + cols, T(0));
+  std::fill(dbias, dbias + cols, T(0));
+  for (int64_t i = 0; i < pieces; ++i) {
+    add_scaled(dweight, cols, T(1), partial.data() + i * 2 * cols);
+    add_scaled(dbias, cols, T(1), partial.data() + (i * 2 + 1) * cols);
+  }
+}
+
+#define INSTANTIATE(T)                                                                                                \
+  template void layer_norm_forward(Stream, Rows, double, const T*, const T*, const T*, T*, Accum<T>*, Accum<T>*);     \
+  template void layer_norm_backward(Stream, Rows, const T*, const T*, const Accum<T>*, const Accum<T>*, const T*, T*, \
+                                    T*, T*);
+INSTANTIATE(float)
+INSTANTIATE(double)
+
+}  // namespace cairn::cpu

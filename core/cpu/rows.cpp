@@ -1,0 +1,40 @@
+#include "core/kernels/rows.h"
+
+#include <algorithm>
+
+#include "core/cpu/vector.h"
+#include "core/parallel.h"
+
+namespace cairn::cpu {
+
+template <class T>
+void gather_rows(Stream, RowSelection size, const T* table, const int32_t* index, T* out) {
+  const auto [rows, cols, table_rows] = size;
+  parallel_for(rows, rows_a_task(cols), [=, cols = cols, table_rows = table_rows](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      if (index[r] >= 0 && index[r] < table_rows)
+        std::copy_n(table + index[r] * cols, cols, out + r * cols);
+      else
+        std::fill_n(out + r * cols, cols, T(0));
+    }
+  });
+}
+
+// Threads share out the columns, so that each element of the table sums its rows in order.
+template <class T>
+void scatter_add_rows(Stream, RowSelection size, const T* x, const int32_t* index, T* table) {
+  const auto [rows, cols, table_rows] = size;
+  parallel_for(cols, 64, [=, rows = rows, cols = cols, table_rows = table_rows](int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < rows; ++r)
+      if (index[r] >= 0 && index[r] < table_rows)
+        add_scaled(table + index[r] * cols + begin, end - begin, T(1), x + r * cols + begin);
+  });
+}
+
+#define INSTANTIATE(T)                                                           \
+  template void gather_rows(Stream, RowSelection, const T*, const int32_t*, T*); \
+  template void scatter_add_rows(Stream, RowSelection, const T*, const int32_t*, T*);
+INSTANTIATE(float)
+INSTANTIATE(double)
+
+}  // namespace cairn::cpu

@@ -1,0 +1,74 @@
+#pragma once
+// Loops over one row of numbers that several kernels share. Sums run over 16 partial sums, in a fixed order, so that
+// the compiler may use vectors without being allowed to reorder.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "core/functors.h"
+
+namespace cairn::cpu {
+
+// How many rows make a task worth a thread's while.
+inline int64_t rows_a_task(int64_t cols) { return std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(1, cols)); }
+
+inline constexpr int lanes = 16;
+
+// sum over i of f(i), i in [0, n).
+template <class T, class F>
+inline T sum_of(int64_t n, F&& f) {
+  T lane[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    for (int l = 0; l < lanes; ++l) lane[l] += f(i + l);
+  for (int l = 0; i + l < n; ++l) lane[l] += f(i + l);
+  for (int width = lanes / 2; width; width /= 2)
+    for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
+  return lane[0];
+}
+
+template <class T>
+inline T dot(const T* a, const T* b, int64_t n) {
+  return sum_of<T>(n, [=](int64_t i) { return a[i] * b[i]; });
+}
+
+// The largest of n numbers; minus infinity for none. NaNs are passed over.
+template <class T>
+inline T maximum(const T* x, int64_t n) {
+  T lane[lanes];
+  for (T& value : lane) value = -std::numeric_limits<T>::infinity();
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    for (int l = 0; l < lanes; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+  for (int l = 0; i + l < n; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+  for (int width = lanes / 2; width; width /= 2)
+    for (int l = 0; l < width; ++l) lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
+  return lane[0];
+}
+
+// What to subtract from scores before exponentials: their maximum, or 0 where all are masked (minus infinity), so that
+// masked scores give 0 and never NaN.
+template <class T>
+inline T finite_shift(T most) {
+  return most == -std::numeric_limits<T>::infinity() ? T(0) : most;
+}
+
+// y = e^(x - shift); returns the sum. x may be y.
+template <class T>
+inline T exponentials(const T* x, int64_t n, T shift, T* y) {
+  return sum_of<T>(n, [=](int64_t i) { return y[i] = exponential(x[i] - shift); });
+}
+
+template <class T>
+inline void scale(T* x, int64_t n, T factor) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// y += alpha x.
+template <class T>
+inline void add_scaled(T* y, int64_t n, T alpha, const T* x) {
+  for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
+}
+
+}  // namespace cairn::cpu

@@ -1,0 +1,23 @@
+#pragma once
+// Where numbers live, and the opaque stream that orders work on a device.
+#include <string_view>
+
+namespace cairn {
+
+enum class Device { cpu, cuda };
+
+constexpr std::string_view name(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
+
+// The order in which a device runs its kernels. On CUDA a cudaStream_t; the CPU runs each kernel at once.
+struct Stream {
+  void* handle = nullptr;
+};
+
+// How this library was built: "cpu" alone, or with CUDA kernels for a GPU ("cuda") or executed on the CPU
+// ("cuda-host").
+std::string_view backends();
+
+// The stream that operations on `device` are queued on.
+Stream current_stream(Device device);
+
+}  // namespace cairn

@@ -1,0 +1,31 @@
+#include "core/dispatch.h"
+
+namespace cairn {
+
+void no_cuda(const char* operation) {
+  const std::string where = *operation ? std::string(operation) + ": " : "";
+#if CAIRN_HAS_CUDA
+  throw DeviceError(where + "not available on CUDA yet; use the cpu");
+#else
+  throw DeviceError(where + "built without CUDA (configure with -DCAIRN_CUDA=ON, or use --device cpu)");
+#endif
+}
+
+void not_computed_in(const char* operation, DType dtype, Device device) {
+  throw Error(concat(operation, ": ", name(dtype), " is not computed on ", name(device), " (",
+                     device == Device::cpu ? "float32 and float64 are" : "float32 and bfloat16 are", ")"));
+}
+
+std::string_view backends() {
+#if !CAIRN_HAS_CUDA
+  return "cpu";
+#elif CAIRN_CUDA_HOST
+  return "cpu, cuda-host (CUDA kernels executed on the CPU)";
+#else
+  return "cpu, cuda";
+#endif
+}
+
+Stream current_stream(Device) { return {}; }
+
+}  // namespace cairn

@@ -1,0 +1,113 @@
+#pragma once
+// How one declaration reaches the implementations of the CPU and of CUDA.
+//
+// A kernel is declared once, in core/kernels/<stem>.h, inside CAIRN_KERNELS(...). That declares it in the namespaces
+// `cpu` (defined in core/cpu/<stem>.cpp) and `gpu` (defined in cuda/<stem>.cu). An operation calls it with
+//
+//   CAIRN_RUN("softmax", x, softmax_forward<T>(stream, rows, x.data<T>(), y.mutable_data<T>()));
+//
+// There is no registry: a definition that is missing is an error of the linker.
+#include <type_traits>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/error.h"
+
+#define CAIRN_KERNELS(...)                                 \
+  namespace cpu {                                          \
+  __VA_ARGS__                                              \
+  }                                                        \
+  namespace gpu { /* not `cuda`: libcu++ owns that name */ \
+  __VA_ARGS__                                              \
+  }
+
+namespace cairn {
+
+// Element types that each backend's kernels are compiled for.
+template <class T>
+inline constexpr bool cpu_computes = !std::is_same_v<T, bfloat16>;
+template <class T>
+inline constexpr bool gpu_computes = !std::is_same_v<T, double>;
+
+// The one place that knows that a build has no CUDA, or that a kernel has not been written for it.
+[[noreturn]] void no_cuda(const char* operation);
+[[noreturn]] void not_computed_in(const char* operation, DType dtype, Device device);
+
+// Calls f with a value of the C++ type of a floating dtype. Error: not a floating dtype that kernels compute in.
+template <class F>
+auto visit_floating(DType dtype, const char* operation, F&& f) {
+  switch (dtype) {
+    case DType::float32: return f(float{});
+    case DType::float64: return f(double{});
+    case DType::bfloat16: return f(bfloat16{});
+    default: throw Error(concat(operation, ": expected a floating tensor, got ", name(dtype)));
+  }
+}
+
+// Calls f with a value of the C++ type of any dtype.
+template <class F>
+auto visit(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::float32: return f(float{});
+    case DType::float64: return f(double{});
+    case DType::bfloat16: return f(bfloat16{});
+    case DType::int32: return f(int32_t{});
+    case DType::int64: return f(int64_t{});
+    case DType::uint64: return f(uint64_t{});
+    case DType::uint8: return f(uint8_t{});
+    case DType::boolean: break;
+  }
+  return f(bool{});
+}
+
+}  // namespace cairn
+
+// Runs an expression of namespace gpu, or says that this build has no CUDA.
+#if CAIRN_HAS_CUDA
+#define CAIRN_ON_CUDA(device, ...) (__VA_ARGS__)
+#else
+#define CAIRN_ON_CUDA(device, ...) (::cairn::no_cuda(""), decltype(__VA_ARGS__)())
+#endif
+
+#if CAIRN_HAS_CUDA
+#define CAIRN_DISPATCH_CUDA(operation, T, ...) \
+  if constexpr (::cairn::gpu_computes<T>)      \
+    ::cairn::gpu::__VA_ARGS__;                 \
+  else                                         \
+    ::cairn::not_computed_in(operation, ::cairn::dtype_of<T>, ::cairn::Device::cuda)
+#else
+#define CAIRN_DISPATCH_CUDA(operation, T, ...) ::cairn::no_cuda(operation)
+#endif
+
+#define CAIRN_DISPATCH_CPU(operation, T, ...) \
+  if constexpr (::cairn::cpu_computes<T>)     \
+    ::cairn::cpu::__VA_ARGS__;                \
+  else                                        \
+    ::cairn::not_computed_in(operation, ::cairn::dtype_of<T>, ::cairn::Device::cpu)
+
+// Calls a kernel of element type T on a device.
+#define CAIRN_DISPATCH(operation, T, device, ...)     \
+  do {                                                \
+    if ((device) == ::cairn::Device::cuda) {          \
+      CAIRN_DISPATCH_CUDA(operation, T, __VA_ARGS__); \
+    } else {                                          \
+      CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);  \
+    }                                                 \
+  } while (false)
+
+// The same for a kernel that cuda/ does not have yet.
+#define CAIRN_DISPATCH_CPU_ONLY(operation, T, device, ...)              \
+  do {                                                                  \
+    if ((device) == ::cairn::Device::cuda) ::cairn::no_cuda(operation); \
+    CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);                      \
+  } while (false)
+
+// Calls a kernel for the floating element type, the device and the stream of the tensor x; the call may name them `T`
+// and `stream`.
+#define CAIRN_RUN(operation, x, ...) CAIRN_RUN_WITH(CAIRN_DISPATCH, operation, x, __VA_ARGS__)
+#define CAIRN_RUN_CPU_ONLY(operation, x, ...) CAIRN_RUN_WITH(CAIRN_DISPATCH_CPU_ONLY, operation, x, __VA_ARGS__)
+#define CAIRN_RUN_WITH(dispatch, operation, x, ...)                             \
+  ::cairn::visit_floating((x).dtype(), operation, [&]<class T>(T) {             \
+    [[maybe_unused]] const auto stream = ::cairn::current_stream((x).device()); \
+    dispatch(operation, T, (x).device(), __VA_ARGS__);                          \
+  })

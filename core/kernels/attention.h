@@ -1,0 +1,22 @@
+#pragma once
+// Scaled dot-product attention, softmax(scale Q K^T + mask) V (the paper's equations 1 and 2), in tiles: the N x S
+// matrix of weights never exists in memory (Milakov & Gimelshein 2018; Rabe & Staats 2021; Dao et al. 2022). Centroids
+// are queries too: clustered attention calls this with N = C.
+#include "core/dispatch.h"
+#include "core/kernels/heads.h"
+#include "core/scratch.h"
+
+namespace cairn {
+
+CAIRN_KERNELS(
+    // out [B, N, H, M] and logsumexp [B, H, N] of the scaled, masked scores (minus infinity where no key is left, where
+    // out is zero). Dropout acts on the weights, by (query, key).
+    template <class T> void attention_forward(Stream, AttentionSize, Heads<const T> q, Heads<const T> k,
+                                              Heads<const T> v, Mask, Dropout, Heads<T> out, Accum<T>* logsumexp);
+    // dq, dk, dv from dout; the weights are recomputed from logsumexp. All of dq, dk, dv is written.
+    template <class T>
+    void attention_backward(Stream, AttentionSize, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask, Dropout,
+                            Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout, Scratch&, Heads<T> dq,
+                            Heads<T> dk, Heads<T> dv);)
+
+}  // namespace cairn

@@ -1,0 +1,32 @@
+#pragma once
+// Attention of centroids, split into the k keys with the most of it and the rest (equations 4, 9 and the second case of
+// equation 10), in tiles: C x S never exists in memory.
+#include "core/dispatch.h"
+#include "core/kernels/heads.h"
+#include "core/scratch.h"
+
+namespace cairn {
+
+CAIRN_KERNELS(
+    // With A = softmax(scale Q^c K^T + mask), for each of N centroids (or single queries):
+    //   topk [B, H, N, k]   T: where `choose`, the k keys with the largest scores, rising; ties: lower index; masked
+    //   keys never; missing
+    //                       entries are -1 and stand last. A score of NaN or
+    //                       minus infinity is never among them. Otherwise T is given, in that form.
+    //   logsumexp [B, H, N]
+    //   mass [B, H, N]      m = sum of A over T
+    //   rest [B, N, H, M]   sum of A V over the keys outside T, dropout by (centroid, key); null: not computed
+    template <class T> void centroid_topk_forward(Stream, AttentionSize, int64_t k, bool choose, Heads<const T> q,
+                                                  Heads<const T> keys, Heads<const T> v, Mask, Dropout, int32_t* topk,
+                                                  Accum<T>* logsumexp, T* mass, Heads<T> rest);
+    // Gradients for fixed T, with dm and dB those of mass and rest:
+    //   dA_l = dm for l in T, else dropout_l dB . V_l;   dS = A (dA - m dm - rest . dB) elementwise
+    //   dQ^c = scale dS K, dK = scale dS^T Q^c, dV_l = sum over centroids of dropout_l A_l dB for l outside T
+    // All of dq, dk, dv is written.
+    template <class T>
+    void centroid_topk_backward(Stream, AttentionSize, int64_t k, Heads<const T> q, Heads<const T> keys,
+                                Heads<const T> v, Mask, Dropout, const int32_t* topk, const Accum<T>* logsumexp,
+                                const T* mass, Heads<const T> rest, const T* dmass, Heads<const T> drest, Scratch&,
+                                Heads<T> dq, Heads<T> dk, Heads<T> dv);)
+
+}  // namespace cairn

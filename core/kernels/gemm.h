@@ -1,0 +1,24 @@
+#pragma once
+// Matrix products: the only door to the BLAS (core/cpu/gemm.cpp) and to cuBLAS.
+#include <cstdint>
+
+#include "core/dispatch.h"
+
+namespace cairn {
+
+// C = alpha op(A) op(B) + beta C for every member of a batch. op(A) is [m, k], op(B) [k, n], C [m, n], row-major with
+// rows lda, ldb, ldc apart; a transposed operand is stored [k, m] or [n, k]. Batch members are stride_* apart (0 shares
+// an operand between them).
+struct Gemm {
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+  double alpha = 1, beta = 0;
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+};
+
+CAIRN_KERNELS(
+    // With beta = 0, C is not read. k = 0 gives beta C.
+    template <class T> void gemm(Stream, const Gemm&, const T* a, const T* b, T* c);)
+
+}  // namespace cairn

@@ -1,0 +1,49 @@
+#pragma once
+// How attention kernels see their operands: [batch, row, head, element] with any strides but a contiguous element axis,
+// so that activations [B, N, H * D] serve as they are.
+#include <cstdint>
+
+#include "core/random.h"
+
+namespace cairn {
+
+template <class T>
+struct Heads {
+  T* data = nullptr;
+  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
+
+  CAIRN_HD T* at(int64_t batch, int64_t row, int64_t head) const {
+    return data + batch * batch_stride + row * row_stride + head * head_stride;
+  }
+  // Row 0 of one (batch element, head); the next rows are row_stride apart.
+  CAIRN_HD T* plane(int64_t batch, int64_t head) const { return at(batch, 0, head); }
+  CAIRN_HD explicit operator bool() const { return data != nullptr; }
+  operator Heads<const T>() const { return {data, batch_stride, row_stride, head_stride}; }
+};
+
+// B batch elements, H heads, N queries, S keys, D elements of a query or key, M of a value.
+struct AttentionSize {
+  int64_t B = 0, H = 0, N = 0, S = 0, D = 0, M = 0;
+  double scale = 1;
+};
+
+// Which keys a query may attend to. Whatever is null masks nothing.
+struct Mask {
+  const int32_t* query_lengths = nullptr;  // [B]: queries beyond give zero
+  const int32_t* key_lengths = nullptr;    // [B]: keys beyond have no weight
+  const uint8_t* allowed = nullptr;        // 0 forbids; element strides below (0 where broadcast)
+  int64_t allowed_batch = 0, allowed_head = 0, allowed_query = 0, allowed_key = 0;
+  bool causal = false;  // key j is visible to query i when j <= i
+
+  CAIRN_HD int64_t queries(int64_t batch, int64_t N) const { return query_lengths ? query_lengths[batch] : N; }
+  CAIRN_HD int64_t keys(int64_t batch, int64_t S) const { return key_lengths ? key_lengths[batch] : S; }
+  // Is anything masked beyond the lengths?
+  CAIRN_HD bool elementwise() const { return allowed || causal; }
+  CAIRN_HD bool visible(int64_t batch, int64_t head, int64_t query, int64_t key) const {
+    if (causal && key > query) return false;
+    return !allowed ||
+           allowed[batch * allowed_batch + head * allowed_head + query * allowed_query + key * allowed_key] != 0;
+  }
+};
+
+}  // namespace cairn

@@ -1,0 +1,52 @@
+#pragma once
+// Optimiser steps over all parameters at once. What changes from step to step is read from the device's memory, so that
+// a step can be captured in a CUDA graph and never waits for the host.
+#include <cstdint>
+
+#include "core/dispatch.h"
+
+namespace cairn {
+
+// One parameter: its numbers, its gradient and the optimiser's two moments (null where unused), n of each. A parameter
+// without a gradient (null) is passed over: its numbers and its moments stay as they are.
+template <class T>
+struct Parameter {
+  T* value = nullptr;
+  const T* gradient = nullptr;
+  T* first = nullptr;
+  T* second = nullptr;
+  int64_t n = 0;
+};
+
+// On the device. `step` counts the steps taken, `skip` is 1 while the gradient is not finite.
+struct OptimizerState {
+  int64_t step = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;   // over all parameters, before clipping
+  double gradient_scale = 1;  // min(1, max_norm / norm)
+  int64_t skip = 0;
+  int64_t skipped = 0;           // steps skipped in all
+  int64_t skipped_in_a_row = 0;  // up to now
+};
+
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+};
+struct SgdOptions {
+  double momentum = 0, weight_decay = 0;
+};
+
+CAIRN_KERNELS(
+    // Before a step: the gradient's norm, the scale that clips it to max_norm (0: no clipping), and whether the step is
+    // to be skipped (a norm that is not finite); else `step` advances.
+    template <class T> void prepare_step(Stream, int64_t count, const Parameter<T>*, double max_norm, OptimizerState*);
+    // The steps below do nothing where `skip` is set. Their arithmetic is in core/functors.h.
+    //
+    // R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch). Decoupled weight decay.
+    template <class T> void r_adam_step(Stream, int64_t count, const Parameter<T>*, AdamOptions, const OptimizerState*);
+    // Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019).
+    template <class T> void adam_step(Stream, int64_t count, const Parameter<T>*, AdamOptions, const OptimizerState*);
+    // SGD with momentum: m = momentum m + g + weight_decay x; x -= lr m. m is `first`; null where momentum is 0.
+    template <class T> void sgd_step(Stream, int64_t count, const Parameter<T>*, SgdOptions, const OptimizerState*);)
+
+}  // namespace cairn

@@ -1,0 +1,25 @@
+#pragma once
+// Each query attends to the top keys of its cluster, and takes the rest from the centroid (the first case of equation
+// 10, and equation 11).
+#include "core/dispatch.h"
+#include "core/kernels/group.h"
+#include "core/kernels/heads.h"
+
+namespace cairn {
+
+CAIRN_KERNELS(
+    // For query i of cluster j: a = softmax over l in T_j of scale q_i . k_l; out_i = m_j (a V_T) + rest_j.
+    // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]; both may be null: m = 1, rest = 0.
+    // out [B, N, H, M], 0 for a query of no cluster. Dropout acts on a, by (query, key).
+    template <class T>
+    void topk_attention_forward(Stream, AttentionSize, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
+                                Heads<const T> v, GroupView, const int32_t* topk, const T* mass, Heads<const T> rest,
+                                Dropout, Heads<T> out);
+    // With g the gradient of out: dm_j = sum_i g_i . (a_i V_T); drest_j = sum_i g_i; and attention over T with the
+    // gradient m_j g_i. dmass and drest are left out where null. All of dq, dk, dv is written.
+    template <class T>
+    void topk_attention_backward(Stream, AttentionSize, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
+                                 Heads<const T> v, GroupView, const int32_t* topk, const T* mass, Dropout,
+                                 Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv, T* dmass, Heads<T> drest);)
+
+}  // namespace cairn

@@ -1,0 +1,102 @@
+#pragma once
+// Operations from tensors to tensors: each checks its arguments, allocates its result and calls the kernel of the
+// device. Autograd and code without gradients (labels, metrics, data) call these. Floating operands of one operation
+// must agree in dtype and device; a message says which did not. Empty tensors are fine everywhere.
+#include <utility>
+
+#include "core/kernels/elementwise.h"
+#include "core/kernels/reduce.h"
+#include "core/random.h"
+#include "core/tensor.h"
+
+namespace cairn {
+
+// ---- single elements
+Tensor unary(Unary op, const Tensor& x);
+// f'(x) dy.
+Tensor unary_backward(Unary op, const Tensor& x, const Tensor& dy);
+// Shapes broadcast as in NumPy. Error: they do not.
+Tensor binary(Binary op, const Tensor& a, const Tensor& b);
+// alpha x + beta.
+Tensor affine(const Tensor& x, double alpha, double beta = 0);
+// y += alpha x, in place, for tensors of one shape.
+void accumulate(Tensor& y, const Tensor& x, double alpha = 1);
+
+// ---- reductions
+// Over one axis, which disappears. A sum over no elements is 0, a maximum minus infinity.
+Tensor reduce(Reduce op, const Tensor& x, int axis);
+// Over all elements, to a scalar.
+Tensor sum_all(const Tensor& x);
+// The gradient of broadcasting `shape` to x's: sums over the axes that were stretched or added.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+// x repeated to `shape`. Error: x does not broadcast to it.
+Tensor broadcast_to(const Tensor& x, const Shape& shape);
+
+// ---- matrices
+// op(a) op(b) for a [..., m, k] and b [..., k, n] with equal leading axes, or one of them a matrix for all of the
+// other; a transposed operand is given [..., k, m] or [..., n, k]. Error: sizes disagree.
+Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
+// x weight^T + bias for x [..., in], weight [out, in], bias [out] (or undefined: none).
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+// ---- rows
+// Over the last axis.
+Tensor softmax(const Tensor& x);
+Tensor softmax_backward(const Tensor& y, const Tensor& dy);
+
+struct LayerNorm {
+  Tensor y, mean, rstd;  // [..., cols], [rows], [rows]
+};
+// Over the last axis, for weight and bias [cols].
+LayerNorm layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon);
+struct LayerNormGradient {
+  Tensor dx, dweight, dbias;
+};
+LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNorm& kept, const Tensor& dy);
+
+// Zero with probability p, else scaled by 1 / (1 - p). The gradient is the same function of the gradient.
+// Error: p outside [0, 1].
+Tensor dropout(const Tensor& x, double p, const RandomDraw& draw);
+
+// table [n, cols], index [...] int32 -> [..., cols]; index -1 gives zeros. Error (on the CPU): index outside [-1, n).
+Tensor gather_rows(const Tensor& table, const Tensor& index);
+// The gradient: [n, cols] with x [..., cols] added at index [...].
+Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n);
+
+struct CrossEntropy {
+  Tensor loss, logsumexp, count;  // scalar, [rows], int32 scalar
+};
+// Mean of -log softmax(logits)[target] over the rows whose target is not negative. logits [..., classes], targets [...]
+// int32. Error (on the CPU): a target that is no class.
+CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets);
+Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& kept,
+                              const Tensor& dloss);
+
+// Columns by rising value within the last axis, int32. x: float32, float64, int32 or int64.
+Tensor stable_sort(const Tensor& x);
+struct TopK {
+  Tensor values, columns;  // [..., k]
+};
+// The k largest of the last axis, largest first, ties by rising column. Error: k < 0 or k > its size.
+TopK top_k(const Tensor& x, int64_t k);
+// Column of the largest of the last axis, int32 [...]. Error: the axis is empty.
+Tensor argmax(const Tensor& x);
+
+// ---- checks that operations share
+struct NamedTensor {
+  const char* name;
+  const Tensor& tensor;
+};
+// Error: a tensor is undefined, not floating, or differs from the first in dtype or device.
+void check_operands(const char* operation, std::initializer_list<NamedTensor> operands);
+// Error: not of this shape.
+void check_shape(const char* operation, const char* argument, const Tensor& tensor, const Shape& expected);
+// Error: not of this dtype or on another device.
+void check_integers(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device);
+// Error: a draw without a state, or with one that is not uint64 [2] on this device.
+void check_draw(const char* operation, const RandomDraw& draw, Device device);
+// Error: an element of an int32 tensor is outside [lowest, n). On CUDA nothing is read back: kernels pass over such
+// ones.
+void check_indices(const char* operation, const Tensor& index, int64_t lowest, int64_t n);
+
+}  // namespace cairn

@@ -1,0 +1,48 @@
+#include "core/random.h"
+
+#include "core/dispatch.h"
+
+namespace cairn {
+
+Generator::Generator(uint64_t seed, Device device)
+    : seed_(seed), state_(Tensor::from<uint64_t>({seed, 0}, {2}).to(device)) {}
+
+void Generator::set_step(uint64_t step) {
+  step_ = step;
+  state_.copy_from(Tensor::from<uint64_t>({seed_, step_}, {2}));
+}
+
+Sequence::Sequence(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer) {
+  const uint64_t state[2] = {seed, step};
+  key_ = Draw{state, layer, purpose}.key();
+}
+
+uint32_t Sequence::next() {
+  if (drawn_ % 4 == 0) words_ = philox(key_, {{drawn_ / 4, 0, 2, 0}});
+  return words_.w[drawn_++ % 4];
+}
+
+float Sequence::normal() { return cairn::normal(key_, normals_++, 0); }
+
+template <class Next>
+static Tensor random_tensor(Shape shape, DType dtype, Next&& next) {
+  Tensor result(shape, dtype);
+  visit_floating(dtype, "random", [&]<class T>(T) {
+    if constexpr (cpu_computes<T>) {
+      T* data = result.mutable_data<T>();
+      for (int64_t i = 0; i < result.elements(); ++i) data[i] = T(next());
+    } else {
+      not_computed_in("random", dtype, Device::cpu);
+    }
+  });
+  return result;
+}
+
+Tensor random_uniform(Shape shape, double low, double high, Sequence& sequence, DType dtype) {
+  return random_tensor(shape, dtype, [&] { return sequence.uniform(low, high); });
+}
+Tensor random_normal(Shape shape, Sequence& sequence, DType dtype) {
+  return random_tensor(shape, dtype, [&] { return sequence.normal(); });
+}
+
+}  // namespace cairn

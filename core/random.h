@@ -1,0 +1,144 @@
+#pragma once
+// Random numbers that are named, not drawn in turn: a number depends on (seed, step, layer, purpose, coordinates) and
+// on nothing else, so any thread of any device computes any of them, in any order, with the same bits.
+//
+// The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+#include <array>
+#include <cstdint>
+
+#include "core/host_device.h"
+#include "core/tensor.h"
+
+namespace cairn {
+
+struct PhiloxKey {
+  uint32_t a, b;
+};
+struct PhiloxWords {
+  uint32_t w[4];
+};
+
+// Ten rounds over a 128-bit counter.
+CAIRN_HD inline PhiloxWords philox(PhiloxKey key, PhiloxWords c) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p = uint64_t(0xD2511F53u) * c.w[0], q = uint64_t(0xCD9E8D57u) * c.w[2];
+    c = {{uint32_t(q >> 32) ^ c.w[1] ^ key.a, uint32_t(q), uint32_t(p >> 32) ^ c.w[3] ^ key.b, uint32_t(p)}};
+    key.a += 0x9E3779B9u;
+    key.b += 0xBB67AE85u;
+  }
+  return c;
+}
+
+// What a draw is for. Two purposes never share a number.
+enum class Purpose : uint32_t {
+  initialise,
+  data,
+  planes,
+  clusters,
+  attention_dropout,
+  attention_tail_dropout,  // on what an i-clustered query takes from its centroid
+  attention_output_dropout,
+  feed_forward_dropout,
+  feed_forward_output_dropout,
+  embedding_dropout,
+  test,
+};
+
+// Names a family of numbers; the coordinates pick one. `state` is (seed, step) in the memory of the device that draws,
+// so that a captured CUDA graph draws fresh numbers at each replay.
+struct Draw {
+  const uint64_t* state = nullptr;
+  uint32_t layer = 0;
+  Purpose purpose = Purpose::test;
+
+  // Everything but the coordinates, folded into a key.
+  CAIRN_HD PhiloxKey key() const {
+    const PhiloxKey seed{uint32_t(state[0]), uint32_t(state[0] >> 32)};
+    const PhiloxWords name{{uint32_t(state[1]), uint32_t(state[1] >> 32), layer, uint32_t(purpose)}};
+    const PhiloxWords mixed = philox(seed, name);
+    return {mixed.w[0], mixed.w[1]};
+  }
+};
+
+// A normal number of mean 0 and variance 1 (to 2e-10; |x| <= 6): the sum of twelve 16-bit integers, centred and scaled,
+// so that it is exact in float and the same on every device. Shape of the tails: Irwin-Hall with n = 12.
+CAIRN_HD inline float normal(PhiloxKey key, uint32_t i, uint32_t j) {
+  const PhiloxWords x = philox(key, {{i, j, 0, 0}}), y = philox(key, {{i, j, 1, 0}});
+  int sum = 0;
+  for (int k = 0; k < 4; ++k) sum += int(x.w[k] & 0xffff) + int(x.w[k] >> 16);
+  for (int k = 0; k < 2; ++k) sum += int(y.w[k] & 0xffff) + int(y.w[k] >> 16);
+  return float(sum - 6 * 65535) / 65536.0f;
+}
+
+// A whole number in [0, n), n >= 1, from 32 random bits. The bias is below n / 2^32.
+CAIRN_HD inline uint32_t below(uint32_t bits, uint32_t n) { return uint32_t(uint64_t(bits) * n >> 32); }
+
+// Dropout: each weight is kept with probability 1 - p and then scaled by 1 / (1 - p). p = 0 keeps all.
+struct Dropout {
+  Draw draw;
+  float p = 0;
+
+  CAIRN_HD bool active() const { return p > 0; }
+  CAIRN_HD float scale() const { return p < 1 ? 1 / (1 - p) : 0.0f; }
+  // A weight is dropped where its 32 bits are below this. (p = 1 drops all but one in 2^32 of them, scaled by 0.)
+  CAIRN_HD uint32_t threshold() const { return p < 1 ? uint32_t(double(p) * 4294967296.0) : 0xffffffffu; }
+  // The four words that decide over keys 4 (j / 4) .. 4 (j / 4) + 3 of (query i, row of batch and heads).
+  CAIRN_HD static PhiloxWords words(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) {
+    return philox(key, {{j / 4, i, row, 0}});
+  }
+};
+
+// A draw as operations pass it on: it keeps the state alive, and a gradient that draws again can tell (by the state's
+// version) that the step is still the one of its forward pass.
+struct RandomDraw {
+  Tensor state;  // uint64 [2]; undefined: nothing is drawn
+  uint32_t layer = 0;
+  Purpose purpose = Purpose::test;
+
+  Draw view() const { return {state.defined() ? state.data<uint64_t>() : nullptr, layer, purpose}; }
+};
+
+// The seed and the step, on a device. advance() once a training step; whoever drew for a backward pass to come finds
+// out if the step has changed since (the tensor's version).
+class Generator {
+ public:
+  explicit Generator(uint64_t seed = 0, Device device = Device::cpu);
+
+  uint64_t seed() const { return seed_; }
+  uint64_t step() const { return step_; }
+  void set_step(uint64_t step);
+  void advance() { set_step(step_ + 1); }
+
+  RandomDraw draw(uint32_t layer, Purpose purpose) const { return {state_, layer, purpose}; }
+  const Tensor& state() const { return state_; }  // uint64 [2]
+  // A number of its own for each parameter initialised from this generator.
+  uint32_t next_parameter() { return parameters_++; }
+
+ private:
+  uint64_t seed_, step_ = 0;
+  uint32_t parameters_ = 0;
+  Tensor state_;
+};
+
+// One random number after another, on the host, from a draw: for data and tests.
+class Sequence {
+ public:
+  Sequence(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer = 0);
+
+  uint32_t next();
+  uint32_t below(uint32_t n) { return cairn::below(next(), n); }
+  double uniform() { return next() * 0x1p-32; }  // in [0, 1)
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  float normal();
+
+ private:
+  PhiloxKey key_;
+  PhiloxWords words_{};
+  uint32_t drawn_ = 0, normals_ = 0;
+};
+
+// Tensors of random numbers on the CPU; float32 or float64.
+Tensor random_uniform(Shape shape, double low, double high, Sequence& sequence, DType dtype = DType::float32);
+Tensor random_normal(Shape shape, Sequence& sequence, DType dtype = DType::float32);
+
+}  // namespace cairn

@@ -1,0 +1,26 @@
+#pragma once
+// Memory that a kernel needs only while it runs. It counts like any other.
+#include <memory>
+#include <vector>
+
+#include "core/storage.h"
+
+namespace cairn {
+
+class Scratch {
+ public:
+  explicit Scratch(Device device) : device_(device) {}
+
+  // n uninitialised elements, kept until the scratch ends.
+  template <class T>
+  T* take(int64_t n) {
+    blocks_.push_back(std::make_unique<Storage>(size_t(n) * sizeof(T), device_));
+    return static_cast<T*>(blocks_.back()->data());
+  }
+
+ private:
+  Device device_;
+  std::vector<std::unique_ptr<Storage>> blocks_;
+};
+
+}  // namespace cairn

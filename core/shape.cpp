@@ -1,0 +1,71 @@
+#include "core/shape.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "core/error.h"
+
+namespace cairn {
+
+Shape::Shape(std::initializer_list<int64_t> sizes) : Shape(sizes.begin(), sizes.end()) {}
+
+void Shape::push_back(int64_t size) {
+  check(rank_ < max_rank, "shape: more than ", max_rank, " axes");
+  check(size >= 0, "shape: negative size ", size, " of axis ", rank_);
+  sizes_[size_t(rank_++)] = size;
+  elements();  // refuses shapes whose number of elements overflows
+}
+
+int64_t Shape::elements() const {
+  int64_t product = 1;
+  bool empty = false;
+  for (int64_t size : *this) {
+    if (size == 0)
+      empty = true;
+    else
+      check(!__builtin_mul_overflow(product, size, &product), "shape: too many elements in ", *this);
+  }
+  return empty ? 0 : product;
+}
+
+int Shape::normalize(int axis) const {
+  check(axis >= -rank_ && axis < rank_, "shape: axis ", axis, " out of range for ", *this);
+  return axis < 0 ? axis + rank_ : axis;
+}
+
+Shape Shape::with(int axis, int64_t size) const {
+  Shape result;
+  axis = normalize(axis);
+  for (int i = 0; i < rank_; ++i) result.push_back(i == axis ? size : sizes_[size_t(i)]);
+  return result;
+}
+
+Shape Shape::without(int axis) const {
+  Shape result;
+  axis = normalize(axis);
+  for (int i = 0; i < rank_; ++i)
+    if (i != axis) result.push_back(sizes_[size_t(i)]);
+  return result;
+}
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  out << '[';
+  for (int i = 0; i < shape.rank(); ++i) out << (i ? ", " : "") << shape[i];
+  return out << ']';
+}
+
+std::string to_string(const Shape& shape) { return concat(shape); }
+
+Shape broadcast(const Shape& a, const Shape& b, const char* operation) {
+  Shape result;
+  const int rank = std::max(a.rank(), b.rank());
+  for (int i = rank; i-- > 0;) {
+    const int64_t x = i < a.rank() ? a[-1 - i] : 1, y = i < b.rank() ? b[-1 - i] : 1;
+    check(x == y || x == 1 || y == 1, operation, ": shapes ", a, " and ", b, " do not broadcast: sizes ", x, " and ", y,
+          " of axis ", rank - 1 - i, " differ and neither is 1");
+    result.push_back(x == 1 ? y : x);
+  }
+  return result;
+}
+
+}  // namespace cairn

@@ -1,0 +1,121 @@
+#include "core/storage.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/dispatch.h"
+#include "core/error.h"
+#include "core/kernels/memory.h"
+
+namespace cairn {
+namespace {
+
+struct Counter {
+  std::atomic<int64_t> live{0}, peak{0};
+
+  void add(int64_t bytes) {
+    const int64_t now = live.fetch_add(bytes) + bytes;
+    int64_t most = peak.load();
+    while (most < now && !peak.compare_exchange_weak(most, now)) {
+    }
+  }
+};
+Counter& counter(Device device) {
+  static Counter counters[2];
+  return counters[int(device)];
+}
+
+// Free blocks of the CPU by size. At most `limit` bytes are kept.
+class Cache {
+ public:
+  void* take(size_t bytes) {
+    std::lock_guard guard(mutex_);
+    const auto found = free_.find(bytes);
+    if (found == free_.end() || found->second.empty()) return nullptr;
+    void* block = found->second.back();
+    found->second.pop_back();
+    held_ -= bytes;
+    return block;
+  }
+  bool keep(void* block, size_t bytes) {
+    std::lock_guard guard(mutex_);
+    if (held_ + bytes > limit) return false;
+    free_[bytes].push_back(block);
+    held_ += bytes;
+    return true;
+  }
+  void clear() {
+    std::lock_guard guard(mutex_);
+    for (auto& [bytes, blocks] : free_)
+      for (void* block : blocks) std::free(block);
+    free_.clear();
+    held_ = 0;
+  }
+
+ private:
+  static constexpr size_t limit = size_t{2} << 30;
+  std::mutex mutex_;
+  std::map<size_t, std::vector<void*>> free_;
+  size_t held_ = 0;
+};
+Cache& cache() {
+  static Cache* instance = new Cache;  // never destroyed: static tensors may outlive any order of destruction
+  return *instance;
+}
+
+// Under the address sanitizer nothing is kept, so that a use after free is seen.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CAIRN_CACHING false
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define CAIRN_CACHING false
+#endif
+#ifndef CAIRN_CACHING
+#define CAIRN_CACHING true
+#endif
+constexpr bool caching = CAIRN_CACHING;
+
+size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+void* allocate_on_cpu(size_t bytes) {
+  if (void* block = caching ? cache().take(bytes) : nullptr) return block;
+  void* block = std::aligned_alloc(64, bytes);
+  if (!block) {
+    release_cached_memory();
+    block = std::aligned_alloc(64, bytes);
+  }
+  return block;
+}
+
+}  // namespace
+
+Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), device_(device) {
+  if (bytes == 0) return;
+  check<DeviceError>(bytes < size_t{1} << 62, "out of memory on ", name(device), ": ", bytes, " bytes requested");
+  if (device == Device::cpu)
+    data_ = allocate_on_cpu(rounded(bytes));
+  else
+    data_ = CAIRN_ON_CUDA(device, gpu::allocate(current_stream(device), bytes));
+  check<DeviceError>(data_ != nullptr, "out of memory on ", name(device), ": ", bytes, " bytes requested, ",
+                     memory(device).live, " in use by tensors");
+  counter(device).add(int64_t(bytes));
+}
+
+Storage::~Storage() {
+  if (!data_) return;
+  counter(device_).add(-int64_t(bytes_));
+  if (device_ != Device::cpu)
+    CAIRN_ON_CUDA(device_, gpu::deallocate(current_stream(device_), data_));
+  else if (!caching || !cache().keep(data_, rounded(bytes_)))
+    std::free(data_);
+}
+
+MemoryCount memory(Device device) { return {counter(device).live, counter(device).peak}; }
+void reset_peak_memory(Device device) { counter(device).peak = counter(device).live.load(); }
+void release_cached_memory() { cache().clear(); }
+
+}  // namespace cairn

@@ -1,0 +1,45 @@
+#pragma once
+// A block of memory on a device, shared by the tensors that look at it, with a count of the changes made to it.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/device.h"
+
+namespace cairn {
+
+class Storage {
+ public:
+  // Uninitialised memory, aligned to 64 bytes. Error: out of memory (DeviceError: requested, and live bytes).
+  Storage(size_t bytes, Device device);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+  // Rises with every change, so that whoever kept this memory for later can tell that it is no longer what it was.
+  uint64_t version() const { return version_; }
+  void changed() { ++version_; }
+
+ private:
+  void* data_;
+  size_t bytes_;
+  Device device_;
+  uint64_t version_ = 0;
+};
+
+// Bytes held by storages on a device: now, and the most since the last reset.
+struct MemoryCount {
+  int64_t live = 0, peak = 0;
+};
+MemoryCount memory(Device device);
+void reset_peak_memory(Device device);
+
+// Freed blocks are kept for the next request of the same size, because a training step asks for the same sizes again
+// and fresh pages are slow. This gives them back to the system.
+void release_cached_memory();
+
+}  // namespace cairn

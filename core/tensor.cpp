@@ -1,0 +1,114 @@
+#include "core/tensor.h"
+
+#include <cstring>
+
+#include "core/dispatch.h"
+#include "core/kernels/elementwise.h"
+#include "core/kernels/memory.h"
+
+namespace cairn {
+
+Tensor::Tensor(Shape shape, DType dtype, Device device)
+    : elements_(shape.elements()), shape_(shape), dtype_(dtype), device_(device) {
+  size_t bytes = 0;
+  check(!__builtin_mul_overflow(size_t(elements_), size_of(dtype), &bytes), "tensor: too many bytes in ", shape);
+  storage_ = std::make_shared<Storage>(bytes, device);
+}
+
+Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {
+  Tensor host(shape, dtype);
+  visit(dtype, [&]<class T>(T) {
+    T* data = host.mutable_data<T>();
+    const T element = [&] {
+      if constexpr (std::is_same_v<T, bfloat16>)
+        return bfloat16(float(value));
+      else
+        return T(value);
+    }();
+    for (int64_t i = 0; i < host.elements(); ++i) data[i] = element;
+  });
+  return host.to(device);
+}
+
+const void* Tensor::raw() const {
+  check(defined(), "tensor: this tensor was never given a value");
+  return static_cast<const char*>(storage_->data()) + offset_ * int64_t(size_of(dtype_));
+}
+
+void* Tensor::mutable_raw() {
+  check(defined(), "tensor: this tensor was never given a value");
+  storage_->changed();
+  return static_cast<char*>(storage_->data()) + offset_ * int64_t(size_of(dtype_));
+}
+
+void Tensor::expect_dtype(DType dtype) const {
+  check(dtype_ == dtype, "tensor: expected ", name(dtype), ", got ", name(dtype_), " of shape ", shape_);
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  check(shape.elements() == elements_, "reshape: ", shape_, " has ", elements_, " elements, ", shape, " has ",
+        shape.elements());
+  Tensor result = *this;
+  result.shape_ = shape;
+  return result;
+}
+
+Tensor Tensor::slice(int64_t begin, int64_t end) const {
+  check(rank() > 0, "slice: a scalar has no rows");
+  check(0 <= begin && begin <= end && end <= size(0), "slice: rows ", begin, " to ", end, " of ", shape_);
+  Tensor result = *this;
+  result.shape_ = shape_.with(0, end - begin);
+  result.elements_ = result.shape_.elements();
+  if (size(0) > 0) result.offset_ += elements_ / size(0) * begin;
+  return result;
+}
+
+void Tensor::copy_from(const Tensor& source) {
+  check(source.shape_ == shape_ && source.dtype_ == dtype_, "copy_from: expected ", name(dtype_), " of shape ", shape_,
+        ", got ", name(source.dtype_), " of shape ", source.shape_);
+  const void* from = source.raw();
+  void* to = mutable_raw();
+  if (bytes() == 0) return;
+  if (device_ == Device::cpu && source.device_ == Device::cpu)
+    std::memcpy(to, from, bytes());
+  else
+    CAIRN_ON_CUDA(device_, gpu::copy(current_stream(Device::cuda), to, device_, from, source.device_, bytes()));
+}
+
+Tensor Tensor::clone() const {
+  Tensor result(shape_, dtype_, device_);
+  result.copy_from(*this);
+  return result;
+}
+
+Tensor Tensor::to(Device device) const {
+  if (device == device_) return *this;
+  Tensor result(shape_, dtype_, device);
+  result.copy_from(*this);
+  return result;
+}
+
+Tensor Tensor::cast(DType dtype) const {
+  if (dtype == dtype_) return *this;
+  Tensor result(shape_, dtype, device_);
+  visit(dtype_, [&]<class From>(From) {
+    visit(dtype, [&]<class To>(To) {
+      if (device_ == Device::cuda) no_cuda("cast");
+      cpu::cast<From, To>(current_stream(device_), elements_, data<From>(), result.mutable_data<To>());
+    });
+  });
+  return result;
+}
+
+double Tensor::item() const {
+  check(elements_ == 1, "item: expected one element, got a tensor of shape ", shape_);
+  const Tensor host = to(Device::cpu);
+  return visit(dtype_, [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, bfloat16>)
+      return double(float(*host.data<T>()));
+    else
+      return double(*host.data<T>());
+  });
+}
+
+}  // namespace cairn

@@ -1,0 +1,98 @@
+#pragma once
+// Numbers in memory: a shape and an element type over (a part of) a storage. Row-major, contiguous, no gradients.
+// Copying a Tensor shares its storage; clone() copies the numbers.
+#include <memory>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/shape.h"
+#include "core/storage.h"
+
+namespace cairn {
+
+class Tensor {
+ public:
+  Tensor() = default;  // no tensor at all: defined() is false
+  // Uninitialised numbers.
+  explicit Tensor(Shape shape, DType dtype = DType::float32, Device device = Device::cpu);
+  static Tensor full(Shape shape, double value, DType dtype = DType::float32, Device device = Device::cpu);
+  static Tensor zeros(Shape shape, DType dtype = DType::float32, Device device = Device::cpu) {
+    return full(shape, 0, dtype, device);
+  }
+  // A copy of `values` on the CPU. Error: their number is not that of the shape.
+  template <class T>
+  static Tensor from(const std::vector<T>& values, Shape shape);
+
+  bool defined() const { return storage_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  int64_t size(int axis) const { return shape_[axis]; }
+  int rank() const { return shape_.rank(); }
+  int64_t elements() const { return elements_; }
+  size_t bytes() const { return size_t(elements_) * size_of(dtype_); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+
+  // The first element, on the tensor's device. Error: T is not the tensor's element type.
+  template <class T>
+  const T* data() const {
+    expect_dtype(dtype_of<T>);
+    return static_cast<const T*>(raw());
+  }
+  // The same for writing: counts as a change of the storage (see Storage::version).
+  template <class T>
+  T* mutable_data() {
+    expect_dtype(dtype_of<T>);
+    return static_cast<T*>(mutable_raw());
+  }
+  const void* raw() const;
+  void* mutable_raw();
+  uint64_t version() const { return storage_ ? storage_->version() : 0; }
+  // True if no other tensor shares the storage.
+  bool unique() const { return storage_.use_count() == 1; }
+
+  // The same numbers in another shape. Error: another number of elements.
+  Tensor reshape(Shape shape) const;
+  // Rows [begin, end) of the first axis, sharing the storage. Error: out of range.
+  Tensor slice(int64_t begin, int64_t end) const;
+
+  Tensor clone() const;
+  Tensor to(Device device) const;  // itself if it is there already
+  Tensor cast(DType dtype) const;  // itself if it has that type already
+  // Copies the numbers of `source` (same shape and dtype, any device) into this tensor's memory.
+  void copy_from(const Tensor& source);
+
+  // The one element of a tensor, converted. Waits for the device. Error: not exactly one element.
+  double item() const;
+  // All elements, on the host. Waits for the device. Error: T is not the element type.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+ private:
+  void expect_dtype(DType dtype) const;
+
+  std::shared_ptr<Storage> storage_;
+  int64_t offset_ = 0;  // in elements
+  int64_t elements_ = 0;
+  Shape shape_;
+  DType dtype_ = DType::float32;
+  Device device_ = Device::cpu;
+};
+
+template <class T>
+Tensor Tensor::from(const std::vector<T>& values, Shape shape) {
+  Tensor result(shape, dtype_of<T>);
+  check(int64_t(values.size()) == shape.elements(), "from: ", values.size(), " values for the shape ", shape);
+  T* out = result.mutable_data<T>();
+  for (const auto& value : values) *out++ = value;
+  return result;
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor host = to(Device::cpu);
+  const T* first = host.data<T>();
+  return elements_ ? std::vector<T>(first, first + elements_) : std::vector<T>();
+}
+
+}  // namespace cairn

@@ -1,0 +1,118 @@
+#pragma once
+// What every attention variant is: a function of queries, keys, values and a mask. A variant is one file in this folder
+// and its line in the list of registry.cpp; README.md says how to add one.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/ops.h"
+#include "nn/module.h"
+
+namespace cairn {
+
+// Random and discrete choices of a variant, to be replayed: whatever is defined is used instead of being computed.
+struct AttentionChoices {
+  Tensor planes;  // float32 [bits, D + 1], the last column the thresholds
+  Tensor codes;   // uint64 [B, H, N] (only reported)
+  Tensor labels;  // int32 [B, H, N], -1: no cluster
+  Tensor topk;    // int32 [B, H, C, k]
+  Tensor mass;    // [B, H, C] (only reported)
+};
+
+struct AttentionContext : Context {
+  double dropout = 0;                        // of attention weights; acts in training alone
+  const AttentionChoices* replay = nullptr;  // choices to use
+  AttentionChoices* report = nullptr;        // where to write the choices made
+
+  // The dropout that acts, drawn for `purpose`.
+  AttentionDropout weights_dropout(Purpose purpose) const {
+    if (!training || dropout == 0) return {};
+    return {dropout, draw(purpose)};
+  }
+};
+
+class Attention : public Module {
+ public:
+  // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries without a key, and those beyond their
+  // length, get zeros. Errors: shapes that disagree; a mask that the variant cannot honour (UsageError).
+  virtual Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
+                              const AttentionContext& context) const = 0;
+  // Are the keys the queries? Then k is ignored, and a layer has no key projection.
+  virtual bool shares_keys() const { return false; }
+  // Parameters of its own; most variants have none.
+  void fields(Fields&) override {}
+
+  // As it was specified: "i-clustered-100:topk=16".
+  const std::string& spec() const { return spec_; }
+
+ protected:
+  AttentionOptions options(const AttentionMask& mask, const AttentionContext& context,
+                           Purpose purpose = Purpose::attention_dropout) const {
+    return {mask, context.weights_dropout(purpose), scale_};
+  }
+  // Error: the mask says more than lengths, and `why` the variant cannot tell single pairs apart.
+  void lengths_only(const AttentionMask& mask, const char* why) const;
+
+ private:
+  friend std::unique_ptr<Attention> make_attention(const std::string&, const std::map<std::string, std::string>&);
+  std::string spec_;
+  double scale_ = 0;  // 0: 1 / sqrt(D)
+};
+
+// ---- specifications: name[-number][:option=value,...]
+
+// Reads the number and the options of a specification. A variant asks for each it knows; what is left over is an error.
+class SpecReader {
+ public:
+  SpecReader(std::string name, std::string number, std::map<std::string, std::string> options,
+             std::map<std::string, std::string> defaults);
+
+  // The number behind the name: "100" of clustered-100. Error: missing, malformed, below 1.
+  int64_t number(const char* what);
+  // Options. Errors: malformed, not finite, out of range.
+  int64_t integer(const char* option, int64_t preset, int64_t least, int64_t most, const char* help);
+  double real(const char* option, double preset, double least, double most, const char* help);
+  bool flag(const char* option, bool preset, const char* help);
+
+  // Error: an option that was not asked for; says what was close and what exists.
+  void finish() const;
+
+  struct Option {
+    std::string name, preset, help;
+  };
+  // What was asked for, for documentation.
+  const std::vector<Option>& asked() const { return asked_; }
+  const std::string& number_asked() const { return number_asked_; }
+
+ private:
+  // The text given for an option, or null.
+  const std::string* given(const char* option, const std::string& preset, const char* help);
+  [[noreturn]] void fail(const std::string& message) const;
+
+  std::string name_, number_;
+  std::map<std::string, std::string> options_, defaults_;
+  std::vector<Option> asked_;
+  std::string number_asked_;
+};
+
+// A variant as the list knows it.
+struct AttentionVariant {
+  const char* name;     // "i-clustered"
+  const char* summary;  // one line
+  std::unique_ptr<Attention> (*make)(SpecReader& spec);
+};
+
+// All variants, in the order of the documentation.
+const std::vector<const AttentionVariant*>& attention_variants();
+
+// The variant that a specification names, such as "i-clustered-100:topk=32,bits=63". `defaults` replace presets of
+// options that the specification leaves open; those that the variant does not have are ignored. Errors (UsageError):
+// unknown name or option (says what was close and what exists), a missing or surplus number, values out of range.
+std::unique_ptr<Attention> make_attention(const std::string& spec,
+                                          const std::map<std::string, std::string>& defaults = {});
+
+// A few lines for --help: every variant with its options and their presets.
+std::string describe_attention_variants();
+
+}  // namespace cairn

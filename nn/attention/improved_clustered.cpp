@@ -1,0 +1,44 @@
+// i-clustered-C: clustered attention, improved on the k keys that each centroid attends to most. There every member
+// uses its own query; together these keys keep the attention that the centroid gave them (section 3.3).
+//
+// Deviation: the authors' code gives the mass m no gradient (their backward drops the dm term). Here it has its
+// gradient; mass_gradient=false reproduces theirs.
+#include "nn/attention/query_groups.h"
+
+namespace cairn {
+namespace {
+
+struct ImprovedClustered : Attention {
+  GroupingOptions grouping;
+  int64_t top = 32;
+  bool mass_gradient = true;
+
+  Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
+                      const AttentionContext& context) const override {
+    lengths_only(mask, "the queries of a cluster share one choice of keys");
+    const Groups groups = group_queries(q.value(), mask, grouping, context);  // section 3.2.2
+    const Variable centroids = segment_mean(q, groups);                       // Q^c, equation 3
+    // A^c of equation 4, split at the k largest: their mass m (equation 9), and the sum of A^c V over the rest.
+    const auto [topk, mass, rest] =
+        centroid_topk(centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
+                      options(mask.of_keys(), context, Purpose::attention_tail_dropout),
+                      context.replay ? context.replay->topk : Tensor());
+    if (context.report) context.report->topk = topk, context.report->mass = mass.value();
+    // m softmax(q K_T) V_T + rest: equations 10 and 11.
+    return topk_attention(q, k, v, groups, topk, mass_gradient ? mass : mass.detach(), rest, options(mask, context));
+  }
+};
+
+}  // namespace
+
+extern const AttentionVariant improved_clustered_variant{
+    "i-clustered", "clustered attention, exact on each cluster's top keys",
+    [](SpecReader& spec) -> std::unique_ptr<Attention> {
+      auto variant = std::make_unique<ImprovedClustered>();
+      variant->grouping = GroupingOptions::read(spec);
+      variant->top = spec.integer("topk", 32, 1, 1 << 20, "keys on which each query attends by itself");
+      variant->mass_gradient = spec.flag("mass_gradient", true, "false: as in the authors' code, m has no gradient");
+      return variant;
+    }};
+
+}  // namespace cairn

@@ -1,0 +1,41 @@
+#include "nn/attention/multi_head.h"
+
+namespace cairn {
+
+MultiHeadAttention::MultiHeadAttention(int64_t features, int64_t heads_, int64_t head_size, double dropout_,
+                                       std::unique_ptr<Attention> attention_, Generator& generator)
+    : query(features, heads_ * head_size, generator),
+      key(attention_->shares_keys() ? nullptr : std::make_unique<Linear>(features, heads_ * head_size, generator)),
+      value(features, heads_ * head_size, generator),
+      out(heads_ * head_size, features, generator),
+      heads(heads_),
+      dropout(dropout_),
+      attention(std::move(attention_)) {}
+
+void MultiHeadAttention::fields(Fields& f) {
+  f("query", query);
+  if (key) f("key", *key);
+  f("value", value);
+  f("out", out);
+  f("attention", *attention);
+}
+
+void MultiHeadAttention::swap_attention(std::unique_ptr<Attention> other) {
+  check<UsageError>(!other->shares_keys() || !key, "attention '", other->spec(), "' has the queries for keys; these ",
+                    "weights were trained with keys of their own ('", attention->spec(), "')");
+  check<UsageError>(parameter_count(*other) == 0 && parameter_count(*attention) == 0, "attention '", attention->spec(),
+                    "' cannot be swapped for '", other->spec(), "': one has parameters of its own");
+  attention = std::move(other);
+}
+
+Variable MultiHeadAttention::operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
+                                        const Context& context) const {
+  // Heads are another reading of the same memory: [B, N, heads * size] as [B, N, heads, size].
+  const auto split = [this](const Variable& y) { return reshape(y, {y.size(0), y.size(1), heads, y.size(2) / heads}); };
+  const Variable q = split(query(x)), k = key ? split((*key)(memory)) : q, v = split(value(memory));
+  AttentionContext inner{context, dropout, replay, report};
+  const Variable y = (*attention)(q, k, v, mask, inner);
+  return out(reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)}));
+}
+
+}  // namespace cairn

@@ -1,0 +1,40 @@
+// oracle-top-k: every query attends to the k keys with its own largest scores, and to nothing else (section 4.1). It is
+// the top-k part of i-clustered with every query a cluster of its own, all the mass and no rest.
+#include "nn/attention/attention.h"
+
+namespace cairn {
+namespace {
+
+// Query i in cluster i.
+Groups singletons(const Tensor& q) {
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+  std::vector<int32_t> labels(size_t(B * H * N));
+  for (size_t i = 0; i < labels.size(); ++i) labels[i] = int32_t(int64_t(i) % N);
+  return group(Tensor::from(labels, {B, H, N}).to(q.device()), N);
+}
+
+struct OracleTop : Attention {
+  int64_t top = 32;
+
+  Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
+                      const AttentionContext& context) const override {
+    AttentionOptions choice = options(mask, context);
+    choice.dropout = {};
+    Tensor topk = context.replay ? context.replay->topk : Tensor();
+    const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
+    if (!topk.defined()) topk = centroid_topk(q.value(), k.value(), v.value(), keys, false, choice).topk;
+    if (context.report) context.report->topk = topk;
+    return topk_attention(q, k, v, singletons(q.value()), topk, {}, {}, options(mask, context));
+  }
+};
+
+}  // namespace
+
+extern const AttentionVariant oracle_top_variant{"oracle-top", "every query against the keys of its own largest scores",
+                                                 [](SpecReader& spec) -> std::unique_ptr<Attention> {
+                                                   auto variant = std::make_unique<OracleTop>();
+                                                   variant->top = spec.number("keys");
+                                                   return variant;
+                                                 }};
+
+}  // namespace cairn

@@ -1,0 +1,199 @@
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <sstream>
+
+#include "nn/attention/attention.h"
+
+namespace cairn {
+
+// ---- the list. One line a variant; each is defined in the file of its name.
+extern const AttentionVariant full_variant;
+extern const AttentionVariant shared_full_variant;
+extern const AttentionVariant clustered_variant;
+extern const AttentionVariant improved_clustered_variant;
+extern const AttentionVariant oracle_top_variant;
+
+const std::vector<const AttentionVariant*>& attention_variants() {
+  static const std::vector<const AttentionVariant*> all{
+      &full_variant, &shared_full_variant, &clustered_variant, &improved_clustered_variant, &oracle_top_variant,
+  };
+  return all;
+}
+
+void Attention::lengths_only(const AttentionMask& mask, const char* why) const {
+  check<UsageError>(!mask.elementwise(), "attention '", spec(), "' cannot honour a ",
+                    mask.causal ? "causal" : "boolean", " mask: ", why);
+}
+
+// ---- reading a specification
+
+SpecReader::SpecReader(std::string name, std::string number, std::map<std::string, std::string> options,
+                       std::map<std::string, std::string> defaults)
+    : name_(std::move(name)),
+      number_(std::move(number)),
+      options_(std::move(options)),
+      defaults_(std::move(defaults)) {}
+
+void SpecReader::fail(const std::string& message) const {
+  throw UsageError("attention '" + name_ + (number_.empty() ? "" : "-" + number_) + "': " + message);
+}
+
+static bool parse_integer(const std::string& text, int64_t& value) {
+  char* end = nullptr;
+  errno = 0;
+  value = std::strtoll(text.c_str(), &end, 10);
+  return !text.empty() && !std::isspace(static_cast<unsigned char>(text[0])) && *end == 0 && errno == 0;
+}
+
+int64_t SpecReader::number(const char* what) {
+  number_asked_ = what;
+  int64_t value = 0;
+  if (number_.empty()) fail(concat("expected a number of ", what, ", as in ", name_, "-100"));
+  if (!parse_integer(number_, value)) fail(concat("expected a whole number of ", what, ", got '", number_, "'"));
+  // Labels and indices are int32.
+  if (value < 1 || value > std::numeric_limits<int32_t>::max())
+    fail(concat(what, " = ", number_, ", expected at least 1"));
+  return value;
+}
+
+const std::string* SpecReader::given(const char* option, const std::string& preset, const char* help) {
+  asked_.push_back({option, preset, help});
+  if (const auto found = options_.find(option); found != options_.end()) return &found->second;
+  if (const auto found = defaults_.find(option); found != defaults_.end()) return &found->second;
+  return nullptr;
+}
+
+int64_t SpecReader::integer(const char* option, int64_t preset, int64_t least, int64_t most, const char* help) {
+  const std::string* text = given(option, std::to_string(preset), help);
+  if (!text) return preset;
+  int64_t value = 0;
+  if (!parse_integer(*text, value)) fail(concat("option ", option, ": expected a whole number, got '", *text, "'"));
+  if (value < least || value > most) fail(concat("option ", option, " = ", *text, ", expected ", least, " to ", most));
+  return value;
+}
+
+double SpecReader::real(const char* option, double preset, double least, double most, const char* help) {
+  const std::string* text = given(option, concat(preset), help);
+  if (!text) return preset;
+  char* end = nullptr;
+  const double value = std::strtod(text->c_str(), &end);
+  if (text->empty() || *end != 0 || !std::isfinite(value))
+    fail(concat("option ", option, ": expected a finite number, got '", *text, "'"));
+  if (value < least || value > most) fail(concat("option ", option, " = ", *text, ", expected ", least, " to ", most));
+  return value;
+}
+
+bool SpecReader::flag(const char* option, bool preset, const char* help) {
+  const std::string* text = given(option, preset ? "true" : "false", help);
+  if (!text) return preset;
+  if (*text == "true") return true;
+  if (*text != "false") fail(concat("option ", option, ": expected true or false, got '", *text, "'"));
+  return false;
+}
+
+void SpecReader::finish() const {
+  if (!number_.empty() && number_asked_.empty()) fail(concat(name_, " takes no number"));
+  std::vector<std::string> known;
+  std::string listed;
+  for (const Option& option : asked_) {
+    known.push_back(option.name);
+    listed += (listed.empty() ? "" : ", ") + option.name;
+  }
+  for (const auto& [name, value] : options_)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(concat("unknown option '", name, "'", did_you_mean(name, known), "; it has ", listed));
+}
+
+namespace {
+
+struct Parsed {
+  const AttentionVariant* variant = nullptr;
+  std::string number;
+  std::map<std::string, std::string> options;
+};
+
+// The longest variant's name that the head of a specification is, or begins with before "-number".
+const AttentionVariant* find_variant(const std::string& head) {
+  const AttentionVariant* best = nullptr;
+  for (const AttentionVariant* variant : attention_variants()) {
+    const std::string name = variant->name;
+    const bool fits = head == name || head.rfind(name + "-", 0) == 0;
+    if (fits && (!best || name.size() > std::string(best->name).size())) best = variant;
+  }
+  return best;
+}
+
+[[noreturn]] void unknown_variant(const std::string& head) {
+  // Without a number at its end, to compare names with names.
+  std::string word = head, number;
+  if (const size_t dash = head.rfind('-'); dash != std::string::npos && dash + 1 < head.size() &&
+                                           head.find_first_not_of("0123456789", dash + 1) == std::string::npos)
+    word = head.substr(0, dash), number = head.substr(dash);
+  std::vector<std::string> names;
+  std::string listed;
+  for (const AttentionVariant* variant : attention_variants()) {
+    names.push_back(variant->name);
+    listed += (listed.empty() ? "" : ", ") + names.back();
+  }
+  const std::string close = nearest(word, names);
+  const std::string suggestion = close.empty() ? "" : " (did you mean '" + close + number + "'?)";
+  throw UsageError("unknown attention '" + head + "'" + suggestion + "; there are " + listed);
+}
+
+Parsed parse(const std::string& spec) {
+  const size_t colon = spec.find(':');
+  const std::string head = spec.substr(0, colon);
+  Parsed result;
+  result.variant = find_variant(head);
+  if (!result.variant) unknown_variant(head);
+  const size_t name_size = std::string(result.variant->name).size();
+  if (head.size() > name_size) {
+    result.number = head.substr(name_size + 1);
+    check<UsageError>(!result.number.empty(), "attention '", head, "': expected a number behind the dash");
+  }
+  if (colon == std::string::npos) return result;
+
+  std::istringstream list(spec.substr(colon + 1));
+  std::string item;
+  check<UsageError>(list.peek() != EOF && spec.back() != ',', "attention '", spec,
+                    "': expected option=value behind the colon");
+  while (std::getline(list, item, ',')) {
+    const size_t equals = item.find('=');
+    check<UsageError>(equals != std::string::npos && equals > 0, "attention '", spec, "': expected option=value, got '",
+                      item, "'");
+    const bool is_new = result.options.emplace(item.substr(0, equals), item.substr(equals + 1)).second;
+    check<UsageError>(is_new, "attention '", spec, "': option '", item.substr(0, equals), "' is given twice");
+  }
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<Attention> make_attention(const std::string& spec, const std::map<std::string, std::string>& defaults) {
+  Parsed parsed = parse(spec);
+  SpecReader reader(parsed.variant->name, parsed.number, parsed.options, defaults);
+  const double scale = reader.real("scale", 0, 0, 1e6, "factor of the scores, 0: 1/sqrt(head size)");
+  std::unique_ptr<Attention> attention = parsed.variant->make(reader);
+  reader.finish();
+  attention->spec_ = spec;
+  attention->scale_ = scale;
+  return attention;
+}
+
+std::string describe_attention_variants() {
+  std::ostringstream out;
+  for (const AttentionVariant* variant : attention_variants()) {
+    SpecReader reader(variant->name, "100", {}, {});
+    variant->make(reader);
+    out << "  " << variant->name;
+    if (!reader.number_asked().empty()) out << "-<" << reader.number_asked() << ">";
+    out << "  " << variant->summary << '\n';
+    for (const auto& option : reader.asked())
+      out << "      :" << option.name << '=' << option.preset << "  " << option.help << '\n';
+  }
+  return out.str();
+}
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+#include "nn/layers.h"
+
+#include <cmath>
+
+#include "autograd/ops.h"
+
+namespace cairn {
+
+Linear::Linear(int64_t in, int64_t out, Generator& generator)
+    : weight(uniform_parameter({out, in}, 1 / std::sqrt(double(in)), generator)),
+      bias(uniform_parameter({out}, 1 / std::sqrt(double(in)), generator)) {}
+
+Variable Linear::operator()(const Variable& x) const { return linear(x, weight, bias); }
+
+Embedding::Embedding(int64_t tokens, int64_t features, Generator& generator)
+    : weight(normal_parameter({tokens, features}, generator)) {}
+
+Variable Embedding::operator()(const Tensor& tokens) const { return gather_rows(weight, tokens); }
+
+LayerNormalisation::LayerNormalisation(int64_t features)
+    : weight(constant_parameter({features}, 1)), bias(constant_parameter({features}, 0)) {}
+
+Variable LayerNormalisation::operator()(const Variable& x) const { return layer_norm(x, weight, bias, epsilon); }
+
+FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation_, double dropout_,
+                         Generator& generator)
+    : linear1(features, hidden, generator),
+      linear2(hidden, features, generator),
+      activation(activation_),
+      dropout(dropout_) {}
+
+Variable FeedForward::operator()(const Variable& x, const Context& context) const {
+  const Variable hidden = linear1(x);
+  const Variable active = activation == Activation::gelu ? gelu(hidden) : relu(hidden);
+  return linear2(apply_dropout(active, dropout, context, Purpose::feed_forward_dropout));
+}
+
+Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose) {
+  return context.training && p > 0 ? dropout(x, p, context.draw(purpose)) : x;
+}
+
+Tensor sinusoidal_positions(int64_t n, int64_t features) {
+  Tensor result({n, features});
+  float* out = result.mutable_data<float>();
+  for (int64_t p = 0; p < n; ++p)
+    for (int64_t j = 0; j < features; ++j) {
+      const double angle = double(p) / std::pow(10000.0, double(j / 2 * 2) / double(features));
+      *out++ = float(j % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+  return result;
+}
+
+}  // namespace cairn

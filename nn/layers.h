@@ -1,0 +1,65 @@
+#pragma once
+// The simple layers. Inputs are [..., features].
+#include "nn/module.h"
+
+namespace cairn {
+
+// x weight^T + bias. weight [out, in] and bias [out] start uniform within 1 / sqrt(in).
+struct Linear : Module {
+  Variable weight, bias;
+
+  Linear(int64_t in, int64_t out, Generator& generator);
+  void fields(Fields& f) override {
+    f("weight", weight);
+    f("bias", bias);
+  }
+  Variable operator()(const Variable& x) const;
+};
+
+// Row `token` of weight [tokens, features], which starts standard normal.
+struct Embedding : Module {
+  Variable weight;
+
+  Embedding(int64_t tokens, int64_t features, Generator& generator);
+  void fields(Fields& f) override { f("weight", weight); }
+  // int32 [...] -> [..., features]. Error: a token outside [-1, tokens); -1 gives zeros.
+  Variable operator()(const Tensor& tokens) const;
+};
+
+// Over the last axis. weight starts at 1, bias at 0.
+struct LayerNormalisation : Module {
+  Variable weight, bias;
+  double epsilon = 1e-5;
+
+  explicit LayerNormalisation(int64_t features);
+  void fields(Fields& f) override {
+    f("weight", weight);
+    f("bias", bias);
+  }
+  Variable operator()(const Variable& x) const;
+};
+
+enum class Activation { gelu, relu };
+
+// linear2(dropout(activation(linear1(x)))).
+struct FeedForward : Module {
+  Linear linear1, linear2;
+  Activation activation;
+  double dropout;
+
+  FeedForward(int64_t features, int64_t hidden, Activation activation, double dropout, Generator& generator);
+  void fields(Fields& f) override {
+    f("linear1", linear1);
+    f("linear2", linear2);
+  }
+  Variable operator()(const Variable& x, const Context& context) const;
+};
+
+// Dropout in training, nothing otherwise.
+Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose);
+
+// Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features], element 2 i of row p being
+// sin(p / 10000^(2 i / features)) and element 2 i + 1 its cosine.
+Tensor sinusoidal_positions(int64_t n, int64_t features);
+
+}  // namespace cairn

@@ -1,0 +1,103 @@
+#include "nn/module.h"
+
+#include <sstream>
+
+namespace cairn {
+namespace {
+
+template <class F>
+class Visitor : public Fields {
+ public:
+  explicit Visitor(F& f) : f_(f) {}
+  using Fields::operator();
+  void operator()(const std::string& name, Variable& parameter) override {
+    if (parameter.defined()) f_(name, parameter);
+  }
+
+ private:
+  F& f_;
+};
+
+// A visitor that passes everything on under a longer name.
+class Prefixed : public Fields {
+ public:
+  Prefixed(std::string prefix, Fields& fields) : prefix_(std::move(prefix)), fields_(fields) {}
+  using Fields::operator();
+  void operator()(const std::string& name, Variable& parameter) override { fields_(prefix_ + '.' + name, parameter); }
+
+ private:
+  std::string prefix_;
+  Fields& fields_;
+};
+
+// f(name, parameter) for all parameters.
+template <class F>
+void each(Module& module, F&& f) {
+  Visitor<std::remove_reference_t<F>> visitor(f);
+  module.fields(visitor);
+}
+
+}  // namespace
+
+void Fields::operator()(const std::string& name, Module& module) {
+  Prefixed within(name, *this);
+  module.fields(within);
+}
+
+std::vector<NamedParameter> named_parameters(Module& module) {
+  std::vector<NamedParameter> result;
+  each(module, [&](const std::string& name, Variable& parameter) { result.emplace_back(name, parameter); });
+  return result;
+}
+
+std::vector<Variable> parameters(Module& module) {
+  std::vector<Variable> result;
+  each(module, [&](const std::string&, Variable& parameter) { result.push_back(parameter); });
+  return result;
+}
+
+int64_t parameter_count(Module& module) {
+  int64_t count = 0;
+  each(module, [&](const std::string&, Variable& parameter) { count += parameter.value().elements(); });
+  return count;
+}
+
+void move_to(Module& module, Device device) {
+  each(module, [&](const std::string&, Variable& parameter) {
+    parameter.mutable_value() = parameter.value().to(device);
+    parameter.clear_grad();
+  });
+}
+
+void convert_to(Module& module, DType dtype) {
+  each(module, [&](const std::string&, Variable& parameter) {
+    parameter.mutable_value() = parameter.value().cast(dtype);
+    parameter.clear_grad();
+  });
+}
+
+std::string describe(Module& module) {
+  std::ostringstream out;
+  each(module, [&](const std::string& name, Variable& parameter) { out << name << ' ' << parameter.shape() << '\n'; });
+  out << parameter_count(module) << " parameters\n";
+  return out.str();
+}
+
+RandomDraw Context::draw(Purpose purpose) const {
+  check(generator != nullptr, "context: a forward pass that draws random numbers needs a generator");
+  return generator->draw(layer, purpose);
+}
+
+Variable uniform_parameter(const Shape& shape, double bound, Generator& generator) {
+  Sequence sequence(generator.seed(), 0, Purpose::initialise, generator.next_parameter());
+  return Variable(random_uniform(shape, -bound, bound, sequence), true);
+}
+
+Variable normal_parameter(const Shape& shape, Generator& generator) {
+  Sequence sequence(generator.seed(), 0, Purpose::initialise, generator.next_parameter());
+  return Variable(random_normal(shape, sequence), true);
+}
+
+Variable constant_parameter(const Shape& shape, double value) { return Variable(Tensor::full(shape, value), true); }
+
+}  // namespace cairn

@@ -1,0 +1,70 @@
+#pragma once
+// A module is a struct with named fields: parameters and other modules. It lists them once, in fields(), and that
+// drives parameters, device moves, checkpoints and printing. Names joined with dots are the keys of checkpoints:
+// "layers.0.attention.query.weight".
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/variable.h"
+#include "core/random.h"
+
+namespace cairn {
+
+class Module;
+
+// Receives the fields of a module.
+class Fields {
+ public:
+  virtual ~Fields() = default;
+  virtual void operator()(const std::string& name, Variable& parameter) = 0;
+  // A module within; its fields' names are prefixed. An undefined parameter (a layer without bias) is passed over.
+  void operator()(const std::string& name, Module& module);
+  template <class M>
+  void operator()(const std::string& name, std::vector<std::unique_ptr<M>>& modules) {
+    for (size_t i = 0; i < modules.size(); ++i) (*this)(name + '.' + std::to_string(i), *modules[i]);
+  }
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual void fields(Fields& fields) = 0;
+};
+
+using NamedParameter = std::pair<std::string, Variable>;
+// In the order of fields().
+std::vector<NamedParameter> named_parameters(Module& module);
+std::vector<Variable> parameters(Module& module);
+// How many numbers there are to learn.
+int64_t parameter_count(Module& module);
+
+// Moves or converts all parameters, in place: optimisers made before see the new ones, but their moments stay behind.
+void move_to(Module& module, Device device);
+void convert_to(Module& module, DType dtype);
+
+// One line a parameter, with its shape, and their total.
+std::string describe(Module& module);
+
+// What a forward pass needs to know besides its inputs.
+struct Context {
+  bool training = false;                 // dropout acts
+  const Generator* generator = nullptr;  // names the draws; needed by dropout and clustering
+  uint32_t layer = 0;                    // no two layers of a model share a number
+
+  // Error: no generator.
+  RandomDraw draw(Purpose purpose) const;
+  Context at_layer(uint32_t number) const {
+    Context result = *this;
+    result.layer = number;
+    return result;
+  }
+};
+
+// Parameters of numbers uniform in [-bound, bound), or normal; each drawn under a number of its own.
+Variable uniform_parameter(const Shape& shape, double bound, Generator& generator);
+Variable normal_parameter(const Shape& shape, Generator& generator);
+Variable constant_parameter(const Shape& shape, double value);
+
+}  // namespace cairn

@@ -1,0 +1,17 @@
+#include "nn/optim/adam.h"
+
+#include "core/dispatch.h"
+
+namespace cairn {
+
+Adam::Adam(std::vector<Variable> parameters, double learning_rate, const AdamOptions& options)
+    : Optimizer(std::move(parameters), Moments::both, learning_rate), options_(options) {
+  check_options("adam", options);
+}
+
+void Adam::update() {
+  CAIRN_RUN_CPU_ONLY("adam", first_value(),
+                     adam_step<T>(stream, count(), parameter_list<T>(), options_, device_state()));
+}
+
+}  // namespace cairn

@@ -1,0 +1,169 @@
+#include "nn/optim/optimizer.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <unordered_map>
+
+#include "core/dispatch.h"
+#include "core/ops.h"
+
+namespace cairn {
+namespace {
+
+constexpr int64_t skipped_steps_allowed = 9;  // in a row
+
+Tensor bytes_of(const OptimizerState& state) {
+  Tensor bytes({int64_t(sizeof(state))}, DType::uint8);
+  std::memcpy(bytes.mutable_raw(), &state, sizeof(state));
+  return bytes;
+}
+
+void check_learning_rate(double rate) { check_option("optimizer", "the learning rate", rate, 0, INFINITY); }
+
+}  // namespace
+
+void check_option(const char* optimizer, const char* option, double value, double low, double high) {
+  if (high == INFINITY)
+    check<UsageError>(std::isfinite(value) && value >= low, optimizer, ": expected ", option,
+                      " to be finite and at least ", low, ", got ", value);
+  else
+    check<UsageError>(value >= low && value < high, optimizer, ": expected ", option, " in [", low, ", ", high,
+                      "), got ", value);
+}
+
+void check_options(const char* optimizer, const AdamOptions& options) {
+  check_option(optimizer, "beta1", options.beta1, 0, 1);
+  check_option(optimizer, "beta2", options.beta2, 0, 1);
+  check_option(optimizer, "epsilon", options.epsilon, std::numeric_limits<double>::min(), INFINITY);
+  check_option(optimizer, "weight_decay", options.weight_decay, 0, INFINITY);
+}
+
+Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double learning_rate)
+    : parameters_(std::move(parameters)), learning_rate_(learning_rate) {
+  check_learning_rate(learning_rate);
+  check(!parameters_.empty(), "optimizer: there are no parameters");
+
+  std::unordered_map<const Variable::State*, size_t> seen;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string name = concat("parameter ", i);
+    check(parameters_[i].defined(), "optimizer: ", name, " was never given a value");
+    check_operands("optimizer", {{"parameter 0", first_value()}, {name.c_str(), parameters_[i].value()}});
+    check(!parameters_[i].state().node, "optimizer: ", name, " is the result of an operation (", parameters_[i].shape(),
+          ")");
+    const auto [before, is_new] = seen.emplace(&parameters_[i].state(), i);
+    check(is_new, "optimizer: ", name, " is the same variable as parameter ", before->second);
+  }
+
+  const auto zeros = [this] {
+    std::vector<Tensor> tensors;
+    for (const Variable& x : parameters_) tensors.push_back(Tensor::zeros(x.shape(), x.dtype(), x.device()));
+    return tensors;
+  };
+  if (moments != Moments::none) first_ = zeros();
+  if (moments == Moments::both) second_ = zeros();
+
+  OptimizerState state;
+  state.learning_rate = learning_rate;
+  state_ = bytes_of(state).to(first_value().device());
+}
+
+// Writes down where parameters, gradients and moments are. Gradients move: every backward pass makes new ones. The list
+// is sent to the device only if it has changed.
+template <class T>
+void Optimizer::refresh_list() {
+  std::vector<Parameter<T>> list(parameters_.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Tensor& gradient = parameters_[i].grad();
+    if (!gradient.defined()) continue;
+    Tensor& value = parameters_[i].mutable_value();
+    list[i] = {value.mutable_data<T>(), gradient.data<T>(), nullptr, nullptr, value.elements()};
+    if (!first_.empty()) list[i].first = first_[i].mutable_data<T>();
+    if (!second_.empty()) list[i].second = second_[i].mutable_data<T>();
+  }
+  const size_t bytes = list.size() * sizeof(Parameter<T>);
+  if (host_list_.defined() && std::memcmp(host_list_.raw(), list.data(), bytes) == 0) return;
+  if (!host_list_.defined()) {
+    host_list_ = Tensor({int64_t(bytes)}, DType::uint8);
+    list_ = Tensor({int64_t(bytes)}, DType::uint8, first_value().device());
+  }
+  std::memcpy(host_list_.mutable_raw(), list.data(), bytes);
+  list_.copy_from(host_list_);
+}
+
+void Optimizer::step() {
+  bool any = false;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor &value = parameters_[i].value(), &gradient = parameters_[i].grad();
+    const std::string name = concat("parameter ", i), its_gradient = concat("the gradient of ", name);
+    check_operands("optimizer", {{"parameter 0", first_value()}, {name.c_str(), value}});
+    if (!first_.empty()) check_operands("optimizer", {{name.c_str(), value}, {"its moment", first_[i]}});
+    if (!first_.empty()) check_shape("optimizer", name.c_str(), value, first_[i].shape());
+    if (!gradient.defined()) continue;
+    any = true;
+    check_operands("optimizer", {{name.c_str(), value}, {its_gradient.c_str(), gradient}});
+    check_shape("optimizer", its_gradient.c_str(), gradient, value.shape());
+  }
+  check(any, "optimizer: no parameter has a gradient; call backward() before step()");
+
+  visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { refresh_list<T>(); });
+  auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
+  CAIRN_RUN_CPU_ONLY("optimizer", first_value(),
+                     prepare_step<T>(stream, count(), parameter_list<T>(), max_gradient_norm_, state));
+  update();
+  if (state_.device() == Device::cpu) check_diverged();
+}
+
+void Optimizer::clear_gradients() {
+  for (Variable& parameter : parameters_) parameter.clear_grad();
+}
+
+void Optimizer::check_diverged() const {
+  const OptimizerState now = state();
+  check<DivergedError>(now.skipped_in_a_row <= skipped_steps_allowed,
+                       "optimizer: diverged: the gradient was not finite in ", now.skipped_in_a_row,
+                       " steps in a row, after ", now.step,
+                       " steps taken; lower the learning rate or clip the gradient");
+}
+
+void Optimizer::set_learning_rate(double rate) {
+  check_learning_rate(rate);
+  learning_rate_ = rate;
+  // The counts beside it are the device's, which may be ahead of the host: only these eight bytes are written.
+  Tensor bytes({int64_t(sizeof(rate))}, DType::uint8);
+  std::memcpy(bytes.mutable_raw(), &rate, sizeof(rate));
+  constexpr int64_t at = offsetof(OptimizerState, learning_rate);
+  state_.slice(at, at + int64_t(sizeof(rate))).copy_from(bytes);
+}
+
+void Optimizer::set_max_gradient_norm(double norm) {
+  check_option("optimizer", "max_gradient_norm", norm, 0, INFINITY);
+  max_gradient_norm_ = norm;
+}
+
+OptimizerState Optimizer::state() const {
+  OptimizerState state;
+  const Tensor host = state_.to(Device::cpu);
+  std::memcpy(&state, host.raw(), sizeof(state));
+  return state;
+}
+
+void Optimizer::set_state(const OptimizerState& state) {
+  check<DataError>(state.step >= 0 && state.skipped >= 0 && state.skipped_in_a_row >= 0,
+                   "optimizer: a state with negative counts (", state.step, " steps, ", state.skipped, " and ",
+                   state.skipped_in_a_row, " skipped)");
+  check<DataError>(std::isfinite(state.learning_rate) && state.learning_rate >= 0,
+                   "optimizer: a state with the learning rate ", state.learning_rate);
+  learning_rate_ = state.learning_rate;
+  state_.copy_from(bytes_of(state));
+}
+
+std::vector<Optimizer::Moment> Optimizer::moments() const {
+  std::vector<Moment> result;
+  for (size_t i = 0; i < first_.size(); ++i) result.push_back({concat("first.", i), first_[i]});
+  for (size_t i = 0; i < second_.size(); ++i) result.push_back({concat("second.", i), second_[i]});
+  return result;
+}
+
+}  // namespace cairn

@@ -1,0 +1,101 @@
+#pragma once
+// What all optimisers share. A training step is
+//
+//   RAdam optimizer(parameters, 1e-3, {.weight_decay = 0.01});  // once
+//   optimizer.set_max_gradient_norm(1);
+//   ...
+//   optimizer.clear_gradients();
+//   backward(loss);
+//   optimizer.set_learning_rate(schedule.learning_rate(step));
+//   optimizer.step();
+//
+// Everything that a step changes besides the parameters - the count of steps, the learning rate, whether the step is to
+// be skipped, the moments - lies in the memory of the parameters' device, and one kernel updates all parameters.
+//
+// Gradients are clipped by their norm over all parameters. A step whose gradient is not finite is skipped: parameters,
+// moments and the count stay as they are. The count is one for all parameters; a parameter that has no gradient in a
+// step is passed over in it.
+//
+// Adding an optimiser: its update in core/functors.h, its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp,
+// cuda/optimizer.cu), and a file here like r_adam.cpp.
+#include <string>
+#include <vector>
+
+#include "autograd/variable.h"
+#include "core/kernels/optimizer.h"
+
+namespace cairn {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Changes the parameters by their gradients. On the CPU it ends with check_diverged(); on CUDA it does not wait for
+  // the device, so call check_diverged() wherever the loss is read.
+  // Errors: no parameter has a gradient; a gradient's or a parameter's dtype, device or shape is no longer right.
+  void step();
+  // Forgets the gradients of all parameters.
+  void clear_gradients();
+  // Error (DivergedError): the last ten steps, or more, were skipped. Waits for the device.
+  void check_diverged() const;
+
+  double learning_rate() const { return learning_rate_; }
+  // For the steps from now on. Error (UsageError): negative or not finite.
+  void set_learning_rate(double rate);
+
+  // Gradients with a larger norm are scaled down to it. 0, the default: never.
+  double max_gradient_norm() const { return max_gradient_norm_; }
+  // Error (UsageError): negative or not finite.
+  void set_max_gradient_norm(double norm);
+
+  // The counts and the norm of the last gradient, read back. Waits for the device.
+  OptimizerState state() const;
+  // Continues from what state() gave, learning rate included. Error (DataError): negative counts, a bad learning rate.
+  void set_state(const OptimizerState& state);
+  // The moments, "first.3" for that of parameter 3. They share the optimiser's memory: copy a checkpoint into them.
+  struct Moment {
+    std::string name;
+    Tensor tensor;
+  };
+  std::vector<Moment> moments() const;
+
+  const std::vector<Variable>& parameters() const { return parameters_; }
+
+ protected:
+  enum class Moments { none, first, both };
+  // Errors: no parameters; one that is not floating, differs from the first in dtype or device, is listed twice or is
+  // the result of an operation; a learning rate that is negative or not finite (UsageError).
+  Optimizer(std::vector<Variable> parameters, Moments moments, double learning_rate);
+
+  // The optimiser's own kernel, over the arguments below; prepare_step has run.
+  virtual void update() = 0;
+
+  int64_t count() const { return int64_t(parameters_.size()); }
+  // What CAIRN_RUN takes dtype and device from.
+  const Tensor& first_value() const { return parameters_.front().value(); }
+  // [count], on the device.
+  template <class T>
+  const Parameter<T>* parameter_list() const {
+    return static_cast<const Parameter<T>*>(list_.raw());
+  }
+  const OptimizerState* device_state() const { return static_cast<const OptimizerState*>(state_.raw()); }
+
+ private:
+  template <class T>
+  void refresh_list();
+
+  std::vector<Variable> parameters_;
+  std::vector<Tensor> first_, second_;  // one a parameter, or none
+  Tensor host_list_, list_;             // the Parameter<T>s' bytes as last sent, and on the device
+  Tensor state_;                        // an OptimizerState's bytes, on the device
+  double learning_rate_, max_gradient_norm_ = 0;
+};
+
+// Error (UsageError): `value` is not finite or outside [low, high). The message names the optimiser and the option.
+void check_option(const char* optimizer, const char* option, double value, double low, double high);
+// The same for all of them: betas in [0, 1), epsilon > 0, weight_decay >= 0.
+void check_options(const char* optimizer, const AdamOptions& options);
+
+}  // namespace cairn

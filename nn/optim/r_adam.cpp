@@ -1,0 +1,17 @@
+#include "nn/optim/r_adam.h"
+
+#include "core/dispatch.h"
+
+namespace cairn {
+
+RAdam::RAdam(std::vector<Variable> parameters, double learning_rate, const AdamOptions& options)
+    : Optimizer(std::move(parameters), Moments::both, learning_rate), options_(options) {
+  check_options("r_adam", options);
+}
+
+void RAdam::update() {
+  CAIRN_RUN_CPU_ONLY("r_adam", first_value(),
+                     r_adam_step<T>(stream, count(), parameter_list<T>(), options_, device_state()));
+}
+
+}  // namespace cairn

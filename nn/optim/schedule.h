@@ -1,0 +1,74 @@
+#pragma once
+// Learning rates over a training. A schedule is asked before each step; the optimiser does not know it:
+//
+//   optimizer.set_learning_rate(schedule.learning_rate(step));
+//
+// What is asked for and what has been observed determine the answer: a resumed training that calls set_state() with
+// what state() gave goes on with the same rates.
+#include <cstdint>
+#include <vector>
+
+namespace cairn {
+
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  // The rate of a step; steps count from 0.
+  virtual double learning_rate(int64_t step) const = 0;
+  // Tells the metric that is monitored, once an evaluation. Less is better: give the negative of an accuracy.
+  virtual void observe(double /*metric*/) {}
+
+  // What observing has changed, for checkpoints; empty where nothing is kept.
+  virtual std::vector<double> state() const { return {}; }
+  // Error (DataError): not a state of this schedule.
+  virtual void set_state(const std::vector<double>& state);
+};
+
+// The same rate for all steps.
+class Constant : public Schedule {
+ public:
+  // Error (UsageError): negative or not finite.
+  explicit Constant(double rate);
+  double learning_rate(int64_t) const override { return rate_; }
+
+ private:
+  double rate_;
+};
+
+// Rises in equal parts over the first `steps` steps, from rate / steps at step 0 to the rate itself, where it stays.
+class WarmUp : public Schedule {
+ public:
+  // steps 0: constant. Error (UsageError): negative steps; a rate that is negative or not finite.
+  WarmUp(double rate, int64_t steps);
+  double learning_rate(int64_t step) const override;
+
+ private:
+  double rate_;
+  int64_t steps_;
+};
+
+struct PlateauOptions {
+  double factor = 0.1;      // what a drop multiplies the rate by, in (0, 1)
+  int64_t patience = 10;    // evaluations without improvement that are put up with: the next one drops the rate
+  double minimum = 0;       // the rate never drops below
+  double threshold = 1e-4;  // an improvement is a metric below best - threshold |best|
+};
+
+// Constant, but multiplied by a factor whenever the metric has not improved for longer than `patience` evaluations. NaN
+// is no improvement. The same as PyTorch's ReduceLROnPlateau (mode "min", relative threshold, no cooldown).
+class DropOnPlateau : public Schedule {
+ public:
+  // Error (UsageError): a rate, factor, patience, minimum or threshold outside its range; minimum above the rate.
+  explicit DropOnPlateau(double rate, const PlateauOptions& options = {});
+  double learning_rate(int64_t) const override { return rate_; }
+  void observe(double metric) override;
+  std::vector<double> state() const override { return {rate_, best_, double(waited_)}; }
+  void set_state(const std::vector<double>& state) override;
+
+ private:
+  PlateauOptions options_;
+  double rate_, best_;
+  int64_t waited_ = 0;  // evaluations since the best, or since the last drop
+};
+
+}  // namespace cairn

@@ -1,0 +1,52 @@
+#include "nn/transformer.h"
+
+namespace cairn {
+
+void TransformerOptions::validate() const {
+  const auto at_least_one = [](const char* what, int64_t value) {
+    check<UsageError>(value >= 1, "transformer: ", what, " = ", value, ", expected at least 1");
+  };
+  at_least_one("layers", layers);
+  at_least_one("heads", heads);
+  at_least_one("head_size", head_size);
+  at_least_one("feed_forward", feed_forward);
+  for (double p : {dropout, attention_dropout})
+    check<UsageError>(p >= 0 && p <= 1, "transformer: expected a dropout probability, got ", p);
+}
+
+EncoderLayer::EncoderLayer(const TransformerOptions& o, Generator& generator)
+    : attention(o.features(), o.heads, o.head_size, o.attention_dropout,
+                make_attention(o.attention, o.attention_defaults), generator),
+      feed_forward(o.features(), o.feed_forward, o.activation, o.dropout, generator),
+      norm1(o.features()),
+      norm2(o.features()),
+      norm(o.norm),
+      dropout(o.dropout) {}
+
+Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
+  const auto dropped = [&](const Variable& y, Purpose purpose) { return apply_dropout(y, dropout, context, purpose); };
+  if (norm == Norm::post) {
+    const Variable y = norm1(x + dropped(attention(x, mask, context), Purpose::attention_output_dropout));
+    return norm2(y + dropped(feed_forward(y, context), Purpose::feed_forward_output_dropout));
+  }
+  const Variable y = x + dropped(attention(norm1(x), mask, context), Purpose::attention_output_dropout);
+  return y + dropped(feed_forward(norm2(y), context), Purpose::feed_forward_output_dropout);
+}
+
+Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
+  options.validate();
+  for (int64_t i = 0; i < options.layers; ++i) layers.push_back(std::make_unique<EncoderLayer>(options, generator));
+  if (options.final_norm) final_norm = std::make_unique<LayerNormalisation>(options.features());
+}
+
+Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
+  Variable y = x;
+  for (size_t i = 0; i < layers.size(); ++i) y = (*layers[i])(y, mask, context.at_layer(context.layer + uint32_t(i)));
+  return final_norm ? (*final_norm)(y) : y;
+}
+
+void Encoder::swap_attention(const std::string& spec, const std::map<std::string, std::string>& defaults) {
+  for (auto& layer : layers) layer->attention.swap_attention(make_attention(spec, defaults));
+}
+
+}  // namespace cairn

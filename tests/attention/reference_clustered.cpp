@@ -1,0 +1,42 @@
+#include "tests/attention/reference.h"
+
+namespace cairn::reference {
+
+// Equation 3.
+Matrix centroids(const Problem& p) {
+  Matrix sums(size_t(p.clusters), std::vector<double>(p.q.empty() ? 0 : p.q[0].size(), 0.0));
+  std::vector<double> counts(size_t(p.clusters), 0.0);
+  for (size_t i = 0; i < p.q.size(); ++i) {
+    if (p.labels[i] < 0) continue;
+    counts[size_t(p.labels[i])] += 1;
+    for (size_t d = 0; d < p.q[i].size(); ++d) sums[size_t(p.labels[i])][d] += p.q[i][d];
+  }
+  for (size_t j = 0; j < sums.size(); ++j)
+    for (double& x : sums[j]) x = counts[j] > 0 ? x / counts[j] : 0;
+  return sums;
+}
+
+// Equations 4 to 6: the row of a query is that of its centroid.
+Matrix clustered(const Problem& p) {
+  const Matrix c = centroids(p);
+  Matrix a(p.q.size(), std::vector<double>(p.k.size(), 0.0));
+  for (size_t i = 0; i < p.q.size(); ++i)
+    if (p.labels[i] >= 0) a[i] = row(p, c[size_t(p.labels[i])], -1);
+  return a;
+}
+
+// Equations 9 and 10.
+Matrix improved_clustered(const Problem& p) {
+  Matrix a = clustered(p);
+  for (size_t i = 0; i < p.q.size(); ++i) {
+    if (p.labels[i] < 0) continue;
+    const auto own = row(p, p.q[i], -1);
+    const auto top = largest(a[i], p.top);
+    double mass = 0, sum = 0;
+    for (int64_t l : top) mass += a[i][size_t(l)], sum += own[size_t(l)];
+    for (int64_t l : top) a[i][size_t(l)] = mass * own[size_t(l)] / sum;
+  }
+  return a;
+}
+
+}  // namespace cairn::reference

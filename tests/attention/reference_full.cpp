@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/attention/reference.h"
+
+namespace cairn::reference {
+
+std::vector<double> row(const Problem& p, const std::vector<double>& query, int64_t index) {
+  std::vector<double> weights(p.k.size(), 0.0);
+  double most = -INFINITY, sum = 0;
+  const auto seen = [&](size_t j) { return int64_t(j) < p.keys && (index < 0 || p.visible(index, int64_t(j))); };
+  const auto score = [&](size_t j) {
+    return p.scale * std::inner_product(query.begin(), query.end(), p.k[j].begin(), 0.0);
+  };
+  for (size_t j = 0; j < p.k.size(); ++j)
+    if (seen(j)) most = std::max(most, score(j));
+  for (size_t j = 0; j < p.k.size(); ++j)
+    if (seen(j)) sum += weights[j] = std::exp(score(j) - most);
+  for (double& weight : weights) weight = sum > 0 ? weight / sum : 0;
+  return weights;
+}
+
+Matrix full(const Problem& p) {
+  Matrix a(p.q.size(), std::vector<double>(p.k.size(), 0.0));
+  for (int64_t i = 0; i < p.queries; ++i) a[size_t(i)] = row(p, p.q[size_t(i)], i);
+  return a;
+}
+
+// A query's row, restricted to its k largest keys and normalised again.
+Matrix oracle_top(const Problem& p) {
+  Matrix a = full(p);
+  for (auto& weights : a) {
+    const auto top = largest(weights, p.top);
+    double sum = 0;
+    for (int64_t l : top) sum += weights[size_t(l)];
+    std::vector<double> kept(weights.size(), 0.0);
+    for (int64_t l : top) kept[size_t(l)] = weights[size_t(l)] / sum;
+    weights = kept;
+  }
+  return a;
+}
+
+std::vector<int64_t> largest(const std::vector<double>& weights, int64_t k) {
+  std::vector<int64_t> order;
+  for (size_t j = 0; j < weights.size(); ++j)
+    if (weights[j] > 0) order.push_back(int64_t(j));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return weights[size_t(a)] > weights[size_t(b)]; });
+  if (int64_t(order.size()) > k) order.resize(size_t(k));
+  return order;
+}
+
+const std::map<std::string, Reference>& references() {
+  static const std::map<std::string, Reference> all{
+      {"full", full},
+      {"shared-full", full},
+      {"clustered", clustered},
+      {"i-clustered", improved_clustered},
+      {"oracle-top", oracle_top},
+  };
+  return all;
+}
+
+}  // namespace cairn::reference

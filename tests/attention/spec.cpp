@@ -1,0 +1,86 @@
+#include "nn/attention/attention.h"
+#include "nn/transformer.h"
+#include "tests/catch.h"
+
+using namespace cairn;  // NOLINT: tests only
+using Catch::Matchers::Contains;
+
+TEST_CASE("attention specifications are read", "[attention]") {
+  for (const char* spec :
+       {"full", "shared-full", "clustered-100", "i-clustered-100", "oracle-top-32", "i-clustered-15:topk=16,bits=64",
+        "clustered-1:iterations=0,bias=false", "full:scale=0.5", "i-clustered-100:mass_gradient=false"}) {
+    INFO(spec);
+    CHECK(make_attention(spec)->spec() == spec);
+  }
+}
+
+TEST_CASE("a bad attention specification is refused with what was close and what exists", "[attention]") {
+  const auto message = [](const char* spec) -> std::string {
+    try {
+      make_attention(spec);
+    } catch (const Error& error) {
+      return error.exit_code() == 2 ? error.what() : "another exit code";
+    }
+    return "accepted";
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"clusterd-15", "unknown attention 'clusterd-15' (did you mean 'clustered-15'?); there are full, shared-full"},
+      {"iclustered-15", "did you mean 'i-clustered-15'?"},
+      {"ful", "did you mean 'full'?"},
+      {"", "unknown attention ''"},
+      {"wholly-different", "there are full"},
+      {"full-3", "full takes no number"},
+      {"clustered", "expected a number of clusters, as in clustered-100"},
+      {"clustered-", "expected a number behind the dash"},
+      {"clustered-0", "clusters = 0, expected at least 1"},
+      {"clustered--5", "clusters = -5, expected at least 1"},
+      {"clustered-15x", "expected a whole number of clusters, got '15x'"},
+      {"clustered-99999999999999999999", "expected a whole number of clusters"},
+      {"clustered-3000000000", "expected at least 1"},
+      {"oracle-top-0", "keys = 0, expected at least 1"},
+      {"i-clustered-15:topk=0", "option topk = 0, expected 1 to"},
+      {"i-clustered-15:topk=-1", "option topk = -1"},
+      {"i-clustered-15:topk=", "option topk: expected a whole number, got ''"},
+      {"i-clustered-15:topk=1.5", "expected a whole number, got '1.5'"},
+      {"i-clustered-15:bits=0", "option bits = 0, expected 1 to 64"},
+      {"i-clustered-15:bits=65", "option bits = 65, expected 1 to 64"},
+      {"i-clustered-15:iterations=-1", "option iterations = -1"},
+      {"i-clustered-15:tokp=3", "unknown option 'tokp' (did you mean 'topk'?); it has scale, bits, iterations, bias"},
+      {"clustered-15:topk=3", "unknown option 'topk'"},
+      {"i-clustered-15:", "expected option=value behind the colon"},
+      {"i-clustered-15:topk=3,", "expected option=value"},
+      {"i-clustered-15:,topk=3", "expected option=value, got ''"},
+      {"i-clustered-15:topk", "expected option=value, got 'topk'"},
+      {"i-clustered-15:=3", "expected option=value, got '=3'"},
+      {"i-clustered-15:topk=3,topk=4", "option 'topk' is given twice"},
+      {"i-clustered-15:bias=yes", "option bias: expected true or false, got 'yes'"},
+      {"full:scale=nan", "option scale: expected a finite number, got 'nan'"},
+      {"full:scale=inf", "option scale: expected a finite number, got 'inf'"},
+      {"full:scale=-1", "option scale = -1"},
+  };
+  for (const auto& [spec, expected] : cases) {
+    INFO(spec);
+    CHECK_THAT(message(spec), Contains(expected));
+  }
+}
+
+TEST_CASE("defaults fill what a specification leaves open, where the variant has the option", "[attention]") {
+  const std::map<std::string, std::string> defaults{{"topk", "0"}};  // out of range, so that its use shows
+  CHECK_THROWS_WITH(make_attention("i-clustered-15", defaults), Contains("option topk = 0"));
+  CHECK_NOTHROW(make_attention("i-clustered-15:topk=3", defaults));
+  CHECK_NOTHROW(make_attention("full", defaults));
+}
+
+TEST_CASE("weights run under another variant, except shared-full without shared weights", "[attention]") {
+  Generator generator(1);
+  TransformerOptions options;
+  options.layers = 1, options.heads = 2, options.head_size = 4, options.feed_forward = 8;
+  options.attention = "full";
+  Encoder separate(options, generator);
+  CHECK_NOTHROW(separate.swap_attention("i-clustered-3"));
+  CHECK_THROWS_WITH(separate.swap_attention("shared-full"), Contains("has the queries for keys"));
+  options.attention = "shared-full";
+  Encoder shared(options, generator);
+  for (const char* spec : {"full", "clustered-3", "oracle-top-2", "shared-full"})
+    CHECK_NOTHROW(shared.swap_attention(spec));
+}

@@ -1,0 +1,324 @@
+// Walks the list of variants: every one is held to its reference, whoever added it.
+#include <set>
+
+#include "core/parallel.h"
+#include "tests/attention/reference.h"
+#include "tests/ops/ops_test.h"
+
+namespace {
+
+// A specification of each variant with small numbers, so that clusters are shared and top keys are a choice.
+std::string spec_of(const AttentionVariant& variant, int64_t number, int64_t top) {
+  SpecReader reader(variant.name, "100", {}, {});
+  variant.make(reader);
+  std::string spec = variant.name;
+  if (!reader.number_asked().empty()) spec += '-' + std::to_string(number);
+  for (const auto& option : reader.asked())
+    if (option.name == "topk") spec += ":topk=" + std::to_string(top);
+  return spec;
+}
+
+struct Inputs {
+  Tensor q, k, v;
+  AttentionMask mask;
+
+  Inputs(int64_t B, int64_t N, int64_t S, int64_t H, int64_t D, int64_t M, DType dtype = DType::float64)
+      : q(random_tensor({B, N, H, D}, dtype, 11)),
+        k(random_tensor({B, S, H, D}, dtype, 12)),
+        v(random_tensor({B, S, H, M}, dtype, 13)) {}
+
+  Variable run(const Attention& attention, const AttentionContext& context) const {
+    return attention(Variable(q), Variable(k), Variable(v), mask, context);
+  }
+};
+
+AttentionContext context_of(const Generator& generator, AttentionChoices* report = nullptr) {
+  AttentionContext context;
+  context.generator = &generator;
+  context.report = report;
+  return context;
+}
+
+// The weights by the reference, with the labels that the variant chose, times the values: [B, N, H, M].
+std::vector<double> expected(const std::string& name, const Inputs& in, const AttentionChoices& made, bool shared,
+                             int64_t top, double scale = 0) {
+  const int64_t B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), D = in.q.size(3), S = in.v.size(1),
+                M = in.v.size(3);
+  const auto q = as_double(in.q), k = as_double(shared ? in.q : in.k), v = as_double(in.v);
+  const auto labels = made.labels.defined() ? made.labels.to_vector<int32_t>() : std::vector<int32_t>();
+  const auto length = [](const Tensor& lengths, int64_t b, int64_t all) {
+    return lengths.defined() ? int64_t(lengths.data<int32_t>()[b]) : all;
+  };
+  std::vector<double> out(size_t(B * N * H * M), 0.0);
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H; ++h) {
+      reference::Problem p;
+      const auto rows = [&](const std::vector<double>& x, int64_t n) {
+        reference::Matrix result;
+        for (int64_t i = 0; i < n; ++i) {
+          const auto first = x.begin() + ((b * n + i) * H + h) * D;
+          result.emplace_back(first, first + D);
+        }
+        return result;
+      };
+      p.q = rows(q, N), p.k = rows(k, S);
+      p.queries = length(in.mask.query_lengths, b, N), p.keys = length(in.mask.key_lengths, b, S);
+      p.scale = scale ? scale : 1 / std::sqrt(double(D));
+      p.top = top;
+      p.clusters = N;
+      p.visible = [&](int64_t i, int64_t j) {
+        if (in.mask.causal && j > i) return false;
+        return !in.mask.allowed.defined() || in.mask.allowed.data<bool>()[i * S + j];
+      };
+      for (int64_t i = 0; i < N && !labels.empty(); ++i) p.labels.push_back(labels[size_t((b * H + h) * N + i)]);
+      const reference::Matrix a = reference::references().at(name)(p);
+      for (int64_t i = 0; i < N; ++i)
+        for (int64_t m = 0; m < M; ++m)
+          for (int64_t j = 0; j < S; ++j)
+            out[size_t(((b * N + i) * H + h) * M + m)] +=
+                a[size_t(i)][size_t(j)] * v[size_t(((b * S + j) * H + h) * M + m)];
+    }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("every attention variant has a reference", "[attention]") {
+  std::set<std::string> names;
+  for (const auto* variant : attention_variants()) {
+    INFO(variant->name);
+    CHECK(reference::references().count(variant->name) == 1);
+    CHECK(names.insert(variant->name).second);
+  }
+}
+
+TEST_CASE("every attention variant agrees with its reference", "[attention]") {
+  const Generator generator(5);
+  constexpr int64_t top = 4;
+  for (const auto* variant : attention_variants())
+    for (DType dtype : {DType::float32, DType::float64})
+      for (int64_t n : {0, 1, 2, 7, 33}) {
+        Inputs in(2, n, n, 3, 5, 5, dtype);
+        for (int masks = 0; masks < 3; ++masks) {
+          if (masks == 1) in.mask.query_lengths = in.mask.key_lengths = int32s({int32_t(n), int32_t(n / 2)});
+          if (masks == 2) in.mask.query_lengths = in.mask.key_lengths = int32s({0, int32_t(n > 0)});
+          const auto attention = make_attention(spec_of(*variant, top, top));
+          INFO(attention->spec() << ' ' << name(dtype) << " N = " << n << " lengths " << masks);
+          AttentionChoices made;
+          const Variable out = in.run(*attention, context_of(generator, &made));
+          REQUIRE(out.shape() == Shape{2, n, 3, 5});
+          CHECK(difference(out.value(), expected(variant->name, in, made, attention->shares_keys(), top)) <=
+                tolerance_of(dtype));
+        }
+      }
+}
+
+TEST_CASE("every attention variant honours a mask or refuses it", "[attention]") {
+  const Generator generator(5);
+  const int64_t n = 9;
+  std::vector<uint8_t> pattern;
+  for (int64_t i = 0; i < n * n; ++i) pattern.push_back(i / n != 4 && i * 7 % 5 != 0);  // query 4 sees nothing
+  Tensor allowed({n, n}, DType::boolean);
+  for (int64_t i = 0; i < n * n; ++i) allowed.mutable_data<bool>()[i] = pattern[size_t(i)];
+  for (const auto* variant : attention_variants())
+    for (bool causal : {false, true}) {
+      Inputs in(1, n, n, 2, 4, 4);
+      in.mask.causal = causal;
+      if (!causal) in.mask.allowed = allowed;
+      const auto attention = make_attention(spec_of(*variant, 3, 3));
+      INFO(attention->spec() << (causal ? " causal" : " boolean"));
+      try {
+        const Variable out = in.run(*attention, context_of(generator));
+        CHECK(difference(out.value(), expected(variant->name, in, {}, attention->shares_keys(), 3)) <=
+              tolerance::float64);
+      } catch (const UsageError& error) {
+        CHECK_THAT(error.what(), Catch::Matchers::Contains("cannot honour"));
+        CHECK(std::string(variant->name).find("clustered") != std::string::npos);
+      }
+    }
+}
+
+TEST_CASE("cross attention of every variant that has it", "[attention]") {
+  const Generator generator(5);
+  for (const auto* variant : attention_variants())
+    for (int64_t s : {0, 1, 12}) {
+      Inputs in(2, 7, s, 2, 5, 3);
+      const auto attention = make_attention(spec_of(*variant, 3, 3));
+      INFO(attention->spec() << " S = " << s);
+      if (attention->shares_keys()) {
+        CHECK_THROWS_AS(in.run(*attention, context_of(generator)), UsageError);
+        continue;
+      }
+      AttentionChoices made;
+      const Variable out = in.run(*attention, context_of(generator, &made));
+      CHECK(difference(out.value(), expected(variant->name, in, made, false, 3)) <= tolerance::float64);
+    }
+}
+
+// Labels and top keys are replayed, so that the step of the difference cannot change them.
+TEST_CASE("gradients of every attention variant", "[attention][grad]") {
+  const Generator generator(3);
+  for (const auto* variant : attention_variants())
+    for (bool dropped : {false, true})
+      for (bool lengths : {false, true}) {
+        Inputs in(2, 7, 7, 2, 3, 3);
+        if (lengths) in.mask.query_lengths = in.mask.key_lengths = int32s({5, 0});
+        const auto attention = make_attention(spec_of(*variant, 3, 3));
+        INFO(attention->spec() << (dropped ? " with dropout" : "") << (lengths ? " with lengths" : ""));
+        AttentionChoices made;
+        in.run(*attention, context_of(generator, &made));
+        AttentionContext context = context_of(generator);
+        context.replay = &made;
+        context.training = dropped;
+        context.dropout = dropped ? 0.4 : 0;
+        CHECK_GRADIENT([&](const auto& x) { return (*attention)(x[0], x[1], x[2], in.mask, context); }, in.q, in.k,
+                       in.v);
+      }
+}
+
+TEST_CASE("mass_gradient=false leaves the mass without a gradient", "[attention][grad]") {
+  const Generator generator(3);
+  const Inputs in(1, 8, 8, 1, 3, 3);
+  const auto gradient_of = [&](const char* spec) {
+    const Variable q(in.q, true), k(in.k, true), v(in.v, true);
+    const Variable out = (*make_attention(spec))(q, k, v, {}, context_of(generator));
+    backward(sum(square(out)));
+    return std::vector<Tensor>{out.value(), k.grad(), v.grad()};
+  };
+  const auto with = gradient_of("i-clustered-2:topk=3"),
+             without = gradient_of("i-clustered-2:topk=3,mass_gradient=false");
+  CHECK(difference(with[0], without[0]) == 0);
+  CHECK(difference(with[1], without[1]) > 1e-3);
+  CHECK(difference(with[2], without[2]) == 0);  // the mass does not depend on the values
+}
+
+TEST_CASE("every attention variant is deterministic for any number of threads", "[attention]") {
+  const int before = threads();
+  for (const auto* variant : attention_variants()) {
+    const auto attention = make_attention(spec_of(*variant, 5, 4));
+    std::vector<std::vector<float>> results;
+    for (int count : {1, 2, 3}) {
+      set_threads(count);
+      const Generator generator(5);
+      const Inputs in(1, 301, 301, 3, 7, 7, DType::float32);
+      const Variable q(in.q, true), k(in.k, true), v(in.v, true);
+      AttentionContext context = context_of(generator);
+      context.training = true;
+      context.dropout = 0.2;
+      const Variable out = (*attention)(q, k, v, {}, context);
+      backward(sum(square(out)));
+      std::vector<float> all = out.value().to_vector<float>();
+      for (const Variable& x : {q, k, v}) {
+        const auto gradient = x.grad().defined() ? x.grad().to_vector<float>() : std::vector<float>();
+        all.insert(all.end(), gradient.begin(), gradient.end());
+      }
+      results.push_back(all);
+    }
+    INFO(attention->spec());
+    CHECK(results[0] == results[1]);
+    CHECK(results[0] == results[2]);
+  }
+  set_threads(before);
+}
+
+TEST_CASE("padding changes an attention variant's results by rounding alone", "[attention]") {
+  const Generator generator(8);
+  const int64_t n = 21;
+  for (const auto* variant : attention_variants()) {
+    const auto attention = make_attention(spec_of(*variant, 4, 5));
+    INFO(attention->spec());
+    const Inputs in(2, n, n, 2, 4, 4);
+    AttentionChoices made;
+    const auto out = as_double(in.run(*attention, context_of(generator, &made)).value());
+    for (int64_t padding : {1, 200}) {
+      Inputs padded(2, n + padding, n + padding, 2, 4, 4);
+      for (auto [from, to] : {std::pair{&in.q, &padded.q}, {&in.k, &padded.k}, {&in.v, &padded.v}})
+        for (int64_t b = 0; b < 2; ++b)
+          to->slice(b, b + 1)
+              .reshape({n + padding, 2, 4})
+              .slice(0, n)
+              .copy_from(from->slice(b, b + 1).reshape({n, 2, 4}));
+      padded.mask.query_lengths = padded.mask.key_lengths = int32s({int32_t(n), int32_t(n)});
+      AttentionChoices padded_made;
+      const Tensor result = padded.run(*attention, context_of(generator, &padded_made)).value();
+      std::vector<double> kept;
+      for (int64_t b = 0; b < 2; ++b) {
+        const auto part = as_double(result.slice(b, b + 1).reshape({n + padding, 2, 4}).slice(0, n));
+        kept.insert(kept.end(), part.begin(), part.end());
+        for (double x : as_double(result.slice(b, b + 1).reshape({n + padding, 2, 4}).slice(n, n + padding)))
+          REQUIRE(x == 0);
+      }
+      CHECK(difference(kept, out) <= tolerance::float64);
+      if (!made.labels.defined()) continue;
+      const auto labels = made.labels.to_vector<int32_t>(), padded_labels = padded_made.labels.to_vector<int32_t>();
+      for (int64_t plane = 0; plane < 4; ++plane)
+        for (int64_t i = 0; i < n; ++i)
+          REQUIRE(labels[size_t(plane * n + i)] == padded_labels[size_t(plane * (n + padding) + i)]);
+    }
+  }
+}
+
+TEST_CASE("NaN and infinity stay within their batch element and head", "[attention]") {
+  const Generator generator(8);
+  for (const auto* variant : attention_variants())
+    for (float bad : {NAN, INFINITY, -INFINITY})
+      for (int which = 0; which < 3; ++which) {
+        const auto attention = make_attention(spec_of(*variant, 3, 3));
+        Inputs in(2, 11, 11, 2, 4, 4, DType::float32);
+        const auto clean = in.run(*attention, context_of(generator)).value().to_vector<float>();
+        Tensor& target = which == 0 ? in.q : which == 1 ? in.k : in.v;
+        target.mutable_data<float>()[5 * 2 * 4 + 4] = bad;  // batch element 0, row 5, head 1
+        const auto dirty = in.run(*attention, context_of(generator)).value().to_vector<float>();
+        INFO(attention->spec() << ' ' << bad << " in operand " << which);
+        for (size_t i = 0; i < clean.size(); ++i) {
+          const bool same_plane = i < 11 * 2 * 4 && i / 4 % 2 == 1;
+          if (!same_plane) REQUIRE(clean[i] == dirty[i]);
+        }
+      }
+}
+
+TEST_CASE("identical and zero queries are clustered without harm", "[attention]") {
+  const Generator generator(8);
+  for (const auto* variant : attention_variants())
+    for (double value : {0.0, 2.5}) {
+      Inputs in(1, 13, 13, 2, 4, 4);
+      in.q = Tensor::full(in.q.shape(), value, DType::float64);
+      const auto attention = make_attention(spec_of(*variant, 5, 5));
+      INFO(attention->spec() << " all queries " << value);
+      AttentionChoices made;
+      const Variable out = in.run(*attention, context_of(generator, &made));
+      CHECK(difference(out.value(), expected(variant->name, in, made, attention->shares_keys(), 5)) <=
+            tolerance::float64);
+    }
+}
+
+TEST_CASE("at their exhaustive settings variants equal full attention", "[attention]") {
+  const Generator generator(2);
+  for (bool cross : {false, true}) {
+    const Inputs in(2, 19, cross ? 8 : 19, 3, 5, 5, DType::float32);
+    const auto full = as_double(in.run(*make_attention("full"), context_of(generator)).value());
+    for (const char* spec : {"i-clustered-4:topk=19", "i-clustered-4:topk=400", "clustered-19", "clustered-64",
+                             "i-clustered-19:topk=2", "oracle-top-19", "oracle-top-500"}) {
+      INFO(spec << (cross ? " cross" : ""));
+      CHECK(difference(in.run(*make_attention(spec), context_of(generator)).value(), full) <= tolerance::float32);
+    }
+  }
+}
+
+TEST_CASE("every call draws fresh planes, the same call the same ones", "[attention]") {
+  Generator generator(2);
+  const Inputs in(1, 40, 40, 1, 8, 8);
+  const auto attention = make_attention("clustered-6");
+  const auto labels = [&](uint32_t layer) {
+    AttentionChoices made;
+    AttentionContext context = context_of(generator, &made);
+    context.layer = layer;
+    in.run(*attention, context);
+    return made.labels.to_vector<int32_t>();
+  };
+  const auto first = labels(0);
+  CHECK(labels(0) == first);
+  CHECK(labels(1) != first);
+  generator.advance();
+  CHECK(labels(0) != first);
+}

@@ -1,0 +1,109 @@
+#pragma once
+// What the tests of operations share.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "autograd/gradcheck.h"
+#include "autograd/ops.h"
+#include "core/ops.h"
+#include "core/parallel.h"
+#include "tests/catch.h"
+#include "tests/tolerances.h"
+
+namespace cairn {
+
+// Normal numbers; the same for the same seed.
+inline Tensor random_tensor(const Shape& shape, DType dtype = DType::float64, uint64_t seed = 1) {
+  Sequence sequence(seed, 0, Purpose::test);
+  return random_normal(shape, sequence, dtype);
+}
+
+// Whole numbers in [low, high]: sums and products of them are exact, and equal ones are frequent.
+inline Tensor random_integers(const Shape& shape, int low, int high, DType dtype = DType::int32, uint64_t seed = 1) {
+  Sequence sequence(seed, 0, Purpose::test);
+  Tensor result(shape, DType::int32);
+  int32_t* data = result.mutable_data<int32_t>();
+  for (int64_t i = 0; i < result.elements(); ++i) data[i] = low + int32_t(sequence.below(uint32_t(high - low + 1)));
+  return result.cast(dtype);
+}
+
+inline Tensor int32s(const std::vector<int32_t>& values) { return Tensor::from(values, {int64_t(values.size())}); }
+
+inline std::vector<double> as_double(const Tensor& x) { return x.cast(DType::float64).to_vector<double>(); }
+
+inline double difference(const Tensor& a, const std::vector<double>& b) { return difference(as_double(a), b); }
+inline double difference(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() ? difference(as_double(a), as_double(b)) : INFINITY;
+}
+
+inline double tolerance_of(DType dtype) { return dtype == DType::float32 ? tolerance::float32 : tolerance::float64; }
+
+// Shapes of rows that find mistakes: none, one, odd ones, more than a vector and more than a thread's share.
+inline std::vector<Shape> odd_shapes() {
+  return {{0, 3}, {1, 1}, {3, 0}, {7}, {2, 3, 5}, {5, 17}, {67, 131}, {2, 20011}};
+}
+
+// Equal to the last bit, NaN or not.
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
+}
+
+// f(): tensors. One thread, two and three must give the same bits.
+template <class F>
+void check_any_threads(F&& f) {
+  const int before = threads();
+  set_threads(1);
+  const std::vector<Tensor> expected = f();
+  for (int count : {2, 3}) {
+    set_threads(count);
+    const std::vector<Tensor> result = f();
+    INFO(count << " threads");
+    REQUIRE(result.size() == expected.size());
+    for (size_t i = 0; i < result.size(); ++i) {
+      INFO("tensor " << i);
+      CHECK(same_bits(result[i], expected[i]));
+    }
+  }
+  set_threads(before);
+}
+
+// A tensor on the other device. It has no elements, so a build without CUDA can make it too.
+inline Tensor elsewhere(const Shape& shape, DType dtype = DType::float32) { return Tensor(shape, dtype, Device::cuda); }
+
+// An operation on a device that this build does not have. Says nothing in a build that has CUDA.
+#define CHECK_NEEDS_CUDA(expression, operation)                                                   \
+  do {                                                                                            \
+    if (::cairn::backends() != "cpu") break;                                                      \
+    CHECK_THROWS_AS(expression, ::cairn::DeviceError);                                            \
+    CHECK_THROWS_WITH(expression, Catch::Matchers::StartsWith(operation ": built without CUDA")); \
+  } while (false)
+
+// The one line that an operation says about bad arguments begins with this text.
+#define CHECK_ERROR(expression, text) CHECK_THROWS_WITH(expression, Catch::Matchers::StartsWith(text))
+
+// While one lives, loops run on one thread: for tiny tensors, for which a second one costs more than it gives.
+class OneThread {
+ public:
+  OneThread() : before_(threads()) { set_threads(1); }
+  ~OneThread() { set_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// The gradient of f, a function of a vector of variables, at inputs in double.
+#define CHECK_GRADIENT(f, ...)                                      \
+  do {                                                              \
+    const ::cairn::OneThread one_thread;                            \
+    const auto checked = ::cairn::check_gradient(f, {__VA_ARGS__}); \
+    INFO(checked.where);                                            \
+    CHECK(checked.error <= ::cairn::tolerance::gradient);           \
+  } while (false)
+
+}  // namespace cairn
+
+using namespace cairn;  // NOLINT: tests only

@@ -1,0 +1,42 @@
+#pragma once
+// Every tolerance of the tests stands here.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace cairn::tolerance {
+
+// "Equal" between two float32 computations: max|a - b| <= value * max(1, max|b|).
+inline constexpr double float32 = 1e-5;
+// Between two float64 computations of the same thing, by the same measure.
+inline constexpr double float64 = 1e-12;
+// Relative error of a gradient in float64 against central differences.
+inline constexpr double gradient = 1e-6;
+// Golden files hold float32 printed with nine digits; two float32 computations of 20 optimiser steps.
+inline constexpr double golden = 1e-5;
+// A frequency over 10^6 draws against its expectation (dropout, uniform draws): five standard deviations of p = 1/2.
+inline constexpr double frequency = 2.5e-3;
+// E[Hamming distance] / bits against angle / pi (METHODS).
+inline constexpr double hash_angle = 0.005;
+
+}  // namespace cairn::tolerance
+
+namespace cairn {
+
+// max|a - b| / max(1, max|b|); infinite where one is NaN and the other is not, or sizes differ.
+template <class A, class B>
+double difference(const std::vector<A>& a, const std::vector<B>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double most = 0, scale = 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double x = double(a[i]), y = double(b[i]);
+    if (std::isnan(x) && std::isnan(y)) continue;
+    if (x == y) continue;  // infinities of one sign too
+    if (!std::isfinite(x) || !std::isfinite(y)) return INFINITY;
+    most = std::max(most, std::abs(x - y));
+    scale = std::max(scale, std::abs(y));
+  }
+  return most / scale;
+}
+
+}  // namespace cairn
