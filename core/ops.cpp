@@ -138,6 +138,7 @@ static Tensor reduce_as(Reduce op, const Tensor& x, Reduction size, const Shape&
 
 Tensor reduce(Reduce op, const Tensor& x, int axis) {
   check_operands("reduce", {{"x", x}});
+  check(axis >= -x.rank() && axis < x.rank(), "reduce: axis ", axis, " out of range for ", x.shape());
   axis = x.shape().normalize(axis);
   Reduction size{1, x.size(axis), 1};
   for (int i = 0; i < x.rank(); ++i) (i < axis ? size.outer : size.inner) *= i == axis ? 1 : x.size(i);
@@ -151,6 +152,7 @@ Tensor sum_all(const Tensor& x) {
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
+  check_operands("sum_to", {{"x", x}});
   check(broadcast(x.shape(), shape, "sum_to") == x.shape(), "sum_to: ", shape, " does not broadcast to ", x.shape());
   // Leading axes that were added or stretched go in one step: a bias's gradient is one sum over rows.
   int leading = 0;
@@ -172,6 +174,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
+  check_operands("broadcast_to", {{"x", x}});
   check(broadcast(x.shape(), shape, "broadcast_to") == shape, "broadcast_to: ", x.shape(), " does not broadcast to ",
         shape);
   return binary(Binary::add, x, Tensor::zeros(shape, x.dtype(), x.device()));
@@ -298,6 +301,7 @@ Tensor gather_rows(const Tensor& table, const Tensor& index) {
 
 Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n) {
   check_operands("scatter_add_rows", {{"x", x}});
+  check(n >= 0, "scatter_add_rows: expected at least 0 rows, got ", n);
   check_integers("scatter_add_rows", "index", index, DType::int32, x.device());
   const int64_t cols = rows_of("scatter_add_rows", x).cols;
   check_shape("scatter_add_rows", "x", x, appended(index.shape(), cols));

@@ -1,32 +1,137 @@
+// A pool of threads that take chunks from a counter. Unlike the barrier of an OpenMP loop, the end of a loop waits only
+// for threads that took part in it: one that the system did not let run in time costs nothing, which on a shared
+// machine is the difference between slower and many times slower.
 #include "core/parallel.h"
+
+#include <sched.h>
 
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 namespace cairn {
 namespace {
 
-#ifdef _OPENMP
-int available() { return omp_get_max_threads(); }
-#else
-int available() { return std::max(1, int(std::thread::hardware_concurrency())); }
-#endif
+// Processors that this process may run on (taskset and containers limit them).
+int available() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+  return std::max(1, int(std::thread::hardware_concurrency()));
+}
 
-int& thread_count() {
-  static int count = available();
+std::atomic<int>& thread_count() {
+  static std::atomic<int> count = available();
   return count;
 }
 
-thread_local bool inside = false;
+thread_local bool inside_loop = false;
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits until `value` is no longer `old`: a few microseconds awake, because the next loop usually comes at once, then
+// asleep.
+void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
+  for (int i = 0; i < 1000; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    pause_processor();
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+struct Job {
+  detail::ChunkBody body = nullptr;
+  void* closure = nullptr;
+  int64_t chunks = 0;
+  std::atomic<int64_t> next{0};
+  std::exception_ptr failure;
+  std::mutex failure_mutex;
+
+  void work() {
+    inside_loop = true;
+    try {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) body(closure, i);
+    } catch (...) {
+      const std::lock_guard guard(failure_mutex);
+      failure = std::current_exception();
+      next = chunks;
+    }
+    inside_loop = false;
+  }
+};
+
+class Pool {
+ public:
+  ~Pool() {
+    stop_ = true;
+    announce();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  // Runs the chunks on `threads` threads, this one among them. False: another thread's loop is running.
+  bool run(int threads, int64_t chunks, detail::ChunkBody body, void* closure) {
+    const std::unique_lock lock(owner_, std::try_to_lock);
+    if (!lock) return false;
+    while (int(workers_.size()) < threads - 1)
+      workers_.emplace_back([this, index = int(workers_.size())] { serve(index); });
+    job_.body = body;
+    job_.closure = closure;
+    job_.chunks = chunks;
+    job_.next = 0;
+    job_.failure = nullptr;
+    wanted_ = threads - 1;
+    taking_part_.fetch_and(~closed, std::memory_order_release);
+    announce();
+    job_.work();
+    // From here on nobody joins; those who did are waited for.
+    taking_part_.fetch_or(closed);
+    for (uint32_t now; (now = taking_part_.load(std::memory_order_acquire)) != closed;)
+      wait_while_equal(taking_part_, now);
+    if (job_.failure) std::rethrow_exception(std::exchange(job_.failure, nullptr));
+    return true;
+  }
+
+ private:
+  static constexpr uint32_t closed = 1u << 31;
+
+  void announce() {
+    generation_.fetch_add(1, std::memory_order_release);
+    generation_.notify_all();
+  }
+
+  void serve(int index) {
+    for (uint32_t seen = 0;;) {
+      wait_while_equal(generation_, seen);
+      seen = generation_.load(std::memory_order_acquire);
+      if (stop_) return;
+      if (index >= wanted_) continue;
+      if (!(taking_part_.fetch_add(1, std::memory_order_acquire) & closed)) job_.work();
+      if (taking_part_.fetch_sub(1, std::memory_order_release) == (closed | 1)) taking_part_.notify_all();
+    }
+  }
+
+  std::mutex owner_;
+  std::vector<std::thread> workers_;
+  Job job_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> wanted_{0};
+  std::atomic<uint32_t> generation_{0};
+  std::atomic<uint32_t> taking_part_{closed};  // how many threads work on the job; the top bit: nobody may join
+};
+
+Pool& pool() {
+  static Pool instance;
+  return instance;
+}
 
 }  // namespace
 
@@ -38,34 +143,8 @@ int threads() { return thread_count(); }
 
 void detail::run_chunks(int64_t chunks, ChunkBody body, void* closure) {
   const int count = int(std::min<int64_t>(thread_count(), chunks));
-  if (count <= 1 || inside) {
-    for (int64_t i = 0; i < chunks; ++i) body(closure, i);
-    return;
-  }
-  std::atomic<int64_t> next{0};
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const auto work = [&] {
-    inside = true;
-    try {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) body(closure, i);
-    } catch (...) {
-      std::lock_guard guard(mutex);
-      failure = std::current_exception();
-      next = chunks;
-    }
-    inside = false;
-  };
-#ifdef _OPENMP
-#pragma omp parallel num_threads(count)
-  work();
-#else
-  std::vector<std::thread> pool;
-  for (int i = 1; i < count; ++i) pool.emplace_back(work);
-  work();
-  for (auto& thread : pool) thread.join();
-#endif
-  if (failure) std::rethrow_exception(failure);
+  if (count > 1 && !inside_loop && pool().run(count, chunks, body, closure)) return;
+  for (int64_t i = 0; i < chunks; ++i) body(closure, i);
 }
 
 }  // namespace cairn

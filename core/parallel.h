@@ -1,10 +1,11 @@
 #pragma once
-// Loops over threads (OpenMP; std::thread under the thread sanitizer, which misreads libgomp).
+// Loops over threads.
 //
 // Work is cut into chunks of a size that depends on the problem alone, never on the number of threads, and what chunks
 // sum up is combined in their order. So any number of threads gives the same bits.
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace cairn {
 

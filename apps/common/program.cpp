@@ -71,6 +71,7 @@ int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
     unexpected(app, extras.empty() ? "" : extras.front(), name);
   } catch (const CLI::RequiredError& error) {
     if (!app.get_subcommands().empty()) throw UsageError(one_line(error.what()));
+    if (argc > 1 && argv[1][0] != '-') unexpected(app, argv[1], name);
     throw UsageError(concat("expected a command: ", joined(command_names(app)), "; see ", name, " --help"));
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
@@ -97,6 +98,7 @@ int run_program(const char* name, const char* summary, const char* example, int 
     app.footer(example);
     app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, "; backends: ", backends(), ")"));
     app.require_subcommand(1);
+    app.option_defaults()->take_last();  // given twice, the last one counts
     define(app);
     return parse_and_run(app, name, argc, argv);
   } catch (const Error& error) {

@@ -5,13 +5,18 @@
 
 #include <cblas.h>
 
+#include <mutex>
+
 #include "core/parallel.h"
 
 namespace cairn::cpu {
 
+// Once a thread: the OpenMP flavour of OpenBLAS asks how many threads the calling one may start.
 static void single_threaded() {
 #ifdef OPENBLAS_VERSION
-  static const bool once = [] {
+  thread_local const bool once = [] {
+    static std::mutex mutex;
+    const std::lock_guard guard(mutex);
     openblas_set_num_threads(1);
     return true;
   }();

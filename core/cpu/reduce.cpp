@@ -32,7 +32,7 @@ T reduce_row(const T* x, int64_t n, T start) {
 template <Reduce op, class T>
 void reduce_as(Reduction size, const T* x, T* y) {
   const T start = op == Reduce::sum ? T(0) : -std::numeric_limits<T>::infinity();
-  const auto [outer, n, inner] = size;
+  const int64_t outer = size.outer, n = size.n, inner = size.inner;
   if (inner == 1) {
     // Long rows are cut into pieces of a fixed length, whose results are combined in order.
     constexpr int64_t piece = 1 << 15;

@@ -1,0 +1,200 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apps/copy_task/train.h"
+#include "core/parallel.h"
+#include "tests/apps/process.h"
+#include "tests/catch.h"
+
+using namespace cairn;             // NOLINT: tests only
+using namespace cairn::copy_task;  // NOLINT: tests only
+
+TEST_CASE("a sequence is 0w0w, and what is masked in one copy stands in the other", "[copy-task]") {
+  for (int64_t length : {1, 2, 3, 4, 31, 63, 100}) {
+    Sequence random(1, uint64_t(length), Purpose::data);
+    const Batch batch = make_batch(50, length, random);
+    const int64_t n = sequence_length(length), half = length + 1;
+    REQUIRE(batch.input.shape() == Shape{50, n});
+    std::set<std::vector<int32_t>> distinct;
+    for (int64_t b = 0; b < 50; ++b) {
+      const int32_t *input = batch.input.data<int32_t>() + b * n, *target = batch.target.data<int32_t>() + b * n;
+      int64_t masked[2] = {};
+      for (int64_t i = 0; i < n; ++i) {
+        INFO("length " << length << ", sequence " << b << ", position " << i);
+        REQUIRE(target[i] == target[(i + half) % n]);
+        if (i % half == 0)
+          REQUIRE(target[i] == separator);
+        else
+          REQUIRE((target[i] >= 1 && target[i] <= symbols));
+        if (input[i] == mask_token) {
+          ++masked[i / half];
+          REQUIRE(i % half != 0);
+          REQUIRE(input[(i + half) % n] == target[i]);
+        } else {
+          REQUIRE(input[i] == target[i]);
+        }
+      }
+      // round(0.2 length) in each half.
+      CHECK(masked[0] == std::lround(0.2 * double(length)));
+      CHECK(masked[1] == masked[0]);
+      distinct.insert(std::vector<int32_t>(input, input + n));
+    }
+    if (length >= 31) CHECK(distinct.size() == 50);
+  }
+}
+
+TEST_CASE("every symbol and every masked position is equally likely", "[copy-task]") {
+  constexpr int64_t length = 10, count = 20000;
+  Sequence random(3, 0, Purpose::data);
+  const Batch batch = make_batch(count, length, random);
+  std::vector<double> symbol(classes), masked(sequence_length(length));
+  for (int64_t i = 0; i < batch.input.elements(); ++i) {
+    symbol[size_t(batch.target.data<int32_t>()[i])] += 1;
+    masked[size_t(i % sequence_length(length))] += batch.input.data<int32_t>()[i] == mask_token;
+  }
+  // Expectations with five standard deviations.
+  for (int s = 1; s <= symbols; ++s)
+    CHECK(std::abs(symbol[size_t(s)] - 2.0 * count * length / 10) < 5 * 2 * std::sqrt(count * length * 0.1 * 0.9));
+  for (int64_t i = 0; i < sequence_length(length); ++i)
+    if (i % (length + 1) != 0) CHECK(std::abs(masked[size_t(i)] - 0.2 * count) < 5 * std::sqrt(count * 0.2 * 0.8));
+}
+
+TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
+  TransformerOptions options;
+  options.layers = 1, options.heads = 1, options.head_size = 4, options.feed_forward = 4;
+  Generator generator(1);
+  Model model(options, sequence_length(5), generator);
+  // A model that always answers 3.
+  model.output.weight.mutable_value() = Tensor::zeros(model.output.weight.shape());
+  std::vector<float> bias(classes, 0.0f);
+  bias[3] = 5;
+  model.output.bias.mutable_value() = Tensor::from(bias, {classes});
+  const Evaluation e = evaluate(model, 5, 100, 32, 7, 0);
+  Sequence random(7, 0, Purpose::data, 1);
+  int64_t right = 0, masked = 0, masked_right = 0;
+  for (int64_t done = 0; done < 100; done += 32) {
+    const Batch batch = make_batch(std::min<int64_t>(32, 100 - done), 5, random);
+    for (int64_t i = 0; i < batch.input.elements(); ++i) {
+      const bool is_right = batch.target.data<int32_t>()[i] == 3, is_masked = batch.input.data<int32_t>()[i] == 11;
+      right += is_right, masked += is_masked, masked_right += is_right && is_masked;
+    }
+  }
+  CHECK(e.accuracy == double(right) / (100 * 12));
+  CHECK(e.masked_accuracy == double(masked_right) / double(masked));
+  CHECK(e.loss > 0);
+  const Model shorter(options, sequence_length(2), generator);
+  CHECK(std::isnan(evaluate(shorter, 2, 10, 10, 7, 0).masked_accuracy));  // round(0.4) = 0 masked
+}
+
+TEST_CASE("training gives the same bits for any number of threads", "[copy-task]") {
+  const int before = threads();
+  for (const char* attention : {"full", "clustered-5", "i-clustered-5:topk=6", "oracle-top-6", "shared-full"}) {
+    std::vector<double> losses;
+    for (int count : {1, 2, 3}) {
+      set_threads(count);
+      TrainOptions options;
+      options.length = 35, options.batch = 7, options.iterations = 6;
+      options.model.layers = 2, options.model.heads = 3, options.model.head_size = 8, options.model.feed_forward = 40;
+      options.model.attention = attention;
+      options.model.dropout = options.model.attention_dropout = 0.1;
+      Progress progress(options.iterations, true);
+      losses.push_back(train(options, progress).evaluation.loss);
+    }
+    INFO(attention);
+    CHECK(losses[0] == losses[1]);
+    CHECK(losses[0] == losses[2]);
+  }
+  set_threads(before);
+}
+
+TEST_CASE("the program's JSON result carries what it promises", "[copy-task]") {
+  const std::string small = "train --length 3 --layers 1 --heads 2 --head-size 4 --feed-forward 8 --batch 4 ";
+  const auto result =
+      run_process("copy-task", small + "--iterations 3 --json --also-evaluate full,clustered-2:bits=8,iterations=2");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const auto json = nlohmann::json::parse(last_line(result.out));
+  for (const char* key : {"attention", "length", "seed", "iterations", "loss", "accuracy", "masked_accuracy", "seconds",
+                          "steps_per_second", "peak_bytes", "parameters"})
+    CHECK(json.contains(key));
+  CHECK(json["iterations"] == 3);
+  CHECK(json["attention"] == "i-clustered-15");
+  REQUIRE(json["also"].size() == 2);
+  CHECK(json["also"][1]["attention"] == "clustered-2:bits=8,iterations=2");
+
+  // Nothing masked: null, not NaN. No step: the untrained model is evaluated.
+  const auto unmasked = run_process("copy-task", small + "--length 1 --iterations 0 --json --quiet");
+  REQUIRE(unmasked.exit_code == 0);
+  CHECK(unmasked.err.empty());
+  CHECK(nlohmann::json::parse(unmasked.out)["masked_accuracy"].is_null());
+}
+
+TEST_CASE("bad input ends with one clear line and the documented exit code", "[copy-task][fault]") {
+  struct Case {
+    const char* arguments;
+    int exit_code;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"", 2, "expected a command: train"},
+      {"trian --quick", 2, "unknown command 'trian' (did you mean 'train'?)"},
+      {"train --iteratons 5", 2, "unknown option '--iteratons' (did you mean '--iterations'?)"},
+      {"train --attention clusterd-15", 2, "(did you mean 'clustered-15'?)"},
+      {"train --attention clustered-0", 2, "clusters = 0"},
+      {"train --attention i-clustered-15:topk=0", 2, "option topk = 0"},
+      {"train --attention i-clustered-15:bits=65", 2, "option bits = 65, expected 1 to 64"},
+      {"train --attention i-clustered-15:tokp=3", 2, "did you mean 'topk'?"},
+      {"train --also-evaluate full,clusterd-3", 2, "did you mean 'clustered-3'?"},
+      {"train --quick --also-evaluate shared-full", 2, "has the queries for keys"},
+      {"train --length 0", 2, "--length: expected a whole number from 1 to"},
+      {"train --length -3", 2, "--length"},
+      {"train --length many", 2, "expected a whole number from 1 to 1048576, got 'many'"},
+      {"train --length 1e3", 2, "got '1e3'"},
+      {"train --length", 2, "--length"},
+      {"train --iterations -1", 2, "--iterations"},
+      {"train --batch 0", 2, "--batch"},
+      {"train --batch 99999999999999999999", 2, "--batch"},
+      {"train --layers 0", 2, "--layers"},
+      {"train --heads 0", 2, "--heads"},
+      {"train --head-size 0", 2, "--head-size"},
+      {"train --feed-forward 0", 2, "--feed-forward"},
+      {"train --lr nan", 2, "--lr: expected a finite number from 0 to"},
+      {"train --lr inf", 2, "got 'inf'"},
+      {"train --lr -1", 2, "--lr"},
+      {"train --lr 0x", 2, "--lr"},
+      {"train --dropout 1.5", 2, "--dropout: expected a finite number from 0 to 1, got '1.5'"},
+      {"train --attention-dropout nan", 2, "--attention-dropout"},
+      {"train --norm middle", 2, "--norm"},
+      {"train --activation tanh", 2, "--activation"},
+      {"train --threads 0", 2, "--threads: expected a whole number from 1 to 4096, got '0'"},
+      {"train --seed -1", 2, "--seed"},
+      {"train --seed 1.5", 2, "--seed"},
+      {"train --device tpu", 2, "--device: expected auto, cpu or cuda, got 'tpu'"},
+      {"train --stop-at 2", 2, "--stop-at"},
+      {"train --evaluate-every 0", 2, "--evaluate-every"},
+      {"train --quick extra", 2, "extra"},
+      {"train --device cuda", 4, "--device cuda"},
+      {"train --length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --lr 1e6 --iterations 200", 5, "diverged"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.arguments);
+    const auto result = run_process("copy-task", std::string(c.arguments) + " --quiet");
+    INFO(result.err);
+    CHECK(result.exit_code == c.exit_code);
+    CHECK(result.out.empty());
+    CHECK(result.err.rfind("copy-task: error: ", 0) == 0);
+    CHECK_THAT(result.err, Catch::Matchers::Contains(c.message));
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  }
+}
+
+TEST_CASE("help and version are printed on standard output", "[copy-task]") {
+  const auto help = run_process("copy-task", "train --help");
+  CHECK(help.exit_code == 0);
+  for (const char* text : {"--attention", "i-clustered-<clusters>", "Examples:", "--quick"})
+    CHECK_THAT(help.out, Catch::Matchers::Contains(text));
+  const auto version = run_process("copy-task", "--version");
+  CHECK(version.exit_code == 0);
+  CHECK_THAT(version.out, Catch::Matchers::Contains("backends: cpu"));
+}

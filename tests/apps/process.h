@@ -1,0 +1,42 @@
+#pragma once
+// Runs a program as a user would, and tells what it printed and how it ended.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace cairn {
+
+struct ProcessResult {
+  int exit_code = -1;  // 128 + n for signal n
+  std::string out, err;
+};
+
+// `arguments` is read by the shell.
+inline ProcessResult run_process(const std::string& program, const std::string& arguments) {
+  const std::string base = "/tmp/cairn-test-" + std::to_string(getpid());
+  const std::string command = std::string(CAIRN_PROGRAMS) + "/" + program + " " + arguments + " </dev/null >" + base +
+                              ".out 2>" + base + ".err";
+  const int status = std::system(command.c_str());
+  const auto read = [](const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    std::remove(path.c_str());
+    return text.str();
+  };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read(base + ".out"), read(base + ".err")};
+}
+
+inline std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  if (end == std::string::npos) return "";
+  const size_t begin = text.rfind('\n', end);
+  return text.substr(begin == std::string::npos ? 0 : begin + 1,
+                     end - (begin == std::string::npos ? 0 : begin + 1) + 1);
+}
+
+}  // namespace cairn
