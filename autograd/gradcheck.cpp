@@ -35,8 +35,9 @@ GradientCheck check_gradient(const std::function<Variable(const std::vector<Vari
       *x = before;
       const double numeric = (above - below) / (2 * step);
       const double analytic = gradient.defined() ? gradient.data<double>()[j] : 0.0;
-      const double error = std::abs(analytic - numeric) / std::max(1.0, std::abs(numeric));
-      if (!(error <= result.error)) {  // NaN is an error too
+      double error = std::abs(analytic - numeric) / std::max(1.0, std::abs(numeric));
+      if (std::isnan(error)) error = INFINITY;
+      if (error > result.error) {
         result.error = error;
         result.where = concat("input ", i, ", element ", j, ": analytic ", analytic, ", numeric ", numeric);
       }

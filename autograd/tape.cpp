@@ -154,7 +154,7 @@ void backward(const Variable& output, const Tensor& gradient) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Edge& edge = node.inputs[i];
       if (!inputs[i].defined() || !edge.needed()) continue;
-      const Tensor reduced = sum_to(std::move(inputs[i]), edge.shape);
+      const Tensor reduced = sum_to(inputs[i], edge.shape);
       inputs[i] = Tensor();
       add_to(edge.node ? slot(edge.node.get(), edge.output) : edge.leaf->grad, reduced);
     }

@@ -56,6 +56,13 @@ std::vector<Variable> parameters(Module& module) {
   return result;
 }
 
+std::vector<Variable> parameters(std::initializer_list<Module*> modules) {
+  std::vector<Variable> result;
+  for (Module* module : modules)
+    each(*module, [&](const std::string&, Variable& parameter) { result.push_back(parameter); });
+  return result;
+}
+
 int64_t parameter_count(Module& module) {
   int64_t count = 0;
   each(module, [&](const std::string&, Variable& parameter) { count += parameter.value().elements(); });

@@ -2,6 +2,7 @@
 // A module is a struct with named fields: parameters and other modules. It lists them once, in fields(), and that
 // drives parameters, device moves, checkpoints and printing. Names joined with dots are the keys of checkpoints:
 // "layers.0.attention.query.weight".
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,6 +38,7 @@ using NamedParameter = std::pair<std::string, Variable>;
 // In the order of fields().
 std::vector<NamedParameter> named_parameters(Module& module);
 std::vector<Variable> parameters(Module& module);
+std::vector<Variable> parameters(std::initializer_list<Module*> modules);
 // How many numbers there are to learn.
 int64_t parameter_count(Module& module);
 

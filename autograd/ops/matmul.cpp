@@ -16,9 +16,9 @@ Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
   const bool with_bias = bias.defined();
   const auto gradient = [x = Saved(x.value()), weight = Saved(weight.value()), with_bias](const Tensor& g) {
-    const auto rows = [](const Tensor& t, int64_t cols) { return t.reshape({cols ? t.elements() / cols : 0, cols}); };
-    const Tensor& w = weight();
-    Gradients result{matmul(g, w), matmul(rows(g, w.size(0)), rows(x(), w.size(1)), true, false)};
+    const auto as_matrix = [](const Tensor& t) { return t.reshape({t.shape().without(-1).elements(), t.size(-1)}); };
+    const Tensor dy = as_matrix(g);
+    Gradients result{matmul(dy, weight()).reshape(x().shape()), matmul(dy, as_matrix(x()), true, false)};
     if (with_bias) result.push_back(g);
     return result;
   };

@@ -1,0 +1,10 @@
+# cmake -DREADME=... -DOUT=... -P extract.cmake: the program under "<!-- training loop -->" in the README, as a file.
+file(READ ${README} text)
+string(REGEX MATCH "<!-- training loop -->\n```cpp\n(.*)" found "${text}")
+if(NOT found)
+  message(FATAL_ERROR "extract: no training loop in ${README}")
+endif()
+set(rest "${CMAKE_MATCH_1}")
+string(FIND "${rest}" "\n```" end)
+string(SUBSTRING "${rest}" 0 ${end} program)
+file(WRITE ${OUT} "${program}\n")
