@@ -1,0 +1,48 @@
+# CUDA's part of the library. ON: nvcc compiles cuda/*.cu for GPUs. HOST: the compiler of C++ does, and cuda/host/ runs the
+# kernels on the CPU. A new cuda/<stem>.cu is part of both without a line here.
+file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/*.cu)
+
+if(CAIRN_CUDA STREQUAL HOST)
+  file(GLOB emulator CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/host/*.cpp)
+  set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+  target_compile_definitions(cairn PUBLIC CAIRN_CUDA_HOST=1)
+  if(CAIRN_SANITIZE MATCHES thread)
+    # Each CUDA thread is a thread to the sanitizer, and only barriers order them. The emulator, which runs them in turn on
+    # one host thread, would look like a race of its own; so it is not looked at, and says itself what a barrier orders.
+    set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS "-fno-sanitize=thread"
+                                COMPILE_DEFINITIONS CAIRN_HOST_CUDA_TSAN=1)
+  endif()
+  target_sources(cairn PRIVATE ${emulator})
+
+elseif(CAIRN_CUDA STREQUAL ON)
+  # CMake 3.25 does not know how nvcc spells C++20.
+  if(CMAKE_VERSION VERSION_LESS 3.26)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    # Turing, Ampere, Hopper; and PTX of the newest, which later ones compile for themselves.
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90 CACHE STRING "GPUs to compile for; `native` for those of this machine")
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  # (The target is older than these variables.)
+  set_target_properties(cairn PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
+                                         CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+
+  # Kernels may call what is constexpr, such as std::bit_cast.
+  set(cuda_flags --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-unknown-pragmas)
+  if(CAIRN_WERROR)
+    list(APPEND cuda_flags -Werror=all-warnings -Xcompiler=-Werror)
+  endif()
+  target_compile_options(cairn_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
+  target_link_libraries(cairn PUBLIC $<IF:$<TARGET_EXISTS:CUDA::cudart_static>,CUDA::cudart_static,CUDA::cudart>)
+
+else()
+  message(FATAL_ERROR "CAIRN_CUDA: expected OFF, ON or HOST, got '${CAIRN_CUDA}'")
+endif()
+
+target_sources(cairn PRIVATE ${kernels})
+target_compile_definitions(cairn PUBLIC CAIRN_HAS_CUDA=1)

@@ -1,0 +1,181 @@
+#pragma once
+// What a kernel sees when g++ or clang compiles it: CUDA's qualifiers, built-in variables, barriers, warp collectives,
+// atomics and bit intrinsics. Everything that makes a CUDA thread wait for others ends in multiprocessor.cpp.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/host/cuda_runtime_api.h"
+#include "cuda/host/sanitizers.h"
+#include "cuda/host/vector_types.h"
+#include "cuda/source_line.h"
+
+// ---- qualifiers
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+// A host thread runs one block at a time, so what is one per host thread is one per block. (`extern __shared__` cannot
+// be had this way: use cairn::gpu::dynamic_shared.) The address sanitizer guards the ends of ordinary variables only;
+// with it there is a single host thread.
+#if CAIRN_HOST_CUDA_ASAN
+#define __shared__ static
+#else
+#define __shared__ static thread_local
+#endif
+
+// ---- who am I
+inline constinit thread_local uint3 threadIdx{}, blockIdx{};
+inline constinit thread_local dim3 blockDim{}, gridDim{};
+inline constexpr int warpSize = 32;
+
+namespace cairn::host_cuda {
+
+enum class Barrier { plain, count, conjunction, disjunction };
+// Waits for all threads of the block that have not ended; gives the number of them whose predicate is not 0, or whether
+// all or any of them are so.
+int block_barrier(Barrier kind, int predicate, SourceLine where);
+
+enum class WarpOp { sync, ballot, shuffle, shuffle_up, shuffle_down, shuffle_xor };
+// Waits for the lanes of the mask; each gives a value and gets one. A shuffle reads the lane named by `argument`,
+// within groups of `width` lanes.
+uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
+
+// The block's dynamic shared memory, filled with 0xFF before the block starts.
+void* dynamic_shared_memory();
+
+template <class T>
+T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, SourceLine where) {
+  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "CUDA shuffles 4 or 8 bytes");
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  return std::bit_cast<T>(Bits(warp_collective(op, mask, std::bit_cast<Bits>(value), argument, width, where)));
+}
+
+}  // namespace cairn::host_cuda
+
+// ---- the block meets. The last parameter of these functions is not for callers: it says where the call stands.
+#define CAIRN_HERE cairn::SourceLine where = cairn::SourceLine::current()
+inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::plain, 0, where); }
+inline int __syncthreads_count(int predicate, CAIRN_HERE) {
+  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::count, predicate, where);
+}
+inline int __syncthreads_and(int predicate, CAIRN_HERE) {
+  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::conjunction, predicate, where);
+}
+inline int __syncthreads_or(int predicate, CAIRN_HERE) {
+  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::disjunction, predicate, where);
+}
+
+// ---- a warp meets
+inline void __syncwarp(unsigned mask = 0xffffffffu, CAIRN_HERE) {
+  cairn::host_cuda::warp_collective(cairn::host_cuda::WarpOp::sync, mask, 0, 0, 32, where);
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, int lane, int width = 32, CAIRN_HERE) {
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle, mask, value, lane, width, where);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle_up, mask, value, int(delta), width, where);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle_down, mask, value, int(delta), width, where);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, CAIRN_HERE) {
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle_xor, mask, value, lane_mask, width, where);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
+  return unsigned(
+      cairn::host_cuda::warp_collective(cairn::host_cuda::WarpOp::ballot, mask, predicate != 0, 0, 32, where));
+}
+inline int __any_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, predicate, where) != 0; }
+inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, !predicate, where) == 0; }
+#undef CAIRN_HERE
+
+// ---- memory. All of it is coherent here: the memory model of a GPU is not emulated.
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+template <class T>
+T __ldg(const T* address) {
+  return *address;
+}
+
+template <class T>
+T atomicAdd(T* address, std::type_identity_t<T> value) {
+  return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
+}
+template <class T>
+T atomicSub(T* address, std::type_identity_t<T> value) {
+  return std::atomic_ref<T>(*address).fetch_sub(value, std::memory_order_relaxed);
+}
+template <class T>
+T atomicAnd(T* address, std::type_identity_t<T> value) {
+  return std::atomic_ref<T>(*address).fetch_and(value, std::memory_order_relaxed);
+}
+template <class T>
+T atomicOr(T* address, std::type_identity_t<T> value) {
+  return std::atomic_ref<T>(*address).fetch_or(value, std::memory_order_relaxed);
+}
+template <class T>
+T atomicXor(T* address, std::type_identity_t<T> value) {
+  return std::atomic_ref<T>(*address).fetch_xor(value, std::memory_order_relaxed);
+}
+template <class T>
+T atomicExch(T* address, std::type_identity_t<T> value) {
+  return std::atomic_ref<T>(*address).exchange(value, std::memory_order_relaxed);
+}
+template <class T>
+T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  std::atomic_ref<T>(*address).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  return expected;
+}
+template <class T>
+T atomicMax(T* address, std::type_identity_t<T> value) {
+  const std::atomic_ref<T> cell(*address);
+  T old = cell.load(std::memory_order_relaxed);
+  while (old < value && !cell.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
+  }
+  return old;
+}
+template <class T>
+T atomicMin(T* address, std::type_identity_t<T> value) {
+  const std::atomic_ref<T> cell(*address);
+  T old = cell.load(std::memory_order_relaxed);
+  while (value < old && !cell.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
+  }
+  return old;
+}
+
+// ---- arithmetic on bits
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __popcll(unsigned long long x) { return std::popcount(x); }
+inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
+inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
+inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
+inline int __ffsll(long long x) { return x ? std::countr_zero(static_cast<unsigned long long>(x)) + 1 : 0; }
+inline unsigned __brev(unsigned x) {
+  unsigned reversed = 0;
+  for (int bit = 0; bit < 32; ++bit) reversed |= (x >> bit & 1u) << (31 - bit);
+  return reversed;
+}
+inline unsigned long long __brevll(unsigned long long x) {
+  return static_cast<unsigned long long>(__brev(unsigned(x))) << 32 | __brev(unsigned(x >> 32));
+}
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+
+// CUDA has these in the global namespace.
+using std::max;
+using std::min;
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }

@@ -1,0 +1,39 @@
+#pragma once
+// The emulator's own interface: how kernels are run, and what is thrown when one goes wrong.
+#include <cstdint>
+
+#include "core/error.h"
+#include "cuda/host/cuda_runtime_api.h"
+#include "cuda/host/vector_types.h"
+#include "cuda/source_line.h"
+
+namespace cairn::host_cuda {
+
+// A kernel did what a GPU would punish by hanging or by wrong numbers: see README.md. The message has the kernel's file
+// and line, the block and the thread. The launch ends there, and the emulator can go on with the next one.
+struct KernelError : DeviceError {
+  using DeviceError::DeviceError;
+};
+
+// In which order blocks, and the threads of a block between two meeting points, are run. A correct kernel computes the
+// same in each (up to the rounding of floating atomics).
+enum class Order { forward, reverse, shuffled };
+
+struct Options {
+  int threads = 0;  // host threads, each running one block at a time; 0: as many as cairn::threads()
+  Order order = Order::forward;
+  uint64_t seed = 1;  // of the shuffled order
+};
+
+// Holds for the launches from now on. Before the first call the order is taken from the environment:
+// CAIRN_HOST_CUDA_ORDER=forward|reverse|shuffled and CAIRN_HOST_CUDA_SEED=<number>.
+// Errors: negative threads; an unknown order in the environment (UsageError, also at the first launch).
+void configure(Options options);
+Options options();
+
+// Runs run_thread(closure) for every thread of the grid. Returns what cudaLaunchKernel would return: an error for a
+// shape that no GPU takes. Throws KernelError. `kernel` identifies the kernel to cudaFuncSetAttribute.
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, void (*run_thread)(void* closure),
+                   void* closure);
+
+}  // namespace cairn::host_cuda

@@ -1,0 +1,113 @@
+// A launch: checks its shape as a GPU would, and hands out the blocks to host threads.
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "core/parallel.h"
+#include "cuda/host/host_cuda.h"
+#include "cuda/host/multiprocessor.h"
+
+namespace cairn::host_cuda {
+namespace {
+
+constexpr size_t shared_by_default = 48 * 1024, shared_on_request = 227 * 1024;
+
+std::mutex launching;  // one kernel at a time, like the operations of one stream
+
+Options from_environment() {
+  Options options;
+  if (const char* order = std::getenv("CAIRN_HOST_CUDA_ORDER")) {
+    const std::string_view word = order;
+    if (word == "forward")
+      options.order = Order::forward;
+    else if (word == "reverse")
+      options.order = Order::reverse;
+    else if (word == "shuffled")
+      options.order = Order::shuffled;
+    else
+      throw UsageError(concat("CAIRN_HOST_CUDA_ORDER: expected forward, reverse or shuffled, got '", word, "'"));
+  }
+  if (const char* seed = std::getenv("CAIRN_HOST_CUDA_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
+  return options;
+}
+
+Options& current_options() {
+  static Options options = from_environment();
+  return options;
+}
+
+// The most dynamic shared memory that a kernel has asked for.
+std::map<const void*, size_t>& shared_limits() {
+  static std::map<const void*, size_t> limits;
+  return limits;
+}
+
+bool valid(dim3 grid, dim3 block) {
+  const uint64_t threads = uint64_t(block.x) * block.y * block.z;
+  return grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && threads >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 &&
+         grid.z <= 65535 && block.z <= 64 && threads <= 1024;
+}
+
+// The number of the i-th of n blocks to be run: a one-to-one map, because n is smaller than the prime.
+uint64_t block_number(uint64_t i, uint64_t n, const Options& options) {
+  constexpr uint64_t prime = 2654435761;
+  switch (options.order) {
+    case Order::forward: return i;
+    case Order::reverse: return n - 1 - i;
+    case Order::shuffled: break;
+  }
+  return (i * prime + options.seed % n) % n;
+}
+
+}  // namespace
+
+void configure(Options options) {
+  check<UsageError>(options.threads >= 0, "host_cuda::configure: threads must be at least 0, got ", options.threads);
+  std::lock_guard guard(launching);
+  current_options() = options;
+}
+
+Options options() { return current_options(); }
+
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, void (*run_thread)(void* closure),
+                   void* closure) {
+  std::lock_guard guard(launching);
+  if (!valid(grid, block)) return cudaErrorInvalidConfiguration;
+  const auto limit = shared_limits().find(kernel);
+  if (shared_bytes > (limit == shared_limits().end() ? shared_by_default : limit->second)) return cudaErrorInvalidValue;
+
+  const Grid work{grid, block, shared_bytes, run_thread, closure, current_options()};
+  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
+#if CAIRN_HOST_CUDA_ASAN
+  const int64_t multiprocessors = 1;  // because __shared__ is then static
+#else
+  const int64_t multiprocessors = work.options.threads ? work.options.threads : threads();
+#endif
+  std::atomic<uint64_t> next{0};
+  parallel_tasks(std::min<int64_t>(multiprocessors, int64_t(blocks)), [&](int64_t) {
+    try {
+      for (uint64_t i; (i = next.fetch_add(1)) < blocks;) {
+        const uint64_t number = block_number(i, blocks, work.options);
+        Multiprocessor::mine().run(
+            work, {unsigned(number % grid.x), unsigned(number / grid.x % grid.y), unsigned(number / grid.x / grid.y)});
+      }
+    } catch (...) {
+      next = blocks;  // the others stop too
+      throw;
+    }
+  });
+  return cudaSuccess;
+}
+
+}  // namespace cairn::host_cuda
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
+  using namespace cairn::host_cuda;
+  if (value < 0 || size_t(value) > shared_on_request) return cudaErrorInvalidValue;
+  std::lock_guard guard(launching);
+  shared_limits()[kernel] = size_t(value);
+  return cudaSuccess;
+}

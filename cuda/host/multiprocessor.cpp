@@ -1,0 +1,374 @@
+#include "cuda/host/multiprocessor.h"
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#if CAIRN_HOST_CUDA_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace cairn::host_cuda {
+namespace {
+
+#if CAIRN_HOST_CUDA_TSAN
+// What precedes one thread's leave() happens before what follows another thread's enter() of the same thing.
+void leave(void* meeting_point) { __tsan_release(meeting_point); }
+void enter(void* meeting_point) { __tsan_acquire(meeting_point); }
+constexpr bool fiber_per_thread = true;  // a fiber is what the thread sanitizer takes for a thread
+#else
+void leave(void*) {}
+void enter(void*) {}
+constexpr bool fiber_per_thread = false;
+#endif
+
+thread_local Multiprocessor* running_block = nullptr;
+
+const char* name(Barrier kind) {
+  switch (kind) {
+    case Barrier::plain: return "__syncthreads";
+    case Barrier::count: return "__syncthreads_count";
+    case Barrier::conjunction: return "__syncthreads_and";
+    case Barrier::disjunction: break;
+  }
+  return "__syncthreads_or";
+}
+
+const char* name(WarpOp op) {
+  switch (op) {
+    case WarpOp::sync: return "__syncwarp";
+    case WarpOp::ballot: return "a vote";
+    case WarpOp::shuffle: return "__shfl_sync";
+    case WarpOp::shuffle_up: return "__shfl_up_sync";
+    case WarpOp::shuffle_down: return "__shfl_down_sync";
+    case WarpOp::shuffle_xor: break;
+  }
+  return "__shfl_xor_sync";
+}
+
+std::string text(uint3 index) { return concat('(', index.x, ',', index.y, ',', index.z, ')'); }
+
+std::string hex(unsigned mask) {
+  std::ostringstream out;
+  out << "0x" << std::hex << mask;
+  return out.str();
+}
+
+unsigned lowest(unsigned lanes) { return unsigned(std::countr_zero(lanes)); }
+
+// The numbers of shuffled orders (Marsaglia's xorshift64, 2003); state is never 0.
+uint64_t next_random(uint64_t& state) {
+  state ^= state << 13;
+  state ^= state >> 7;
+  return state ^= state << 17;
+}
+
+}  // namespace
+
+Multiprocessor& Multiprocessor::mine() {
+  thread_local Multiprocessor multiprocessor;
+  return multiprocessor;
+}
+
+Multiprocessor& Multiprocessor::current() {
+  check<KernelError>(running_block != nullptr,
+                     "a barrier, warp collective or dynamic shared memory outside of a kernel");
+  return *running_block;
+}
+
+// ---- a block from beginning to end
+
+void Multiprocessor::prepare(const Grid& grid, uint3 block) {
+  const dim3 shape = grid.threads;
+  const unsigned n = shape.x * shape.y * shape.z;
+  if (!shared_ || shared_bytes_ != grid.shared_bytes) shared_ = std::make_unique<unsigned char[]>(grid.shared_bytes);
+  shared_bytes_ = grid.shared_bytes;
+  std::memset(shared_.get(), 0xff, grid.shared_bytes);
+  grid_ = &grid;
+  block_ = block;
+  random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
+
+  threads_.assign(n, {});
+  warps_.assign((n + 31) / 32, {});
+  in_barrier_ = 0;
+  runnable_.clear();
+  group_.clear();
+  failure_ = nullptr;
+  alive_ = n;
+  for (unsigned i = 0; i < n; ++i) {
+    threads_[i].index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
+    threads_[i].lane = i % 32;
+    threads_[i].warp = i / 32;
+    warps_[i / 32].alive |= 1u << i % 32;
+  }
+  // Nothing below grows while the block runs: the thread sanitizer does not see that the fibers, which would do it, run
+  // in turn.
+  runnable_.reserve(n);
+  group_.reserve(n);
+  while (fiber_per_thread && fibers_.size() < n) add_fiber();
+  if (idle_.size() != fibers_.size()) {
+    idle_.clear();
+    for (auto& fiber : fibers_) idle_.push_back(fiber.get());
+  }
+  for (auto& thread : threads_) group_.push_back(&thread);
+  resume_group();
+}
+
+void Multiprocessor::run(const Grid& grid, uint3 block) {
+  prepare(grid, block);
+  blockIdx = block;
+  blockDim = grid.threads;
+  gridDim = grid.blocks;
+  running_block = this;
+  leave(&grid_);
+  suspend(host_);  // until nobody can run
+  enter(&alive_);
+  running_block = nullptr;
+  if (alive_ == 0 && !failure_) return;
+
+  // Whoever still waits will never go on: take their stacks away from them.
+  for (auto& fiber : fibers_) fiber->restart();
+  idle_.clear();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  fail_deadlocked();
+}
+
+// On every fiber but the host's: runs CUDA threads from their first step to their end, one after another.
+void Multiprocessor::fiber_main() {
+  for (;;) {
+    Multiprocessor& self = *running_block;
+    Fiber* const fiber = self.running_->fiber;
+    self.run_current_thread();
+    if (!fiber_per_thread) self.idle_.push_back(fiber);  // suspend() may start the next thread right here
+    self.suspend(*fiber);
+  }
+}
+
+void Multiprocessor::run_current_thread() {
+  enter(&grid_);
+  try {
+    grid_->run_thread(grid_->closure);
+    end_current_thread();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void Multiprocessor::end_current_thread() {
+  CudaThread& me = *running_;
+  me.state = State::ended;
+  --alive_;
+  Warp& warp = warps_[me.warp];
+  warp.alive &= ~(1u << me.lane);
+  // Those who waited for us need not any more.
+  if (in_barrier_ > 0 && in_barrier_ == alive_) complete_barrier();
+  complete_meetings(me.warp);
+}
+
+// Leaves the stack `from` for the next CUDA thread that can run, or for the host's if there is none.
+void Multiprocessor::suspend(Fiber& from) {
+  leave(&alive_);  // only the host enters it
+  Fiber* to = &host_;
+  if (!failure_ && !runnable_.empty()) {
+    running_ = runnable_.back();
+    runnable_.pop_back();
+    threadIdx = running_->index;
+    if (!running_->fiber) running_->fiber = idle_fiber();
+    to = running_->fiber;
+  }
+  if (to != &from) Fiber::switch_to(from, *to);
+}
+
+void Multiprocessor::add_fiber() {
+  fibers_.push_back(std::make_unique<Fiber>(&Multiprocessor::fiber_main, int(fibers_.size())));
+  idle_.push_back(fibers_.back().get());
+}
+
+Fiber* Multiprocessor::idle_fiber() {
+  if (idle_.empty()) add_fiber();
+  Fiber* fiber = idle_.back();
+  idle_.pop_back();
+  return fiber;
+}
+
+// Makes the threads of group_, which are in rising order, runnable in the order of the options. They go on before
+// whoever was runnable already: so few stacks are in use at a time, and stay in cache.
+void Multiprocessor::resume_group() {
+  if (grid_->options.order == Order::reverse) std::reverse(group_.begin(), group_.end());
+  if (grid_->options.order == Order::shuffled)
+    for (size_t i = group_.size(); i > 1; --i) std::swap(group_[i - 1], group_[next_random(random_) % i]);
+  for (auto thread = group_.rbegin(); thread != group_.rend(); ++thread) {
+    (*thread)->state = State::runnable;
+    runnable_.push_back(*thread);
+  }
+  group_.clear();
+}
+
+// ---- the block meets
+
+int Multiprocessor::block_barrier(Barrier kind, int predicate, SourceLine where) {
+  CudaThread& me = *running_;
+  if (in_barrier_ > 0) {
+    const CudaThread& other = *first_in_barrier_;
+    if (other.barrier != kind || !(other.where == where))
+      fail(concat("divergent barrier: this thread comes to ", name(kind), " while thread ", text(other.index),
+                  " waits in ", name(other.barrier), " at ", to_string(other.where)),
+           where, me);
+  } else {
+    first_in_barrier_ = &me;
+  }
+  me.barrier = kind;
+  me.predicate = predicate != 0;
+  me.where = where;
+  me.state = State::in_barrier;
+  ++in_barrier_;
+  leave(&in_barrier_);
+  if (in_barrier_ == alive_) complete_barrier();
+  suspend(*me.fiber);
+  enter(&in_barrier_);
+  return me.predicate;
+}
+
+void Multiprocessor::complete_barrier() {
+  int count = 0;
+  for (CudaThread& thread : threads_) {
+    if (thread.state != State::in_barrier) continue;
+    count += thread.predicate;
+    group_.push_back(&thread);
+  }
+  const int all = count == int(in_barrier_), any = count > 0;
+  for (CudaThread* thread : group_)
+    thread->predicate = thread->barrier == Barrier::count ? count : thread->barrier == Barrier::conjunction ? all : any;
+  in_barrier_ = 0;
+  resume_group();
+}
+
+// ---- a warp meets
+
+uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width,
+                                         SourceLine where) {
+  CudaThread& me = *running_;
+  Warp& warp = warps_[me.warp];
+  if (!(mask >> me.lane & 1)) fail(concat(name(op), ": the caller is not in its own mask ", hex(mask)), where, me);
+  if (width < 1 || width > 32 || !std::has_single_bit(unsigned(width)))
+    fail(concat(name(op), ": the width must be a power of two up to 32, got ", width), where, me);
+
+  int i = 0;
+  while (i < warp.under_way && warp.meetings[i].mask != mask) ++i;
+  Meeting& meeting = warp.meetings[i];
+  if (i == warp.under_way) {
+    meeting = {mask, 0};
+    ++warp.under_way;
+  } else {
+    const CudaThread& other = lane(me.warp, lowest(meeting.arrived));
+    if (other.op != op || !(other.where == where))
+      fail(concat("lanes of a warp meet in different collectives: this one in ", name(op), ", thread ",
+                  text(other.index), " in ", name(other.op), " at ", to_string(other.where)),
+           where, me);
+  }
+  me.op = op;
+  me.mask = mask;
+  me.value = value;
+  me.argument = argument;
+  me.width = width;
+  me.where = where;
+  me.state = State::in_warp;
+  meeting.arrived |= 1u << me.lane;
+  leave(&warp);
+  complete_meetings(me.warp);
+  suspend(*me.fiber);
+  enter(&warp);
+  return me.value;
+}
+
+// Ends the meetings to which all lanes have come that have not ended.
+void Multiprocessor::complete_meetings(unsigned warp_number) {
+  Warp& warp = warps_[warp_number];
+  for (int i = 0; i < warp.under_way;) {
+    const Meeting meeting = warp.meetings[i];
+    if (meeting.arrived != (meeting.mask & warp.alive)) {
+      ++i;
+      continue;
+    }
+    warp.meetings[i] = warp.meetings[--warp.under_way];
+    complete_collective(warp_number, meeting.arrived);
+  }
+}
+
+void Multiprocessor::complete_collective(unsigned warp, unsigned taking_part) {
+  uint64_t results[32];
+  for (unsigned rest = taking_part; rest; rest &= rest - 1) {
+    CudaThread& thread = lane(warp, lowest(rest));
+    results[thread.lane] = result(thread, taking_part);
+    group_.push_back(&thread);
+  }
+  for (CudaThread* thread : group_) thread->value = results[thread->lane];
+  resume_group();
+}
+
+// What a lane gets from a collective to which the lanes taking part have brought their values.
+uint64_t Multiprocessor::result(const CudaThread& thread, unsigned taking_part) const {
+  if (thread.op == WarpOp::sync) return 0;
+  if (thread.op == WarpOp::ballot) {
+    uint64_t votes = 0;
+    for (unsigned rest = taking_part; rest; rest &= rest - 1)
+      votes |= lane(thread.warp, lowest(rest)).value << lowest(rest);
+    return votes;
+  }
+  // A shuffle stays within its group of `width` lanes; who would read beyond it reads itself. (xor may read earlier
+  // groups, as on a GPU.)
+  const int me = int(thread.lane), width = thread.width, first = me & ~(width - 1), end = first + width;
+  int source = me;
+  switch (thread.op) {
+    case WarpOp::shuffle: source = first + (thread.argument & (width - 1)); break;
+    case WarpOp::shuffle_up: source = me - thread.argument; break;
+    case WarpOp::shuffle_down: source = me + thread.argument; break;
+    default: source = me ^ thread.argument; break;
+  }
+  if (source >= end || source < 0 || (thread.op == WarpOp::shuffle_up && source < first)) source = me;
+  if (!(taking_part >> source & 1))
+    fail(concat(name(thread.op), " reads lane ", source,
+                ", which does not take part (not in the mask, ended, or beyond the block)"),
+         thread.where, thread);
+  return lane(thread.warp, unsigned(source)).value;
+}
+
+// ---- errors
+
+void Multiprocessor::fail(const std::string& what, SourceLine where, const CudaThread& thread) const {
+  throw KernelError(concat(to_string(where), ": ", what, ", in block ", text(block_), " thread ", text(thread.index)));
+}
+
+void Multiprocessor::fail_deadlocked() const {
+  const CudaThread* first[2] = {};  // in a barrier, in a warp's collective
+  unsigned waiting[2] = {};
+  for (const CudaThread& thread : threads_) {
+    if (thread.state == State::ended) continue;
+    const bool in_warp = thread.state == State::in_warp;
+    if (!waiting[in_warp]++) first[in_warp] = &thread;
+  }
+  std::string message = concat(to_string(first[first[0] ? 0 : 1]->where), ": deadlock in block ", text(block_), ": ",
+                               threads_.size() - alive_, " of ", threads_.size(), " threads have ended");
+  for (int in_warp = 0; in_warp < 2; ++in_warp) {
+    if (!waiting[in_warp]) continue;
+    const CudaThread& thread = *first[in_warp];
+    message += concat(", ", waiting[in_warp], " wait in ", in_warp ? name(thread.op) : name(thread.barrier), " at ",
+                      to_string(thread.where), in_warp ? " with mask " + hex(thread.mask) : "", " (thread ",
+                      text(thread.index), in_warp || waiting[in_warp] == 1 ? "" : " and others", ")");
+  }
+  throw KernelError(message);
+}
+
+// ---- what kernels call
+
+int block_barrier(Barrier kind, int predicate, SourceLine where) {
+  return Multiprocessor::current().block_barrier(kind, predicate, where);
+}
+
+uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where) {
+  return Multiprocessor::current().warp_collective(op, mask, value, argument, width, where);
+}
+
+void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
+
+}  // namespace cairn::host_cuda

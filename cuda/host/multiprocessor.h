@@ -1,0 +1,110 @@
+#pragma once
+// What a streaming multiprocessor does: runs one block at a time, its CUDA threads in turn on one host thread.
+//
+// A CUDA thread runs until it waits (at a barrier, in a warp collective) or ends; then the next one that can run does.
+// Whoever completes a barrier or a collective makes all that waited there runnable again. If nobody can run and not all
+// have ended, the kernel is deadlocked.
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/host/cuda_runtime.h"
+#include "cuda/host/fiber.h"
+#include "cuda/host/host_cuda.h"
+
+namespace cairn::host_cuda {
+
+// One launch.
+struct Grid {
+  dim3 blocks, threads;
+  size_t shared_bytes = 0;
+  void (*run_thread)(void* closure) = nullptr;
+  void* closure = nullptr;
+  Options options;
+};
+
+class Multiprocessor {
+ public:
+  // The calling host thread's.
+  static Multiprocessor& mine();
+  // The one on which the calling CUDA thread runs. Error: called from outside of a kernel.
+  static Multiprocessor& current();
+
+  // Runs one block. Throws KernelError, and whatever the kernel throws.
+  void run(const Grid& grid, uint3 block);
+
+  // What the running CUDA thread calls; see cuda_runtime.h.
+  int block_barrier(Barrier kind, int predicate, SourceLine where);
+  uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
+  void* dynamic_shared_memory() { return shared_.get(); }
+
+ private:
+  enum class State : uint8_t { runnable, in_barrier, in_warp, ended };
+
+  struct CudaThread {
+    uint3 index{};
+    unsigned lane = 0, warp = 0;
+    State state = State::runnable;
+    Fiber* fiber = nullptr;  // from its first step until it ends
+    // What it waits for, and what it brought.
+    SourceLine where;
+    Barrier barrier = Barrier::plain;
+    int predicate = 0;
+    WarpOp op = WarpOp::sync;
+    unsigned mask = 0;
+    uint64_t value = 0;
+    int argument = 0, width = 32;
+  };
+
+  // A collective under way, known by its mask, and the lanes that have come to it.
+  struct Meeting {
+    unsigned mask, arrived;
+  };
+  struct Warp {
+    unsigned alive = 0;  // lanes that have not ended
+    int under_way = 0;
+    Meeting meetings[32];
+  };
+
+  void prepare(const Grid& grid, uint3 block);
+  static void fiber_main();
+  void run_current_thread();
+  void end_current_thread();
+  void suspend(Fiber& from);
+  void add_fiber();
+  Fiber* idle_fiber();
+  void resume_group();
+
+  void complete_barrier();
+  void complete_meetings(unsigned warp);
+  void complete_collective(unsigned warp, unsigned taking_part);
+  uint64_t result(const CudaThread& thread, unsigned taking_part) const;
+  CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
+  const CudaThread& lane(unsigned warp, unsigned lane_number) const { return threads_[warp * 32 + lane_number]; }
+
+  [[noreturn]] void fail(const std::string& what, SourceLine where, const CudaThread& thread) const;
+  [[noreturn]] void fail_deadlocked() const;
+
+  const Grid* grid_ = nullptr;
+  uint3 block_{};
+  uint64_t random_ = 0;
+  std::vector<CudaThread> threads_;
+  std::vector<Warp> warps_;
+  unsigned alive_ = 0;
+  unsigned in_barrier_ = 0;
+  const CudaThread* first_in_barrier_ = nullptr;
+  std::vector<CudaThread*> runnable_;  // the last one goes first
+  std::vector<CudaThread*> group_;     // who is about to become runnable
+  CudaThread* running_ = nullptr;
+  std::exception_ptr failure_;  // of a CUDA thread; ends the block
+  std::unique_ptr<unsigned char[]> shared_;
+  size_t shared_bytes_ = 0;
+
+  Fiber host_;  // the stack that run() was called on
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+};
+
+}  // namespace cairn::host_cuda

@@ -1,0 +1,81 @@
+#pragma once
+// How kernels are launched, the same for nvcc and for the emulator of cuda/host: never with <<<>>>. Every launch and
+// every call of CUDA is checked. Kernel files include this instead of CUDA's headers.
+#include <cstddef>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "core/device.h"
+#include "core/error.h"
+#include "cuda/source_line.h"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#else
+#include "cuda/host/cuda_runtime.h"
+#include "cuda/host/host_cuda.h"
+#endif
+
+namespace cairn::gpu {
+
+inline cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+// Throws DeviceError with CUDA's words unless the call succeeded:
+// "CUDA: out of memory (cudaErrorMemoryAllocation) at memory.cu:33".
+inline void check_cuda(cudaError_t status, SourceLine where = SourceLine::current()) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // said once is enough
+  throw DeviceError(
+      concat("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") at ", to_string(where)));
+}
+
+// The shape of a launch: blocks, threads a block, bytes of dynamic shared memory, and the stream.
+struct Launch {
+  dim3 grid, block;
+  size_t shared = 0;
+  Stream stream = {};
+  SourceLine where = SourceLine::current();
+};
+
+// kernel<<<grid, block, shared, stream>>>(args...), checked. More than 48 KB of shared memory is asked for here.
+// Error: DeviceError with CUDA's words, for instance for an empty grid (so leave out launches over nothing).
+template <class... Parameters, class... Args>
+void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) {
+  const void* address = reinterpret_cast<const void*>(kernel);
+  if (shape.shared > 48 * 1024)
+    check_cuda(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared)),
+               shape.where);
+  std::tuple<Parameters...> parameters(std::forward<Args>(args)...);
+#ifdef __CUDACC__
+  std::apply(
+      [&](auto&... parameter) {
+        void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameter))..., nullptr};
+        check_cuda(cudaLaunchKernel(address, shape.grid, shape.block, addresses, shape.shared, native(shape.stream)),
+                   shape.where);
+      },
+      parameters);
+#else
+  auto run_thread = [&] { std::apply(kernel, parameters); };
+  check_cuda(host_cuda::launch(
+                 address, shape.grid, shape.block, shape.shared,
+                 [](void* closure) { (*static_cast<decltype(run_thread)*>(closure))(); }, &run_thread),
+             shape.where);
+#endif
+}
+
+// The block's dynamic shared memory, aligned to 16 bytes. Uninitialised.
+template <class T>
+__device__ T* dynamic_shared() {
+#ifdef __CUDACC__
+  extern __shared__ __align__(16) unsigned char cairn_dynamic_shared[];
+  return reinterpret_cast<T*>(cairn_dynamic_shared);
+#else
+  return static_cast<T*>(host_cuda::dynamic_shared_memory());
+#endif
+}
+
+// How many pieces of `size` cover n.
+constexpr int64_t pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+}  // namespace cairn::gpu

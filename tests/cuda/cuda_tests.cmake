@@ -1,0 +1,65 @@
+# Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. One program, cairn-cuda-tests; on a
+# machine without a CUDA device it exits with 77, and CTest says "skipped". With CAIRN_CUDA=HOST it runs once in each order
+# of execution, and the tests of the emulator (tests/cuda/host) are part of it.
+set(folder ${CMAKE_CURRENT_LIST_DIR})
+file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
+list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
+file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/host/*.cpp)
+
+add_library(cuda_test_main OBJECT ${folder}/main.cpp)
+target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
+add_executable(cairn-cuda-tests ${cuda_test_sources})
+target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn Catch2::Catch2)
+
+if(NOT CAIRN_CUDA STREQUAL HOST)
+  add_test(NAME "gpu: kernels on the device" COMMAND cairn-cuda-tests)
+  set_tests_properties("gpu: kernels on the device" PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
+  return()
+endif()
+
+file(GLOB kernels ${folder}/*.cu)
+set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+target_sources(cairn-cuda-tests PRIVATE ${emulator_test_sources})
+foreach(order forward reverse shuffled)
+  add_test(NAME "gpu: kernels on the emulator, ${order}" COMMAND cairn-cuda-tests "~[host]~[planted]")
+  set_tests_properties("gpu: kernels on the emulator, ${order}" PROPERTIES LABELS gpu
+                       ENVIRONMENT "CAIRN_HOST_CUDA_ORDER=${order};CAIRN_HOST_CUDA_SEED=20")
+endforeach()
+if(CAIRN_SANITIZE MATCHES thread)
+  set(without_races ~[race])  # the sanitizer finds these first
+endif()
+add_test(NAME "gpu: the emulator" COMMAND cairn-cuda-tests "[host]~[planted]${without_races}")
+set_tests_properties("gpu: the emulator" PROPERTIES LABELS gpu)
+
+# An order that does not exist is an error of the first launch.
+add_test(NAME "gpu: a bad order in the environment" COMMAND cairn-cuda-tests "a launch that CUDA refuses*")
+set_tests_properties("gpu: a bad order in the environment" PROPERTIES LABELS gpu
+                     ENVIRONMENT CAIRN_HOST_CUDA_ORDER=sideways
+                     PASS_REGULAR_EXPRESSION "expected forward, reverse or shuffled, got 'sideways'")
+
+# The switch of stacks that other processors use. (The thread sanitizer is told of it in the same place.)
+if(NOT CAIRN_SANITIZE MATCHES thread)
+  file(GLOB emulator ${PROJECT_SOURCE_DIR}/cuda/host/*.cpp)
+  add_executable(cairn-ucontext-tests ${emulator_test_sources} ${emulator} ${PROJECT_SOURCE_DIR}/core/error.cpp
+                 ${PROJECT_SOURCE_DIR}/core/parallel.cpp)
+  target_compile_definitions(cairn-ucontext-tests PRIVATE CAIRN_HOST_CUDA_UCONTEXT=1)
+  target_link_libraries(cairn-ucontext-tests PRIVATE cuda_test_main cairn Catch2::Catch2)
+  add_test(NAME "gpu: the emulator with ucontext" COMMAND cairn-ucontext-tests "[host]~[planted]")
+  set_tests_properties("gpu: the emulator with ucontext" PROPERTIES LABELS gpu)
+endif()
+
+# What the sanitizers must find in a kernel. Each of these hidden cases ends the program with their report.
+function(planted case expected)
+  add_test(NAME "gpu: the sanitizer finds ${case}" COMMAND cairn-cuda-tests "planted: ${case}")
+  set_tests_properties("gpu: the sanitizer finds ${case}" PROPERTIES LABELS gpu PASS_REGULAR_EXPRESSION "${expected}")
+endfunction()
+if(CAIRN_SANITIZE MATCHES address)
+  planted("device memory out of bounds" "AddressSanitizer: heap-buffer-overflow")
+  planted("device memory after it was freed" "AddressSanitizer: heap-use-after-free")
+  planted("dynamic shared memory out of bounds" "AddressSanitizer: heap-buffer-overflow")
+  planted("static shared memory out of bounds" "AddressSanitizer: global-buffer-overflow|index 8 out of bounds")
+  planted("local memory out of bounds" "AddressSanitizer: stack-buffer-overflow")
+elseif(CAIRN_SANITIZE MATCHES thread)
+  planted("a race for shared memory" "ThreadSanitizer: data race")
+  planted("a race between blocks" "ThreadSanitizer: data race")
+endif()

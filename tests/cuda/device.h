@@ -1,0 +1,56 @@
+#pragma once
+// What the tests of CUDA kernels share.
+#include <cstdint>
+#include <vector>
+
+#include "core/kernels/memory.h"
+#include "core/random.h"
+#include "core/storage.h"
+#if CAIRN_CUDA_HOST
+#include "cuda/host/host_cuda.h"
+#endif
+
+namespace cairn::test {
+
+// A vector in the memory of the device.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& values) : n_(values.size()), storage_(n_ * sizeof(T), Device::cuda) {
+    if (n_) gpu::copy({}, storage_.data(), Device::cuda, values.data(), Device::cpu, n_ * sizeof(T));
+  }
+  explicit OnDevice(size_t n) : n_(n), storage_(n * sizeof(T), Device::cuda) {}
+
+  T* data() { return static_cast<T*>(storage_.data()); }
+  std::vector<T> values() const {
+    std::vector<T> result(n_);
+    if (n_) gpu::copy({}, result.data(), Device::cpu, storage_.data(), Device::cuda, n_ * sizeof(T));
+    return result;
+  }
+
+ private:
+  size_t n_;
+  Storage storage_;
+};
+
+#if CAIRN_CUDA_HOST
+// Calls f in every order that the emulator knows, with one block at a time and with two.
+template <class F>
+void in_every_order(F&& f) {
+  const host_cuda::Options before = host_cuda::options();
+  for (const auto order : {host_cuda::Order::forward, host_cuda::Order::reverse, host_cuda::Order::shuffled})
+    for (const int threads : {1, 2}) {
+      host_cuda::configure({threads, order, 7});
+      f();
+    }
+  host_cuda::configure(before);
+}
+#else
+// A device has one order: its own.
+template <class F>
+void in_every_order(F&& f) {
+  f();
+}
+#endif
+
+}  // namespace cairn::test

@@ -1,0 +1,277 @@
+// What the emulator finds wrong with a kernel: each detection is triggered by a kernel that has just that mistake.
+// Lines of kernels that a message must name are marked, so that the test knows them.
+#include <cmath>
+
+#include "tests/cuda/host/kernels.h"
+
+using namespace cairn;
+using namespace cairn::test;
+using gpu::launch;
+
+namespace {
+
+constexpr unsigned full = 0xffffffffu;
+
+__global__ void correct(int* out) {
+  __shared__ int kept[64];
+  kept[threadIdx.x] = int(threadIdx.x);
+  __syncthreads();
+  out[threadIdx.x] = __shfl_xor_sync(full, kept[63 - threadIdx.x], 1);
+}
+
+void check_usable() {
+  OnDevice<int> out(64);
+  launch(correct, {1, 64}, out.data());
+  const auto values = out.values();
+  for (int i = 0; i < 64; ++i) CHECK(values[size_t(i)] == 63 - (i ^ 1));
+}
+
+// The message that running f ends with; afterwards the emulator must work.
+template <class F>
+std::string message_of(F&& f) {
+  std::string message;
+  try {
+    f();
+  } catch (const host_cuda::KernelError& error) {
+    message = error.what();
+  }
+  check_usable();
+  return message;
+}
+
+std::string in_file(int line) { return "detections.cpp:" + std::to_string(line) + ":"; }
+
+// ---- barriers
+
+constexpr int line_of_divergent = __LINE__ + 3;
+__global__ void divergent_barriers() {
+  if (threadIdx.x + 32 * threadIdx.y < 40) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
+TEST_CASE("detected: threads of a block wait at different barriers", "[gpu][host]") {
+  in_every_order([] {
+    const auto message = message_of([] { launch(divergent_barriers, {dim3(3, 2), 64}); });
+    CHECK_THAT(message, ContainsSubstring("divergent barrier") && ContainsSubstring("block (") &&
+                            ContainsSubstring("thread (") &&
+                            ContainsSubstring(":" + std::to_string(line_of_divergent)) &&
+                            ContainsSubstring(":" + std::to_string(line_of_divergent + 2)));
+  });
+  host_cuda::configure({1, host_cuda::Order::forward, 1});
+  const auto message = message_of([] { launch(divergent_barriers, {dim3(3, 2), dim3(32, 2)}); });
+  CHECK_THAT(message, Catch::Matchers::StartsWith(in_file(line_of_divergent + 2)) &&
+                          ContainsSubstring("in block (0,0,0) thread (8,1,0)") &&
+                          ContainsSubstring("thread (0,0,0) waits in __syncthreads at detections.cpp:" +
+                                            std::to_string(line_of_divergent)));
+  host_cuda::configure({});
+}
+
+// clang-format off
+__global__ void different_kinds() {
+  const auto where = SourceLine{"one place", 1};
+  if (threadIdx.x == 3) __syncthreads(where); else __syncthreads_or(1, where);
+}
+// clang-format on
+
+TEST_CASE("detected: barriers of different kinds meet", "[gpu][host]") {
+  in_every_order([] {
+    CHECK_THAT(message_of([] {
+                 launch(different_kinds, {1, 8});
+               }),
+               ContainsSubstring("divergent barrier") && ContainsSubstring("__syncthreads_or"));
+  });
+}
+
+constexpr int line_of_stuck = __LINE__ + 3;
+__global__ void stuck() {
+  if (threadIdx.x == 5)
+    __syncthreads();
+  else if (threadIdx.x < 32)
+    __syncwarp();
+}
+
+TEST_CASE("detected: a warp waits for a lane that waits for the block", "[gpu][host]") {
+  in_every_order([] {
+    const auto message = message_of([] { launch(stuck, {2, 48}); });
+    CHECK_THAT(message, Catch::Matchers::StartsWith(in_file(line_of_stuck)) &&
+                            ContainsSubstring("deadlock in block (") &&
+                            ContainsSubstring("16 of 48 threads have ended") &&
+                            ContainsSubstring("1 wait in __syncthreads at") && ContainsSubstring("(thread (5,0,0))") &&
+                            ContainsSubstring("31 wait in __syncwarp at") && ContainsSubstring("with mask 0xffffffff"));
+  });
+}
+
+__global__ void full_mask_in_a_branch() {
+  if (threadIdx.x % 2)
+    __shfl_xor_sync(full, 1, 2);
+  else
+    __syncthreads();
+}
+
+TEST_CASE("detected: a full mask where half of the lanes do not come", "[gpu][host]") {
+  in_every_order([] {
+    CHECK_THAT(message_of([] {
+                 launch(full_mask_in_a_branch, {1, 32});
+               }),
+               ContainsSubstring("deadlock") && ContainsSubstring("16 wait in __shfl_xor_sync at detections.cpp:"));
+  });
+}
+
+// ---- warps
+
+constexpr int line_of_absent = __LINE__ + 2;
+__global__ void absent_lane(int* out) {
+  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_down_sync(0x0000ffffu, 1, 4);
+}
+__global__ void ended_lane(int* out) {
+  if (threadIdx.x == 20) return;
+  out[threadIdx.x] = __shfl_sync(full, 1, 20);
+}
+__global__ void lane_beyond_block(int* out) { out[threadIdx.x] = __shfl_xor_sync(full, 1, 16); }
+
+TEST_CASE("detected: a shuffle reads a lane that does not take part", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<int> out(64);
+    const auto message = message_of([&] { launch(absent_lane, {1, 32}, out.data()); });
+    CHECK_THAT(message, Catch::Matchers::StartsWith(in_file(line_of_absent)) &&
+                            ContainsSubstring("__shfl_down_sync reads lane 16") &&
+                            ContainsSubstring("in block (0,0,0) thread (12,0,0)"));
+    CHECK_THAT(message_of([&] {
+                 launch(ended_lane, {1, 32}, out.data());
+               }),
+               ContainsSubstring("__shfl_sync reads lane 20"));
+    CHECK_THAT(message_of([&] {
+                 launch(lane_beyond_block, {1, 24}, out.data());
+               }),
+               ContainsSubstring("__shfl_xor_sync reads lane 24"));
+  });
+}
+
+__global__ void not_in_own_mask() { __syncwarp(0xfffffffeu); }
+
+TEST_CASE("detected: a caller that its mask does not name", "[gpu][host]") {
+  in_every_order([] {
+    CHECK_THAT(
+        message_of([] {
+          launch(not_in_own_mask, {1, 32});
+        }),
+        ContainsSubstring("the caller is not in its own mask 0xfffffffe") && ContainsSubstring("thread (0,0,0)"));
+  });
+}
+
+__global__ void overlapping_masks() {
+  __syncwarp(threadIdx.x < 16 ? 0x0001ffffu : 0xffff0000u);
+  __syncthreads();
+}
+
+TEST_CASE("detected: masks that overlap, so that a lane is missed in one of them", "[gpu][host]") {
+  in_every_order([] {
+    CHECK_THAT(message_of([] {
+                 launch(overlapping_masks, {1, 32});
+               }),
+               ContainsSubstring("deadlock") && ContainsSubstring("16 wait in __syncwarp at detections.cpp:") &&
+                   ContainsSubstring("with mask 0x1ffff") && ContainsSubstring("16 wait in __syncthreads at"));
+  });
+}
+
+__global__ void different_collectives(int* out) {
+  if (threadIdx.x % 2)
+    out[0] = __shfl_sync(full, 1, 0);
+  else
+    out[1] = int(__ballot_sync(full, 1));
+}
+
+TEST_CASE("detected: lanes of one mask meet in different collectives", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<int> out(2);
+    CHECK_THAT(
+        message_of([&] {
+          launch(different_collectives, {1, 32}, out.data());
+        }),
+        ContainsSubstring("different collectives") && ContainsSubstring("__shfl_sync") && ContainsSubstring("a vote"));
+  });
+}
+
+__global__ void bad_width() { __shfl_sync(full, 1, 0, 12); }
+
+TEST_CASE("detected: a width that is no power of two", "[gpu][host]") {
+  CHECK_THAT(message_of([] { launch(bad_width, {1, 32}); }), ContainsSubstring("power of two up to 32, got 12"));
+}
+
+// ---- mistakes that show in the numbers
+
+__global__ void missing_barrier(int first, int* out) {
+  __shared__ int kept[64];
+  kept[threadIdx.x] = first + int(threadIdx.x);
+  out[threadIdx.x] = kept[63 - threadIdx.x];
+}
+
+TEST_CASE("visible: a missing barrier gives wrong numbers in every order", "[gpu][host][race]") {
+  int first = 0;
+  in_every_order([&] {
+    first += 100;  // shared memory keeps what the last block left there
+    OnDevice<int> out(64);
+    launch(missing_barrier, {1, 64}, first, out.data());
+    int wrong = 0;
+    const auto values = out.values();
+    for (int i = 0; i < 64; ++i) wrong += values[size_t(i)] != first + 63 - i;
+    CHECK(wrong > 0);
+  });
+}
+
+__global__ void order_of_blocks(int* out) { out[0] = int(blockIdx.x); }
+
+TEST_CASE("visible: a result that depends on the order of blocks differs between orders", "[gpu][host][race]") {
+  std::vector<int> last;
+  for (const auto order : {host_cuda::Order::forward, host_cuda::Order::reverse}) {
+    host_cuda::configure({1, order, 1});
+    OnDevice<int> out(1);
+    launch(order_of_blocks, {10, 1}, out.data());
+    last.push_back(out.values()[0]);
+  }
+  host_cuda::configure({});
+  CHECK(last == std::vector<int>{9, 0});
+}
+
+__global__ void uninitialised(const float* in, float* out) {
+  out[threadIdx.x] = in[threadIdx.x] + gpu::dynamic_shared<float>()[threadIdx.x];
+}
+
+TEST_CASE("visible: memory that nobody wrote is NaN", "[gpu][host]") {
+  OnDevice<float> fresh(8), zeros(std::vector<float>(8, 0)), out(8);
+  launch(uninitialised, {1, 8, 32}, zeros.data(), out.data());
+  for (const float value : out.values()) CHECK(std::isnan(value));
+  for (const float value : fresh.values()) CHECK(std::isnan(value));
+}
+
+// ---- errors of other kinds
+
+__global__ void throws() {
+  __syncthreads();
+  if (threadIdx.x == 7) throw std::runtime_error("seven");
+  __syncthreads();
+}
+
+TEST_CASE("what a kernel throws comes out of the launch", "[gpu][host]") {
+  in_every_order([] {
+    CHECK_THROWS_WITH(launch(throws, {5, 32}), "seven");
+    check_usable();
+  });
+}
+
+TEST_CASE("detected: a barrier outside of a kernel", "[gpu][host]") {
+  CHECK_THAT(message_of([] { __syncthreads(); }), ContainsSubstring("outside of a kernel"));
+}
+
+TEST_CASE("errors do not wear the emulator out", "[gpu][host]") {
+  for (int i = 0; i < 200; ++i) {
+    CHECK_THROWS_AS(launch(divergent_barriers, {4, 1024}), host_cuda::KernelError);
+    CHECK_THROWS_AS(launch(stuck, {4, 64}), DeviceError);
+  }
+  check_usable();
+}
+
+}  // namespace

@@ -1,0 +1,75 @@
+// Mistakes that the sanitizers must find. Hidden cases, which end the program: cuda_tests.cmake runs each and looks for
+// the report.
+#include "tests/cuda/host/kernels.h"
+
+using namespace cairn;
+using namespace cairn::test;
+using gpu::launch;
+
+namespace {
+
+#if CAIRN_HOST_CUDA_ASAN
+
+__global__ void write_at(int* out, int i) {
+  __syncthreads();
+  if (threadIdx.x == 17) out[i] = 1;
+}
+__global__ void write_dynamic(int i) {
+  __syncthreads();
+  gpu::dynamic_shared<int>()[i] = 1;
+}
+__global__ void write_static(int* out, int i) {
+  __shared__ int kept[8];
+  kept[threadIdx.x % 8] = 0;
+  __syncthreads();
+  if (threadIdx.x == 3) kept[i] = 1;
+  __syncthreads();
+  out[threadIdx.x] = kept[threadIdx.x % 8];
+}
+__global__ void write_local(int* out, int i) {
+  int mine[4] = {};
+  __syncthreads();
+  int* volatile hidden = mine;
+  hidden[i] = 1;
+  out[threadIdx.x] = mine[threadIdx.x % 4];
+}
+
+TEST_CASE("planted: device memory out of bounds", "[.planted]") {
+  launch(write_at, {1, 32}, OnDevice<int>(32).data(), 32);
+}
+TEST_CASE("planted: device memory after it was freed", "[.planted]") {
+  int* const freed = OnDevice<int>(32).data();
+  launch(write_at, {1, 32}, freed, 3);
+}
+TEST_CASE("planted: dynamic shared memory out of bounds", "[.planted]") { launch(write_dynamic, {1, 32, 36}, 9); }
+TEST_CASE("planted: static shared memory out of bounds", "[.planted]") {
+  launch(write_static, {1, 32}, OnDevice<int>(32).data(), 8);
+}
+TEST_CASE("planted: local memory out of bounds", "[.planted]") {
+  launch(write_local, {1, 32}, OnDevice<int>(32).data(), 4);
+}
+
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+
+__global__ void race_in_block(int* out) {
+  __shared__ int kept[64];
+  kept[threadIdx.x] = int(threadIdx.x);
+  out[threadIdx.x] = kept[63 - threadIdx.x];
+}
+__global__ void race_of_blocks(int* out) { out[0] += 1; }
+
+TEST_CASE("planted: a race for shared memory", "[.planted]") {
+  OnDevice<int> out(64);
+  launch(race_in_block, {1, 64}, out.data());
+}
+TEST_CASE("planted: a race between blocks", "[.planted]") {
+  host_cuda::configure({2, host_cuda::Order::forward, 1});
+  OnDevice<int> out(std::vector<int>(1));
+  launch(race_of_blocks, {1000, 64}, out.data());
+}
+
+#endif
+#endif
+
+}  // namespace

@@ -1,0 +1,121 @@
+// CUDA's runtime interface, as the emulator has it.
+#include "tests/cuda/host/kernels.h"
+
+using namespace cairn;
+using namespace cairn::test;
+using gpu::launch;
+
+namespace {
+
+__global__ void nothing() {}
+
+TEST_CASE("device memory is aligned, poisoned, and freed once", "[gpu][host]") {
+  uint32_t* block = nullptr;
+  REQUIRE(cudaMalloc(&block, 1000) == cudaSuccess);
+  CHECK(reinterpret_cast<uintptr_t>(block) % 256 == 0);
+  for (int i = 0; i < 250; ++i) CHECK(block[i] == 0xffffffffu);
+  CHECK(cudaMemset(block, 7, 500) == cudaSuccess);
+  CHECK(block[124] == 0x07070707u);
+  CHECK(block[125] == 0xffffffffu);
+  CHECK(cudaFree(block) == cudaSuccess);
+  CHECK(cudaFree(block) == cudaErrorInvalidValue);
+  CHECK(cudaFree(nullptr) == cudaSuccess);
+
+  REQUIRE(cudaMallocAsync(&block, 4, nullptr) == cudaSuccess);
+  CHECK(block[0] == 0xffffffffu);
+  CHECK(cudaMemsetAsync(block, 0, 4, nullptr) == cudaSuccess);
+  CHECK(block[0] == 0);
+  CHECK(cudaFreeAsync(block, nullptr) == cudaSuccess);
+  CHECK(cudaMalloc(&block, 0) == cudaSuccess);
+  CHECK(block == nullptr);
+  cudaGetLastError();
+}
+
+TEST_CASE("copies go the way they say", "[gpu][host]") {
+  int host[4] = {1, 2, 3, 4}, back[4] = {};
+  int* device = nullptr;
+  REQUIRE(cudaMalloc(&device, sizeof(host)) == cudaSuccess);
+  CHECK(cudaMemcpy(device, host, sizeof(host), cudaMemcpyHostToDevice) == cudaSuccess);
+  CHECK(cudaMemcpyAsync(back, device, sizeof(host), cudaMemcpyDefault, nullptr) == cudaSuccess);
+  CHECK(std::equal(host, host + 4, back));
+  CHECK(cudaMemcpy(device + 1, device + 2, 8, cudaMemcpyDeviceToDevice) == cudaSuccess);
+  CHECK(device[1] == 3);
+
+  CHECK(cudaMemcpy(device, host, 4, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpy(back, host, 4, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpy(device, host, 4, cudaMemcpyDeviceToDevice) == cudaErrorInvalidValue);
+  CHECK(cudaMemset(host, 0, 4) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpy(device, host, 4, cudaMemcpyKind(9)) == cudaErrorInvalidMemcpyDirection);
+  CHECK(cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyDeviceToHost) == cudaSuccess);
+  CHECK(cudaFree(device) == cudaSuccess);
+  cudaGetLastError();
+}
+
+TEST_CASE("errors have names and are remembered until asked for", "[gpu][host]") {
+  void* block = &block;
+  CHECK(cudaMalloc(&block, size_t{1} << 60) == cudaErrorMemoryAllocation);
+  CHECK(block == nullptr);
+  CHECK(cudaPeekAtLastError() == cudaErrorMemoryAllocation);
+  CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(std::string(cudaGetErrorString(cudaErrorMemoryAllocation)) == "out of memory");
+  CHECK(std::string(cudaGetErrorName(cudaErrorMemoryAllocation)) == "cudaErrorMemoryAllocation");
+  for (const auto error : {cudaSuccess, cudaErrorInvalidValue, cudaErrorInvalidConfiguration, cudaErrorInvalidDevice,
+                           cudaErrorInvalidMemcpyDirection})
+    CHECK(std::string(cudaGetErrorName(error)).starts_with("cuda"));
+  CHECK(std::string(cudaGetErrorString(cudaError_t(12345))) == "unrecognized error code");
+}
+
+TEST_CASE("one device, and streams that are only names", "[gpu][host]") {
+  int count = 0, device = -1;
+  CHECK(cudaGetDeviceCount(&count) == cudaSuccess);
+  CHECK(count == 1);
+  CHECK(cudaGetDevice(&device) == cudaSuccess);
+  CHECK(device == 0);
+  CHECK(cudaSetDevice(0) == cudaSuccess);
+  CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+  cudaStream_t stream = nullptr;
+  CHECK(cudaStreamCreate(&stream) == cudaSuccess);
+  CHECK(stream != nullptr);
+  launch(nothing, {1, 1, 0, {stream}});
+  CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+}
+
+TEST_CASE("launches of shapes that no GPU takes are refused", "[gpu][host]") {
+  const dim3 empty[] = {dim3(0), dim3(1, 0), dim3(1, 1, 0)};
+  for (const dim3 none : empty) {
+    CHECK_THROWS_AS(launch(nothing, {none, 1}), DeviceError);
+    CHECK_THROWS_AS(launch(nothing, {1, none}), DeviceError);
+  }
+  CHECK_THROWS_WITH(launch(nothing, {dim3(1, 65536), 1}), ContainsSubstring("invalid configuration argument"));
+  CHECK_THROWS_AS(launch(nothing, {dim3(1, 1, 65536), 1}), DeviceError);
+  CHECK_THROWS_AS(launch(nothing, {dim3(0x80000000u), 1}), DeviceError);
+  CHECK_THROWS_AS(launch(nothing, {1, dim3(32, 33)}), DeviceError);
+  CHECK_THROWS_AS(launch(nothing, {1, dim3(1, 1, 65)}), DeviceError);
+  CHECK_THROWS_WITH(launch(nothing, {1, 1, 228 * 1024}), ContainsSubstring("invalid argument"));
+  launch(nothing, {1, 1024, 227 * 1024});
+  launch(nothing, {dim3(3, 65535), 1});
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+__global__ void large_shared() { gpu::dynamic_shared<char>()[threadIdx.x] = 1; }
+
+TEST_CASE("more than 48 KB of shared memory must be asked for", "[gpu][host]") {
+  const auto address = reinterpret_cast<const void*>(large_shared);
+  const auto run = [&](size_t bytes) {
+    return host_cuda::launch(
+        address, 1, 1, bytes, [](void*) { large_shared(); }, nullptr);
+  };
+  CHECK(run(48 * 1024) == cudaSuccess);
+  CHECK(run(48 * 1024 + 1) == cudaErrorInvalidValue);
+  CHECK(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024) == cudaSuccess);
+  CHECK(run(64 * 1024) == cudaSuccess);
+  CHECK(run(64 * 1024 + 1) == cudaErrorInvalidValue);
+  CHECK(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 * 1024) ==
+        cudaErrorInvalidValue);
+}
+
+}  // namespace

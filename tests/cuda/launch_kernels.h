@@ -1,0 +1,15 @@
+#pragma once
+// Kernels of launch.cpp, behind functions that the compiler of C++ understands.
+#include <cstddef>
+
+namespace cairn::test {
+
+// to[i] = from[n - 1 - i], through `bytes` (at least 4 n) of dynamic shared memory.
+void reverse_through_shared(const float* from, float* to, int n, size_t bytes);
+// A launch of an empty grid, and one of blocks with more threads than a GPU takes.
+void launch_nothing();
+void launch_too_many_threads();
+// sums[0] = the sum of 0 .. threads - 1, maxima[0] = the largest; by block_reduce, the same in every thread.
+void reduce_block(int threads, int* sums, float* maxima);
+
+}  // namespace cairn::test

@@ -1,0 +1,17 @@
+// The tests of cuda/. Without a CUDA device there is nothing to run: exit code 77, which CTest shows as skipped.
+#define CATCH_CONFIG_RUNNER
+#include "tests/catch.h"
+
+#include <cstdio>
+
+#include "core/kernels/memory.h"
+#include "core/parallel.h"
+
+int main(int argc, char** argv) {
+  if (cairn::gpu::device_count() == 0) {
+    std::fprintf(stderr, "no CUDA device: skipped\n");
+    return 77;
+  }
+  cairn::set_threads(2);  // so that the emulator can run two blocks at a time
+  return Catch::Session().run(argc, argv);
+}
