@@ -1,5 +1,6 @@
 #pragma once
 // What the tiled attention kernels share: blocks of queries against blocks of keys, one product of the BLAS each.
+#include <utility>
 #include <vector>
 
 #include "core/cpu/gemm.h"

@@ -3,32 +3,63 @@
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "core/parallel.h"
 
 namespace cairn::cpu {
 namespace {
 
-// labels[i] = the nearest of C centroids, ties to the lowest. Eight queries at a time: the loop over them is a vector.
+// labels[i] = the nearest of C centroids, ties to the lowest. Queries come in blocks: the loop over a block is a
+// vector, and the smallest of (distance, cluster) as one number is what we look for.
 void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t C, int32_t* labels) {
-  constexpr int width = 8;
+  constexpr int width = 64;
   for (int64_t i = 0; i < n; i += width) {
     const int count = int(std::min<int64_t>(width, n - i));
-    uint64_t code[width] = {}, best[width], label[width] = {};
+    uint64_t code[width] = {}, best[width];
     std::copy_n(codes + i, count, code);
-    for (uint64_t& distance : best) distance = 65;
+    std::fill_n(best, width, ~uint64_t{0});
     for (int64_t c = 0; c < C; ++c) {
-      const uint64_t centroid = centroids[c];
+      const uint64_t centroid = centroids[c], cluster = uint64_t(c);
       for (int l = 0; l < width; ++l) {
-        const auto distance = uint64_t(std::popcount(code[l] ^ centroid));
-        label[l] = distance < best[l] ? uint64_t(c) : label[l];
-        best[l] = distance < best[l] ? distance : best[l];
+        const uint64_t key = uint64_t(__builtin_popcountll(code[l] ^ centroid)) << 32 | cluster;
+        best[l] = key < best[l] ? key : best[l];
       }
     }
-    for (int l = 0; l < count; ++l) labels[i + l] = int32_t(label[l]);
+    for (int l = 0; l < count; ++l) labels[i + l] = int32_t(best[l] & 0xffffffff);
   }
 }
+
+// The members of a cluster and how many of them have each bit.
+struct Counters {
+  int32_t bit[64];
+  int32_t members;
+
+  // In halves, because a vector shifts 32 bits by a lane's number twice as fast as 64.
+  void add(uint64_t code) {
+    const auto low = uint32_t(code), high = uint32_t(code >> 32);
+    for (uint32_t j = 0; j < 32; ++j) bit[j] += int32_t(low >> j & 1);
+    for (uint32_t j = 0; j < 32; ++j) bit[32 + j] += int32_t(high >> j & 1);
+    ++members;
+  }
+  // The bits that more than half of the members have, and those that more than half have not.
+  uint64_t set_in_most() const {
+    return collect([this](uint32_t j) { return 2 * bit[j] > members; });
+  }
+  uint64_t clear_in_most() const {
+    return collect([this](uint32_t j) { return 2 * bit[j] < members; });
+  }
+  template <class F>
+  static uint64_t collect(F&& test) {
+    uint32_t low = 0, high = 0;
+    for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(test(j)) << j;
+    for (uint32_t j = 0; j < 32; ++j) high |= uint32_t(test(32 + j)) << j;
+    return uint64_t(high) << 32 | low;
+  }
+  void add(const Counters& other) {
+    for (int j = 0; j < 64; ++j) bit[j] += other.bit[j];
+    members += other.members;
+  }
+};
 
 }  // namespace
 
@@ -38,9 +69,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
   if (B * H * N == 0) return;
   const PhiloxKey key = draw.key();
   const int64_t piece = 4096, pieces = (N + piece - 1) / piece;
-  // For each piece and cluster: the members, then how many of them have each bit.
-  const int64_t counters = 1 + bits;
-  int32_t* counts = scratch.take<int32_t>(B * H * pieces * C * counters);
+  Counters* counts = scratch.take<Counters>(B * H * pieces * C);
   uint64_t* centroids = scratch.take<uint64_t>(B * H * C);
 
   const auto valid = [&, N = N, H = H](int64_t plane) { return lengths ? int64_t(lengths[plane / H]) : N; };
@@ -64,7 +93,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
 
   for (int iteration = 1; iteration <= iterations + 1; ++iteration) {
     const bool last = iteration > iterations;
-    parallel_tasks(B * H * pieces, [&, N = N, C = C, bits = bits](int64_t task) {
+    parallel_tasks(B * H * pieces, [&, N = N, C = C](int64_t task) {
       const int64_t plane = task / pieces, n = valid(plane);
       const int64_t first = task % pieces * piece, end = std::min(n, first + piece);
       if (C >= n || first >= end) return;
@@ -72,30 +101,24 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
       int32_t* label = labels + plane * N;
       assign(code + first, end - first, centroids + plane * C, C, label + first);
       if (last) return;
-      int32_t* count = counts + task * C * counters;
-      std::fill_n(count, C * counters, 0);
-      for (int64_t i = first; i < end; ++i) {
-        int32_t* of = count + label[i] * counters;
-        ++of[0];
-        for (int j = 0; j < bits; ++j) of[1 + j] += int32_t(code[i] >> j & 1);
-      }
+      Counters* count = counts + task * C;
+      std::fill_n(count, C, Counters{});
+      for (int64_t i = first; i < end; ++i) count[label[i]].add(code[i]);
     });
     if (last) break;
-    parallel_tasks(B * H, [&, N = N, C = C, bits = bits](int64_t plane) {
+    parallel_tasks(B * H, [&, N = N, C = C](int64_t plane) {
       const int64_t n = valid(plane), used = (n + piece - 1) / piece;
       if (C >= n) return;
-      int32_t* total = counts + plane * pieces * C * counters;
+      Counters* total = counts + plane * pieces * C;
       for (int64_t p = 1; p < used; ++p)
-        for (int64_t i = 0; i < C * counters; ++i) total[i] += total[p * C * counters + i];
+        for (int64_t c = 0; c < C; ++c) total[c].add(total[p * C + c]);
       for (int64_t c = 0; c < C; ++c) {
-        const int32_t* of = total + c * counters;
+        const Counters& count = total[c];
         uint64_t& centroid = centroids[plane * C + c];
-        if (of[0] == 0) centroid = codes[plane * N + drawn(plane, c, iteration, n)];
-        for (int j = 0; j < bits && of[0] > 0; ++j) {
-          const uint64_t bit = uint64_t{1} << j;
-          if (2 * of[1 + j] > of[0]) centroid |= bit;
-          if (2 * of[1 + j] < of[0]) centroid &= ~bit;
-        }
+        if (count.members == 0)
+          centroid = codes[plane * N + drawn(plane, c, iteration, n)];
+        else
+          centroid = (centroid | count.set_in_most()) & ~count.clear_in_most();
       }
     });
   }

@@ -35,9 +35,11 @@ void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, ui
         for (int j = 0; j < width; ++j) product[j] = std::fma(x, p[j], product[j]);
       }
       const float* threshold = columns.data() + D * width;
-      uint64_t code = 0;
-      for (int j = 0; j < width; ++j) code |= uint64_t(product[j] > threshold[j]) << j;
-      codes[row] = code & used;
+      // In halves: vectors shift 32 bits by a lane's number.
+      uint32_t low = 0, high = 0;
+      for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(product[j] > threshold[j]) << j;
+      for (uint32_t j = 0; j < 32; ++j) high |= uint32_t(product[32 + j] > threshold[32 + j]) << j;
+      codes[row] = (uint64_t(high) << 32 | low) & used;
     }
   });
 }

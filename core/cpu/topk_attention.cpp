@@ -1,55 +1,101 @@
-// Queries against the top keys of their cluster. The keys and values of a cluster are gathered once, keys also as
-// columns, so that every loop runs along memory.
+// Queries against the top keys of their cluster. A cluster's keys and values are gathered once, then its members come
+// in blocks; all products are small matrix products in registers.
 #include "core/kernels/topk_attention.h"
 
 #include "core/cpu/attention_tiles.h"
+#include "core/cpu/small_product.h"
 
 namespace cairn::cpu {
 namespace {
 
-// The top keys of one cluster.
-template <class T>
-struct TopBlock {
-  int64_t count = 0;  // how many there are
-  const int32_t* index = nullptr;
-  T *keys, *keys_transposed, *values, *values_transposed;  // [count, D], [D, count], [count, M], [M, count]
+constexpr int64_t members_a_block = 32;
 
-  void gather(const AttentionSize& size, int64_t k, int64_t b, int64_t h, const int32_t* top, Heads<const T> key,
-              Heads<const T> value, std::vector<T>& memory) {
-    index = top;
-    count = std::find(top, top + k, -1) - top;
-    keys = room(memory, 2 * k * (size.D + size.M));
-    keys_transposed = keys + k * size.D;
-    values = keys_transposed + k * size.D;
-    values_transposed = values + k * size.M;
-    for (int64_t l = 0; l < count; ++l) {
-      copy_row(key.at(b, top[l], h), size.D, l, keys, keys_transposed);
-      copy_row(value.at(b, top[l], h), size.M, l, values, values_transposed);
+// Rounded up to whole vectors: the columns behind the last one are zero and hurt nobody.
+int64_t padded(int64_t n) { return (n + Lanes<float>::count - 1) / Lanes<float>::count * Lanes<float>::count; }
+
+// The members of one cluster, a block at a time, with its top keys.
+template <class T>
+struct Block {
+  const AttentionSize& size;
+  const Dropout& dropout;
+  PhiloxKey dropout_key;
+  int64_t k;         // top keys at most
+  int64_t width;     // of rows over top keys
+  int64_t top = 0;   // top keys there are
+  int64_t rows = 0;  // members in this block
+  int64_t batch = 0, head = 0, plane = 0;
+  const int32_t* keys = nullptr;     // their indices
+  const int32_t* members = nullptr;  // the members' indices
+
+  std::vector<T> memory{};
+  T *key_rows, *key_columns, *value_rows, *value_columns;  // [k, D], [D, width], [k, M], [M, width]
+  T *query_rows, *gradient_rows;                           // [members, D], [members, M]
+  T *weights, *factors, *dweights, *out, *dquery, *dk,
+      *dv;  // [members, width] x3, [members, M], [members, D], [k, D], [k, M]
+
+  Block(const AttentionSize& size_, const Dropout& dropout_, int64_t k_)
+      : size(size_),
+        dropout(dropout_),
+        dropout_key(dropout_.active() ? dropout_.draw.key() : PhiloxKey{}),
+        k(k_),
+        width(padded(k_)) {
+    const int64_t D = size.D, M = size.M, R = members_a_block;
+    memory.resize(size_t(2 * k * (D + M) + width * (D + M) + 2 * R * (D + M) + 3 * R * width));
+    T* next = memory.data();
+    const auto take = [&next](int64_t n) { return std::exchange(next, next + n); };
+    key_rows = take(k * D), key_columns = take(width * D), value_rows = take(k * M), value_columns = take(width * M);
+    query_rows = take(R * D), gradient_rows = take(R * M);
+    weights = take(R * width), factors = take(R * width), dweights = take(R * width);
+    out = take(R * M), dquery = take(R * D), dk = take(k * D), dv = take(k * M);
+  }
+
+  // The keys and values of a cluster of (batch element, head) `of`.
+  void begin_cluster(int64_t of, const int32_t* top_keys, Heads<const T> key, Heads<const T> value) {
+    plane = of, batch = of / size.H, head = of % size.H;
+    keys = top_keys;
+    top = std::find(top_keys, top_keys + k, -1) - top_keys;
+    for (int64_t l = 0; l < top; ++l) {
+      copy_row(key.at(batch, keys[l], head), size.D, l, key_rows, key_columns);
+      copy_row(value.at(batch, keys[l], head), size.M, l, value_rows, value_columns);
     }
   }
-  void copy_row(const T* from, int64_t n, int64_t l, T* rows, T* columns) const {
-    for (int64_t d = 0; d < n; ++d) rows[l * n + d] = columns[d * count + l] = from[d];
+  void copy_row(const T* from, int64_t n, int64_t l, T* as_rows, T* as_columns) const {
+    for (int64_t d = 0; d < n; ++d) as_rows[l * n + d] = as_columns[d * width + l] = from[d];
   }
-  // y [count] = factor X x, X given by columns, x [n].
-  void times(const T* columns, int64_t n, const T* x, T factor, T* y) const {
-    std::fill_n(y, count, T(0));
-    for (int64_t d = 0; d < n; ++d) add_scaled(y, count, factor * x[d], columns + d * count);
+
+  static void gather(const int32_t* index, int64_t count, int64_t b, int64_t h, int64_t n, Heads<const T> from, T* to) {
+    for (int64_t i = 0; i < count; ++i) std::copy_n(from.at(b, index[i], h), n, to + i * n);
   }
-  // a = softmax over the top keys of scale q . k.
-  void weights(const AttentionSize& size, const T* q, T* a) const {
-    times(keys_transposed, size.D, q, T(size.scale), a);
-    const T sum = exponentials(a, count, finite_shift(maximum(a, count)), a);
-    scale(a, count, sum == 0 ? T(0) : 1 / sum);
+
+  // weights = softmax over the top keys of scale q . k for members [first, first + count); with dropout also factors.
+  void begin_members(const int32_t* first, int64_t count, Heads<const T> q) {
+    members = first, rows = count;
+    gather(members, rows, batch, head, size.D, q, query_rows);
+    // Whole vectors where the padding allows; what the last one adds beyond `top` is never read.
+    small_product<T>(rows, padded(top), size.D, {query_rows, size.D, 1}, key_columns, width, false, weights, width);
+    for (int64_t i = 0; i < rows; ++i) {
+      T* a = weights + i * width;
+      scale(a, top, T(size.scale));
+      const T sum = exponentials(a, top, finite_shift(maximum(a, top)), a);
+      scale(a, top, sum == 0 ? T(0) : 1 / sum);
+      if (dropout.active()) draw_factors(members[i], factors + i * width);
+    }
   }
-  // factor [count]: dropout by (query, key).
-  void dropout_factors(const Dropout& dropout, PhiloxKey key, int64_t plane, int64_t query, T* factor) const {
-    const T kept = T(dropout.scale());
-    for (int64_t l = 0; l < count; ++l) {
-      const auto words = Dropout::words(key, uint32_t(plane), uint32_t(query), uint32_t(index[l]));
-      factor[l] = words.w[index[l] % 4] < dropout.threshold() ? T(0) : kept;
+  // Dropout by (query, key).
+  void draw_factors(int64_t query, T* factor) const {
+    for (int64_t l = 0; l < top; ++l) {
+      const auto words = Dropout::words(dropout_key, uint32_t(plane), uint32_t(query), uint32_t(keys[l]));
+      factor[l] = words.w[keys[l] % 4] < dropout.threshold() ? T(0) : T(dropout.scale());
     }
   }
 };
+
+// f(first, count) for the members of a cluster, a block at a time.
+template <class F>
+void each_block(const int32_t* permutation, const int32_t* offsets, F&& f) {
+  for (int64_t first = offsets[0]; first < offsets[1]; first += members_a_block)
+    f(permutation + first, std::min<int64_t>(members_a_block, offsets[1] - first));
+}
 
 }  // namespace
 
@@ -57,36 +103,32 @@ template <class T>
 void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
                             Heads<const T> v, GroupView groups, const int32_t* topk, const T* mass, Heads<const T> rest,
                             Dropout dropout, Heads<T> out) {
-  const auto [B, H, N, S, D, M, scale_] = size;
-  const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
-  parallel_for(B * H * C, 4, [&, N = N, H = H, M = M](int64_t begin, int64_t end) {
-    thread_local std::vector<T> block_memory, row_memory;
-    TopBlock<T> block;
-    T *a = room(row_memory, 2 * k), *factor = a + k;
+  const int64_t H = size.H, N = size.N, M = size.M;
+  parallel_for(size.B * H * C, 32, [&](int64_t begin, int64_t end) {
+    Block<T> block(size, dropout, k);
     for (int64_t cluster = begin; cluster < end; ++cluster) {
-      const int64_t plane = cluster / C, b = plane / H, h = plane % H, c = cluster % C;
+      const int64_t plane = cluster / C, c = cluster % C, b = plane / H, h = plane % H;
       const int32_t* offsets = groups.offsets + plane * (C + 1) + c;
       if (offsets[0] == offsets[1]) continue;
-      block.gather(size, k, b, h, topk + cluster * k, keys, v, block_memory);
-      for (int32_t member = offsets[0]; member < offsets[1]; ++member) {
-        const int64_t i = groups.permutation[plane * N + member];
-        T* to = out.at(b, i, h);
-        if (rest)
-          std::copy_n(rest.at(b, c, h), M, to);
-        else
-          std::fill_n(to, M, T(0));
-        block.weights(size, q.at(b, i, h), a);
-        if (dropout.active()) {
-          block.dropout_factors(dropout, key, plane, i, factor);
-          for (int64_t l = 0; l < block.count; ++l) a[l] *= factor[l];
+      const T m = mass ? mass[cluster] : T(1);
+      block.begin_cluster(plane, topk + cluster * k, keys, v);
+      each_block(groups.permutation + plane * N, offsets, [&](const int32_t* members, int64_t rows) {
+        block.begin_members(members, rows, q);
+        for (int64_t i = 0; i < rows; ++i) {
+          T* a = block.weights + i * block.width;
+          for (int64_t l = 0; l < block.top; ++l) a[l] *= dropout.active() ? m * block.factors[i * block.width + l] : m;
+          if (rest)
+            std::copy_n(rest.at(b, c, h), M, block.out + i * M);
+          else
+            std::fill_n(block.out + i * M, M, T(0));
         }
-        const T m = mass ? mass[cluster] : T(1);
-        for (int64_t l = 0; l < block.count; ++l) add_scaled(to, M, m * a[l], block.values + l * M);
-      }
+        small_product<T>(rows, M, block.top, {block.weights, block.width, 1}, block.value_rows, M, true, block.out, M);
+        for (int64_t i = 0; i < rows; ++i) std::copy_n(block.out + i * M, M, out.at(b, members[i], h));
+      });
     }
   });
   // Queries of no cluster stand behind the last one.
-  parallel_tasks(B * H, [&, N = N, H = H, M = M](int64_t plane) {
+  parallel_tasks(size.B * H, [&](int64_t plane) {
     for (int64_t member = groups.offsets[plane * (C + 1) + C]; member < N; ++member)
       std::fill_n(out.at(plane / H, groups.permutation[plane * N + member], plane % H), M, T(0));
   });
@@ -96,55 +138,56 @@ template <class T>
 void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
                              Heads<const T> v, GroupView groups, const int32_t* topk, const T* mass, Dropout dropout,
                              Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv, T* dmass, Heads<T> drest) {
-  const auto [B, H, N, S, D, M, scale_] = size;
-  const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
+  const int64_t H = size.H, N = size.N, S = size.S, D = size.D, M = size.M;
   // One task a (batch element, head): clusters share keys, and their gradients are summed in order.
-  parallel_tasks(B * H, [&, H = H, N = N, S = S, D = D, M = M](int64_t plane) {
-    thread_local std::vector<T> block_memory, row_memory;
+  parallel_tasks(size.B * H, [&](int64_t plane) {
     const int64_t b = plane / H, h = plane % H;
     zero_rows(dk, b, h, 0, S, D);
     zero_rows(dv, b, h, 0, S, M);
     for (int64_t member = groups.offsets[plane * (C + 1) + C]; member < N; ++member)
       std::fill_n(dq.at(b, groups.permutation[plane * N + member], h), D, T(0));
 
-    TopBlock<T> block;
-    T* a = room(row_memory, 3 * k + k * (D + M));
-    T *da = a + k, *factor = da + k, *block_dk = factor + k, *block_dv = block_dk + k * D;
+    Block<T> block(size, dropout, k);
+    const int64_t width = block.width;
     for (int64_t c = 0; c < C; ++c) {
       const int64_t cluster = plane * C + c;
       const int32_t* offsets = groups.offsets + plane * (C + 1) + c;
       if (dmass) dmass[cluster] = 0;
       if (drest) std::fill_n(drest.at(b, c, h), M, T(0));
       if (offsets[0] == offsets[1]) continue;
-      block.gather(size, k, b, h, topk + cluster * k, keys, v, block_memory);
-      std::fill_n(block_dk, block.count * (D + M), T(0));
-      block_dv = block_dk + block.count * D;
       const T m = mass ? mass[cluster] : T(1);
-      for (int32_t member = offsets[0]; member < offsets[1]; ++member) {
-        const int64_t i = groups.permutation[plane * N + member];
-        const T *query = q.at(b, i, h), *g = dout.at(b, i, h);
-        block.weights(size, query, a);
-        block.times(block.values_transposed, M, g, T(1), da);
-        if (dropout.active()) {
-          block.dropout_factors(dropout, key, plane, i, factor);
-          for (int64_t l = 0; l < block.count; ++l) da[l] *= factor[l];
+      block.begin_cluster(plane, topk + cluster * k, keys, v);
+      bool add = false;
+      each_block(groups.permutation + plane * N, offsets, [&](const int32_t* members, int64_t rows) {
+        block.begin_members(members, rows, q);
+        Block<T>::gather(members, rows, b, h, M, dout, block.gradient_rows);
+        // da = g V_T^T
+        small_product<T>(rows, padded(block.top), M, {block.gradient_rows, M, 1}, block.value_columns, width, false,
+                         block.dweights, width);
+        for (int64_t i = 0; i < rows; ++i) {
+          T *a = block.weights + i * width, *da = block.dweights + i * width;
+          const T *factor = block.factors + i * width, *g = block.gradient_rows + i * M;
+          if (dropout.active())
+            for (int64_t l = 0; l < block.top; ++l) da[l] *= factor[l];
+          // g . (a V_T): the gradient of the mass, and the mean that softmax's gradient subtracts.
+          const T mean = dot(a, da, block.top);
+          if (dmass) dmass[cluster] += mean;
+          if (drest) add_scaled(drest.at(b, c, h), M, T(1), g);
+          for (int64_t l = 0; l < block.top; ++l) {
+            da[l] = T(size.scale) * m * a[l] * (da[l] - mean);
+            a[l] *= dropout.active() ? m * factor[l] : m;
+          }
         }
-        // g . (a V_T): the gradient of the mass, and the mean that softmax's gradient subtracts.
-        const T mean = dot(a, da, block.count);
-        if (dmass) dmass[cluster] += mean;
-        if (drest) add_scaled(drest.at(b, c, h), M, T(1), g);
-        T* out = dq.at(b, i, h);
-        std::fill_n(out, D, T(0));
-        for (int64_t l = 0; l < block.count; ++l) {
-          const T ds = T(size.scale) * m * a[l] * (da[l] - mean);
-          add_scaled(out, D, ds, block.keys + l * D);
-          add_scaled(block_dk + l * D, D, ds, query);
-          add_scaled(block_dv + l * M, M, m * a[l] * (dropout.active() ? factor[l] : T(1)), g);
-        }
-      }
-      for (int64_t l = 0; l < block.count; ++l) {
-        add_scaled(dk.at(b, block.index[l], h), D, T(1), block_dk + l * D);
-        add_scaled(dv.at(b, block.index[l], h), M, T(1), block_dv + l * M);
+        // dq = dS K_T;  dK_T += dS^T q;  dV_T += (m a)^T g
+        small_product<T>(rows, D, block.top, {block.dweights, width, 1}, block.key_rows, D, false, block.dquery, D);
+        small_product<T>(block.top, D, rows, {block.dweights, 1, width}, block.query_rows, D, add, block.dk, D);
+        small_product<T>(block.top, M, rows, {block.weights, 1, width}, block.gradient_rows, M, add, block.dv, M);
+        for (int64_t i = 0; i < rows; ++i) std::copy_n(block.dquery + i * D, D, dq.at(b, members[i], h));
+        add = true;
+      });
+      for (int64_t l = 0; l < block.top; ++l) {
+        add_scaled(dk.at(b, block.keys[l], h), D, T(1), block.dk + l * D);
+        add_scaled(dv.at(b, block.keys[l], h), M, T(1), block.dv + l * M);
       }
     }
   });

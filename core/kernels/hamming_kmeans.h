@@ -13,8 +13,8 @@ struct KMeansSize {
 };
 
 CAIRN_KERNELS(
-    // labels [B, H, N] of codes [B, H, N]: the cluster of each query, -1 beyond the batch element's length (lengths
-    // [B], or null: all N). Per (batch element, head), with n valid queries:
+    // labels [B, H, N] of codes [B, H, N] (bits from `bits` up are 0): the cluster of each query, -1 beyond the batch
+    // element's length (lengths [B], or null: all N). Per (batch element, head), with n valid queries:
     //   start      centroid j is the code of a query drawn from stratum j: positions floor(j n / C) up to
     //              floor((j + 1) n / C)
     //   assign     each code to the nearest centroid, ties to the lowest index
