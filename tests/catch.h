@@ -4,6 +4,11 @@
 #include <catch2/catch_all.hpp>
 namespace Catch::Matchers {
 inline auto Contains(const std::string& text) { return ContainsSubstring(text); }
+// A literal would otherwise be taken for an element of a range.
+template <size_t N>
+auto Contains(const char (&text)[N]) {
+  return ContainsSubstring(text);
+}
 }  // namespace Catch::Matchers
 #else
 #include <catch2/catch.hpp>

@@ -1,0 +1,308 @@
+#include "autograd/tape.h"
+
+#include <pthread.h>
+
+#include "tests/ops/ops_test.h"
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+static Variable leaf(const std::vector<double>& values, const Shape& shape) {
+  return Variable(Tensor::from(values, shape), true);
+}
+static std::vector<double> gradient(const Variable& x) { return x.grad().to_vector<double>(); }
+
+TEST_CASE("a variable used several times gets the sum of its gradients", "[tape]") {
+  const Variable x = leaf({2, 3}, {2});
+  backward(sum(x * x * x + x));  // 3 x^2 + 1
+  CHECK(gradient(x) == std::vector<double>{13, 28});
+}
+
+TEST_CASE("gradients of several backward passes add up until they are cleared", "[tape]") {
+  Variable x = leaf({2}, {1});
+  backward(square(x));
+  const Tensor first = x.grad();
+  backward(square(x));
+  CHECK(gradient(x) == std::vector<double>{8});
+  x.clear_grad();
+  CHECK_FALSE(x.grad().defined());
+  backward(square(x));
+  CHECK(gradient(x) == std::vector<double>{4});
+}
+
+TEST_CASE("accumulating never changes a gradient that somebody else holds", "[tape]") {
+  const Variable x = leaf({2, 3}, {2}), y = leaf({5, 7}, {2});
+  const Tensor seed = Tensor::from<double>({10, 20}, {2});
+  backward(x + y, seed);  // both gradients are the seed
+  backward(x * y, seed);
+  CHECK(seed.to_vector<double>() == std::vector<double>{10, 20});
+  CHECK(gradient(x) == std::vector<double>{10 + 50, 20 + 140});
+  CHECK(gradient(y) == std::vector<double>{10 + 20, 20 + 60});
+}
+
+TEST_CASE("a diamond of operations sums the gradients of both ways", "[tape]") {
+  const Variable x = leaf({3}, {1});
+  const Variable a = square(x), b = 2.0 * a, c = exp(0.0 * a);
+  backward(b * c + a);  // 2 x^2 + x^2
+  CHECK(gradient(x) == std::vector<double>{18});
+}
+
+TEST_CASE("the gradient of a broadcast operand is summed to its shape", "[tape]") {
+  const Tensor big = random_tensor({2, 3, 4});
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{4}, Shape{3, 1}, Shape{3, 4}, Shape{2, 1, 1}, Shape{1, 3, 1},
+                             Shape{2, 1, 4}, Shape{1, 1, 1}, Shape{2, 3, 4}}) {
+    INFO(shape);
+    const Variable x(random_tensor(shape, DType::float64, 2), true);
+    backward(sum(Variable(big) * x));
+    CHECK(x.grad().shape() == shape);
+    CHECK(difference(x.grad(), sum_to(big, shape)) == 0);
+    CHECK_GRADIENT([&](const auto& in) { return Variable(big) * in[0] + square(in[0]); }, x.value());
+  }
+}
+
+TEST_CASE("gradients stop at constants and at detached variables", "[tape]") {
+  const Variable x = leaf({2}, {1}), constant(Tensor::from<double>({5}, {1}));
+  const Variable y = square(x).detach() * x * constant;
+  backward(y);
+  CHECK(gradient(x) == std::vector<double>{20});
+  CHECK_FALSE(constant.grad().defined());
+  CHECK_FALSE(constant.requires_grad());
+  CHECK_FALSE(square(constant).requires_grad());
+  CHECK_FALSE(square(x).detach().requires_grad());
+  CHECK(y.requires_grad());
+}
+
+TEST_CASE("only leaves keep gradients", "[tape]") {
+  const Variable x = leaf({2}, {1});
+  const Variable y = square(x);
+  backward(3.0 * y);
+  CHECK(gradient(x) == std::vector<double>{12});
+  CHECK_FALSE(y.grad().defined());
+}
+
+TEST_CASE("nothing is recorded under NoGrad, on this thread, until its end", "[tape]") {
+  const Variable x = leaf({2}, {1});
+  CHECK(recording());
+  {
+    const NoGrad outer;
+    CHECK_FALSE(recording());
+    {
+      const NoGrad inner;
+      CHECK_FALSE(square(x).requires_grad());
+    }
+    CHECK_FALSE(recording());
+    CHECK_FALSE(square(x).requires_grad());
+  }
+  CHECK(recording());
+  CHECK(square(x).requires_grad());
+}
+
+TEST_CASE("nothing is recorded during a backward pass, and recording goes on after one that failed", "[tape]") {
+  const Variable x = leaf({2}, {1});
+  bool recorded = true;
+  backward(record("probe", x.value(), {x}, [&](const Tensor& g) -> Gradients {
+    recorded = recording();
+    return {g};
+  }));
+  CHECK_FALSE(recorded);
+  const Variable failing = record("failing", x.value(), {x}, [](const Tensor&) -> Gradients { throw Error("no"); });
+  CHECK_THROWS_WITH(backward(failing), "no");
+  CHECK(recording());
+}
+
+TEST_CASE("a second backward pass through a graph is an error that says what to do", "[tape]") {
+  const Variable x = leaf({2}, {1});
+  const Variable y = square(x);
+  backward(y);
+  CHECK_THROWS_WITH(backward(y),
+                    StartsWith("backward: the graph was unwound by an earlier backward pass (at square)") &&
+                        Contains("run the forward pass again"));
+  CHECK(gradient(x) == std::vector<double>{4});  // unchanged
+  // Also where only a part of the graph is shared.
+  CHECK_THROWS_WITH(backward(exp(y)), Contains("unwound"));
+}
+
+TEST_CASE("a tensor changed before its backward pass is an error that names the operation", "[tape]") {
+  Variable x = leaf({2, 3}, {2});
+  const Variable y = sum(exp(x));
+  x.mutable_value().mutable_data<double>()[0] = 5;
+  CHECK_THROWS_WITH(backward(y),
+                    "exp: a tensor of shape [2] that its gradient needs was changed after the forward pass");
+  // A view of the same storage counts.
+  const Variable z = sum(square(x));
+  Tensor view = x.value().slice(0, 1).reshape({});
+  view.mutable_data<double>()[0] = 6;
+  CHECK_THROWS_WITH(backward(z), StartsWith("square: a tensor of shape [2]"));
+  // An operation that does not need the numbers does not mind.
+  const Variable w = sum(2.0 * x);
+  x.mutable_value().mutable_data<double>()[0] = 5;
+  CHECK_NOTHROW(backward(w));
+  CHECK(gradient(x) == std::vector<double>{2, 2});
+}
+
+TEST_CASE("every operation that needs its operands notices that they were changed", "[tape]") {
+  const auto fails = [](const char* operation, auto&& f) {
+    INFO(operation);
+    Variable x(random_tensor({2, 2, 2, 2}), true);
+    const Variable y = f(x);
+    x.mutable_value().mutable_data<double>();
+    CHECK_THROWS_WITH(backward(y, y.value()), StartsWith(operation + std::string(": a tensor of shape [2")));
+  };
+  fails("multiply", [](const Variable& x) { return x * x; });
+  fails("divide", [](const Variable& x) { return x / x; });
+  fails("sqrt", [](const Variable& x) { return sqrt(x); });
+  fails("gelu", [](const Variable& x) { return gelu(x); });
+  fails("matmul", [](const Variable& x) { return matmul(x, x); });
+  fails("linear", [](const Variable& x) { return linear(x, Variable(random_tensor({3, 2})), {}); });
+  fails("layer_norm",
+        [](const Variable& x) { return layer_norm(x, Variable(random_tensor({2})), Variable(random_tensor({2}))); });
+  fails("cross_entropy", [](const Variable& x) { return cross_entropy(x, Tensor::zeros({2, 2, 2}, DType::int32)); });
+  fails("attention", [](const Variable& x) { return attention(x, x, x); });
+  const Groups groups = group(Tensor::zeros({2, 2, 2}, DType::int32), 1);
+  fails("centroid_topk", [](const Variable& x) { return centroid_topk(x, x, x, 1).rest; });
+  fails("topk_attention", [&](const Variable& x) {
+    return topk_attention(x, x, x, groups, Tensor::zeros({2, 2, 1, 1}, DType::int32), {}, {});
+  });
+  // And those that keep their result.
+  const Variable x(random_tensor({2, 2}), true);
+  Variable y = softmax(x);
+  y.mutable_value().mutable_data<double>();
+  CHECK_THROWS_WITH(backward(y, y.value()), StartsWith("softmax: a tensor of shape [2, 2]"));
+}
+
+TEST_CASE("a backward pass begins with one, or with the gradient it is given", "[tape]") {
+  const Variable x = leaf({2, 3}, {2});
+  backward(square(x), Tensor::from<double>({10, 100}, {2}));
+  CHECK(gradient(x) == std::vector<double>{40, 600});
+  CHECK_ERROR(backward(square(x)), "backward: expected a scalar, got shape [2]; pass the gradient of this output");
+  CHECK_ERROR(backward(square(x), Tensor({3}, DType::float64)),
+              "backward: expected the gradient of shape [2], got [3]");
+  CHECK_ERROR(backward(square(x), Tensor({2})), "backward: its gradient is float32, the output is float64");
+  CHECK_ERROR(backward(square(x), Tensor()), "backward: its gradient was never given a value");
+  CHECK_ERROR(backward(Variable()), "variable: this variable was never given a value");
+}
+
+TEST_CASE("a backward pass from a leaf adds to the leaf, and from a constant is an error", "[tape]") {
+  const Variable x = leaf({2}, {1}), constant(Tensor::from<double>({2}, {1}));
+  backward(x);
+  CHECK(gradient(x) == std::vector<double>{1});
+  CHECK_ERROR(backward(constant), "backward: this output depends on no variable that requires a gradient");
+  CHECK_ERROR(backward(sum(constant)), "backward: this output depends on no variable that requires a gradient");
+}
+
+TEST_CASE("an operation with several outputs gets zeros for those that nobody used", "[tape]") {
+  const auto split = [](const Variable& x) {
+    return record_outputs(
+        "split", {affine(x.value(), 2), affine(x.value(), 3)}, {x},
+        [](const Gradients& g) -> Gradients { return {binary(Binary::add, affine(g[0], 2), affine(g[1], 3))}; });
+  };
+  const Variable x = leaf({1, 1}, {2});
+  backward(sum(split(x)[1]));
+  CHECK(gradient(x) == std::vector<double>{3, 3});
+  backward(sum(split(x)[0]));
+  CHECK(gradient(x) == std::vector<double>{5, 5});
+  const auto both = split(x);
+  backward(sum(both[0] * both[1]));  // 6 x^2
+  CHECK(gradient(x) == std::vector<double>{17, 17});
+}
+
+TEST_CASE("an undefined gradient stands for zeros", "[tape]") {
+  const Variable x = leaf({1}, {1}), y = leaf({1}, {1});
+  backward(record("half", x.value(), {x, y}, [](const Tensor& g) -> Gradients { return {g, Tensor()}; }));
+  CHECK(gradient(x) == std::vector<double>{1});
+  CHECK_FALSE(y.grad().defined());
+}
+
+TEST_CASE("an operation that gives too few gradients or one of a wrong shape is found out", "[tape]") {
+  const Variable x = leaf({1}, {1});
+  CHECK_ERROR(backward(record("short", x.value(), {x, x}, [](const Tensor& g) -> Gradients { return {g}; })),
+              "backward: short gave 1 gradients for 2 inputs");
+  CHECK_THROWS_AS(backward(record("wrong", x.value(), {leaf({1, 2}, {2})},
+                                  [](const Tensor&) -> Gradients { return {Tensor::zeros({3}, DType::float64)}; })),
+                  Error);
+}
+
+TEST_CASE("a chain of 100,000 operations overflows no stack, forward, backward or at its end", "[tape]") {
+  const OneThread one_thread;
+  // On a thread with a stack so small that a recursion of a few bytes a node would not fit.
+  pthread_attr_t small;
+  REQUIRE(pthread_attr_init(&small) == 0);
+  REQUIRE(pthread_attr_setstacksize(&small, 1 << 20) == 0);
+  static double value, slope;
+  pthread_t thread;
+  const auto work = [](void*) -> void* {
+    const Variable x = leaf({1}, {1});
+    Variable y = x, unused = x;
+    for (int i = 0; i < 100'000; ++i) y = y + 1.0, unused = unused * unused;
+    backward(y);
+    value = y.value().item(), slope = x.grad().item();
+    return nullptr;  // frees both, the second without a backward pass
+  };
+  REQUIRE(pthread_create(&thread, &small, work, nullptr) == 0);
+  REQUIRE(pthread_join(thread, nullptr) == 0);
+  CHECK(value == 100'001);
+  CHECK(slope == 1);
+}
+
+TEST_CASE("a graph with many ways through it is walked once", "[tape]") {
+  const OneThread one_thread;
+  const Variable x = leaf({1}, {1});
+  Variable y = x;
+  for (int i = 0; i < 60; ++i) y = y + y;  // 2^60 ways
+  backward(y);
+  CHECK(x.grad().item() == 0x1p60);
+}
+
+TEST_CASE("what the operations captured is freed while a backward pass unwinds them", "[tape]") {
+  const OneThread one_thread;
+  const int64_t n = 10'000, bytes = n * 8, steps = 50;
+  const Variable x(Tensor::full({n}, 1e-3, DType::float64), true);
+  Variable y = x;
+  const int64_t before = memory(Device::cpu).live;
+  for (int i = 0; i < steps; ++i) y = exp(y) + -1.0;  // exp keeps its operand
+  const Variable loss = sum(y);
+  y = Variable();
+  CHECK(memory(Device::cpu).live - before >= (steps - 1) * bytes);
+  reset_peak_memory(Device::cpu);
+  const int64_t kept = memory(Device::cpu).live;
+  backward(loss);
+  // The gradient of x, and the graph's scalars. While unwinding, a few gradients beside what is still kept.
+  CHECK(memory(Device::cpu).live - before <= bytes + 100);
+  CHECK(memory(Device::cpu).peak <= kept + 4 * bytes);
+}
+
+TEST_CASE("a graph that nobody holds is freed with its result", "[tape]") {
+  const int64_t before = memory(Device::cpu).live;
+  {
+    const Variable x = leaf({1, 2}, {2});
+    const Variable y = exp(x) * x;
+    CHECK(memory(Device::cpu).live > before);
+  }
+  CHECK(memory(Device::cpu).live == before);
+}
+
+TEST_CASE("a graph is printed one line an operation", "[tape]") {
+  const Variable x = leaf({1, 2, 3, 4}, {2, 2}), constant(Tensor::from<double>({1, 2}, {2}));
+  const Variable y = sum(matmul(x, exp(x)) * constant);
+  CHECK(graph_to_string(y) ==
+        "#1 exp [2, 2] <- leaf [2, 2]\n"
+        "#2 matmul [2, 2] <- leaf [2, 2], #1\n"
+        "#3 multiply [2, 2] <- #2, constant [2]\n"
+        "#4 sum [] <- #3\n");
+  CHECK(graph_to_string(x) == "leaf [2, 2]\n");
+  const Variable q(random_tensor({1, 3, 1, 2}), true);
+  const auto split = centroid_topk(q, q, q, 1);
+  CHECK(graph_to_string(sum(split.rest)) ==
+        "#1 centroid_topk [1, 1, 3] [1, 3, 1, 2] <- leaf [1, 3, 1, 2], leaf [1, 3, 1, 2], leaf [1, 3, 1, 2]\n"
+        "#2 sum [] <- #1.1\n");
+}
+
+TEST_CASE("a variable needs a value, and a floating one for a gradient", "[tape]") {
+  CHECK_ERROR(Variable(Tensor()), "variable: its tensor was never given a value");
+  CHECK_ERROR(Variable(Tensor({2}, DType::int32), true), "variable: a int32 tensor cannot require a gradient");
+  CHECK_FALSE(Variable().defined());
+  CHECK_ERROR(Variable().value(), "variable: this variable was never given a value");
+  const Variable x = leaf({1}, {1}), copy = x;
+  backward(square(x));
+  CHECK(copy.grad().defined());  // copies are the same variable
+}

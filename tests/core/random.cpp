@@ -1,0 +1,142 @@
+#include "core/random.h"
+
+#include <map>
+#include <set>
+
+#include "tests/ops/ops_test.h"
+
+TEST_CASE("Philox 4x32-10 gives the known answers of Random123", "[random]") {
+  const auto words = [](PhiloxWords counter, PhiloxKey key) {
+    const PhiloxWords w = philox(key, counter);
+    return std::vector<uint32_t>(w.w, w.w + 4);
+  };
+  CHECK(words({{0, 0, 0, 0}}, {0, 0}) == std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  const uint32_t ones = 0xffffffff;
+  CHECK(words({{ones, ones, ones, ones}}, {ones, ones}) ==
+        std::vector<uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(words({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, {0xa4093822, 0x299f31d0}) ==
+        std::vector<uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+static uint64_t key_of(uint64_t seed, uint64_t step, uint32_t layer, Purpose purpose) {
+  const uint64_t state[2] = {seed, step};
+  const PhiloxKey key = Draw{state, layer, purpose}.key();
+  return uint64_t(key.a) << 32 | key.b;
+}
+
+TEST_CASE("draws of another seed, step, layer or purpose have another key, in all bits of each", "[random]") {
+  std::set<uint64_t> keys;
+  size_t expected = 0;
+  for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, ~uint64_t{0}})
+    for (uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, uint64_t{1} << 63})
+      for (uint32_t layer : {0u, 1u, 0xffffffffu})
+        for (uint32_t purpose = 0; purpose <= uint32_t(Purpose::test); ++purpose) {
+          keys.insert(key_of(seed, step, layer, Purpose(purpose)));
+          ++expected;
+        }
+  CHECK(keys.size() == expected);
+  CHECK(key_of(1, 2, 3, Purpose::planes) == key_of(1, 2, 3, Purpose::planes));
+}
+
+TEST_CASE("normal numbers have mean 0, variance 1, the tails of twelve uniform ones, and are exact", "[random]") {
+  const PhiloxKey key{1, 2};
+  const int n = 1000;
+  double sum = 0, squares = 0, fourth = 0;
+  int above_one = 0, above_two = 0;
+  for (uint32_t i = 0; i < n; ++i)
+    for (uint32_t j = 0; j < n; ++j) {
+      const float x = normal(key, i, j);
+      sum += x, squares += double(x) * x, fourth += double(x) * x * x * x;
+      above_one += std::abs(x) > 1, above_two += std::abs(x) > 2;
+      if (j == 0) {
+        REQUIRE(std::abs(x) <= 6);
+        REQUIRE(x * 65536 == std::floor(x * 65536));  // a whole number of 2^-16
+      }
+    }
+  const double count = double(n) * n;
+  CHECK(std::abs(sum / count) <= 5 / std::sqrt(count));                  // five standard deviations
+  CHECK(std::abs(squares / count - 1) <= 5 * std::sqrt(1.9 / count));    // Var x^2 = 1.9 for Irwin-Hall, n = 12
+  CHECK(std::abs(fourth / count - 2.9) <= 5 * std::sqrt(80.0 / count));  // its fourth moment is 3 - 6 / (5 * 12)
+  CHECK(std::abs(above_one / count - 0.3205) <= tolerance::frequency);   // numerically, of the same distribution
+  CHECK(std::abs(above_two / count - 0.0454) <= tolerance::frequency);
+}
+
+TEST_CASE("a normal number depends on both of its coordinates", "[random]") {
+  const PhiloxKey key{1, 2};
+  std::set<float> values;
+  for (uint32_t i = 0; i < 20; ++i)
+    for (uint32_t j = 0; j < 20; ++j) values.insert(normal(key, i, j));
+  CHECK(values.size() > 395);
+  CHECK(normal(key, 3, 4) == normal(key, 3, 4));
+  CHECK(normal(key, 3, 4) != normal(key, 4, 3));
+}
+
+TEST_CASE("below(n) is uniform over 0 to n - 1", "[random]") {
+  CHECK(below(0, 7) == 0);
+  CHECK(below(0xffffffff, 7) == 6);
+  CHECK(below(0xffffffff, 1) == 0);
+  CHECK(below(0xffffffff, 0xffffffff) == 0xfffffffe);
+  Sequence random(1, 0, Purpose::test);
+  std::map<uint32_t, int> counts;
+  const int n = 1'000'000;
+  for (int i = 0; i < n; ++i) ++counts[random.below(7)];
+  CHECK(counts.size() == 7);
+  for (const auto& [value, count] : counts) CHECK(std::abs(double(count) / n - 1.0 / 7) <= tolerance::frequency);
+}
+
+TEST_CASE("a sequence gives one number after another, the same for the same name", "[random]") {
+  Sequence a(1, 2, Purpose::data), b(1, 2, Purpose::data), c(1, 2, Purpose::test), d(1, 2, Purpose::data, 1);
+  std::set<uint32_t> seen;
+  int same = 0;
+  for (int i = 0; i < 100; ++i) {
+    const uint32_t x = a.next();
+    CHECK(x == b.next());
+    same += (x == c.next()) + (x == d.next());
+    seen.insert(x);
+  }
+  CHECK(seen.size() == 100);
+  CHECK(same == 0);
+  for (int i = 0; i < 1000; ++i) {
+    const double x = a.uniform(-2, 3);
+    CHECK((x >= -2 && x < 3));
+  }
+}
+
+TEST_CASE("uniform numbers are uniform", "[random]") {
+  Sequence random(4, 0, Purpose::test);
+  const auto x = as_double(random_uniform({1'000'000}, -1, 3, random, DType::float64));
+  double sum = 0;
+  int quarter = 0;
+  for (double value : x) sum += value, quarter += value < 0;
+  CHECK(std::abs(sum / 1e6 - 1) <= 5 * std::sqrt(16.0 / 12 / 1e6));
+  CHECK(std::abs(quarter / 1e6 - 0.25) <= tolerance::frequency);
+}
+
+TEST_CASE("tensors of random numbers follow the sequence", "[random]") {
+  Sequence a(1, 0, Purpose::test), b(1, 0, Purpose::test);
+  const auto x = random_normal({2, 3}, a).to_vector<float>();
+  for (float value : x) CHECK(value == b.normal());
+  CHECK(random_normal({0, 3}, a).shape() == Shape{0, 3});
+  CHECK(random_uniform({2}, 0, 1, a, DType::float64).dtype() == DType::float64);
+  CHECK_ERROR(random_normal({2}, a, DType::int32), "random: expected a floating tensor, got int32");
+  CHECK_ERROR(random_normal({2}, a, DType::bfloat16), "random: bfloat16 is not computed on cpu");
+}
+
+TEST_CASE("a generator keeps seed and step where kernels read them, and its draws see every step", "[random]") {
+  Generator generator(uint64_t{5} << 40);
+  const RandomDraw draw = generator.draw(3, Purpose::planes);
+  CHECK(draw.layer == 3);
+  CHECK(draw.purpose == Purpose::planes);
+  CHECK(draw.state.to_vector<uint64_t>() == std::vector<uint64_t>{uint64_t{5} << 40, 0});
+  const uint64_t version = draw.state.version();
+  generator.advance();
+  CHECK(generator.step() == 1);
+  CHECK(draw.state.to_vector<uint64_t>() == std::vector<uint64_t>{uint64_t{5} << 40, 1});
+  CHECK(draw.state.version() > version);
+  generator.set_step(9);
+  CHECK(draw.view().state[1] == 9);
+  CHECK(generator.seed() == uint64_t{5} << 40);
+  CHECK(generator.next_parameter() == 0);
+  CHECK(generator.next_parameter() == 1);
+  CHECK(RandomDraw{}.view().state == nullptr);
+}

@@ -1,0 +1,95 @@
+#include "core/storage.h"
+
+#include "core/scratch.h"
+#include "tests/ops/ops_test.h"
+
+// The address sanitizer ends the program where more memory is asked for than there is, unless it is told not to.
+extern "C" const char* __asan_default_options();  // NOLINT: its name
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
+TEST_CASE("storage counts live and peak bytes", "[storage]") {
+  const int64_t before = memory(Device::cpu).live;
+  reset_peak_memory(Device::cpu);
+  CHECK(memory(Device::cpu).peak == before);
+  {
+    const Storage a(1000, Device::cpu);
+    CHECK(memory(Device::cpu).live == before + 1000);
+    { const Storage b(24, Device::cpu); }
+    CHECK(memory(Device::cpu).live == before + 1000);
+    CHECK(memory(Device::cpu).peak == before + 1024);
+  }
+  CHECK(memory(Device::cpu).live == before);
+  CHECK(memory(Device::cpu).peak == before + 1024);
+  reset_peak_memory(Device::cpu);
+  CHECK(memory(Device::cpu).peak == before);
+}
+
+TEST_CASE("memory kept for later requests does not count as live", "[storage]") {
+  const int64_t before = memory(Device::cpu).live;
+  for (int i = 0; i < 3; ++i) {
+    const Storage block(12345, Device::cpu);
+  }
+  CHECK(memory(Device::cpu).live == before);
+  release_cached_memory();
+  CHECK(memory(Device::cpu).live == before);
+  const Storage block(12345, Device::cpu);  // and there is memory afterwards
+  CHECK(block.data() != nullptr);
+}
+
+TEST_CASE("storage is aligned to 64 bytes and can be written to its end", "[storage]") {
+  for (size_t bytes : {1, 63, 64, 65, 1000, 1 << 20}) {
+    const Storage block(bytes, Device::cpu);
+    CHECK(reinterpret_cast<uintptr_t>(block.data()) % 64 == 0);
+    CHECK(block.bytes() == bytes);
+    std::memset(block.data(), 0xff, bytes);
+  }
+}
+
+TEST_CASE("two storages never share memory, freed blocks or not", "[storage]") {
+  { const Storage freed(256, Device::cpu); }
+  const Storage a(256, Device::cpu), b(250, Device::cpu), c(256, Device::cpu);
+  CHECK(a.data() != b.data());
+  CHECK(a.data() != c.data());
+  CHECK(b.data() != c.data());
+}
+
+TEST_CASE("an empty storage has no memory on any device", "[storage]") {
+  const int64_t before = memory(Device::cpu).live;
+  const Storage here(0, Device::cpu), there(0, Device::cuda);
+  CHECK(here.data() == nullptr);
+  CHECK(there.data() == nullptr);
+  CHECK(memory(Device::cpu).live == before);
+}
+
+TEST_CASE("the version of a storage rises with every change", "[storage]") {
+  Storage block(8, Device::cpu);
+  const uint64_t before = block.version();
+  block.changed();
+  block.changed();
+  CHECK(block.version() == before + 2);
+}
+
+TEST_CASE("running out of memory says how much was asked for and how much is in use, and counts nothing", "[storage]") {
+  const Storage block(100, Device::cpu);
+  const MemoryCount before = memory(Device::cpu);
+  const auto ask = [](size_t bytes) { return Storage(bytes, Device::cpu).bytes(); };
+  CHECK_THROWS_AS(ask(size_t{1} << 60), DeviceError);
+  CHECK_ERROR(ask(size_t{1} << 60),
+              concat("out of memory on cpu: 1152921504606846976 bytes requested, ", before.live, " in use by tensors"));
+  CHECK_ERROR(ask(~size_t{0}), "out of memory on cpu: 18446744073709551615 bytes requested");
+  CHECK(memory(Device::cpu).live == before.live);
+  CHECK(memory(Device::cpu).peak == before.peak);
+}
+
+TEST_CASE("scratch memory counts until it ends", "[storage]") {
+  const int64_t before = memory(Device::cpu).live;
+  {
+    Scratch scratch(Device::cpu);
+    double* x = scratch.take<double>(10);
+    int32_t* y = scratch.take<int32_t>(3);
+    x[9] = 1, y[2] = 2;
+    CHECK(scratch.take<float>(0) == nullptr);
+    CHECK(memory(Device::cpu).live == before + 92);
+  }
+  CHECK(memory(Device::cpu).live == before);
+}

@@ -1,0 +1,347 @@
+#include "tests/ops/attention_test.h"
+
+namespace {
+
+// None and one of everything, odd sizes, and more than one tile of queries (128) and of keys (512; 256 backward), on
+// both sides of the borders.
+std::vector<Sizes> every_size() {
+  return {{1, 1, 1, 1, 1, 1},     {3, 2, 5, 7, 4, 6},    {0, 2, 3, 3, 2, 2},      {2, 0, 3, 3, 2, 2},
+          {2, 2, 0, 3, 2, 2},     {2, 2, 3, 0, 2, 2},    {2, 2, 3, 4, 0, 2},      {2, 2, 3, 4, 2, 0},
+          {2, 2, 5, 600, 2, 2},   {2, 3, 31, 17, 3, 5},  {1, 1, 260, 1100, 3, 2}, {1, 2, 128, 512, 2, 3},
+          {2, 1, 129, 513, 3, 2}, {9, 1, 130, 257, 2, 2}};
+}
+
+// The draw of the test's dropout.
+struct Draws {
+  Generator generator{7};
+  AttentionDropout dropout(double p) const { return {p, generator.draw(2, Purpose::attention_dropout)}; }
+};
+
+// The factors that dropout multiplies the weights with, 0 or 1 / (1 - p), seen through uniform weights (q = 0) and
+// v = identity.
+Planes dropout_factors(const Sizes& s, const AttentionOptions& unmasked) {
+  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
+               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
+  const Tensor out = attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), unmasked).out;
+  Planes factors = as_planes(out);
+  for (double& factor : factors.values) factor *= double(s.S);
+  return factors;
+}
+
+}  // namespace
+
+TEST_CASE("attention agrees with its formula for every mask and size", "[attention]") {
+  for (const Sizes& s : every_size())
+    for (DType dtype : {DType::float32, DType::float64}) {
+      const Operands x(s, dtype);
+      for (const auto& [kind, mask] : every_mask(s)) {
+        INFO(s << ' ' << name(dtype) << " masked by " << kind);
+        const AttentionOptions options{mask, {}, 0};
+        const Planes scores = reference_scores(x.q, x.k, options);
+        const AttentionResult result = attention(x.q, x.k, x.v, options);
+        CHECK(result.out.shape() == Shape{s.B, s.N, s.H, s.M});
+        CHECK(result.logsumexp.shape() == Shape{s.B, s.H, s.N});
+        CHECK(difference(result.out, times_values(reference_weights(scores), x.v)) <= tolerance_of(dtype));
+        CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance_of(dtype));
+      }
+    }
+}
+
+TEST_CASE("attention multiplies the scores with the scale it is given", "[attention]") {
+  const Sizes s{2, 2, 5, 6, 4, 3};
+  const Operands x(s, DType::float64);
+  for (double scale : {1.0, 0.125, -2.0}) {
+    const AttentionOptions options{{}, {}, scale};
+    const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
+    CHECK(difference(attention(x.q, x.k, x.v, options).out, times_values(weights, x.v)) <= tolerance::float64);
+  }
+  CHECK(same_bits(attention(x.q, x.k, x.v, {{}, {}, 0.5}).out, attention(x.q, x.k, x.v).out));  // 1 / sqrt(4)
+}
+
+TEST_CASE("attention is exact for scores so large that exponentials overflow", "[attention]") {
+  const Sizes s{1, 1, 140, 1030, 2, 3};
+  Operands x(s, DType::float64);
+  x.q = affine(x.q, 1000);
+  const Planes weights = reference_weights(reference_scores(x.q, x.k, {}));
+  CHECK(difference(attention(x.q, x.k, x.v).out, times_values(weights, x.v)) <= 1000 * tolerance::float64);
+}
+
+TEST_CASE("gradients of attention agree with their formulas for every mask and size, with dropout and without",
+          "[attention][grad]") {
+  for (const Sizes& s : every_size()) {
+    const Operands x(s, DType::float64);
+    const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
+    const Draws draws;
+    for (double p : {0.0, 0.3}) {
+      const Planes factors = dropout_factors(s, {{}, draws.dropout(p), 0});
+      for (const auto& [kind, mask] : every_mask(s)) {
+        INFO(s << " masked by " << kind << ", dropout " << p);
+        const AttentionOptions options{mask, draws.dropout(p), 0};
+        const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
+        const AttentionResult kept = attention(x.q, x.k, x.v, options);
+        CHECK(difference(kept.out, times_values(product(weights, factors), x.v)) <= tolerance::float64);
+
+        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
+        const auto expected =
+            reference_score_gradient(weights, product(times_transposed(g, x.v), factors), x.q, x.k, 0);
+        CHECK(difference(dq, expected.dq) <= tolerance::float64);
+        CHECK(difference(dk, expected.dk) <= tolerance::float64);
+        CHECK(difference(dv, times_values(transposed(product(weights, factors)), g)) <= tolerance::float64);
+      }
+    }
+  }
+}
+
+TEST_CASE("gradient of attention in float32", "[attention][grad]") {
+  const Sizes s{1, 2, 150, 600, 7, 5};
+  const Operands x(s, DType::float32);
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 99);
+  const Planes weights = reference_weights(reference_scores(x.q, x.k, {}));
+  const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, {}, attention(x.q, x.k, x.v), g);
+  const auto expected = reference_score_gradient(weights, times_transposed(g, x.v), x.q, x.k, 0);
+  CHECK(difference(dq, expected.dq) <= tolerance::float32);
+  CHECK(difference(dk, expected.dk) <= tolerance::float32);
+  CHECK(difference(dv, times_values(transposed(weights), g)) <= tolerance::float32);
+}
+
+TEST_CASE("gradient of attention against central differences, for every mask", "[attention][grad]") {
+  const Sizes s{3, 2, 3, 4, 2, 3};
+  const Operands x(s, DType::float64);
+  const Draws draws;
+  for (const auto& [kind, mask] : every_mask(s))
+    for (double p : {0.0, 0.4}) {
+      INFO("masked by " << kind << ", dropout " << p);
+      const AttentionOptions options{mask, draws.dropout(p), 0.8};
+      CHECK_GRADIENT([&](const auto& in) { return attention(in[0], in[1], in[2], options); }, x.q, x.k, x.v);
+    }
+}
+
+TEST_CASE("gradient of attention where queries, keys and values are one variable", "[attention][grad]") {
+  CHECK_GRADIENT([](const auto& in) { return attention(in[0], in[0], in[0]); }, random_tensor({2, 4, 2, 3}));
+}
+
+TEST_CASE("attention gives exact zeros where no key is left and beyond the lengths", "[attention]") {
+  const Sizes s{3, 2, 5, 6, 4, 3};
+  const Operands x(s, DType::float32);
+  AttentionMask mask{int32s({5, 2, 4}), int32s({0, 6, 3}), {}, false};
+  const AttentionResult result = attention(x.q, x.k, x.v, {mask, {}, 0});
+  const auto gradient =
+      attention_backward(x.q, x.k, x.v, {mask, {}, 0}, result, random_tensor({3, 5, 2, 3}, DType::float32, 9));
+  const Rows4 out(result.out), dq(gradient.dq), dk(gradient.dk), dv(gradient.dv);
+  for (int64_t b = 0; b < 3; ++b)
+    for (int64_t h = 0; h < 2; ++h) {
+      const int64_t queries = b == 0 ? 0 : mask.query_lengths.data<int32_t>()[b];
+      for (int64_t i = 0; i < 5; ++i) {
+        CHECK((out(b, i, h, 0) == 0) == (i >= queries));
+        CHECK((dq(b, i, h, 0) == 0) == (i >= queries));
+      }
+      for (int64_t j = 0; j < 6; ++j) {
+        CHECK((dk(b, j, h, 0) == 0) == (j >= mask.key_lengths.data<int32_t>()[b]));
+        CHECK((dv(b, j, h, 0) == 0) == (j >= mask.key_lengths.data<int32_t>()[b]));
+      }
+    }
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t i = 0; i < 5; ++i) CHECK(as_double(result.logsumexp)[size_t(h * 5 + i)] == -INFINITY);
+}
+
+TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]") {
+  // Longer than a tile, so that whole tiles lie beyond.
+  const Sizes s{1, 2, 300, 700, 3, 4};
+  const AttentionOptions options{{int32s({130}), int32s({260}), {}, false}, {}, 0};
+  Operands x(s, DType::float32);
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  const auto run = [&](const Tensor& gradient) {
+    const AttentionResult kept = attention(x.q, x.k, x.v, options);
+    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, gradient);
+    return std::vector<Tensor>{kept.out, kept.logsumexp, dq, dk, dv};
+  };
+  const auto expected = run(g);
+  Tensor spoilt = g.clone();
+  const auto spoil = [](Tensor& t, int64_t first) {
+    const int64_t row = t.size(2) * t.size(3);
+    std::fill(t.mutable_data<float>() + first * row, t.mutable_data<float>() + t.size(1) * row, NAN);
+  };
+  spoil(x.q, 130), spoil(spoilt, 130), spoil(x.k, 260), spoil(x.v, 260);
+  const auto result = run(spoilt);
+  for (size_t i = 0; i < result.size(); ++i) CHECK(same_bits(result[i], expected[i]));
+}
+
+TEST_CASE("padding more changes the values of attention by rounding at most", "[attention]") {
+  const Sizes s{1, 2, 140, 520, 3, 4};
+  const Operands x(s, DType::float32);
+  const Tensor part = x.q.reshape({s.N, s.H, s.D}).slice(0, 100).reshape({1, 100, s.H, s.D});
+  const Tensor k = x.k.reshape({s.S, s.H, s.D}).slice(0, 400).reshape({1, 400, s.H, s.D});
+  const Tensor v = x.v.reshape({s.S, s.H, s.M}).slice(0, 400).reshape({1, 400, s.H, s.M});
+  const Tensor padded = attention(x.q, x.k, x.v, {{int32s({100}), int32s({400}), {}, false}, {}, 0}).out;
+  const Tensor valid = padded.reshape({s.N, s.H, s.M}).slice(0, 100).reshape({1, 100, s.H, s.M});
+  CHECK(difference(valid, attention(part, k, v).out) <= tolerance::float32);
+}
+
+TEST_CASE("NaN and infinity stay within their batch element and head in attention", "[attention]") {
+  const Sizes s{2, 2, 140, 600, 3, 4};
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  const AttentionOptions options{{{}, int32s({600, 599}), {}, true}, {}, 0};
+  const auto run = [&](const Operands& x) {
+    const AttentionResult kept = attention(x.q, x.k, x.v, options);
+    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
+    return std::vector<Rows4>{Rows4(kept.out), Rows4(dq), Rows4(dk), Rows4(dv)};
+  };
+  const auto clean = run(Operands(s, DType::float32));
+  for (float bad : {float(NAN), float(INFINITY), -float(INFINITY)})
+    for (int operand : {0, 1, 2}) {
+      INFO(bad << " in operand " << operand);
+      Operands x(s, DType::float32);
+      Tensor& t = operand == 0 ? x.q : operand == 1 ? x.k : x.v;
+      t.mutable_data<float>()[Rows4(t).at(1, 5, 0, 1)] = bad;  // batch element 1, row 5, head 0
+      const auto result = run(x);
+      bool seen = false;
+      for (size_t i = 0; i < result.size(); ++i)
+        for (int64_t b = 0; b < 2; ++b)
+          for (int64_t n = 0; n < result[i].shape[1]; ++n)
+            for (int64_t h = 0; h < 2; ++h)
+              for (int64_t d = 0; d < result[i].shape[3]; ++d) {
+                const bool finite = std::isfinite(result[i](b, n, h, d));
+                seen = seen || !finite;
+                if (b != 1 || h != 0) REQUIRE(result[i](b, n, h, d) == clean[i](b, n, h, d));
+              }
+      CHECK(seen);
+      CHECK(std::isfinite(result[0](1, 4, 0, 0)));  // causal: the first five queries do not see row 5
+    }
+}
+
+TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in the right proportion", "[attention]") {
+  const Draws draws;
+  const Sizes s{2, 2, 250, 1000, 3, 0};
+  const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
+  const Operands x(s, DType::float64);
+  const Planes weights = reference_weights(reference_scores(x.q, x.k, {}));
+  for (double p : {0.1, 0.5}) {
+    const double kept = 1 / (1 - double(float(p)));  // the probability is kept in float32
+    const Planes dropped = as_planes(attention(x.q, x.k, identity, {{}, draws.dropout(p), 0}).out);
+    int64_t zeros = 0;
+    double worst = 0;
+    for (size_t i = 0; i < dropped.values.size(); ++i) {
+      if (dropped.values[i] == 0)
+        ++zeros;
+      else
+        worst = std::max(worst, std::abs(dropped.values[i] / weights.values[i] / kept - 1));
+    }
+    CHECK(worst <= tolerance::float32);  // 1 / (1 - p) is computed in float32
+    CHECK(std::abs(double(zeros) / double(dropped.values.size()) - p) <= tolerance::frequency);
+  }
+}
+
+TEST_CASE("dropout of attention keeps all weights at p = 0 and none at p = 1", "[attention]") {
+  const Draws draws;
+  const Operands x({2, 2, 5, 6, 3, 4}, DType::float64);
+  CHECK(same_bits(attention(x.q, x.k, x.v, {{}, draws.dropout(0), 0}).out, attention(x.q, x.k, x.v).out));
+  for (double value : as_double(attention(x.q, x.k, x.v, {{}, draws.dropout(1), 0}).out)) CHECK(value == 0);
+}
+
+TEST_CASE("dropout of attention draws by layer, purpose, step and seed, and alike for the same", "[attention]") {
+  const Operands x({1, 2, 20, 30, 3, 4}, DType::float32);
+  const auto out = [&](uint64_t seed, uint64_t step, uint32_t layer, Purpose purpose) {
+    Generator generator(seed);
+    generator.set_step(step);
+    return attention(x.q, x.k, x.v, {{}, {0.5, generator.draw(layer, purpose)}, 0}).out;
+  };
+  const Tensor first = out(1, 2, 3, Purpose::attention_dropout);
+  CHECK(same_bits(first, out(1, 2, 3, Purpose::attention_dropout)));
+  CHECK_FALSE(same_bits(first, out(2, 2, 3, Purpose::attention_dropout)));
+  CHECK_FALSE(same_bits(first, out(1, 3, 3, Purpose::attention_dropout)));
+  CHECK_FALSE(same_bits(first, out(1, 2, 4, Purpose::attention_dropout)));
+  CHECK_FALSE(same_bits(first, out(1, 2, 3, Purpose::attention_tail_dropout)));
+}
+
+TEST_CASE("dropout of attention is another for every batch element, head, query and key, and none for the padding",
+          "[attention]") {
+  const Draws draws;
+  const AttentionOptions options{{}, draws.dropout(0.5), 0};
+  const Planes factors = dropout_factors({2, 2, 40, 40, 0, 0}, options);
+  const auto differs = [&](auto&& other) {  // how often a factor differs from the one at the next place
+    int count = 0;
+    factors.rows([&](int64_t b, int64_t h, int64_t i) {
+      for (int64_t j = 0; j < 40; ++j) count += factors(b, h, i, j) != other(b, h, i, j);
+    });
+    return double(count) / double(factors.values.size());
+  };
+  CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(1 - b, h, i, j); }) > 0.4);
+  CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(b, 1 - h, i, j); }) > 0.4);
+  CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(b, h, (i + 1) % 40, j); }) > 0.4);
+  CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(b, h, i, (j + 1) % 40); }) > 0.4);
+  // Fewer queries and keys: the same factors for those that are left.
+  const Planes fewer = dropout_factors({2, 2, 31, 33, 0, 0}, options);
+  fewer.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < 33; ++j) REQUIRE((fewer(b, h, i, j) == 0) == (factors(b, h, i, j) == 0));
+  });
+}
+
+TEST_CASE("attention gives the same bits on any number of threads", "[attention]") {
+  const Draws draws;
+  for (const Sizes& s : {Sizes{1, 1, 301, 1103, 7, 5}, Sizes{3, 3, 131, 521, 4, 3}}) {
+    const Operands x(s, DType::float32);
+    const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+    const AttentionOptions options{{}, draws.dropout(0.1), 0};
+    check_any_threads([&] {
+      const AttentionResult kept = attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
+      return std::vector<Tensor>{kept.out, kept.logsumexp, dq, dk, dv};
+    });
+  }
+}
+
+TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[attention][slow]") {
+  const Sizes s{1, 1, 30000, 30000, 8, 8};
+  Operands x(s, DType::float32);
+  const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+  reset_peak_memory(Device::cpu);
+  const int64_t before = memory(Device::cpu).live;
+  const Variable out = attention(q, k, v);
+  backward(out, out.value());
+  CHECK(memory(Device::cpu).peak - before < 40'000'000);  // the matrix has 3.6 GB
+  CHECK(q.grad().shape() == q.shape());
+}
+
+TEST_CASE("a generator that moves on before the backward pass of attention is an error", "[attention]") {
+  Generator generator(1);
+  const Operands x({1, 1, 3, 3, 2, 2}, DType::float32);
+  const Variable out = attention(Variable(x.q, true), Variable(x.k), Variable(x.v),
+                                 {{}, {0.5, generator.draw(0, Purpose::attention_dropout)}, 0});
+  generator.advance();
+  CHECK_ERROR(backward(out, out.value()), "attention: a tensor of shape [2] that its gradient needs was changed");
+}
+
+TEST_CASE("attention refuses what it cannot compute", "[attention]") {
+  const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
+  const auto with = [&](const AttentionMask& mask) { return attention(x.q, x.k, x.v, {mask, {}, 0}); };
+  CHECK_ERROR(attention(Tensor(), x.k, x.v), "attention: q was never given a value");
+  CHECK_ERROR(attention(x.q, x.k, Tensor()), "attention: v was never given a value");
+  CHECK_ERROR(attention(x.q.cast(DType::int32), x.k, x.v), "attention: expected a floating q, got int32");
+  CHECK_ERROR(attention(x.q, x.k.cast(DType::float64), x.v), "attention: k is float64, q is float32");
+  CHECK_ERROR(attention(elsewhere({0, 4, 3, 6}), x.k, x.v), "attention: k is on cpu, q on cuda");
+  CHECK_ERROR(attention(x.q.reshape({2, 4, 18}), x.k, x.v), "attention: expected q [B, N, H, D], k [B, S, H, D]");
+  CHECK_ERROR(attention(x.q, x.k.reshape({2, 5, 6, 3}), x.v),
+              "attention: k of shape [2, 5, 6, 3] does not match q of shape [2, 4, 3, 6]: expected [2, S, 3, 6]");
+  CHECK_ERROR(attention(x.q, x.k, x.v.reshape({2, 7, 3, 5})),
+              "attention: v of shape [2, 7, 3, 5] does not match k of shape [2, 5, 3, 6]: expected [2, 5, 3, M]");
+  CHECK_ERROR(with({int32s({1, 2, 3}), {}, {}, false}), "attention: expected query_lengths of shape [2], got [3]");
+  CHECK_ERROR(with({int32s({1, 5}), {}, {}, false}), "attention: query_lengths[1] is 5, expected 0 to 4");
+  CHECK_ERROR(with({{}, int32s({6, 1}), {}, false}), "attention: key_lengths[0] is 6, expected 0 to 5");
+  CHECK_ERROR(with({{}, int32s({5, -1}), {}, false}), "attention: key_lengths[1] is -1, expected 0 to 5");
+  CHECK_ERROR(with({{}, int32s({5, 1}).cast(DType::int64), {}, false}),
+              "attention: expected key_lengths to be int32, got int64");
+  CHECK_ERROR(with({{}, {}, random_integers({4, 5}, 0, 1), false}),
+              "attention: expected the mask to be bool, got int32");
+  CHECK_ERROR(with({{}, {}, random_mask({5, 4}), false}), "attention: shapes [5, 4] and [2, 3, 4, 5] do not broadcast");
+  CHECK_ERROR(with({{}, {}, random_mask({1, 2, 3, 4, 5}), false}),
+              "attention: a mask of shape [1, 2, 3, 4, 5] does not broadcast to [B, H, N, S] = [2, 3, 4, 5]");
+  CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {1.5, {}}, 0}), "attention: expected a dropout probability, got 1.5");
+  CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {NAN, {}}, 0}), "attention: expected a dropout probability, got nan");
+  CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {0.5, {}}, 0}), "attention: the state of the draw was never given a value");
+  CHECK_ERROR(attention_backward(x.q, x.k, x.v, {}, attention(x.q, x.k, x.v), x.q),
+              "attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
+  CHECK_ERROR(attention(x.q.cast(DType::bfloat16), x.k.cast(DType::bfloat16), x.v.cast(DType::bfloat16)),
+              "attention: bfloat16 is not computed on cpu");
+  const Tensor cuda = elsewhere({0, 4, 3, 6});
+  CHECK_NEEDS_CUDA(attention(cuda, cuda, cuda), "attention");
+}

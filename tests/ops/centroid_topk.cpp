@@ -1,0 +1,374 @@
+#include "tests/ops/attention_test.h"
+
+namespace {
+
+// T of METHODS: for each row the `top` keys with the largest scores, ties to the lower index, masked ones (and NaN)
+// never; rising, then -1.
+std::vector<int32_t> reference_topk(const Planes& scores, int64_t top) {
+  std::vector<int32_t> result;
+  scores.rows([&](int64_t b, int64_t h, int64_t i) {
+    std::vector<int32_t> keys;
+    for (int64_t j = 0; j < scores.S; ++j)
+      if (scores(b, h, i, j) > -INFINITY) keys.push_back(int32_t(j));
+    std::stable_sort(keys.begin(), keys.end(),
+                     [&](int32_t x, int32_t y) { return scores(b, h, i, x) > scores(b, h, i, y); });
+    if (int64_t(keys.size()) > top) keys.resize(size_t(top));
+    std::sort(keys.begin(), keys.end());
+    keys.resize(size_t(top), -1);
+    result.insert(result.end(), keys.begin(), keys.end());
+  });
+  return result;
+}
+
+// 1 at the keys of T.
+Planes in_top(const Planes& scores, const std::vector<int32_t>& topk, int64_t top) {
+  Planes result(scores.B, scores.H, scores.N, scores.S);
+  for (size_t i = 0; i < topk.size(); ++i)
+    if (topk[i] >= 0) result.values[i / size_t(top) * size_t(scores.S) + size_t(topk[i])] = 1;
+  return result;
+}
+
+Planes complement(Planes x) {
+  for (double& value : x.values) value = 1 - value;
+  return x;
+}
+
+std::vector<double> row_sums(const Planes& x) {
+  std::vector<double> sums;
+  x.rows([&](int64_t b, int64_t h, int64_t i) {
+    double sum = 0;
+    for (int64_t j = 0; j < x.S; ++j) sum += x(b, h, i, j);
+    sums.push_back(sum);
+  });
+  return sums;
+}
+
+// None and one of everything, odd sizes, and more than one block of centroids (64) and tile of keys (512; 256
+// backward).
+std::vector<Sizes> every_size() {
+  return {{1, 1, 1, 1, 1, 1},   {3, 2, 5, 7, 4, 6},   {0, 2, 3, 3, 2, 2},     {2, 0, 3, 3, 2, 2},
+          {2, 2, 0, 3, 2, 2},   {2, 2, 3, 0, 2, 2},   {2, 2, 3, 4, 0, 2},     {2, 2, 3, 4, 2, 0},
+          {2, 2, 5, 600, 2, 2}, {2, 3, 11, 17, 3, 5}, {1, 1, 70, 1100, 3, 2}, {1, 2, 64, 512, 2, 3},
+          {9, 1, 65, 513, 3, 2}};
+}
+
+AttentionDropout test_dropout(double p) {
+  static const Generator generator(7);
+  return {p, generator.draw(2, Purpose::attention_tail_dropout)};
+}
+
+// The factors that dropout multiplies the weights of `rest` with, seen through uniform weights and v = identity. One
+// key is in T and does not show; a key in front of the others that scores 1000 times less is none of them.
+Planes dropout_factors(const Sizes& s, const AttentionOptions& options) {
+  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
+               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
+  Planes factors =
+      as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, options.dropout, 0}).out);
+  for (double& factor : factors.values) factor *= double(s.S);
+  return factors;
+}
+
+}  // namespace
+
+TEST_CASE("centroid_topk splits attention into the top keys' mass and the rest, for every mask and size",
+          "[centroid_topk]") {
+  for (const Sizes& s : every_size()) {
+    const Operands x(s, DType::float64);
+    const Planes factors = dropout_factors(s, {{}, test_dropout(0.3), 0});
+    for (int64_t top : {1, 3, 32}) {
+      if (s.S > 100 && top != 32) continue;
+      for (const auto& [kind, mask] : every_mask(s))
+        for (double p : {0.0, 0.3}) {
+          INFO(s << " top " << top << " masked by " << kind << ", dropout " << p);
+          const AttentionOptions options{mask, test_dropout(p), 0};
+          const Planes scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
+          const auto expected = reference_topk(scores, top);
+          const Planes member = in_top(scores, expected, top);
+          const CentroidTopK result = centroid_topk(x.q, x.k, x.v, top, true, options);
+          CHECK(result.topk.shape() == Shape{s.B, s.H, s.N, top});
+          CHECK(result.mass.shape() == Shape{s.B, s.H, s.N});
+          CHECK(result.rest.shape() == Shape{s.B, s.N, s.H, s.M});
+          CHECK(result.topk.to_vector<int32_t>() == expected);
+          CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance::float64);
+          CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance::float64);
+          Planes others = product(weights, complement(member));
+          if (p > 0) others = product(others, factors);
+          CHECK(difference(result.rest, times_values(others, x.v)) <= tolerance::float64);
+        }
+    }
+  }
+}
+
+TEST_CASE("centroid_topk breaks ties towards the lower index, across tiles too, in float32 and in float64",
+          "[centroid_topk]") {
+  // Small whole numbers: scores are exact, and of few values.
+  const Sizes s{1, 2, 70, 1100, 4, 3};
+  for (DType dtype : {DType::float32, DType::float64}) {
+    const Tensor q = random_integers({s.B, s.N, s.H, s.D}, -1, 1, dtype, 1);
+    const Tensor k = random_integers({s.B, s.S, s.H, s.D}, -1, 1, dtype, 2);
+    const Tensor v = random_tensor({s.B, s.S, s.H, s.M}, dtype, 3);
+    for (int64_t top : {1, 2, 32, 150, 600})
+      for (bool causal : {false, true}) {
+        INFO(name(dtype) << " top " << top << " causal " << causal);
+        const AttentionOptions options{{{}, {}, {}, causal}, {}, 0.5};
+        const Planes scores = reference_scores(q, k, options), weights = reference_weights(scores);
+        const auto expected = reference_topk(scores, top);
+        const CentroidTopK result = centroid_topk(q, k, v, top, true, options);
+        CHECK(result.topk.to_vector<int32_t>() == expected);
+        const Planes member = in_top(scores, expected, top);
+        CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance_of(dtype));
+        CHECK(difference(result.rest, times_values(product(weights, complement(member)), v)) <= tolerance_of(dtype));
+      }
+  }
+}
+
+TEST_CASE("where all scores are equal the first keys are the top keys", "[centroid_topk]") {
+  const Tensor q = Tensor::zeros({1, 1, 1, 2}), k = Tensor::zeros({1, 600, 1, 2}), v = Tensor::zeros({1, 600, 1, 1});
+  const auto topk = centroid_topk(q, k, v, 530, false, {}).topk.to_vector<int32_t>();
+  for (int32_t l = 0; l < 530; ++l) REQUIRE(topk[size_t(l)] == l);
+}
+
+TEST_CASE("the best keys of a centroid may all come last or first", "[centroid_topk]") {
+  for (int direction : {1, -1}) {
+    std::vector<double> rising(1100);
+    for (size_t j = 0; j < rising.size(); ++j) rising[j] = direction * double(j) / 1000;
+    const Tensor k = Tensor::from(rising, {1, 1100, 1, 1});
+    const auto topk =
+        centroid_topk(Tensor::full({1, 1, 1, 1}, 1, DType::float64), k, k, 40, false, {}).topk.to_vector<int32_t>();
+    for (int32_t l = 0; l < 40; ++l) REQUIRE(topk[size_t(l)] == (direction == 1 ? 1060 + l : l));
+  }
+}
+
+TEST_CASE("no other keys have more mass than the top keys", "[centroid_topk]") {
+  Sequence random(3, 0, Purpose::test);
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Sizes s{1, 2, 3, 1 + int64_t(random.below(30)), 3, 2};
+    const int64_t top = 1 + random.below(8);
+    const Operands x(s, DType::float64, seed);
+    const AttentionOptions options{{{}, {}, random_mask({s.N, s.S}, seed), false}, {}, 0};
+    const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
+    const auto mass = as_double(centroid_topk(x.q, x.k, x.v, top, false, options).mass);
+    size_t row = 0;
+    weights.rows([&](int64_t b, int64_t h, int64_t i) {
+      for (int trial = 0; trial < 20; ++trial) {
+        std::vector<int64_t> others(static_cast<size_t>(s.S));
+        std::iota(others.begin(), others.end(), 0);
+        double sum = 0;
+        for (int64_t l = 0; l < std::min(top, s.S); ++l) {  // `top` different keys
+          std::swap(others[size_t(l)], others[size_t(l) + random.below(uint32_t(s.S - l))]);
+          sum += weights(b, h, i, others[size_t(l)]);
+        }
+        REQUIRE(sum <= mass[row] + tolerance::float64);
+      }
+      ++row;
+    });
+  }
+}
+
+TEST_CASE("with as many top keys as valid ones the mass is one and nothing is left", "[centroid_topk]") {
+  const Operands x({2, 2, 5, 9, 3, 4}, DType::float64);
+  const AttentionOptions options{{{}, int32s({9, 6}), {}, false}, {}, 0};
+  const CentroidTopK result = centroid_topk(x.q, x.k, x.v, 9, true, options);
+  for (double mass : as_double(result.mass)) CHECK(std::abs(mass - 1) <= tolerance::float64);
+  for (double rest : as_double(result.rest)) CHECK(rest == 0);
+  const auto topk = result.topk.to_vector<int32_t>();
+  for (size_t l = 6; l < 9; ++l) CHECK(topk[topk.size() - 9 + l] == -1);
+}
+
+TEST_CASE("centroid_topk without a key left has no top keys, no mass, no rest and no gradient", "[centroid_topk]") {
+  const Operands x({2, 1, 3, 4, 2, 2}, DType::float32);
+  const AttentionOptions options{{int32s({3, 1}), int32s({0, 4}), {}, false}, {}, 0};
+  const CentroidTopK r = centroid_topk(x.q, x.k, x.v, 2, true, options);
+  const auto g = centroid_topk_backward(x.q, x.k, x.v, options, r, random_tensor({2, 1, 3}, DType::float32, 8),
+                                        random_tensor({2, 3, 1, 2}, DType::float32, 9));
+  for (size_t row : {0, 1, 2, 4, 5}) {  // batch element 0 has no keys, 1 has one query
+    CHECK(r.topk.to_vector<int32_t>()[2 * row] == -1);
+    CHECK(r.mass.to_vector<float>()[row] == 0);
+    CHECK(r.logsumexp.to_vector<float>()[row] == -INFINITY);
+    for (size_t d : {0, 1})
+      CHECK((r.rest.to_vector<float>()[2 * row + d] == 0 && g.dq.to_vector<float>()[2 * row + d] == 0));
+  }
+  for (size_t i = 0; i < 8; ++i) CHECK((g.dk.to_vector<float>()[i] == 0 && g.dv.to_vector<float>()[i] == 0));
+  CHECK(r.mass.to_vector<float>()[3] > 0);
+}
+
+TEST_CASE("centroid_topk leaves the rest out where nobody asks for it", "[centroid_topk]") {
+  const Operands x({1, 2, 5, 9, 3, 4}, DType::float32);
+  const CentroidTopK with = centroid_topk(x.q, x.k, x.v, 3, true, {}),
+                     without = centroid_topk(x.q, x.k, x.v, 3, false, {});
+  CHECK_FALSE(without.rest.defined());
+  CHECK(same_bits(with.topk, without.topk));
+  CHECK(same_bits(with.mass, without.mass));
+}
+
+TEST_CASE("a NaN score is never among the top keys, and stays within its batch element and head", "[centroid_topk]") {
+  const Sizes s{2, 2, 3, 600, 2, 2};
+  const Operands clean(s, DType::float32);
+  Operands bad(s, DType::float32);
+  for (int64_t row : {3, 550}) bad.k.mutable_data<float>()[Rows4(bad.k).at(1, row, 0, 1)] = NAN;
+  const CentroidTopK expected = centroid_topk(clean.q, clean.k, clean.v, 598, true, {});
+  const CentroidTopK result = centroid_topk(bad.q, bad.k, bad.v, 598, true, {});
+  const auto topk = result.topk.to_vector<int32_t>();
+  for (size_t row = 6; row < 9; ++row) {  // batch element 1, head 0
+    CHECK(std::isnan(result.mass.to_vector<float>()[row]));
+    for (size_t l = 0; l < 598; ++l) {
+      REQUIRE(topk[row * 598 + l] != 3);
+      REQUIRE(topk[row * 598 + l] != 550);
+      REQUIRE(topk[row * 598 + l] >= 0);
+    }
+  }
+  for (size_t row : {0, 1, 2, 3, 4, 5, 9, 10, 11})
+    CHECK(result.mass.to_vector<float>()[row] == expected.mass.to_vector<float>()[row]);
+  const Rows4 rest(result.rest), clean_rest(expected.rest);
+  for (int64_t b : {0, 1})
+    for (int64_t i : {0, 1, 2}) CHECK(rest(b, i, 1, 0) == clean_rest(b, i, 1, 0));
+}
+
+TEST_CASE("given top keys are used as they are", "[centroid_topk]") {
+  const Sizes s{2, 2, 70, 700, 3, 4};
+  const Operands x(s, DType::float64);
+  const AttentionOptions options{{{}, int32s({700, 600}), {}, false}, {}, 0};
+  // The top keys of other queries, one of them missing in the first row.
+  Tensor given = centroid_topk(random_tensor(x.q.shape(), DType::float64, 77), x.k, x.v, 4, false, options).topk;
+  given.mutable_data<int32_t>()[3] = -1;
+  const Planes scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
+  const Planes member = in_top(scores, given.to_vector<int32_t>(), 4);
+  const CentroidTopK result = centroid_topk(x.q, x.k, x.v, 4, true, options, given);
+  CHECK(same_bits(result.topk, given));
+  CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance::float64);
+  CHECK(difference(result.rest, times_values(product(weights, complement(member)), x.v)) <= tolerance::float64);
+  CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance::float64);
+
+  // The keys it would have chosen change nothing.
+  const CentroidTopK chosen = centroid_topk(x.q, x.k, x.v, 4, true, options);
+  const CentroidTopK again = centroid_topk(x.q, x.k, x.v, 4, true, options, chosen.topk);
+  CHECK(same_bits(again.rest, chosen.rest));
+  CHECK(difference(again.mass, chosen.mass) <= tolerance::float64);
+}
+
+TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
+  const Operands x({1, 1, 2, 600, 3, 4}, DType::float64);
+  const AttentionOptions options{{{}, int32s({20}), {}, false}, {}, 0};
+  // Fill the memory that scores are kept in with large ones first.
+  centroid_topk(affine(x.q, 0, 50), affine(x.k, 0, 50), x.v, 2, false, {});
+  const CentroidTopK result =
+      centroid_topk(x.q, x.k, x.v, 2, true, options, Tensor::from<int32_t>({30, 599, 5, 30}, {1, 1, 2, 2}));
+  const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
+  CHECK(difference(result.mass, {0.0, weights(0, 0, 1, 5)}) <= tolerance::float64);
+}
+
+TEST_CASE("gradients of centroid_topk agree with their formulas for every mask and size, with dropout and without",
+          "[centroid_topk][grad]") {
+  for (const Sizes& s : every_size()) {
+    const Operands x(s, DType::float64);
+    const Tensor dmass = random_tensor({s.B, s.H, s.N}, DType::float64, 98);
+    const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
+    const Planes drawn = dropout_factors(s, {{}, test_dropout(0.3), 0});
+    const int64_t top = s.S > 100 ? 32 : 3;
+    for (const auto& [kind, mask] : every_mask(s))
+      for (double p : {0.0, 0.3}) {
+        INFO(s << " masked by " << kind << ", dropout " << p);
+        const AttentionOptions options{mask, test_dropout(p), 0};
+        const CentroidTopK kept = centroid_topk(x.q, x.k, x.v, top, true, options);
+        const Planes scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
+        const Planes member = in_top(scores, kept.topk.to_vector<int32_t>(), top);
+        Planes others = complement(member);
+        if (p > 0) others = product(others, drawn);
+        // dA_l = dm for l in T, else z_l dB . V_l.
+        Planes dweights = product(times_transposed(drest, x.v), others);
+        const auto dm = as_double(dmass);
+        for (size_t i = 0; i < dweights.values.size(); ++i)
+          dweights.values[i] += member.values[i] * dm[i / size_t(s.S)];
+        const auto expected = reference_score_gradient(weights, dweights, x.q, x.k, 0);
+        const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, kept, dmass, drest);
+        CHECK(difference(dq, expected.dq) <= tolerance::float64);
+        CHECK(difference(dk, expected.dk) <= tolerance::float64);
+        CHECK(difference(dv, times_values(transposed(product(weights, others)), drest)) <= tolerance::float64);
+      }
+  }
+}
+
+TEST_CASE("gradients of mass and rest against central differences, together and alone", "[centroid_topk][grad]") {
+  const Operands x({2, 2, 3, 7, 2, 3}, DType::float64);
+  for (double p : {0.0, 0.4}) {
+    const AttentionOptions options{{int32s({3, 2}), int32s({7, 5}), {}, false}, test_dropout(p), 0};
+    const auto split = [&](const auto& in) { return centroid_topk(in[0], in[1], in[2], 3, options); };
+    CHECK_GRADIENT([&](const auto& in) { return split(in).mass; }, x.q, x.k, x.v);
+    CHECK_GRADIENT([&](const auto& in) { return split(in).rest; }, x.q, x.k, x.v);
+    CHECK_GRADIENT(
+        [&](const auto& in) {
+          const auto both = split(in);
+          return reshape(both.mass, {2, 2, 3, 1, 1}) * reshape(both.rest, {1, 2, 3, 2, 3});
+        },
+        x.q, x.k, x.v);
+  }
+}
+
+TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "[centroid_topk]") {
+  const Sizes s{2, 2, 250, 1000, 2, 0};
+  const Operands x(s, DType::float64);
+  const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
+  const CentroidTopK plain = centroid_topk(x.q, x.k, identity, 32, true, {});
+  const CentroidTopK result = centroid_topk(x.q, x.k, identity, 32, true, {{}, test_dropout(0.3), 0});
+  CHECK(same_bits(result.mass, plain.mass));
+  CHECK(same_bits(result.topk, plain.topk));
+  const auto kept = as_double(plain.rest), dropped = as_double(result.rest);
+  int64_t zeros = 0, all = 0;
+  double worst = 0;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] == 0) {  // a top key
+      REQUIRE(dropped[i] == 0);
+      continue;
+    }
+    ++all;
+    zeros += dropped[i] == 0;
+    if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / kept[i] * (1 - double(0.3f)) - 1));
+  }
+  CHECK(all == 2 * 2 * 250 * (1000 - 32));
+  CHECK(worst <= tolerance::float32);
+  CHECK(std::abs(double(zeros) / double(all) - 0.3) <= tolerance::frequency);
+}
+
+TEST_CASE("centroid_topk gives the same bits on any number of threads", "[centroid_topk]") {
+  for (const Sizes& s : {Sizes{1, 1, 131, 1103, 5, 3}, Sizes{3, 3, 67, 300, 4, 3}}) {
+    const Operands x(s, DType::float32);
+    const Tensor dmass = random_tensor({s.B, s.H, s.N}, DType::float32, 98);
+    const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 99);
+    const AttentionOptions options{{}, test_dropout(0.1), 0};
+    check_any_threads([&] {
+      const CentroidTopK kept = centroid_topk(x.q, x.k, x.v, 32, true, options);
+      const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, kept, dmass, drest);
+      return std::vector<Tensor>{kept.topk, kept.logsumexp, kept.mass, kept.rest, dq, dk, dv};
+    });
+  }
+}
+
+TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
+  const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
+  const auto of = [](const Operands& o, int64_t top, const AttentionOptions& options = {}, const Tensor& given = {}) {
+    return centroid_topk(o.q, o.k, o.v, top, true, options, given);
+  };
+  CHECK_ERROR(of(x, 0), "centroid_topk: k = 0, expected at least 1");
+  CHECK_THROWS_AS(of(x, 0), UsageError);
+  CHECK_ERROR(centroid_topk(Tensor(), x.k, x.v, 1, true, {}), "centroid_topk: q was never given a value");
+  CHECK_ERROR(centroid_topk(x.k, x.k, x.q, 1, true, {}), "centroid_topk: v of shape [2, 4, 3, 6] does not match k");
+  CHECK_ERROR(centroid_topk(x.v, x.k, x.v, 1, true, {}), "centroid_topk: k of shape [2, 5, 3, 6] does not match q");
+  CHECK_ERROR(centroid_topk(x.q, x.k.cast(DType::float64), x.v, 1, true, {}),
+              "centroid_topk: k is float64, q is float32");
+  CHECK_ERROR(of(x, 1, {{{}, int32s({1, 9}), {}, false}, {}, 0}),
+              "centroid_topk: key_lengths[1] is 9, expected 0 to 5");
+  CHECK_ERROR(of(x, 1, {{}, {0.1, {}}, 0}), "centroid_topk: the state of the draw was never given a value");
+  CHECK_ERROR(of(x, 2, {}, Tensor({2, 3, 4, 1}, DType::int32)),
+              "centroid_topk: expected the given top keys of shape [2, 3, 4, 2], got [2, 3, 4, 1]");
+  CHECK_ERROR(of(x, 1, {}, Tensor({2, 3, 4, 1}, DType::int64)),
+              "centroid_topk: expected the given top keys to be int32, got int64");
+  CHECK_ERROR(of(x, 1, {}, Tensor::full({2, 3, 4, 1}, 5, DType::int32)), "centroid_topk: index 5 at position 0");
+  const CentroidTopK kept = of(x, 2);
+  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, kept, kept.rest, kept.rest),
+              "centroid_topk: expected the gradient of mass of shape [2, 3, 4], got [2, 4, 3, 7]");
+  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, kept, kept.mass, kept.mass),
+              "centroid_topk: expected the gradient of rest of shape [2, 4, 3, 7], got [2, 3, 4]");
+  const Tensor cuda = elsewhere({0, 4, 3, 6});
+  CHECK_ERROR(centroid_topk(x.q, cuda, x.v, 1, true, {}), "centroid_topk: k is on cuda, q on cpu");
+  CHECK_NEEDS_CUDA(centroid_topk(cuda, cuda, cuda, 1, true, {}), "centroid_topk");
+}

@@ -1,0 +1,217 @@
+#include "tests/ops/ops_test.h"
+
+namespace {
+
+const Binary binaries[] = {Binary::add, Binary::subtract, Binary::multiply, Binary::divide};
+const Unary unaries[] = {Unary::negate, Unary::exp, Unary::log, Unary::sqrt, Unary::square, Unary::relu, Unary::gelu};
+
+double reference(Binary op, double a, double b) {
+  switch (op) {
+    case Binary::add: return a + b;
+    case Binary::subtract: return a - b;
+    case Binary::multiply: return a * b;
+    case Binary::divide: break;
+  }
+  return a / b;
+}
+
+double reference(Unary op, double x) {
+  switch (op) {
+    case Unary::negate: return -x;
+    case Unary::exp: return std::exp(x);
+    case Unary::log: return std::log(x);
+    case Unary::sqrt: return std::sqrt(x);
+    case Unary::square: return x * x;
+    case Unary::relu: return x > 0 ? x : 0;
+    case Unary::gelu: break;
+  }
+  return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+}
+
+double reference_derivative(Unary op, double x) {
+  switch (op) {
+    case Unary::negate: return -1;
+    case Unary::exp: return std::exp(x);
+    case Unary::log: return 1 / x;
+    case Unary::sqrt: return 0.5 / std::sqrt(x);
+    case Unary::square: return 2 * x;
+    case Unary::relu: return x > 0 ? 1 : 0;
+    case Unary::gelu: break;
+  }
+  const double pi = std::acos(-1.0);
+  return (1 + std::erf(x / std::sqrt(2.0))) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * pi);
+}
+
+// The element of x that stands at `index` (of the rank of `to`) when x is broadcast to it.
+double broadcast_at(const std::vector<double>& x, const Shape& shape, const std::vector<int64_t>& index) {
+  int64_t place = 0;
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    place = place * shape[axis] + (shape[axis] == 1 ? 0 : index[index.size() - size_t(shape.rank()) + size_t(axis)]);
+  return x[size_t(place)];
+}
+
+// f(index) for every element of a shape, in order.
+template <class F>
+void each_index(const Shape& shape, F&& f) {
+  std::vector<int64_t> index(size_t(shape.rank()), 0);
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    f(index);
+    for (int axis = shape.rank(); axis-- > 0;) {
+      if (++index[size_t(axis)] < shape[axis]) break;
+      index[size_t(axis)] = 0;
+    }
+  }
+}
+
+// Positive numbers where the function needs them.
+Tensor operand_of(Unary op, const Shape& shape, DType dtype) {
+  const Tensor x = random_tensor(shape, dtype, 3);
+  return op == Unary::log || op == Unary::sqrt ? affine(binary(Binary::multiply, x, x), 1, 0.5) : x;
+}
+
+}  // namespace
+
+TEST_CASE("binary functions agree with their definitions, for every way of broadcasting", "[elementwise]") {
+  const std::pair<Shape, Shape> pairs[] = {
+      {{}, {}},
+      {{7}, {7}},
+      {{7}, {}},
+      {{7}, {1}},
+      {{3, 5}, {5}},
+      {{3, 5}, {3, 1}},
+      {{3, 1}, {1, 5}},
+      {{3, 1}, {5}},
+      {{2, 3, 4}, {3, 4}},
+      {{2, 3, 4}, {1, 3, 1}},
+      {{2, 3, 4}, {2, 1, 4}},
+      {{2, 1, 4}, {3, 1}},
+      {{1, 1, 1}, {2, 1}},
+      {{2, 3, 4, 5}, {3, 1, 5}},
+      {{2, 1, 3, 1, 2, 1}, {4, 1, 3, 1, 5}},
+      {{1, 2, 1, 2, 1, 2}, {2, 1, 2, 1, 2, 1}},
+      {{0}, {1}},
+      {{2, 0, 3}, {1, 3}},
+      {{3, 0}, {}},
+      {{40000}, {1}},       // more than a thread's share
+      {{300, 200}, {200}},  // in rows
+      {{3, 20000}, {3, 1}},
+  };
+  for (const auto& [left, right] : pairs)
+    for (bool swapped : {false, true})
+      for (Binary op : binaries)
+        for (DType dtype : {DType::float32, DType::float64}) {
+          const Shape &shape_a = swapped ? right : left, &shape_b = swapped ? left : right;
+          INFO(name(op) << ' ' << shape_a << ' ' << shape_b << ' ' << name(dtype));
+          const Tensor a = random_tensor(shape_a, dtype, 1), b = affine(random_tensor(shape_b, dtype, 2), 0.1, 2);
+          const Tensor y = binary(op, a, b);
+          const Shape shape = broadcast(shape_a, shape_b, "test");
+          REQUIRE(y.shape() == shape);
+          const auto x = as_double(a), z = as_double(b);
+          std::vector<double> expected;
+          each_index(shape, [&](const auto& index) {
+            expected.push_back(reference(op, broadcast_at(x, shape_a, index), broadcast_at(z, shape_b, index)));
+          });
+          CHECK(difference(y, expected) <= tolerance_of(dtype));
+        }
+}
+
+TEST_CASE("functions of one element agree with their definitions, and so do their derivatives", "[elementwise]") {
+  for (Unary op : unaries)
+    for (DType dtype : {DType::float32, DType::float64})
+      for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{3, 5}, Shape{40001}}) {
+        INFO(name(op) << ' ' << name(dtype) << ' ' << shape);
+        const Tensor x = operand_of(op, shape, dtype), dy = random_tensor(shape, dtype, 4);
+        std::vector<double> y = as_double(x), dx = y;
+        const auto g = as_double(dy);
+        for (size_t i = 0; i < y.size(); ++i) dx[i] = reference_derivative(op, y[i]) * g[i], y[i] = reference(op, y[i]);
+        CHECK(difference(unary(op, x), y) <= tolerance_of(dtype));
+        CHECK(difference(unary_backward(op, x, dy), dx) <= tolerance_of(dtype));
+      }
+}
+
+TEST_CASE("functions of one element at their edges", "[elementwise]") {
+  for (DType dtype : {DType::float32, DType::float64}) {
+    const auto at = [&](Unary op, double x) { return unary(op, Tensor::full({}, x, dtype)).item(); };
+    CHECK(at(Unary::relu, -1) == 0);
+    CHECK(at(Unary::relu, 0) == 0);
+    CHECK(std::isnan(at(Unary::relu, NAN)));
+    CHECK(at(Unary::gelu, -INFINITY) == 0);
+    CHECK(at(Unary::gelu, INFINITY) == INFINITY);
+    CHECK(at(Unary::gelu, -50) == 0);
+    CHECK(at(Unary::gelu, 50) == 50);
+    CHECK(std::isnan(at(Unary::gelu, NAN)));
+    CHECK(at(Unary::exp, -INFINITY) == 0);
+    CHECK(at(Unary::exp, INFINITY) == INFINITY);
+    CHECK(at(Unary::log, 0) == -INFINITY);
+    CHECK(std::isnan(at(Unary::log, -1)));
+    CHECK(std::isnan(at(Unary::sqrt, -1)));
+    const auto slope = [&](Unary op, double x) {
+      return unary_backward(op, Tensor::full({}, x, dtype), Tensor::full({}, 1, dtype)).item();
+    };
+    CHECK(slope(Unary::relu, 0) == 0);
+    CHECK(slope(Unary::gelu, 50) == 1);
+    CHECK(slope(Unary::gelu, -50) == 0);
+  }
+}
+
+TEST_CASE("affine and accumulate", "[elementwise]") {
+  for (DType dtype : {DType::float32, DType::float64})
+    for (const Shape& shape : odd_shapes()) {
+      const Tensor x = random_tensor(shape, dtype, 1);
+      Tensor y = random_tensor(shape, dtype, 2);
+      auto expected = as_double(x), sum = as_double(y);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += -0.5 * expected[i], expected[i] = 3 * expected[i] - 2;
+      CHECK(difference(affine(x, 3, -2), expected) <= tolerance_of(dtype));
+      accumulate(y, x, -0.5);
+      CHECK(difference(y, sum) <= tolerance_of(dtype));
+    }
+}
+
+TEST_CASE("gradients of functions of one element", "[elementwise][grad]") {
+  const Tensor x = random_tensor({2, 3}), positive = operand_of(Unary::log, {2, 3}, DType::float64);
+  CHECK_GRADIENT([](const auto& in) { return -in[0]; }, x);
+  CHECK_GRADIENT([](const auto& in) { return exp(in[0]); }, x);
+  CHECK_GRADIENT([](const auto& in) { return log(in[0]); }, positive);
+  CHECK_GRADIENT([](const auto& in) { return sqrt(in[0]); }, positive);
+  CHECK_GRADIENT([](const auto& in) { return square(in[0]); }, x);
+  CHECK_GRADIENT([](const auto& in) { return relu(in[0]); }, x);
+  CHECK_GRADIENT([](const auto& in) { return gelu(in[0]); }, x);
+  CHECK_GRADIENT([](const auto& in) { return 2.5 * in[0] + -1.0; }, x);
+}
+
+TEST_CASE("gradients of functions of two elements, broadcast", "[elementwise][grad]") {
+  for (const auto& [a, b] : {std::pair<Shape, Shape>{{2, 3}, {2, 3}}, {{2, 3}, {3}}, {{2, 1}, {3}}, {{}, {2, 2}}}) {
+    INFO(a << ' ' << b);
+    const Tensor x = random_tensor(a), y = affine(random_tensor(b, DType::float64, 2), 0.1, 2);
+    CHECK_GRADIENT([](const auto& in) { return in[0] + in[1]; }, x, y);
+    CHECK_GRADIENT([](const auto& in) { return in[0] - in[1]; }, x, y);
+    CHECK_GRADIENT([](const auto& in) { return in[0] * in[1]; }, x, y);
+    CHECK_GRADIENT([](const auto& in) { return in[0] / in[1]; }, x, y);
+  }
+  CHECK_GRADIENT([](const auto& in) { return in[0] * in[0] / (in[0] + 5.0); }, random_tensor({4}));
+}
+
+TEST_CASE("elementwise functions refuse what they cannot compute", "[elementwise]") {
+  const Tensor x({2, 3}), i = Tensor({2, 3}, DType::int32), d = Tensor({2, 3}, DType::float64);
+  CHECK_ERROR(binary(Binary::add, x, Tensor({2, 2})),
+              "add: shapes [2, 3] and [2, 2] do not broadcast: sizes 3 and 2 of axis 1 differ and neither is 1");
+  CHECK_ERROR(binary(Binary::subtract, x, d), "subtract: the second operand is float64, the first operand is float32");
+  CHECK_ERROR(binary(Binary::multiply, i, i), "multiply: expected a floating the first operand, got int32");
+  CHECK_ERROR(binary(Binary::divide, x, Tensor()), "divide: the second operand was never given a value");
+  CHECK_ERROR(binary(Binary::add, x, elsewhere({0})), "add: the second operand is on cuda, the first operand on cpu");
+  CHECK_ERROR(unary(Unary::exp, i), "exp: expected a floating x, got int32");
+  CHECK_ERROR(unary(Unary::gelu, Tensor()), "gelu: x was never given a value");
+  CHECK_ERROR(unary(Unary::exp, Tensor({2}, DType::bfloat16)), "exp: bfloat16 is not computed on cpu");
+  CHECK_ERROR(unary_backward(Unary::log, x, Tensor({3, 2})), "log: expected the gradient of shape [2, 3], got [3, 2]");
+  CHECK_ERROR(unary_backward(Unary::log, x, d), "log: its gradient is float64, x is float32");
+  CHECK_ERROR(affine(i, 1, 1), "affine: expected a floating x, got int32");
+  Tensor y({3, 2});
+  CHECK_ERROR(accumulate(y, x), "accumulate: expected x of shape [3, 2], got [2, 3]");
+  CHECK_ERROR(accumulate(y, d), "accumulate: x is float64, y is float32");
+  Tensor cuda = elsewhere({0, 3});
+  CHECK_NEEDS_CUDA(unary(Unary::relu, cuda), "relu");
+  CHECK_NEEDS_CUDA(unary_backward(Unary::relu, cuda, cuda), "relu");
+  CHECK_NEEDS_CUDA(binary(Binary::add, cuda, cuda), "add");
+  CHECK_NEEDS_CUDA(affine(cuda, 1), "affine");
+  CHECK_NEEDS_CUDA(accumulate(cuda, cuda), "accumulate");
+}

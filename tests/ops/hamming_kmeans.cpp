@@ -1,0 +1,228 @@
+#include <bit>
+
+#include "tests/ops/ops_test.h"
+
+namespace {
+
+struct Case {
+  int64_t B, H, N, C;
+  int bits, iterations;
+  std::vector<int32_t> lengths;  // empty: none given
+
+  Tensor run(const Tensor& codes, const RandomDraw& draw) const {
+    return hamming_kmeans(codes, lengths.empty() ? Tensor() : int32s(lengths), C, bits, iterations, draw);
+  }
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  out << "B " << c.B << " H " << c.H << " N " << c.N << " C " << c.C << " bits " << c.bits << " iterations "
+      << c.iterations << " lengths";
+  for (int32_t length : c.lengths) out << ' ' << length;
+  return out;
+}
+
+RandomDraw test_draw(uint64_t seed = 1) { return Generator(seed).draw(2, Purpose::clusters); }
+
+// Codes near a few centres: clusters of different sizes, ties, clusters without members, identical codes. Many of them
+// are random, so that the majority of one piece of a cluster is not that of all.
+Tensor random_codes(const Case& c, uint64_t seed) {
+  Sequence random(seed, 0, Purpose::test);
+  const auto word = [&] { return uint64_t(random.next()) << 32 | random.next(); };
+  const uint64_t used = c.bits == 64 ? ~uint64_t{0} : (uint64_t{1} << c.bits) - 1;
+  std::vector<uint64_t> centres, codes;
+  for (int i = 0; i < 6; ++i) centres.push_back(word());
+  for (int64_t i = 0; i < c.B * c.H * c.N; ++i) {
+    const uint64_t noise = c.N < 4000 ? word() & word() & word() : word();
+    codes.push_back((centres[random.below(6)] ^ noise) & used);
+  }
+  return Tensor::from(codes, {c.B, c.H, c.N});
+}
+
+// The definition in core/kernels/hamming_kmeans.h, one sentence after the other.
+std::vector<int32_t> reference(const Case& c, const Tensor& tensor, const RandomDraw& draw) {
+  const auto codes = tensor.to_vector<uint64_t>();
+  std::vector<int32_t> labels(codes.size(), -1);
+  for (int64_t row = 0; row < c.B * c.H; ++row) {
+    const int64_t n = c.lengths.empty() ? c.N : c.lengths[size_t(row / c.H)];
+    const auto code = [&](int64_t i) { return codes[size_t(row * c.N + i)]; };
+    const auto label = [&](int64_t i) -> int32_t& { return labels[size_t(row * c.N + i)]; };
+    const auto draw_below = [&](int64_t most, int64_t cluster, int iteration) {
+      const PhiloxWords words = philox(draw.view().key(), {{uint32_t(row), uint32_t(cluster), uint32_t(iteration), 0}});
+      return int64_t(uint64_t(words.w[0]) * uint64_t(most) >> 32);
+    };
+    if (c.C >= n) {
+      for (int64_t i = 0; i < n; ++i) label(i) = int32_t(i);
+      continue;
+    }
+    std::vector<uint64_t> centroid;
+    for (int64_t j = 0; j < c.C; ++j) {
+      const int64_t first = j * n / c.C, end = (j + 1) * n / c.C;
+      centroid.push_back(code(first + draw_below(end - first, j, 0)));
+    }
+    const auto assign = [&] {
+      for (int64_t i = 0; i < n; ++i) {
+        int nearest = 65;
+        for (int64_t j = 0; j < c.C; ++j) {
+          const int distance = std::popcount(code(i) ^ centroid[size_t(j)]);
+          if (distance < nearest) nearest = distance, label(i) = int32_t(j);
+        }
+      }
+    };
+    for (int iteration = 1; iteration <= c.iterations; ++iteration) {
+      assign();
+      for (int64_t j = 0; j < c.C; ++j) {
+        std::vector<uint64_t> members;
+        for (int64_t i = 0; i < n; ++i)
+          if (label(i) == j) members.push_back(code(i));
+        uint64_t& of = centroid[size_t(j)];
+        if (members.empty()) of = code(draw_below(n, j, iteration));
+        for (int bit = 0; bit < c.bits; ++bit) {
+          int64_t ones = 0, zeros = 0;
+          for (uint64_t member : members) ++(member >> bit & 1 ? ones : zeros);
+          if (ones > zeros) of |= uint64_t{1} << bit;
+          if (zeros > ones) of &= ~(uint64_t{1} << bit);
+        }
+      }
+    }
+    assign();
+  }
+  return labels;
+}
+
+// The least summed distance of codes to centroids, given the labels: what every centroid's majority of bits reaches.
+int64_t summed_distance(const std::vector<uint64_t>& codes, const std::vector<int32_t>& labels, int64_t C) {
+  int64_t sum = 0;
+  for (int64_t j = 0; j < C; ++j)
+    for (int bit = 0; bit < 64; ++bit) {
+      int64_t count[2] = {};
+      for (size_t i = 0; i < codes.size(); ++i)
+        if (labels[i] == j) ++count[codes[i] >> bit & 1];
+      sum += std::min(count[0], count[1]);
+    }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("hamming_kmeans gives the labels of its definition", "[hamming_kmeans]") {
+  const Case cases[] = {
+      {1, 1, 0, 4, 8, 3, {}},                     // no queries
+      {0, 3, 7, 4, 8, 3, {}},                     // no rows
+      {1, 1, 1, 1, 1, 1, {}},                     //
+      {2, 3, 7, 7, 16, 3, {}},                    // as many clusters as queries
+      {2, 3, 7, 50, 16, 3, {}},                   // more
+      {1, 2, 300, 1, 63, 2, {}},                  // one cluster
+      {1, 1, 97, 13, 64, 0, {}},                  // the start and one assignment
+      {2, 3, 101, 5, 1, 10, {}},                  // one bit: ties, clusters without members
+      {1, 2, 257, 17, 33, 10, {}},                //
+      {2, 2, 1023, 37, 63, 4, {}},                //
+      {5, 2, 67, 11, 32, 5, {0, 67, 11, 12, 1}},  // none, all, as many as clusters, one more, one
+      {3, 2, 530, 1, 31, 4, {2, 513, 1}},         //
+      {2, 1, 8200, 3, 20, 3, {8200, 4097}},       // several pieces of 4096
+      {1, 2, 4096, 5, 64, 2, {}},                 //
+  };
+  for (const Case& c : cases) {
+    INFO(c);
+    const Tensor codes = random_codes(c, 11);
+    CHECK(c.run(codes, test_draw()).to_vector<int32_t>() == reference(c, codes, test_draw()));
+  }
+}
+
+TEST_CASE("hamming_kmeans gives the labels of its definition in random cases", "[hamming_kmeans]") {
+  Sequence random(5, 0, Purpose::test);
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Case c{1 + int64_t(random.below(3)),
+           1 + int64_t(random.below(3)),
+           int64_t(random.below(60)),
+           1 + int64_t(random.below(20)),
+           1 + int(random.below(64)),
+           int(random.below(12)),
+           {}};
+    if (random.below(2))
+      for (int64_t b = 0; b < c.B; ++b) c.lengths.push_back(int32_t(random.below(uint32_t(c.N + 1))));
+    INFO(c << " seed " << seed);
+    const Tensor codes = random_codes(c, seed);
+    REQUIRE(c.run(codes, test_draw(seed)).to_vector<int32_t>() == reference(c, codes, test_draw(seed)));
+  }
+}
+
+TEST_CASE("identical codes all go to the first cluster", "[hamming_kmeans]") {
+  const Case c{1, 1, 50, 4, 63, 3, {}};
+  const auto labels = c.run(Tensor::full({1, 1, 50}, 5, DType::uint64), test_draw()).to_vector<int32_t>();
+  CHECK(labels == std::vector<int32_t>(50, 0));
+}
+
+TEST_CASE("the summed Hamming distance never rises from one iteration to the next", "[hamming_kmeans]") {
+  Sequence random(6, 0, Purpose::test);
+  int fell = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Case c{1, 1, 20 + int64_t(random.below(100)), 2 + int64_t(random.below(12)), 1 + int(random.below(64)), 0, {}};
+    const Tensor codes = random_codes(c, seed);
+    int64_t before = INT64_MAX;
+    for (c.iterations = 0; c.iterations < 8; ++c.iterations) {
+      INFO(c << " seed " << seed);
+      const int64_t now =
+          summed_distance(codes.to_vector<uint64_t>(), c.run(codes, test_draw(seed)).to_vector<int32_t>(), c.C);
+      REQUIRE(now <= before);
+      fell += c.iterations > 0 && now < before;
+      before = now;
+    }
+  }
+  CHECK(fell > 60);
+}
+
+TEST_CASE("padding more changes no label of the queries that are there", "[hamming_kmeans]") {
+  const Case longer{1, 1, 90, 7, 40, 6, {70}}, shorter{1, 1, 70, 7, 40, 6, {}};
+  const Tensor codes = random_codes(longer, 3);
+  const auto padded = longer.run(codes, test_draw()).to_vector<int32_t>();
+  const auto all = codes.to_vector<uint64_t>();
+  const auto labels =
+      shorter.run(Tensor::from(std::vector<uint64_t>(all.begin(), all.begin() + 70), {1, 1, 70}), test_draw())
+          .to_vector<int32_t>();
+  CHECK(std::vector<int32_t>(padded.begin(), padded.begin() + 70) == labels);
+  CHECK(std::vector<int32_t>(padded.begin() + 70, padded.end()) == std::vector<int32_t>(20, -1));
+}
+
+TEST_CASE("hamming_kmeans draws other centroids for another seed, step and layer", "[hamming_kmeans]") {
+  const Case c{1, 1, 200, 20, 40, 1, {}};
+  const Tensor codes = random_codes(c, 12);
+  Generator generator(1);
+  const auto labels = [&](uint32_t layer) {
+    return c.run(codes, generator.draw(layer, Purpose::clusters)).to_vector<int32_t>();
+  };
+  const auto first = labels(0);
+  CHECK(first == labels(0));
+  CHECK(first != labels(1));
+  generator.advance();
+  CHECK(first != labels(0));
+}
+
+TEST_CASE("hamming_kmeans gives the same labels on any number of threads", "[hamming_kmeans]") {
+  const Case c{2, 2, 9001, 23, 63, 3, {9001, 5000}};
+  const Tensor codes = random_codes(c, 4);
+  check_any_threads([&] { return std::vector<Tensor>{c.run(codes, test_draw())}; });
+}
+
+TEST_CASE("hamming_kmeans refuses what it cannot compute", "[hamming_kmeans]") {
+  const Tensor codes = Tensor::zeros({2, 3, 5}, DType::uint64);
+  const auto run = [&](int64_t clusters, int bits, int iterations) {
+    return hamming_kmeans(codes, {}, clusters, bits, iterations, test_draw());
+  };
+  CHECK_ERROR(run(0, 8, 1), "hamming_kmeans: clusters = 0, expected at least 1");
+  CHECK_ERROR(run(2, 0, 1), "hamming_kmeans: bits = 0, expected 1 to 64");
+  CHECK_ERROR(run(2, 65, 1), "hamming_kmeans: bits = 65, expected 1 to 64");
+  CHECK_ERROR(run(2, 8, -1), "hamming_kmeans: iterations = -1, expected at least 0");
+  CHECK_THROWS_AS(run(2, 65, 1), UsageError);
+  CHECK_ERROR(hamming_kmeans(Tensor(), {}, 2, 8, 1, test_draw()), "hamming_kmeans: codes was never given a value");
+  CHECK_ERROR(hamming_kmeans(codes.cast(DType::int64), {}, 2, 8, 1, test_draw()),
+              "hamming_kmeans: expected codes to be uint64, got int64");
+  CHECK_ERROR(hamming_kmeans(codes.reshape({6, 5}), {}, 2, 8, 1, test_draw()),
+              "hamming_kmeans: expected codes [B, H, N], got [6, 5]");
+  CHECK_ERROR(hamming_kmeans(codes, int32s({1, 6}), 2, 8, 1, test_draw()),
+              "hamming_kmeans: lengths[1] is 6, expected 0 to 5");
+  CHECK_ERROR(hamming_kmeans(codes, int32s({1}), 2, 8, 1, test_draw()),
+              "hamming_kmeans: expected lengths of shape [2], got [1]");
+  CHECK_ERROR(hamming_kmeans(codes, {}, 2, 8, 1, {}), "hamming_kmeans: the state of the draw was never given a value");
+  const RandomDraw there{elsewhere({0}, DType::uint64), 0, Purpose::clusters};
+  CHECK_ERROR(hamming_kmeans(codes, {}, 2, 8, 1, there),
+              "hamming_kmeans: the state of the draw is on cuda, expected cpu");
+}

@@ -1,0 +1,66 @@
+#include "tests/ops/ops_test.h"
+
+TEST_CASE("gather_rows picks rows, zeros for -1; scatter_add_rows adds them back", "[rows]") {
+  for (const Shape& picked : {Shape{}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{0}, Shape{2, 0}, Shape{2003}})
+    for (int64_t n : {1, 4, 300})
+      for (int64_t cols : {0, 1, 5, 131})
+        for (DType dtype : {DType::float32, DType::float64}) {
+          INFO("index " << picked << " of " << n << " rows of " << cols << ' ' << name(dtype));
+          const Tensor index = random_integers(picked, -1, int(n) - 1);
+          Shape shape = picked;
+          shape.push_back(cols);
+          const Tensor table = random_tensor({n, cols}, dtype, 1), x = random_tensor(shape, dtype, 2);
+          std::vector<double> gathered, scattered(size_t(n * cols));
+          const auto rows = as_double(table), values = as_double(x);
+          const auto at = index.to_vector<int32_t>();
+          for (size_t r = 0; r < at.size(); ++r)
+            for (int64_t c = 0; c < cols; ++c) {
+              gathered.push_back(at[r] < 0 ? 0 : rows[size_t(at[r] * cols + c)]);
+              if (at[r] >= 0) scattered[size_t(at[r] * cols + c)] += values[r * size_t(cols) + size_t(c)];
+            }
+          const Tensor result = gather_rows(table, index);
+          CHECK(result.shape() == shape);
+          CHECK(difference(result, gathered) == 0);
+          const Tensor sums = scatter_add_rows(x, index, n);
+          CHECK(sums.shape() == Shape{n, cols});
+          CHECK(difference(sums, scattered) <= tolerance_of(dtype));
+        }
+}
+
+TEST_CASE("an empty table has no rows to pick but none", "[rows]") {
+  const Tensor none({0, 3});
+  CHECK(gather_rows(none, int32s({-1})).to_vector<float>() == std::vector<float>{0, 0, 0});
+  CHECK(scatter_add_rows(Tensor::full({1, 3}, 1), int32s({-1}), 0).shape() == Shape{0, 3});
+  CHECK_ERROR(gather_rows(none, int32s({0})), "gather_rows: index 0 at position 0 is outside [-1, 0)");
+}
+
+TEST_CASE("gradients of gather_rows and scatter_add_rows", "[rows][grad]") {
+  const Tensor index = Tensor::from<int32_t>({2, 0, -1, 2}, {2, 2});  // twice, never, nowhere
+  CHECK_GRADIENT([&](const auto& in) { return gather_rows(square(in[0]), index); }, random_tensor({4, 3}));
+  CHECK_GRADIENT([&](const auto& in) { return scatter_add_rows(square(in[0]), index, 4); }, random_tensor({2, 2, 3}));
+}
+
+TEST_CASE("scatter_add_rows gives the same bits on any number of threads", "[rows]") {
+  const Tensor x = random_tensor({5000, 131}, DType::float32), index = random_integers({5000}, 0, 9);
+  check_any_threads([&] { return std::vector<Tensor>{scatter_add_rows(x, index, 10), gather_rows(x, index)}; });
+}
+
+TEST_CASE("gather_rows and scatter_add_rows refuse what they cannot compute", "[rows]") {
+  const Tensor table({4, 3}), index = int32s({0, 3});
+  CHECK_ERROR(gather_rows(table, int32s({0, 4})), "gather_rows: index 4 at position 1 is outside [-1, 4)");
+  CHECK_ERROR(gather_rows(table, int32s({-2})), "gather_rows: index -2 at position 0 is outside [-1, 4)");
+  CHECK_ERROR(gather_rows(table, index.cast(DType::int64)), "gather_rows: expected index to be int32, got int64");
+  CHECK_ERROR(gather_rows(table, Tensor()), "gather_rows: index was never given a value");
+  CHECK_ERROR(gather_rows(Tensor(), index), "gather_rows: table was never given a value");
+  CHECK_ERROR(gather_rows(Tensor({4}), index), "gather_rows: expected a table [n, cols], got [4]");
+  CHECK_ERROR(gather_rows(table.cast(DType::int32), index), "gather_rows: expected a floating table, got int32");
+  CHECK_ERROR(gather_rows(elsewhere({0, 3}), index), "gather_rows: index is on cpu, expected cuda");
+  const Tensor x({2, 3});
+  CHECK_ERROR(scatter_add_rows(x, int32s({0, 4}), 4), "scatter_add_rows: index 4 at position 1 is outside [-1, 4)");
+  CHECK_ERROR(scatter_add_rows(x, int32s({0}), 4), "scatter_add_rows: expected x of shape [1, 3], got [2, 3]");
+  CHECK_ERROR(scatter_add_rows(x, index, -1), "scatter_add_rows: expected at least 0 rows, got -1");
+  CHECK_ERROR(scatter_add_rows(Tensor(), index, 4), "scatter_add_rows: x was never given a value");
+  const Tensor cuda = elsewhere({0, 3}), none = elsewhere({0}, DType::int32);
+  CHECK_NEEDS_CUDA(gather_rows(cuda, none), "gather_rows");
+  if (backends() == "cpu") CHECK_THROWS_AS(scatter_add_rows(cuda, none, 2), DeviceError);
+}

@@ -1,0 +1,364 @@
+#include "tests/ops/attention_test.h"
+
+namespace {
+
+// Everything that topk_attention takes: random labels (some -1), top keys (rising, some missing), mass and rest.
+struct Case {
+  Case(const Sizes& sizes, int64_t clusters, int64_t top, DType dtype, uint64_t seed = 1)
+      : s(sizes),
+        C(clusters),
+        k(top),
+        x(s, dtype, seed),
+        groups(group(random_integers({s.B, s.H, s.N}, -1, int(C) - 1, DType::int32, seed + 40), C)),
+        topk({s.B, s.H, C, k}, DType::int32),
+        mass(random_tensor({s.B, s.H, C}, dtype, seed + 50)),
+        rest(random_tensor({s.B, C, s.H, s.M}, dtype, seed + 60)) {
+    Sequence random(seed, 0, Purpose::test);
+    int32_t* key = topk.mutable_data<int32_t>();
+    for (int64_t cluster = 0; cluster < s.B * s.H * C; ++cluster, key += k) {
+      std::vector<int32_t> keys(static_cast<size_t>(s.S));
+      std::iota(keys.begin(), keys.end(), 0);
+      for (size_t i = keys.size(); i > 1; --i) std::swap(keys[i - 1], keys[random.below(uint32_t(i))]);
+      keys.resize(std::min({keys.size(), size_t(k), size_t(random.below(uint32_t(k) + 1)) + size_t(cluster != 0)}));
+      std::sort(keys.begin(), keys.end());
+      keys.resize(size_t(k), -1);
+      std::copy(keys.begin(), keys.end(), key);
+    }
+  }
+
+  Tensor run(const AttentionOptions& options = {}) const {
+    return topk_attention(x.q, x.k, x.v, groups, topk, mass, rest, options);
+  }
+
+  // The clusters' keys, 0 or 1, for each query; the query's cluster's mass; and its rest.
+  Planes visible() const {
+    Planes result(s.B, s.H, s.N, s.S);
+    result.rows([&](int64_t b, int64_t h, int64_t i) {
+      const int64_t c = label(b, h, i);
+      for (int64_t l = 0; l < k && c >= 0; ++l) {
+        const int32_t key = topk.data<int32_t>()[((b * s.H + h) * C + c) * k + l];
+        if (key >= 0) result(b, h, i, key) = 1;
+      }
+    });
+    return result;
+  }
+  int64_t label(int64_t b, int64_t h, int64_t i) const {
+    return groups.labels.data<int32_t>()[(b * s.H + h) * s.N + i];
+  }
+
+  Sizes s;
+  int64_t C, k;
+  Operands x;
+  Groups groups;
+  Tensor topk, mass, rest;
+};
+
+// a of METHODS: softmax of scale q . k over the cluster's top keys, zero elsewhere.
+Planes reference_a(const Case& test, double scale = 0) {
+  Planes scores = reference_scores(test.x.q, test.x.k, {{}, {}, scale});
+  const Planes visible = test.visible();
+  for (size_t i = 0; i < scores.values.size(); ++i)
+    if (visible.values[i] == 0) scores.values[i] = -INFINITY;
+  return reference_weights(scores);
+}
+
+// m_j of each query's cluster, at every key; 0 for a query of no cluster.
+Planes masses(const Case& test) {
+  Planes result(test.s.B, test.s.H, test.s.N, test.s.S);
+  const auto mass = as_double(test.mass);
+  result.rows([&](int64_t b, int64_t h, int64_t i) {
+    const int64_t c = test.label(b, h, i);
+    for (int64_t j = 0; j < test.s.S; ++j)
+      result(b, h, i, j) = c < 0 ? 0 : mass[size_t((b * test.s.H + h) * test.C + c)];
+  });
+  return result;
+}
+
+std::vector<double> plus_rest(std::vector<double> values, const Case& test) {
+  Rows4 out(Tensor::from(values, {test.s.B, test.s.N, test.s.H, test.s.M}));
+  const Rows4 rest(test.rest);
+  masses(test).rows([&](int64_t b, int64_t h, int64_t i) {
+    const int64_t c = test.label(b, h, i);
+    for (int64_t m = 0; m < test.s.M && c >= 0; ++m) out(b, i, h, m) += rest(b, c, h, m);
+  });
+  return out.values;
+}
+
+struct Shapes {
+  Sizes s;
+  int64_t C, k;
+};
+std::vector<Shapes> every_shape() {
+  return {{{1, 1, 1, 1, 1, 1}, 1, 1},  {{2, 3, 17, 11, 4, 5}, 5, 3},    {{2, 2, 6, 3, 3, 2}, 2, 8},
+          {{0, 2, 3, 4, 2, 2}, 2, 2},  {{2, 0, 3, 4, 2, 2}, 2, 2},      {{2, 2, 0, 4, 2, 2}, 3, 2},
+          {{2, 2, 5, 0, 2, 2}, 3, 2},  {{2, 2, 5, 4, 0, 2}, 3, 2},      {{2, 2, 5, 4, 2, 0}, 3, 2},
+          {{1, 2, 5, 4, 2, 3}, 20, 2}, {{1, 2, 301, 600, 7, 5}, 13, 32}};
+}
+
+AttentionDropout test_dropout(double p) {
+  static const Generator generator(8);
+  return {p, generator.draw(3, Purpose::attention_dropout)};
+}
+
+// By (query, key), as attention draws it.
+Planes dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
+               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
+  Planes factors = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
+  for (double& factor : factors.values) factor *= double(s.S);
+  return factors;
+}
+
+}  // namespace
+
+TEST_CASE("topk_attention agrees with its formula", "[topk_attention]") {
+  for (const auto& [s, C, k] : every_shape())
+    for (DType dtype : {DType::float32, DType::float64})
+      for (double p : {0.0, 0.3}) {
+        INFO(s << " C " << C << " k " << k << ' ' << name(dtype) << ", dropout " << p);
+        const Case test(s, C, k, dtype);
+        const AttentionOptions options{{}, test_dropout(p), 0.7};
+        const Planes a = product(reference_a(test, 0.7), dropout_factors(s, test_dropout(p)));
+        CHECK(difference(test.run(options), plus_rest(times_values(product(a, masses(test)), test.x.v), test)) <=
+              tolerance_of(dtype));
+        // Without mass and rest they are 1 and 0.
+        const Tensor bare = topk_attention(test.x.q, test.x.k, test.x.v, test.groups, test.topk, {}, {}, options);
+        CHECK(difference(bare, times_values(a, test.x.v)) <= tolerance_of(dtype));
+      }
+}
+
+TEST_CASE("gradients of topk_attention agree with their formulas", "[topk_attention][grad]") {
+  for (const Shapes& shape : every_shape())
+    for (double p : {0.0, 0.3}) {
+      const Sizes& s = shape.s;
+      const int64_t C = shape.C, k = shape.k;
+      INFO(s << " C " << C << " k " << k << ", dropout " << p);
+      const Case test(s, C, k, DType::float64);
+      const AttentionOptions options{{}, test_dropout(p), 0};
+      const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
+      const Planes a = reference_a(test), m = masses(test), factors = dropout_factors(s, test_dropout(p));
+      const Planes da = product(times_transposed(g, test.x.v), factors);
+      const auto expected = reference_score_gradient(a, product(da, m), test.x.q, test.x.k, 0);
+      Rows4 drest(Tensor::zeros(test.rest.shape(), DType::float64));
+      std::vector<double> dmass(size_t(s.B * s.H * C));
+      const Rows4 gradient(g);
+      a.rows([&](int64_t b, int64_t h, int64_t i) {
+        const int64_t c = test.label(b, h, i);
+        if (c < 0) return;
+        for (int64_t j = 0; j < s.S; ++j) dmass[size_t((b * s.H + h) * C + c)] += a(b, h, i, j) * da(b, h, i, j);
+        for (int64_t d = 0; d < s.M; ++d) drest(b, c, h, d) += gradient(b, i, h, d);
+      });
+      const auto result =
+          topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, options, g);
+      CHECK(difference(result.dq, expected.dq) <= tolerance::float64);
+      CHECK(difference(result.dk, expected.dk) <= tolerance::float64);
+      CHECK(difference(result.dv, times_values(transposed(product(product(a, factors), m)), g)) <= tolerance::float64);
+      CHECK(difference(result.dmass, dmass) <= tolerance::float64);
+      CHECK(difference(result.drest, drest.values) <= tolerance::float64);
+      // Without mass and rest there is no gradient for them.
+      const auto bare = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, {}, options, g);
+      CHECK(difference(bare.dq, reference_score_gradient(a, da, test.x.q, test.x.k, 0).dq) <= tolerance::float64);
+      CHECK_FALSE(bare.dmass.defined());
+      CHECK_FALSE(bare.drest.defined());
+    }
+}
+
+TEST_CASE("gradient of topk_attention against central differences", "[topk_attention][grad]") {
+  const Case test({2, 2, 7, 6, 2, 3}, 3, 3, DType::float64);
+  for (double p : {0.0, 0.4}) {
+    const AttentionOptions options{{}, test_dropout(p), 0};
+    CHECK_GRADIENT(
+        [&](const auto& in) {
+          return topk_attention(in[0], in[1], in[2], test.groups, test.topk, in[3], in[4], options);
+        },
+        test.x.q, test.x.k, test.x.v, test.mass, test.rest);
+    CHECK_GRADIENT(
+        [&](const auto& in) { return topk_attention(in[0], in[1], in[2], test.groups, test.topk, {}, {}, options); },
+        test.x.q, test.x.k, test.x.v);
+  }
+}
+
+// Improved clustered attention as METHODS composes it, for fixed labels.
+static Variable improved_clustered(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
+                                   int64_t top, const AttentionOptions& exact, const AttentionOptions& tail) {
+  const auto split = centroid_topk(segment_mean(q, groups), k, v, top, tail);
+  return topk_attention(q, k, v, groups, split.topk, split.mass, split.rest, exact);
+}
+
+TEST_CASE("gradient of improved clustered attention, from means over top keys to its output",
+          "[topk_attention][grad]") {
+  const Sizes s{2, 2, 6, 7, 3, 2};
+  const Operands x(s, DType::float64);
+  const Tensor lengths = int32s({7, 5});
+  const Groups groups = group(random_integers({s.B, s.H, s.N}, -1, 2, DType::int32, 3), 3);
+  const Generator generator(2);
+  for (int64_t top : {1, 3, 7})
+    for (double p : {0.0, 0.3}) {
+      INFO("top " << top << ", dropout " << p);
+      const AttentionOptions exact{{{}, lengths, {}, false}, {p, generator.draw(0, Purpose::attention_dropout)}, 0};
+      const AttentionOptions tail{{{}, lengths, {}, false}, {p, generator.draw(0, Purpose::attention_tail_dropout)}, 0};
+      CHECK_GRADIENT([&](const auto& in) { return improved_clustered(in[0], in[1], in[2], groups, top, exact, tail); },
+                     x.q, x.k, x.v);
+    }
+}
+
+TEST_CASE("improved clustered attention is full attention where every key is a top key", "[topk_attention]") {
+  const Sizes s{2, 2, 31, 17, 3, 4};
+  const Operands x(s, DType::float64);
+  const Groups groups = group(random_integers({s.B, s.H, s.N}, 0, 4, DType::int32, 3), 5);
+  const AttentionOptions options{{{}, int32s({17, 9}), {}, false}, {}, 0};
+  for (int64_t top : {17, 40}) {
+    const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+    const Variable out = improved_clustered(q, k, v, groups, top, options, options);
+    const AttentionResult full = attention(x.q, x.k, x.v, options);
+    CHECK(difference(out.value(), full.out) <= tolerance::float64);
+    const Tensor g = random_tensor(out.shape(), DType::float64, 8);
+    backward(out, g);
+    const auto expected = attention_backward(x.q, x.k, x.v, options, full, g);
+    CHECK(difference(q.grad(), expected.dq) <= tolerance::float64);
+    CHECK(difference(k.grad(), expected.dk) <= tolerance::float64);
+    CHECK(difference(v.grad(), expected.dv) <= tolerance::float64);
+  }
+}
+
+TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[topk_attention]") {
+  const Case test({1, 2, 40, 11, 4, 5}, 5, 3, DType::float32);
+  const auto g = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, {},
+                                         random_tensor({1, 40, 2, 5}, DType::float32, 9));
+  const Rows4 out(test.run()), dq(g.dq);
+  int without = 0;
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t i = 0; i < 40; ++i)
+      if (test.label(0, h, i) < 0) {
+        ++without;
+        for (int64_t d = 0; d < 5; ++d) CHECK(out(0, i, h, d) == 0);
+        for (int64_t d = 0; d < 4; ++d) CHECK(dq(0, i, h, d) == 0);
+      }
+  CHECK(without > 0);
+}
+
+TEST_CASE("a cluster without top keys leaves its queries the rest alone", "[topk_attention]") {
+  Case test({1, 1, 6, 4, 3, 2}, 2, 3, DType::float32);
+  std::fill_n(test.topk.mutable_data<int32_t>(), 6, -1);
+  CHECK(same_bits(test.run(), segment_broadcast(Segment::sum, test.rest, test.groups)));
+}
+
+TEST_CASE("NaN and infinity stay within their batch element and head in topk_attention", "[topk_attention]") {
+  const Case clean({2, 2, 30, 20, 3, 4}, 4, 5, DType::float32);
+  const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
+  const auto results = [&](const Case& c) {
+    auto b = topk_attention_backward(c.x.q, c.x.k, c.x.v, c.groups, c.topk, c.mass, {}, g);
+    return std::vector<Rows4>{Rows4(c.run()), Rows4(b.dq), Rows4(b.dk), Rows4(b.dv)};
+  };
+  const auto expected = results(clean);
+  for (float bad : {float(NAN), float(INFINITY)})
+    for (int operand : {0, 1, 2}) {
+      Case test({2, 2, 30, 20, 3, 4}, 4, 5, DType::float32);
+      Tensor& t = operand == 0 ? test.x.q : operand == 1 ? test.x.k : test.x.v;
+      for (int64_t row = 0; row < 20; ++row) t.mutable_data<float>()[Rows4(t).at(0, row, 1, 1)] = bad;
+      const auto result = results(test);
+      bool seen = false;
+      for (size_t i = 0; i < result.size(); ++i)
+        for (size_t j = 0; j < result[i].values.size(); ++j) {
+          const size_t cols = size_t(result[i].shape[3]), h = j / cols % 2,
+                       b = j / cols / 2 / size_t(result[i].shape[1]);
+          seen = seen || !std::isfinite(result[i].values[j]);
+          if (b != 0 || h != 1) REQUIRE(result[i].values[j] == expected[i].values[j]);
+        }
+      CHECK(seen);
+    }
+}
+
+TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p), in the right proportion",
+          "[topk_attention]") {
+  const Sizes s{2, 2, 4000, 64, 3, 0};
+  Case test(s, 10, 64, DType::float64);
+  int32_t* key = test.topk.mutable_data<int32_t>();
+  for (int64_t i = 0; i < test.topk.elements(); ++i) key[i] = int32_t(i % 64);  // every key is a top key
+  const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
+  const auto run = [&](double p) {
+    return as_double(
+        topk_attention(test.x.q, test.x.k, identity, test.groups, test.topk, {}, {}, {{}, test_dropout(p), 0}));
+  };
+  const auto plain = run(0);
+  for (double p : {0.1, 0.5}) {
+    const auto dropped = run(p);
+    int64_t zeros = 0, all = 0;
+    double worst = 0;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      if (plain[i] == 0) continue;  // of no cluster
+      ++all;
+      zeros += dropped[i] == 0;
+      if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / plain[i] * (1 - double(float(p))) - 1));
+    }
+    CHECK(worst <= tolerance::float32);
+    CHECK(std::abs(double(zeros) / double(all) - p) <= tolerance::frequency);
+  }
+}
+
+TEST_CASE("a generator that moves on before the backward pass of improved clustered attention is an error",
+          "[topk_attention]") {
+  const Case test({1, 1, 4, 5, 2, 2}, 2, 2, DType::float64);
+  const Variable q(test.x.q, true), k(test.x.k), v(test.x.v);
+  Generator generator(1);
+  const AttentionOptions options{{}, {0.5, generator.draw(0, Purpose::attention_dropout)}, 0};
+  const Variable out = topk_attention(q, k, v, test.groups, test.topk, {}, {}, options);
+  const Variable rest = centroid_topk(q, k, v, 1, options).rest;
+  generator.advance();
+  CHECK_ERROR(backward(out, out.value()), "topk_attention: a tensor of shape [2] that its gradient needs was changed");
+  CHECK_ERROR(backward(rest, rest.value()), "centroid_topk: a tensor of shape [2] that its gradient needs was changed");
+}
+
+TEST_CASE("topk_attention gives the same bits on any number of threads", "[topk_attention]") {
+  const Case test({2, 2, 301, 103, 7, 5}, 13, 32, DType::float32);
+  const Tensor g = random_tensor({2, 301, 2, 5}, DType::float32, 9);
+  check_any_threads([&] {
+    const auto b = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, {}, g);
+    return std::vector<Tensor>{test.run(), b.dq, b.dk, b.dv, b.dmass, b.drest};
+  });
+}
+
+TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
+  const Case t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
+  const auto run = [&](const Groups& groups, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
+    return topk_attention(t.x.q, t.x.k, t.x.v, groups, topk, mass, rest, {});
+  };
+  CHECK_ERROR(topk_attention(t.x.q, t.x.q, t.x.v, t.groups, t.topk, {}, {}, {}),
+              "topk_attention: v of shape [2, 5, 3, 7] does not match k of shape [2, 4, 3, 6]");
+  CHECK_ERROR(topk_attention(Tensor(), t.x.k, t.x.v, t.groups, t.topk, {}, {}, {}),
+              "topk_attention: q was never given a value");
+  CHECK_ERROR(run(group(Tensor::zeros({2, 3, 5}, DType::int32), 3), t.topk, t.mass, t.rest),
+              "topk_attention: expected labels of shape [2, 3, 4], got [2, 3, 5]");
+  CHECK_ERROR(run({}, t.topk, t.mass, t.rest), "topk_attention: labels was never given a value");
+  CHECK_ERROR(run(t.groups, t.topk.cast(DType::int64), t.mass, t.rest),
+              "topk_attention: expected topk to be int32, got int64");
+  CHECK_ERROR(run(t.groups, t.topk.reshape({2, 3, 6}), t.mass, t.rest),
+              "topk_attention: expected topk [B, H, C, k], got [2, 3, 6]");
+  CHECK_ERROR(run(t.groups, t.topk.reshape({3, 2, 3, 2}), t.mass, t.rest),
+              "topk_attention: expected topk of shape [2, 3, 3, 2], got [3, 2, 3, 2]");
+  CHECK_ERROR(run(t.groups, Tensor::full(t.topk.shape(), 5, DType::int32), t.mass, t.rest),
+              "topk_attention: index 5 at position 0 is outside [-1, 5)");
+  CHECK_ERROR(run(t.groups, t.topk, t.mass.reshape({3, 2, 3}), t.rest),
+              "topk_attention: expected mass of shape [2, 3, 3], got [3, 2, 3]");
+  CHECK_ERROR(run(t.groups, t.topk, t.mass, t.rest.reshape({2, 3, 7, 3})),
+              "topk_attention: expected rest of shape [2, 3, 3, 7], got [2, 3, 7, 3]");
+  CHECK_ERROR(run(t.groups, t.topk, t.mass, {}), "topk_attention: mass and rest go together");
+  CHECK_ERROR(run(t.groups, t.topk, {}, t.rest), "topk_attention: mass and rest go together");
+  CHECK_ERROR(run(t.groups, t.topk, t.mass.cast(DType::float64), t.rest),
+              "topk_attention: mass is float64, q is float32");
+  const Variable q(t.x.q), k(t.x.k), v(t.x.v);
+  CHECK_ERROR(topk_attention(q, k, v, t.groups, t.topk, Variable(t.mass), {}),
+              "topk_attention: mass and rest go together");
+  CHECK_ERROR(topk_attention(q, k, v, t.groups, t.topk, {}, Variable(t.rest)),
+              "topk_attention: mass and rest go together");
+  CHECK_ERROR(topk_attention(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass, t.rest, {{}, {0.5, {}}, 0}),
+              "topk_attention: the state of the draw was never given a value");
+  CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass, {}, t.x.q),
+              "topk_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
+  CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass.cast(DType::float64), {}, t.x.v),
+              "topk_attention: ");
+  const Tensor cuda = elsewhere({0, 4, 3, 6}), labels = elsewhere({0, 3, 4}, DType::int32);
+  const Groups none{labels, labels, elsewhere({0, 3, 2}, DType::int32), 1};
+  CHECK_NEEDS_CUDA(topk_attention(cuda, cuda, cuda, none, elsewhere({0, 3, 1, 2}, DType::int32), {}, {}, {}),
+                   "topk_attention");
+}
