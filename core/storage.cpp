@@ -94,6 +94,9 @@ void* allocate_on_cpu(size_t bytes) {
 }  // namespace
 
 Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), device_(device) {
+  // Kernels may offset the pointer of an empty tensor, which null does not allow.
+  alignas(64) static char nothing[64];
+  data_ = nothing;
   if (bytes == 0) return;
   check<DeviceError>(bytes < size_t{1} << 62, "out of memory on ", name(device), ": ", bytes, " bytes requested");
   if (device == Device::cpu)
@@ -106,7 +109,7 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
 }
 
 Storage::~Storage() {
-  if (!data_) return;
+  if (bytes_ == 0) return;
   counter(device_).add(-int64_t(bytes_));
   if (device_ != Device::cpu)
     CAIRN_ON_CUDA(device_, gpu::deallocate(current_stream(device_), data_));

@@ -61,7 +61,7 @@ TrainResult train(const TrainOptions& options, Progress& progress) {
                          "; try a smaller --lr");
     result.iterations = step + 1;
     if (result.iterations % options.evaluate_every == 0) {
-      latest = evaluate(model, options.length, evaluation_sequences, options.batch, options.seed, uint64_t(step));
+      latest = evaluate(model, options.length, evaluation_sequences, options.seed, uint64_t(step));
       if (options.stop_at > 0 && latest.masked_accuracy >= options.stop_at) {
         progress.update(result.iterations, numbers(value, latest));
         break;
@@ -80,10 +80,10 @@ TrainResult train(const TrainOptions& options, Progress& progress) {
   result.interrupted = interrupted();
 
   const uint64_t last = uint64_t(options.iterations) + 1;  // sequences that no step has seen
-  result.evaluation = evaluate(model, options.length, final_sequences, options.batch, options.seed, last);
+  result.evaluation = evaluate(model, options.length, final_sequences, options.seed, last);
   for (const std::string& spec : options.also_evaluate) {
     model.encoder.swap_attention(spec, options.model.attention_defaults);
-    result.also.push_back({spec, evaluate(model, options.length, final_sequences, options.batch, options.seed, last)});
+    result.also.push_back({spec, evaluate(model, options.length, final_sequences, options.seed, last)});
   }
   result.peak_bytes = memory(Device::cpu).peak;
   result.seconds = since(start);

@@ -70,11 +70,11 @@ TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
   std::vector<float> bias(classes, 0.0f);
   bias[3] = 5;
   model.output.bias.mutable_value() = Tensor::from(bias, {classes});
-  const Evaluation e = evaluate(model, 5, 100, 32, 7, 0);
+  const Evaluation e = evaluate(model, 5, 100, 7, 0);
   Sequence random(7, 0, Purpose::data, 1);
   int64_t right = 0, masked = 0, masked_right = 0;
-  for (int64_t done = 0; done < 100; done += 32) {
-    const Batch batch = make_batch(std::min<int64_t>(32, 100 - done), 5, random);
+  for (int64_t done = 0; done < 100; done += evaluation_batch) {
+    const Batch batch = make_batch(std::min(evaluation_batch, 100 - done), 5, random);
     for (int64_t i = 0; i < batch.input.elements(); ++i) {
       const bool is_right = batch.target.data<int32_t>()[i] == 3, is_masked = batch.input.data<int32_t>()[i] == 11;
       right += is_right, masked += is_masked, masked_right += is_right && is_masked;
@@ -84,7 +84,7 @@ TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
   CHECK(e.masked_accuracy == double(masked_right) / double(masked));
   CHECK(e.loss > 0);
   const Model shorter(options, sequence_length(2), generator);
-  CHECK(std::isnan(evaluate(shorter, 2, 10, 10, 7, 0).masked_accuracy));  // round(0.4) = 0 masked
+  CHECK(std::isnan(evaluate(shorter, 2, 10, 7, 0).masked_accuracy));  // round(0.4) = 0 masked
 }
 
 TEST_CASE("training gives the same bits for any number of threads", "[copy-task]") {

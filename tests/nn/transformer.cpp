@@ -1,0 +1,136 @@
+#include "nn/transformer.h"
+
+#include "tests/ops/ops_test.h"
+
+namespace {
+
+TransformerOptions tiny() {
+  TransformerOptions options;
+  options.layers = 1, options.heads = 2, options.head_size = 3, options.feed_forward = 5;
+  options.attention = "full";
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("an encoder layer is its blocks with residual sums and norms in the documented order", "[nn]") {
+  const Variable x(random_tensor({2, 5, 6}, DType::float32));
+  for (Norm norm : {Norm::post, Norm::pre}) {
+    Generator generator(1);
+    TransformerOptions options = tiny();
+    options.norm = norm;
+    const EncoderLayer layer(options, generator);
+    const Context context;
+    Variable expected;
+    if (norm == Norm::post) {
+      const Variable y = layer.norm1(x + layer.attention(x, {}, context));
+      expected = layer.norm2(y + layer.feed_forward(y, context));
+    } else {
+      const Variable y = x + layer.attention(layer.norm1(x), {}, context);
+      expected = y + layer.feed_forward(layer.norm2(y), context);
+    }
+    CHECK(difference(layer(x, {}, context).value(), expected.value()) == 0);
+  }
+}
+
+// Straight from the formulas, in double, over single elements.
+TEST_CASE("multi-head attention projects, attends by head and projects back", "[nn]") {
+  Generator generator(4);
+  MultiHeadAttention layer(6, 2, 3, 0, make_attention("full"), generator);
+  convert_to(layer, DType::float64);
+  const Tensor x = random_tensor({2, 4, 6}), memory = random_tensor({2, 5, 6}, DType::float64, 2);
+  const auto project = [](const Linear& linear, const std::vector<double>& in) {
+    const auto w = linear.weight.value().to_vector<double>(), b = linear.bias.value().to_vector<double>();
+    std::vector<double> out;
+    for (size_t row = 0; row < in.size(); row += 6)
+      for (size_t o = 0; o < 6; ++o) {
+        double sum = b[o];
+        for (size_t i = 0; i < 6; ++i) sum += w[o * 6 + i] * in[row + i];
+        out.push_back(sum);
+      }
+    return out;
+  };
+  const auto q = project(layer.query, as_double(x)), k = project(*layer.key, as_double(memory)),
+             v = project(layer.value, as_double(memory));
+  std::vector<double> heads(2 * 4 * 6);
+  for (size_t b = 0; b < 2; ++b)
+    for (size_t h = 0; h < 2; ++h)
+      for (size_t i = 0; i < 4; ++i) {
+        double weight[5], sum = 0;
+        for (size_t j = 0; j < 5; ++j) {
+          double score = 0;
+          for (size_t d = 0; d < 3; ++d) score += q[(b * 4 + i) * 6 + h * 3 + d] * k[(b * 5 + j) * 6 + h * 3 + d];
+          sum += weight[j] = std::exp(score / std::sqrt(3.0));
+        }
+        for (size_t d = 0; d < 3; ++d)
+          for (size_t j = 0; j < 5; ++j)
+            heads[(b * 4 + i) * 6 + h * 3 + d] += weight[j] / sum * v[(b * 5 + j) * 6 + h * 3 + d];
+      }
+  const Variable y = layer(Variable(x), Variable(memory), {}, {});
+  CHECK(difference(y.value(), project(layer.out, heads)) <= tolerance::float64);
+}
+
+TEST_CASE("gradients of a whole encoder layer", "[nn][grad]") {
+  for (Norm norm : {Norm::post, Norm::pre})
+    for (const char* attention : {"full", "i-clustered-2:topk=2"}) {
+      Generator generator(2);
+      TransformerOptions options = tiny();
+      options.norm = norm, options.attention = attention;
+      options.dropout = options.attention_dropout = 0.2;
+      EncoderLayer layer(options, generator);
+      convert_to(layer, DType::float64);
+      const Tensor x = random_tensor({1, 5, 6});
+      const Context context{true, &generator};
+      AttentionChoices made;
+      layer.attention.report = &made;
+      layer(Variable(x), {}, context);
+      layer.attention.report = nullptr, layer.attention.replay = &made;
+
+      // All parameters and the input are inputs of the check; parameters are swapped in by value.
+      const std::vector<Variable> own = parameters(layer);
+      std::vector<Tensor> inputs{x};
+      for (const Variable& parameter : own) inputs.push_back(parameter.value());
+      const auto run = [&](const std::vector<Variable>& in) {
+        size_t next = 1;
+        struct Assign : Fields {
+          const std::vector<Variable>& in;
+          size_t& next;
+          Assign(const std::vector<Variable>& in_, size_t& next_) : in(in_), next(next_) {}
+          using Fields::operator();
+          void operator()(const std::string&, Variable& parameter) override { parameter = in[next++]; }
+        } assign(in, next);
+        layer.fields(assign);
+        return layer(in[0], {}, context);
+      };
+      const auto checked = check_gradient(run, inputs);
+      INFO(attention << (norm == Norm::post ? " post: " : " pre: ") << checked.where);
+      CHECK(checked.error <= tolerance::gradient);
+    }
+}
+
+TEST_CASE("layers of an encoder draw under numbers of their own", "[nn]") {
+  Generator generator(2);
+  TransformerOptions options = tiny();
+  options.layers = 2, options.attention = "clustered-3";
+  Encoder encoder(options, generator);
+  AttentionChoices made[2];
+  for (size_t i = 0; i < 2; ++i) encoder.layers[i]->attention.report = &made[i];
+  encoder(Variable(random_tensor({1, 9, 6}, DType::float32)), {}, {false, &generator});
+  CHECK(made[0].planes.to_vector<float>() != made[1].planes.to_vector<float>());
+}
+
+TEST_CASE("a transformer of impossible sizes is refused", "[nn]") {
+  Generator generator(1);
+  const auto refused = [&](auto&& change) {
+    TransformerOptions options = tiny();
+    change(options);
+    CHECK_THROWS_AS(Encoder(options, generator), UsageError);
+  };
+  refused([](auto& o) { o.layers = 0; });
+  refused([](auto& o) { o.heads = 0; });
+  refused([](auto& o) { o.head_size = -1; });
+  refused([](auto& o) { o.feed_forward = 0; });
+  refused([](auto& o) { o.dropout = 1.5; });
+  refused([](auto& o) { o.attention_dropout = NAN; });
+  refused([](auto& o) { o.attention = "nothing"; });
+}
