@@ -64,9 +64,30 @@ Node::~Node() {
 }
 
 const Tensor& Saved::operator()() const {
-  check(tensor_.version() == version_, running_gradient ? running_gradient : "backward", ": a tensor of shape ",
-        tensor_.shape(), " that its gradient needs was changed after the forward pass");
+  check(!changed(), running_gradient ? running_gradient : "backward", ": a tensor of shape ", tensor_.shape(),
+        " that its gradient needs was changed after the forward pass");
   return tensor_;
+}
+
+Unchanged::Unchanged(const AttentionOptions& options) {
+  add(options.mask.query_lengths).add(options.mask.key_lengths).add(options.mask.allowed);
+  if (options.dropout.p > 0) step_ = Saved(options.dropout.draw.state);
+}
+
+Unchanged& Unchanged::add(const Tensor& tensor) {
+  tensors_.emplace_back(tensor);
+  return *this;
+}
+
+Unchanged& Unchanged::add(const Groups& groups) {
+  return add(groups.labels).add(groups.permutation).add(groups.offsets);
+}
+
+void Unchanged::operator()() const {
+  for (const Saved& tensor : tensors_) tensor();
+  check(!step_.changed(), running_gradient ? running_gradient : "backward",
+        ": the generator moved to another step between forward and backward, so what was drawn is gone; call advance() "
+        "after backward()");
 }
 
 std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
@@ -154,9 +175,15 @@ void backward(const Variable& output, const Tensor& gradient) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Edge& edge = node.inputs[i];
       if (!inputs[i].defined() || !edge.needed()) continue;
-      const Tensor reduced = sum_to(inputs[i], edge.shape);
+      Tensor reduced = sum_to(inputs[i], edge.shape);
       inputs[i] = Tensor();
-      add_to(edge.node ? slot(edge.node.get(), edge.output) : edge.leaf->grad, reduced);
+      if (edge.node) {
+        add_to(slot(edge.node.get(), edge.output), reduced);
+      } else {
+        // A leaf's gradient belongs to its owner, who may change it in place.
+        if (!edge.leaf->grad.defined() && !reduced.unique()) reduced = reduced.clone();
+        add_to(edge.leaf->grad, reduced);
+      }
     }
   }
 }

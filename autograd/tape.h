@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autograd/variable.h"
+#include "core/attention_ops.h"
 
 namespace cairn {
 
@@ -48,8 +49,27 @@ class Saved {
   const Tensor& operator()() const;
 
  private:
+  friend class Unchanged;
+  bool changed() const { return tensor_.version() != version_; }
   Tensor tensor_;
   uint64_t version_ = 0;
+};
+
+// Tensors that a gradient reads through options and groups: masks, labels, top keys, and the step of what is drawn
+// again.
+class Unchanged {
+ public:
+  explicit Unchanged(const AttentionOptions& options);
+  explicit Unchanged(const RandomDraw& draw) : step_(draw.state) {}
+  explicit Unchanged(const Groups& groups) { add(groups); }
+  Unchanged& add(const Groups& groups);
+  Unchanged& add(const Tensor& tensor);
+  // Error: one of them was changed, or the generator moved to another step.
+  void operator()() const;
+
+ private:
+  std::vector<Saved> tensors_;
+  Saved step_;
 };
 
 // The result of an operation: a variable over `value`, which, unless no input needs a gradient, remembers its inputs

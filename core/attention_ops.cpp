@@ -74,6 +74,18 @@ GroupView view(const Groups& groups) {
 void check_groups(const char* operation, const Groups& groups, int64_t B, int64_t H, int64_t N, Device device) {
   check_integers(operation, "labels", groups.labels, DType::int32, device);
   check_shape(operation, "labels", groups.labels, {B, H, N});
+  check_shape(operation, "permutation", groups.permutation, {B, H, N});
+  check_shape(operation, "offsets", groups.offsets, {B, H, groups.clusters + 1});
+}
+
+// Error (on the CPU): a row that does not rise and then hold -1, or a key outside [-1, S).
+void check_top_keys(const char* operation, const Tensor& topk, int64_t S) {
+  check_indices(operation, "key", topk, -1, S);
+  if (topk.device() != Device::cpu) return;
+  const int32_t* keys = topk.data<int32_t>();
+  for (int64_t i = 1; i < topk.elements(); ++i)
+    check(i % topk.size(3) == 0 || keys[i] == -1 || (keys[i - 1] != -1 && keys[i - 1] < keys[i]), operation,
+          ": expected top keys to rise and then be -1, got ", keys[i - 1], " before ", keys[i]);
 }
 
 }  // namespace
@@ -239,7 +251,7 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
   if (given.defined()) {
     check_integers("centroid_topk", "the given top keys", given, DType::int32, k.device());
     check_shape("centroid_topk", "the given top keys", given, result.topk.shape());
-    check_indices("centroid_topk", given, -1, size.S);
+    check_top_keys("centroid_topk", given, size.S);
     result.topk.copy_from(given);
   }
   if (with_rest) result.rest = Tensor({size.B, size.N, size.H, size.M}, k.dtype(), k.device());
@@ -277,7 +289,7 @@ static AttentionSize check_topk_attention(const Tensor& q, const Tensor& k, cons
   check_integers("topk_attention", "topk", topk, DType::int32, q.device());
   check(topk.rank() == 4, "topk_attention: expected topk [B, H, C, k], got ", topk.shape());
   check_shape("topk_attention", "topk", topk, {size.B, size.H, groups.clusters, topk.size(3)});
-  check_indices("topk_attention", topk, -1, size.S);
+  check_top_keys("topk_attention", topk, size.S);
   if (mass.defined()) check_shape("topk_attention", "mass", mass, topk.shape().without(-1));
   return size;
 }

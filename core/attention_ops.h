@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// Which keys each query may attend to; what is undefined masks nothing (METHODS, Masks).
+// Which keys each query may attend to; what is undefined masks nothing.
 struct AttentionMask {
   Tensor query_lengths;  // int32 [B]: queries beyond get zeros
   Tensor key_lengths;    // int32 [B]: keys beyond get no weight

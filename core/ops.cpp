@@ -46,7 +46,7 @@ void check_operands(const char* operation, std::initializer_list<NamedTensor> op
   const NamedTensor& first = *operands.begin();
   for (const auto& [name_, tensor] : operands) {
     check(tensor.defined(), operation, ": ", name_, " was never given a value");
-    check(is_floating(tensor.dtype()), operation, ": expected a floating ", name_, ", got ", name(tensor.dtype()));
+    check(is_floating(tensor.dtype()), operation, ": ", name_, " must be floating, got ", name(tensor.dtype()));
     check(tensor.dtype() == first.tensor.dtype(), operation, ": ", name_, " is ", name(tensor.dtype()), ", ",
           first.name, " is ", name(first.tensor.dtype()));
     check(tensor.device() == first.tensor.device(), operation, ": ", name_, " is on ", name(tensor.device()), ", ",
@@ -72,12 +72,12 @@ void check_draw(const char* operation, const RandomDraw& draw, Device device) {
   check_shape(operation, "the state of the draw", draw.state, {2});
 }
 
-void check_indices(const char* operation, const Tensor& index, int64_t lowest, int64_t n) {
+void check_indices(const char* operation, const char* what, const Tensor& index, int64_t lowest, int64_t n) {
   if (index.device() != Device::cpu) return;
   const int32_t* values = index.data<int32_t>();
   for (int64_t i = 0; i < index.elements(); ++i)
-    check(values[i] >= lowest && values[i] < n, operation, ": index ", values[i], " at position ", i, " is outside [",
-          lowest, ", ", n, ")");
+    check(values[i] >= lowest && values[i] < n, operation, ": ", what, " ", values[i], " at position ", i,
+          " is outside [", lowest, ", ", n, ")");
 }
 
 // ---------------------------------------------------------------------------------------------------- single elements
@@ -177,7 +177,13 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   check_operands("broadcast_to", {{"x", x}});
   check(broadcast(x.shape(), shape, "broadcast_to") == shape, "broadcast_to: ", x.shape(), " does not broadcast to ",
         shape);
-  return binary(Binary::add, x, Tensor::zeros(shape, x.dtype(), x.device()));
+  Broadcast strides;
+  strides.rank = shape.rank();
+  std::copy(shape.begin(), shape.end(), strides.sizes);
+  broadcast_strides(x.shape(), shape, strides.stride_a);
+  Tensor y(shape, x.dtype(), x.device());
+  CAIRN_RUN_CPU_ONLY("broadcast_to", x, expand<T>(stream, strides, x.data<T>(), y.mutable_data<T>()));
+  return y;
 }
 
 // ----------------------------------------------------------------------------------------------------------- matrices
@@ -216,13 +222,15 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(in == weight.size(1), "linear: x of shape ", x.shape(), " has ", in, " features, weight of shape ",
         weight.shape(), " expects ", weight.size(1));
   const int64_t out = weight.size(0);
-  Tensor y(with_last(x.shape(), out), x.dtype(), x.device());
+  const Shape shape = with_last(x.shape(), out);
+  Tensor y;
   if (bias.defined()) {
     check_operands("linear", {{"x", x}, {"bias", bias}});
     check_shape("linear", "bias", bias, {out});
     // The product is added onto the bias.
-    y = broadcast_to(bias, y.shape());
-    if (y.shape() == bias.shape()) y = y.clone();
+    y = shape == bias.shape() ? bias.clone() : broadcast_to(bias, shape);
+  } else {
+    y = Tensor(shape, x.dtype(), x.device());
   }
   Gemm g;
   g.m = rows, g.n = out, g.k = in, g.transpose_b = true;
@@ -291,7 +299,7 @@ Tensor gather_rows(const Tensor& table, const Tensor& index) {
   check_operands("gather_rows", {{"table", table}});
   check(table.rank() == 2, "gather_rows: expected a table [n, cols], got ", table.shape());
   check_integers("gather_rows", "index", index, DType::int32, table.device());
-  check_indices("gather_rows", index, -1, table.size(0));
+  check_indices("gather_rows", "index", index, -1, table.size(0));
   const RowSelection size{index.elements(), table.size(1), table.size(0)};
   Tensor out(appended(index.shape(), size.cols), table.dtype(), table.device());
   CAIRN_RUN_CPU_ONLY("gather_rows", table,
@@ -305,7 +313,7 @@ Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n) {
   check_integers("scatter_add_rows", "index", index, DType::int32, x.device());
   const int64_t cols = rows_of("scatter_add_rows", x).cols;
   check_shape("scatter_add_rows", "x", x, appended(index.shape(), cols));
-  check_indices("scatter_add_rows", index, -1, n);
+  check_indices("scatter_add_rows", "index", index, -1, n);
   Tensor table = Tensor::zeros({n, cols}, x.dtype(), x.device());
   CAIRN_RUN_CPU_ONLY("scatter_add_rows", x,
                      scatter_add_rows<T>(stream, {index.elements(), cols, n}, x.data<T>(), index.data<int32_t>(),
@@ -313,12 +321,21 @@ Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n) {
   return table;
 }
 
+// Error (on the CPU): a target that is no class.
+static void check_targets(const Tensor& targets, int64_t classes) {
+  if (targets.device() != Device::cpu) return;
+  const int32_t* target = targets.data<int32_t>();
+  for (int64_t i = 0; i < targets.elements(); ++i)
+    check(target[i] < classes, "cross_entropy: target ", target[i], " at position ", i, " is no class (there are ",
+          classes, "); a negative one is ignored");
+}
+
 CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets) {
   check_operands("cross_entropy", {{"logits", logits}});
   const Rows size = rows_of("cross_entropy", logits);
   check_integers("cross_entropy", "targets", targets, DType::int32, logits.device());
   check_shape("cross_entropy", "targets", targets, logits.shape().without(-1));
-  check_indices("cross_entropy", targets, std::numeric_limits<int32_t>::min(), size.cols);
+  check_targets(targets, size.cols);
   const DType sums = logits.dtype() == DType::bfloat16 ? DType::float32 : logits.dtype();
   CrossEntropy result{Tensor({}, logits.dtype(), logits.device()), Tensor({size.rows}, sums, logits.device()),
                       Tensor({}, DType::int32, logits.device())};
@@ -332,6 +349,9 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets) {
 Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& kept,
                               const Tensor& dloss) {
   check_operands("cross_entropy", {{"logits", logits}, {"the gradient", dloss}});
+  check_integers("cross_entropy", "targets", targets, DType::int32, logits.device());
+  check_shape("cross_entropy", "targets", targets, logits.shape().without(-1));
+  check_targets(targets, logits.size(-1));
   Tensor dlogits = like(logits);
   CAIRN_RUN_CPU_ONLY("cross_entropy", logits,
                      cross_entropy_backward<T>(stream, rows_of("cross_entropy", logits), logits.data<T>(),

@@ -97,6 +97,6 @@ void check_integers(const char* operation, const char* argument, const Tensor& t
 void check_draw(const char* operation, const RandomDraw& draw, Device device);
 // Error: an element of an int32 tensor is outside [lowest, n). On CUDA nothing is read back: kernels pass over such
 // ones.
-void check_indices(const char* operation, const Tensor& index, int64_t lowest, int64_t n);
+void check_indices(const char* operation, const char* what, const Tensor& index, int64_t lowest, int64_t n);
 
 }  // namespace cairn

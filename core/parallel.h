@@ -18,8 +18,8 @@ using ChunkBody = void (*)(void* closure, int64_t chunk);
 void run_chunks(int64_t chunks, ChunkBody body, void* closure);
 }  // namespace detail
 
-// f(i) for i in [0, n), each i a task of its own. Called inside another loop it runs in place. An exception that f
-// throws comes out of the loop (one of them, if several do).
+// f(i) for i in [0, n), each i a task of its own. Called inside another loop that runs on several threads it runs in
+// place. An exception that f throws comes out of the loop (one of them, if several do).
 template <class F>
 void parallel_tasks(int64_t n, F&& f) {
   detail::run_chunks(

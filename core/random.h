@@ -40,7 +40,6 @@ enum class Purpose : uint32_t {
   attention_output_dropout,
   feed_forward_dropout,
   feed_forward_output_dropout,
-  embedding_dropout,
   test,
 };
 

@@ -40,12 +40,14 @@ class Cache {
     held_ -= bytes;
     return block;
   }
-  bool keep(void* block, size_t bytes) {
+  bool keep(void* block, size_t bytes) noexcept try {
     std::lock_guard guard(mutex_);
     if (held_ + bytes > limit) return false;
     free_[bytes].push_back(block);
     held_ += bytes;
     return true;
+  } catch (const std::bad_alloc&) {
+    return false;  // no memory left even to remember it
   }
   void clear() {
     std::lock_guard guard(mutex_);

@@ -70,7 +70,7 @@ void Tensor::copy_from(const Tensor& source) {
   void* to = mutable_raw();
   if (bytes() == 0) return;
   if (device_ == Device::cpu && source.device_ == Device::cpu)
-    std::memcpy(to, from, bytes());
+    std::memmove(to, from, bytes());
   else
     CAIRN_ON_CUDA(device_, gpu::copy(current_stream(Device::cuda), to, device_, from, source.device_, bytes()));
 }

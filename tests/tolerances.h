@@ -16,7 +16,7 @@ inline constexpr double gradient = 1e-6;
 inline constexpr double golden = 1e-5;
 // A frequency over 10^6 draws against its expectation (dropout, uniform draws): five standard deviations of p = 1/2.
 inline constexpr double frequency = 2.5e-3;
-// E[Hamming distance] / bits against angle / pi (METHODS).
+// E[Hamming distance] / bits against angle / pi.
 inline constexpr double hash_angle = 0.005;
 
 }  // namespace cairn::tolerance

@@ -128,14 +128,12 @@ Device apply(const CommonOptions& options) {
   if (options.threads > 0) set_threads(int(options.threads));
   if (options.device == "cpu") return Device::cpu;
 #if CAIRN_HAS_CUDA
-#if CAIRN_CUDA_HOST
-  return options.device == "cuda" ? Device::cuda : Device::cpu;
-#else
-  const int devices = gpu::device_count();
-  check<DeviceError>(devices > 0 || options.device == "auto",
+  if (options.device == "auto") return Device::cpu;  // until training runs on CUDA
+#if !CAIRN_CUDA_HOST
+  check<DeviceError>(gpu::device_count() > 0,
                      "--device cuda: no usable NVIDIA GPU or driver was found; use --device cpu");
-  return devices > 0 ? Device::cuda : Device::cpu;
 #endif
+  return Device::cuda;
 #else
   check<DeviceError>(options.device == "auto",
                      "--device cuda: built without CUDA; configure with -DCAIRN_CUDA=ON, or use --device cpu");

@@ -66,7 +66,7 @@ TrainResult train(const TrainOptions& options, Progress& progress) {
         progress.update(result.iterations, numbers(value, latest));
         break;
       }
-      if (!explained && latest.masked_accuracy < 0.3) {
+      if (!explained && latest.accuracy > 0.8 && latest.masked_accuracy < 0.3) {
         progress.note(
             "Unmasked symbols are copied by now; masked ones are still guessed, right about 1 time in 8. This plateau "
             "lasts until the attention finds the other copy, often several hundred steps, and then ends quickly.");

@@ -10,9 +10,10 @@ TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const
                              const AttentionOptions& options, const Tensor& given) {
   const CentroidTopK kept = centroid_topk(centroids.value(), k.value(), v.value(), top, true, options, given);
   const auto gradient = [q = Saved(centroids.value()), k = Saved(k.value()), v = Saved(v.value()),
-                         rest = Saved(kept.rest), mass = Saved(kept.mass), step = Saved(options.dropout.draw.state),
-                         topk = kept.topk, logsumexp = kept.logsumexp, options](const Gradients& g) -> Gradients {
-    step();
+                         rest = Saved(kept.rest), mass = Saved(kept.mass),
+                         unchanged = Unchanged(options).add(kept.topk), topk = kept.topk, logsumexp = kept.logsumexp,
+                         options](const Gradients& g) -> Gradients {
+    unchanged();
     auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1]);
     return {dq, dk, dv};
   };

@@ -6,8 +6,8 @@ namespace cairn {
 Variable dropout(const Variable& x, double p, const RandomDraw& draw) {
   if (p == 0) return x;
   return record("dropout", dropout(x.value(), p, draw), {x},
-                [p, draw, step = Saved(draw.state)](const Tensor& g) -> Gradients {
-                  step();  // an error if the generator has moved on
+                [p, draw, unchanged = Unchanged(draw)](const Tensor& g) -> Gradients {
+                  unchanged();  // an error if the generator has moved on
                   return {dropout(g, p, draw)};
                 });
 }

@@ -104,7 +104,6 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
   // Each part owns the keys of its range, and so their dk and dv; dq gets a contribution from every part.
   const int64_t key_tiles = (S + tile_keys_backward - 1) / tile_keys_backward;
   const int64_t parts = parts_of(B * H, key_tiles);
-  Heads<T> partial_dq = dq;
   T* partial = nullptr;
   if (parts > 1) partial = scratch.take<T>(B * H * parts * N * D);
 
@@ -116,8 +115,8 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
     const int64_t plane = task / parts, part = task % parts, b = plane / H, h = plane % H;
     const int64_t queries = mask.queries(b, N), keys = mask.keys(b, S);
     const int64_t first_tile = part * key_tiles / parts, end_tile = (part + 1) * key_tiles / parts;
-    T* dq_rows = partial ? partial + task * N * D : partial_dq.plane(b, h);
-    const int64_t dq_stride = partial ? D : partial_dq.row_stride;
+    T* dq_rows = partial ? partial + task * N * D : dq.plane(b, h);
+    const int64_t dq_stride = partial ? D : dq.row_stride;
     for (int64_t i = 0; i < N; ++i) std::fill_n(dq_rows + i * dq_stride, D, T(0));
 
     for (int64_t key_tile = first_tile; key_tile < end_tile; ++key_tile) {

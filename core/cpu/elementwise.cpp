@@ -48,42 +48,63 @@ void unary_backward(Stream, Unary op, int64_t n, const T* x, const T* dy, T* dx)
   });
 }
 
-template <class T>
-void binary(Stream, Binary op, const Broadcast& shape, const T* a, const T* b, T* y) {
-  // The innermost axis is a loop of its own; the others are counted through.
+// Calls f(y, a, b, n) for runs of n elements of the result along its innermost axis, shared between threads.
+template <class F>
+static void each_run(const Broadcast& shape, F&& f) {
   const int inner_axis = shape.rank - 1;
   const int64_t inner = shape.rank ? shape.sizes[inner_axis] : 1;
-  const int64_t step_a = shape.rank ? shape.stride_a[inner_axis] : 0,
-                step_b = shape.rank ? shape.stride_b[inner_axis] : 0;
   int64_t outer = 1;
   for (int axis = 0; axis < inner_axis; ++axis) outer *= shape.sizes[axis];
   if (inner == 0 || outer == 0) return;
+  if (outer == 1) {
+    const int64_t step_a = shape.rank ? shape.stride_a[inner_axis] : 0;
+    const int64_t step_b = shape.rank ? shape.stride_b[inner_axis] : 0;
+    parallel_for(inner, grain,
+                 [&](int64_t begin, int64_t end) { f(begin, begin * step_a, begin * step_b, end - begin); });
+    return;
+  }
+  parallel_for(outer, std::max<int64_t>(1, grain / inner), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      int64_t rest = row, from_a = 0, from_b = 0;
+      for (int axis = inner_axis; axis-- > 0; rest /= shape.sizes[axis]) {
+        from_a += rest % shape.sizes[axis] * shape.stride_a[axis];
+        from_b += rest % shape.sizes[axis] * shape.stride_b[axis];
+      }
+      f(row * inner, from_a, from_b, inner);
+    }
+  });
+}
 
+// How far an operand moves along the innermost axis.
+static int64_t inner_step(const Broadcast& shape, const int64_t* strides) {
+  return shape.rank ? strides[shape.rank - 1] : 0;
+}
+
+template <class T>
+void binary(Stream, Binary op, const Broadcast& shape, const T* a, const T* b, T* y) {
+  const int64_t step_a = inner_step(shape, shape.stride_a), step_b = inner_step(shape, shape.stride_b);
   choose(op, [&]<Binary f>() {
-    const auto run = [=](const T* u, const T* v, T* out, int64_t n) {
+    each_run(shape, [=](int64_t to, int64_t from_a, int64_t from_b, int64_t n) {
+      const T *u = a + from_a, *v = b + from_b;
+      T* out = y + to;
       if (step_a == 1 && step_b == 1)
         for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i], v[i]);
       else if (step_a == 1 && step_b == 0)
         for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i], *v);
       else
         for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i * step_a], v[i * step_b]);
-    };
-    if (outer == 1) {
-      parallel_for(inner, grain, [=](int64_t begin, int64_t end) {
-        run(a + begin * step_a, b + begin * step_b, y + begin, end - begin);
-      });
-      return;
-    }
-    parallel_for(outer, std::max<int64_t>(1, grain / inner), [&, run](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        int64_t rest = row, from_a = 0, from_b = 0;
-        for (int axis = inner_axis; axis-- > 0; rest /= shape.sizes[axis]) {
-          from_a += rest % shape.sizes[axis] * shape.stride_a[axis];
-          from_b += rest % shape.sizes[axis] * shape.stride_b[axis];
-        }
-        run(a + from_a, b + from_b, y + row * inner, inner);
-      }
     });
+  });
+}
+
+template <class T>
+void expand(Stream, const Broadcast& shape, const T* x, T* y) {
+  const int64_t step = inner_step(shape, shape.stride_a);
+  each_run(shape, [=](int64_t to, int64_t from, int64_t, int64_t n) {
+    if (step == 1)
+      std::copy_n(x + from, n, y + to);
+    else
+      std::fill_n(y + to, n, x[from]);
   });
 }
 
@@ -121,6 +142,7 @@ void cast(Stream, int64_t n, const From* x, To* y) {
   template void unary(Stream, Unary, int64_t, const T*, T*);                      \
   template void unary_backward(Stream, Unary, int64_t, const T*, const T*, T*);   \
   template void binary(Stream, Binary, const Broadcast&, const T*, const T*, T*); \
+  template void expand(Stream, const Broadcast&, const T*, T*);                   \
   template void affine(Stream, int64_t, double, double, const T*, T*);            \
   template void accumulate(Stream, int64_t, double, const T*, T*);
 INSTANTIATE(float)

@@ -26,8 +26,8 @@ void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, ui
 
   parallel_for(size.B * size.H * size.N, 128, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t plane = row / size.N;
-      const T* query = q.at(plane / size.H, row % size.N, plane % size.H);
+      const int64_t batch_head = row / size.N;
+      const T* query = q.at(batch_head / size.H, row % size.N, batch_head % size.H);
       float product[width] = {};
       for (int64_t d = 0; d < D; ++d) {
         const float x = float(query[d]);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t members_a_block = 32;
 
-// Rounded up to whole vectors: the columns behind the last one are zero and hurt nobody.
+// Rounded up to whole vectors. The columns behind the last key hold leftovers that are never read.
 int64_t padded(int64_t n) { return (n + Lanes<float>::count - 1) / Lanes<float>::count * Lanes<float>::count; }
 
 // The members of one cluster, a block at a time, with its top keys.

@@ -32,6 +32,8 @@ CAIRN_KERNELS(
     template <class T> void unary_backward(Stream, Unary, int64_t n, const T* x, const T* dy, T* dx);
     // y = f(a, b), y contiguous.
     template <class T> void binary(Stream, Binary, const Broadcast&, const T* a, const T* b, T* y);
+    // y = x repeated along the axes where stride_a is 0.
+    template <class T> void expand(Stream, const Broadcast&, const T* x, T* y);
     // y = alpha x + beta.
     template <class T> void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y);
     // y += alpha x.

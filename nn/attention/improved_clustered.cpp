@@ -1,5 +1,15 @@
 // i-clustered-C: clustered attention, improved on the k keys that each centroid attends to most. There every member
-// uses its own query; together these keys keep the attention that the centroid gave them (section 3.3).
+// uses its own query; together these keys keep the attention that the centroid gave them (section 3.3). For query i of
+// cluster j:
+//
+//   Q^c_j  = mean of Q_i over cluster j                                                 (3)
+//   A^c_j  = softmax(scale Q^c_j K^T),  T_j = its k largest keys                        (4)
+//   m_j    = sum over l in T_j of A^c_jl                                                (9)
+//   A^t_il = m_j a_il for l in T_j, a_i = softmax over T_j of scale Q_i . K_l           (10)
+//            A^c_jl otherwise
+//   V^_i   = A^t_i V = m_j a_i V_T + B_j,  B_j = sum over l outside T_j of A^c_jl V_l   (11)
+//
+// Gradients stand beside the operations: autograd/ops/{segment_mean,centroid_topk,topk_attention}.cpp.
 //
 // Deviation: the authors' code gives the mass m no gradient (their backward drops the dm term). Here it has its
 // gradient; mass_gradient=false reproduces theirs.

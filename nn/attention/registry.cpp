@@ -54,7 +54,7 @@ int64_t SpecReader::number(const char* what) {
   if (!parse_integer(number_, value)) fail(concat("expected a whole number of ", what, ", got '", number_, "'"));
   // Labels and indices are int32.
   if (value < 1 || value > std::numeric_limits<int32_t>::max())
-    fail(concat(what, " = ", number_, ", expected at least 1"));
+    fail(concat(what, " = ", number_, ", expected 1 to 2147483647"));
   return value;
 }
 
@@ -184,6 +184,7 @@ std::unique_ptr<Attention> make_attention(const std::string& spec, const std::ma
 
 std::string describe_attention_variants() {
   std::ostringstream out;
+  out << "  every variant has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
     SpecReader reader(variant->name, "100", {}, {});
     variant->make(reader);

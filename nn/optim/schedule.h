@@ -55,7 +55,8 @@ struct PlateauOptions {
 };
 
 // Constant, but multiplied by a factor whenever the metric has not improved for longer than `patience` evaluations. NaN
-// is no improvement. The same as PyTorch's ReduceLROnPlateau (mode "min", relative threshold, no cooldown).
+// is no improvement. PyTorch's ReduceLROnPlateau (mode "min", relative
+// threshold, no cooldown) does the same for metrics above 0.
 class DropOnPlateau : public Schedule {
  public:
   // Error (UsageError): a rate, factor, patience, minimum or threshold outside its range; minimum above the rate.

@@ -1,5 +1,5 @@
 #pragma once
-// Slow references in double: each returns the dense matrix of attention weights, straight from METHODS and the paper,
+// Slow references in double: each returns the dense matrix of attention weights, straight from the paper,
 // by loops over single elements, and shares no code with the library. A variant without one fails
 // tests/attention/variants.cpp.
 #include <functional>

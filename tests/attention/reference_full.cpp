@@ -51,15 +51,4 @@ std::vector<int64_t> largest(const std::vector<double>& weights, int64_t k) {
   return order;
 }
 
-const std::map<std::string, Reference>& references() {
-  static const std::map<std::string, Reference> all{
-      {"full", full},
-      {"shared-full", full},
-      {"clustered", clustered},
-      {"i-clustered", improved_clustered},
-      {"oracle-top", oracle_top},
-  };
-  return all;
-}
-
 }  // namespace cairn::reference

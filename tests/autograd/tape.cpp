@@ -170,6 +170,45 @@ TEST_CASE("every operation that needs its operands notices that they were change
   CHECK_THROWS_WITH(backward(y, y.value()), StartsWith("softmax: a tensor of shape [2, 2]"));
 }
 
+TEST_CASE("masks, labels and top keys that are changed before the backward pass are noticed", "[tape]") {
+  const Variable x(random_tensor({1, 4, 1, 3}, DType::float32), true);
+  const auto noticed = [](const Variable& y, Tensor changed) {
+    changed.mutable_raw();
+    CHECK_THROWS_WITH(backward(sum(y)), Contains("that its gradient needs was changed"));
+  };
+  AttentionOptions options;
+  options.mask.key_lengths = int32s({3});
+  noticed(attention(x, x, x, options), options.mask.key_lengths);
+  options.mask.allowed = Tensor::full({4, 4}, 1, DType::boolean);
+  noticed(attention(x, x, x, options), options.mask.allowed);
+
+  const Groups groups = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
+  noticed(segment_mean(x, groups), groups.offsets);
+  noticed(segment_broadcast(segment_mean(x, groups), groups), groups.labels);
+  const auto [topk, mass, rest] = centroid_topk(segment_mean(x, groups), x, x, 2);
+  noticed(topk_attention(x, x, x, groups, topk, mass, rest), groups.permutation);
+  noticed(rest, topk);
+}
+
+TEST_CASE("the generator may move on where nothing was drawn", "[tape]") {
+  Generator generator(1);
+  const Variable x(random_tensor({1, 4, 1, 3}, DType::float32), true);
+  AttentionOptions options;
+  options.dropout.draw = generator.draw(0, Purpose::attention_dropout);
+  const Variable y = attention(x, x, x, options);
+  generator.advance();
+  CHECK_NOTHROW(backward(sum(y)));
+}
+
+TEST_CASE("a leaf's gradient is its own, to be changed in place", "[tape]") {
+  const Variable a(Tensor::full({2}, 1), true), b(Tensor::full({2}, 1), true);
+  const Tensor seed = Tensor::full({2}, 1);
+  backward(a + b, seed);
+  Variable(a).mutable_grad().mutable_data<float>()[0] = 5;
+  CHECK(b.grad().to_vector<float>() == std::vector<float>{1, 1});
+  CHECK(seed.to_vector<float>() == std::vector<float>{1, 1});
+}
+
 TEST_CASE("a backward pass begins with one, or with the gradient it is given", "[tape]") {
   const Variable x = leaf({2, 3}, {2});
   backward(square(x), Tensor::from<double>({10, 100}, {2}));

@@ -426,7 +426,7 @@ TEST_CASE("optimisers refuse bad parameters and gradients", "[optimizer]") {
   refused({}, "there are no parameters");
   refused({x, Variable()}, "parameter 1 was never given a value");
   refused({x, Variable(Tensor::zeros({2}, DType::float64), true)}, "parameter 1 is float64, parameter 0 is float32");
-  refused({Variable(Tensor::zeros({2}, DType::int32))}, "expected a floating parameter 0, got int32");
+  refused({Variable(Tensor::zeros({2}, DType::int32))}, "parameter 0 must be floating, got int32");
   refused({x, y, x}, "parameter 2 is the same variable as parameter 0");
   refused({x, x + y}, "parameter 1 is the result of an operation");
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the attention family share: the formulas of METHODS in double, one sentence after the other, over
+// What the tests of the attention family share: the formulas in double, one sentence after the other, over
 // whole matrices of weights.
 #include <algorithm>
 #include <limits>

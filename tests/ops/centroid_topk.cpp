@@ -2,7 +2,7 @@
 
 namespace {
 
-// T of METHODS: for each row the `top` keys with the largest scores, ties to the lower index, masked ones (and NaN)
+// T: for each row the `top` keys with the largest scores, ties to the lower index, masked ones (and NaN)
 // never; rising, then -1.
 std::vector<int32_t> reference_topk(const Planes& scores, int64_t top) {
   std::vector<int32_t> result;
@@ -362,7 +362,14 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
               "centroid_topk: expected the given top keys of shape [2, 3, 4, 2], got [2, 3, 4, 1]");
   CHECK_ERROR(of(x, 1, {}, Tensor({2, 3, 4, 1}, DType::int64)),
               "centroid_topk: expected the given top keys to be int32, got int64");
-  CHECK_ERROR(of(x, 1, {}, Tensor::full({2, 3, 4, 1}, 5, DType::int32)), "centroid_topk: index 5 at position 0");
+  CHECK_ERROR(of(x, 1, {}, Tensor::full({2, 3, 4, 1}, 5, DType::int32)), "centroid_topk: key 5 at position 0");
+  for (int32_t second : {0, 1}) {  // equal and falling: neither rises
+    Tensor keys = Tensor::full({2, 3, 4, 2}, -1, DType::int32);
+    keys.mutable_data<int32_t>()[6] = 1, keys.mutable_data<int32_t>()[7] = second;
+    CHECK_ERROR(of(x, 2, {}, keys), "centroid_topk: expected top keys to rise and then be -1, got 1 before");
+    keys.mutable_data<int32_t>()[6] = -1;
+    CHECK_ERROR(of(x, 2, {}, keys), "centroid_topk: expected top keys to rise and then be -1, got -1 before");
+  }
   const CentroidTopK kept = of(x, 2);
   CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, kept, kept.rest, kept.rest),
               "centroid_topk: expected the gradient of mass of shape [2, 3, 4], got [2, 4, 3, 7]");

@@ -196,15 +196,15 @@ TEST_CASE("elementwise functions refuse what they cannot compute", "[elementwise
   CHECK_ERROR(binary(Binary::add, x, Tensor({2, 2})),
               "add: shapes [2, 3] and [2, 2] do not broadcast: sizes 3 and 2 of axis 1 differ and neither is 1");
   CHECK_ERROR(binary(Binary::subtract, x, d), "subtract: the second operand is float64, the first operand is float32");
-  CHECK_ERROR(binary(Binary::multiply, i, i), "multiply: expected a floating the first operand, got int32");
+  CHECK_ERROR(binary(Binary::multiply, i, i), "multiply: the first operand must be floating, got int32");
   CHECK_ERROR(binary(Binary::divide, x, Tensor()), "divide: the second operand was never given a value");
   CHECK_ERROR(binary(Binary::add, x, elsewhere({0})), "add: the second operand is on cuda, the first operand on cpu");
-  CHECK_ERROR(unary(Unary::exp, i), "exp: expected a floating x, got int32");
+  CHECK_ERROR(unary(Unary::exp, i), "exp: x must be floating, got int32");
   CHECK_ERROR(unary(Unary::gelu, Tensor()), "gelu: x was never given a value");
   CHECK_ERROR(unary(Unary::exp, Tensor({2}, DType::bfloat16)), "exp: bfloat16 is not computed on cpu");
   CHECK_ERROR(unary_backward(Unary::log, x, Tensor({3, 2})), "log: expected the gradient of shape [2, 3], got [3, 2]");
   CHECK_ERROR(unary_backward(Unary::log, x, d), "log: its gradient is float64, x is float32");
-  CHECK_ERROR(affine(i, 1, 1), "affine: expected a floating x, got int32");
+  CHECK_ERROR(affine(i, 1, 1), "affine: x must be floating, got int32");
   Tensor y({3, 2});
   CHECK_ERROR(accumulate(y, x), "accumulate: expected x of shape [3, 2], got [2, 3]");
   CHECK_ERROR(accumulate(y, d), "accumulate: x is float64, y is float32");

@@ -126,7 +126,7 @@ TEST_CASE("hash_codes refuses what it cannot compute", "[hash_codes]") {
               "random_planes: the state of the draw was never given a value");
   CHECK_ERROR(hash_codes(Tensor(), planes), "hash_codes: q was never given a value");
   CHECK_ERROR(hash_codes(q.reshape({2, 3, 20}), planes), "hash_codes: expected q [B, N, H, D], got [2, 3, 20]");
-  CHECK_ERROR(hash_codes(q.cast(DType::int32), planes), "hash_codes: expected a floating q, got int32");
+  CHECK_ERROR(hash_codes(q.cast(DType::int32), planes), "hash_codes: q must be floating, got int32");
   CHECK_ERROR(hash_codes(q, Tensor()), "hash_codes: planes was never given a value");
   CHECK_ERROR(hash_codes(q, planes.cast(DType::float64)), "hash_codes: expected planes to be float32, got float64");
   CHECK_ERROR(hash_codes(q, Tensor({63, 5})), "hash_codes: expected planes [bits, 6], got [63, 5]");

@@ -137,7 +137,7 @@ TEST_CASE("matmul and linear refuse what they cannot compute", "[matmul]") {
   const Tensor a({2, 3}), b({3, 4});
   CHECK_ERROR(matmul(Tensor(), b), "matmul: the first operand was never given a value");
   CHECK_ERROR(matmul(a, b.cast(DType::float64)), "matmul: the second operand is float64, the first operand is float32");
-  CHECK_ERROR(matmul(a.cast(DType::int32), b), "matmul: expected a floating the first operand, got int32");
+  CHECK_ERROR(matmul(a.cast(DType::int32), b), "matmul: the first operand must be floating, got int32");
   CHECK_ERROR(matmul(a, elsewhere({3, 0})), "matmul: the second operand is on cuda, the first operand on cpu");
   CHECK_ERROR(matmul(a, a), "matmul: [2, 3] and [2, 3] do not match: inner sizes 3 and 2");
   CHECK_ERROR(matmul(a, b, true), "matmul: [2, 3] transposed and [3, 4] do not match: inner sizes 2 and 3");

@@ -120,15 +120,15 @@ TEST_CASE("reductions give the same bits on any number of threads", "[reduce]") 
 TEST_CASE("reductions refuse what they cannot compute", "[reduce]") {
   const Tensor x({2, 3});
   CHECK_ERROR(reduce(Reduce::sum, Tensor(), 0), "reduce: x was never given a value");
-  CHECK_ERROR(reduce(Reduce::sum, x.cast(DType::int32), 0), "reduce: expected a floating x, got int32");
+  CHECK_ERROR(reduce(Reduce::sum, x.cast(DType::int32), 0), "reduce: x must be floating, got int32");
   CHECK_ERROR(reduce(Reduce::sum, x, 2), "reduce: axis 2 out of range for [2, 3]");
   CHECK_ERROR(reduce(Reduce::max, Tensor(Shape{}), 0), "reduce: axis 0 out of range for []");
   CHECK_ERROR(sum_all(Tensor()), "sum: x was never given a value");
   CHECK_ERROR(sum_to(x, {2}), "sum_to: shapes [2, 3] and [2] do not broadcast");
   CHECK_ERROR(sum_to(x, {4, 2, 3}), "sum_to: [4, 2, 3] does not broadcast to [2, 3]");
-  CHECK_ERROR(sum_to(x.cast(DType::int32), {3}), "sum_to: expected a floating x, got int32");
+  CHECK_ERROR(sum_to(x.cast(DType::int32), {3}), "sum_to: x must be floating, got int32");
   CHECK_ERROR(broadcast_to(x, {3}), "broadcast_to: [2, 3] does not broadcast to [3]");
   CHECK_ERROR(broadcast_to(x, {3, 3}), "broadcast_to: shapes [2, 3] and [3, 3] do not broadcast");
-  CHECK_ERROR(broadcast_to(x.cast(DType::int32), {2, 2, 3}), "broadcast_to: expected a floating x, got int32");
+  CHECK_ERROR(broadcast_to(x.cast(DType::int32), {2, 2, 3}), "broadcast_to: x must be floating, got int32");
   CHECK_NEEDS_CUDA(reduce(Reduce::sum, elsewhere({0, 2}), 1), "reduce");
 }

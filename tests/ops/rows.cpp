@@ -53,7 +53,7 @@ TEST_CASE("gather_rows and scatter_add_rows refuse what they cannot compute", "[
   CHECK_ERROR(gather_rows(table, Tensor()), "gather_rows: index was never given a value");
   CHECK_ERROR(gather_rows(Tensor(), index), "gather_rows: table was never given a value");
   CHECK_ERROR(gather_rows(Tensor({4}), index), "gather_rows: expected a table [n, cols], got [4]");
-  CHECK_ERROR(gather_rows(table.cast(DType::int32), index), "gather_rows: expected a floating table, got int32");
+  CHECK_ERROR(gather_rows(table.cast(DType::int32), index), "gather_rows: table must be floating, got int32");
   CHECK_ERROR(gather_rows(elsewhere({0, 3}), index), "gather_rows: index is on cpu, expected cuda");
   const Tensor x({2, 3});
   CHECK_ERROR(scatter_add_rows(x, int32s({0, 4}), 4), "scatter_add_rows: index 4 at position 1 is outside [-1, 4)");

@@ -88,7 +88,7 @@ TEST_CASE("segment operations give the same bits on any number of threads", "[se
 TEST_CASE("segment operations refuse what they cannot compute", "[segment_mean]") {
   const Case c({2, 7, 3, 4}, 5, DType::float32);
   CHECK_ERROR(segment_reduce(Segment::sum, Tensor(), c.groups), "segment_reduce: x was never given a value");
-  CHECK_ERROR(segment_reduce(Segment::sum, c.x.cast(DType::int32), c.groups), "segment_reduce: expected a floating x");
+  CHECK_ERROR(segment_reduce(Segment::sum, c.x.cast(DType::int32), c.groups), "segment_reduce: x must be floating");
   CHECK_ERROR(segment_reduce(Segment::sum, c.x.reshape({2, 7, 12}), c.groups),
               "segment_reduce: expected x [B, N, H, D], got [2, 7, 12]");
   CHECK_ERROR(segment_reduce(Segment::sum, c.x.reshape({7, 2, 3, 4}), c.groups),
