@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -34,7 +35,7 @@ std::string bar(double fraction, int width) {
 }  // namespace
 
 std::string clock_time(double seconds) {
-  const auto whole = int64_t(seconds + 0.5);
+  const int64_t whole = std::llround(seconds);
   char text[32];
   if (whole >= 3600)
     std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", (long long)whole / 3600, (long long)whole / 60 % 60,
