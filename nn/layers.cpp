@@ -44,7 +44,7 @@ Tensor sinusoidal_positions(int64_t n, int64_t features) {
   float* out = result.mutable_data<float>();
   for (int64_t p = 0; p < n; ++p)
     for (int64_t j = 0; j < features; ++j) {
-      const double angle = double(p) / std::pow(10000.0, double(j / 2 * 2) / double(features));
+      const double angle = double(p) / std::pow(10000.0, double(j - j % 2) / double(features));
       *out++ = float(j % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   return result;

@@ -1,5 +1,6 @@
 #include "core/kernels/reduce.h"
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace {
 template <class T>
 T combine(Reduce op, T a, T b) {
   if (op == Reduce::sum) return a + b;
-  return a != a || a > b ? a : b;
+  return std::isnan(a) || a > b ? a : b;
 }
 
 // One row of consecutive numbers, over 16 running results so that the order is fixed and the loop vectorises.

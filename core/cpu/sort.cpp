@@ -12,7 +12,10 @@ namespace cairn::cpu {
 
 template <class T>
 static bool is_nan(T x) {
-  return x != x;
+  if constexpr (std::is_floating_point_v<T>)
+    return std::isnan(x);
+  else
+    return false;
 }
 
 template <class T>
