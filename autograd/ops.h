@@ -14,6 +14,11 @@ Variable operator/(const Variable& a, const Variable& b);
 Variable operator-(const Variable& x);
 Variable operator*(double alpha, const Variable& x);
 Variable operator+(const Variable& x, double beta);
+inline Variable operator*(const Variable& x, double alpha) { return alpha * x; }
+inline Variable operator/(const Variable& x, double alpha) { return (1 / alpha) * x; }
+inline Variable operator+(double beta, const Variable& x) { return x + beta; }
+inline Variable operator-(const Variable& x, double beta) { return x + -beta; }
+inline Variable operator-(double beta, const Variable& x) { return -x + beta; }
 Variable exp(const Variable& x);
 Variable log(const Variable& x);
 Variable sqrt(const Variable& x);

@@ -5,9 +5,9 @@ namespace cairn {
 void no_cuda(const char* operation) {
   const std::string where = *operation ? std::string(operation) + ": " : "";
 #if CAIRN_HAS_CUDA
-  throw DeviceError(where + "not available on CUDA yet; use the cpu");
+  throw DeviceError(where + "not available on CUDA yet");
 #else
-  throw DeviceError(where + "built without CUDA (configure with -DCAIRN_CUDA=ON, or use --device cpu)");
+  throw DeviceError(where + "built without CUDA (configure with -DCAIRN_CUDA=ON)");
 #endif
 }
 

@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -81,8 +82,12 @@ class Pool {
   bool run(int threads, int64_t chunks, detail::ChunkBody body, void* closure) {
     const std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
-    while (int(workers_.size()) < threads - 1)
-      workers_.emplace_back([this, index = int(workers_.size())] { serve(index); });
+    try {
+      while (int(workers_.size()) < threads - 1)
+        workers_.emplace_back([this, index = int(workers_.size())] { serve(index); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: results are the same with those there are.
+    }
     job_.body = body;
     job_.closure = closure;
     job_.chunks = chunks;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <iostream>
 
 #include "core/error.h"
@@ -53,6 +54,8 @@ std::string joined(const std::vector<std::string>& words) {
     throw UsageError(concat("unknown command '", word, "'", did_you_mean(word, commands), "; there is ",
                             joined(commands), "; see ", name, " --help"));
   const CLI::App& command = parsed.empty() ? app : *parsed.front();
+  check<UsageError>(!word.empty() && word[0] == '-', "unexpected argument '", word, "'; see ", name, " ",
+                    command.get_name(), " --help");
   const std::string option = word.substr(0, word.find('='));
   throw UsageError(concat("unknown option '", option, "'", did_you_mean(option, option_names(command)), "; see ", name,
                           parsed.empty() ? "" : " " + command.get_name(), " --help"));
@@ -71,7 +74,7 @@ int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
     unexpected(app, extras.empty() ? "" : extras.front(), name);
   } catch (const CLI::RequiredError& error) {
     if (!app.get_subcommands().empty()) throw UsageError(one_line(error.what()));
-    if (argc > 1 && argv[1][0] != '-') unexpected(app, argv[1], name);
+    if (argc > 1) unexpected(app, argv[1], name);
     throw UsageError(concat("expected a command: ", joined(command_names(app)), "; see ", name, " --help"));
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
@@ -114,10 +117,7 @@ int run_program(const char* name, const char* summary, const char* example, int 
 }
 
 void add_common_options(CLI::App& command, CommonOptions& options) {
-  command.add_option("--device", options.device, "auto, cpu or cuda")
-      ->check(expect("auto, cpu or cuda",
-                     [](const std::string& text) { return text == "auto" || text == "cpu" || text == "cuda"; }))
-      ->capture_default_str();
+  add_choice(command, "--device", options.device, {"auto", "cpu", "cuda"}, "auto, cpu or cuda");
   add_integer(command, "--threads", options.threads, 1, 4096, "CPU threads; results do not depend on it");
   add_integer(command, "--seed", options.seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");
   command.add_flag("--json", options.json, "print the result as one JSON object on the last line");
@@ -136,16 +136,14 @@ Device apply(const CommonOptions& options) {
   return Device::cuda;
 #else
   check<DeviceError>(options.device == "auto",
-                     "--device cuda: built without CUDA; configure with -DCAIRN_CUDA=ON, or use --device cpu");
+                     "--device cuda: built without CUDA, and training runs on the CPU so far; use --device cpu");
   return Device::cpu;
 #endif
 }
 
 CLI::Option* add_integer(CLI::App& command, const std::string& name, int64_t& value, int64_t least, int64_t most,
                          const std::string& help) {
-  const std::string range = most == std::numeric_limits<int64_t>::max() || most == std::numeric_limits<int32_t>::max()
-                                ? concat("of at least ", least)
-                                : concat("from ", least, " to ", most);
+  const std::string range = concat("from ", least, " to ", most);
   auto* option = command.add_option(name, value, help)
                      ->type_name("N")
                      ->check(expect("a whole number " + range, [=](const std::string& text) {
@@ -155,6 +153,16 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name, int64_t& va
                        return !text.empty() && *end == 0 && errno == 0 && number >= least && number <= most;
                      }));
   return value < least ? option : option->capture_default_str();
+}
+
+CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
+                        const std::vector<std::string>& choices, const std::string& help) {
+  return command.add_option(name, value, help)
+      ->type_name("NAME")
+      ->check(expect(
+          "one of " + joined(choices),
+          [=](const std::string& text) { return std::find(choices.begin(), choices.end(), text) != choices.end(); }))
+      ->capture_default_str();
 }
 
 CLI::Option* add_real(CLI::App& command, const std::string& name, double& value, double least, double most,
@@ -178,7 +186,18 @@ void print(const std::string& text) {
 bool interrupted() { return stop_requested != 0; }
 
 void catch_interrupts() {
-  for (int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { stop_requested = 1; });
+  // A second one ends the program at once, because whatever runs between two looks may be long. Not if it comes right
+  // behind the first: timeout(1) and others signal a process and then its group.
+  static volatile std::sig_atomic_t first = 0;
+  for (int signal : {SIGINT, SIGTERM})
+    std::signal(signal, [](int) {
+      timespec now{};
+      clock_gettime(CLOCK_MONOTONIC, &now);
+      const auto tenths = std::sig_atomic_t(now.tv_sec % 100000000 * 10 + now.tv_nsec / 100000000);
+      if (stop_requested && tenths - first > 5) _exit(exit_interrupted);
+      if (!stop_requested) first = tenths;
+      stop_requested = 1;
+    });
 }
 
 }  // namespace cairn

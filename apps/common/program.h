@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "core/device.h"
 
@@ -37,6 +38,10 @@ CLI::Option* add_integer(CLI::App& command, const std::string& name, int64_t& va
 CLI::Option* add_real(CLI::App& command, const std::string& name, double& value, double least, double most,
                       const std::string& help);
 
+// An option that takes one of a few names.
+CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
+                        const std::vector<std::string>& choices, const std::string& help);
+
 // Defines a program's commands on `app` and gives each a callback; then parses and runs. Returns the exit code.
 int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define);
@@ -44,7 +49,8 @@ int run_program(const char* name, const char* summary, const char* example, int 
 // Prints text that belongs to the result. Error: standard output cannot be written to.
 void print(const std::string& text);
 
-// Has the user asked to stop (SIGINT or SIGTERM)? Long work looks after every step and ends in order.
+// Has the user asked to stop (SIGINT or SIGTERM)? Long work looks after every step and ends in order; asked a second
+// time, the program ends at once.
 bool interrupted();
 void catch_interrupts();
 inline constexpr int exit_interrupted = 130;

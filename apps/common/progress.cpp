@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 
 namespace cairn {
@@ -56,16 +57,21 @@ void Progress::draw(int64_t done, const std::string& numbers) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = elapsed > 0 ? double(done) / elapsed : 0;
   const double fraction = total_ > 0 ? double(done) / double(total_) : 1;
-  char rates[96];
-  std::snprintf(rates, sizeof rates, "%lld/%lld  %.1f steps/s  %s  at most %s more", (long long)done, (long long)total_,
-                rate, clock_time(elapsed).c_str(), rate > 0 ? clock_time(double(total_ - done) / rate).c_str() : "?");
+  char rates[64], left[64];
+  std::snprintf(rates, sizeof rates, "  %.1f steps/s  %s", rate, clock_time(elapsed).c_str());
+  std::snprintf(left, sizeof left, "  at most %s more",
+                rate > 0 ? clock_time(double(total_ - done) / rate).c_str() : "?");
+  // What matters most comes first; a narrow terminal loses the rest.
+  std::string line = std::to_string(done) + "/" + std::to_string(total_) + "  " + numbers;
+  const size_t width = terminal_ ? size_t(std::max(1, columns() - 1)) : std::string::npos;
+  for (const char* part : {rates, left})
+    if (line.size() + std::strlen(part) <= width) line += part;
   if (!terminal_) {
-    std::cerr << rates << "  " << numbers << '\n';
+    std::cerr << line << '\n';
     return;
   }
-  std::string line = std::string(rates) + "  " + numbers;
-  const int room = columns() - 1 - int(line.size()) - 1;
-  if (room < 0) line.resize(size_t(std::max(0, columns() - 1)));
+  if (line.size() > width) line.resize(width);
+  const int room = int(width) - int(line.size()) - 1;
   std::cerr << "\r\033[K";
   if (room >= 8) std::cerr << bar(fraction, std::min(room, 24)) << ' ';
   std::cerr << line << std::flush;

@@ -40,10 +40,8 @@ struct TrainCommand {
     add_real(*command, "--lr", options.learning_rate, 0, 1e6, "learning rate of R-Adam");
     add_real(*command, "--dropout", model.dropout, 0, 1, "dropout of block outputs and hidden features");
     add_real(*command, "--attention-dropout", model.attention_dropout, 0, 1, "dropout of attention weights");
-    command->add_option("--norm", norm, "post or pre")->check(CLI::IsMember({"post", "pre"}))->capture_default_str();
-    command->add_option("--activation", activation, "gelu or relu")
-        ->check(CLI::IsMember({"gelu", "relu"}))
-        ->capture_default_str();
+    add_choice(*command, "--norm", norm, {"post", "pre"}, "layer norm behind each residual sum or before each block");
+    add_choice(*command, "--activation", activation, {"gelu", "relu"}, "of the feed forward");
     add_integer(*command, "--evaluate-every", options.evaluate_every, 1, many,
                 "steps between evaluations on 256 fresh sequences");
     add_real(*command, "--stop-at", options.stop_at, 0, 1,
@@ -93,6 +91,8 @@ struct TrainCommand {
     std::vector<std::string> specs;
     std::istringstream in(list);
     for (std::string item; std::getline(in, item, ',');) {
+      item.erase(0, item.find_first_not_of(' '));
+      item.erase(item.find_last_not_of(' ') + 1);
       if (!specs.empty() && item.find('=') != std::string::npos && item.find(':') == std::string::npos)
         specs.back() += "," + item;
       else
@@ -122,6 +122,7 @@ struct TrainCommand {
     json["steps_per_second"] = result.steps_per_second;
     json["peak_bytes"] = result.peak_bytes;
     json["parameters"] = result.parameters;
+    if (result.interrupted) json["interrupted"] = true;
     for (const VariantResult& other : result.also)
       json["also"].push_back(evaluation_json(other.attention, other.evaluation));
     return json.dump() + "\n";
@@ -139,7 +140,8 @@ struct TrainCommand {
                   (long long)result.iterations, clock_time(result.seconds).c_str(), result.steps_per_second,
                   (long long)result.parameters, double(result.peak_bytes) / 1e6);
     text += line;
-    text += "On 1024 fresh sequences:\n";
+    text += result.interrupted ? "Interrupted; the last evaluation, on 256 fresh sequences:\n"
+                               : "On 1024 fresh sequences:\n";
     row(options.model.attention, result.evaluation);
     if (!result.also.empty()) text += "The same weights with other attention:\n";
     for (const VariantResult& other : result.also) row(other.attention, other.evaluation);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "apps/common/program.h"
 #include "core/ops.h"
 
 namespace cairn::copy_task {
@@ -22,7 +23,7 @@ Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint6
   Generator generator(~seed);  // draws of its own: training's stay what they are
   double loss = 0;
   int64_t right = 0, all = 0, masked_right = 0, masked = 0;
-  for (int64_t done = 0; done < sequences; done += evaluation_batch) {
+  for (int64_t done = 0; done < sequences && !interrupted(); done += evaluation_batch) {
     const Batch data = make_batch(std::min(evaluation_batch, sequences - done), length, random);
     generator.set_step(step * 1000003 + uint64_t(done));
     const Variable logits = model(data.input, {false, &generator});
@@ -36,6 +37,7 @@ Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint6
       masked_right += is_masked && is_right, masked += is_masked;
     }
   }
+  if (all == 0) return {NAN, NAN, NAN};
   return {loss / double(all), double(right) / double(all), masked ? double(masked_right) / double(masked) : NAN};
 }
 

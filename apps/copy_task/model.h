@@ -27,8 +27,9 @@ struct Evaluation {
   double masked_accuracy = 0;  // over masked positions alone; NaN where nothing is masked
 };
 
-// Of `sequences` fresh ones, named by (seed, step). Records nothing. The sequences come in small batches: those of one
-// batch share their hash planes, and many draws of planes make the figure steadier than many sequences under one.
+// Of `sequences` fresh ones, named by (seed, step), or as many as there were before an interruption. Records nothing.
+// The sequences come in small batches: those of one batch share their hash planes, and many draws of planes make the
+// figure steadier than many sequences under one.
 Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step);
 inline constexpr int64_t evaluation_batch = 8;
 

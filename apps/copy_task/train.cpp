@@ -1,5 +1,7 @@
 #include "apps/copy_task/train.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 
@@ -13,6 +15,16 @@ constexpr int64_t evaluation_sequences = 256, final_sequences = 1024;
 
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Refuses, before anything is allocated, a model that cannot fit: each parameter has a gradient and two moments.
+void check_memory(const TransformerOptions& model) {
+  const double f = double(model.features()), hidden = double(model.feed_forward);
+  const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
+  const double available = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
+  check<DeviceError>(bytes <= available, "out of memory on cpu: the parameters, their gradients and moments need ",
+                     std::ceil(bytes / 1e9), " GB, this machine has ", std::floor(available / 1e9),
+                     "; reduce --layers, --heads, --head-size or --feed-forward");
 }
 
 // Refuses, before training, a variant that could not be evaluated after it.
@@ -36,6 +48,8 @@ std::string numbers(double loss, const Evaluation& evaluation) {
 TrainResult train(const TrainOptions& options, Progress& progress) {
   const auto start = std::chrono::steady_clock::now();
   reset_peak_memory(Device::cpu);
+  options.model.validate();
+  check_memory(options.model);
   Generator generator(options.seed);
   Model model(options.model, sequence_length(options.length), generator);
   check_swaps(model, options);
@@ -77,14 +91,18 @@ TrainResult train(const TrainOptions& options, Progress& progress) {
   }
   progress.finish();
   result.steps_per_second = double(result.iterations) / since(training_start);
-  result.interrupted = interrupted();
-
   const uint64_t last = uint64_t(options.iterations) + 1;  // sequences that no step has seen
   result.evaluation = evaluate(model, options.length, final_sequences, options.seed, last);
+  if (interrupted()) result.evaluation = latest;
   for (const std::string& spec : options.also_evaluate) {
+    if (interrupted()) break;
     model.encoder.swap_attention(spec, options.model.attention_defaults);
     result.also.push_back({spec, evaluate(model, options.length, final_sequences, options.seed, last)});
   }
+  result.interrupted = interrupted();
+  check<DivergedError>(result.interrupted || std::isfinite(result.evaluation.loss),
+                       "training diverged: the loss of the trained model is ", result.evaluation.loss,
+                       "; try a smaller --lr");
   result.peak_bytes = memory(Device::cpu).peak;
   result.seconds = since(start);
   return result;

@@ -137,7 +137,6 @@ TEST_CASE("bad input ends with one clear line and the documented exit code", "[c
     const char* message;
   };
   const Case cases[] = {
-      {"", 2, "expected a command: train"},
       {"trian --quick", 2, "unknown command 'trian' (did you mean 'train'?)"},
       {"train --iteratons 5", 2, "unknown option '--iteratons' (did you mean '--iterations'?)"},
       {"train --attention clusterd-15", 2, "(did you mean 'clustered-15'?)"},
@@ -165,15 +164,18 @@ TEST_CASE("bad input ends with one clear line and the documented exit code", "[c
       {"train --lr 0x", 2, "--lr"},
       {"train --dropout 1.5", 2, "--dropout: expected a finite number from 0 to 1, got '1.5'"},
       {"train --attention-dropout nan", 2, "--attention-dropout"},
-      {"train --norm middle", 2, "--norm"},
+      {"train --norm middle", 2, "--norm: expected one of post, pre, got 'middle'"},
       {"train --activation tanh", 2, "--activation"},
       {"train --threads 0", 2, "--threads: expected a whole number from 1 to 4096, got '0'"},
       {"train --seed -1", 2, "--seed"},
       {"train --seed 1.5", 2, "--seed"},
-      {"train --device tpu", 2, "--device: expected auto, cpu or cuda, got 'tpu'"},
+      {"train --device tpu", 2, "--device: expected one of auto, cpu, cuda, got 'tpu'"},
       {"train --stop-at 2", 2, "--stop-at"},
       {"train --evaluate-every 0", 2, "--evaluate-every"},
-      {"train --quick extra", 2, "extra"},
+      {"train --quick extra", 2, "unexpected argument 'extra'"},
+      {"--foo", 2, "unknown option '--foo'"},
+      {"train --iterations 3000000000", 2, "from 0 to 2147483647"},
+      {"train --layers 1024 --feed-forward 1048576", 4, "out of memory on cpu: the parameters"},
       {"train --device cuda", 4, "--device cuda"},
       {"train --length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --lr 1e6 --iterations 200", 5, "diverged"},
   };
@@ -187,6 +189,25 @@ TEST_CASE("bad input ends with one clear line and the documented exit code", "[c
     CHECK_THAT(result.err, Catch::Matchers::Contains(c.message));
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   }
+}
+
+TEST_CASE("a program without a command says which there are", "[copy-task][fault]") {
+  const auto result = run_process("copy-task", "");
+  CHECK(result.exit_code == 2);
+  CHECK(result.err == "copy-task: error: expected a command: train; see copy-task --help\n");
+}
+
+TEST_CASE("an interrupted training ends in order with 130", "[copy-task][fault]") {
+  const auto result =
+      run_process("copy-task",
+                  "train --length 15 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --json --quiet "
+                  "--iterations 100000000",
+                  "timeout --preserve-status --signal INT 1 ");
+  CHECK(result.exit_code == 130);
+  CHECK(result.err.empty());
+  const auto json = nlohmann::json::parse(last_line(result.out));
+  CHECK(json["interrupted"] == true);
+  CHECK(json["iterations"] > 0);
 }
 
 TEST_CASE("help and version are printed on standard output", "[copy-task]") {

@@ -16,11 +16,12 @@ struct ProcessResult {
   std::string out, err;
 };
 
-// `arguments` is read by the shell.
-inline ProcessResult run_process(const std::string& program, const std::string& arguments) {
+// `arguments` is read by the shell; `before` stands in front of the program ("timeout 1 ").
+inline ProcessResult run_process(const std::string& program, const std::string& arguments,
+                                 const std::string& before = "") {
   const std::string base = "/tmp/cairn-test-" + std::to_string(getpid());
-  const std::string command = std::string(CAIRN_PROGRAMS) + "/" + program + " " + arguments + " </dev/null >" + base +
-                              ".out 2>" + base + ".err";
+  const std::string command = before + std::string(CAIRN_PROGRAMS) + "/" + program + " " + arguments + " </dev/null >" +
+                              base + ".out 2>" + base + ".err";
   const int status = std::system(command.c_str());
   const auto read = [](const std::string& path) {
     std::ostringstream text;

@@ -71,6 +71,13 @@ Tensor operand_of(Unary op, const Shape& shape, DType dtype) {
 
 }  // namespace
 
+TEST_CASE("variables and numbers mix in every order", "[elementwise][grad]") {
+  CHECK_GRADIENT([](const auto& x) { return 2.0 * x[0] * 3.0 + (1.0 - x[0]) / 4.0 - 0.5 + (2.0 + (x[0] - 1.0)); },
+                 random_tensor({3}));
+  const Variable x(Tensor::full({1}, 3));
+  CHECK((2.0 * x * 3.0 + (1.0 - x) / 4.0 - 0.5 + (2.0 + (x - 1.0))).value().item() == 18 - 0.5 - 0.5 + 4);
+}
+
 TEST_CASE("binary functions agree with their definitions, for every way of broadcasting", "[elementwise]") {
   const std::pair<Shape, Shape> pairs[] = {
       {{}, {}},
