@@ -202,7 +202,7 @@ TEST_CASE("an interrupted training ends in order with 130", "[copy-task][fault]"
       run_process("copy-task",
                   "train --length 15 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --json --quiet "
                   "--iterations 100000000",
-                  "timeout --preserve-status --signal INT 1 ");
+                  "timeout --preserve-status --signal INT 3 ");
   CHECK(result.exit_code == 130);
   CHECK(result.err.empty());
   const auto json = nlohmann::json::parse(last_line(result.out));
