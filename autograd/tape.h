@@ -82,8 +82,8 @@ std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> 
                                      const std::vector<Variable>& inputs,
                                      std::function<Gradients(const Gradients&)> gradient);
 
-// Adds d loss / d leaf to the gradient of every leaf that `loss` depends on, and frees the graph on the way.
-// Errors: loss is not a scalar (then give its gradient), does not depend on a parameter, or was unwound before.
+// Adds d loss / d leaf to the gradient of every leaf that `loss` depends on, and frees what the graph captured on the
+// way. Errors: loss is not a scalar (then give its gradient), does not depend on a parameter, or was unwound before.
 void backward(const Variable& loss);
 void backward(const Variable& output, const Tensor& gradient);
 

@@ -1,7 +1,6 @@
 #pragma once
 // A module is a struct with named fields: parameters and other modules. It lists them once, in fields(), and that
-// drives parameters, device moves, checkpoints and printing. Names joined with dots are the keys of checkpoints:
-// "layers.0.attention.query.weight".
+// drives parameters, device moves and printing. Names are joined with dots: "layers.0.attention.query.weight".
 #include <initializer_list>
 #include <memory>
 #include <string>

@@ -140,8 +140,7 @@ struct TrainCommand {
                   (long long)result.iterations, clock_time(result.seconds).c_str(), result.steps_per_second,
                   (long long)result.parameters, double(result.peak_bytes) / 1e6);
     text += line;
-    text += result.interrupted ? "Interrupted; the last evaluation, on 256 fresh sequences:\n"
-                               : "On 1024 fresh sequences:\n";
+    text += result.interrupted ? "Interrupted; the last evaluation:\n" : "On 1024 fresh sequences:\n";
     row(options.model.attention, result.evaluation);
     if (!result.also.empty()) text += "The same weights with other attention:\n";
     for (const VariantResult& other : result.also) row(other.attention, other.evaluation);

@@ -27,7 +27,7 @@ struct VariantResult {
 };
 
 struct TrainResult {
-  Evaluation evaluation;  // on 1024 fresh sequences; interrupted: the last one on 256
+  Evaluation evaluation;  // on 1024 fresh sequences; interrupted before: the last one made
   std::vector<VariantResult> also;
   int64_t iterations = 0, parameters = 0, peak_bytes = 0;
   double seconds = 0, steps_per_second = 0;
