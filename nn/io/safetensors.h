@@ -1,0 +1,43 @@
+#pragma once
+// Named tensors in a file, in the format of https://github.com/huggingface/safetensors: eight bytes with the size of a
+// header, the header in JSON (name -> dtype, shape, range of bytes), and the tensors' numbers, little-endian,
+// row-major, one behind the other without gaps. No code is ever run and no number trusted: a file from anywhere may be
+// read.
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace cairn {
+
+struct TensorFile {
+  std::vector<std::pair<std::string, Tensor>> tensors;  // in the order of the header
+  std::map<std::string, std::string> metadata;
+  std::string where;  // the file, for messages
+
+  // The tensor of that name, or null.
+  const Tensor* find(std::string_view name) const;
+  // Error (DataError): there is none; says which name is near.
+  const Tensor& at(std::string_view name) const;
+  // "; did you mean ...?" or how many tensors there are: the end of a message about a name that is missing.
+  std::string suggest(std::string_view name) const;
+};
+
+// The tensors, copied to the CPU. `where` begins every message. Errors (DataError): whatever is not as the format has
+// it, and what Cairn has no place for: other element types (float16, int8 ...), more axes than Shape takes.
+TensorFile parse_safetensors(std::string_view bytes, const std::string& where);
+// The same of a file. Errors (DataError) also as read_file.
+TensorFile read_safetensors(const std::filesystem::path& path);
+
+// The bytes of a file with these tensors, from any device, in their order. The same tensors and metadata give the same
+// bytes. Error: a name that is empty, listed twice, "__metadata__", not UTF-8 or contains NUL; a tensor without a
+// value.
+std::string safetensors_bytes(const TensorFile& file);
+// The same to a file. Errors also as write_file.
+void write_safetensors(const std::filesystem::path& path, const TensorFile& file);
+
+}  // namespace cairn

@@ -1,0 +1,308 @@
+#include "nn/io/safetensors.h"
+
+#include <cstring>
+#include <limits>
+
+#include "core/ops.h"
+#include "tests/io/io_test.h"
+
+using namespace cairn;
+using Catch::Matchers::Contains;
+
+static const std::string golden_folder = CAIRN_SOURCE_DIR "/tests/golden/";
+
+// A file of that header and those bytes behind it.
+static std::string file_of(const std::string& header, const std::string& numbers = "") {
+  const uint64_t size = header.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header + numbers;
+}
+static std::string refused(const std::string& bytes) {
+  // A copy of exactly that size, so that the address sanitizer sees a read beyond it.
+  const std::vector<char> exact(bytes.begin(), bytes.end());
+  const std::string message = data_error([&] { parse_safetensors({exact.data(), exact.size()}, "x.safetensors"); });
+  CHECK_THAT(message, Contains("x.safetensors: "));
+  return message;
+}
+// A file of one tensor named a.
+static std::string one(const std::string& dtype, const std::string& shape, const std::string& offsets, size_t bytes) {
+  return file_of("{\"a\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}",
+                 std::string(bytes, '\0'));
+}
+
+static bool same(const TensorFile& a, const TensorFile& b) {
+  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    const auto& [name, x] = a.tensors[i];
+    const auto& [other_name, y] = b.tensors[i];
+    if (name != other_name || x.dtype() != y.dtype() || x.shape() != y.shape()) return false;
+    if (x.bytes() && std::memcmp(x.raw(), y.raw(), x.bytes()) != 0) return false;
+  }
+  return true;
+}
+
+// Every element type, empty tensors, a scalar, the highest rank, names and values that are odd.
+static TensorFile example() {
+  TensorFile file;
+  const auto nan = std::numeric_limits<float>::quiet_NaN();
+  file.tensors.emplace_back("float", Tensor::from<float>({1.5f, -0.0f, 1e-45f, INFINITY, nan, -2}, {2, 3}));
+  file.tensors.emplace_back("bytes", Tensor::from<uint8_t>({1, 2, 255}, {3}));  // what follows is not aligned
+  file.tensors.emplace_back("double", Tensor::from<double>({0.1, 5e-324}, {2, 1}));
+  file.tensors.emplace_back("bfloat", Tensor::from<bfloat16>({bfloat16(1.5f), bfloat16(-3)}, {2}));
+  file.tensors.emplace_back("empty", Tensor({0, 5}, DType::int32));
+  file.tensors.emplace_back("int", Tensor::from<int32_t>({INT32_MIN, 7}, {1, 2}));
+  file.tensors.emplace_back("long", Tensor::from<int64_t>({INT64_MIN}, {1, 1, 1, 1, 1, 1}));
+  file.tensors.emplace_back("unsigned", Tensor::from<uint64_t>({UINT64_MAX}, {}));
+  file.tensors.emplace_back("layers.0.\"odd\"\n \xc3\xa9", Tensor::from<bool>({true, false, true}, {3}));
+  file.tensors.emplace_back("last and empty", Tensor({3, 0}));
+  file.metadata = {{"", "no key"}, {"format", "pt"}, {"\xc3\xa9\n", "\"\\\x01"}};
+  return file;
+}
+
+TEST_CASE("tensors of every type come back from a safetensors file bit for bit", "[io][safetensors]") {
+  const TensorFile file = example();
+  const std::string bytes = safetensors_bytes(file);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  CHECK(header % 8 == 0);
+  CHECK(bytes[8] == '{');
+  const TensorFile back = parse_safetensors(bytes, "there");
+  CHECK(same(back, file));
+  CHECK(back.where == "there");
+  CHECK(safetensors_bytes(back) == bytes);
+
+  const TemporaryFolder folder;
+  write_safetensors(folder / "a.safetensors", file);
+  CHECK(bytes_of_file(folder / "a.safetensors") == bytes);
+  CHECK(same(read_safetensors(folder / "a.safetensors"), file));
+  CHECK_THAT(data_error([&] { read_safetensors(folder / "b.safetensors"); }), Contains("b.safetensors"));
+
+  CHECK(safetensors_bytes({}) == file_of("{}      "));
+  CHECK(parse_safetensors(safetensors_bytes({}), "").tensors.empty());
+}
+
+TEST_CASE("a tensor that shares its storage is written as its own part alone", "[io][safetensors]") {
+  const Tensor whole = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {3, 2});
+  TensorFile file;
+  file.tensors.emplace_back("rows", whole.slice(1, 2));
+  CHECK(parse_safetensors(safetensors_bytes(file), "").at("rows").to_vector<float>() == std::vector<float>{3, 4});
+}
+
+TEST_CASE("bytes anywhere in memory are read", "[io][safetensors]") {
+  const TensorFile file = example();
+  for (size_t shift = 0; shift < 9; ++shift) {
+    const std::string moved = std::string(shift, 'x') + safetensors_bytes(file);
+    CHECK(same(parse_safetensors(std::string_view(moved).substr(shift), ""), file));
+  }
+  // A header of any length, with spaces around; ranges in another order than the names.
+  for (size_t spaces = 0; spaces < 9; ++spaces) {
+    const std::string header =
+        "{\"b\" : {\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[1,9]},\n\t\"a\":"
+        "{\"data_offsets\":[0,1],\"shape\":[],\"dtype\":\"U8\"}}" +
+        std::string(spaces, ' ');
+    const TensorFile read = parse_safetensors(file_of(header, std::string("\5\1\0\0\0\0\0\0\0", 9)), "");
+    CHECK(read.tensors[0].first == "b");
+    CHECK(read.at("a").item() == 5);
+    CHECK(read.at("b").item() == 1);
+  }
+}
+
+TEST_CASE("a missing tensor's message says which name is near", "[io][safetensors]") {
+  TensorFile file = example();
+  file.where = "w.safetensors";
+  CHECK(file.at("int").size(1) == 2);
+  CHECK(file.find("intt") == nullptr);
+  CHECK(data_error([&] { file.at("doubel"); }) == "w.safetensors: no tensor \"doubel\"; did you mean \"double\"?");
+  CHECK(data_error([&] { file.at("quite another"); }) ==
+        "w.safetensors: no tensor \"quite another\"; there are 10 others");
+}
+
+TEST_CASE("a safetensors file that is cut off anywhere is refused", "[io][safetensors]") {
+  const std::string bytes = safetensors_bytes(example());
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    INFO(size);
+    refused(bytes.substr(0, size));
+  }
+  CHECK_THAT(refused(bytes + '\0'), Contains("1 bytes at the end belong to no tensor"));
+}
+
+TEST_CASE("any byte of a safetensors file may change: it is refused, or is another file", "[io][safetensors]") {
+  TensorFile file;
+  file.tensors.emplace_back("a", Tensor::from<float>({1, 2}, {2}));
+  file.tensors.emplace_back("b", Tensor::from<bool>({true}, {}));
+  file.metadata = {{"k", "v"}};
+  const std::string bytes = safetensors_bytes(file);
+  int refusals = 0, others = 0;
+  for (size_t at = 0; at < bytes.size(); ++at)
+    for (int flip = 1; flip < 256; ++flip) {
+      std::vector<char> changed(bytes.begin(), bytes.end());
+      changed[at] = char(changed[at] ^ flip);
+      try {
+        const TensorFile read = parse_safetensors({changed.data(), changed.size()}, "x");
+        ++others;
+        // Spaces may have become other white space.
+        if (same(read, file)) CHECK(std::isspace(static_cast<unsigned char>(changed[at])));
+        CHECK(same(parse_safetensors(safetensors_bytes(read), "y"), read));  // well-formed, so it can be written
+      } catch (const DataError&) {
+        ++refusals;
+      }
+    }
+  CHECK(refusals > 20000);
+  CHECK(others > 9 * 255 / 2);  // the numbers themselves
+}
+
+TEST_CASE("a safetensors header that lies is refused", "[io][safetensors]") {
+  const auto length = [](uint64_t size) {
+    return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + "{}";
+  };
+  CHECK_THAT(refused(""), Contains("not a safetensors file: 0 bytes"));
+  CHECK_THAT(refused(length(3)), Contains("cut off: expected a header of 3 bytes, got 2"));
+  CHECK_THAT(refused(length(100'000'001)), Contains("expected at most 100000000"));
+  CHECK_THAT(refused(length(UINT64_MAX)), Contains("18446744073709551615"));
+  CHECK_THAT(refused(length(uint64_t{1} << 63)), Contains("expected at most"));
+  CHECK_THAT(refused(length(0)), Contains("begins with {"));
+  for (const char* header : {"[]", "1", "null", " {}", "\"a\"", "\xef\xbb\xbf{}"})
+    CHECK_THAT(refused(file_of(header)), Contains("begins with {"));
+  CHECK_THAT(refused(file_of("{\"a\"")), Contains("header: line 1, column 5"));
+  CHECK_THAT(refused(file_of("{}x")), Contains("header: line 1, column 3"));
+  CHECK_THAT(refused(file_of(std::string("{}\0", 3))), Contains("NUL"));
+  CHECK_THAT(refused(file_of("{\"a\":" + std::string(1000000, '['))), Contains("nested more than 64 deep"));
+}
+
+TEST_CASE("a safetensors entry that is not as it should be is refused", "[io][safetensors]") {
+  CHECK(parse_safetensors(one("F32", "[2]", "[0,8]", 8), "").at("a").size(0) == 2);
+  for (const char* entry : {"1", "null", "[]", "{}", "\"F32\"", "{\"dtype\":\"U8\",\"shape\":[]}",
+                            "{\"dtype\":\"U8\",\"shape\":[],\"offsets\":[0,1]}",
+                            "{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1],\"strides\":[1]}"})
+    CHECK_THAT(refused(file_of(concat("{\"a\":", entry, "}"), "x")),
+               Contains("tensor \"a\": expected an object of dtype, shape and data_offsets"));
+
+  for (const char* dtype : {"F16", "I8", "I16", "U16", "U32", "C64", "F8_E4M3", "F8_E5M2", "F4"})
+    CHECK_THAT(
+        refused(one(dtype, "[1]", "[0,2]", 2)),
+        Contains(concat("tensor \"a\": dtype \"", dtype, "\" is not supported; expected one of F32, F64, BF16")));
+  for (const char* dtype : {"", "f32", "F32 ", "float32", "F128", "\\u0000"})
+    CHECK_THAT(refused(one(dtype, "[1]", "[0,4]", 4)), Contains("is unknown; expected one of F32"));
+  CHECK_THAT(refused(file_of("{\"a\":{\"dtype\":7,\"shape\":[],\"data_offsets\":[0,1]}}", "x")),
+             Contains("dtype: expected a string, got number"));
+
+  CHECK_THAT(refused(one("F32", "8", "[0,4]", 4)), Contains("shape: expected an array, got number"));
+  CHECK_THAT(refused(one("F32", "null", "[0,4]", 4)), Contains("shape: expected an array, got null"));
+  CHECK_THAT(refused(one("F32", "[1,1,1,1,1,1,1]", "[0,4]", 4)), Contains("shape: 7 axes, expected at most 6"));
+  for (const char* size : {"-1", "1.0", "1.5", "1e0", "9223372036854775808"})
+    CHECK_THAT(refused(one("F32", concat("[", size, "]"), "[0,4]", 4)), Contains("shape: expected sizes from 0"));
+  for (const char* size : {"\"1\"", "null", "true", "[1]", "{}"})
+    CHECK_THAT(refused(one("F32", concat("[", size, "]"), "[0,4]", 4)), Contains("shape: expected sizes from 0"));
+  CHECK_THAT(refused(one("F32", "[4294967296,4294967296]", "[0,4]", 4)), Contains("too many elements"));
+  CHECK_THAT(refused(one("F32", "[0,4294967296,4294967296]", "[0,0]", 0)), Contains("too many elements"));
+  CHECK_THAT(refused(one("F64", "[4611686018427387904]", "[0,8]", 8)), Contains("too many bytes"));
+  CHECK_THAT(refused(one("F32", "[4611686018427387904]", "[0,0]", 0)), Contains("too many bytes"));
+  // Fits, but nobody has that memory: refused before it is asked for.
+  CHECK_THAT(refused(one("U8", "[4611686018427387903]", "[0,1]", 1)),
+             Contains("1 bytes, expected 4611686018427387903"));
+
+  for (const char* offsets : {"0", "null", "[]", "[0]", "[0,8,8]", "[-1,8]", "[0,8.0]", "[0,\"8\"]", "[false,true]"})
+    CHECK_THAT(refused(one("F32", "[2]", offsets, 8)), Contains("data_offsets: expected two whole numbers"));
+  CHECK_THAT(refused(one("F32", "[2]", "[8,0]", 8)), Contains("data_offsets [8, 0]: not within the 8 bytes"));
+  CHECK_THAT(refused(one("F32", "[2]", "[0,8]", 7)), Contains("not within the 7 bytes"));
+  CHECK_THAT(refused(one("F32", "[2]", "[8,16]", 8)), Contains("not within the 8 bytes"));
+  CHECK_THAT(refused(one("F32", "[2]", "[18446744073709551608,18446744073709551615]", 8)), Contains("not within"));
+  CHECK_THAT(refused(one("F32", "[2]", "[0,7]", 8)), Contains("7 bytes, expected 8 for F32 of shape [2]"));
+  CHECK_THAT(refused(one("F32", "[0]", "[0,4]", 4)), Contains("4 bytes, expected 0"));
+  CHECK_THAT(refused(one("F32", "[]", "[0,0]", 0)), Contains("0 bytes, expected 4"));
+
+  CHECK_THAT(refused(file_of("{\"a\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}", "\1\1\2")),
+             Contains("BOOL: a byte that is neither 0 nor 1"));
+}
+
+TEST_CASE("safetensors ranges must fill the file and not overlap", "[io][safetensors]") {
+  const auto two = [](const char* first, const char* second, size_t bytes) {
+    const auto entry = [](const char* name, const std::string& rest) {
+      return concat('"', name, "\":{\"dtype\":\"U8\",", rest, "}");
+    };
+    return file_of("{" + entry("a", first) + "," + entry("b", second) + "}", std::string(bytes, '\0'));
+  };
+  const char *a = "\"shape\":[2],\"data_offsets\":[0,2]", *empty = "\"shape\":[0],\"data_offsets\":[2,2]";
+  CHECK(parse_safetensors(two(a, "\"shape\":[2],\"data_offsets\":[2,4]", 4), "").tensors.size() == 2);
+  CHECK(parse_safetensors(two("\"shape\":[2],\"data_offsets\":[2,4]", a, 4), "").tensors.size() == 2);
+  CHECK(parse_safetensors(two(a, empty, 2), "").at("b").elements() == 0);
+  CHECK(parse_safetensors(two(empty, a, 2), "").at("a").elements() == 0);
+  CHECK_THAT(refused(two(a, "\"shape\":[2],\"data_offsets\":[1,3]", 3)), Contains("those of another tensor too"));
+  CHECK_THAT(refused(two(a, a, 2)), Contains("those of another tensor too"));
+  CHECK_THAT(refused(two(a, "\"shape\":[0],\"data_offsets\":[1,1]", 2)), Contains("those of another tensor too"));
+  CHECK_THAT(refused(two(a, "\"shape\":[2],\"data_offsets\":[3,5]", 5)),
+             Contains("bytes 2 to 3 behind the header, before tensor \"b\", belong to no tensor"));
+  CHECK_THAT(refused(one("U8", "[1]", "[1,2]", 2)), Contains("bytes 0 to 1"));
+  CHECK_THAT(refused(one("U8", "[1]", "[0,1]", 9)), Contains("8 bytes at the end belong to no tensor"));
+  CHECK_THAT(refused(file_of("{}", "x")), Contains("1 bytes at the end"));
+}
+
+TEST_CASE("safetensors names and metadata that are not as they should be are refused", "[io][safetensors]") {
+  const std::string entry = "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
+  CHECK(parse_safetensors(file_of("{\"a\":" + entry + ",\"b\":" + entry + "}"), "").tensors.size() == 2);
+  CHECK_THAT(refused(file_of("{\"a\":" + entry + ",\"a\":" + entry + "}")), Contains("the key \"a\" a second time"));
+  CHECK_THAT(refused(file_of("{\"a\":" + entry + ",\"\\u0061\":" + entry + "}")), Contains("a second time"));
+  CHECK_THAT(refused(file_of("{\"\":" + entry + "}")), Contains("empty or contains NUL"));
+  CHECK_THAT(refused(file_of("{\"a\\u0000b\":" + entry + "}")), Contains("\"a\\u0000b\": a name that"));
+  refused(file_of("{\"\\u001b[31m" + std::string(100000, 'x') + "\":{}}"));
+  for (const char* metadata : {"1", "[]", "\"x\"", "null"})
+    CHECK_THAT(refused(file_of(concat("{\"__metadata__\":", metadata, "}"))),
+               Contains("__metadata__: expected an object"));
+  for (const char* value : {"1", "null", "{}", "[\"x\"]"})
+    CHECK_THAT(refused(file_of(concat("{\"__metadata__\":{\"k\":", value, "}}"))),
+               Contains("__metadata__: \"k\": expected a string"));
+  CHECK(parse_safetensors(file_of("{\"__metadata__\":{}}"), "").metadata.empty());
+}
+
+TEST_CASE("what a safetensors file cannot hold is not written", "[io][safetensors]") {
+  const auto not_written = [](std::initializer_list<std::pair<std::string, Tensor>> tensors) {
+    try {
+      TensorFile file;
+      file.tensors = tensors;
+      safetensors_bytes(file);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const Tensor x = Tensor::zeros({1});
+  CHECK_THAT(not_written({{"", x}}), Contains("neither empty"));
+  CHECK_THAT(not_written({{std::string("a\0b", 3), x}}), Contains("NUL"));
+  CHECK_THAT(not_written({{"__metadata__", x}}), Contains("__metadata__"));
+  CHECK_THAT(not_written({{"a", x}, {"b", x}, {"a", x}}), Contains("two tensors named \"a\""));
+  CHECK_THAT(not_written({{"\xff", x}}), Contains("is not UTF-8"));
+  CHECK_THAT(not_written({{"a", Tensor()}}), Contains("was never given a value"));
+  TensorFile file;
+  file.metadata = {{"k", "\xc3"}};
+  CHECK_THROWS_WITH(safetensors_bytes(file), Contains("is not UTF-8"));
+}
+
+TEST_CASE("a file that Python's safetensors wrote is read, and written again byte for byte", "[io][safetensors]") {
+  const std::string bytes = bytes_of_file(golden_folder + "python.safetensors");
+  REQUIRE(!bytes.empty());
+  const TensorFile file = parse_safetensors(bytes, "python.safetensors");
+  CHECK(safetensors_bytes(file) == bytes);
+  CHECK(file.metadata == std::map<std::string, std::string>{{"format", "np"}});
+  const auto check_values = [&]<class T>(const char* name, const Shape& shape, const std::vector<T>& values) {
+    INFO(name);
+    CHECK(file.at(name).shape() == shape);
+    CHECK(file.at(name).to_vector<T>() == values);
+  };
+  REQUIRE(file.tensors.size() == 10);
+  check_values("float32", {2, 3}, std::vector<float>{0, 0.5f, 1, 1.5f, -2, 1e-45f});
+  check_values("float64", {2}, std::vector<double>{0.1, 5e-324});
+  check_values("int32", {2, 1}, std::vector<int32_t>{INT32_MIN, 7});
+  check_values("int64", {1, 1, 1, 1, 1, 1}, std::vector<int64_t>{INT64_MIN});
+  check_values("uint64", {}, std::vector<uint64_t>{UINT64_MAX});
+  check_values("uint8", {3}, std::vector<uint8_t>{1, 2, 255});
+  check_values("bool", {3}, std::vector<bool>{true, false, true});
+  check_values("empty", {0, 5}, std::vector<float>{});
+  check_values("layers.0.\xc3\xa9\n\"", {1}, std::vector<float>{3});
+  CHECK(file.at("bfloat16").cast(DType::float32).to_vector<float>() == std::vector<float>{1.5f, -3});
+}
+
+TEST_CASE("the file that Cairn writes is the one it has always written", "[io][safetensors]") {
+  const std::string golden = golden_folder + "cairn.safetensors";
+  // Made once with CAIRN_WRITE_GOLDEN=1; Python's safetensors reads it in tests/io/safetensors_interop.py.
+  if (std::getenv("CAIRN_WRITE_GOLDEN")) write_safetensors(golden, example());
+  CHECK(bytes_of_file(golden) == safetensors_bytes(example()));
+}
