@@ -45,6 +45,8 @@ class Attention : public Module {
 
   // As it was specified: "i-clustered-100:topk=16".
   const std::string& spec() const { return spec_; }
+  // The factor of the scores; 0 stands for 1 / sqrt(D).
+  double scale() const { return scale_; }
 
  protected:
   AttentionOptions options(const AttentionMask& mask, const AttentionContext& context,

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "core/parallel.h"
+#include "nn/attention/observe.h"
 #include "tests/attention/reference.h"
 #include "tests/ops/ops_test.h"
 
@@ -111,6 +112,34 @@ TEST_CASE("every attention variant agrees with its reference", "[attention]") {
                 tolerance_of(dtype));
         }
       }
+}
+
+TEST_CASE("the observed weights of every attention variant are its reference's", "[attention]") {
+  const Generator generator(5);
+  constexpr int64_t B = 2, H = 3, top = 4;
+  for (const auto* variant : attention_variants())
+    for (DType dtype : {DType::float32, DType::float64})
+      for (int64_t n : {0, 1, 7, 33})
+        for (bool lengths : {false, true}) {
+          Inputs in(B, n, n, H, 5, n, dtype);
+          in.v = Tensor::zeros({B, n, H, n}, DType::float64);  // with the identity for values, weights are the output
+          for (int64_t row = 0; row < B * n * H; ++row) in.v.mutable_data<double>()[row * n + row / H % n] = 1;
+          if (lengths) in.mask.query_lengths = in.mask.key_lengths = int32s({int32_t(n / 2), 0});
+          const auto attention = make_attention(spec_of(*variant, top, top));
+          INFO(attention->spec() << ' ' << name(dtype) << " N = " << n << (lengths ? " with lengths" : ""));
+          AttentionChoices made;
+          const Tensor weights = attention_weights(*attention, in.q, in.k, in.mask, context_of(generator, &made));
+          REQUIRE(weights.shape() == Shape{B, H, n, n});
+          REQUIRE(weights.dtype() == DType::float32);
+          const auto rows = expected(variant->name, in, made, attention->shares_keys(), top);
+          std::vector<double> by_head;
+          for (int64_t b = 0; b < B; ++b)
+            for (int64_t h = 0; h < H; ++h)
+              for (int64_t i = 0; i < n; ++i)
+                by_head.insert(by_head.end(), rows.begin() + ((b * n + i) * H + h) * n,
+                               rows.begin() + ((b * n + i) * H + h + 1) * n);
+          CHECK(difference(weights, by_head) <= tolerance::float32);
+        }
 }
 
 TEST_CASE("every attention variant honours a mask or refuses it", "[attention]") {

@@ -1,0 +1,85 @@
+#include "nn/attention/observe.h"
+
+namespace cairn {
+namespace {
+
+// [B, S, H, S]: row s of every head is the unit vector e_s.
+Tensor identity_values(const Tensor& k) {
+  const int64_t B = k.size(0), S = k.size(1), H = k.size(2);
+  std::vector<float> values(size_t(B * S * H * S), 0.0f);
+  for (int64_t row = 0; row < B * S * H; ++row) values[size_t(row * S + row / H % S)] = 1;
+  return Tensor::from(values, {B, S, H, S}).cast(k.dtype()).to(k.device());
+}
+
+// [B, N, H, S] -> float32 [B, H, N, S].
+Tensor heads_first(const Tensor& x) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), S = x.size(3);
+  const std::vector<float> from = x.cast(DType::float32).to_vector<float>();
+  std::vector<float> to(from.size());
+  for (int64_t row = 0; row < B * N * H; ++row) {
+    const int64_t b = row / (N * H), n = row / H % N, h = row % H;
+    std::copy_n(from.begin() + row * S, S, to.begin() + ((b * H + h) * N + n) * S);
+  }
+  return Tensor::from(to, {B, H, N, S});
+}
+
+// Computes what the variant within computes, and keeps what it saw.
+struct Observer : Attention {
+  std::unique_ptr<Attention> inner;
+  mutable Observation seen;
+
+  Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
+                      const AttentionContext& context) const override {
+    seen = {q.value(), k.value(), {}, {}, {}};
+    AttentionContext reporting = context;
+    reporting.report = &seen.choices;
+    const Variable out = (*inner)(q, k, v, mask, reporting);
+    if (context.report) *context.report = seen.choices;
+
+    // Draws are named, so a second call makes the same choices. Weights are shown without dropout.
+    AttentionContext again = context;
+    again.report = nullptr;
+    again.dropout = 0;
+    seen.weights = attention_weights(*inner, seen.q, seen.k, mask, again);
+    seen.full = heads_first(attention(seen.q, seen.k, identity_values(seen.k), {mask, {}, inner->scale()}).out);
+    return out;
+  }
+  bool shares_keys() const override { return inner->shares_keys(); }
+  void fields(Fields& f) override { inner->fields(f); }
+};
+
+}  // namespace
+
+Tensor attention_weights(const Attention& attention, const Tensor& q, const Tensor& k, const AttentionMask& mask,
+                         const AttentionContext& context) {
+  const NoGrad no_grad;
+  return heads_first(attention(Variable(q), Variable(k), Variable(identity_values(k)), mask, context).value());
+}
+
+std::vector<Observation> observe(Encoder& encoder, const std::function<void()>& forward) {
+  struct Guard {
+    Encoder& encoder;
+    std::vector<Observer*> observers;
+
+    explicit Guard(Encoder& e) : encoder(e) {
+      for (auto& layer : encoder.layers) {
+        auto observer = std::make_unique<Observer>();
+        observers.push_back(observer.get());
+        observer->inner = std::move(layer->attention.attention);
+        layer->attention.attention = std::move(observer);
+      }
+    }
+    ~Guard() {
+      for (size_t i = 0; i < observers.size(); ++i) {
+        auto inner = std::move(observers[i]->inner);
+        encoder.layers[i]->attention.attention = std::move(inner);
+      }
+    }
+  } guard(encoder);
+  forward();
+  std::vector<Observation> seen;
+  for (Observer* observer : guard.observers) seen.push_back(std::move(observer->seen));
+  return seen;
+}
+
+}  // namespace cairn
