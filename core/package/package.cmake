@@ -1,0 +1,37 @@
+# `cmake --install`: the library, its headers, and what find_package(cairn) and pkg-config read. No file names the folder
+# that it was installed to, so a prefix may be moved.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
+set(templates ${PROJECT_SOURCE_DIR}/core/package)
+
+# Headers keep their paths below include/cairn. Those of the CPU's kernels stay here: what they compute depends on the
+# options that they are compiled with, so a program must not have two versions of it.
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS core/*.h autograd/*.h nn/*.h)
+list(FILTER headers EXCLUDE REGEX "/core/(cpu/|functors\\.h)")
+target_sources(cairn PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
+install(TARGETS cairn EXPORT cairn ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cairn
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cairn)
+
+install(EXPORT cairn FILE cairn-targets.cmake NAMESPACE cairn:: DESTINATION ${cmake_folder})
+configure_package_config_file(${templates}/cairn-config.cmake.in ${PROJECT_BINARY_DIR}/package/cairn-config.cmake
+                              INSTALL_DESTINATION ${cmake_folder} NO_SET_AND_CHECK_MACRO
+                              NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/package/cairn-config.cmake ${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
+              ${templates}/openblas.cmake DESTINATION ${cmake_folder})
+
+# pkg-config. What a static library needs is never private.
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
+           OUTPUT_VARIABLE prefix_from_pc)
+if(NOT CAIRN_CUDA STREQUAL OFF)
+  string(APPEND pc_definitions " -DCAIRN_HAS_CUDA=1")
+endif()
+if(CAIRN_CUDA STREQUAL HOST)
+  string(APPEND pc_definitions " -DCAIRN_CUDA_HOST=1")
+elseif(CAIRN_CUDA STREQUAL ON)
+  string(APPEND pc_libraries " -lcudart_static -ldl -lrt")  # from wherever -L says that the CUDA Toolkit is
+endif()
+configure_file(${templates}/cairn.pc.in ${PROJECT_BINARY_DIR}/package/cairn.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/package/cairn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,35 @@
+#!/bin/sh
+# check.sh STEP BUILD WORK CMAKE GENERATOR COMPILER: what a user of the installed library does. Steps:
+#   install       the build in folder BUILD into a prefix below WORK, which then moves
+#   find_package  a CMake project finds the moved library, is built and learns
+#   pkg-config    the same with one line of the compiler; exits with 77 where there is no pkg-config
+#   subdirectory  a project around this one can be configured and keeps its own settings
+set -eu
+step=$1 build=$2 work=$3 cmake=$4 generator=$5 compiler=$6
+here=$(cd "$(dirname "$0")" && pwd)
+learns() {
+  "$@" | tee "$work/printed"
+  awk '$1 == "loss" { loss[++count] = $2 } END { exit !(count == 2 && loss[2] < 0.9 * loss[1]) }' "$work/printed"
+}
+case $step in
+  install)
+    rm -rf "$work"
+    "$cmake" --install "$build" --prefix "$work/first" >/dev/null
+    mv "$work/first" "$work/prefix"
+    if grep -rIlF -e "$work" -e "$build" "$work/prefix"; then echo "these name the folder of the build"; exit 1; fi
+    "$work/prefix/bin/copy-task" --version ;;
+  find_package)
+    "$cmake" -G "$generator" -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$compiler"
+    "$cmake" --build "$work/build"
+    learns "$work/build/consumer" ;;
+  pkg-config)
+    command -v pkg-config || exit 77
+    PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name cairn.pc)"):${PKG_CONFIG_PATH:-}
+    export PKG_CONFIG_PATH
+    # shellcheck disable=SC2046  # words of the command line
+    "$compiler" "$here/main.cpp" -o "$work/consumer" $(pkg-config --cflags --libs cairn)
+    learns "$work/consumer" ;;
+  subdirectory)
+    "$cmake" -G "$generator" -S "$here" -B "$work/around" -DCAIRN_SOURCE="$here/../.." -DCMAKE_CXX_COMPILER="$compiler" ;;
+  *) echo "check.sh: no such step: $step"; exit 2 ;;
+esac
