@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "core/ops.h"
+#include "core/trace.h"
 
 namespace cairn {
 namespace {
@@ -161,6 +162,7 @@ void backward(const Variable& output, const Tensor& gradient) {
     running_gradient = node.name;
     Gradients inputs;
     try {
+      const trace::Span span(node.name, "backward", node.outputs.front().shape);
       inputs = node.gradient(outputs);
     } catch (...) {
       running_gradient = nullptr;

@@ -157,7 +157,7 @@ Tensor random_planes(int bits, int64_t D, bool bias, const RandomDraw& draw, Dev
   check_draw("random_planes", draw, device);
   Tensor planes({bits, D + 1}, DType::float32, device);
   CAIRN_DISPATCH_CPU_ONLY(
-      "random_planes", float, device,
+      "random_planes", float, planes,
       random_planes(current_stream(device), bits, D, bias, draw.view(), planes.mutable_data<float>()));
   return planes;
 }
@@ -188,7 +188,7 @@ Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t cluste
   Tensor labels(codes.shape(), DType::int32, codes.device());
   Scratch scratch(codes.device());
   const KMeansSize size{codes.size(0), codes.size(1), codes.size(2), clusters, bits, iterations};
-  CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes.device(),
+  CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes,
                  hamming_kmeans(current_stream(codes.device()), size, codes.data<uint64_t>(),
                                 lengths.defined() ? lengths.data<int32_t>() : nullptr, draw.view(), scratch,
                                 labels.mutable_data<int32_t>()));
@@ -201,7 +201,7 @@ Groups group(const Tensor& labels, int64_t clusters) {
   check<UsageError>(clusters >= 0, "group: clusters = ", clusters, ", expected at least 0");
   Groups groups{labels, Tensor(labels.shape(), DType::int32, labels.device()),
                 Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device()), clusters};
-  CAIRN_DISPATCH_CPU_ONLY("group", int32_t, labels.device(),
+  CAIRN_DISPATCH_CPU_ONLY("group", int32_t, labels,
                           group(current_stream(labels.device()), group_size(groups), labels.data<int32_t>(),
                                 groups.permutation.mutable_data<int32_t>(), groups.offsets.mutable_data<int32_t>()));
   return groups;

@@ -12,6 +12,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/trace.h"
 
 #define CAIRN_KERNELS(...)                                 \
   namespace cpu {                                          \
@@ -78,6 +79,7 @@ auto visit(DType dtype, F&& f) {
 #else
 #define CAIRN_DISPATCH_CUDA(operation, T, ...) ::cairn::no_cuda(operation)
 #endif
+#define CAIRN_DISPATCH_NO_CUDA(operation, T, ...) ::cairn::no_cuda(operation)
 
 #define CAIRN_DISPATCH_CPU(operation, T, ...) \
   if constexpr (::cairn::cpu_computes<T>)     \
@@ -85,21 +87,19 @@ auto visit(DType dtype, F&& f) {
   else                                        \
     ::cairn::not_computed_in(operation, ::cairn::dtype_of<T>, ::cairn::Device::cpu)
 
-// Calls a kernel of element type T on a device.
-#define CAIRN_DISPATCH(operation, T, device, ...)     \
-  do {                                                \
-    if ((device) == ::cairn::Device::cuda) {          \
-      CAIRN_DISPATCH_CUDA(operation, T, __VA_ARGS__); \
-    } else {                                          \
-      CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);  \
-    }                                                 \
-  } while (false)
-
+// Calls a kernel of element type T on the device of the tensor x, whose shape a trace shows.
+#define CAIRN_DISPATCH(operation, T, x, ...) CAIRN_DISPATCH_WITH(CAIRN_DISPATCH_CUDA, operation, T, x, __VA_ARGS__)
 // The same for a kernel that cuda/ does not have yet.
-#define CAIRN_DISPATCH_CPU_ONLY(operation, T, device, ...)              \
-  do {                                                                  \
-    if ((device) == ::cairn::Device::cuda) ::cairn::no_cuda(operation); \
-    CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);                      \
+#define CAIRN_DISPATCH_CPU_ONLY(operation, T, x, ...) \
+  CAIRN_DISPATCH_WITH(CAIRN_DISPATCH_NO_CUDA, operation, T, x, __VA_ARGS__)
+#define CAIRN_DISPATCH_WITH(dispatch_cuda, operation, T, x, ...)             \
+  do {                                                                       \
+    const ::cairn::trace::Span cairn_span(operation, "kernel", (x).shape()); \
+    if ((x).device() == ::cairn::Device::cuda) {                             \
+      dispatch_cuda(operation, T, __VA_ARGS__);                              \
+    } else {                                                                 \
+      CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);                         \
+    }                                                                        \
   } while (false)
 
 // Calls a kernel for the floating element type, the device and the stream of the tensor x; the call may name them `T`
@@ -109,5 +109,5 @@ auto visit(DType dtype, F&& f) {
 #define CAIRN_RUN_WITH(dispatch, operation, x, ...)                             \
   ::cairn::visit_floating((x).dtype(), operation, [&]<class T>(T) {             \
     [[maybe_unused]] const auto stream = ::cairn::current_stream((x).device()); \
-    dispatch(operation, T, (x).device(), __VA_ARGS__);                          \
+    dispatch(operation, T, x, __VA_ARGS__);                                     \
   })

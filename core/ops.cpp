@@ -376,7 +376,7 @@ static void visit_sortable(const char* operation, const Tensor& x, F&& f) {
 Tensor stable_sort(const Tensor& x) {
   Tensor permutation(x.shape(), DType::int32, x.device());
   visit_sortable("stable_sort", x, [&]<class T>(T) {
-    CAIRN_DISPATCH_CPU_ONLY("stable_sort", T, x.device(),
+    CAIRN_DISPATCH_CPU_ONLY("stable_sort", T, x,
                             stable_sort<T>(current_stream(x.device()), rows_of("stable_sort", x), x.data<T>(),
                                            permutation.mutable_data<int32_t>()));
   });
@@ -389,7 +389,7 @@ TopK top_k(const Tensor& x, int64_t k) {
   TopK result{Tensor(with_last(x.shape(), k), x.dtype(), x.device()),
               Tensor(with_last(x.shape(), k), DType::int32, x.device())};
   visit_sortable("top_k", x, [&]<class T>(T) {
-    CAIRN_DISPATCH_CPU_ONLY("top_k", T, x.device(),
+    CAIRN_DISPATCH_CPU_ONLY("top_k", T, x,
                             top_k<T>(current_stream(x.device()), size, k, x.data<T>(), result.values.mutable_data<T>(),
                                      result.columns.mutable_data<int32_t>()));
   });

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/ops.h"
+#include "core/trace.h"
 
 namespace cairn {
 
@@ -30,6 +31,7 @@ FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation
       dropout(dropout_) {}
 
 Variable FeedForward::operator()(const Variable& x, const Context& context) const {
+  const trace::Span span("feed forward", "module");
   const Variable hidden = linear1(x);
   const Variable active = activation == Activation::gelu ? gelu(hidden) : relu(hidden);
   return linear2(apply_dropout(active, dropout, context, Purpose::feed_forward_dropout));

@@ -1,5 +1,7 @@
 #include "nn/transformer.h"
 
+#include "core/trace.h"
+
 namespace cairn {
 
 void TransformerOptions::validate() const {
@@ -41,7 +43,10 @@ Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
 
 Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
   Variable y = x;
-  for (size_t i = 0; i < layers.size(); ++i) y = (*layers[i])(y, mask, context.at_layer(context.layer + uint32_t(i)));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const trace::Span span("encoder layer", "module", i);
+    y = (*layers[i])(y, mask, context.at_layer(context.layer + uint32_t(i)));
+  }
   return final_norm ? (*final_norm)(y) : y;
 }
 

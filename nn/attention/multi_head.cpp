@@ -1,5 +1,7 @@
 #include "nn/attention/multi_head.h"
 
+#include "core/trace.h"
+
 namespace cairn {
 
 MultiHeadAttention::MultiHeadAttention(int64_t features, int64_t heads_, int64_t head_size, double dropout_,
@@ -30,6 +32,7 @@ void MultiHeadAttention::swap_attention(std::unique_ptr<Attention> other) {
 
 Variable MultiHeadAttention::operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
                                         const Context& context) const {
+  const trace::Span span("attention", "module", attention->spec());
   // Heads are another reading of the same memory: [B, N, heads * size] as [B, N, heads, size].
   const auto split = [this](const Variable& y) { return reshape(y, {y.size(0), y.size(1), heads, y.size(2) / heads}); };
   const Variable q = split(query(x)), k = key ? split((*key)(memory)) : q, v = split(value(memory));

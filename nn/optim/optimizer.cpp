@@ -8,6 +8,7 @@
 
 #include "core/dispatch.h"
 #include "core/ops.h"
+#include "core/trace.h"
 
 namespace cairn {
 namespace {
@@ -93,6 +94,7 @@ void Optimizer::refresh_list() {
 }
 
 void Optimizer::step() {
+  const trace::Span span("optimizer step", "module");
   bool any = false;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor &value = parameters_[i].value(), &gradient = parameters_[i].grad();

@@ -1,0 +1,97 @@
+#include "core/trace.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace cairn::trace {
+namespace {
+
+int64_t now() {
+  using namespace std::chrono;
+  return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+int this_thread() {
+  static std::atomic<int> threads{0};
+  thread_local const int number = threads.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
+
+struct Recorder {
+  std::mutex mutex;  // of everything below
+  Recording kept;
+  size_t most = 0, opened = 0;
+  uint64_t session = 0;
+  int64_t start = 0;
+};
+
+Recorder& recorder() {
+  static Recorder* instance = new Recorder;  // never destroyed: spans of other threads may close late
+  return *instance;
+}
+
+}  // namespace
+
+void start(size_t most) {
+  Recorder& r = recorder();
+  const std::lock_guard guard(r.mutex);
+  r.kept = {};
+  r.most = most;
+  r.opened = 0;
+  ++r.session;
+  r.start = now();
+  detail::recording = true;
+}
+
+Recording stop() {
+  Recorder& r = recorder();
+  const std::lock_guard guard(r.mutex);
+  detail::recording = false;
+  ++r.session;  // spans that are still open belong to none
+  Recording result = std::exchange(r.kept, {});
+  // Spans arrive as they close, inner ones first.
+  std::reverse(result.events.begin(), result.events.end());
+  std::stable_sort(result.events.begin(), result.events.end(), [](const Event& a, const Event& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.duration > b.duration;
+  });
+  return result;
+}
+
+struct Span::Open {
+  Event event;
+  uint64_t session;
+};
+
+void Span::open(const char* name, const char* category, std::string details) {
+  Recorder& r = recorder();
+  const std::lock_guard guard(r.mutex);
+  if (!trace::recording()) return;
+  if (r.opened == r.most) {
+    ++r.kept.dropped;
+    return;
+  }
+  ++r.opened;
+  open_ = new Open{{name, category, std::move(details), now() - r.start, 0, this_thread()}, r.session};
+}
+
+void Span::close() noexcept {
+  Recorder& r = recorder();
+  const int64_t end = now();
+  {
+    const std::lock_guard guard(r.mutex);
+    if (open_->session == r.session) {
+      open_->event.duration = end - r.start - open_->event.begin;
+      try {
+        r.kept.events.push_back(std::move(open_->event));
+      } catch (const std::bad_alloc&) {
+        ++r.kept.dropped;
+      }
+    }
+  }
+  delete open_;
+}
+
+}  // namespace cairn::trace

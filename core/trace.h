@@ -1,0 +1,78 @@
+#pragma once
+// What ran, when and for how long: named spans of time, nested as they were opened.
+//
+//   trace::start();
+//   {
+//     const trace::Span span("forward", "program");
+//     ...
+//   }
+//   const trace::Recording recording = trace::stop();
+//
+// Kernels (core/dispatch.h), gradients (the tape), modules and the optimiser open theirs by themselves. Off, as it is
+// until start(), a span costs one look at a flag. On CUDA a kernel's span is the time to queue it, not to run it.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace cairn::trace {
+
+struct Event {
+  const char* name;      // "softmax"
+  const char* category;  // "kernel", "backward", "module" or "program"
+  std::string detail;    // shapes and the like; may be empty
+  int64_t begin;         // nanoseconds since start()
+  int64_t duration;      // nanoseconds
+  int thread;            // 0, 1, ... in the order in which threads first opened one
+};
+
+struct Recording {
+  std::vector<Event> events;  // by their begin; an outer span stands before those inside it
+  int64_t dropped = 0;        // spans that came after the most that were to be kept
+};
+
+// Records from now on, on all threads; what was recorded before is forgotten. The first `most` spans that are opened
+// are kept, so memory is bounded: about 100 bytes a span.
+void start(size_t most = 1'000'000);
+// Ends the recording and hands it over. Spans that are still open are not part of it.
+Recording stop();
+
+namespace detail {
+inline std::atomic<bool> recording{false};
+}  // namespace detail
+
+inline bool recording() { return detail::recording.load(std::memory_order_relaxed); }
+
+// A span from its construction to its destruction, on one thread.
+class Span {
+ public:
+  // The name and the category are kept as pointers: use literals, or what lives as long as the program. The details are
+  // written one after another, while recording.
+  template <class... Details>
+  explicit Span(const char* name, const char* category, const Details&... details) {
+    if (!recording()) [[likely]]
+      return;
+    if constexpr (sizeof...(details) > 0)
+      open(name, category, concat(details...));
+    else
+      open(name, category, {});
+  }
+  ~Span() {
+    if (open_) [[unlikely]]
+      close();
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  struct Open;
+  void open(const char* name, const char* category, std::string details);
+  void close() noexcept;
+
+  Open* open_ = nullptr;  // null: not recorded
+};
+
+}  // namespace cairn::trace
