@@ -1,5 +1,6 @@
 #pragma once
 // Where numbers live, and the opaque stream that orders work on a device.
+#include <string>
 #include <string_view>
 
 namespace cairn {
@@ -16,6 +17,9 @@ struct Stream {
 // How this library was built: "cpu" alone, or with CUDA kernels for a GPU ("cuda") or executed on the CPU
 // ("cuda-host").
 std::string_view backends();
+
+// The BLAS that matrix products on the CPU go to, its version and its kernels: "OpenBLAS 0.3.21 ... Haswell".
+std::string blas();
 
 // The stream that operations on `device` are queued on.
 Stream current_stream(Device device);

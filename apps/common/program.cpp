@@ -1,21 +1,27 @@
 #include "apps/common/program.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <csignal>
 #include <ctime>
 #include <iostream>
+#include <limits>
 
+#include "apps/common/commit.h"
+#include "apps/common/options.h"
+#include "apps/common/trace_file.h"
 #include "core/error.h"
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
+#include "core/trace.h"
 
 namespace cairn {
 namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
+std::string program_name;
 
 // One line: what a message had on several is joined.
 std::string one_line(std::string text) {
@@ -84,22 +90,28 @@ int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
   return 0;
 }
 
-// A validator whose message says what was expected.
-CLI::Validator expect(const std::string& expected, const std::function<bool(const std::string&)>& valid) {
-  return CLI::Validator(
-      [=](std::string& text) { return valid(text) ? std::string() : "expected " + expected + ", got '" + text + "'"; },
-      "");
+// Where a standard stream is closed, the next file opened would take its number, and what is meant for the stream would
+// end up in the file. So the number is taken by something that cannot be written to.
+void keep_standard_streams() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    while (fcntl(stream, F_GETFD) < 0 && open("/dev/null", O_RDONLY) >= 0) {
+    }
 }
 
 }  // namespace
 
 int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed standard output is an error that can be reported
+  // A closed standard output and a file-size limit are errors that can be reported.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  keep_standard_streams();
+  program_name = name;
   try {
     CLI::App app(summary, name);
     app.footer(example);
-    app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, "; backends: ", backends(), ")"));
+    app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, ", commit ", CAIRN_COMMIT,
+                                             "; backends: ", backends(), ")"));
     app.require_subcommand(1);
     app.option_defaults()->take_last();  // given twice, the last one counts
     define(app);
@@ -116,71 +128,62 @@ int run_program(const char* name, const char* summary, const char* example, int 
   }
 }
 
-void add_common_options(CLI::App& command, CommonOptions& options) {
-  add_choice(command, "--device", options.device, {"auto", "cpu", "cuda"}, "auto, cpu or cuda");
-  add_integer(command, "--threads", options.threads, 1, 4096, "CPU threads; results do not depend on it");
-  add_integer(command, "--seed", options.seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");
-  command.add_flag("--json", options.json, "print the result as one JSON object on the last line");
-  command.add_flag("--quiet", options.quiet, "print nothing but the result and errors");
+void CommonSettings::define(Options& options) {
+  options.choice("device", device, {"auto", "cpu", "cuda"}, "auto, cpu or cuda", Belongs::free);
+  options.integer("threads", threads, 1, 4096, "CPU threads; results do not depend on it", Belongs::free);
+  options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");
 }
 
-Device apply(const CommonOptions& options) {
-  if (options.threads > 0) set_threads(int(options.threads));
-  if (options.device == "cpu") return Device::cpu;
+Device CommonSettings::apply() const {
+  if (threads > 0) set_threads(int(threads));
+  if (device == "cpu") return Device::cpu;
 #if CAIRN_HAS_CUDA
-  if (options.device == "auto") return Device::cpu;  // until training runs on CUDA
+  if (device == "auto") return Device::cpu;  // until training runs on CUDA
 #if !CAIRN_CUDA_HOST
   check<DeviceError>(gpu::device_count() > 0,
                      "--device cuda: no usable NVIDIA GPU or driver was found; use --device cpu");
 #endif
   return Device::cuda;
 #else
-  check<DeviceError>(options.device == "auto",
+  check<DeviceError>(device == "auto",
                      "--device cuda: built without CUDA, and training runs on the CPU so far; use --device cpu");
   return Device::cpu;
 #endif
 }
 
-CLI::Option* add_integer(CLI::App& command, const std::string& name, int64_t& value, int64_t least, int64_t most,
-                         const std::string& help) {
-  const std::string range = concat("from ", least, " to ", most);
-  auto* option = command.add_option(name, value, help)
-                     ->type_name("N")
-                     ->check(expect("a whole number " + range, [=](const std::string& text) {
-                       char* end = nullptr;
-                       errno = 0;
-                       const long long number = std::strtoll(text.c_str(), &end, 10);
-                       return !text.empty() && *end == 0 && errno == 0 && number >= least && number <= most;
-                     }));
-  return value < least ? option : option->capture_default_str();
+void OutputOptions::define(CLI::App& command) {
+  command.add_flag("--json", json, "print the result as one JSON object on the last line");
+  command.add_flag("--quiet", quiet, "print nothing but the result and errors");
 }
 
-CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
-                        const std::vector<std::string>& choices, const std::string& help) {
-  return command.add_option(name, value, help)
-      ->type_name("NAME")
-      ->check(expect(
-          "one of " + joined(choices),
-          [=](const std::string& text) { return std::find(choices.begin(), choices.end(), text) != choices.end(); }))
-      ->capture_default_str();
+void TraceOption::define(CLI::App& command) {
+  command.add_option("--trace", file_, "write a trace of what ran when, for chrome://tracing or ui.perfetto.dev")
+      ->type_name("FILE");
 }
 
-CLI::Option* add_real(CLI::App& command, const std::string& name, double& value, double least, double most,
-                      const std::string& help) {
-  return command.add_option(name, value, help)
-      ->type_name("X")
-      ->check(expect(concat("a finite number from ", least, " to ", most),
-                     [=](const std::string& text) {
-                       char* end = nullptr;
-                       const double number = std::strtod(text.c_str(), &end);
-                       return !text.empty() && *end == 0 && std::isfinite(number) && number >= least && number <= most;
-                     }))
-      ->capture_default_str();
+void TraceOption::start() {
+  if (!file_.empty()) trace::start();
+}
+
+void TraceOption::finish(bool quiet) {
+  if (file_.empty()) return;
+  const trace::Recording recording = trace::stop();
+  write_trace(file_, recording, program_name);
+  note(trace_summary(recording), quiet);
 }
 
 void print(const std::string& text) {
   std::cout << text << std::flush;
   check(bool(std::cout), "cannot write to standard output");
+}
+
+void note(const std::string& text, bool quiet) {
+  if (!quiet) std::cerr << text << std::endl;
+}
+
+bool colours() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return !no_color || !*no_color;
 }
 
 bool interrupted() { return stop_requested != 0; }

@@ -4,43 +4,52 @@
 // "<program>: error: what, where, got, expected, what to do".
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <string>
-#include <vector>
 
 #include "core/device.h"
 
 namespace CLI {
 class App;
-class Option;
-}  // namespace CLI
+}
 
 namespace cairn {
 
-// Options of every program.
-struct CommonOptions {
+class Options;
+
+// Settings of every program: where it computes, and what names its random numbers.
+struct CommonSettings {
   std::string device = "auto";
   int64_t threads = 0;  // 0: as many as the machine has
   int64_t seed = 1;
-  bool json = false;   // the result as one JSON object on the last line of standard output, all else on standard error
-  bool quiet = false;  // only the result and errors
+
+  // Declares device, threads and seed.
+  void define(Options& options);
+  // Sets the number of threads; the device that "auto", "cpu" or "cuda" stands for ("auto" never picks the emulated
+  // one). Error (DeviceError): built without CUDA, or no GPU.
+  Device apply() const;
 };
 
-// Adds --device, --threads, --seed, --json and --quiet to a command.
-void add_common_options(CLI::App& command, CommonOptions& options);
-// Sets the number of threads; the device that "auto", "cpu" or "cuda" stands for ("auto" never picks the emulated one).
-// Error (DeviceError): built without CUDA, or no GPU.
-Device apply(const CommonOptions& options);
+// How a program tells its result; no setting of a run.
+struct OutputOptions {
+  bool json = false;   // the result as one JSON object on the last line of standard output, all else on standard error
+  bool quiet = false;  // only the result and errors
 
-// Options that take a number. What is not one, not finite or out of range is refused with the range in the message.
-CLI::Option* add_integer(CLI::App& command, const std::string& name, int64_t& value, int64_t least, int64_t most,
-                         const std::string& help);
-CLI::Option* add_real(CLI::App& command, const std::string& name, double& value, double least, double most,
-                      const std::string& help);
+  // Adds --json and --quiet.
+  void define(CLI::App& command);
+};
 
-// An option that takes one of a few names.
-CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
-                        const std::vector<std::string>& choices, const std::string& help);
+// --trace FILE: where the time goes.
+class TraceOption {
+ public:
+  void define(CLI::App& command);
+  // Starts to record, if it was asked for.
+  void start();
+  // Writes the file, and a table of what took longest to standard error. Error: it cannot be written.
+  void finish(bool quiet);
+
+ private:
+  std::string file_;
+};
 
 // Defines a program's commands on `app` and gives each a callback; then parses and runs. Returns the exit code.
 int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
@@ -48,6 +57,11 @@ int run_program(const char* name, const char* summary, const char* example, int 
 
 // Prints text that belongs to the result. Error: standard output cannot be written to.
 void print(const std::string& text);
+// Prints a line for the reader on standard error, unless `quiet`.
+void note(const std::string& text, bool quiet);
+
+// Are colours welcome (NO_COLOR)?
+bool colours();
 
 // Has the user asked to stop (SIGINT or SIGTERM)? Long work looks after every step and ends in order; asked a second
 // time, the program ends at once.

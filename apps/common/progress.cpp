@@ -10,6 +10,8 @@
 #include <cstring>
 #include <iostream>
 
+#include "apps/common/program.h"
+
 namespace cairn {
 namespace {
 
@@ -17,11 +19,6 @@ namespace {
 int columns() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-bool colours() {
-  const char* no_color = std::getenv("NO_COLOR");
-  return !no_color || !*no_color;
 }
 
 std::string bar(double fraction, int width) {
@@ -55,7 +52,7 @@ Progress::~Progress() {
 
 void Progress::draw(int64_t done, const std::string& numbers) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
-  const double rate = elapsed > 0 ? double(done) / elapsed : 0;
+  const double rate = elapsed > 0 ? double(done - first_) / elapsed : 0;
   const double fraction = total_ > 0 ? double(done) / double(total_) : 1;
   char rates[64], left[64];
   std::snprintf(rates, sizeof rates, "  %.1f steps/s  %s", rate, clock_time(elapsed).c_str());
@@ -76,6 +73,11 @@ void Progress::draw(int64_t done, const std::string& numbers) {
   if (room >= 8) std::cerr << bar(fraction, std::min(room, 24)) << ' ';
   std::cerr << line << std::flush;
   drawn_ = true;
+}
+
+void Progress::start_at(int64_t done) {
+  first_ = last_done_ = done;
+  start_ = last_draw_ = Clock::now();
 }
 
 void Progress::update(int64_t done, const std::string& numbers) {

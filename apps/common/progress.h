@@ -13,6 +13,8 @@ class Progress {
   Progress(int64_t total, bool quiet);
   ~Progress();
 
+  // Work begins here, behind `done` steps of an earlier session, which do not count in the rate.
+  void start_at(int64_t done);
   // After `done` steps, with live numbers such as "loss 1.83".
   void update(int64_t done, const std::string& numbers);
   // A line of its own above the bar, for what a reader should know.
@@ -27,7 +29,7 @@ class Progress {
   int64_t total_;
   bool quiet_, terminal_;
   bool drawn_ = false;
-  int64_t last_done_ = 0;
+  int64_t first_ = 0, last_done_ = 0;
   std::string last_numbers_;
   Clock::time_point start_, last_draw_;
 };

@@ -17,13 +17,14 @@ Variable Model::operator()(const Tensor& input, const Context& context) const {
   return output(encoder(embedding(input) + Variable(positions), {}, context));
 }
 
-Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step) {
+Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
+                    bool may_stop) {
   const NoGrad no_grad;
   Sequence random(seed, step, Purpose::data, 1);
   Generator generator(~seed);  // draws of its own: training's stay what they are
   double loss = 0;
   int64_t right = 0, all = 0, masked_right = 0, masked = 0;
-  for (int64_t done = 0; done < sequences && !interrupted(); done += evaluation_batch) {
+  for (int64_t done = 0; done < sequences && !(may_stop && interrupted()); done += evaluation_batch) {
     const Batch data = make_batch(std::min(evaluation_batch, sequences - done), length, random);
     generator.set_step(step * 1000003 + uint64_t(done));
     const Variable logits = model(data.input, {false, &generator});

@@ -27,10 +27,11 @@ struct Evaluation {
   double masked_accuracy = 0;  // over masked positions alone; NaN where nothing is masked
 };
 
-// Of `sequences` fresh ones, named by (seed, step), or as many as there were before an interruption. Records nothing.
+// Of `sequences` fresh ones, named by (seed, step). Records nothing. With `may_stop`, an interruption ends it early.
 // The sequences come in small batches: those of one batch share their hash planes, and many draws of planes make the
 // figure steadier than many sequences under one.
-Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step);
+Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
+                    bool may_stop = false);
 inline constexpr int64_t evaluation_batch = 8;
 
 }  // namespace cairn::copy_task

@@ -3,13 +3,18 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "apps/common/program.h"
+#include "core/trace.h"
 #include "nn/optim/r_adam.h"
 
 namespace cairn::copy_task {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr int64_t evaluation_sequences = 256, final_sequences = 1024;
 
@@ -43,9 +48,51 @@ std::string numbers(double loss, const Evaluation& evaluation) {
   return text;
 }
 
+// Keeps a run in its folder; without one, it does nothing.
+class Journal {
+ public:
+  Journal(const Keep* keep, Model& model, Optimizer& optimizer) : keep_(keep), model_(model), optimizer_(optimizer) {}
+
+  // Continues where the checkpoint was saved: weights, optimiser, metrics.
+  TrainState resume(Progress& progress) {
+    TrainState state;
+    if (keep_ && keep_->from) {
+      state = train_state(*keep_->from);
+      restore(*keep_->from, model_, &optimizer_);
+      saved_ = state.step;
+    }
+    if (keep_ && !keep_->folder.cut_metrics(state.metrics_bytes))
+      progress.note("metrics.jsonl had lost records from before the checkpoint; training continues without them.");
+    return state;
+  }
+
+  void record(const Json& line) {
+    if (keep_) keep_->folder.record(line);
+  }
+
+  void save(const TrainState& state, double seconds) {
+    if (!keep_ || saved_ == state.step) return;
+    const trace::Span span("checkpoint", "program");
+    Json about = keep_->about;
+    about["progress"] = {{"step", state.step},
+                         {"seconds", seconds},
+                         {"latest", as_json(state.latest)},
+                         {"stopped", state.stopped},
+                         {"metrics_bytes", keep_->folder.sync_metrics()}};
+    save_checkpoint(keep_->folder.path(), model_, optimizer_, about);
+    saved_ = state.step;
+  }
+
+ private:
+  const Keep* keep_;
+  Model& model_;
+  Optimizer& optimizer_;
+  int64_t saved_ = -1;  // the step of the newest checkpoint
+};
+
 }  // namespace
 
-TrainResult train(const TrainOptions& options, Progress& progress) {
+TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep) {
   const auto start = std::chrono::steady_clock::now();
   reset_peak_memory(Device::cpu);
   options.model.validate();
@@ -54,15 +101,21 @@ TrainResult train(const TrainOptions& options, Progress& progress) {
   Model model(options.model, sequence_length(options.length), generator);
   check_swaps(model, options);
   RAdam optimizer(parameters(model), options.learning_rate);
+  Journal journal(keep, model, optimizer);
+  TrainState state = journal.resume(progress);
+  check<UsageError>(state.step <= options.iterations, "--iterations ", options.iterations, ": the run has made ",
+                    state.step, " steps already");
 
   TrainResult result;
   result.parameters = parameter_count(model);
-  Evaluation latest{NAN, NAN, NAN};
   bool explained = false;
+  const int64_t first_step = state.step;
   const auto training_start = std::chrono::steady_clock::now();
-  for (int64_t step = 0; step < options.iterations && !interrupted(); ++step) {
-    generator.set_step(uint64_t(step));
-    Sequence random(options.seed, uint64_t(step), Purpose::data);
+  progress.start_at(first_step);
+  while (state.step < options.iterations && !state.stopped && !interrupted()) {
+    const trace::Span span("step", "program");
+    generator.set_step(uint64_t(state.step));
+    Sequence random(options.seed, uint64_t(state.step), Purpose::data);
     const Batch batch = make_batch(options.batch, options.length, random);
 
     const Variable loss = cross_entropy(model(batch.input, {true, &generator}), batch.target);
@@ -71,41 +124,72 @@ TrainResult train(const TrainOptions& options, Progress& progress) {
     optimizer.step();
 
     const double value = loss.value().item();
-    check<DivergedError>(std::isfinite(value), "training diverged: the loss of step ", step + 1, " is ", value,
+    const int64_t step = ++state.step;
+    check<DivergedError>(std::isfinite(value), "training diverged: the loss of step ", step, " is ", value,
                          "; try a smaller --lr");
-    result.iterations = step + 1;
-    if (result.iterations % options.evaluate_every == 0) {
-      latest = evaluate(model, options.length, evaluation_sequences, options.seed, uint64_t(step));
-      if (options.stop_at > 0 && latest.masked_accuracy >= options.stop_at) {
-        progress.update(result.iterations, numbers(value, latest));
-        break;
-      }
-      if (!explained && latest.accuracy > 0.8 && latest.masked_accuracy < 0.3) {
+    Json line = {{"step", step}, {"loss", value}, {"gradient_norm", number(optimizer.state().gradient_norm)}};
+    if (step % options.evaluate_every == 0) {
+      const trace::Span evaluation("evaluate", "program");
+      state.latest = evaluate(model, options.length, evaluation_sequences, options.seed, uint64_t(step) - 1);
+      state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
+      line["evaluation"] = as_json(state.latest);
+      if (!explained && !state.stopped && state.latest.accuracy > 0.8 && state.latest.masked_accuracy < 0.3) {
         progress.note(
             "Unmasked symbols are copied by now; masked ones are still guessed, right about 1 time in 8. This plateau "
             "lasts until the attention finds the other copy, often several hundred steps, and then ends quickly.");
         explained = true;
       }
     }
-    progress.update(result.iterations, numbers(value, latest));
+    line["seconds"] = state.seconds + since(start);
+    journal.record(line);
+    progress.update(step, numbers(value, state.latest));
+    if (options.checkpoint_every > 0 && step % options.checkpoint_every == 0)
+      journal.save(state, state.seconds + since(start));
   }
   progress.finish();
-  result.steps_per_second = double(result.iterations) / since(training_start);
+  journal.save(state, state.seconds + since(start));
+  result.iterations = state.step;
+  result.steps_per_second = double(state.step - first_step) / since(training_start);
   const uint64_t last = uint64_t(options.iterations) + 1;  // sequences that no step has seen
-  result.evaluation = evaluate(model, options.length, final_sequences, options.seed, last);
-  if (interrupted()) result.evaluation = latest;
+  result.evaluation = evaluate(model, options.length, final_sequences, options.seed, last, true);
+  if (interrupted()) result.evaluation = state.latest;
   for (const std::string& spec : options.also_evaluate) {
     if (interrupted()) break;
     model.encoder.swap_attention(spec, options.model.attention_defaults);
-    result.also.push_back({spec, evaluate(model, options.length, final_sequences, options.seed, last)});
+    result.also.push_back({spec, evaluate(model, options.length, final_sequences, options.seed, last, true)});
   }
   result.interrupted = interrupted();
   check<DivergedError>(result.interrupted || std::isfinite(result.evaluation.loss),
                        "training diverged: the loss of the trained model is ", result.evaluation.loss,
                        "; try a smaller --lr");
   result.peak_bytes = memory(Device::cpu).peak;
-  result.seconds = since(start);
+  result.seconds = state.seconds + since(start);
   return result;
+}
+
+TrainState train_state(const FoundCheckpoint& checkpoint) {
+  try {
+    check<DataError>(checkpoint.about->at("program") == "copy-task", checkpoint.folder.string(),
+                     ": the checkpoint of another program");
+    const auto& at = checkpoint.about->at("progress");
+    return {at.at("step"), at.at("seconds"), evaluation_from(at.at("latest")), at.at("stopped"),
+            at.at("metrics_bytes")};
+  } catch (const nlohmann::ordered_json::exception&) {
+    throw DataError(concat(checkpoint.folder.string(), "/checkpoint.json: not that of a copy-task run"));
+  }
+}
+
+nlohmann::ordered_json number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json as_json(const Evaluation& e) {
+  return {{"loss", number(e.loss)}, {"accuracy", number(e.accuracy)}, {"masked_accuracy", number(e.masked_accuracy)}};
+}
+
+Evaluation evaluation_from(const nlohmann::ordered_json& json) {
+  const auto value = [&](const char* key) { return json.at(key).is_null() ? NAN : json.at(key).get<double>(); };
+  return {value("loss"), value("accuracy"), value("masked_accuracy")};
 }
 
 }  // namespace cairn::copy_task

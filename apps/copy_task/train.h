@@ -1,11 +1,14 @@
 #pragma once
 // Training on the masked copy task.
 #include <cmath>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "apps/copy_task/model.h"
+#include "nn/io/checkpoint.h"
 
 namespace cairn::copy_task {
 
@@ -15,9 +18,17 @@ struct TrainOptions {
   double learning_rate = 2e-4;
   TransformerOptions model;
   uint64_t seed = 1;
-  int64_t evaluate_every = 250;  // steps
-  double stop_at = 0;            // end when masked accuracy on 256 fresh sequences reaches this; 0: never
+  int64_t evaluate_every = 250;    // steps
+  double stop_at = 0;              // end when masked accuracy on 256 fresh sequences reaches this; 0: never
+  int64_t checkpoint_every = 250;  // steps; 0: only at the end
   std::vector<std::string> also_evaluate;
+};
+
+// Where a run is kept, and what it continues from.
+struct Keep {
+  RunFolder& folder;
+  const nlohmann::ordered_json& about;    // goes into every checkpoint: configuration, provenance
+  const FoundCheckpoint* from = nullptr;  // null: starts afresh
 };
 
 // What one variant makes of the trained weights.
@@ -30,11 +41,29 @@ struct TrainResult {
   Evaluation evaluation;  // on 1024 fresh sequences; interrupted before: the last one made
   std::vector<VariantResult> also;
   int64_t iterations = 0, parameters = 0, peak_bytes = 0;
-  double seconds = 0, steps_per_second = 0;
+  double seconds = 0, steps_per_second = 0;  // of all sessions of a run together
   bool interrupted = false;
 };
 
-// Errors: UsageError for options that make no sense, before anything runs; DivergedError for a loss that is not finite.
-TrainResult train(const TrainOptions& options, Progress& progress);
+// How far training has come: all of it that is neither the weights' nor the optimiser's.
+struct TrainState {
+  int64_t step = 0;
+  double seconds = 0;  // of training and evaluation so far
+  Evaluation latest{NAN, NAN, NAN};
+  bool stopped = false;  // reached stop_at
+  uint64_t metrics_bytes = 0;
+};
+// Of a checkpoint. Error (DataError): it is not one of this program's.
+TrainState train_state(const FoundCheckpoint& checkpoint);
+
+// Trains, and evaluates the trained model. With `keep`, every step is recorded in metrics.jsonl and checkpoints are
+// saved, from which another call continues bit for bit. Errors: UsageError for options that make no sense, before
+// anything runs; DivergedError for a loss that is not finite; Error for a folder that cannot be written.
+TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep = nullptr);
+
+// A number for JSON, which has none for NaN: null.
+nlohmann::ordered_json number(double value);
+nlohmann::ordered_json as_json(const Evaluation& evaluation);
+Evaluation evaluation_from(const nlohmann::ordered_json& json);
 
 }  // namespace cairn::copy_task

@@ -9,6 +9,14 @@
 
 #include "core/parallel.h"
 
+std::string cairn::blas() {
+#ifdef OPENBLAS_VERSION
+  return openblas_get_config();
+#else
+  return "CBLAS";
+#endif
+}
+
 namespace cairn::cpu {
 
 // Once a thread: the OpenMP flavour of OpenBLAS asks how many threads the calling one may start.

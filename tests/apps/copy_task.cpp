@@ -194,7 +194,8 @@ TEST_CASE("bad input ends with one clear line and the documented exit code", "[c
 TEST_CASE("a program without a command says which there are", "[copy-task][fault]") {
   const auto result = run_process("copy-task", "");
   CHECK(result.exit_code == 2);
-  CHECK(result.err == "copy-task: error: expected a command: train; see copy-task --help\n");
+  CHECK(result.err ==
+        "copy-task: error: expected a command: train, evaluate, show, solve, report; see copy-task --help\n");
 }
 
 TEST_CASE("an interrupted training ends in order with 130", "[copy-task][fault]") {

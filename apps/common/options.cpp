@@ -1,0 +1,247 @@
+#include "apps/common/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "nn/io/json.h"
+
+namespace cairn {
+namespace {
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// A value as it stands in a message, cut where it is long.
+std::string shown(const nlohmann::ordered_json& value) {
+  std::string text = value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+// Text from outside as programs quote it; in_quotes has JSON's.
+std::string quoted_text(const std::string& text) {
+  std::string result = in_quotes(text);
+  result.front() = result[result.rfind('"')] = '\'';
+  return result;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+struct Options::Setting {
+  std::string name, key;  // "head-size", "head_size"
+  Belongs belongs = Belongs::to_the_run;
+  std::string expected;                               // "a whole number from 1 to 1024"
+  std::function<Json(const std::string& text)> read;  // text as JSON; null: it cannot be
+  std::function<bool(const Json&)> valid;
+  std::function<void(const Json&)> assign;
+  std::function<Json()> current;  // null: not set
+  std::string text;               // as given on the command line
+  CLI::Option* option = nullptr;
+  bool is_flag = false, flag = false;
+};
+
+Options::Options(CLI::App* command) : command_(command) {}
+Options::~Options() = default;
+
+Options::Setting& Options::add(const std::string& name, const std::string& help, Belongs belongs) {
+  settings_.push_back(std::make_unique<Setting>());
+  Setting& setting = *settings_.back();
+  setting.name = name, setting.key = with_underscores(name), setting.belongs = belongs;
+  if (command_) setting.option = command_->add_option("--" + name, setting.text, help);
+  return setting;
+}
+
+void Options::integer(const std::string& name, int64_t& value, int64_t least, int64_t most, const std::string& help,
+                      Belongs belongs) {
+  Setting& setting = add(name, help, belongs);
+  setting.expected = concat("a whole number from ", least, " to ", most);
+  setting.read = [](const std::string& text) -> Json {
+    char* end = nullptr;
+    errno = 0;
+    const long long number = std::strtoll(text.c_str(), &end, 10);
+    return text.empty() || size_t(end - text.c_str()) != text.size() || errno != 0 ? Json() : Json(int64_t(number));
+  };
+  setting.valid = [=](const Json& json) {
+    if (!json.is_number_integer()) return false;
+    if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t(most)) return false;
+    return json.get<int64_t>() >= least && json.get<int64_t>() <= most;
+  };
+  setting.assign = [&value](const Json& json) { value = json.get<int64_t>(); };
+  setting.current = [&value, least] { return value < least ? Json() : Json(value); };
+  if (setting.option) setting.option->type_name("N")->default_str(value < least ? "" : std::to_string(value));
+}
+
+void Options::real(const std::string& name, double& value, double least, double most, const std::string& help) {
+  Setting& setting = add(name, help, Belongs::to_the_run);
+  setting.expected = concat("a finite number from ", least, " to ", most);
+  setting.read = [](const std::string& text) -> Json {
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    return text.empty() || size_t(end - text.c_str()) != text.size() ? Json() : Json(number);
+  };
+  setting.valid = [=](const Json& json) {
+    return json.is_number() && std::isfinite(json.get<double>()) && json.get<double>() >= least &&
+           json.get<double>() <= most;
+  };
+  setting.assign = [&value](const Json& json) { value = json.get<double>(); };
+  setting.current = [&value] { return Json(value); };
+  if (setting.option) setting.option->type_name("X")->default_str(concat(value));
+}
+
+void Options::text(const std::string& name, std::string& value, const std::string& help, Belongs belongs) {
+  Setting& setting = add(name, help, belongs);
+  setting.expected = "text";
+  setting.read = [](const std::string& text) { return Json(text); };
+  setting.valid = [](const Json& json) { return json.is_string(); };
+  setting.assign = [&value](const Json& json) { value = json.get<std::string>(); };
+  setting.current = [&value] { return Json(value); };
+  if (setting.option) setting.option->default_str(value);
+}
+
+void Options::choice(const std::string& name, std::string& value, const std::vector<std::string>& choices,
+                     const std::string& help, Belongs belongs) {
+  text(name, value, help, belongs);
+  Setting& setting = *settings_.back();
+  setting.expected = "one of " + joined(choices);
+  setting.valid = [=](const Json& json) {
+    return json.is_string() && std::find(choices.begin(), choices.end(), json.get<std::string>()) != choices.end();
+  };
+  if (setting.option) setting.option->type_name("NAME");
+}
+
+void Options::flag(const std::string& name, bool& value, const std::string& help) {
+  settings_.push_back(std::make_unique<Setting>());
+  Setting& setting = *settings_.back();
+  setting.name = name, setting.key = with_underscores(name), setting.is_flag = true;
+  setting.expected = "true or false";
+  setting.read = [](const std::string& text) {
+    return text == "true" ? Json(true) : text == "false" ? Json(false) : Json();
+  };
+  setting.valid = [](const Json& json) { return json.is_boolean(); };
+  setting.assign = [&value](const Json& json) { value = json.get<bool>(); };
+  setting.current = [&value] { return Json(value); };
+  if (command_) setting.option = command_->add_flag("--" + name, setting.flag, help);
+}
+
+void Options::presets(const std::string& flag, std::vector<std::pair<std::string, std::string>> values) {
+  presets_[with_underscores(flag)] = std::move(values);
+}
+
+void Options::add_configuration_options() {
+  command_->add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
+      ->type_name("FILE");
+  command_
+      ->add_option_function<std::vector<std::string>>(
+          "--set", [this](const std::vector<std::string>& sets) { sets_ = sets; },
+          "one setting, named as in a configuration; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->allow_extra_args(false);
+}
+
+const Options::Setting* Options::find(const std::string& key) const {
+  for (const auto& setting : settings_)
+    if (setting->key == key) return setting.get();
+  return nullptr;
+}
+
+Options::Json Options::from_text(const Setting& setting, const std::string& text, const std::string& where) const {
+  Json value = setting.read(text);
+  check<UsageError>(!value.is_null() && setting.valid(value), where, ": expected ", setting.expected, ", got ",
+                    quoted_text(text));
+  return value;
+}
+
+void Options::give(const std::string& key, Json value, const std::string& where) {
+  const Setting* setting = find(key);
+  if (!setting) {
+    std::vector<std::string> keys;
+    for (const auto& known : settings_) keys.push_back(known->key);
+    const std::string close = did_you_mean(key, keys);
+    throw UsageError(
+        concat(where, ": unknown key ", quoted_text(key), close, close.empty() ? "; there is " + joined(keys) : ""));
+  }
+  check<UsageError>(setting->valid(value), where, ": key '", key, "': expected ", setting->expected, ", got ",
+                    shown(value));
+  given_[key] = std::make_unique<Json>(std::move(value));
+}
+
+void Options::load(const Json& configuration, const std::string& where) {
+  check<UsageError>(configuration.is_object(), where, ": expected a JSON object of settings, got ",
+                    configuration.type_name());
+  for (const auto& [key, value] : configuration.items()) give(key, value, where);
+}
+
+void Options::read() {
+  if (command_ && command_->get_option_no_throw("--config") && command_->count("--config") > 0) {
+    try {
+      load(read_json(config_file_), config_file_);
+    } catch (const DataError& error) {
+      throw UsageError(concat("--config: ", error.what()));
+    }
+  }
+  for (const std::string& set : sets_) {
+    const size_t equals = set.find('=');
+    check<UsageError>(equals != std::string::npos && equals > 0, "--set: expected key=value, got ", quoted_text(set));
+    const std::string key = with_underscores(set.substr(0, equals));
+    const Setting* setting = find(key);
+    give(key, setting ? from_text(*setting, set.substr(equals + 1), "--set " + key) : Json(), "--set");
+  }
+  for (const auto& setting : settings_)
+    if (setting->option && setting->option->count() > 0)
+      given_[setting->key] = std::make_unique<Json>(
+          setting->is_flag ? Json(setting->flag) : from_text(*setting, setting->text, "--" + setting->name));
+}
+
+void Options::continue_run(const Json& configuration, const std::string& where) {
+  std::map<std::string, std::unique_ptr<Json>> given;
+  given.swap(given_);
+  load(configuration, where);
+  std::string differences;
+  for (auto& [key, value] : given) {
+    const auto run = given_.find(key);
+    const bool same = run != given_.end() && *run->second == *value;
+    if (find(key)->belongs == Belongs::to_the_run && !same)
+      differences +=
+          concat(differences.empty() ? "" : ", ", key, " (", run == given_.end() ? "unset" : shown(*run->second),
+                 " in the run, ", shown(*value), " now)");
+    given_[key] = std::move(value);
+  }
+  check<UsageError>(differences.empty(), where,
+                    ": a run is resumed with its own settings, but these differ: ", differences,
+                    "; leave them out, or train into another folder");
+}
+
+void Options::assign() {
+  for (const auto& [flag, values] : presets_) {
+    const auto given = given_.find(flag);
+    if (given == given_.end() || !given->second->get<bool>()) continue;
+    for (const auto& [key, text] : values) {
+      const Setting* setting = find(with_underscores(key));
+      check(setting, "presets of --", flag, ": no setting '", key, "'");
+      setting->assign(from_text(*setting, text, "--" + flag));
+    }
+  }
+  for (const auto& [key, value] : given_) find(key)->assign(*value);
+}
+
+Options::Json Options::configuration() const {
+  Json result = Json::object();
+  for (const auto& setting : settings_)
+    if (Json value = setting->current(); !value.is_null()) result[setting->key] = std::move(value);
+  return result;
+}
+
+}  // namespace cairn

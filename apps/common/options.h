@@ -1,0 +1,77 @@
+#pragma once
+// A program's settings, each declared once: that makes the option on the command line, its line in --help, its check,
+// its key in configuration files (the name with underscores) and its place in a run's config.json.
+//
+// What counts, from the weakest to the strongest: the default, what a flag such as --quick presets, --config FILE,
+// --set key=value, the option itself.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace cairn {
+
+// May a run be resumed with another value of the setting? "Run" belongs to what a run is; "free" may change.
+enum class Belongs { to_the_run, free };
+
+class Options {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // With a command, each setting becomes an option of it; without, only configurations are read.
+  explicit Options(CLI::App* command = nullptr);
+  ~Options();
+  Options(const Options&) = delete;
+  Options& operator=(const Options&) = delete;
+
+  // Settings. `value` holds the default, and after assign() what was set; it outlives this object's use.
+  void integer(const std::string& name, int64_t& value, int64_t least, int64_t most, const std::string& help,
+               Belongs belongs = Belongs::to_the_run);
+  void real(const std::string& name, double& value, double least, double most, const std::string& help);
+  void choice(const std::string& name, std::string& value, const std::vector<std::string>& choices,
+              const std::string& help, Belongs belongs = Belongs::to_the_run);
+  void text(const std::string& name, std::string& value, const std::string& help,
+            Belongs belongs = Belongs::to_the_run);
+  void flag(const std::string& name, bool& value, const std::string& help);
+  // What the flag sets where nothing else does: keys and values as one would write them after --set.
+  void presets(const std::string& flag, std::vector<std::pair<std::string, std::string>> values);
+
+  // Adds --config and --set.
+  void add_configuration_options();
+  // Reads what the user gave: --config, --set and options. Errors (UsageError): a file that cannot be read or is not a
+  // JSON object, unknown keys (says what was close), wrong types, values out of range.
+  void read();
+  // Reads a configuration alone; `where` names it in errors (UsageError).
+  void load(const Json& configuration, const std::string& where);
+  // Continues a run: its configuration counts wherever the user gave nothing. Error (UsageError): the user gave
+  // something that belongs to the run another value; names the keys.
+  void continue_run(const Json& configuration, const std::string& where);
+  // Writes the settings into their variables.
+  void assign();
+  // All settings as they are now; a valid --config. A number below its range stands for "not set" and is left out.
+  Json configuration() const;
+
+ private:
+  struct Setting;
+  Setting& add(const std::string& name, const std::string& help, Belongs belongs);
+  const Setting* find(const std::string& key) const;
+  void give(const std::string& key, Json value, const std::string& where);
+  Json from_text(const Setting& setting, const std::string& text, const std::string& where) const;
+
+  CLI::App* command_;
+  std::vector<std::unique_ptr<Setting>> settings_;
+  std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
+  std::map<std::string, std::unique_ptr<Json>> given_;
+  std::string config_file_;
+  std::vector<std::string> sets_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,114 @@
+#include "apps/common/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/commit.h"
+#include "core/device.h"
+#include "core/error.h"
+#include "core/parallel.h"
+#include "nn/io/file.h"
+#include "nn/io/json.h"
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const char* what) {
+  throw Error(concat(path.string(), ": ", what, ": ", std::strerror(errno)));
+}
+
+// The processor's name, as the system tells it.
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
+  std::error_code error;
+  const auto status = fs::status(path_, error);
+  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path_.string(),
+                    ": expected a folder, or a name for a new one, got a file");
+  fs::create_directories(path_, error);
+  check(!error, "--out ", path_.string(), ": cannot make the folder: ", error.message());
+  lock_ = open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) fail(path_, "cannot write into the folder");
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    close(lock_);
+    lock_ = -1;
+    throw UsageError(concat("--out ", path_.string(),
+                            ": another run is writing into this folder; wait for it, or "
+                            "train into another folder"));
+  }
+}
+
+RunFolder::~RunFolder() {
+  for (int file : {metrics_, lock_})
+    if (file >= 0) close(file);
+}
+
+void RunFolder::write(const std::string& name, const std::string& text) {
+  const fs::path beside = path_ / (name + ".new");
+  write_file(beside, {text});
+  std::error_code error;
+  fs::rename(beside, path_ / name, error);
+  check(!error, (path_ / name).string(), ": cannot be replaced: ", error.message());
+  sync_folder(path_);
+}
+
+bool RunFolder::cut_metrics(uint64_t bytes) {
+  const fs::path file = path_ / "metrics.jsonl";
+  if (metrics_ >= 0) close(metrics_);
+  metrics_ = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (metrics_ < 0) fail(file, "cannot be written");
+  const off_t size = lseek(metrics_, 0, SEEK_END);
+  if (size > off_t(bytes) && ftruncate(metrics_, off_t(bytes)) != 0) fail(file, "cannot be cut back");
+  return size >= off_t(bytes);
+}
+
+void RunFolder::record(const Json& line) {
+  const std::string text = line.dump() + "\n";
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t count = ::write(metrics_, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(path_ / "metrics.jsonl", "cannot be written");
+    done += size_t(count);
+  }
+}
+
+uint64_t RunFolder::sync_metrics() {
+  if (fsync(metrics_) != 0) fail(path_ / "metrics.jsonl", "cannot be written");
+  return uint64_t(lseek(metrics_, 0, SEEK_END));
+}
+
+std::vector<nlohmann::ordered_json> read_metrics(const fs::path& run) {
+  std::vector<nlohmann::ordered_json> records;
+  std::ifstream file(run / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    auto record = nlohmann::ordered_json::parse(line, nullptr, false);
+    if (!record.is_object()) break;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+nlohmann::ordered_json provenance(const std::string& device) {
+  char time[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()}, {"device", device},
+          {"processor", processor()}, {"threads", threads()},   {"blas", blas()},         {"time", time}};
+}
+
+}  // namespace cairn

@@ -1,0 +1,48 @@
+#pragma once
+// A run's folder: config.json (the settings as resolved), metrics.jsonl (one JSON object a line), checkpoint/ and
+// checkpoint.previous/ (nn/io/checkpoint.h), report.html. One program at a time writes into it.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace cairn {
+
+class RunFolder {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // Opens a folder to write into, made if need be, and locks it for as long as this object lives; the system frees the
+  // lock of a program that dies. Errors: the path is something else, or is in use by another run (UsageError); the
+  // folder cannot be made or written (Error).
+  explicit RunFolder(std::filesystem::path path);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+  // Writes a file whole: readers see the old one or the new one. Error: it cannot be written.
+  void write(const std::string& name, const std::string& text);
+
+  // Cuts metrics.jsonl back to its first `bytes` and continues behind them. Returns false where it had fewer.
+  bool cut_metrics(uint64_t bytes);
+  // Adds a record to metrics.jsonl. Error: it cannot be written.
+  void record(const Json& line);
+  // Everything recorded is on the disk; its size in bytes.
+  uint64_t sync_metrics();
+
+ private:
+  std::filesystem::path path_;
+  int lock_ = -1, metrics_ = -1;
+};
+
+// The records of a run, in order; without metrics.jsonl none. What is not a JSON object (a line cut off by a crash)
+// ends them.
+std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& run);
+
+// What a run was made with: program, version and commit, processor, threads, BLAS, device, time.
+nlohmann::ordered_json provenance(const std::string& device);
+
+}  // namespace cairn

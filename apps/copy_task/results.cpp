@@ -1,0 +1,71 @@
+#include "apps/copy_task/results.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace cairn::copy_task {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json row(const VariantResult& variant) {
+  Json json = {{"attention", variant.attention}};
+  json.update(as_json(variant.evaluation));
+  return json;
+}
+
+// "0.9978", or "-" where there is none.
+std::string figure(const Json& value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f", value.is_number() ? value.get<double>() : 0.0);
+  return value.is_number() ? text : "-";
+}
+
+std::string line(const Json& row) {
+  std::string name = row.at("attention");
+  if (name.size() < 32) name.resize(32, ' ');
+  return name + "  loss " + figure(row.at("loss")) + "  accuracy " + figure(row.at("accuracy")) + "  masked accuracy " +
+         figure(row.at("masked_accuracy")) + "\n";
+}
+
+}  // namespace
+
+Json evaluations_json(const std::vector<VariantResult>& results) {
+  Json json = row(results.front());
+  for (size_t i = 1; i < results.size(); ++i) json["also"].push_back(row(results[i]));
+  return json;
+}
+
+Json result_json(const std::string& attention, const TrainResult& result) {
+  std::vector<VariantResult> all = {{attention, result.evaluation}};
+  all.insert(all.end(), result.also.begin(), result.also.end());
+  Json json = evaluations_json(all);
+  json["iterations"] = result.iterations;
+  json["seconds"] = result.seconds;
+  json["steps_per_second"] = result.steps_per_second;
+  json["parameters"] = result.parameters;
+  return json;
+}
+
+std::string evaluations_text(const Json& result) {
+  std::string text = line(result);
+  if (result.contains("also"))
+    for (const Json& other : result.at("also")) text += line(other);
+  return text;
+}
+
+std::string result_text(const Json& result, bool interrupted) {
+  char head[192];
+  std::snprintf(head, sizeof head, "%lld steps in %s (%.1f steps/s), %lld parameters\n",
+                (long long)result.at("iterations").get<int64_t>(), clock_time(result.at("seconds")).c_str(),
+                result.at("steps_per_second").get<double>(), (long long)result.at("parameters").get<int64_t>());
+  std::string text = head;
+  text += interrupted ? "Interrupted; the last evaluation:\n" : "On 1024 fresh sequences:\n";
+  text += line(result);
+  if (!result.contains("also")) return text;
+  text += "The same weights with other attention:\n";
+  for (const Json& other : result.at("also")) text += line(other);
+  return text;
+}
+
+}  // namespace cairn::copy_task

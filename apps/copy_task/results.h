@@ -1,0 +1,19 @@
+#pragma once
+// Results as JSON, the form in which they are recorded and printed, and as text.
+#include <nlohmann/json_fwd.hpp>
+
+#include "apps/copy_task/train.h"
+
+namespace cairn::copy_task {
+
+// Where --attention is a list, the first variant's figures stand at the top and the others' in "also".
+nlohmann::ordered_json evaluations_json(const std::vector<VariantResult>& results);
+// The same of a training, with its steps, seconds, parameters.
+nlohmann::ordered_json result_json(const std::string& attention, const TrainResult& result);
+
+// A line of figures for each variant.
+std::string evaluations_text(const nlohmann::ordered_json& result);
+// What result_json tells.
+std::string result_text(const nlohmann::ordered_json& result, bool interrupted);
+
+}  // namespace cairn::copy_task
