@@ -4,20 +4,10 @@
 #include "core/parallel.h"
 #include "nn/attention/observe.h"
 #include "tests/attention/reference.h"
+#include "tests/attention/spec_of.h"
 #include "tests/ops/ops_test.h"
 
 namespace {
-
-// A specification of each variant with small numbers, so that clusters are shared and top keys are a choice.
-std::string spec_of(const AttentionVariant& variant, int64_t number, int64_t top) {
-  SpecReader reader(variant.name, "100", {}, {});
-  variant.make(reader);
-  std::string spec = variant.name;
-  if (!reader.number_asked().empty()) spec += '-' + std::to_string(number);
-  for (const auto& option : reader.asked())
-    if (option.name == "topk") spec += ":topk=" + std::to_string(top);
-  return spec;
-}
 
 struct Inputs {
   Tensor q, k, v;

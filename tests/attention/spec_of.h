@@ -1,0 +1,20 @@
+#pragma once
+// For tests that walk the list of attention variants.
+#include <string>
+
+#include "nn/attention/attention.h"
+
+namespace cairn {
+
+// A specification of each variant with small numbers, so that clusters are shared and top keys are a choice.
+inline std::string spec_of(const AttentionVariant& variant, int64_t number, int64_t top) {
+  SpecReader reader(variant.name, "100", {}, {});
+  variant.make(reader);
+  std::string spec = variant.name;
+  if (!reader.number_asked().empty()) spec += '-' + std::to_string(number);
+  for (const auto& option : reader.asked())
+    if (option.name == "topk") spec += ":topk=" + std::to_string(top);
+  return spec;
+}
+
+}  // namespace cairn
