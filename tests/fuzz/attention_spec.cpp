@@ -1,0 +1,15 @@
+// A specification is refused with a UsageError, or it names a variant that its own name gives again.
+#include "nn/attention/attention.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace cairn;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string spec(reinterpret_cast<const char*>(data), size);
+  try {
+    expect(make_attention(spec)->spec() == spec, "another specification");
+  } catch (const UsageError& error) {
+    expect(error.exit_code() == 2, "another exit code");
+  }
+  return 0;
+}

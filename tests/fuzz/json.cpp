@@ -1,0 +1,21 @@
+// A text is refused with a DataError of one short line, or it is JSON whose text gives the same value again.
+#include "nn/io/json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/fuzz/fuzz.h"
+
+using namespace cairn;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  nlohmann::ordered_json value;
+  try {
+    value = parse_json(text, "fuzz");
+  } catch (const DataError& error) {
+    expect_short_line(error.what());
+    return 0;
+  }
+  expect(parse_json(value.dump(), "again") == value, "another value the second time");
+  return 0;
+}

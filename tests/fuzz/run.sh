@@ -1,0 +1,32 @@
+#!/bin/bash
+# run.sh SECONDS [TARGET...]: runs each fuzz target, or those named, that long and prints how often it was executed. What
+# is found is kept in build/fuzz/findings/, and then the exit code is 1. CAIRN_FUZZ_BIN: the programs' folder.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+bin=${CAIRN_FUZZ_BIN:-$here/../../build/fuzz/bin}
+findings=${CAIRN_FUZZ_FINDINGS:-$here/../../build/fuzz/findings}
+[[ ${1:-} =~ ^[0-9]+$ ]] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
+seconds=$1
+shift
+[ $# -gt 0 ] || set -- $(cd "$here" && ls ./*.cpp | xargs -n 1 basename -s .cpp)
+mkdir -p "$findings"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+status=0
+for target in "$@"; do
+  mkdir "$scratch/$target"  # what libFuzzer keeps goes into the first folder
+  code=0
+  "$bin/fuzz-$target" -max_total_time="$seconds" -print_final_stats=1 -timeout=10 -dict="$here/$target.dict" \
+    -artifact_prefix="$findings/$target-" "$scratch/$target" "$here/corpus/$target" >"$scratch/log" 2>&1 || code=$?
+  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$scratch/log")
+  coverage=$(grep -oE 'cov: [0-9]+' "$scratch/log" | tail -1 || true)
+  if [ "$code" = 0 ]; then
+    echo "$target: ${executions:-0} executions in $seconds s, $coverage, no findings"
+  else
+    echo "$target: FOUND after ${executions:-?} executions, see $findings:"
+    grep -vE '^#[0-9]+|^stat::' "$scratch/log" | tail -40
+    status=1
+  fi
+done
+exit $status
