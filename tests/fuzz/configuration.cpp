@@ -1,0 +1,37 @@
+// A configuration is refused with a UsageError or, where it is not JSON at all, a DataError; or its settings, written
+// down, are a configuration that gives the same settings.
+#include <nlohmann/json.hpp>
+
+#include "apps/copy_task/settings.h"
+#include "nn/io/json.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace cairn;
+
+namespace {
+
+nlohmann::ordered_json settings_of(const nlohmann::ordered_json& configuration) {
+  Options options;
+  copy_task::Settings settings;
+  settings.define(options);
+  options.load(configuration, "fuzz");
+  options.assign();
+  settings.finish();
+  return options.configuration();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  nlohmann::ordered_json settings;
+  try {
+    settings = settings_of(parse_json({reinterpret_cast<const char*>(data), size}, "fuzz"));
+  } catch (const DataError& error) {
+    expect_short_line(error.what());
+    return 0;
+  } catch (const UsageError&) {
+    return 0;
+  }
+  expect(settings_of(settings) == settings, "other settings the second time");
+  return 0;
+}
