@@ -8,7 +8,9 @@ findings=${CAIRN_FUZZ_FINDINGS:-$here/../../build/fuzz/findings}
 [[ ${1:-} =~ ^[0-9]+$ ]] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
 seconds=$1
 shift
-[ $# -gt 0 ] || set -- $(cd "$here" && ls ./*.cpp | xargs -n 1 basename -s .cpp)
+if [ $# = 0 ]; then
+  for file in "$here"/*.cpp; do set -- "$@" "$(basename "$file" .cpp)"; done
+fi
 mkdir -p "$findings"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
