@@ -1,0 +1,106 @@
+#pragma once
+// Pictures as inline <svg> text. Colours and fonts come from the CSS of style(), put once into the page that holds the
+// pictures, so that they follow its light or dark theme. Every picture scales with its container (up to a limit), names
+// itself to screen readers, and takes any input: no data, NaN and infinity leave gaps.
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cairn::svg {
+
+// Colours by number for series and categories (distinct for colour-blind readers; they repeat), and a ramp.
+inline constexpr int colours = 8, ramp = 9;
+
+// CSS: custom properties for both themes and the classes that pictures use.
+std::string style();
+// Text for HTML and XML, in elements and attributes. Control characters become spaces.
+std::string escape(const std::string& text);
+// For people: 3 significant digits, "12,500", "1.2M", "83%" with `percent`; NaN is a dash.
+std::string number(double value, bool percent = false);
+
+// ---- lines over x
+struct Axis {
+  std::string label;             // with its unit
+  bool log = false;              // values that are not positive leave gaps
+  double low = NAN, high = NAN;  // NaN: from the data
+  std::vector<double> ticks;     // empty: round numbers
+  bool percent = false;          // writes 0.5 as 50%
+};
+struct Series {
+  std::string name;  // written at its last point; empty: not
+  std::vector<double> x, y;
+  int colour = 0;
+  bool faint = false, dots = false;
+};
+// A shaded range of x, and a dashed line at one y.
+struct Band {
+  double low, high;
+  std::string caption;
+};
+struct Rule {
+  double value;
+  std::string caption;
+};
+struct LineChart {
+  std::string title, description;  // for screen readers and tool tips
+  Axis x, y;
+  std::vector<Series> series;
+  std::vector<Band> bands;
+  std::vector<Rule> rules;
+};
+std::string draw(const LineChart& chart);
+
+// ---- a dot for each series in every row of a list, over x
+struct DotRow {
+  std::string label;
+  std::vector<double> values;  // one a series
+};
+struct DotChart {
+  std::string title, description;
+  Axis x;
+  std::vector<std::string> series;
+  std::vector<DotRow> rows;
+  std::vector<Rule> rules;  // at one x
+};
+// On a log axis that has a `low`, smaller values, zero among them, are drawn at its edge, hollow.
+std::string draw(const DotChart& chart);
+
+// ---- a matrix
+struct Heatmap {
+  std::string title, description;
+  int64_t rows = 0, columns = 0;
+  std::vector<double> values;  // [rows][columns]; what is not finite is hatched
+  // Rising; a value's level is the number of edges that it reaches, and level 0 is left blank. Empty: even steps.
+  std::vector<double> edges;
+  std::string row_title, column_title;
+  std::vector<std::string> row_labels, column_labels;  // none, or one each
+  bool write_values = false, percent = false;          // the number in each cell
+  std::vector<int64_t> marked_rows, marked_columns;    // ticks at the frame
+  std::vector<int64_t> diagonals;                      // marked where they meet the frame: column - row
+};
+// More than 128 rows or columns without labels are pooled: each cell shows the largest of pooling(n)^2 values.
+std::string draw(const Heatmap& map);
+inline int64_t pooling(int64_t n) { return (n + 127) / 128; }
+// What the colours of a heatmap's levels mean.
+std::string draw_levels(const std::vector<double>& edges, const std::string& label, bool percent);
+
+// ---- rows of small cells with text
+struct Cell {
+  std::string text, note{};                                // the note stands small below the text
+  int colour = -1;                                         // a category; -1: none
+  enum Mark { plain, hidden, found, wrong } mark = plain;  // masked in the input; answered right there; answered wrong
+  bool gap = false;                                        // before it
+};
+struct CellRow {
+  std::string label;
+  std::vector<Cell> cells;
+  bool gap = false;  // above it
+};
+struct Cells {
+  std::string title, description;
+  std::vector<CellRow> rows;
+};
+std::string draw(const Cells& cells);
+
+}  // namespace cairn::svg
