@@ -1,12 +1,55 @@
 #include "apps/copy_task/run_report.h"
 
+#include <nlohmann/json.hpp>
+
+#include "apps/copy_task/report.h"
 #include "nn/io/file.h"
 
 namespace cairn::copy_task {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Report::Pairs pairs(const Json& object) {
+  Report::Pairs result;
+  for (const auto& [key, value] : object.items())
+    result.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+  return result;
+}
+
+}  // namespace
 
 void write_report(const Trained& trained, const std::filesystem::path& run, const std::filesystem::path& file) {
-  (void)trained, (void)run;
-  write_file(file, {"to come"});
+  const TrainOptions& train = trained.settings.train;
+  const Json& about = *trained.checkpoint.about;
+  const TrainState state = train_state(trained.checkpoint);
+  // The latest evaluation stands in until there is a result.
+  ReportInput input{*trained.model,
+                    train.model,
+                    train.length,
+                    train.seed,
+                    train.model.attention,
+                    {},
+                    {},
+                    state.latest,
+                    pairs(about.at("configuration")),
+                    pairs(about.at("provenance")),
+                    state.seconds};
+  try {
+    for (const Json& record : read_metrics(run)) {
+      if (record.contains("result")) {
+        input.final_evaluation = evaluation_from(record.at("result"));
+        input.seconds = record.at("result").at("seconds");
+      } else if (const int64_t step = record.at("step"); step <= state.step) {
+        input.losses.push_back({step, record.at("loss")});
+        if (record.contains("evaluation"))
+          input.evaluations.push_back({step, evaluation_from(record.at("evaluation"))});
+      }
+    }
+  } catch (const Json::exception&) {
+    throw DataError(concat((run / "metrics.jsonl").string(), ": not the metrics of a copy-task run"));
+  }
+  write_file(file, {make_report(input)});
 }
 
 }  // namespace cairn::copy_task
