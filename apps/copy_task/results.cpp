@@ -56,10 +56,15 @@ std::string evaluations_text(const Json& result) {
 
 std::string result_text(const Json& result, bool interrupted) {
   char head[192];
-  std::snprintf(head, sizeof head, "%lld steps in %s (%.1f steps/s), %lld parameters\n",
+  std::snprintf(head, sizeof head, "%lld steps in %s (%.1f steps/s), %lld parameters",
                 (long long)result.at("iterations").get<int64_t>(), clock_time(result.at("seconds")).c_str(),
                 result.at("steps_per_second").get<double>(), (long long)result.at("parameters").get<int64_t>());
   std::string text = head;
+  if (result.contains("peak_bytes")) {
+    std::snprintf(head, sizeof head, ", %.0f MB at most", result.at("peak_bytes").get<double>() / 1e6);
+    text += head;
+  }
+  text += "\n";
   text += interrupted ? "Interrupted; the last evaluation:\n" : "On 1024 fresh sequences:\n";
   text += line(result);
   if (!result.contains("also")) return text;
