@@ -205,8 +205,8 @@ std::string number(double value, bool percent) {
     return sign + text;
   }
   for (const auto& [unit, name] : {std::pair{1e12, "T"}, {1e9, "G"}, {1e6, "M"}})
-    if (size >= unit) return sign + number(std::round(size / unit * 100) / 100) + name;
-  if (size >= 1000) {
+    if (size >= 0.9999995 * unit) return sign + number(std::round(size / unit * 100) / 100) + name;
+  if (size >= 999.5) {
     const long long whole = std::llround(size);
     std::snprintf(text, sizeof text, "%lld,%03lld", whole / 1000, whole % 1000);
     return sign + text;
