@@ -304,7 +304,7 @@ std::string draw(const DotChart& chart) {
     left = std::max(left, width_of(row.label) + 14);
   }
   for (const Rule& rule : chart.rules) values.push_back(rule.value);
-  const double width = 640, right = width - 24;
+  const double width = 520, right = width - 24;
   // The legend above wraps.
   double legend_x = left, legend_y = 14;
   Canvas canvas;
@@ -342,7 +342,7 @@ std::string draw(const DotChart& chart) {
   }
   if (chart.rows.empty()) canvas.text((left + right) / 2, top + 16, "no data", "middle", "soft");
   canvas.text((left + right) / 2, bottom + 40, chart.x.label, "middle", "soft");
-  return canvas.finish(width, bottom + 46, chart.title, chart.description, 480, 1.1);
+  return canvas.finish(width, bottom + 46, chart.title, chart.description, 340, 1.3);
 }
 
 // ---- heatmaps

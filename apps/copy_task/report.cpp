@@ -321,10 +321,10 @@ void write_strips(Report& page, const ReportInput& in, const Example& example) {
   constexpr int64_t row = 32;
   const Selection selection = select(in, n > 128 ? 4 : 6);
   page.text(
-      "Below, each cell is a position of the example with its input token; positions of one colour and letter share a "
-      "cluster, and white ones share theirs with nobody. On the left they stand by position, the two copies above each "
+      "Below, each cell is a position of the example with its input token. Positions of one colour and letter share a "
+      "cluster; those without a colour share theirs with nobody. The strips by position have the two copies above each "
       "other: blocks of one colour would mean that proximity decides, equal colours above each other that the place in "
-      "the copy does. On the right they are sorted by token: one colour a token means that content decides." +
+      "the copy does. The strips by token are sorted: one colour a token would mean that content decides." +
       selection.note);
   for (int64_t layer : selection.layers) {
     page.subsection(concat("Clusters in layer ", layer + 1));
@@ -419,7 +419,7 @@ void write_clusters(Report& page, const ReportInput& in, const Example& example)
                       {},
                       {}};
   chart.series = {"near each other", "same token", "same place of the two copies"};
-  chart.x.label = "times as likely to share a cluster as pairs alike otherwise";
+  chart.x.label = "times as likely to share a cluster as like pairs";
   chart.x.log = true, chart.x.low = 0.1, chart.rules = {{1, "chance"}};
   for (size_t layer = 0; layer < pairs.size(); ++layer) {
     std::vector<std::vector<double>> lifts(3);
