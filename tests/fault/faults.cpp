@@ -1,0 +1,351 @@
+// Preloaded into a program (LD_PRELOAD), this counts the calls with which main() and what it calls change files, and
+// lets one of them go wrong, as CAIRN_FAULT says:
+//
+//   count            none
+//   kill:N           instead of call N the process is killed (SIGKILL); a write has written half of its bytes then
+//   power:N          the same, and what no fsync brought to the disk is lost from its files
+//   fail:N:ENOSPC    call N fails with that errno; fail:N+:ENOSPC call N and all later ones
+//   short:N          call N, if it is a write, writes half of its bytes, as a system may
+//   alloc:N          request N for memory (operator new, aligned_alloc) fails; alloc:N+ request N and all later ones
+//
+// CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b", and at the end "allocations
+// 345". Where a sanitizer brings its own allocator, no request for memory reaches this library: "allocations 0".
+//
+// The calls are made without the C library's functions, which are what is replaced here.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace {
+
+enum class Mode { count, kill, power, fail, cut, alloc };
+
+Mode mode = Mode::count;
+long target = 0;         // which call or request; 0: none
+bool and_later = false;  // "N+"
+int error_number = 0;
+int log_file = -1;
+std::atomic<bool> armed{false};  // within main()
+std::atomic<long> calls{0}, requests{0};
+
+constexpr struct {
+  const char* name;
+  int number;
+} error_names[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EFBIG", EFBIG},   {"EACCES", EACCES}, {"EROFS", EROFS},
+                   {"EINTR", EINTR},   {"EDQUOT", EDQUOT}, {"EMFILE", EMFILE}, {"ENOMEM", ENOMEM}};
+
+[[noreturn]] void misused(const char* what) {
+  std::fprintf(stderr, "faults: %s\n", what);
+  _exit(99);
+}
+
+void read_environment() {
+  const char* text = std::getenv("CAIRN_FAULT");
+  if (!text) return;
+  char word[16] = "", error[16] = "";
+  char plus[2] = "";
+  if (std::sscanf(text, "%15[a-z]:%ld%1[+]:%15s", word, &target, plus, error) < 3)
+    std::sscanf(text, "%15[a-z]:%ld:%15s", word, &target, error);
+  and_later = plus[0] == '+';
+  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short", "alloc"};
+  int found = -1;
+  for (int i = 0; i < 6; ++i)
+    if (std::strcmp(word, modes[i]) == 0) found = i;
+  if (found < 0) misused("CAIRN_FAULT is not understood");
+  mode = Mode(found);
+  for (const auto& each : error_names)
+    if (std::strcmp(error, each.name) == 0) error_number = each.number;
+  if (mode == Mode::fail && error_number == 0) misused("CAIRN_FAULT names an unknown errno");
+  if (const char* path = std::getenv("CAIRN_FAULT_LOG"))
+    log_file = int(syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+}
+
+template <class... Args>
+void log(const char* format, Args... args) {
+  if (log_file < 0) return;
+  char line[1200];
+  const int size = std::snprintf(line, sizeof line, format, args...);
+  if (size > 0) (void)syscall(SYS_write, log_file, line, size < int(sizeof line) ? size : int(sizeof line) - 1);
+}
+
+const char* path_of(int file, char (&path)[512]) {
+  char link[64];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const long size = syscall(SYS_readlinkat, AT_FDCWD, link, path, sizeof path - 1);
+  path[size < 0 ? 0 : size] = 0;
+  return path;
+}
+
+// ---- what the disk has, for power:N. A file's bytes are safe up to where they stood at its last fsync.
+
+struct Written {
+  dev_t device;
+  ino_t inode;
+  long safe;
+  int file;  // our own handle, so that a file that was renamed or closed can still be cut
+};
+Written written[256];
+std::atomic<int> written_count{0};
+
+Written* find_written(const struct stat& status) {
+  for (int i = 0; i < written_count; ++i)
+    if (written[i].inode == status.st_ino && written[i].device == status.st_dev) return &written[i];
+  return nullptr;
+}
+
+// Before the first change of a file that is open: what it holds is taken for safe.
+void remember(int file, bool emptied) {
+  if (mode != Mode::power) return;
+  struct stat status {};
+  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return;
+  Written* entry = find_written(status);
+  if (!entry) {
+    if (written_count >= 256) misused("more than 256 files");
+    entry = &written[written_count];
+    char link[64];
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    const int own = int(syscall(SYS_openat, AT_FDCWD, link, O_RDWR | O_CLOEXEC));
+    *entry = {status.st_dev, status.st_ino, long(status.st_size), own};
+    ++written_count;
+  }
+  if (emptied) entry->safe = 0;
+}
+
+void made_safe(int file) {
+  struct stat status {};
+  if (mode != Mode::power || fstat(file, &status) != 0) return;
+  if (Written* entry = find_written(status)) entry->safe = long(status.st_size);
+}
+
+[[noreturn]] void die() {
+  if (mode == Mode::power)
+    for (int i = 0; i < written_count; ++i) {
+      struct stat status {};
+      if (fstat(written[i].file, &status) == 0 && long(status.st_size) > written[i].safe)
+        (void)syscall(SYS_ftruncate, written[i].file, written[i].safe);
+    }
+  syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
+  for (;;) pause();
+}
+
+// ---- the calls
+
+enum class Outcome { as_usual, fails, half };
+
+// Counts a call. Where the process is killed, this does not return, except for a write.
+Outcome next(const char* name, const char* path, const char* to = nullptr, bool is_write = false) {
+  if (!armed) return Outcome::as_usual;
+  const long n = ++calls;
+  log(to ? "%ld %s %s -> %s\n" : "%ld %s %s%s\n", n, name, path, to ? to : "");
+  if (n != target && !(and_later && n > target)) return Outcome::as_usual;
+  switch (mode) {
+    case Mode::kill:
+    case Mode::power:
+      if (is_write) return Outcome::half;
+      die();
+    case Mode::fail: errno = error_number; return Outcome::fails;
+    case Mode::cut: return is_write ? Outcome::half : Outcome::as_usual;
+    default: return Outcome::as_usual;
+  }
+}
+
+int open_file(int folder, const char* path, int flags, mode_t permissions) {
+  const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+  if (writes && next("open", path) == Outcome::fails) return -1;
+  const int file = int(syscall(SYS_openat, folder, path, flags, permissions));
+  if (file >= 0 && writes && armed) remember(file, flags & O_TRUNC);
+  return file;
+}
+
+mode_t permissions_of(int flags, va_list arguments) {
+  return flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+}
+
+int remove_name(const char* name, int folder, const char* path, int flags) {
+  if (next(name, path) == Outcome::fails) return -1;
+  return int(syscall(SYS_unlinkat, folder, path, flags));
+}
+
+int move_name(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
+  if (next("rename", from, to) == Outcome::fails) return -1;
+  return int(syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+}
+
+int bring_to_disk(const char* name, long number, int file) {
+  char path[512];
+  if (next(name, path_of(file, path)) == Outcome::fails) return -1;
+  const int result = int(syscall(number, file));
+  if (result == 0) made_safe(file);
+  return result;
+}
+
+// `write_some` makes the call with so many bytes.
+template <class F>
+ssize_t write_bytes(const char* name, int file, size_t size, F write_some) {
+  char path[512];
+  if (file <= STDERR_FILENO) return write_some(size);
+  switch (next(name, path_of(file, path), nullptr, true)) {
+    case Outcome::fails: return -1;
+    case Outcome::half: {
+      const ssize_t done = write_some(mode == Mode::cut ? (size + 1) / 2 : size / 2);
+      if (mode != Mode::cut) die();
+      return done;
+    }
+    default: return write_some(size);
+  }
+}
+
+bool request_fails() {
+  if (!armed) return false;
+  const long n = ++requests;
+  return mode == Mode::alloc && (n == target || (and_later && n > target));
+}
+
+void* memory_or_throw(size_t bytes) {
+  void* block = request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
+  if (!block) throw std::bad_alloc();
+  return block;
+}
+
+int (*real_main)(int, char**, char**);
+
+int main_within(int count, char** arguments, char** environment) {
+  read_environment();
+  armed = true;
+  const int result = real_main(count, arguments, environment);
+  armed = false;
+  log("allocations %ld\n", requests.load());
+  return result;
+}
+
+template <class F>
+F original(const char* name) {
+  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+int __libc_start_main(int (*program_main)(int, char**, char**), int count, char** arguments, void (*init)(),
+                      void (*fini)(), void (*unload)(), void* stack) {
+  real_main = program_main;
+  return original<decltype(&__libc_start_main)>("__libc_start_main")(main_within, count, arguments, init, fini, unload,
+                                                                     stack);
+}
+
+int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t permissions = permissions_of(flags, arguments);
+  va_end(arguments);
+  return open_file(AT_FDCWD, path, flags, permissions);
+}
+int openat(int folder, const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t permissions = permissions_of(flags, arguments);
+  va_end(arguments);
+  return open_file(folder, path, flags, permissions);
+}
+int open64(const char* path, int flags, ...) __attribute__((alias("open")));
+int openat64(int folder, const char* path, int flags, ...) __attribute__((alias("openat")));
+
+ssize_t write(int file, const void* bytes, size_t size) {
+  return write_bytes("write", file, size, [&](size_t n) { return ssize_t(syscall(SYS_write, file, bytes, n)); });
+}
+ssize_t pwrite(int file, const void* bytes, size_t size, off_t at) {
+  return write_bytes("pwrite", file, size,
+                     [&](size_t n) { return ssize_t(syscall(SYS_pwrite64, file, bytes, n, at)); });
+}
+ssize_t pwrite64(int file, const void* bytes, size_t size, off_t at) __attribute__((alias("pwrite")));
+ssize_t writev(int file, const iovec* pieces, int count) {
+  return write_bytes("writev", file, 2, [&](size_t n) {
+    // Half of them is the first piece.
+    return ssize_t(syscall(SYS_writev, file, pieces, n == 2 ? count : 1));
+  });
+}
+
+int fsync(int file) { return bring_to_disk("fsync", SYS_fsync, file); }
+int fdatasync(int file) { return bring_to_disk("fdatasync", SYS_fdatasync, file); }
+
+int ftruncate(int file, off_t size) {
+  char path[512];
+  if (next("ftruncate", path_of(file, path)) == Outcome::fails) return -1;
+  return int(syscall(SYS_ftruncate, file, size));
+}
+int ftruncate64(int file, off_t size) __attribute__((alias("ftruncate")));
+
+// Of a file that was open for writing. It is closed even where the call fails.
+int close(int file) {
+  char path[512];
+  const long flags = armed && file > STDERR_FILENO ? syscall(SYS_fcntl, file, F_GETFL) : -1;
+  const bool writes = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+  const bool fails = writes && next("close", path_of(file, path)) == Outcome::fails;
+  const int number = errno, result = int(syscall(SYS_close, file));
+  if (!fails) return result;
+  errno = number;
+  return -1;
+}
+
+int rename(const char* from, const char* to) { return move_name(AT_FDCWD, from, AT_FDCWD, to, 0); }
+int renameat(int a, const char* from, int b, const char* to) { return move_name(a, from, b, to, 0); }
+int renameat2(int a, const char* from, int b, const char* to, unsigned flags) {
+  return move_name(a, from, b, to, flags);
+}
+
+int mkdir(const char* path, mode_t permissions) {
+  if (next("mkdir", path) == Outcome::fails) return -1;
+  return int(syscall(SYS_mkdirat, AT_FDCWD, path, permissions));
+}
+int mkdirat(int folder, const char* path, mode_t permissions) {
+  if (next("mkdir", path) == Outcome::fails) return -1;
+  return int(syscall(SYS_mkdirat, folder, path, permissions));
+}
+
+int unlink(const char* path) { return remove_name("unlink", AT_FDCWD, path, 0); }
+int unlinkat(int folder, const char* path, int flags) { return remove_name("unlink", folder, path, flags); }
+int rmdir(const char* path) { return remove_name("rmdir", AT_FDCWD, path, AT_REMOVEDIR); }
+int remove(const char* path) {
+  struct stat status {};
+  const bool is_folder = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
+  return is_folder ? rmdir(path) : unlink(path);
+}
+
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  static const auto call = original<void* (*)(size_t, size_t)>("aligned_alloc");
+  if (!request_fails()) return call(alignment, bytes);
+  errno = ENOMEM;
+  return nullptr;
+}
+int posix_memalign(void** block, size_t alignment, size_t bytes) {
+  static const auto call = original<int (*)(void**, size_t, size_t)>("posix_memalign");
+  return request_fails() ? ENOMEM : call(block, alignment, bytes);
+}
+
+}  // extern "C"
+
+void* operator new(size_t bytes) { return memory_or_throw(bytes); }
+void* operator new[](size_t bytes) { return memory_or_throw(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete[](void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t) noexcept { std::free(block); }
