@@ -1,2 +1,582 @@
-def look(bench): return {}
-def cases(bench, options): return []
+"""What systems get wrong: calls that fail, processes that are killed, checkpoints that rot, streams that are closed."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from harness import MODEL, RESUME, STEPS, TRAIN, Failure, Steps, changes, fingerprint
+
+START = [*TRAIN, "--out", "run", "--quiet"]
+ENDLESS = ["train", *MODEL, "--iterations", "100000000", "--checkpoint-every", "3", "--out", "run", "--quiet"]
+EVALUATE = ["evaluate", "--run", "run", "--sequences", "1", "--quiet"]
+
+calls = []  # of START: (number, name, path)
+allocations = 0  # of START
+
+
+def look(bench):
+    """Finds out which calls a training makes, and what cannot be tried here: need -> reason."""
+    global allocations
+    left_out = look.left_out = {"mount": "mounting a small disk is not allowed"}
+    if not bench.root:
+        left_out["root"] = "root alone can"
+    if os.uname().sysname != "Linux" or not bench.faults:
+        left_out["faults"] = left_out["allocations"] = "no library to inject faults (--faults)"
+        return left_out
+    folder = bench.scratch / "look"
+    folder.mkdir()
+    result = bench.run(START, folder, environment=bench.fault("count", folder / "log"))
+    if result.code != 0:
+        raise Failure(f"with {bench.faults}: {result}")
+    for line in (folder / "log").read_text().splitlines():
+        number, name, *path = line.split(" ", 2)
+        if number == "allocations":
+            allocations = int(name)
+        else:
+            calls.append((int(number), name, path[0]))
+    if len(calls) < 50:
+        raise Failure(f"the library saw {len(calls)} calls of {' '.join(START)}")
+    if problems := bench.same_as_never_stopped(folder / "run"):
+        raise Failure(f"with {bench.faults}, a training is another: {problems}")
+    if allocations == 0:
+        left_out["allocations"] = "the sanitizer has its own allocator"
+    return left_out
+
+
+def spread(items, count):
+    """So many of them, evenly, the first and the last included."""
+    items = list(items)
+    if count >= len(items) or count < 1:
+        return items if count else []
+    return [items[i * (len(items) - 1) // max(count - 1, 1)] for i in range(count)]
+
+
+def in_window():
+    """The calls that save: from the first into checkpoint.new/ to the one that ends the rotation, several times."""
+    inside, saving = [], False
+    for number, name, path in calls:
+        saving = saving or "checkpoint.new" in path
+        if saving:
+            inside.append(number)
+        if saving and name == "fsync" and path.endswith("/run") and any(
+                n == "rename" and "checkpoint.new ->" in p for _, n, p in calls[inside[0] - 1 : number]):
+            saving = not any(n == "rename" and p.endswith("/checkpoint") for _, n, p in calls[number - 2 : number])
+    return inside
+
+
+# ---- calls that fail
+
+def call_fails(numbers, what, codes):
+    """Each of these calls of a training goes wrong; then it is resumed."""
+    def check(bench, folder):
+        problems = []
+        for number in numbers:
+            here = folder / str(number)
+            here.mkdir()
+            which = " ".join(map(str, calls[number - 1]))
+            result = bench.run(START, here, environment=bench.fault(what.format(number)))
+            found = bench.ended(result, codes, out=".*")
+            if result.code == 0:
+                found += bench.same_as_never_stopped(here / "run")
+            else:
+                found += bench.resume(here)
+            problems += [f"call {which}: {p}" for p in found]
+            shutil.rmtree(here)
+        return problems
+    return check
+
+
+def failing_calls(every):
+    kinds = {}
+    for number, name, path in calls:
+        kinds.setdefault(name, []).append(number)
+    errors = {"open": ("EACCES", "ENOSPC", "EMFILE", "EROFS"), "write": ("ENOSPC", "EIO", "EFBIG", "EDQUOT"),
+              "fsync": ("EIO", "ENOSPC"), "rename": ("EACCES", "EIO"), "mkdir": ("ENOSPC", "EROFS"), "unlink": ("EIO", "EACCES"),
+              "rmdir": ("EIO",), "close": ("EIO", "ENOSPC"), "ftruncate": ("EIO",)}
+    for name, numbers in kinds.items():
+        for error in errors.get(name, ("EIO",)):
+            # A file that was brought to the disk is safe whatever close says, and a report that is not there need not
+            # be removed.
+            codes = (0, 1) if name in ("close", "unlink") else (1,)
+            yield Steps(f"{name} fails with {error}, once", call_fails(spread(numbers, len(numbers) // every or 1), f"fail:{{}}:{error}", codes), needs="faults")
+    everything = [number for number, _, _ in calls]
+    for error in ("ENOSPC", "EIO", "EROFS"):
+        yield Steps(f"every call fails with {error} from one on", call_fails(spread(everything, max(1, 40 // every)), f"fail:{{}}+:{error}", (0, 1)), needs="faults")
+    for name in ("write", "fsync", "open"):
+        yield Steps(f"{name} is interrupted by a signal", call_fails(spread(kinds[name], len(kinds[name]) // every or 1), "fail:{}:EINTR", (0,)), needs="faults")
+    yield Steps("write writes half", call_fails(spread(kinds["write"], len(kinds["write"]) // every or 1), "short:{}", (0,)), needs="faults")
+
+
+def request_fails(arguments, numbers, later, codes, run=True):
+    """Each of these requests for memory fails."""
+    def check(bench, folder):
+        problems = []
+        for number in numbers:
+            here = folder / str(number)
+            here.mkdir()
+            training = arguments[0] == "train"
+            if not training and run:
+                bench.copy_run(here)
+            what = f"alloc:{number}{'+' if later else ''}"
+            result = bench.run(arguments, here, environment=bench.fault(what))
+            found = bench.ended(result, codes, "" if 2 in codes or 3 in codes else "memory", out=".*")
+            if training and "--out" in arguments:
+                found += bench.same_as_never_stopped(here / "run") if result.code == 0 else bench.resume(here)
+            problems += [f"CAIRN_FAULT={what}: {p}" for p in found]
+            shutil.rmtree(here)
+        return problems
+    return check
+
+
+def requests_of(bench, arguments, code):
+    folder = bench.scratch / f"requests-{bench.processes}"
+    folder.mkdir()
+    bench.copy_run(folder)
+    result = bench.run(arguments, folder, environment=bench.fault("count", folder / "log"))
+    if result.code != code:
+        raise Failure(f"{' '.join(arguments)}: {result}")
+    return int((folder / "log").read_text().split()[-1])
+
+
+def failing_requests(bench, every, left_out):
+    many = lambda total, count: spread(range(1, total + 1), max(2, count // every))
+    if "allocations" in left_out:
+        for name in ("a training", "what follows in a training", "an evaluation", "an error"):
+            yield Steps(f"a request for memory of {name} fails", None, needs="allocations")
+        return
+    # The first ones one by one: they are the command line's and the configuration's.
+    first = list(range(1, max(2, 40 // every)))
+    yield Steps("a request for memory of a training fails", request_fails(START, first + many(allocations, 80), False, (0, 4)),
+                needs="allocations")
+    yield Steps("all requests for memory of a training fail from one on",
+                request_fails(START, first + many(allocations, 80), True, (4,)), needs="allocations")
+    total = requests_of(bench, EVALUATE, 0)
+    yield Steps("a request for memory of an evaluation fails", request_fails(EVALUATE, many(total, 60), False, (0, 4)),
+                needs="allocations")
+    # Requests of an error on its way out: that error or this one, but one line.
+    for name, arguments, code in (("the usage", ["train", "--lenght", "3", "--quiet"], 2),
+                                  ("a run", ["evaluate", "--run", "nothing", "--quiet"], 3)):
+        total = requests_of(bench, arguments, code)
+        for later in (False, True):
+            yield Steps(f"{'all requests' if later else 'a request'} for memory fail{'' if later else 's'} where {name} is wrong",
+                        request_fails(arguments, many(total, 100), later, (code, 4)), needs="allocations")
+
+
+# ---- kills
+
+def killed(bench, folder, arguments, what, problems):
+    """Whether the process was killed; else it ended well."""
+    result = bench.run(arguments, folder, environment=bench.fault(what))
+    if result.code == -signal.SIGKILL:
+        return True
+    problems += [f"CAIRN_FAULT={what}: {p}" for p in bench.ended(result, (0,))]
+    return False
+
+
+def kill_once(what):
+    def check(bench, folder):
+        problems = []
+        if not killed(bench, folder, START, what, problems):
+            return problems + [f"CAIRN_FAULT={what}: was not killed"]
+        return [f"CAIRN_FAULT={what}: {p}" for p in bench.resume(folder)]
+    return check
+
+
+def kill_again_and_again(seed, times, mode):
+    """Killed, resumed, killed ..., as often as that, each time later than before; then it ends well."""
+    def check(bench, folder):
+        draw, problems, trail, arguments = random.Random(seed), [], [], START
+        for _ in range(times):
+            trail.append(draw.randint(1, 45))
+            killed(bench, folder, arguments, f"{mode}:{trail[-1]}", problems)
+            arguments = [*RESUME, "--quiet"] if (folder / "run" / "config.json").exists() else START
+        return [f"killed at {trail}: {p}" for p in problems + bench.resume(folder)]
+    return check
+
+
+def kills(count):
+    inside = in_window()
+    outside = [number for number, _, _ in calls if number not in set(inside)]
+    repeated = 4 if count >= 40 else 0  # runs, each killed five times
+    once = count - 5 * repeated
+    modes = ["kill", "power"]
+    chosen = spread(inside, once * 3 // 4) + spread(outside, once - once * 3 // 4)
+    for i in range(max(0, once - len(chosen))):  # more kills than calls: again, with power lost
+        chosen.append(calls[i % len(calls)][0])
+    seen = set()
+    for i, number in enumerate(chosen):
+        mode = modes[(i + i // 2) % 2]
+        mode = modes[1 - modes.index(mode)] if (mode, number) in seen else mode
+        seen.add((mode, number))
+        _, name, path = calls[number - 1]
+        yield Steps(f"killed ({mode} {i}) at call {number}, {name} {path}", kill_once(f"{mode}:{number}"), kills=1, needs="faults")
+    for seed in range(repeated):
+        yield Steps(f"killed five times, {seed}", kill_again_and_again(seed, 5, modes[seed % 2]), kills=5, needs="faults")
+
+
+# ---- signals, locks
+
+def has_lines(run, count):
+    path = Path(run) / "metrics.jsonl"
+    return lambda: path.exists() and path.read_bytes().count(b"\n") >= count
+
+
+def step_of(run):
+    return json.loads((run / "checkpoint" / "checkpoint.json").read_text())["about"]["progress"]["step"]
+
+
+def interrupted(number, more=(), then=2):
+    """A signal in the middle of a training: saved, 130, and resumed as if nothing had been."""
+    def check(bench, folder):
+        run = folder / "run"
+        process = bench.start([*ENDLESS, *more], folder)
+        bench.wait(process, has_lines(run, 5), "the signal")
+        process.send_signal(number)
+        problems = bench.ended(bench.finish(process), (130,))
+        if problems:
+            return problems
+        step = step_of(run)
+        return bench.resume(folder, step + then, ["--iterations", str(step + then), "--checkpoint-every", "2"])
+    return check
+
+
+def interrupted_without_folder(number, arguments=None):
+    def check(bench, folder):
+        bench.copy_run(folder)
+        process = bench.start(arguments or [w for w in ENDLESS if w not in ("--out", "run")], folder)
+        # Nothing tells that it works, except that it catches the signal.
+        caught = lambda: signal_is_caught(process.pid, number)
+        bench.wait(process, caught, "it catches signals")
+        process.send_signal(number)
+        return bench.ended(bench.finish(process), (130,))
+    return check
+
+
+def signal_is_caught(process, number):
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+    mask = int(status.split("SigCgt:")[1].split()[0], 16)
+    return bool(mask >> (number - 1) & 1)
+
+
+def killed_from_outside(bench, folder):
+    process = bench.start(ENDLESS, folder)
+    run = folder / "run"
+    bench.wait(process, has_lines(run, 20), "the signal")
+    process.kill()
+    process.communicate()
+    steps = step_of(run) + 5
+    return bench.resume(folder, steps, ["--iterations", str(steps), "--checkpoint-every", "2"])
+
+
+def two_on_one_folder(bench, folder):
+    first = bench.start(ENDLESS, folder)
+    run = folder / "run"
+    try:
+        bench.wait(first, lambda: (run / "checkpoint").exists(), "the second run")
+        problems = []
+        for arguments in ([*RESUME, "--quiet"], START):
+            problems += bench.ended(bench.run(arguments, folder), (2,), "another run|--resume|in use")
+        problems += bench.ended(bench.run(EVALUATE, folder), (0,))  # who only reads need not wait
+        if first.poll() is not None:
+            problems.append("the first run ended")
+    finally:
+        first.send_signal(signal.SIGTERM)
+        result = bench.finish(first)
+    return problems + bench.ended(result, (130,))
+
+
+def lock_left_behind(bench, folder):
+    run = bench.copy_run(folder)
+    (run / ".lock").write_bytes(b"12345\n")
+    os.chmod(run / ".lock", 0o644)
+    return bench.ended(bench.run([*RESUME, "--quiet"], folder), (0,))
+
+
+# ---- streams
+
+def with_streams(shell, codes=(1,), quiet=True, expect_error=True, arguments=START):
+    """A training whose standard streams a shell arranges. It goes on and saves."""
+    def check(bench, folder):
+        if arguments is not START:
+            bench.copy_run(folder)
+        words = arguments if quiet else [w for w in arguments if w != "--quiet"]
+        result = bench.run(words, folder, wrapper=["sh", "-c", shell, "sh"])
+        if expect_error:
+            problems = bench.ended(result, codes, "standard output", out=".*", quiet=quiet)
+        else:
+            problems = [] if result.code in codes else [f"expected exit code {codes}: {result}"]
+        if arguments is START:
+            problems += bench.same_as_never_stopped(folder / "run") or bench.resume(folder)
+        return problems
+    return check
+
+
+def broken_pipe(quiet):
+    def check(bench, folder):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            process = bench.start(START if quiet else [w for w in START if w != "--quiet"], folder, stdout=writer)
+        finally:
+            os.close(writer)
+        problems = bench.ended(bench.finish(process), (1,), "standard output", quiet=quiet)
+        return problems + bench.same_as_never_stopped(folder / "run")
+    return check
+
+
+def files_are_not_streams(bench, folder):
+    """With all three closed, what is meant for a stream must not end up in a file."""
+    result = bench.run([w for w in START if w != "--quiet"], folder, wrapper=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    problems = [] if result.code == 1 else [f"expected exit code 1: {result}"]
+    return problems + bench.same_as_never_stopped(folder / "run") + bench.resume(folder)
+
+
+# ---- disks
+
+def file_size_limit(size):
+    def check(bench, folder):
+        result = bench.run(START, folder, wrapper=["prlimit", f"--fsize={size}", "--"])
+        problems = bench.ended(result, (1,), "[Ff]ile too large|EFBIG|run", out=".*")
+        return problems + bench.resume(folder)
+    return check
+
+
+def resumed_within_limit(bench, folder):
+    """A run of three steps, resumed where its next checkpoint has no room: the one it has stays."""
+    result = bench.run([*START, "--iterations", "2"], folder)
+    problems = bench.ended(result, (0,), out=".*")
+    before = fingerprint(folder / "run" / "checkpoint")
+    result = bench.run([*RESUME, "--quiet", "--iterations", "6"], folder, wrapper=["prlimit", "--fsize=4096", "--"])
+    problems += bench.ended(result, (1,), "too large", out=".*")
+    if changed := changes(before, fingerprint(folder / "run" / "checkpoint")):
+        problems.append(f"changed: {changed}")
+    return problems
+
+
+def full_disk(kilobytes):
+    """A disk with so much room; afterwards it has more."""
+    def check(bench, folder):
+        run = folder / "run"
+        run.mkdir()
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(run)], capture_output=True)
+        if made.returncode != 0:
+            return []
+        try:
+            result = bench.run(START, folder)
+            problems = bench.ended(result, (1,), "[Nn]o space left", out=".*")
+            subprocess.run(["mount", "-o", "remount,size=8m", str(run)], check=True, capture_output=True)
+            return problems + bench.resume(folder)
+        finally:
+            subprocess.run(["umount", "-l", str(run)], capture_output=True)
+    return check
+
+
+def can_mount(bench):
+    probe = bench.scratch / "mount"
+    probe.mkdir()
+    if not bench.root or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(probe)], capture_output=True).returncode:
+        return False
+    subprocess.run(["umount", str(probe)], check=True)
+    return True
+
+
+def not_writable(prepare):
+    """A run that root made, resumed by somebody else."""
+    def check(bench, folder):
+        result = bench.run([*START, "--iterations", "4"], folder)
+        if result.code != 0:
+            return [str(result)]
+        run = folder / "run"
+        prepare(run)
+        before = fingerprint(run)
+        result = bench.run([*RESUME, "--quiet", "--iterations", "6"], folder, user=True)
+        problems = bench.ended(result, (1,), "run")
+        changed = changes(before, fingerprint(run))
+        return problems + [f"changed: {name}" for name in changed if "checkpoint" in name or "metrics" in name]
+    return check
+
+
+# ---- damage
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def replace_by(make):
+    def damage(path):
+        path.unlink()
+        make(path)
+    return damage
+
+
+DAMAGE = {
+    "has one bit flipped": flip,
+    "is cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "is empty": lambda path: path.write_bytes(b""),
+    "has a byte too many": lambda path: path.write_bytes(path.read_bytes() + b"\n"),
+    "is zeroes": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "is missing": lambda path: path.unlink(),
+    "is a folder": replace_by(lambda path: path.mkdir()),
+    "is a link to itself": replace_by(lambda path: os.symlink(path.name, path)),
+    "is a named pipe": replace_by(os.mkfifo),
+}
+FILES = ("weights.safetensors", "optimizer.safetensors", "checkpoint.json", "checksums")
+
+
+def damaged(damage, file, after=()):
+    """The newest checkpoint cannot be used: the one before is, which is said; nothing is lost from there on."""
+    def check(bench, folder):
+        run = bench.copy_run(folder)
+        damage(run / "checkpoint" / file if file else run / "checkpoint")
+        before = fingerprint(run)
+        loud = [w for w in EVALUATE if w != "--quiet"]
+        result = bench.run(loud, folder)
+        problems = bench.ended(result, (0,), quiet=False)
+        if file and "checkpoint/" not in result.err:
+            problems.append(f"does not say which checkpoint is damaged: {result}")
+        if changed := changes(before, fingerprint(run)):
+            problems.append(f"evaluate changed {changed}")
+        return problems + bench.resume(folder)
+    return check
+
+
+def both_damaged(first, second, file):
+    def check(bench, folder):
+        run = bench.copy_run(folder)
+        first(run / "checkpoint" / file), second(run / "checkpoint.previous" / file)
+        before, problems = fingerprint(run), []
+        for arguments in (EVALUATE, [*RESUME, "--quiet"], START):
+            problems += bench.ended(bench.run(arguments, folder), (3,), "checkpoint/.*checkpoint.previous/")
+        if changed := changes(before, fingerprint(run)):
+            problems.append(f"changed {changed}")
+        return problems
+    return check
+
+
+def leftovers(prepare, code=0, message="", loses_result=False):
+    """Something lies in the run's folder that a crash or a person left. Training goes on all the same."""
+    def check(bench, folder):
+        result = bench.run([*START, "--iterations", "4"], folder)
+        if result.code != 0:
+            return [str(result)]
+        run = folder / "run"
+        # As if the run had been stopped after its fourth step.
+        lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+        (run / "metrics.jsonl").write_bytes(b"".join(lines[:4]))
+        prepare(run)
+        if code == 0:
+            return bench.resume(folder, STEPS, ["--iterations", "6"])
+        return bench.ended(bench.run([*RESUME, "--quiet", "--iterations", "6"], folder), (code,), message, out=".*")
+    return check
+
+
+def junk(run, name):
+    (run / name / "deep" / "er").mkdir(parents=True)
+    (run / name / "deep" / "file").write_bytes(b"junk")
+
+
+LEFT = {
+    "an empty checkpoint.new/": lambda run: (run / "checkpoint.new").mkdir(),
+    "a checkpoint.new/ with other things": lambda run: junk(run, "checkpoint.new"),
+    "a checkpoint.new that is a file": lambda run: (run / "checkpoint.new").write_bytes(b"junk"),
+    "a checkpoint.new that links to itself": lambda run: os.symlink("checkpoint.new", run / "checkpoint.new"),
+    "a complete checkpoint.new/": lambda run: shutil.copytree(run / "checkpoint", run / "checkpoint.new"),
+    "a checkpoint.new/ and no checkpoint/": lambda run: os.rename(run / "checkpoint", run / "checkpoint.new"),
+    "a checkpoint.damaged/": lambda run: junk(run, "checkpoint.damaged"),
+    "a damaged checkpoint/ beside a checkpoint.damaged/": lambda run: (
+        junk(run, "checkpoint.damaged"), flip(run / "checkpoint" / "checksums")),
+    "a checkpoint.previous that is a file": lambda run: (
+        shutil.rmtree(run / "checkpoint.previous"), (run / "checkpoint.previous").write_bytes(b"junk")),
+    "no checkpoint.previous/": lambda run: shutil.rmtree(run / "checkpoint.previous"),
+    "a checkpoint/ with files of somebody's": lambda run: (run / "checkpoint" / "notes.txt").write_bytes(b"mine"),
+    "no config.json": lambda run: (run / "config.json").unlink() or (run / "config.json").write_bytes(b""),
+    "a config.json.new": lambda run: (run / "config.json.new").write_bytes(b"{"),
+    "records behind the checkpoint's": lambda run: (run / "metrics.jsonl").open("ab").write(b'{"step":5}\n{"step":6}\n'),
+    "half a record": lambda run: (run / "metrics.jsonl").open("ab").write(b'{"step":5,"lo'),
+    "binary behind the records": lambda run: (run / "metrics.jsonl").open("ab").write(bytes(range(256)) * 100),
+    "no report.html": lambda run: (run / "report.html").unlink(),
+    "a report.html of somebody's": lambda run: (run / "report.html").write_bytes(b"mine"),
+}
+
+
+def in_its_place(name, code, message=""):
+    """A folder that is not empty where the run has a file: said, in one line."""
+    def prepare(run):
+        if (run / name).exists():
+            (run / name).unlink()
+        junk(run, name)
+    return leftovers(prepare, code, message)
+
+
+def cases(bench, options):
+    every, left_out = options.every, look.left_out
+    yield from failing_calls(every) if calls else []
+    yield from failing_requests(bench, every, left_out)
+    yield from kills(options.kills) if calls else []
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        name = signal.Signals(number).name
+        yield Steps(f"{name} in a training", interrupted(number))
+        yield Steps(f"{name} in a training that saves every step", interrupted(number, ["--checkpoint-every", "1"], 3))
+        yield Steps(f"{name} in a training that saves at the end only", interrupted(number, ["--checkpoint-every", "0"], 1))
+        yield Steps(f"{name} in a training that is not kept", interrupted_without_folder(number))
+        yield Steps(f"{name} in an evaluation", interrupted_without_folder(number, [
+            "evaluate", "--run", "run", "--sequences", "1048576", "--quiet"]))
+    yield Steps("killed from outside", killed_from_outside)
+    yield Steps("two runs on one folder", two_on_one_folder)
+    yield Steps("a lock that nobody holds", lock_left_behind)
+
+    yield Steps("standard output is closed", with_streams('exec "$@" >&-'))
+    yield Steps("standard output is closed, with progress", with_streams('exec "$@" >&-', quiet=False))
+    yield Steps("standard output is a full device", with_streams('exec "$@" >/dev/full'))
+    yield Steps("standard output can only be read", with_streams('exec "$@" 1</dev/null'))
+    yield Steps("standard output is a pipe nobody reads", broken_pipe(True))
+    yield Steps("standard output is a pipe nobody reads, with progress", broken_pipe(False))
+    yield Steps("standard input is closed", with_streams('exec "$@" <&-', (0,)))
+    yield Steps("standard error is closed", with_streams('exec "$@" 2>&-', (0,), False, False))
+    yield Steps("standard error is a full device", with_streams('exec "$@" 2>/dev/full', (0,), False, False))
+    yield Steps("standard output and error are closed", with_streams('exec "$@" >&- 2>&-', (1,), False, False))
+    yield Steps("all standard streams are closed", files_are_not_streams)
+    for command in (EVALUATE, ["show", "--run", "run"], ["report", "--run", "run"], ["solve", "--run", "run", "0", "1", "0", "M"],
+                    ["train", "--help"], ["--version"], [*RESUME, "--json"]):
+        for name, shell in {"closed": 'exec "$@" >&-', "a full device": 'exec "$@" >/dev/full'}.items():
+            yield Steps(f"standard output of {' '.join(command[:1])}{'--resume' if '--resume' in command else ''} is {name}",
+                        with_streams(shell, arguments=command, quiet=False))
+
+    for size in (0, 100, 1000, 2000, 4096, 4967):
+        yield Steps(f"files may have {size} bytes", file_size_limit(size))
+    yield Steps("a resumed run's files may have 4096 bytes", resumed_within_limit)
+    if can_mount(bench):
+        for kilobytes in (4, 8, 16, 20, 24, 32, 40):
+            yield Steps(f"the disk has {kilobytes} KB", full_disk(kilobytes), needs="root")
+    else:
+        yield Steps("the disk is full", None, needs="mount")
+    for name, prepare in {
+        "the run": lambda run: None,
+        "the metrics": lambda run: (os.chmod(run, 0o777), os.chmod(run / ".lock", 0o666)),
+    }.items():
+        yield Steps(f"{name} may not be written", not_writable(prepare), needs="root")
+
+    for file in FILES:
+        for name, damage in DAMAGE.items():
+            yield Steps(f"{file} of the newest checkpoint {name}", damaged(damage, file))
+            yield Steps(f"{file} of both checkpoints {name}", both_damaged(damage, damage, file))
+    yield Steps("one checkpoint is cut, the other has a bit flipped", both_damaged(DAMAGE["is cut in half"], flip, FILES[0]))
+    yield Steps("the newest checkpoint is gone", damaged(shutil.rmtree, ""))
+    yield Steps("the newest checkpoint is an empty folder", damaged(lambda p: (shutil.rmtree(p), p.mkdir()), ""))
+    yield Steps("the newest checkpoint is a file", damaged(lambda p: (shutil.rmtree(p), p.write_bytes(b"x")), ""))
+    yield Steps("the newest checkpoint is a link to itself", damaged(lambda p: (shutil.rmtree(p), os.symlink(p.name, p)), ""))
+    yield Steps("the newest checkpoint is a link to nothing", damaged(lambda p: (shutil.rmtree(p), os.symlink("nothing", p)), ""))
+    for name, prepare in LEFT.items():
+        yield Steps(f"there is {name}", leftovers(prepare))
+    for name, code in {"metrics.jsonl": 1, "report.html": 1, "config.json": 1, "config.json.new": 1, ".lock": 1}.items():
+        yield Steps(f"{name} is a folder", in_its_place(name, code))

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +126,7 @@ class Bench:
         self.reference = self.scratch / "reference"
         self.processes = 0
         self.root = os.geteuid() == 0
+        self.lock = threading.Lock()
         self.finished = {}  # steps -> a run that was never stopped
 
     # ---- running
@@ -234,14 +236,15 @@ class Bench:
         """A run of so many steps in one go."""
         if steps == STEPS:
             return self.reference / "run"
-        if steps not in self.finished:
-            folder = self.scratch / f"never-stopped-{steps}"
-            folder.mkdir(exist_ok=True)
-            result = self.run([*TRAIN, "--out", "run", "--quiet", "--iterations", str(steps)], folder)
-            if result.code != 0:
-                raise Failure(f"{steps} steps: {result}")
-            self.finished[steps] = folder / "run"
-        return self.finished[steps]
+        with self.lock:
+            if steps not in self.finished:
+                folder = self.scratch / f"never-stopped-{steps}"
+                folder.mkdir()
+                result = self.run([*TRAIN, "--out", "run", "--quiet", "--iterations", str(steps)], folder)
+                if result.code != 0:
+                    raise Failure(f"{steps} steps: {result}")
+                self.finished[steps] = folder / "run"
+            return self.finished[steps]
 
     def same_as_never_stopped(self, run, steps=STEPS):
         """What differs from a run of so many steps that was never stopped."""
