@@ -213,10 +213,15 @@ bool request_fails() {
   return mode == Mode::alloc && (n == target || (and_later && n > target));
 }
 
+// What operator new does, as the standard has it: before it gives up, the program's own handler may.
 void* memory_or_throw(size_t bytes) {
-  void* block = request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
-  if (!block) throw std::bad_alloc();
-  return block;
+  for (;;) {
+    void* block = request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
+    if (block) return block;
+    const std::new_handler handler = std::get_new_handler();
+    if (!handler) throw std::bad_alloc();
+    handler();
+  }
 }
 
 int (*real_main)(int, char**, char**);
