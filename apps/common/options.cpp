@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -28,6 +29,15 @@ std::string quoted_text(const std::string& text) {
   std::string result = in_quotes(text);
   result.front() = result[result.rfind('"')] = '\'';
   return result;
+}
+
+// A decimal number, if the whole text is one; else null.
+template <class T>
+nlohmann::ordered_json number_from(const std::string& text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? nlohmann::ordered_json(number)
+                                                                  : nlohmann::ordered_json();
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -66,12 +76,7 @@ void Options::integer(const std::string& name, int64_t& value, int64_t least, in
                       Belongs belongs) {
   Setting& setting = add(name, help, belongs);
   setting.expected = concat("a whole number from ", least, " to ", most);
-  setting.read = [](const std::string& text) -> Json {
-    char* end = nullptr;
-    errno = 0;
-    const long long number = std::strtoll(text.c_str(), &end, 10);
-    return text.empty() || size_t(end - text.c_str()) != text.size() || errno != 0 ? Json() : Json(int64_t(number));
-  };
+  setting.read = [](const std::string& text) -> Json { return number_from<int64_t>(text); };
   setting.valid = [=](const Json& json) {
     if (!json.is_number_integer()) return false;
     if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t(most)) return false;
@@ -85,11 +90,7 @@ void Options::integer(const std::string& name, int64_t& value, int64_t least, in
 void Options::real(const std::string& name, double& value, double least, double most, const std::string& help) {
   Setting& setting = add(name, help, Belongs::to_the_run);
   setting.expected = concat("a finite number from ", least, " to ", most);
-  setting.read = [](const std::string& text) -> Json {
-    char* end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
-    return text.empty() || size_t(end - text.c_str()) != text.size() ? Json() : Json(number);
-  };
+  setting.read = [](const std::string& text) -> Json { return number_from<double>(text); };
   setting.valid = [=](const Json& json) {
     return json.is_number() && std::isfinite(json.get<double>()) && json.get<double>() >= least &&
            json.get<double>() <= most;

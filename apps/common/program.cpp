@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <ctime>
+#include <exception>
 #include <iostream>
 #include <limits>
 
@@ -23,12 +24,40 @@ namespace {
 volatile std::sig_atomic_t stop_requested = 0;
 std::string program_name;
 
-// One line: what a message had on several is joined.
+// A message as one line for a terminal: what stood on several is joined, what cannot be printed is left out, and of
+// what is very long the middle is.
 std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text)
-    if (c == '\n' || c == '\r') c = ' ';
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+  std::erase_if(text, [](char c) { return (c >= 0 && c < ' ') || c == 127; });
+  constexpr size_t most = 1000;
+  if (text.size() > most) text = text.substr(0, most / 2) + " ... " + text.substr(text.size() - most / 2);
   return text;
+}
+
+// Memory may also run out where nothing can be thrown: nlohmann's JSON asks for some while it is destroyed.
+[[noreturn]] void terminated() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    std::cerr << program_name << ": error: out of memory" << std::endl;
+    _exit(4);
+  } catch (...) {
+  }
+  std::abort();
+}
+
+// Tells of an error, also where there is no memory left to put a message together.
+int report_error(const char* name, const char* message, int exit_code) {
+  try {
+    const std::string line = one_line(message);
+    std::cerr << name << ": error: " << line << std::endl;
+  } catch (const std::bad_alloc&) {
+    std::cerr << name << ": error: out of memory" << std::endl;
+    return 4;
+  }
+  return exit_code;
 }
 
 // The commands and options that a user could have meant.
@@ -107,6 +136,7 @@ int run_program(const char* name, const char* summary, const char* example, int 
   std::signal(SIGXFSZ, SIG_IGN);
   keep_standard_streams();
   program_name = name;
+  std::set_terminate(terminated);
   try {
     CLI::App app(summary, name);
     app.footer(example);
@@ -117,14 +147,11 @@ int run_program(const char* name, const char* summary, const char* example, int 
     define(app);
     return parse_and_run(app, name, argc, argv);
   } catch (const Error& error) {
-    std::cerr << name << ": error: " << one_line(error.what()) << std::endl;
-    return error.exit_code();
+    return report_error(name, error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
-    std::cerr << name << ": error: out of memory" << std::endl;
-    return 4;
+    return report_error(name, "out of memory", 4);
   } catch (const std::exception& error) {
-    std::cerr << name << ": error: " << one_line(error.what()) << std::endl;
-    return 1;
+    return report_error(name, error.what(), 1);
   }
 }
 
@@ -156,9 +183,17 @@ void OutputOptions::define(CLI::App& command) {
   command.add_flag("--quiet", quiet, "print nothing but the result and errors");
 }
 
+void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
+              const std::string& help) {
+  command.add_option(name, value, help)
+      ->type_name(kind)
+      ->check(CLI::Validator(
+          [kind](std::string& text) { return text.empty() ? "expected the name of a " + kind : std::string(); }, ""));
+}
+
 void TraceOption::define(CLI::App& command) {
-  command.add_option("--trace", file_, "write a trace of what ran when, for chrome://tracing or ui.perfetto.dev")
-      ->type_name("FILE");
+  add_path(command, "--trace", file_, "FILE",
+           "write a trace of what ran when, for chrome://tracing or ui.perfetto.dev");
 }
 
 void TraceOption::start() {

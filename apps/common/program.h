@@ -38,6 +38,10 @@ struct OutputOptions {
   void define(CLI::App& command);
 };
 
+// Adds an option that names a file or a folder (`kind`: FILE, DIR).
+void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
+              const std::string& help);
+
 // --trace FILE: where the time goes.
 class TraceOption {
  public:

@@ -4,7 +4,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -38,13 +37,14 @@ std::string processor() {
 RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
   std::error_code error;
   const auto status = fs::status(path_, error);
+  check(status.type() != fs::file_type::none, "--out ", path_.string(), ": cannot be looked at: ", error.message());
   check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path_.string(),
                     ": expected a folder, or a name for a new one, got a file");
   fs::create_directories(path_, error);
   check(!error, "--out ", path_.string(), ": cannot make the folder: ", error.message());
-  lock_ = open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  lock_ = again([this] { return open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
   if (lock_ < 0) fail(path_, "cannot write into the folder");
-  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) != 0) {
     close(lock_);
     lock_ = -1;
     throw UsageError(concat("--out ", path_.string(),
@@ -67,28 +67,34 @@ void RunFolder::write(const std::string& name, const std::string& text) {
   sync_folder(path_);
 }
 
+void RunFolder::remove(const std::string& name) {
+  std::error_code error;
+  fs::remove(path_ / name, error);
+  check(!error, (path_ / name).string(), ": cannot be removed: ", error.message());
+}
+
 bool RunFolder::cut_metrics(uint64_t bytes) {
   const fs::path file = path_ / "metrics.jsonl";
   if (metrics_ >= 0) close(metrics_);
-  metrics_ = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  metrics_ = again([&] { return open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666); });
   if (metrics_ < 0) fail(file, "cannot be written");
   const off_t size = lseek(metrics_, 0, SEEK_END);
-  if (size > off_t(bytes) && ftruncate(metrics_, off_t(bytes)) != 0) fail(file, "cannot be cut back");
+  if (size > off_t(bytes) && again([&] { return ftruncate(metrics_, off_t(bytes)); }) != 0)
+    fail(file, "cannot be cut back");
   return size >= off_t(bytes);
 }
 
 void RunFolder::record(const Json& line) {
   const std::string text = line.dump() + "\n";
   for (size_t done = 0; done < text.size();) {
-    const ssize_t count = ::write(metrics_, text.data() + done, text.size() - done);
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = again([&] { return ::write(metrics_, text.data() + done, text.size() - done); });
     if (count < 0) fail(path_ / "metrics.jsonl", "cannot be written");
     done += size_t(count);
   }
 }
 
 uint64_t RunFolder::sync_metrics() {
-  if (fsync(metrics_) != 0) fail(path_ / "metrics.jsonl", "cannot be written");
+  if (again([this] { return fsync(metrics_); }) != 0) fail(path_ / "metrics.jsonl", "cannot be written");
   return uint64_t(lseek(metrics_, 0, SEEK_END));
 }
 

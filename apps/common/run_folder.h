@@ -26,6 +26,9 @@ class RunFolder {
   // Writes a file whole: readers see the old one or the new one. Error: it cannot be written.
   void write(const std::string& name, const std::string& text);
 
+  // Removes a file, if it is there. Error: it cannot be removed.
+  void remove(const std::string& name);
+
   // Cuts metrics.jsonl back to its first `bytes` and continues behind them. Returns false where it had fewer.
   bool cut_metrics(uint64_t bytes);
   // Adds a record to metrics.jsonl. Error: it cannot be written.

@@ -47,6 +47,16 @@ Json result_json(const std::string& attention, const TrainResult& result) {
   return json;
 }
 
+bool is_result(const Json& json) {
+  try {
+    evaluation_from(json);
+    result_text(json, false);
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
 std::string evaluations_text(const Json& result) {
   std::string text = line(result);
   if (result.contains("also"))

@@ -11,6 +11,9 @@ nlohmann::ordered_json evaluations_json(const std::vector<VariantResult>& result
 // The same of a training, with its steps, seconds, parameters.
 nlohmann::ordered_json result_json(const std::string& attention, const TrainResult& result);
 
+// Is that what result_json makes? Of a file that anybody may have changed.
+bool is_result(const nlohmann::ordered_json& json);
+
 // A line of figures for each variant.
 std::string evaluations_text(const nlohmann::ordered_json& result);
 // What result_json tells.

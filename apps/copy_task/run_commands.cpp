@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -24,7 +25,8 @@ struct RunCommand {
   RunCommand(CLI::App& app, const char* name, const char* summary, const std::string& example)
       : command(*app.add_subcommand(name, summary)), options(&command) {
     command.footer("Example:\n  " + example);
-    command.add_option("--run", run, "the run's folder")->type_name("DIR")->required();
+    add_path(command, "--run", run, "DIR", "the run's folder");
+    command.get_option("--run")->required();
   }
   virtual ~RunCommand() = default;
 
@@ -98,11 +100,12 @@ std::vector<int32_t> read_sequence(const std::string& line) {
       sequence.push_back(mask_token);
       continue;
     }
-    char* end = nullptr;
-    const long value = std::strtol(word.c_str(), &end, 10);
-    check<UsageError>(*end == 0 && word.size() <= 3 && value >= 0 && value <= symbols, "symbol ", sequence.size() + 1,
-                      ": expected a number from 0 to ", symbols, " or M for a masked one, got ", in_quotes(word));
-    sequence.push_back(int32_t(value));
+    int32_t value = -1;
+    const char* end = std::from_chars(word.data(), word.data() + word.size(), value).ptr;
+    check<UsageError>(end == word.data() + word.size() && value >= 0 && value <= symbols, "symbol ",
+                      sequence.size() + 1, ": expected a number from 0 to ", symbols, " or M for a masked one, got ",
+                      in_quotes(word));
+    sequence.push_back(value);
   }
   const size_t n = sequence.size();
   check<UsageError>(n >= 4 && n % 2 == 0, "expected 0w0w, an even number of at least 4 symbols, got ", n);
@@ -213,7 +216,7 @@ struct ReportCommand : RunCommand {
   explicit ReportCommand(CLI::App& app)
       : RunCommand(app, "report", "Write a run's report.html anew, also of one that still runs or was interrupted",
                    "copy-task report --run run --to report.html") {
-    command.add_option("--to", to, "the file to write; by default report.html in the run's folder")->type_name("FILE");
+    add_path(command, "--to", to, "FILE", "the file to write; by default report.html in the run's folder");
     define_common(false);
   }
 

@@ -1,6 +1,5 @@
 #include "apps/copy_task/settings.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -8,10 +7,9 @@ namespace cairn::copy_task {
 
 void Settings::define(Options& options) {
   TransformerOptions& model = train.model;
-  constexpr int64_t many = std::numeric_limits<int32_t>::max();
   options.text("attention", model.attention, "attention variant (listed below)");
   options.integer("length", train.length, 1, 1 << 20, "symbols in w; a sequence has 2 (length + 1)");
-  options.integer("iterations", train.iterations, 0, many, "training steps, at most", Belongs::free);
+  options.integer("iterations", train.iterations, 0, most_steps, "training steps, at most", Belongs::free);
   options.integer("batch", train.batch, 1, 1 << 20, "sequences a step");
   options.integer("layers", model.layers, 1, 1024, "encoder layers");
   options.integer("heads", model.heads, 1, 1024, "attention heads");
@@ -22,9 +20,10 @@ void Settings::define(Options& options) {
   options.real("attention-dropout", model.attention_dropout, 0, 1, "dropout of attention weights");
   options.choice("norm", norm, {"post", "pre"}, "layer norm behind each residual sum or before each block");
   options.choice("activation", activation, {"gelu", "relu"}, "of the feed forward");
-  options.integer("evaluate-every", train.evaluate_every, 1, many, "steps between evaluations on 256 fresh sequences");
+  options.integer("evaluate-every", train.evaluate_every, 1, most_steps,
+                  "steps between evaluations on 256 fresh sequences");
   options.real("stop-at", train.stop_at, 0, 1, "end when masked accuracy in such an evaluation reaches this; 0: never");
-  options.integer("checkpoint-every", train.checkpoint_every, 0, many,
+  options.integer("checkpoint-every", train.checkpoint_every, 0, most_steps,
                   "steps between checkpoints, with --out; 0: only at the end", Belongs::free);
   options.text("also-evaluate", also, "variants to evaluate the trained weights with, comma-separated");
   options.flag("quick", quick,
@@ -69,7 +68,8 @@ void Trained::swap_attention(const std::string& spec) {
 
 std::unique_ptr<Trained> read_run(const std::filesystem::path& run, bool quiet, int64_t length) {
   auto trained = std::make_unique<Trained>();
-  check<DataError>(std::filesystem::is_directory(run), "--run ", run.string(), ": there is no such folder");
+  std::error_code ignored;
+  check<DataError>(std::filesystem::is_directory(run, ignored), "--run ", run.string(), ": there is no such folder");
   auto found = find_checkpoint(run);
   check<DataError>(found.has_value(), "--run ", run.string(), ": the folder holds no checkpoint of a run");
   trained->checkpoint = std::move(*found);

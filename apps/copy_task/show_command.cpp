@@ -41,7 +41,7 @@ struct Show {
         "Examples:\n"
         "  copy-task show --length 15\n"
         "  copy-task show --run run --attention full");
-    command.add_option("--run", run, "also show what this run's model answers and where it looks")->type_name("DIR");
+    add_path(command, "--run", run, "DIR", "also show what this run's model answers and where it looks");
     options.integer("length", length, 1, 1 << 12, "symbols in w; with --run, the run's");
     options.integer("example", example, 1, std::numeric_limits<int32_t>::max(), "which example");
     options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names the examples");

@@ -53,15 +53,22 @@ class Journal {
  public:
   Journal(const Keep* keep, Model& model, Optimizer& optimizer) : keep_(keep), model_(model), optimizer_(optimizer) {}
 
-  // Continues where the checkpoint was saved: weights, optimiser, metrics.
-  TrainState resume(Progress& progress) {
+  // Begins the run in its folder, or continues it where its checkpoint was saved. Nothing is changed before all of the
+  // checkpoint is known to fit.
+  TrainState begin(int64_t iterations, Progress& progress) {
     TrainState state;
-    if (keep_ && keep_->from) {
+    if (!keep_) return state;
+    if (keep_->from) {
       state = train_state(*keep_->from);
+      check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
+                        " steps already");
       restore(*keep_->from, model_, &optimizer_);
+      adopt(*keep_->from);
       saved_ = state.step;
     }
-    if (keep_ && !keep_->folder.cut_metrics(state.metrics_bytes))
+    keep_->folder.remove("report.html");  // of a run that was shorter
+    keep_->folder.write("config.json", keep_->about.at("configuration").dump(2) + "\n");
+    if (!keep_->folder.cut_metrics(state.metrics_bytes))
       progress.note("metrics.jsonl had lost records from before the checkpoint; training continues without them.");
     return state;
   }
@@ -102,9 +109,7 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   check_swaps(model, options);
   RAdam optimizer(parameters(model), options.learning_rate);
   Journal journal(keep, model, optimizer);
-  TrainState state = journal.resume(progress);
-  check<UsageError>(state.step <= options.iterations, "--iterations ", options.iterations, ": the run has made ",
-                    state.step, " steps already");
+  TrainState state = journal.begin(options.iterations, progress);
 
   TrainResult result;
   result.parameters = parameter_count(model);
@@ -168,14 +173,21 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
 }
 
 TrainState train_state(const FoundCheckpoint& checkpoint) {
+  const std::string where = checkpoint.folder.string() + "/checkpoint.json";
   try {
-    check<DataError>(checkpoint.about->at("program") == "copy-task", checkpoint.folder.string(),
-                     ": the checkpoint of another program");
-    const auto& at = checkpoint.about->at("progress");
+    const Json &about = *checkpoint.about, &at = about.at("progress");
+    check<DataError>(about.at("program") == "copy-task", where, ": the checkpoint of another program");
+    check<DataError>(about.at("configuration").is_object() && about.at("provenance").is_object(), where,
+                     ": expected the run's configuration and provenance as objects");
+    check<DataError>(at.at("step").is_number_unsigned() && at.at("step").get<uint64_t>() <= most_steps &&
+                         at.at("metrics_bytes").is_number_unsigned() &&
+                         at.at("metrics_bytes").get<uint64_t>() <= uint64_t(1) << 60 && at.at("seconds").is_number() &&
+                         at.at("seconds") >= 0,
+                     where, ": impossible numbers in \"progress\"");
     return {at.at("step"), at.at("seconds"), evaluation_from(at.at("latest")), at.at("stopped"),
             at.at("metrics_bytes")};
-  } catch (const nlohmann::ordered_json::exception&) {
-    throw DataError(concat(checkpoint.folder.string(), "/checkpoint.json: not that of a copy-task run"));
+  } catch (const Json::exception&) {
+    throw DataError(where + ": not that of a copy-task run");
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Training on the masked copy task.
 #include <cmath>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "nn/io/checkpoint.h"
 
 namespace cairn::copy_task {
+
+inline constexpr int64_t most_steps = std::numeric_limits<int32_t>::max();
 
 struct TrainOptions {
   int64_t length = 31;
@@ -27,8 +30,8 @@ struct TrainOptions {
 // Where a run is kept, and what it continues from.
 struct Keep {
   RunFolder& folder;
-  const nlohmann::ordered_json& about;    // goes into every checkpoint: configuration, provenance
-  const FoundCheckpoint* from = nullptr;  // null: starts afresh
+  const nlohmann::ordered_json& about;  // goes into every checkpoint: configuration, provenance
+  FoundCheckpoint* from = nullptr;      // null: starts afresh
 };
 
 // What one variant makes of the trained weights.

@@ -27,8 +27,7 @@ struct Train {
         describe_attention_variants());
     settings.define(options);
     options.add_configuration_options();
-    command.add_option("--out", out, "keep the run in this folder: settings, metrics, checkpoints, report")
-        ->type_name("DIR");
+    add_path(command, "--out", out, "DIR", "keep the run in this folder: settings, metrics, checkpoints, report");
     command.add_flag("--resume", resume, "continue the run in --out from its newest checkpoint");
     trace.define(command);
     output.define(command);
@@ -51,8 +50,6 @@ struct Train {
     const Json about = {{"program", "copy-task"},
                         {"configuration", options.configuration()},
                         {"provenance", provenance(std::string(name(device)))}};
-    if (folder) std::filesystem::remove(folder->path() / "report.html");  // of a run that was shorter
-    if (folder) folder->write("config.json", about["configuration"].dump(2) + "\n");
     Progress progress(settings.train.iterations, output.quiet);
     trace.start();
     std::optional<Keep> keep;
@@ -86,17 +83,16 @@ struct Train {
     for (const std::string& damaged : found->passed_over) note(damaged, output.quiet);
     train_state(*found);
     options.continue_run(found->about->at("configuration"), found->folder.string() + "/checkpoint.json");
-    adopt(*found);
   }
 
   // Has the run nothing left to do? Then its result is told again, and nothing changes.
   bool finished(const FoundCheckpoint& found) {
     const auto records = read_metrics(out);
-    if (records.empty() || !records.back().contains("result")) return false;
-    const Json& result = records.back().at("result");
     const TrainState state = train_state(found);
     const bool done = state.stopped || state.step >= settings.train.iterations;
-    if (!done || result.at("iterations") != state.step) return false;
+    if (!done || records.empty() || !records.back().contains("result")) return false;
+    const Json& result = records.back().at("result");
+    if (!is_result(result) || result.at("iterations") != state.step) return false;
     if (const std::string report = out + "/report.html"; !std::filesystem::exists(report))
       write_report(*read_run(out, true), out, report);
     note(out + ": this run is finished; more --iterations would continue it", output.quiet);

@@ -29,7 +29,7 @@ struct Folders {
 };
 
 template <class E = Error>
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
   check<E>(status.type() != fs::file_type::none, path.string(), ": cannot be looked at: ", error.message());
@@ -161,7 +161,7 @@ std::optional<FoundCheckpoint> try_checkpoint(const fs::path& folder, std::vecto
 
 // A save that ended between its two renames left no newest checkpoint, but a complete new one.
 void finish_rotation(const Folders& folders) {
-  if (exists(folders.newest) || !exists(folders.unfinished)) return;
+  if (is_there(folders.newest) || !is_there(folders.unfinished)) return;
   std::vector<std::string> wrong;
   if (try_checkpoint(folders.unfinished, wrong)) move_folder(folders.unfinished, folders.newest);
 }
@@ -202,7 +202,7 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
     throw;
   }
   // From here on two folders are complete: the new one, and the newest until then under either of its names.
-  if (exists(folders.newest)) {
+  if (is_there(folders.newest)) {
     remove_folder(folders.previous);
     move_folder(folders.newest, folders.previous);
   }
@@ -215,7 +215,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
   std::vector<std::string> wrong;
   bool any = false;
   for (const fs::path& folder : {folders.newest, folders.unfinished, folders.previous}) {
-    if (!exists<DataError>(folder)) continue;
+    if (!is_there<DataError>(folder)) continue;
     // A new one that is not complete is what a save left that was stopped, and nothing that was lost.
     std::vector<std::string> unfinished;
     const bool is_unfinished = folder == folders.unfinished;
@@ -257,7 +257,7 @@ void adopt(FoundCheckpoint& found) {
   const fs::path run = found.folder.parent_path();
   const Folders folders(run);
   if (found.folder == folders.newest) return;
-  if (exists(folders.newest)) {
+  if (is_there(folders.newest)) {
     remove_folder(folders.damaged);
     move_folder(folders.newest, folders.damaged);
   }

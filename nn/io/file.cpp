@@ -15,14 +15,6 @@
 namespace cairn {
 namespace {
 
-// Repeats a call until no signal interrupts it.
-template <class F>
-auto again(F call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
 // An open file, closed when it goes out of scope.
 class File {
  public:

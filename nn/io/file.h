@@ -1,5 +1,6 @@
 #pragma once
 // Whole files, read and written so that nothing that goes wrong is missed: every call's result is looked at.
+#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -18,5 +19,13 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
 
 // Waits until the names in a folder - files made, renamed, removed - are on the disk. Error (exit code 1).
 void sync_folder(const std::filesystem::path& path);
+
+// Repeats a system call until no signal interrupts it.
+template <class F>
+auto again(F call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 }  // namespace cairn

@@ -51,8 +51,8 @@ void check_same_run(const std::filesystem::path& a, const std::filesystem::path&
 // Trains to `iterations` in `folder`, from its checkpoint if it has one.
 void train_in(const std::filesystem::path& path, TrainOptions options, int64_t iterations) {
   RunFolder folder(path);
-  const auto found = find_checkpoint(path);
-  const Json about = {{"program", "copy-task"}};
+  auto found = find_checkpoint(path);
+  const Json about = {{"program", "copy-task"}, {"configuration", Json::object()}, {"provenance", Json::object()}};
   const Keep keep{folder, about, found ? &*found : nullptr};
   options.iterations = iterations;
   Progress progress(iterations, true);
