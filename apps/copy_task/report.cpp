@@ -397,14 +397,17 @@ double median(std::vector<double> values) {
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-// What leads in a layer, from the medians over its heads.
+// What plays a part in a layer, from the medians over its heads. The three are not ranked: each is compared with pairs
+// of its own, and so has a ceiling of its own.
 std::string verdict(const std::vector<double>& lifts) {
   static constexpr const char* names[] = {"proximity", "content", "the place in the copy"};
-  size_t first = 3;
-  double most = 1.25;  // less is no more than chance
+  std::vector<std::string> found;
   for (size_t i = 0; i < lifts.size(); ++i)
-    if (lifts[i] > most) first = i, most = lifts[i];
-  return first == 3 ? "none of the three stands out" : concat(names[first], " weighs most");
+    if (lifts[i] > 1.25) found.push_back(names[i]);  // less is hardly more than chance
+  if (found.empty()) return "none of the three stands out from chance";
+  std::string list = found[0];
+  for (size_t i = 1; i < found.size(); ++i) list += (i + 1 < found.size() ? ", " : " and ") + found[i];
+  return list + (found.size() == 1 ? " plays a part" : " play a part");
 }
 
 void write_clusters(Report& page, const ReportInput& in, const Example& example) {
