@@ -101,7 +101,7 @@ int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const auto parsed = app.get_subcommands();
-    print(parsed.empty() ? app.help() : parsed.front()->help());
+    print(parsed.empty() ? app.help() : parsed.front()->help(name));
   } catch (const CLI::CallForVersion&) {
     print(app.version() + "\n");
   } catch (const CLI::ExtrasError&) {
@@ -127,6 +127,22 @@ void keep_standard_streams() {
     }
 }
 
+// Help texts in 80 columns.
+struct WrappedHelp : CLI::Formatter {
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::istringstream words(CLI::Formatter::make_option_desc(option));
+    std::string text, line;
+    for (std::string word; words >> word;) {
+      if (!line.empty() && line.size() + 1 + word.size() > 80 - get_column_width()) {
+        text += line + '\n';  // CLI11 indents what follows
+        line.clear();
+      }
+      line += (line.empty() ? "" : " ") + word;
+    }
+    return text + line;
+  }
+};
+
 }  // namespace
 
 int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
@@ -139,6 +155,7 @@ int run_program(const char* name, const char* summary, const char* example, int 
   std::set_terminate(terminated);
   try {
     CLI::App app(summary, name);
+    app.formatter(std::make_shared<WrappedHelp>());
     app.footer(example);
     app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, ", commit ", CAIRN_COMMIT,
                                              "; backends: ", backends(), ")"));

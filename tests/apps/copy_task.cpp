@@ -220,3 +220,13 @@ TEST_CASE("help and version are printed on standard output", "[copy-task]") {
   CHECK(version.exit_code == 0);
   CHECK_THAT(version.out, Catch::Matchers::Contains("backends: cpu"));
 }
+
+TEST_CASE("help begins with how to call the program, and its options fit into 80 columns", "[copy-task]") {
+  const std::string help = run_process("copy-task", "train --help").out;
+  CHECK_THAT(help, Catch::Matchers::Contains("Usage: copy-task train [OPTIONS]"));
+  std::istringstream options(help.substr(help.find("Options:"), help.find("Examples:") - help.find("Options:")));
+  for (std::string line; std::getline(options, line);) {
+    INFO(line);
+    CHECK(line.size() <= 80);
+  }
+}
