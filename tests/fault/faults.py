@@ -37,7 +37,7 @@ def look(bench):
         if number == "allocations":
             allocations = int(name)
         else:
-            calls.append((int(number), name, path[0]))
+            calls.append((int(number), name, path[0].replace(f"{folder.resolve()}/", "")))
     if len(calls) < 50:
         raise Failure(f"the library saw {len(calls)} calls of {' '.join(START)}")
     if problems := bench.same_as_never_stopped(folder / "run"):
@@ -68,6 +68,19 @@ def in_window():
     return inside
 
 
+def nothing_lost(bench, folder, number):
+    """What is wrong with the newest checkpoint of a training that ended at this call: it is the last that was complete
+    then, every second step, or the next one."""
+    saves = sum(name == "rename" and path.endswith("checkpoint.new -> run/checkpoint") for _, name, path in calls[: number - 1])
+    result = bench.run([*EVALUATE, "--json"], folder)
+    if saves == 0 and result.code == 3:
+        return bench.ended(result, (3,), "run")
+    if problems := bench.ended(result, (0,)):
+        return problems
+    step = json.loads(result.out)["iterations"]
+    return [] if step in (2 * saves, 2 * saves + 2) else [f"{saves} checkpoints were saved, but the newest is that of step {step}"]
+
+
 # ---- calls that fail
 
 def call_fails(numbers, what, codes):
@@ -83,7 +96,7 @@ def call_fails(numbers, what, codes):
             if result.code == 0:
                 found += bench.same_as_never_stopped(here / "run")
             else:
-                found += bench.resume(here)
+                found += nothing_lost(bench, here, number) + bench.resume(here)
             problems += [f"call {which}: {p}" for p in found]
             shutil.rmtree(here)
         return problems
@@ -177,12 +190,14 @@ def killed(bench, folder, arguments, what, problems):
     return False
 
 
-def kill_once(what):
+def kill_once(mode, number):
+    what = f"{mode}:{number}"
+
     def check(bench, folder):
         problems = []
         if not killed(bench, folder, START, what, problems):
             return problems + [f"CAIRN_FAULT={what}: was not killed"]
-        return [f"CAIRN_FAULT={what}: {p}" for p in bench.resume(folder)]
+        return [f"CAIRN_FAULT={what}: {p}" for p in nothing_lost(bench, folder, number) + bench.resume(folder)]
     return check
 
 
@@ -213,7 +228,7 @@ def kills(count):
         mode = modes[1 - modes.index(mode)] if (mode, number) in seen else mode
         seen.add((mode, number))
         _, name, path = calls[number - 1]
-        yield Steps(f"killed ({mode} {i}) at call {number}, {name} {path}", kill_once(f"{mode}:{number}"), kills=1, needs="faults")
+        yield Steps(f"killed ({mode} {i}) at call {number}, {name} {path}", kill_once(mode, number), kills=1, needs="faults")
     for seed in range(repeated):
         yield Steps(f"killed five times, {seed}", kill_again_and_again(seed, 5, modes[seed % 2]), kills=5, needs="faults")
 
