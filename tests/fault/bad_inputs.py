@@ -180,9 +180,9 @@ def folders():
     yield Case("--out has a name of 300 characters", [*TINY, "--out", "r" * 300], (1, 2), "--out|rrr")
     yield Case("--out has a name of 100 KB", [*TINY, "--out", LONG[:100_000]], (1, 2), "--out|xxx")
     yield Case("--out where nobody may write", [*TINY, "--out", "run"], 1, "run", ordinary_user=True, fault=True,
-               before=lambda f: (f / "run").mkdir(mode=0o755))
+               before=lambda f: (f / "run").mkdir(mode=0o555))
     yield Case("--out in a folder where nobody may write", [*TINY, "--out", "locked/run"], 1, "locked/run", fault=True,
-               ordinary_user=True, before=lambda f: (f / "locked").mkdir(mode=0o755))
+               ordinary_user=True, before=lambda f: (f / "locked").mkdir(mode=0o555))
     yield Case("--out holds a run", [*TINY, "--out", "run"], 2, "--resume", run=True)
     yield Case("--resume of nothing", RESUME, 3, "no run")
     yield Case("--resume of a file", [*RESUME[:2], "file", "--resume"], (2, 3), "file", files={"file": b"mine"})
@@ -227,7 +227,7 @@ def commands():
         yield Case(f"{command} --run of a link to itself", [*start, "loop"], 3, "loop",
                    before=lambda f: os.symlink("loop", f / "loop"))
         yield Case(f"{command} --run of a run nobody may read", [*start, "run"], 3, "run", run=True, ordinary_user=True,
-                   before=lambda f: os.chmod(f / "run", 0o700))
+                   before=lambda f: [os.chmod(f / "run" / name, 0) for name in ("checkpoint", "checkpoint.previous")])
         yield Case(f"{command} with an unknown option", [*start, "run", "--foo"], 2, "unknown option '--foo'", run=True)
         if command != "report":
             for attention, message in {"clusterd-3": "did you mean 'clustered-3'", "shared-full": "keys",
@@ -261,7 +261,7 @@ def commands():
     yield Case("report into a full device", ["report", "--run", "run", "--to", "/dev/full"], 1, "/dev/full", run=True,
                fault=True)
     yield Case("report where nobody may write", ["report", "--run", "run"], 1, "report.html", run=True, fault=True,
-               ordinary_user=True)
+               ordinary_user=True, before=lambda f: os.chmod(f / "run" / "report.html", 0o444))
 
 
 def sequences():

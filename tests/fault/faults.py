@@ -534,6 +534,8 @@ def in_its_place(name, code, message=""):
 
 def cases(bench, options):
     every, left_out = options.every, look.left_out
+    if not calls:
+        yield Steps("calls that fail and kills", None, needs="faults")
     yield from failing_calls(every) if calls else []
     yield from failing_requests(bench, every, left_out)
     yield from kills(options.kills) if calls else []

@@ -4,7 +4,6 @@
 import argparse
 import os
 import re
-import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import bad_inputs
 import faults
-from harness import Bench, Failure
+from harness import Bench, Failure, remove
 
 
 def arguments():
@@ -36,7 +35,7 @@ def main():
         code = run(options, bench)
     finally:
         if not options.keep:
-            shutil.rmtree(bench.scratch, ignore_errors=True)
+            remove(bench.scratch)
     print(f"{bench.processes:,} processes in {time.monotonic() - started:.0f} s", file=sys.stderr)
     return code
 
@@ -75,7 +74,7 @@ def run(options, bench):
         if options.verbose:
             print("FAILED" if problems else "ok", case.name, flush=True)
         if not (problems and options.keep):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         for job in [pool.submit(attempt, i, *each) for i, each in enumerate(work)]:
@@ -88,7 +87,7 @@ def run(options, bench):
         if len(problems) > 3:
             print(f"    and {len(problems) - 3} more")
     for reason, cases in skipped.items():
-        print(f"left out, {reason}: {len(cases)} faults")
+        print(f"left out, {reason}: {', '.join(case.name for case in cases)}")
     names = lambda kind: {case.name for k, case, _ in work if k == kind}
     variants = sum(len(s.variants) for s in {id(c): c for _, c, _ in work if hasattr(c, "variants")}.values())
     kills = sum(case.kills for k, case, _ in work if k == "kill")
