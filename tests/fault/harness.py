@@ -20,6 +20,7 @@ TRAIN = ["train", *MODEL, "--iterations", str(STEPS), "--checkpoint-every", "2"]
 RESUME = ["train", "--out", "run", "--resume"]
 
 SANITIZER = re.compile(r"Sanitizer|runtime error:|terminate called|assertion|core dumped", re.I)
+NO_MEMORY = re.compile(r"^==\d+==WARNING: \w+Sanitizer failed to allocate .*\n", re.M)
 WATCHDOG = 600  # seconds after which a process hangs; nothing here depends on how fast it is
 
 
@@ -143,6 +144,8 @@ class Bench:
     def environment(self, more):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CAIRN_FAULT")}
         environment.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"})
+        for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # too much memory is the program's to report
+            environment[name] = f"{environment.get(name, '')} allocator_may_return_null=1"
         return {**environment, **more}
 
     def fault(self, what, log=None):
@@ -181,7 +184,7 @@ class Bench:
             if opened is not None:
                 os.close(opened)
         text = lambda data: (data or b"").decode("utf-8", "backslashreplace")
-        return Result(process.returncode, text(out), text(err))
+        return Result(process.returncode, text(out), NO_MEMORY.sub("", text(err)))
 
     def wait(self, process, condition, what):
         """Until `condition()`; a program that ends before is a problem."""
