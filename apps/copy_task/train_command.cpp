@@ -53,7 +53,7 @@ struct Train {
     Progress progress(settings.train.iterations, output.quiet);
     trace.start();
     std::optional<Keep> keep;
-    if (folder) keep.emplace(*folder, about, found ? &*found : nullptr);
+    if (folder) keep.emplace(Keep{*folder, about, found ? &*found : nullptr});
     const TrainResult result = train(settings.train, progress, keep ? &*keep : nullptr);
     trace.finish(output.quiet);
     Json json = result_json(settings.train.model.attention, result);

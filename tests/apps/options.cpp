@@ -154,7 +154,7 @@ TEST_CASE("a configuration's errors say what, where, got and expected", "[fault]
   CHECK_THAT(usage_error([&] { p.parse({"--config", deep}); }), Contains("64"));
 }
 
-TEST_CASE("--set and options: what is refused", "[fault]") {
+TEST_CASE("settings on the command line: what is refused", "[fault]") {
   struct Case {
     std::vector<std::string> arguments;
     const char* message;
