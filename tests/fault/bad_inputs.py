@@ -53,7 +53,8 @@ def numbers():
     for option, outside in whole.items():
         for text in outside:
             yield Case(f"{option} {text}", [*TINY, option, text], 2, f"{option}: expected a whole number from ")
-    for text in ("", "many", "1e3", "1.0", "0x10", "12abc", "1 2", "--5", "٣", "99999999999999999999999", "nan", "1,000",
+    for text in ("", "many", "1e3", "1.0", "0x10", "12abc", "1 2", "--5", "٣", "99999999999999999999999", "nan",
+                 "1,000",
                  "½", "1_000", "\x00"[:0] + "1\n2", "9" * 120_000):
         yield Case(f"--length {text[:20]!r}", [*TINY, f"--length={text}"], 2, "length")
     real = {"--lr": ("-1", "1000001"), "--dropout": ("1.5", "-0.1"), "--attention-dropout": ("2", "-1e-9"),
@@ -78,10 +79,12 @@ def words():
         ("--attention", "clustered-15:bits=", "bits"), ("--attention", "clustered-15:bits=65", "bits = 65"),
         ("--attention", "clustered-15:bits=0", "bits"), ("--attention", "clustered-15:bits=nan", "bits"),
         ("--attention", "clustered-15:bits=8,bits=9", "bits"), ("--attention", "clustered-15:tokp=3", "tokp"),
-        ("--attention", "i-clustered-15:tokp=3", "did you mean 'topk'"), ("--attention", "i-clustered-15:topk=0", "topk"),
+        ("--attention", "i-clustered-15:tokp=3", "did you mean 'topk'"),
+        ("--attention", "i-clustered-15:topk=0", "topk"),
         ("--attention", "full-3", ""), ("--attention", "full\nclustered", ""), ("--attention", "ﬁll", ""),
         ("--attention", LONG, ""), ("--attention", "full,clustered-3", ""),
-        ("--also-evaluate", "full,clusterd-3", "did you mean 'clustered-3'"), ("--also-evaluate", "shared-full", "keys"),
+        ("--also-evaluate", "full,clusterd-3", "did you mean 'clustered-3'"),
+        ("--also-evaluate", "shared-full", "keys"),
         ("--also-evaluate", ",", ""),
     ):
         yield Case(f"{option} {text[:30]!r}", [*TINY, f"{option}={text}"], 2, message)
@@ -137,10 +140,12 @@ def configurations():
         ("half a surrogate", '{"attention": "\\ud800"}', ""), ("a control character", '{"a\nb": 1}', "line 1"),
         ("a program", b"\x7fELF\x02\x01\x01" + bytes(100), ""), ("NaN", '{"lr": NaN}', "line 1"),
         ("infinity", '{"lr": Infinity}', "line 1"), ("minus infinity", '{"lr": -Infinity}', "line 1"),
-        ("beyond double", '{"lr": 1e999}', "too large"), ("beyond 64 bits", '{"seed": 99999999999999999999}', "64 bits"),
+        ("beyond double", '{"lr": 1e999}', "too large"),
+        ("beyond 64 bits", '{"seed": 99999999999999999999}', "64 bits"),
         ("a leading zero", '{"length": 03}', "line 1"), ("a plus sign", '{"length": +3}', "line 1"),
         ("hexadecimal", '{"length": 0x3}', "line 1"), ("an unknown key", '{"lenght": 3}', "did you mean 'length'"),
-        ("a key of the command line", '{"out": "elsewhere"}', "unknown key"), ("an empty key", '{"": 3}', "unknown key"),
+        ("a key of the command line", '{"out": "elsewhere"}', "unknown key"),
+        ("an empty key", '{"": 3}', "unknown key"),
         ("a key twice", '{"length": 3, "length": 4}', "second time"),
         ("a key twice, one escaped", '{"length": 3, "l\\u0065ngth": 3}', "second time"),
         ("dashes in a key", '{"head-size": 3}', "did you mean 'head_size'"),
@@ -201,12 +206,15 @@ def folders():
     yield Case("--resume with --quick", [*RESUME, "--quick"], 2, r"differ: quick \(", run=True)
     yield Case("--resume with three other settings", [*RESUME, "--batch", "3", "--set", "seed=9", "--lr", "1"], 2,
                r"differ: batch \(2 in the run, 3 now\), lr \(.*\), seed \(1 in the run, 9 now\)", run=True)
-    yield Case("--resume with another configuration", [*RESUME, "--config", "c.json"], 2, r"differ: length \(", run=True,
+    yield Case("--resume with another configuration", [*RESUME, "--config", "c.json"], 2, r"differ: length \(",
+               run=True,
                files={"c.json": b'{"length": 9, "batch": 2}'})
-    yield Case("--resume with fewer iterations than were made", [*RESUME, "--iterations", "2"], (0, 2), "6 steps", run=True, out=".*")
+    yield Case("--resume with fewer iterations than were made", [*RESUME, "--iterations", "2"], (0, 2), "6 steps",
+               run=True, out=".*")
     yield Case("--resume with a setting that is none", [*RESUME, "--length", "0"], 2, "--length", run=True)
     for name, more in {"threads": ["--threads", "2"], "checkpoint-every": ["--checkpoint-every", "1"], "device": [
-            "--device", "cpu"], "iterations": ["--iterations", str(6)], "its own settings": TRAIN[1:], "nothing": []}.items():
+            "--device", "cpu"], "iterations": ["--iterations",
+                                               str(6)], "its own settings": TRAIN[1:], "nothing": []}.items():
         yield Case(f"--resume of a finished run with {name}", [*RESUME, *more], 0, run=True, out=".*6 steps.*")
 
 
@@ -222,7 +230,8 @@ def commands():
         yield Case(f"{command} --run of a file", [*start, "file"], 3, "file", files={"file": b""})
         yield Case(f"{command} --run of an empty folder", [*start, "empty"], 3, "empty",
                    before=lambda f: (f / "empty").mkdir())
-        yield Case(f"{command} --run of a folder that is no run", [*start, "."], 3, "checkpoint", files={"a.txt": b"hi"})
+        yield Case(f"{command} --run of a folder that is no run", [*start, "."], 3, "checkpoint",
+                   files={"a.txt": b"hi"})
         yield Case(f"{command} --run of a checkpoint, not a run", [*start, "run/checkpoint"], 3, "", run=True)
         yield Case(f"{command} --run of a link to itself", [*start, "loop"], 3, "loop",
                    before=lambda f: os.symlink("loop", f / "loop"))
@@ -249,14 +258,18 @@ def commands():
     ):
         yield Case(f"show {' '.join(arguments)}", ["show", *arguments], 2, message)
     for arguments, message in (
-        (["--length", "4"], "trained on 3"), (["--layer", "2"], "the model has 1"), (["--head", "2"], "the model has 1"),
-        (["--layer", "0"], "--layer"), (["--head", "-1"], "--head"), (["--layer", "1025"], "--layer"), (["extra"], "extra"),
+        (["--length", "4"], "trained on 3"), (["--layer", "2"], "the model has 1"),
+        (["--head", "2"], "the model has 1"),
+        (["--layer", "0"], "--layer"), (["--head", "-1"], "--head"), (["--layer", "1025"], "--layer"),
+        (["extra"], "extra"),
     ):
         yield Case(f"show of a run {' '.join(arguments)}", [*SHOW, *arguments], 2, message, run=True)
-    yield Case("report into a folder that is not there", ["report", "--run", "run", "--to", "no/r.html"], 1, "no/r.html",
+    yield Case("report into a folder that is not there", ["report", "--run", "run", "--to", "no/r.html"], 1,
+               "no/r.html",
                run=True)
     yield Case("report onto a folder", ["report", "--run", "run", "--to", "."], 1, "", run=True)
-    yield Case("report into a file of the system", ["report", "--run", "run", "--to", "/proc/version"], 1, "/proc/version",
+    yield Case("report into a file of the system", ["report", "--run", "run", "--to", "/proc/version"], 1,
+               "/proc/version",
                run=True)
     yield Case("report into a full device", ["report", "--run", "run", "--to", "/dev/full"], 1, "/dev/full", run=True,
                fault=True)
@@ -270,7 +283,8 @@ def sequences():
         "0": "even number", "0 3": "even number", "0 1 2 0 1": "even number", "0 1 0 1 0 1": "symbol",
         "1 1 0 1": "symbol 1", "0 1 2 1": "symbol 3", "0 0 0 1": "symbol 2", "0 11 0 11": "symbol 2",
         "0 -1 0 1": "", "0 1.5 0 1": "symbol 2", "0 M M 1": "symbol 3", "M 1 0 1": "symbol 1", "0 x 0 1": "symbol 2",
-        "0 MM 0 1": "symbol 2", "0 99999999999999999999 0 1": "symbol 2", "0 001 0 0x1": "symbol", "0 ½ 0 1": "symbol 2",
+        "0 MM 0 1": "symbol 2", "0 99999999999999999999 0 1": "symbol 2", "0 001 0 0x1": "symbol",
+        "0 ½ 0 1": "symbol 2",
         "0 1 0 1\x1b[2J": "symbol", "a b c": "symbol 1", "0;1;0;1": "", "0 " + "9" * 100_000: "symbol 2",
         "0 " * 30_001: "even number",
     }
@@ -278,7 +292,8 @@ def sequences():
         words = text.split(" ") if len(text) < 50 else [text]
         if "-1" not in text:
             yield Case(f"solve {text[:30]!r}", [*SOLVE, *words], 2, message, run=True)
-        yield Case(f"solve, a line {text[:30]!r}", SOLVE, 3, f"line 1.*{message}", run=True, stdin=text.encode() + b"\n")
+        yield Case(f"solve, a line {text[:30]!r}", SOLVE, 3, f"line 1.*{message}", run=True,
+                   stdin=text.encode() + b"\n")
     for name, data, message in (
         ("nothing", b"", "empty"), ("bytes", bytes(range(1, 256)), "line"), ("a megabyte", b"x" * 1_000_000, "line 1"),
         ("a NUL byte", b"0 1\0 0 1\n", "symbol 2"), ("not UTF-8", b"0 \xff\xfe 0 1\n", "line 1"),
@@ -319,7 +334,8 @@ def headers(entries, data):
         yield f"a header said to have {n} bytes", size(n), "header"
     yield "a header said to be one byte longer", size(len(text) + 1), "header"
     yield "a header said to be one byte shorter", size(len(text) - 1), "header"
-    for header in ("[]", "null", "3", '"x"', " {}", "{", "}", "{]", "{}{}", "{} x", '{"a"}', "{,}", "{'a':1}", "\0\0", "{}\0"):
+    for header in ("[]", "null", "3", '"x"', " {}", "{", "}", "{]", "{}{}", "{} x", '{"a"}', "{,}", "{'a':1}", "\0\0",
+                   "{}\0"):
         yield f"header {header!r}", weights.safetensors(header, data), "header"
     yield "a header not UTF-8", weights.safetensors(text.replace(b"weight", b"wei\xffht", 1), data), "header"
     yield "a header in UTF-16", weights.safetensors(text.decode().encode("utf-16-le"), data), "header"
@@ -334,24 +350,31 @@ def headers(entries, data):
     yield "an archive of Python's pickle", b"PK\x03\x04" + bytes(1000), ""
 
     yield "a name twice", weights.safetensors([*entries, (names[0], first)], data), "second time"
-    yield "a key twice in an entry", weights.safetensors(text.replace(b'"dtype"', b'"dtype": "F32", "dtype"', 1), data), "second time"
+    yield "a key twice in an entry", weights.safetensors(text.replace(b'"dtype"', b'"dtype": "F32", "dtype"', 1),
+                                                         data), "second time"
     for key in ("dtype", "shape", "data_offsets"):
         yield f"no {key}", weights.safetensors(changed(**{key: None}), data), "expected an object of dtype"
     yield "one key too many", weights.safetensors(changed(strides=[1]), data), "expected an object of dtype"
     for value in ([], None, 3, "F32", {}):
         yield f"an entry that is {value!r}", weights.safetensors([(names[0], value), *entries[1:]], data), "object"
-    for value in (32, None, True, ["F32"], "", "f32", "F31", "F16", "F8_E4M3", "I8", "C64", "float32", "F32\n", "x" * 100_000):
+    for value in (32, None, True, ["F32"], "", "f32", "F31", "F16", "F8_E4M3", "I8", "C64", "float32", "F32\n",
+                  "x" * 100_000):
         yield f"dtype {str(value)[:20]!r}", weights.safetensors(
             [(names[0], {**first, "dtype": value}), *entries[1:]], data), "dtype"
     for value in ("I32", "F64", "BF16", "BOOL", "U64", "U8"):
         yield f"dtype {value} in the place of F32", weights.safetensors(changed(dtype=value), data), names[0]
-    for value in (None, 4, "4", {}, [4.0, 12], [-4, -12], ["4"], [None], [[4]], [2**64], [2**63], [2**62, 4], [2**32, 2**32],
+    for value in (None, 4, "4", {}, [4.0, 12], [-4, -12], ["4"], [None], [[4]], [2**64], [2**63], [2**62, 4],
+                  [2**32, 2**32],
                   [2**31] * 6, [1] * 7, [1] * 1000, [0, 2**63], [0, 2**62, 2**62], [2**61], [1e3], [True]):
-        yield f"shape {str(value)[:40]}", weights.safetensors([(names[0], {**first, "shape": value}), *entries[1:]], data), "shape|bytes|64 bits"
+        yield f"shape {str(value)[:40]}", weights.safetensors([(names[0], {**first, "shape": value}), *entries[1:]],
+                                                              data), "shape|bytes|64 bits"
     for value in (first["shape"][::-1], [1, *first["shape"]], [], [0], first["shape"][:1], [sum(first["shape"])]):
-        yield f"shape {value} in the place of {first['shape']}", weights.safetensors(changed(shape=value), data), "shape"
-    for value in (None, 0, "0,4", {}, [], [0], [0, 4, 8], [-4, 0], [0, -1], [0.0, 4.0], ["0", "4"], [end, begin], [2**64, 2**64 + 4],
-                  [2**64 - 4, 2**64], [2**63, 2**63 + 4], [0, len(data) + 1], [len(data), len(data) + end - begin], [1, end + 1],
+        yield f"shape {value} in the place of {first['shape']}", weights.safetensors(changed(shape=value),
+                                                                                     data), "shape"
+    for value in (None, 0, "0,4", {}, [], [0], [0, 4, 8], [-4, 0], [0, -1], [0.0, 4.0], ["0", "4"], [end, begin],
+                  [2**64, 2**64 + 4],
+                  [2**64 - 4, 2**64], [2**63, 2**63 + 4], [0, len(data) + 1], [len(data), len(data) + end - begin],
+                  [1, end + 1],
                   [begin, end - 1], [begin, end + 1], [0, 0], [True, end]):
         yield f"data_offsets {value}", weights.safetensors(
             [(names[0], {**first, "data_offsets": value}), *entries[1:]], data), "data_offsets|bytes|64 bits"
@@ -359,9 +382,11 @@ def headers(entries, data):
     yield "two tensors with the same bytes", weights.safetensors(
         [*entries, ("twin", first)], data), "those of another tensor"
     yield "tensors that overlap", weights.safetensors(
-        [(names[0], first), (names[1], {**second, "data_offsets": [o - 4 for o in second["data_offsets"]]}), *entries[2:]],
+        [(names[0], first), (names[1], {**second, "data_offsets": [o - 4 for o in second["data_offsets"]]}),
+         *entries[2:]],
         data), "another tensor"
-    hole = [(n, {**e, "data_offsets": [o + 8 * (i > 0) for o in e["data_offsets"]]}) for i, (n, e) in enumerate(entries)]
+    hole = [(n, {**e, "data_offsets": [o + 8 * (i > 0) for o in e["data_offsets"]]}) for i,
+            (n, e) in enumerate(entries)]
     yield "a gap between tensors", weights.safetensors(hole, data[:end] + bytes(8) + data[end:]), "belong to no tensor"
     behind = [(n, {**e, "data_offsets": [o + 8 for o in e["data_offsets"]]}) for n, e in entries]
     yield "a gap before the first", weights.safetensors(behind, bytes(8) + data), "belong to no tensor"
@@ -373,26 +398,31 @@ def headers(entries, data):
     for index in (0, len(entries) // 2, len(entries) - 1):
         a, b = entries[index][1]["data_offsets"]
         rest = [(n, {**e, "data_offsets": [o - (b - a) * (o >= b) for o in e["data_offsets"]]}) for n, e in entries]
-        yield f"without {names[index]}", weights.safetensors(rest[:index] + rest[index + 1 :], data[:a] + data[b:]), "no tensor"
+        yield f"without {names[index]}", weights.safetensors(rest[:index] + rest[index + 1 :],
+                                                             data[:a] + data[b:]), "no tensor"
         yield f"{names[index]} under another name", weights.safetensors(
             [(n if i != index else n + "s", e) for i, (n, e) in enumerate(entries)], data), "did you mean"
     extra = {"dtype": "F32", "shape": [1], "data_offsets": [last_end, last_end + 4]}
-    for name in ("extra", "encoder.layers.99.attention.query.weight", "__proto__", "../../etc/passwd", "a\nb", "\x1b[31mred", "ﬁ"):
+    for name in ("extra", "encoder.layers.99.attention.query.weight", "__proto__", "../../etc/passwd", "a\nb",
+                 "\x1b[31mred", "ﬁ"):
         yield f"a tensor too many, {name!r}", weights.safetensors([*entries, (name, extra)], data + bytes(4)), ""
     yield "a tensor without a name", weights.safetensors([*entries, ("", extra)], data + bytes(4)), "name"
     yield "a name with NUL", weights.safetensors([*entries, ("a\0b", extra)], data + bytes(4)), "name"
     yield "a name of a megabyte", weights.safetensors([*entries, ("n" * 1_000_000, extra)], data + bytes(4)), ""
     yield "100,000 tensors too many", weights.safetensors(
-        [*entries, *((f"t{i}", {"dtype": "F32", "shape": [0], "data_offsets": [last_end, last_end]}) for i in range(100_000))],
+        [*entries, *((f"t{i}", {"dtype": "F32", "shape": [0], "data_offsets": [last_end, last_end]})
+                     for i in range(100_000))],
         data), ""
     for value in ([], 3, None, "x", {"a": 1}, {"a": None}, {"a": {}}):
         yield f"metadata {value}", weights.safetensors([("__metadata__", value), *entries], data), "__metadata__"
-    yield "metadata with a key twice", weights.safetensors(b'{"__metadata__":{"a":"b","a":"c"},' + text.strip()[1:], data), "second time"
+    yield "metadata with a key twice", weights.safetensors(b'{"__metadata__":{"a":"b","a":"c"},' + text.strip()[1:],
+                                                           data), "second time"
 
     for name, number in {"NaN": b"\0\0\xc0\x7f", "a signalling NaN": b"\1\0\x80\x7f", "infinity": b"\0\0\x80\x7f",
                          "minus infinity": b"\0\0\x80\xff"}.items():
         for place in (0, len(data) // 8 * 4, len(data) - 4):
-            yield f"{name} at byte {place}", weights.safetensors(entries, data[:place] + number + data[place + 4 :]), "not finite"
+            changed_data = data[:place] + number + data[place + 4 :]
+            yield f"{name} at byte {place}", weights.safetensors(entries, changed_data), "not finite"
 
 
 def rewriting(file, content):
@@ -416,7 +446,8 @@ def weight_files(reference):
         yield Case(f"weights: {name}", EVALUATE, 3, f"weights.safetensors.*({message})", run=True,
                    before=only_newest(rewriting("weights.safetensors", content)))
     for name, make in {"a folder": lambda p: p.mkdir(), "a named pipe": os.mkfifo, "missing": lambda p: None,
-                       "a link to itself": lambda p: os.symlink(p.name, p), "a device": lambda p: os.symlink("/dev/zero", p)}.items():
+                       "a link to itself": lambda p: os.symlink(p.name, p),
+                       "a device": lambda p: os.symlink("/dev/zero", p)}.items():
         def before(folder, make=make):
             path = folder / "run" / "checkpoint" / "weights.safetensors"
             path.unlink()
@@ -451,7 +482,8 @@ def optimizer_files(reference):
         index = [n for n, _ in entries].index(name)
         a, b = table[name]["data_offsets"]
         rest = [(n, {**e, "data_offsets": [o - (b - a) * (o >= b) for o in e["data_offsets"]]}) for n, e in entries]
-        yield case(f"without {name}", weights.safetensors(rest[:index] + rest[index + 1 :], data[:a] + data[b:]), "no tensor")
+        yield case(f"without {name}", weights.safetensors(rest[:index] + rest[index + 1 :], data[:a] + data[b:]),
+                   "no tensor")
     yield case("a moment is NaN", weights.safetensors(entries, data[:-4] + b"\0\0\xc0\x7f"), "not finite")
     yield case("a moment is infinite", weights.safetensors(entries, data[:-4] + b"\0\0\x80\x7f"), "not finite")
     yield case("no tensors", weights.safetensors("{}"), "no tensor")
@@ -481,9 +513,12 @@ def checkpoint_files(reference):
         return json.dumps(about, indent=2)
 
     for name, content in {
-        "empty": "", "null": "null", "a list": "[]", "cut off": text[: len(text) // 2], "a comma too many": text.strip()[:-1] + ",}",
-        "a key twice": text.replace('"version": 1', '"version": 1, "version": 1', 1), "not UTF-8": text.encode().replace(b"copy-task", b"c\xffpy", 1),
-        "a NUL byte": text.encode() + b"\0", "nested 100,000 deep": "[" * 100_000, "NaN": text.replace('"step": 6', '"step": NaN'),
+        "empty": "", "null": "null", "a list": "[]", "cut off": text[: len(text) // 2],
+        "a comma too many": text.strip()[:-1] + ",}",
+        "a key twice": text.replace('"version": 1', '"version": 1, "version": 1', 1),
+        "not UTF-8": text.encode().replace(b"copy-task", b"c\xffpy", 1),
+        "a NUL byte": text.encode() + b"\0", "nested 100,000 deep": "[" * 100_000,
+        "NaN": text.replace('"step": 6', '"step": NaN'),
         "another program's": '{"name": "demo", "version": "1.0", "dependencies": {}}',
     }.items():
         yield case(name, content)
@@ -493,10 +528,12 @@ def checkpoint_files(reference):
         yield case(f"without {path}", edited(path, None), "", EVALUATE)
     for path, values in {
         "version": (0, 2, "1", [], 1e300), "files": ([], "x"), "files/weights.safetensors/bytes": ("x", -1, 1, 2**63),
-        "files/weights.safetensors/xxh128": (0, "", "0" * 32), "about": ([], "x", {}), "about/program": ("attend", 3, []),
+        "files/weights.safetensors/xxh128": (0, "", "0" * 32), "about": ([], "x", {}),
+        "about/program": ("attend", 3, []),
         "about/progress": ([], {}, "x"),
         "about/progress/step": (-1, "6", [], 1e300, 2**63, 6.5), "about/progress/seconds": ("x", []),
-        "about/progress/stopped": ("x", 3), "about/progress/latest": ([], "x", {}), "about/progress/metrics_bytes": (-1, "x", 1e300),
+        "about/progress/stopped": ("x", 3), "about/progress/latest": ([], "x", {}),
+        "about/progress/metrics_bytes": (-1, "x", 1e300),
     }.items():
         for value in values:
             yield case(f"{path} is {json.dumps(value)}", edited(path, value), "", EVALUATE)
@@ -507,20 +544,25 @@ def checkpoint_files(reference):
         yield case(f"{path} is {value!r}", edited(path, value))
         yield case(f"{path} is {value!r}, resumed", edited(path, value), "", RESUME, (2, 3))
     for key, value in {"layers": 2, "head_size": 5, "feed_forward": 5}.items():
-        yield case(f"weights of a model with another {key}", edited(f"about/configuration/{key}", value), "weights.safetensors")
+        yield case(f"weights of a model with another {key}", edited(f"about/configuration/{key}", value),
+                   "weights.safetensors")
         yield case(f"weights of a model with another {key}, resumed", edited(f"about/configuration/{key}", value),
                    "weights.safetensors", [*RESUME, "--iterations", "8"])
-    yield case("a model larger than memory", edited("about/configuration/head_size", 4096).replace('"heads": 1', '"heads": 1024'),
+    yield case("a model larger than memory",
+               edited("about/configuration/head_size", 4096).replace('"heads": 1', '"heads": 1024'),
                "", code=(3, 4))
     yield case("a model larger than memory, resumed",
-               edited("about/configuration/head_size", 4096).replace('"heads": 1', '"heads": 1024'), "", [*RESUME, "--iterations", "8"], (3, 4))
+               edited("about/configuration/head_size", 4096).replace('"heads": 1', '"heads": 1024'), "",
+               [*RESUME, "--iterations", "8"], (3, 4))
 
 
 def metric_files():
     """metrics.jsonl is what a person may edit. What it lost is told; nothing crashes."""
     for name, text in {
-        "empty": b"", "cut off": None, "not UTF-8": b'{"step": "\xff"}\n', "no JSON": b"step,loss\n1,2\n", "NUL bytes": bytes(4096),
-        "a list a line": b"[1]\n[2]\n", "no numbers": b'{"step": "one", "loss": {}, "result": 3}\n', "deep": b"[" * 100_000,
+        "empty": b"", "cut off": None, "not UTF-8": b'{"step": "\xff"}\n', "no JSON": b"step,loss\n1,2\n",
+        "NUL bytes": bytes(4096),
+        "a list a line": b"[1]\n[2]\n", "no numbers": b'{"step": "one", "loss": {}, "result": 3}\n',
+        "deep": b"[" * 100_000,
         "another result": b'{"result": {}}\n', "a result that is none": b'{"step": 1}\n{"result": []}\n',
         "a result without numbers": b'{"result": {"iterations": 6, "attention": 3, "loss": "x"}}\n',
         "a result of a megabyte": b'{"result": "' + b"x" * 1_000_000 + b'"}\n',
@@ -528,9 +570,11 @@ def metric_files():
         def before(folder, text=text):
             path = folder / "run" / "metrics.jsonl"
             path.write_bytes(path.read_bytes()[:-20] if text is None else text)
-        yield Case(f"metrics.jsonl: {name}, reported", ["report", "--run", "run", "--to", "r.html"], (0, 3), "metrics.jsonl", run=True,
+        yield Case(f"metrics.jsonl: {name}, reported", ["report", "--run", "run", "--to", "r.html"], (0, 3),
+                   "metrics.jsonl", run=True,
                    before=before, out=".*")
-        yield Case(f"metrics.jsonl: {name}, resumed", RESUME, (0, 3), "metrics.jsonl", run=True, before=before, unchanged=False, out=".*")
+        yield Case(f"metrics.jsonl: {name}, resumed", RESUME, (0, 3), "metrics.jsonl", run=True, before=before,
+                   unchanged=False, out=".*")
 
 
 def every_byte(reference, every):
@@ -541,24 +585,29 @@ def every_byte(reference, every):
     right = lambda content: weights.in_checkpoint(reference, {"weights.safetensors": content})
     flipped = lambda content, i, bits: content[:i] + bytes([content[i] ^ bits]) + content[i + 1 :]
     lengths = range(0, len(good), every)
-    yield Sweep("weights cut off at every byte", EVALUATE, [(f"{n} bytes", right(good[:n])) for n in lengths], 3, "weights.safetensors")
+    yield Sweep("weights cut off at every byte", EVALUATE, [(f"{n} bytes", right(good[:n])) for n in lengths], 3,
+                "weights.safetensors")
     header = range(0, data_at, every)
-    yield Sweep("every byte of the weights' header inverted", EVALUATE, [(f"byte {i}", right(flipped(good, i, 255))) for i in header], 3,
+    yield Sweep("every byte of the weights' header inverted", EVALUATE,
+                [(f"byte {i}", right(flipped(good, i, 255))) for i in header], 3,
                 "weights.safetensors")
     yield Sweep("the lowest bit of every byte of the weights' header inverted", EVALUATE,
                 [(f"byte {i}", right(flipped(good, i, 1))) for i in header], 3, "weights.safetensors")
     # Other numbers are still numbers, unless they are not finite.
     yield Sweep("every byte of the weights' numbers inverted", SHOW,
-                [(f"byte {i}", right(flipped(good, i, 255))) for i in range(data_at, len(good), every)], (0, 3), "not finite")
+                [(f"byte {i}", right(flipped(good, i, 255))) for i in range(data_at, len(good), every)], (0, 3),
+                "not finite")
     for name in ("weights.safetensors", "optimizer.safetensors", "checkpoint.json", "checksums"):
         content = (checkpoint / name).read_bytes()
         step = every * (1 if len(content) < 2000 else 4)
         for bits, which in ((255, "every byte"), (1, "the lowest bit of every byte")):
             yield Sweep(f"{which} of {name} inverted, its hash not made right", EVALUATE,
-                        [(f"byte {i}", {f"checkpoint/{name}": flipped(content, i, bits)}) for i in range(0, len(content), step)], 3,
+                        [(f"byte {i}", {f"checkpoint/{name}": flipped(content, i, bits)})
+                         for i in range(0, len(content), step)], 3,
                         "damaged")
         yield Sweep(f"{name} cut off at every byte, its hash not made right", EVALUATE,
-                    [(f"{n} bytes", {f"checkpoint/{name}": content[:n]}) for n in range(0, len(content), step)], 3, "damaged")
+                    [(f"{n} bytes", {f"checkpoint/{name}": content[:n]}) for n in range(0, len(content), step)], 3,
+                    "damaged")
 
 
 def cases(bench):

@@ -56,29 +56,34 @@ def spread(items, count):
 
 
 def in_window():
-    """The calls that save: from the first into checkpoint.new/ to the one that ends the rotation, several times."""
-    inside, saving = [], False
+    """The calls that save: each time from the first into checkpoint.new/ to what brings the last rename to the disk."""
+    inside, saving, rotated = [], False, False
     for number, name, path in calls:
         saving = saving or "checkpoint.new" in path
+        rotated = saving and (rotated or is_rotation(name, path))
         if saving:
             inside.append(number)
-        if saving and name == "fsync" and path.endswith("/run") and any(
-                n == "rename" and "checkpoint.new ->" in p for _, n, p in calls[inside[0] - 1 : number]):
-            saving = not any(n == "rename" and p.endswith("/checkpoint") for _, n, p in calls[number - 2 : number])
+        if rotated and name == "fsync":
+            saving = False
     return inside
+
+
+def is_rotation(name, path):
+    return name == "rename" and path == "run/checkpoint.new -> run/checkpoint"
 
 
 def nothing_lost(bench, folder, number):
     """What is wrong with the newest checkpoint of a training that ended at this call: it is the last that was complete
     then, every second step, or the next one."""
-    saves = sum(name == "rename" and path.endswith("checkpoint.new -> run/checkpoint") for _, name, path in calls[: number - 1])
+    saves = sum(is_rotation(name, path) for _, name, path in calls[: number - 1])
     result = bench.run([*EVALUATE, "--json"], folder)
     if saves == 0 and result.code == 3:
         return bench.ended(result, (3,), "run")
     if problems := bench.ended(result, (0,)):
         return problems
     step = json.loads(result.out)["iterations"]
-    return [] if step in (2 * saves, 2 * saves + 2) else [f"{saves} checkpoints were saved, but the newest is that of step {step}"]
+    return [] if step in (2 * saves,
+                          2 * saves + 2) else [f"{saves} checkpoints were saved, but the newest is that of step {step}"]
 
 
 # ---- calls that fail
@@ -108,20 +113,27 @@ def failing_calls(every):
     for number, name, path in calls:
         kinds.setdefault(name, []).append(number)
     errors = {"open": ("EACCES", "ENOSPC", "EMFILE", "EROFS"), "write": ("ENOSPC", "EIO", "EFBIG", "EDQUOT"),
-              "fsync": ("EIO", "ENOSPC"), "rename": ("EACCES", "EIO"), "mkdir": ("ENOSPC", "EROFS"), "unlink": ("EIO", "EACCES"),
+              "fsync": ("EIO", "ENOSPC"), "rename": ("EACCES", "EIO"), "mkdir": ("ENOSPC", "EROFS"),
+              "unlink": ("EIO", "EACCES"),
               "rmdir": ("EIO",), "close": ("EIO", "ENOSPC"), "ftruncate": ("EIO",)}
     for name, numbers in kinds.items():
         for error in errors.get(name, ("EIO",)):
             # A file that was brought to the disk is safe whatever close says, and a report that is not there need not
             # be removed.
             codes = (0, 1) if name in ("close", "unlink") else (1,)
-            yield Steps(f"{name} fails with {error}, once", call_fails(spread(numbers, len(numbers) // every or 1), f"fail:{{}}:{error}", codes), needs="faults")
+            yield Steps(f"{name} fails with {error}, once",
+                        call_fails(spread(numbers, len(numbers) // every or 1), f"fail:{{}}:{error}", codes),
+                        needs="faults")
     everything = [number for number, _, _ in calls]
     for error in ("ENOSPC", "EIO", "EROFS"):
-        yield Steps(f"every call fails with {error} from one on", call_fails(spread(everything, max(1, 40 // every)), f"fail:{{}}+:{error}", (0, 1)), needs="faults")
+        yield Steps(f"every call fails with {error} from one on",
+                    call_fails(spread(everything, max(1, 40 // every)), f"fail:{{}}+:{error}", (0, 1)), needs="faults")
     for name in ("write", "fsync", "open"):
-        yield Steps(f"{name} is interrupted by a signal", call_fails(spread(kinds[name], len(kinds[name]) // every or 1), "fail:{}:EINTR", (0,)), needs="faults")
-    yield Steps("write writes half", call_fails(spread(kinds["write"], len(kinds["write"]) // every or 1), "short:{}", (0,)), needs="faults")
+        yield Steps(f"{name} is interrupted by a signal",
+                    call_fails(spread(kinds[name], len(kinds[name]) // every or 1), "fail:{}:EINTR", (0,)),
+                    needs="faults")
+    yield Steps("write writes half",
+                call_fails(spread(kinds["write"], len(kinds["write"]) // every or 1), "short:{}", (0,)), needs="faults")
 
 
 def request_fails(arguments, numbers, later, codes, run=True):
@@ -163,7 +175,8 @@ def failing_requests(bench, every, left_out):
         return
     # The first ones one by one: they are the command line's and the configuration's.
     first = list(range(1, max(2, 40 // every)))
-    yield Steps("a request for memory of a training fails", request_fails(START, first + many(allocations, 80), False, (0, 4)),
+    yield Steps("a request for memory of a training fails",
+                request_fails(START, first + many(allocations, 80), False, (0, 4)),
                 needs="allocations")
     yield Steps("all requests for memory of a training fail from one on",
                 request_fails(START, first + many(allocations, 80), True, (4,)), needs="allocations")
@@ -175,7 +188,8 @@ def failing_requests(bench, every, left_out):
                                   ("a run", ["evaluate", "--run", "nothing", "--quiet"], 3)):
         total = requests_of(bench, arguments, code)
         for later in (False, True):
-            yield Steps(f"{'all requests' if later else 'a request'} for memory fail{'' if later else 's'} where {name} is wrong",
+            fail = "all requests for memory fail" if later else "a request for memory fails"
+            yield Steps(f"{fail} where {name} is wrong",
                         request_fails(arguments, many(total, 100), later, (code, 4)), needs="allocations")
 
 
@@ -185,6 +199,7 @@ def killed(bench, folder, arguments, what, problems):
     """Whether the process was killed; else it ended well."""
     result = bench.run(arguments, folder, environment=bench.fault(what))
     if result.code == -signal.SIGKILL:
+        bench.kills.append(what)
         return True
     problems += [f"CAIRN_FAULT={what}: {p}" for p in bench.ended(result, (0,))]
     return False
@@ -202,14 +217,15 @@ def kill_once(mode, number):
 
 
 def kill_again_and_again(seed, times, mode):
-    """Killed, resumed, killed ..., as often as that, each time later than before; then it ends well."""
+    """Killed, resumed, killed ..., as often as that; then it ends well."""
     def check(bench, folder):
         draw, problems, trail, arguments = random.Random(seed), [], [], START
-        for _ in range(times):
-            trail.append(draw.randint(1, 45))
-            killed(bench, folder, arguments, f"{mode}:{trail[-1]}", problems)
+        while sum(was_killed for _, was_killed in trail) < times and len(trail) < 50:
+            number = draw.randint(1, 30)
+            trail.append((number, killed(bench, folder, arguments, f"{mode}:{number}", problems)))
             arguments = [*RESUME, "--quiet"] if (folder / "run" / "config.json").exists() else START
-        return [f"killed at {trail}: {p}" for p in problems + bench.resume(folder)]
+        return [f"killed at {[number for number, was_killed in trail if was_killed]}: {p}"
+                for p in problems + bench.resume(folder)]
     return check
 
 
@@ -217,7 +233,7 @@ def kills(count):
     inside = in_window()
     outside = [number for number, _, _ in calls if number not in set(inside)]
     repeated = 4 if count >= 40 else 0  # runs, each killed five times
-    once = count - 5 * repeated
+    once = max(0, count - 5 * repeated - 1)  # and one from outside
     modes = ["kill", "power"]
     chosen = spread(inside, once * 3 // 4) + spread(outside, once - once * 3 // 4)
     for i in range(max(0, once - len(chosen))):  # more kills than calls: again, with power lost
@@ -228,9 +244,11 @@ def kills(count):
         mode = modes[1 - modes.index(mode)] if (mode, number) in seen else mode
         seen.add((mode, number))
         _, name, path = calls[number - 1]
-        yield Steps(f"killed ({mode} {i}) at call {number}, {name} {path}", kill_once(mode, number), kills=1, needs="faults")
+        yield Steps(f"killed ({mode} {i}) at call {number}, {name} {path}", kill_once(mode, number), kill=True,
+                    needs="faults")
     for seed in range(repeated):
-        yield Steps(f"killed five times, {seed}", kill_again_and_again(seed, 5, modes[seed % 2]), kills=5, needs="faults")
+        yield Steps(f"killed five times, {seed}", kill_again_and_again(seed, 5, modes[seed % 2]), kill=True,
+                    needs="faults")
 
 
 # ---- signals, locks
@@ -286,6 +304,7 @@ def killed_from_outside(bench, folder):
     bench.wait(process, has_lines(run, 20), "the signal")
     process.kill()
     process.communicate()
+    bench.kills.append("from outside")
     steps = step_of(run) + 5
     return bench.resume(folder, steps, ["--iterations", str(steps), "--checkpoint-every", "2"])
 
@@ -348,7 +367,8 @@ def broken_pipe(quiet):
 
 def files_are_not_streams(bench, folder):
     """With all three closed, what is meant for a stream must not end up in a file."""
-    result = bench.run([w for w in START if w != "--quiet"], folder, wrapper=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    result = bench.run([w for w in START if w != "--quiet"], folder,
+                       wrapper=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
     problems = [] if result.code == 1 else [f"expected exit code 1: {result}"]
     return problems + bench.same_as_never_stopped(folder / "run") + bench.resume(folder)
 
@@ -380,7 +400,8 @@ def full_disk(kilobytes):
     def check(bench, folder):
         run = folder / "run"
         run.mkdir()
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(run)], capture_output=True)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(run)],
+                              capture_output=True)
         if made.returncode != 0:
             return []
         try:
@@ -396,7 +417,8 @@ def full_disk(kilobytes):
 def can_mount(bench):
     probe = bench.scratch / "mount"
     probe.mkdir()
-    if not bench.root or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(probe)], capture_output=True).returncode:
+    if not bench.root or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(probe)],
+                                        capture_output=True).returncode:
         return False
     subprocess.run(["umount", str(probe)], check=True)
     return True
@@ -515,7 +537,7 @@ LEFT = {
     "a checkpoint/ with files of somebody's": lambda run: (run / "checkpoint" / "notes.txt").write_bytes(b"mine"),
     "no config.json": lambda run: (run / "config.json").unlink() or (run / "config.json").write_bytes(b""),
     "a config.json.new": lambda run: (run / "config.json.new").write_bytes(b"{"),
-    "records behind the checkpoint's": lambda run: (run / "metrics.jsonl").open("ab").write(b'{"step":5}\n{"step":6}\n'),
+    "a record behind the checkpoint's": lambda run: (run / "metrics.jsonl").open("ab").write(b'{"step":5}\n'),
     "half a record": lambda run: (run / "metrics.jsonl").open("ab").write(b'{"step":5,"lo'),
     "binary behind the records": lambda run: (run / "metrics.jsonl").open("ab").write(bytes(range(256)) * 100),
     "no report.html": lambda run: (run / "report.html").unlink(),
@@ -544,11 +566,12 @@ def cases(bench, options):
         name = signal.Signals(number).name
         yield Steps(f"{name} in a training", interrupted(number))
         yield Steps(f"{name} in a training that saves every step", interrupted(number, ["--checkpoint-every", "1"], 3))
-        yield Steps(f"{name} in a training that saves at the end only", interrupted(number, ["--checkpoint-every", "0"], 1))
+        yield Steps(f"{name} in a training that saves at the end only",
+                    interrupted(number, ["--checkpoint-every", "0"], 1))
         yield Steps(f"{name} in a training that is not kept", interrupted_without_folder(number))
         yield Steps(f"{name} in an evaluation", interrupted_without_folder(number, [
             "evaluate", "--run", "run", "--sequences", "1048576", "--quiet"]))
-    yield Steps("killed from outside", killed_from_outside)
+    yield Steps("killed from outside", killed_from_outside, kill=True)
     yield Steps("two runs on one folder", two_on_one_folder)
     yield Steps("a lock that nobody holds", lock_left_behind)
 
@@ -563,10 +586,11 @@ def cases(bench, options):
     yield Steps("standard error is a full device", with_streams('exec "$@" 2>/dev/full', (0,), False, False))
     yield Steps("standard output and error are closed", with_streams('exec "$@" >&- 2>&-', (1,), False, False))
     yield Steps("all standard streams are closed", files_are_not_streams)
-    for command in (EVALUATE, ["show", "--run", "run"], ["report", "--run", "run"], ["solve", "--run", "run", "0", "1", "0", "M"],
+    for command in (EVALUATE, ["show", "--run", "run"], ["report", "--run", "run"],
+                    ["solve", "--run", "run", "0", "1", "0", "M"],
                     ["train", "--help"], ["--version"], [*RESUME, "--json"]):
         for name, shell in {"closed": 'exec "$@" >&-', "a full device": 'exec "$@" >/dev/full'}.items():
-            yield Steps(f"standard output of {' '.join(command[:1])}{'--resume' if '--resume' in command else ''} is {name}",
+            yield Steps(f"standard output of {' '.join(command[:2])} is {name}",
                         with_streams(shell, arguments=command, quiet=False))
 
     for size in (0, 100, 1000, 2000, 4096, 4967):
@@ -587,13 +611,17 @@ def cases(bench, options):
         for name, damage in DAMAGE.items():
             yield Steps(f"{file} of the newest checkpoint {name}", damaged(damage, file))
             yield Steps(f"{file} of both checkpoints {name}", both_damaged(damage, damage, file))
-    yield Steps("one checkpoint is cut, the other has a bit flipped", both_damaged(DAMAGE["is cut in half"], flip, FILES[0]))
+    yield Steps("one checkpoint is cut, the other has a bit flipped",
+                both_damaged(DAMAGE["is cut in half"], flip, FILES[0]))
     yield Steps("the newest checkpoint is gone", damaged(shutil.rmtree, ""))
     yield Steps("the newest checkpoint is an empty folder", damaged(lambda p: (shutil.rmtree(p), p.mkdir()), ""))
     yield Steps("the newest checkpoint is a file", damaged(lambda p: (shutil.rmtree(p), p.write_bytes(b"x")), ""))
-    yield Steps("the newest checkpoint is a link to itself", damaged(lambda p: (shutil.rmtree(p), os.symlink(p.name, p)), ""))
-    yield Steps("the newest checkpoint is a link to nothing", damaged(lambda p: (shutil.rmtree(p), os.symlink("nothing", p)), ""))
+    yield Steps("the newest checkpoint is a link to itself",
+                damaged(lambda p: (shutil.rmtree(p), os.symlink(p.name, p)), ""))
+    yield Steps("the newest checkpoint is a link to nothing",
+                damaged(lambda p: (shutil.rmtree(p), os.symlink("nothing", p)), ""))
     for name, prepare in LEFT.items():
         yield Steps(f"there is {name}", leftovers(prepare))
-    for name, code in {"metrics.jsonl": 1, "report.html": 1, "config.json": 1, "config.json.new": 1, ".lock": 1}.items():
+    for name, code in {"metrics.jsonl": 1, "report.html": 1, "config.json": 1, "config.json.new": 1,
+                       ".lock": 1}.items():
         yield Steps(f"{name} is a folder", in_its_place(name, code))

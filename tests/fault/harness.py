@@ -74,13 +74,12 @@ class Sweep:
 
 @dataclass
 class Steps:
-    """A fault that takes more than one process: `check` runs them and tells what is wrong, and how many there were."""
+    """A fault that takes more than one process: `check` runs them and tells what is wrong."""
 
     name: str
     check: Callable  # (Bench, folder) -> list of problems
-    processes: int = 1
     needs: str = ""  # "faults": the preloaded library; "allocations": and that it sees them; "root"; "user"
-    kills: int = 0  # how many of the processes are killed
+    kill: bool = False  # counts by how often processes are killed in it
 
 
 def fingerprint(folder):
@@ -135,6 +134,7 @@ class Bench:
         os.chmod(self.scratch, 0o755)
         self.reference = self.scratch / "reference"
         self.processes = 0
+        self.kills = []  # what killed a training
         self.root = os.geteuid() == 0
         self.lock = threading.Lock()
         self.finished = {}  # steps -> a run that was never stopped

@@ -18,7 +18,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, type=Path, help="copy-task")
     parser.add_argument("--faults", type=Path, help="the library that injects faults; without it, those are left out")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name matches this regular expression")
+    parser.add_argument("--only", default="", metavar="PATTERN",
+                        help="cases whose name matches this regular expression")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of all bytes, calls and requests every Nth")
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="how many times a training is killed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes at once")
@@ -56,7 +57,7 @@ def run(options, bench):
         if steps.needs in left_out:
             skipped.setdefault(left_out[steps.needs], []).append(steps)
         else:
-            work.append(("kill" if steps.kills else "fault", steps, lambda folder, s=steps: s.check(bench, folder)))
+            work.append(("kill" if steps.kill else "fault", steps, lambda folder, s=steps: s.check(bench, folder)))
 
     failed = {}  # name -> problems
 
@@ -90,11 +91,10 @@ def run(options, bench):
         print(f"left out, {reason}: {', '.join(case.name for case in cases)}")
     names = lambda kind: {case.name for k, case, _ in work if k == kind}
     variants = sum(len(s.variants) for s in {id(c): c for _, c, _ in work if hasattr(c, "variants")}.values())
-    kills = sum(case.kills for k, case, _ in work if k == "kill")
     counts = f"{len(names('input'))} bad inputs"
     if variants:
         counts += f" ({variants:,} mutated files among them)"
-    counts += f", {len(names('fault'))} faults, {kills} kills"
+    counts += f", {len(names('fault'))} faults, {len(bench.kills)} kills"
     print(f"fault: {counts}: " + (f"{len(failed)} did not end as documented" if failed else "all ended as documented"))
     if not work:
         print("no case has such a name")
