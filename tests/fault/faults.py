@@ -310,16 +310,30 @@ def killed_from_outside(bench, folder):
 
 
 def two_on_one_folder(bench, folder):
-    first = bench.start(ENDLESS, folder)
-    run = folder / "run"
+    run = bench.copy_run(folder)
+    first = bench.start([*RESUME, "--quiet", "--iterations", "100000000", "--checkpoint-every", "0"], folder)
+    problems = []
     try:
-        bench.wait(first, lambda: (run / "checkpoint").exists(), "the second run")
-        problems = []
+        bench.wait(first, has_lines(run, STEPS + 5), "the second run")
         for arguments in ([*RESUME, "--quiet"], START):
-            problems += bench.ended(bench.run(arguments, folder), (2,), "another run|--resume|in use")
+            problems += bench.ended(bench.run(arguments, folder), (2,), "another run")
         problems += bench.ended(bench.run(EVALUATE, folder), (0,))  # who only reads need not wait
         if first.poll() is not None:
             problems.append("the first run ended")
+    finally:
+        first.send_signal(signal.SIGTERM)
+        result = bench.finish(first)
+    return problems + bench.ended(result, (130,))
+
+
+def read_while_saved(bench, folder):
+    """Evaluated again and again while the run saves after every step: there is a checkpoint at any time."""
+    first = bench.start([*ENDLESS, "--checkpoint-every", "1"], folder)
+    problems = []
+    try:
+        bench.wait(first, has_lines(folder / "run", 5), "it is read")
+        for _ in range(40):
+            problems += bench.ended(bench.run(EVALUATE, folder), (0,))
     finally:
         first.send_signal(signal.SIGTERM)
         result = bench.finish(first)
@@ -573,6 +587,7 @@ def cases(bench, options):
             "evaluate", "--run", "run", "--sequences", "1048576", "--quiet"]))
     yield Steps("killed from outside", killed_from_outside, kill=True)
     yield Steps("two runs on one folder", two_on_one_folder)
+    yield Steps("a run is read while it saves", read_while_saved)
     yield Steps("a lock that nobody holds", lock_left_behind)
 
     yield Steps("standard output is closed", with_streams('exec "$@" >&-'))
