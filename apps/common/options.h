@@ -54,6 +54,8 @@ class Options {
   // Continues a run: its configuration counts wherever the user gave nothing. Error (UsageError): the user gave
   // something that belongs to the run another value; names the keys.
   void continue_run(const Json& configuration, const std::string& where);
+  // Has anything been given at all, here or by the run that is continued?
+  bool any_given() const { return !given_.empty(); }
   // Writes the settings into their variables.
   void assign();
   // All settings as they are now; a valid --config. A number below its range stands for "not set" and is left out.

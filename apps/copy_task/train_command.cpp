@@ -75,6 +75,9 @@ struct Train {
     if (!found) {
       const auto config = folder->path() / "config.json";
       if (resume && std::filesystem::exists(config)) options.continue_run(read_json(config), config.string());
+      check<DataError>(!resume || options.any_given(), "--resume: ", out,
+                       " holds no run yet, neither a checkpoint nor a ",
+                       "config.json; leave --resume out, or give the run's settings with it");
       if (resume) note(out + ": no checkpoint yet, the run starts from the beginning", output.quiet);
       return;
     }

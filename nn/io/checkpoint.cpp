@@ -1,5 +1,8 @@
 #include "nn/io/checkpoint.h"
 
+#include <sys/stat.h>
+
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -184,6 +187,34 @@ void write_checkpoint(const fs::path& folder, Module& model, const Optimizer& op
   sync_folder(folder);
 }
 
+// The newest usable one as things stand.
+std::optional<FoundCheckpoint> look_for_checkpoint(const Folders& folders) {
+  std::vector<std::string> wrong;
+  bool any = false;
+  for (const fs::path& folder : {folders.newest, folders.unfinished, folders.previous}) {
+    if (!is_there<DataError>(folder)) continue;
+    // A new one that is not complete is what a save left that was stopped, and nothing that was lost.
+    std::vector<std::string> unfinished;
+    const bool is_unfinished = folder == folders.unfinished;
+    any = any || !is_unfinished;
+    if (auto found = try_checkpoint(folder, is_unfinished ? unfinished : wrong)) {
+      found->passed_over = std::move(wrong);
+      return found;
+    }
+  }
+  if (!any) return std::nullopt;
+  std::string all;
+  for (const std::string& line : wrong) all += (all.empty() ? "" : "; ") + line;
+  throw DataError(concat(folders.newest.parent_path().string(), ": no usable checkpoint: ", all));
+}
+
+// Which folder it is that has this name now: another save, another identity.
+std::array<int64_t, 4> identity(const fs::path& folder) {
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0) return {};
+  return {int64_t(status.st_dev), int64_t(status.st_ino), status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimizer, const Json& about) {
@@ -211,24 +242,20 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
 }
 
 std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
+  // A run that saves meanwhile moves the folders under us: then what seems damaged or missing is not, and we look
+  // again.
   const Folders folders(run);
-  std::vector<std::string> wrong;
-  bool any = false;
-  for (const fs::path& folder : {folders.newest, folders.unfinished, folders.previous}) {
-    if (!is_there<DataError>(folder)) continue;
-    // A new one that is not complete is what a save left that was stopped, and nothing that was lost.
-    std::vector<std::string> unfinished;
-    const bool is_unfinished = folder == folders.unfinished;
-    any = any || !is_unfinished;
-    if (auto found = try_checkpoint(folder, is_unfinished ? unfinished : wrong)) {
-      found->passed_over = std::move(wrong);
-      return found;
+  for (int look = 0;; ++look) {
+    const auto before = identity(folders.newest);
+    const bool last = look == 100;
+    try {
+      auto found = look_for_checkpoint(folders);
+      const bool newest = found && found->passed_over.empty();
+      if (newest || last || identity(folders.newest) == before) return found;
+    } catch (const DataError&) {
+      if (last || identity(folders.newest) == before) throw;
     }
   }
-  if (!any) return std::nullopt;
-  std::string all;
-  for (const std::string& line : wrong) all += (all.empty() ? "" : "; ") + line;
-  throw DataError(concat(run.string(), ": no usable checkpoint: ", all));
 }
 
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) {
