@@ -86,7 +86,9 @@ struct Mapping {
 
   bool has(double value) const { return std::isfinite(value) && (!log || value > 0); }
   double operator()(double value) const {
-    const double at = log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
+    const double at =
+        log ? (std::log(value) - std::log(low)) / (std::log(high) - std::log(low))  // a ratio may overflow
+            : (value - low) / (high - low);
     return from + std::clamp(at, -0.5, 1.5) * (to - from);
   }
 };
@@ -114,7 +116,7 @@ std::vector<double> ticks_of(const Axis& axis, const Mapping& map, double count)
       ticks.push_back(tick);
   };
   if (map.log) {
-    const double decades = std::log10(map.high / map.low);
+    const double decades = std::log10(map.high) - std::log10(map.low);
     const int stride = std::max(1, int(std::ceil(decades / count)));
     const int first = int(std::floor(std::log10(map.low))), last = int(std::ceil(std::log10(map.high)));
     for (int e = first; e <= last; ++e) {
@@ -196,6 +198,11 @@ std::string escape(const std::string& text) {
 std::string number(double value, bool percent) {
   if (std::isnan(value)) return "–";
   if (std::isinf(value)) return value > 0 ? "∞" : "−∞";
+  if (percent && value > 0.99 && value < 1) {  // what is missing counts: 99.96% is not 100%
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f%%", std::min(99.99, 100 * value));
+    return text;
+  }
   if (percent) return number(100 * value) + "%";
   const double size = std::abs(value);
   const std::string sign = value < 0 ? "−" : "";

@@ -16,7 +16,8 @@ inline constexpr int colours = 8, ramp = 9;
 std::string style();
 // Text for HTML and XML, in elements and attributes. Control characters become spaces.
 std::string escape(const std::string& text);
-// For people: 3 significant digits, "12,500", "1.2M", "83%" with `percent`; NaN is a dash.
+// For people: 3 significant digits, "12,500", "1.2M", "83%" or "99.96%" with `percent`; NaN is a
+// dash.
 std::string number(double value, bool percent = false);
 
 // ---- lines over x

@@ -51,6 +51,8 @@ TEST_CASE("text is escaped and numbers are written for people", "[svg]") {
   CHECK(svg::number(0.000123) == "0.000123");
   CHECK(svg::number(0.837, true) == "83.7%");
   CHECK(svg::number(1, true) == "100%");
+  CHECK(svg::number(0.9978, true) == "99.78%");
+  CHECK(svg::number(0.999999, true) == "99.99%");
   CHECK(svg::number(NAN) == "–");
   CHECK(svg::number(NAN, true) == "–");
   CHECK(svg::number(-INFINITY) == "−∞");
