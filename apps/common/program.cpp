@@ -5,8 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <limits>
 
@@ -214,7 +216,10 @@ void TraceOption::define(CLI::App& command) {
 }
 
 void TraceOption::start() {
-  if (!file_.empty()) trace::start();
+  if (file_.empty()) return;
+  const bool opened = std::ofstream(file_).is_open();
+  check<UsageError>(opened, "--trace ", file_, ": cannot be written: ", std::strerror(errno));
+  trace::start();
 }
 
 void TraceOption::finish(bool quiet) {

@@ -46,7 +46,7 @@ void add_path(CLI::App& command, const std::string& name, std::string& value, co
 class TraceOption {
  public:
   void define(CLI::App& command);
-  // Starts to record, if it was asked for.
+  // Starts to record, if it was asked for. Error (UsageError): the file cannot be written.
   void start();
   // Writes the file, and a table of what took longest to standard error. Error: it cannot be written.
   void finish(bool quiet);

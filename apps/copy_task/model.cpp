@@ -4,6 +4,7 @@
 
 #include "apps/common/program.h"
 #include "core/ops.h"
+#include "core/trace.h"
 
 namespace cairn::copy_task {
 
@@ -19,6 +20,7 @@ Variable Model::operator()(const Tensor& input, const Context& context) const {
 
 Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
                     bool may_stop) {
+  const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
   Sequence random(seed, step, Purpose::data, 1);
   Generator generator(~seed);  // draws of its own: training's stay what they are

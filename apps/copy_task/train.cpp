@@ -97,6 +97,17 @@ class Journal {
   int64_t saved_ = -1;  // the step of the newest checkpoint
 };
 
+Batch step_data(const TrainOptions& options, int64_t step) {
+  const trace::Span span("data", "program");
+  Sequence random(options.seed, uint64_t(step), Purpose::data);
+  return make_batch(options.batch, options.length, random);
+}
+
+Variable forward(const Model& model, const Batch& batch, const Generator& generator) {
+  const trace::Span span("forward", "program");
+  return cross_entropy(model(batch.input, {true, &generator}), batch.target);
+}
+
 }  // namespace
 
 TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep) {
@@ -120,10 +131,8 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   while (state.step < options.iterations && !state.stopped && !interrupted()) {
     const trace::Span span("step", "program");
     generator.set_step(uint64_t(state.step));
-    Sequence random(options.seed, uint64_t(state.step), Purpose::data);
-    const Batch batch = make_batch(options.batch, options.length, random);
-
-    const Variable loss = cross_entropy(model(batch.input, {true, &generator}), batch.target);
+    const Batch batch = step_data(options, state.step);
+    const Variable loss = forward(model, batch, generator);
     optimizer.clear_gradients();
     backward(loss);
     optimizer.step();
@@ -134,7 +143,6 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
                          "; try a smaller --lr");
     Json line = {{"step", step}, {"loss", value}, {"gradient_norm", number(optimizer.state().gradient_norm)}};
     if (step % options.evaluate_every == 0) {
-      const trace::Span evaluation("evaluate", "program");
       state.latest = evaluate(model, options.length, evaluation_sequences, options.seed, uint64_t(step) - 1);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
       line["evaluation"] = as_json(state.latest);

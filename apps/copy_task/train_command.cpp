@@ -1,6 +1,5 @@
 // copy-task train
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -37,11 +36,11 @@ struct Train {
   void run() {
     options.read();
     check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
+    if (!resume) take_settings();  // what is refused leaves no folder behind
     std::unique_ptr<RunFolder> folder;
     std::optional<FoundCheckpoint> found;
     if (!out.empty()) open_run(folder, found);
-    options.assign();
-    settings.finish();
+    if (resume) take_settings();
     const Device device = settings.common.apply();
     check<DeviceError>(device == Device::cpu, "--device cuda: training on CUDA is not built yet; use --device cpu");
 
@@ -55,15 +54,21 @@ struct Train {
     std::optional<Keep> keep;
     if (folder) keep.emplace(Keep{*folder, about, found ? &*found : nullptr});
     const TrainResult result = train(settings.train, progress, keep ? &*keep : nullptr);
-    trace.finish(output.quiet);
     Json json = result_json(settings.train.model.attention, result);
     if (folder && !result.interrupted) {
       folder->record({{"result", json}});
       folder->sync_metrics();
       write_report(*read_run(out, true), out, folder->path() / "report.html");
     }
+    trace.finish(output.quiet);
     json["peak_bytes"] = result.peak_bytes;
     tell(json, result.interrupted);
+  }
+
+  void take_settings() {
+    options.assign();
+    settings.finish();
+    settings.train.model.validate();
   }
 
   // Opens the folder and decides what the run starts from.
