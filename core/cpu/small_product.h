@@ -12,12 +12,9 @@ struct Lanes {
   static constexpr int64_t count = 16;
   using Vector __attribute__((vector_size(16 * sizeof(T)))) = T;
 
-  static Vector load(const T* from) {
-    Vector v;
-    std::memcpy(&v, from, sizeof v);
-    return v;
-  }
-  static void store(T* to, Vector v) { std::memcpy(to, &v, sizeof v); }
+  // By reference: how a vector is passed by value depends on what the processor has.
+  static void load(Vector& v, const T* from) { std::memcpy(&v, from, sizeof v); }
+  static void store(T* to, const Vector& v) { std::memcpy(to, &v, sizeof v); }
 };
 
 // A matrix of which element (i, j) is data[i * row + j * col].
@@ -33,10 +30,10 @@ namespace detail {
 // `rows` rows and sixteen columns of C, kept in registers over the whole sum.
 template <int rows, class T>
 inline void product_block(int64_t k, Strided<T> a, const T* b, int64_t ldb, bool add, T* c, int64_t ldc) {
-  typename Lanes<T>::Vector sum[rows];
-  for (int i = 0; i < rows; ++i) sum[i] = add ? Lanes<T>::load(c + i * ldc) : typename Lanes<T>::Vector{};
+  typename Lanes<T>::Vector sum[rows] = {}, line;
+  for (int i = 0; add && i < rows; ++i) Lanes<T>::load(sum[i], c + i * ldc);
   for (int64_t l = 0; l < k; ++l) {
-    const auto line = Lanes<T>::load(b + l * ldb);
+    Lanes<T>::load(line, b + l * ldb);
     for (int i = 0; i < rows; ++i) sum[i] += a(i, l) * line;
   }
   for (int i = 0; i < rows; ++i) Lanes<T>::store(c + i * ldc, sum[i]);
