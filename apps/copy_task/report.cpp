@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "apps/common/progress.h"
@@ -402,7 +403,7 @@ double median(std::vector<double> values) {
 std::string verdict(const std::vector<double>& lifts) {
   static constexpr const char* names[] = {"proximity", "content", "the place in the copy"};
   std::vector<std::string> found;
-  for (size_t i = 0; i < lifts.size(); ++i)
+  for (size_t i = 0; i < std::min(lifts.size(), std::size(names)); ++i)
     if (lifts[i] > 1.25) found.push_back(names[i]);  // less is hardly more than chance
   if (found.empty()) return "none of the three stands out from chance";
   std::string list = found[0];
@@ -433,7 +434,7 @@ void write_clusters(Report& page, const ReportInput& in, const Example& example)
       if (chart.rows.size() < 48) chart.rows.push_back({concat("layer ", layer + 1, ", head ", head + 1), values});
     }
     std::vector<double> middle;
-    for (const auto& values : lifts) middle.push_back(median(values));
+    std::transform(lifts.begin(), lifts.end(), std::back_inserter(middle), median);
     page.text(concat("Layer ", layer + 1, ": ", verdict(middle), ". Two positions are ", number(middle[0]),
                      " times as likely to share a cluster if they are near each other, ", number(middle[1]),
                      " times if they hold the same token and ", number(middle[2]),

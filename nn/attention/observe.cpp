@@ -33,7 +33,7 @@ struct Observer : Attention {
     seen = {q.value(), k.value(), {}, {}, {}};
     AttentionContext reporting = context;
     reporting.report = &seen.choices;
-    const Variable out = (*inner)(q, k, v, mask, reporting);
+    Variable out = (*inner)(q, k, v, mask, reporting);
     if (context.report) *context.report = seen.choices;
 
     // Draws are named, so a second call makes the same choices. Weights are shown without dropout.
