@@ -63,11 +63,11 @@ auto visit(DType dtype, F&& f) {
 
 }  // namespace cairn
 
-// Runs an expression of namespace gpu, or says that this build has no CUDA.
+// Runs an expression of namespace gpu, or says that this build has no CUDA, and which operation (or "") asked for it.
 #if CAIRN_HAS_CUDA
-#define CAIRN_ON_CUDA(device, ...) (__VA_ARGS__)
+#define CAIRN_ON_CUDA(operation, ...) (__VA_ARGS__)
 #else
-#define CAIRN_ON_CUDA(device, ...) (::cairn::no_cuda(""), decltype(__VA_ARGS__)())
+#define CAIRN_ON_CUDA(operation, ...) (::cairn::no_cuda(operation), decltype(__VA_ARGS__)())
 #endif
 
 #if CAIRN_HAS_CUDA

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/kernels/elementwise.h"
 #include "core/kernels/optimizer.h"
@@ -87,6 +88,42 @@ CAIRN_HD T apply(T a, T b) {
   if constexpr (op == Binary::subtract) return a - b;
   if constexpr (op == Binary::multiply) return a * b;
   if constexpr (op == Binary::divide) return a / b;
+}
+
+// Calls f<op>() for the operation chosen at run time.
+template <class F>
+void choose(Unary op, F&& f) {
+  switch (op) {
+    case Unary::negate: return f.template operator()<Unary::negate>();
+    case Unary::exp: return f.template operator()<Unary::exp>();
+    case Unary::log: return f.template operator()<Unary::log>();
+    case Unary::sqrt: return f.template operator()<Unary::sqrt>();
+    case Unary::square: return f.template operator()<Unary::square>();
+    case Unary::relu: return f.template operator()<Unary::relu>();
+    case Unary::gelu: return f.template operator()<Unary::gelu>();
+  }
+}
+template <class F>
+void choose(Binary op, F&& f) {
+  switch (op) {
+    case Binary::add: return f.template operator()<Binary::add>();
+    case Binary::subtract: return f.template operator()<Binary::subtract>();
+    case Binary::multiply: return f.template operator()<Binary::multiply>();
+    case Binary::divide: return f.template operator()<Binary::divide>();
+  }
+}
+
+// x as another element type. bfloat16 goes by way of float.
+template <class To, class From>
+CAIRN_HD To convert(From x) {
+  if constexpr (std::is_same_v<From, To>)
+    return x;
+  else if constexpr (std::is_same_v<From, bfloat16>)
+    return To(float(x));
+  else if constexpr (std::is_same_v<To, bfloat16>)
+    return bfloat16(float(x));
+  else
+    return To(x);
 }
 
 // ---- Optimisers. What one step does to all elements alike is computed once, in double, from the counts; the update of

@@ -85,7 +85,7 @@ void check_indices(const char* operation, const char* what, const Tensor& index,
 Tensor unary(Unary op, const Tensor& x) {
   check_operands(name(op), {{"x", x}});
   Tensor y = like(x);
-  CAIRN_RUN_CPU_ONLY(name(op), x, unary<T>(stream, op, x.elements(), x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN(name(op), x, unary<T>(stream, op, x.elements(), x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
@@ -93,8 +93,7 @@ Tensor unary_backward(Unary op, const Tensor& x, const Tensor& dy) {
   check_operands(name(op), {{"x", x}, {"its gradient", dy}});
   check_shape(name(op), "the gradient", dy, x.shape());
   Tensor dx = like(x);
-  CAIRN_RUN_CPU_ONLY(name(op), x,
-                     unary_backward<T>(stream, op, x.elements(), x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  CAIRN_RUN(name(op), x, unary_backward<T>(stream, op, x.elements(), x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
 }
 
@@ -111,21 +110,21 @@ Tensor binary(Binary op, const Tensor& a, const Tensor& b) {
     broadcast_strides(b.shape(), result, shape.stride_b);
   }
   Tensor y(broadcast(a.shape(), b.shape(), name(op)), a.dtype(), a.device());
-  CAIRN_RUN_CPU_ONLY(name(op), a, binary<T>(stream, op, shape, a.data<T>(), b.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN(name(op), a, binary<T>(stream, op, shape, a.data<T>(), b.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 Tensor affine(const Tensor& x, double alpha, double beta) {
   check_operands("affine", {{"x", x}});
   Tensor y = like(x);
-  CAIRN_RUN_CPU_ONLY("affine", x, affine<T>(stream, x.elements(), alpha, beta, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("affine", x, affine<T>(stream, x.elements(), alpha, beta, x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 void accumulate(Tensor& y, const Tensor& x, double alpha) {
   check_operands("accumulate", {{"y", y}, {"x", x}});
   check_shape("accumulate", "x", x, y.shape());
-  CAIRN_RUN_CPU_ONLY("accumulate", x, accumulate<T>(stream, x.elements(), alpha, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("accumulate", x, accumulate<T>(stream, x.elements(), alpha, x.data<T>(), y.mutable_data<T>()));
 }
 
 // --------------------------------------------------------------------------------------------------------- reductions
@@ -182,7 +181,7 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   std::copy(shape.begin(), shape.end(), strides.sizes);
   broadcast_strides(x.shape(), shape, strides.stride_a);
   Tensor y(shape, x.dtype(), x.device());
-  CAIRN_RUN_CPU_ONLY("broadcast_to", x, expand<T>(stream, strides, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("broadcast_to", x, expand<T>(stream, strides, x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 

@@ -104,7 +104,7 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
   if (device == Device::cpu)
     data_ = allocate_on_cpu(rounded(bytes));
   else
-    data_ = CAIRN_ON_CUDA(device, gpu::allocate(current_stream(device), bytes));
+    data_ = CAIRN_ON_CUDA("", gpu::allocate(current_stream(device), bytes));
   check<DeviceError>(data_ != nullptr, "out of memory on ", name(device), ": ", bytes, " bytes requested, ",
                      memory(device).live, " in use by tensors");
   counter(device).add(int64_t(bytes));
@@ -114,7 +114,7 @@ Storage::~Storage() {
   if (bytes_ == 0) return;
   counter(device_).add(-int64_t(bytes_));
   if (device_ != Device::cpu)
-    CAIRN_ON_CUDA(device_, gpu::deallocate(current_stream(device_), data_));
+    CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device_), data_));
   else if (!caching || !cache().keep(data_, rounded(bytes_)))
     std::free(data_);
 }

@@ -72,7 +72,7 @@ void Tensor::copy_from(const Tensor& source) {
   if (device_ == Device::cpu && source.device_ == Device::cpu)
     std::memmove(to, from, bytes());
   else
-    CAIRN_ON_CUDA(device_, gpu::copy(current_stream(Device::cuda), to, device_, from, source.device_, bytes()));
+    CAIRN_ON_CUDA("", gpu::copy(current_stream(Device::cuda), to, device_, from, source.device_, bytes()));
 }
 
 Tensor Tensor::clone() const {
@@ -93,8 +93,11 @@ Tensor Tensor::cast(DType dtype) const {
   Tensor result(shape_, dtype, device_);
   visit(dtype_, [&]<class From>(From) {
     visit(dtype, [&]<class To>(To) {
-      if (device_ == Device::cuda) no_cuda("cast");
-      cpu::cast<From, To>(current_stream(device_), elements_, data<From>(), result.mutable_data<To>());
+      const Stream stream = current_stream(device_);
+      if (device_ == Device::cuda)
+        CAIRN_ON_CUDA("cast", gpu::cast<From, To>(stream, elements_, data<From>(), result.mutable_data<To>()));
+      else
+        cpu::cast<From, To>(stream, elements_, data<From>(), result.mutable_data<To>());
     });
   });
   return result;

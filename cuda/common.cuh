@@ -1,5 +1,10 @@
 #pragma once
-// What many kernels need: reductions over a warp and over a block.
+// What many kernels need: reductions over a warp and over a block, rows shared out to warps, and elements moved several
+// at a time.
+#include <cstdint>
+#include <type_traits>
+
+#include "core/host_device.h"
 #include "cuda/launch.h"
 
 namespace cairn::gpu {
@@ -35,6 +40,46 @@ __device__ T block_reduce(T value, T none, Op op) {
   value = warp_reduce(lane < warps ? of_warp[lane] : none, op);
   __syncthreads();  // of_warp may be written again
   return value;
+}
+
+// ---- rows. Kernels for short rows give each of a block's warps one row at a time.
+inline constexpr int rows_per_block = 4;     // of the kernels for short rows
+inline constexpr int threads_per_row = 256;  // of those for long ones
+
+// The rows of a warp, in the kernels for short rows.
+inline __device__ int64_t first_row() { return int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32; }
+inline __device__ int64_t row_step() { return int64_t(gridDim.x) * rows_per_block; }
+
+// Calls f(i, c) for the elements c of a row that this lane keeps as its i-th.
+template <int items, class F>
+__device__ void each_kept(int64_t cols, F f) {
+#pragma unroll
+  for (int i = 0; i < items; ++i) {
+    const int64_t c = int64_t(i) * 32 + threadIdx.x % 32;
+    if (c < cols) f(i, c);
+  }
+}
+
+// As many blocks as a grid can have: the kernels go on with further rows.
+constexpr unsigned blocks(int64_t n) { return unsigned(n < 0x7fffffff ? n : 0x7fffffff); }
+
+// ---- n elements that move as one word of up to 16 bytes.
+template <class T, int n>
+struct alignas(sizeof(T) * n) Pack {
+  T element[n];
+};
+// Whether packs can be read and written there. A slice of a tensor may start anywhere.
+template <int n, class... T>
+CAIRN_HD bool holds_packs(const T*... addresses) {
+  return ((reinterpret_cast<uintptr_t>(addresses) % (sizeof(T) * n) == 0) && ...);
+}
+template <int n, class T>
+__device__ const Pack<T, n>& pack(const T* x, int64_t i) {
+  return reinterpret_cast<const Pack<T, n>*>(x)[i];
+}
+template <int n, class T>
+__device__ Pack<T, n>& pack(T* x, int64_t i) {
+  return reinterpret_cast<Pack<T, n>*>(x)[i];
 }
 
 }  // namespace cairn::gpu

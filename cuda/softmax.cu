@@ -17,24 +17,7 @@
 namespace cairn::gpu {
 namespace {
 
-constexpr int rows_per_block = 4;     // of the kernels for short rows
-constexpr int threads_per_row = 256;  // of those for long ones
-
 __device__ float weight(float x, float maximum) { return x == -INFINITY ? 0.0f : expf(x - maximum); }
-
-// The rows of a warp, in the kernels for short rows.
-__device__ int64_t first_row() { return int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32; }
-__device__ int64_t row_step() { return int64_t(gridDim.x) * rows_per_block; }
-
-// Calls f(i, c) for the elements c of a row that this lane keeps as its i-th.
-template <int items, class F>
-__device__ void each_kept(int64_t cols, F f) {
-#pragma unroll
-  for (int i = 0; i < items; ++i) {
-    const int64_t c = int64_t(i) * 32 + threadIdx.x % 32;
-    if (c < cols) f(i, c);
-  }
-}
 
 template <class T, int items>
 __global__ void __launch_bounds__(32 * rows_per_block) softmax_short(Rows size, const T* x, T* y) {
@@ -112,9 +95,6 @@ __global__ void __launch_bounds__(threads_per_row) softmax_gradient_long(Rows si
       dx[start + c] = T(float(y[start + c]) * (float(dy[start + c]) - sum));
   }
 }
-
-// As many blocks as a grid can have: the kernels go on with further rows.
-unsigned blocks(int64_t n) { return unsigned(n < 0x7fffffff ? n : 0x7fffffff); }
 
 // The kernel for the shortest rows that holds a row: `items` elements a lane.
 template <class T, int items = 1>

@@ -8,6 +8,9 @@ namespace cairn::tolerance {
 
 // "Equal" between two float32 computations: max|a - b| <= value * max(1, max|b|).
 inline constexpr double float32 = 1e-5;
+// bfloat16 against float32 from the same inputs, by the same measure: four roundings of 2^-9, of a result and of what
+// led to it (all arithmetic is in float32).
+inline constexpr double bfloat16 = 0x1p-7;
 // Between two float64 computations of the same thing, by the same measure.
 inline constexpr double float64 = 1e-12;
 // Relative error of a gradient in float64 against central differences.

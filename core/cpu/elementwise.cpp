@@ -7,29 +7,6 @@ namespace cairn::cpu {
 
 static constexpr int64_t grain = 1 << 14;
 
-// Calls f<op>() for the operation chosen at run time.
-template <class F>
-static void choose(Unary op, F&& f) {
-  switch (op) {
-    case Unary::negate: return f.template operator()<Unary::negate>();
-    case Unary::exp: return f.template operator()<Unary::exp>();
-    case Unary::log: return f.template operator()<Unary::log>();
-    case Unary::sqrt: return f.template operator()<Unary::sqrt>();
-    case Unary::square: return f.template operator()<Unary::square>();
-    case Unary::relu: return f.template operator()<Unary::relu>();
-    case Unary::gelu: return f.template operator()<Unary::gelu>();
-  }
-}
-template <class F>
-static void choose(Binary op, F&& f) {
-  switch (op) {
-    case Binary::add: return f.template operator()<Binary::add>();
-    case Binary::subtract: return f.template operator()<Binary::subtract>();
-    case Binary::multiply: return f.template operator()<Binary::multiply>();
-    case Binary::divide: return f.template operator()<Binary::divide>();
-  }
-}
-
 template <class T>
 void unary(Stream, Unary op, int64_t n, const T* x, T* y) {
   choose(op, [&]<Unary f>() {
@@ -125,16 +102,7 @@ void accumulate(Stream, int64_t n, double alpha, const T* x, T* y) {
 template <class From, class To>
 void cast(Stream, int64_t n, const From* x, To* y) {
   parallel_for(n, grain, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      if constexpr (std::is_same_v<From, bfloat16> && std::is_same_v<To, bfloat16>)
-        y[i] = x[i];
-      else if constexpr (std::is_same_v<From, bfloat16>)
-        y[i] = To(float(x[i]));
-      else if constexpr (std::is_same_v<To, bfloat16>)
-        y[i] = bfloat16(float(x[i]));
-      else
-        y[i] = To(x[i]);
-    }
+    for (int64_t i = begin; i < end; ++i) y[i] = convert<To>(x[i]);
   });
 }
 

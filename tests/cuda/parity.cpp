@@ -1,0 +1,171 @@
+// One list of cases holds every CUDA kernel that an operation calls to the CPU's: a case is a function of a Bench,
+// which makes the same inputs on either device, and returns the results. The CPU's are held to references by tests/ops.
+#include <functional>
+
+#include "autograd/ops.h"
+#include "core/ops.h"
+#include "tests/catch.h"
+#include "tests/cuda/device.h"
+#include "tests/tolerances.h"
+
+using namespace cairn;
+using namespace cairn::test;
+
+namespace {
+
+// Where a case runs, and in which element type. Inputs are rounded to bfloat16 if any run of the case is in it.
+struct Bench {
+  Device device = Device::cpu;
+  DType dtype = DType::float32;
+  bool rounded = false;
+
+  Tensor place(Tensor x) const {
+    if (rounded) x = x.cast(DType::bfloat16);
+    return x.cast(dtype).to(device);
+  }
+  // Normal numbers.
+  Tensor normal(const Shape& shape, uint64_t seed = 1) const {
+    Sequence sequence(seed, 0, Purpose::test);
+    return place(random_normal(shape, sequence));
+  }
+  Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1) const {
+    Sequence sequence(seed, 0, Purpose::test);
+    return place(random_uniform(shape, low, high, sequence));
+  }
+  // int32 in [low, high].
+  Tensor integers(const Shape& shape, int low, int high, uint64_t seed = 1) const {
+    Sequence sequence(seed, 0, Purpose::test);
+    Tensor x(shape, DType::int32);
+    int32_t* data = x.mutable_data<int32_t>();
+    for (int64_t i = 0; i < x.elements(); ++i) data[i] = low + int32_t(sequence.below(uint32_t(high - low + 1)));
+    return x.to(device);
+  }
+  Variable variable(const Tensor& x) const { return Variable(x, true); }
+};
+
+using Results = std::vector<Tensor>;
+struct Case {
+  std::string name;
+  std::function<Results(const Bench&)> run;
+  bool exact = false;  // in float32; whole numbers always are
+};
+
+// y and the gradients of `inputs`, for a gradient of y of random numbers.
+Results with_gradients(const Bench& bench, const Variable& y, const std::vector<Variable>& inputs) {
+  backward(y, bench.normal(y.shape(), 99));
+  Results results{y.value()};
+  for (const Variable& x : inputs) results.push_back(x.grad());
+  return results;
+}
+
+std::string label(const char* what, const Shape& shape) { return std::string(what) + " " + to_string(shape); }
+
+void add_elementwise(std::vector<Case>& cases) {
+  for (const int64_t n : {0, 1, 7, 257, 4099})
+    for (const Unary op : {Unary::negate, Unary::exp, Unary::log, Unary::sqrt, Unary::square, Unary::relu, Unary::gelu})
+      cases.push_back({label(name(op), {n}), [=](const Bench& bench) -> Results {
+                         const bool positive = op == Unary::log || op == Unary::sqrt;
+                         const Tensor x = bench.uniform({n}, positive ? 0.25 : -3, 3), dy = bench.normal({n}, 2);
+                         return {unary(op, x), unary_backward(op, x, dy)};
+                       }});
+  const std::pair<Shape, Shape> broadcasts[] = {
+      {{0}, {0}},
+      {{}, {}},
+      {{1031}, {1031}},
+      {{1031}, {}},
+      {{}, {1031}},
+      {{5, 0}, {5, 1}},
+      {{67, 13}, {13}},
+      {{67, 1}, {1, 13}},
+      {{3, 1, 5, 1, 2}, {4, 1, 7, 1}},
+      {{2, 3, 4, 5}, {2, 3, 4, 5}},
+      {{2, 3, 4, 5}, {3, 1, 1}},
+      {{2, 1, 3, 1, 2, 1}, {1, 2, 1, 3, 1, 2}},
+  };
+  for (const auto& [a, b] : broadcasts)
+    for (const Binary op : {Binary::add, Binary::subtract, Binary::multiply, Binary::divide})
+      cases.push_back({label(name(op), a) + " and " + to_string(b), [=, a = a, b = b](const Bench& bench) -> Results {
+                         return {binary(op, bench.normal(a), bench.uniform(b, 0.5, 2, 2))};
+                       }});
+  for (const int64_t n : {0, 1, 1031})
+    cases.push_back({label("affine and accumulate", {n}), [=](const Bench& bench) -> Results {
+                       Tensor y = bench.normal({n}, 2);
+                       accumulate(y, bench.normal({n}), -0.75);
+                       return {affine(bench.normal({n}), 1.5, -0.25), y};
+                     }});
+  cases.push_back({"addresses that no pack of elements starts at", [](const Bench& bench) -> Results {
+                     const Tensor x = bench.normal({1000});
+                     Tensor y = bench.normal({1001}, 2);
+                     Tensor part = y.slice(1, 1001);
+                     accumulate(part, x, 0.5);
+                     return {unary(Unary::square, y.slice(3, 778)), y};
+                   }});
+  // 4096 blocks of 256 threads, each of which has four elements.
+  cases.push_back(
+      {"more elements than the threads of the largest grid take at once", [](const Bench& bench) -> Results {
+         return {affine(broadcast_to(bench.normal({4297}), {2003, 4297}), 2)};
+       }});
+  cases.push_back(
+      {"more elements than the threads of the largest grid of a broadcast", [](const Bench& bench) -> Results {
+         return {broadcast_to(bench.normal({2003, 1}), {2003, 2099})};
+       }});
+  for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{
+           {{}, {5}}, {{1}, {0}}, {{3, 1}, {3, 131}}, {{131}, {3, 131}}, {{3, 1, 2, 1}, {3, 5, 2, 7}}})
+    cases.push_back(
+        {label("broadcast_to", to) + " from " + to_string(from),
+         [from = from, to = to](const Bench& bench) -> Results { return {broadcast_to(bench.normal(from), to)}; },
+         true});
+  cases.push_back({"arithmetic with gradients", [](const Bench& bench) {
+                     const Variable a = bench.variable(bench.normal({5, 13})),
+                                    b = bench.variable(bench.uniform({5, 13}, 0.5, 2, 2));
+                     return with_gradients(bench, 2 * (a / b) + a * b - gelu(a) + 0.5, {a, b});
+                   }});
+  for (const DType from : {DType::float32, DType::bfloat16, DType::int32, DType::int64, DType::uint64, DType::uint8,
+                           DType::boolean, DType::float64})
+    for (const int64_t n : {0, 1, 1031})
+      cases.push_back({label(std::string("cast of ").append(name(from)).c_str(), {n}),
+                       [=](const Bench& bench) -> Results {
+                         const Tensor x = bench.integers({n}, 0, 200).to(Device::cpu).cast(from).to(bench.device);
+                         Results results;
+                         for (const DType to : {DType::float32, DType::float64, DType::bfloat16, DType::int32,
+                                                DType::int64, DType::uint64, DType::uint8, DType::boolean})
+                           results.push_back(x.cast(to));
+                         return results;
+                       },
+                       true});
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  add_elementwise(cases);
+  return cases;
+}
+
+void check_same(const Results& a, const Results& b, double tolerance) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    INFO("result " << i);
+    REQUIRE(a[i].shape() == b[i].shape());
+    const bool whole = !is_floating(a[i].dtype());
+    const auto values = [](const Tensor& x) { return x.to(Device::cpu).cast(DType::float64).to_vector<double>(); };
+    CHECK(difference(values(a[i]), values(b[i])) <= (whole ? 0 : tolerance));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every operation on CUDA computes what it computes on the CPU", "[gpu]") {
+  for (const Case& test : all_cases()) {
+    INFO(test.name);
+    check_same(test.run({Device::cuda, DType::float32}), test.run({Device::cpu, DType::float32}),
+               test.exact ? 0 : tolerance::float32);
+  }
+}
+
+TEST_CASE("every operation on CUDA computes in bfloat16 what the CPU does in float32", "[gpu]") {
+  for (const Case& test : all_cases()) {
+    INFO(test.name);
+    check_same(test.run({Device::cuda, DType::bfloat16, true}), test.run({Device::cpu, DType::float32, true}),
+               tolerance::bfloat16);
+  }
+}
