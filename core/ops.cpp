@@ -131,7 +131,7 @@ void accumulate(Tensor& y, const Tensor& x, double alpha) {
 
 static Tensor reduce_as(Reduce op, const Tensor& x, Reduction size, const Shape& shape) {
   Tensor y(shape, x.dtype(), x.device());
-  CAIRN_RUN_CPU_ONLY("reduce", x, reduce<T>(stream, op, size, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("reduce", x, reduce<T>(stream, op, size, x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
@@ -289,8 +289,8 @@ Tensor dropout(const Tensor& x, double p, const RandomDraw& draw) {
   check(p >= 0 && p <= 1, "dropout: expected a probability, got ", p);
   if (p > 0) check_draw("dropout", draw, x.device());
   Tensor y = like(x);
-  CAIRN_RUN_CPU_ONLY(
-      "dropout", x, dropout<T>(stream, x.elements(), Dropout{draw.view(), float(p)}, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("dropout", x,
+            dropout<T>(stream, x.elements(), Dropout{draw.view(), float(p)}, x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
@@ -301,8 +301,8 @@ Tensor gather_rows(const Tensor& table, const Tensor& index) {
   check_indices("gather_rows", "index", index, -1, table.size(0));
   const RowSelection size{index.elements(), table.size(1), table.size(0)};
   Tensor out(appended(index.shape(), size.cols), table.dtype(), table.device());
-  CAIRN_RUN_CPU_ONLY("gather_rows", table,
-                     gather_rows<T>(stream, size, table.data<T>(), index.data<int32_t>(), out.mutable_data<T>()));
+  CAIRN_RUN("gather_rows", table,
+            gather_rows<T>(stream, size, table.data<T>(), index.data<int32_t>(), out.mutable_data<T>()));
   return out;
 }
 
@@ -314,9 +314,9 @@ Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n) {
   check_shape("scatter_add_rows", "x", x, appended(index.shape(), cols));
   check_indices("scatter_add_rows", "index", index, -1, n);
   Tensor table = Tensor::zeros({n, cols}, x.dtype(), x.device());
-  CAIRN_RUN_CPU_ONLY("scatter_add_rows", x,
-                     scatter_add_rows<T>(stream, {index.elements(), cols, n}, x.data<T>(), index.data<int32_t>(),
-                                         table.mutable_data<T>()));
+  CAIRN_RUN("scatter_add_rows", x,
+            scatter_add_rows<T>(stream, {index.elements(), cols, n}, x.data<T>(), index.data<int32_t>(),
+                                table.mutable_data<T>()));
   return table;
 }
 

@@ -135,9 +135,103 @@ void add_elementwise(std::vector<Case>& cases) {
                        true});
 }
 
+void add_reduce(std::vector<Case>& cases) {
+  const std::tuple<Shape, int> sizes[] = {{{0}, 0},       {{1}, 0},           {{31}, 0},          {{1025}, 0},
+                                          {{7, 1024}, 1}, {{5, 1031}, 1},     {{0, 3}, 0},        {{3, 0}, 1},
+                                          {{3, 0, 2}, 1}, {{5, 1}, 1},        {{2, 3, 5}, 1},     {{2, 513, 33}, 1},
+                                          {{1537, 2}, 0}, {{2, 40000}, 1},    {{67, 13}, 1},      {{67, 13}, 0},
+                                          {{1, 97}, 0},   {{3, 2, 1, 67}, 2}, {{2, 16385, 1}, 1}, {{3, 52429}, 1}};
+  for (const auto& [shape, axis] : sizes)
+    for (const Reduce op : {Reduce::sum, Reduce::max})
+      cases.push_back({label(op == Reduce::sum ? "sum" : "max", shape) + " over axis " + std::to_string(axis),
+                       [op, shape = shape, axis = axis](const Bench& bench) -> Results {
+                         return {reduce(op, bench.uniform(shape, -0.25, 0.3), axis)};
+                       },
+                       op == Reduce::max});
+  cases.push_back({"sums of all elements, and of those that were stretched", [](const Bench& bench) -> Results {
+                     const Tensor x = bench.uniform({3, 5, 41}, -0.5, 0.5);
+                     return {sum_all(x), sum_to(x, {41}), sum_to(x, {5, 1}), sum_to(x, {3, 1, 1})};
+                   }});
+  cases.push_back({"a maximum with NaN and infinities", [](const Bench& bench) -> Results {
+                     Results results;
+                     for (const int64_t n : {5, 70, 1500, 20000}) {
+                       std::vector<float> x(size_t(6 * n), -1);
+                       x[size_t(n - 1)] = NAN;
+                       x[size_t(n)] = INFINITY;
+                       x[size_t(2 * n)] = NAN, x[size_t(2 * n + 1)] = INFINITY;
+                       std::fill_n(x.begin() + 3 * n, n, -INFINITY);
+                       const Tensor rows = bench.place(Tensor::from(x, {6, n}));
+                       results.push_back(reduce(Reduce::max, rows, 1));
+                       results.push_back(reduce(Reduce::sum, rows, 1));
+                       results.push_back(reduce(Reduce::max, rows, 0));
+                     }
+                     return results;
+                   }});
+  cases.push_back({"reductions with gradients", [](const Bench& bench) {
+                     const Variable x = bench.variable(bench.uniform({7, 33}, -0.5, 0.5)),
+                                    bias = bench.variable(bench.normal({33}, 2));
+                     return with_gradients(bench, sum(x * bias, 0) + mean(x) + broadcast_to(bias, {33}), {x, bias});
+                   }});
+}
+
+void add_rows(std::vector<Case>& cases) {
+  // rows, columns, rows of the table
+  const int64_t sizes[][3] = {{0, 4, 3},    {4, 0, 3},    {4, 3, 0},     {1, 1, 1},     {5, 7, 3},   {33, 8, 2},
+                              {67, 13, 11}, {3, 131, 40}, {130, 260, 5}, {257, 64, 97}, {1031, 4, 1}};
+  for (const auto& [rows, cols, table] : sizes)
+    for (const int64_t skip : {0, 1})  // elements before the first: packs need an aligned address
+      cases.push_back({label("rows of a table", {rows, cols, table}) + (skip ? ", not aligned" : ""),
+                       [=, rows = rows, cols = cols, table = table](const Bench& bench) -> Results {
+                         // Outside, too: kernels pass over that (the CPU's operation allows -1 alone).
+                         const Tensor index = bench.integers({rows}, -1, int(table) - 1);
+                         const auto shifted = [&](const Shape& shape, uint64_t seed) {
+                           const int64_t n = shape.elements();
+                           return bench.uniform({n + skip}, -0.25, 0.25, seed).slice(skip, n + skip).reshape(shape);
+                         };
+                         return {gather_rows(shifted({table, cols}, 1), index),
+                                 scatter_add_rows(shifted({rows, cols}, 2), index, table)};
+                       }});
+  cases.push_back({"rows of a table with gradients", [](const Bench& bench) {
+                     const Variable table = bench.variable(bench.normal({5, 12}));
+                     const Tensor index = bench.integers({3, 11}, -1, 4);
+                     const Variable x = gather_rows(table, index);
+                     return with_gradients(bench, x + scatter_add_rows(table, bench.integers({5}, -1, 0, 3), 1),
+                                           {table});
+                   }});
+}
+
+void add_dropout(std::vector<Case>& cases) {
+  for (const int64_t n : {0, 1, 3, 4, 1031, 4100})
+    for (const double p : {0.0, 0.1, 0.5, 1.0})
+      for (const int64_t skip : {0, 1})
+        cases.push_back({label("dropout", {n}) + " with p = " + std::to_string(p) + (skip ? ", not aligned" : ""),
+                         [=](const Bench& bench) -> Results {
+                           const RandomDraw draw = Generator(7, bench.device).draw(3, Purpose::test);
+                           const Tensor x = bench.uniform({n + skip}, 1, 2).slice(skip, n + skip);
+                           const Tensor y = dropout(x, p, draw);
+                           return {y, y.cast(DType::boolean)};
+                         },
+                         true});
+  cases.push_back(
+      {"dropout of more elements than the threads of the largest grid take at once", [](const Bench& bench) -> Results {
+         Generator generator(8, bench.device);
+         generator.set_step(5);
+         const Tensor x = bench.place(Tensor::full({(1 << 22) + 4099}, 1));
+         return {dropout(x, 0.25, generator.draw(0, Purpose::test)).cast(DType::boolean)};
+       }});
+  cases.push_back({"dropout with gradients", [](const Bench& bench) {
+                     const Generator generator(9, bench.device);
+                     const Variable x = bench.variable(bench.normal({7, 13}));
+                     return with_gradients(bench, dropout(x, 0.3, generator.draw(1, Purpose::test)), {x});
+                   }});
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   add_elementwise(cases);
+  add_reduce(cases);
+  add_rows(cases);
+  add_dropout(cases);
   return cases;
 }
 
