@@ -265,10 +265,10 @@ LayerNorm layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   check_shape("layer_norm", "bias", bias, {size.cols});
   const DType sums = x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype();
   LayerNorm result{like(x), Tensor({size.rows}, sums, x.device()), Tensor({size.rows}, sums, x.device())};
-  CAIRN_RUN_CPU_ONLY("layer_norm", x,
-                     layer_norm_forward<T>(stream, size, epsilon, x.data<T>(), weight.data<T>(), bias.data<T>(),
-                                           result.y.mutable_data<T>(), result.mean.mutable_data<Accum<T>>(),
-                                           result.rstd.mutable_data<Accum<T>>()));
+  CAIRN_RUN("layer_norm", x,
+            layer_norm_forward<T>(stream, size, epsilon, x.data<T>(), weight.data<T>(), bias.data<T>(),
+                                  result.y.mutable_data<T>(), result.mean.mutable_data<Accum<T>>(),
+                                  result.rstd.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -277,10 +277,10 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
   check_shape("layer_norm", "the gradient", dy, x.shape());
   const Rows size = rows_of("layer_norm", x);
   LayerNormGradient g{like(x), like(weight), like(weight)};
-  CAIRN_RUN_CPU_ONLY("layer_norm", x,
-                     layer_norm_backward<T>(stream, size, x.data<T>(), weight.data<T>(), kept.mean.data<Accum<T>>(),
-                                            kept.rstd.data<Accum<T>>(), dy.data<T>(), g.dx.mutable_data<T>(),
-                                            g.dweight.mutable_data<T>(), g.dbias.mutable_data<T>()));
+  CAIRN_RUN("layer_norm", x,
+            layer_norm_backward<T>(stream, size, x.data<T>(), weight.data<T>(), kept.mean.data<Accum<T>>(),
+                                   kept.rstd.data<Accum<T>>(), dy.data<T>(), g.dx.mutable_data<T>(),
+                                   g.dweight.mutable_data<T>(), g.dbias.mutable_data<T>()));
   return g;
 }
 
@@ -338,10 +338,10 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets) {
   const DType sums = logits.dtype() == DType::bfloat16 ? DType::float32 : logits.dtype();
   CrossEntropy result{Tensor({}, logits.dtype(), logits.device()), Tensor({size.rows}, sums, logits.device()),
                       Tensor({}, DType::int32, logits.device())};
-  CAIRN_RUN_CPU_ONLY("cross_entropy", logits,
-                     cross_entropy_forward<T>(stream, size, logits.data<T>(), targets.data<int32_t>(),
-                                              result.logsumexp.mutable_data<Accum<T>>(), result.loss.mutable_data<T>(),
-                                              result.count.mutable_data<int32_t>()));
+  CAIRN_RUN("cross_entropy", logits,
+            cross_entropy_forward<T>(stream, size, logits.data<T>(), targets.data<int32_t>(),
+                                     result.logsumexp.mutable_data<Accum<T>>(), result.loss.mutable_data<T>(),
+                                     result.count.mutable_data<int32_t>()));
   return result;
 }
 
@@ -352,10 +352,10 @@ Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const
   check_shape("cross_entropy", "targets", targets, logits.shape().without(-1));
   check_targets(targets, logits.size(-1));
   Tensor dlogits = like(logits);
-  CAIRN_RUN_CPU_ONLY("cross_entropy", logits,
-                     cross_entropy_backward<T>(stream, rows_of("cross_entropy", logits), logits.data<T>(),
-                                               targets.data<int32_t>(), kept.logsumexp.data<Accum<T>>(),
-                                               kept.count.data<int32_t>(), dloss.data<T>(), dlogits.mutable_data<T>()));
+  CAIRN_RUN("cross_entropy", logits,
+            cross_entropy_backward<T>(stream, rows_of("cross_entropy", logits), logits.data<T>(),
+                                      targets.data<int32_t>(), kept.logsumexp.data<Accum<T>>(),
+                                      kept.count.data<int32_t>(), dloss.data<T>(), dlogits.mutable_data<T>()));
   return dlogits;
 }
 

@@ -226,12 +226,85 @@ void add_dropout(std::vector<Case>& cases) {
                    }});
 }
 
+// Rows of no, of one, of a few and of more elements than a warp keeps in registers.
+const Shape row_shapes[] = {{0, 5},    {1, 1},  {3, 1},     {5, 2},    {7, 31},        {3, 5, 32},
+                            {33, 33},  {2, 64}, {9, 129},   {3, 257},  {2, 1023},      {3, 1024},
+                            {3, 1025}, {67, 7}, {1031, 13}, {2, 2053}, {2, 3, 2, 4099}};
+
+void add_layer_norm(std::vector<Case>& cases) {
+  for (const Shape& shape : row_shapes)
+    cases.push_back({label("layer_norm", shape), [shape](const Bench& bench) -> Results {
+                       const Tensor x = bench.uniform(shape, -1, 3), dy = bench.uniform(shape, -0.1, 0.1, 2);
+                       const Tensor weight = bench.uniform({shape[-1]}, 0.5, 1.5, 3),
+                                    bias = bench.normal({shape[-1]}, 4);
+                       const LayerNorm forward = layer_norm(x, weight, bias, 1e-2);
+                       const LayerNormGradient g = layer_norm_backward(x, weight, forward, dy);
+                       return {forward.y, forward.mean, forward.rstd, g.dx, g.dweight, g.dbias};
+                     }});
+  cases.push_back({"layer_norm of rows of nothing", [](const Bench& bench) -> Results {
+                     const Tensor x = bench.normal({3, 0}), weight = bench.normal({0});
+                     const LayerNorm forward = layer_norm(x, weight, weight, 1e-5);
+                     const LayerNormGradient g = layer_norm_backward(x, weight, forward, x);
+                     return {forward.y, g.dx, g.dweight, g.dbias};
+                   }});
+  cases.push_back({"layer_norm far from 0", [](const Bench& bench) -> Results {
+                     const Tensor x = affine(bench.integers({5, 67}, -4, 4).cast(bench.dtype), 0.5, 64);
+                     return {layer_norm(x, bench.normal({67}), bench.normal({67}, 2), 1e-5).y};
+                   }});
+  cases.push_back({"layer_norm with gradients", [](const Bench& bench) {
+                     const Variable x = bench.variable(bench.uniform({7, 67}, -1, 2)),
+                                    weight = bench.variable(bench.normal({67}, 2)),
+                                    bias = bench.variable(bench.normal({67}, 3));
+                     return with_gradients(bench, layer_norm(x, weight, bias), {x, weight, bias});
+                   }});
+}
+
+void add_cross_entropy(std::vector<Case>& cases) {
+  for (const Shape& shape : row_shapes)
+    for (const int lowest : {-3, 0})
+      cases.push_back({label("cross_entropy", shape) + (lowest < 0 ? ", some rows ignored" : ""),
+                       [shape, lowest](const Bench& bench) -> Results {
+                         const Tensor logits = bench.uniform(shape, -3, 3);
+                         const Tensor targets = bench.integers(shape.without(-1), lowest, int(shape[-1]) - 1);
+                         const CrossEntropy forward = cross_entropy(logits, targets);
+                         const Tensor dloss = bench.place(Tensor::full({}, 1.5));
+                         return {forward.loss, forward.logsumexp, forward.count,
+                                 cross_entropy_backward(logits, targets, forward, dloss)};
+                       }});
+  cases.push_back({"cross_entropy of masked columns, of NaN and infinity", [](const Bench& bench) -> Results {
+                     Results results;
+                     for (const int64_t cols : {5, 70, 1300}) {
+                       std::vector<float> x(size_t(5 * cols), 0.5f);
+                       std::fill_n(x.begin() + 1, cols - 1, -INFINITY);
+                       std::fill_n(x.begin() + cols, cols, -INFINITY);
+                       x[size_t(2 * cols + cols - 1)] = NAN;
+                       x[size_t(3 * cols)] = INFINITY;
+                       const Tensor logits = bench.place(Tensor::from(x, {5, cols}));
+                       for (const std::vector<int32_t>& rows :
+                            {std::vector<int32_t>{0, -1, -1, -1, 3}, {-1, -1, -1, -1, -1}, {1, 2, 3, 0, 3}}) {
+                         const Tensor targets = Tensor::from(rows, {5}).to(bench.device);
+                         const CrossEntropy forward = cross_entropy(logits, targets);
+                         const Tensor dloss = bench.place(Tensor::full({}, 1));
+                         results.insert(results.end(), {forward.loss, forward.logsumexp, forward.count,
+                                                        cross_entropy_backward(logits, targets, forward, dloss)});
+                       }
+                     }
+                     return results;
+                   }});
+  cases.push_back({"cross_entropy with gradients", [](const Bench& bench) {
+                     const Variable x = bench.variable(bench.normal({3, 7, 13}));
+                     return with_gradients(bench, cross_entropy(x, bench.integers({3, 7}, -1, 12)), {x});
+                   }});
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   add_elementwise(cases);
   add_reduce(cases);
   add_rows(cases);
   add_dropout(cases);
+  add_layer_norm(cases);
+  add_cross_entropy(cases);
   return cases;
 }
 

@@ -1,0 +1,142 @@
+// Cross entropy of softmax(logits) against one class a row, and its gradient.
+//
+//   loss = mean over the rows that count of logsumexp(x_r) - x_r[target_r]
+//   dx_rc = (softmax(x_r)_c - [c = target_r]) dloss / count
+//
+// logits, dlogits [rows, cols] and loss in float32 or bfloat16, targets int32 [rows], logsumexp [rows] and all
+// arithmetic in float32, the sum over rows in float64. A row counts if its target is one of its columns: the CPU's
+// operation refuses targets beyond the last, here they are ignored like negative ones.
+//
+// Launch. Rows of up to 1024 columns take a warp each, four a block; longer ones a block of 256 threads each. One block
+// then adds up the losses of all rows, in a fixed order.
+// Traffic of n = rows * cols logits of e bytes: forward e n, backward 2 e n, the floor, and some 30 bytes a row. Bound
+// by memory.
+#include "core/kernels/cross_entropy.h"
+
+#include "core/functors.h"
+#include "core/scratch.h"
+#include "cuda/common.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+constexpr int64_t short_row = 1024;
+constexpr int adding_threads = 1024;
+
+// How rows are shared out where `lanes` threads, a warp or a block, take one.
+template <int lanes>
+constexpr int rows_a_block = lanes == 32 ? rows_per_block : 1;
+
+template <int lanes, class Op>
+__device__ float row_reduce(float value, float none, Op op) {
+  if constexpr (lanes == 32)
+    return warp_reduce(value, op);
+  else
+    return block_reduce(value, none, op);
+}
+
+__device__ bool counts(int32_t target, int64_t cols) { return target >= 0 && target < cols; }
+
+// losses [rows]: of each row that counts, 0 for the others.
+template <class T, int lanes>
+__global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
+    row_losses(Rows size, const T* logits, const int32_t* targets, float* logsumexp, float* losses) {
+  const int lane = int(threadIdx.x % lanes);
+  for (int64_t row = int64_t(blockIdx.x) * rows_a_block<lanes> + threadIdx.x / lanes; row < size.rows;
+       row += int64_t(gridDim.x) * rows_a_block<lanes>) {
+    const T* x = logits + row * size.cols;
+    // The sum of what this thread has seen, relative to the maximum of what it has seen (Milakov & Gimelshein 2018).
+    float maximum = -INFINITY, sum = 0;
+    for (int64_t c = lane; c < size.cols; c += lanes) {
+      const float value = float(x[c]);
+      if (value > maximum) {
+        sum = sum * exponential(maximum - value) + 1;
+        maximum = value;
+      } else if (value != -INFINITY) {
+        sum += exponential(value - maximum);
+      }
+    }
+    const float row_maximum = row_reduce<lanes>(maximum, -INFINITY, Max{});
+    if (sum != 0) sum *= exponential(maximum - row_maximum);
+    sum = row_reduce<lanes>(sum, 0.0f, Sum{});
+    if (lane == 0) {
+      const float result = row_maximum + logf(sum);
+      logsumexp[row] = result;
+      losses[row] = counts(targets[row], size.cols) ? result - float(x[targets[row]]) : 0.0f;
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(adding_threads)
+    add_losses(Rows size, const float* losses, const int32_t* targets, T* loss, int32_t* count) {
+  double sum = 0;
+  int32_t counted = 0;
+  for (int64_t row = threadIdx.x; row < size.rows; row += adding_threads) {
+    sum += losses[row];
+    counted += counts(targets[row], size.cols);
+  }
+  sum = block_reduce(sum, 0.0, Sum{});
+  counted = block_reduce(counted, 0, Sum{});
+  if (threadIdx.x == 0) {
+    *count = counted;
+    *loss = T(counted ? float(sum / counted) : 0.0f);
+  }
+}
+
+template <class T, int lanes>
+__global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
+    gradient(Rows size, const T* logits, const int32_t* targets, const float* logsumexp, const int32_t* count,
+             const T* dloss, T* dlogits) {
+  const float g = *count ? float(*dloss) / float(*count) : 0.0f;
+  for (int64_t row = int64_t(blockIdx.x) * rows_a_block<lanes> + threadIdx.x / lanes; row < size.rows;
+       row += int64_t(gridDim.x) * rows_a_block<lanes>) {
+    const int32_t target = targets[row];
+    const bool counted = counts(target, size.cols);
+    const float shift = logsumexp[row];
+    for (int64_t c = threadIdx.x % lanes; c < size.cols; c += lanes) {
+      const int64_t i = row * size.cols + c;
+      dlogits[i] = T(counted ? g * exponential(float(logits[i]) - shift) - (c == target ? g : 0.0f) : 0.0f);
+    }
+  }
+}
+
+template <int lanes>
+Launch shape_of(Stream stream, Rows size) {
+  return {blocks(pieces(size.rows, rows_a_block<lanes>)), lanes * rows_a_block<lanes>, 0, stream};
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy_forward(Stream stream, Rows size, const T* logits, const int32_t* targets, Accum<T>* logsumexp,
+                           T* loss, int32_t* count) {
+  Scratch scratch(Device::cuda);
+  float* const losses = scratch.take<float>(size.rows);
+  if (size.rows > 0 && size.cols <= short_row)
+    launch(row_losses<T, 32>, shape_of<32>(stream, size), size, logits, targets, logsumexp, losses);
+  else if (size.rows > 0)
+    launch(row_losses<T, threads_per_row>, shape_of<threads_per_row>(stream, size), size, logits, targets, logsumexp,
+           losses);
+  launch(add_losses<T>, {1, adding_threads, 0, stream}, size, losses, targets, loss, count);
+}
+
+template <class T>
+void cross_entropy_backward(Stream stream, Rows size, const T* logits, const int32_t* targets,
+                            const Accum<T>* logsumexp, const int32_t* count, const T* dloss, T* dlogits) {
+  if (size.rows == 0 || size.cols == 0) return;
+  if (size.cols <= short_row)
+    launch(gradient<T, 32>, shape_of<32>(stream, size), size, logits, targets, logsumexp, count, dloss, dlogits);
+  else
+    launch(gradient<T, threads_per_row>, shape_of<threads_per_row>(stream, size), size, logits, targets, logsumexp,
+           count, dloss, dlogits);
+}
+
+#define INSTANTIATE(T)                                                                                          \
+  template void cross_entropy_forward(Stream, Rows, const T*, const int32_t*, Accum<T>*, T*, int32_t*);         \
+  template void cross_entropy_backward(Stream, Rows, const T*, const int32_t*, const Accum<T>*, const int32_t*, \
+                                       const T*, T*);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
+
+}  // namespace cairn::gpu
