@@ -111,8 +111,8 @@ void Optimizer::step() {
 
   visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { refresh_list<T>(); });
   auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
-  CAIRN_RUN_CPU_ONLY("optimizer", first_value(),
-                     prepare_step<T>(stream, count(), parameter_list<T>(), max_gradient_norm_, state));
+  CAIRN_RUN("optimizer", first_value(),
+            prepare_step<T>(stream, count(), parameter_list<T>(), max_gradient_norm_, state));
   update();
   if (state_.device() == Device::cpu) check_diverged();
 }
