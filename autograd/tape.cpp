@@ -132,7 +132,6 @@ void backward(const Variable& output, const Tensor& gradient) {
   check(output.requires_grad(), "backward: this output depends on no variable that requires a gradient");
   check_operands("backward", {{"the output", output.value()}, {"its gradient", gradient}});
   check_shape("backward", "the gradient", gradient, output.shape());
-  const trace::Span all("backward", "module");
   const NoGrad no_grad;
   Variable::State& state = output.state();
   if (!state.node) return add_to(state.grad, gradient);
