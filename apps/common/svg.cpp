@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <type_traits>
 
@@ -103,6 +104,8 @@ Mapping fit(const Axis& axis, const std::vector<double>& values, double from, do
   if (std::isfinite(axis.high)) high = axis.high;
   if (axis.log && low <= 0) low = high > 0 ? high / 10 : 1;
   if (!(low < high)) high = axis.log ? low * 10 : low + std::max(1.0, std::abs(low));
+  if (axis.log) low = std::max(low, std::numeric_limits<double>::min());
+  high = std::min(high, std::numeric_limits<double>::max());
   return {low, high, from, to, axis.log};
 }
 
@@ -117,7 +120,7 @@ std::vector<double> ticks_of(const Axis& axis, const Mapping& map, double count)
   };
   if (map.log) {
     const double decades = std::log10(map.high) - std::log10(map.low);
-    const int stride = std::max(1, int(std::ceil(decades / count)));
+    const int stride = int(std::ceil(std::clamp(decades / count, 1.0, 1000.0)));  // count may be 0
     const int first = int(std::floor(std::log10(map.low))), last = int(std::ceil(std::log10(map.high)));
     for (int e = first; e <= last; ++e) {
       const double decade = std::pow(10, e);
