@@ -119,9 +119,12 @@ std::vector<double> ticks_of(const Axis& axis, const Mapping& map, double count)
       ticks.push_back(tick);
   };
   if (map.log) {
-    const double decades = std::log10(map.high) - std::log10(map.low);
+    constexpr double least = std::numeric_limits<double>::min(), most = std::numeric_limits<double>::max();
+    const double from = std::log10(std::clamp(map.low, least, most)),
+                 to = std::log10(std::clamp(map.high, least, most));
+    const double decades = to - from;
     const int stride = int(std::ceil(std::clamp(decades / count, 1.0, 1000.0)));  // count may be 0
-    const int first = int(std::floor(std::log10(map.low))), last = int(std::ceil(std::log10(map.high)));
+    const int first = int(std::floor(from)), last = int(std::ceil(to));
     for (int e = first; e <= last; ++e) {
       const double decade = std::pow(10, e);
       if ((e - first) % stride == 0) add(decade);
