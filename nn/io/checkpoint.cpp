@@ -131,9 +131,9 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
   found.folder = folder;
   // The hash is right, so what is missing was never there.
   try {
-    const auto version = json.at("version").get<int64_t>();
-    check<DataError>(version == format_version, where, ": format version ", version, ", expected ", format_version,
-                     "; it was made by another version of Cairn");
+    const Json& version = json.at("version");
+    check<DataError>(version == format_version, where, ": format version ", version.dump(), ", expected ",
+                     format_version, "; it was made by another version of Cairn");
     TensorFile* targets[] = {&found.weights, &found.optimizer};
     for (size_t i = 0; i < std::size(tensor_files); ++i) {
       const fs::path path = folder / tensor_files[i];
