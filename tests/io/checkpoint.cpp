@@ -269,7 +269,7 @@ TEST_CASE("a checkpoint of another version says so", "[io][checkpoint]") {
     return data_error([&] { find_checkpoint(other.path()); });
   };
   CHECK_THAT(refused("\"version\": 1", "\"version\": 2"), Contains("format version 2, expected 1"));
-  CHECK_THAT(refused("\"version\": 1", "\"version\": []"), Contains("not a checkpoint of this version"));
+  CHECK_THAT(refused("\"version\": 1", "\"version\": []"), Contains("format version [], expected 1"));
   CHECK_THAT(refused("\"about\"", "\"other\""), Contains("not a checkpoint of this version"));
   CHECK_THAT(refused("\"bytes\"", "\"octets\""), Contains("not a checkpoint of this version"));
   CHECK_THAT(refused("\"files\"", "\"bytes\""), Contains("not a checkpoint of this version"));
