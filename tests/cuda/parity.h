@@ -1,0 +1,74 @@
+#pragma once
+// One list of cases holds every CUDA kernel that an operation calls to the CPU's: a case is a function of a Bench,
+// which makes the same inputs on either device, and returns the results. The CPU's are held to references by tests/ops.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autograd/ops.h"
+#include "core/ops.h"
+#include "tests/tolerances.h"
+
+namespace cairn::test {
+
+// Where a case runs, and in which element type. Inputs are rounded to bfloat16 if any run of the case is in it.
+struct Bench {
+  Device device = Device::cpu;
+  DType dtype = DType::float32;
+  bool rounded = false;
+
+  Tensor place(Tensor x) const {
+    if (rounded) x = x.cast(DType::bfloat16);
+    return x.cast(dtype).to(device);
+  }
+  // Normal numbers.
+  Tensor normal(const Shape& shape, uint64_t seed = 1) const {
+    Sequence sequence(seed, 0, Purpose::test);
+    return place(random_normal(shape, sequence));
+  }
+  Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1) const {
+    Sequence sequence(seed, 0, Purpose::test);
+    return place(random_uniform(shape, low, high, sequence));
+  }
+  // int32 in [low, high].
+  Tensor integers(const Shape& shape, int low, int high, uint64_t seed = 1) const {
+    Sequence sequence(seed, 0, Purpose::test);
+    Tensor x(shape, DType::int32);
+    int32_t* data = x.mutable_data<int32_t>();
+    for (int64_t i = 0; i < x.elements(); ++i) data[i] = low + int32_t(sequence.below(uint32_t(high - low + 1)));
+    return x.to(device);
+  }
+  Variable variable(const Tensor& x) const { return Variable(x, true); }
+};
+
+using Results = std::vector<Tensor>;
+struct Case {
+  std::string name;
+  std::function<Results(const Bench&)> run;
+  bool exact = false;  // in float32; whole numbers always are
+};
+
+// y and the gradients of `inputs`, for a gradient of y of random numbers.
+inline Results with_gradients(const Bench& bench, const Variable& y, const std::vector<Variable>& inputs) {
+  backward(y, bench.normal(y.shape(), 99));
+  Results results{y.value()};
+  for (const Variable& x : inputs) results.push_back(x.grad());
+  return results;
+}
+
+inline std::string label(const char* what, const Shape& shape) { return std::string(what) + " " + to_string(shape); }
+
+// What adds cases to the list; parity.cpp runs them all.
+void add_elementwise(std::vector<Case>& cases);
+void add_reduce(std::vector<Case>& cases);
+void add_rows(std::vector<Case>& cases);
+void add_dropout(std::vector<Case>& cases);
+void add_layer_norm(std::vector<Case>& cases);
+void add_cross_entropy(std::vector<Case>& cases);
+void add_optimizers(std::vector<Case>& cases);
+void add_matrix(std::vector<Case>& cases);
+void add_groups(std::vector<Case>& cases);
+void add_attention(std::vector<Case>& cases);
+void add_topk(std::vector<Case>& cases);
+
+}  // namespace cairn::test
