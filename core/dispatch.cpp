@@ -1,5 +1,7 @@
 #include "core/dispatch.h"
 
+#include <atomic>
+
 namespace cairn {
 
 void no_cuda(const char* operation) {
@@ -25,6 +27,10 @@ std::string_view backends() {
   return "cpu, cuda";
 #endif
 }
+
+static std::atomic<Float32Products> products{Float32Products::full};
+Float32Products float32_products() { return products; }
+void set_float32_products(Float32Products value) { products = value; }
 
 Stream current_stream(Device) { return {}; }
 
