@@ -30,6 +30,9 @@ struct DataError : Error {
 struct DeviceError : Error {
   explicit DeviceError(const std::string& message) : Error(message, 4) {}
 };
+struct OutOfMemory : DeviceError {
+  using DeviceError::DeviceError;
+};
 // Training produced NaN or infinity.
 struct DivergedError : Error {
   explicit DivergedError(const std::string& message) : Error(message, 5) {}
@@ -39,6 +42,7 @@ struct DivergedError : Error {
 template <class... Args>
 std::string concat(const Args&... args) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // a stream would swallow std::bad_alloc, and half of the text with it
   (out << ... << args);
   return out.str();
 }

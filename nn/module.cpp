@@ -85,6 +85,7 @@ void convert_to(Module& module, DType dtype) {
 
 std::string describe(Module& module) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // lets std::bad_alloc through
   each(module, [&](const std::string& name, Variable& parameter) { out << name << ' ' << parameter.shape() << '\n'; });
   out << parameter_count(module) << " parameters\n";
   return out.str();

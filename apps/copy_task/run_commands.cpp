@@ -94,6 +94,7 @@ std::vector<int32_t> read_sequence(const std::string& line) {
   for (char& c : text)
     if (c == ',' || c == '\t' || c == '\r') c = ' ';
   std::istringstream in(text);
+  in.exceptions(std::ios::badbit);  // lets std::bad_alloc through
   std::vector<int32_t> sequence;
   for (std::string word; in >> word;) {
     if (word == "M" || word == "m" || word == "?" || word == "_") {

@@ -51,6 +51,7 @@ void Settings::finish() {
 std::vector<std::string> split_specs(const std::string& list) {
   std::vector<std::string> specs;
   std::istringstream in(list);
+  in.exceptions(std::ios::badbit);  // lets std::bad_alloc through
   for (std::string item; std::getline(in, item, ',');) {
     item.erase(0, item.find_first_not_of(' '));
     item.erase(item.find_last_not_of(' ') + 1);

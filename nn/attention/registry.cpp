@@ -156,6 +156,7 @@ Parsed parse(const std::string& spec) {
   if (colon == std::string::npos) return result;
 
   std::istringstream list(spec.substr(colon + 1));
+  list.exceptions(std::ios::badbit);  // lets std::bad_alloc through
   std::string item;
   check<UsageError>(list.peek() != EOF && spec.back() != ',', "attention '", spec,
                     "': expected option=value behind the colon");
@@ -184,6 +185,7 @@ std::unique_ptr<Attention> make_attention(const std::string& spec, const std::ma
 
 std::string describe_attention_variants() {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // lets std::bad_alloc through
   out << "  every variant has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
     SpecReader reader(variant->name, "100", {}, {});
