@@ -56,10 +56,9 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
       },
       parameters);
 #else
-  auto run_thread = [&] { std::apply(kernel, parameters); };
-  check_cuda(host_cuda::launch(
-                 address, shape.grid, shape.block, shape.shared,
-                 [](void* closure) { (*static_cast<decltype(run_thread)*>(closure))(); }, &run_thread),
+  auto run_thread = [kernel, parameters] { std::apply(kernel, parameters); };  // by value: it may be captured
+  check_cuda(host_cuda::launch(address, shape.grid, shape.block, shape.shared, native(shape.stream), run_thread,
+                               shape.where),
              shape.where);
 #endif
 }

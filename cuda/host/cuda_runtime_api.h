@@ -1,6 +1,6 @@
 #pragma once
-// The part of CUDA's runtime interface that cuda/ uses, over the memory of the host. Everything is done at once, so a
-// stream is only a name. Names, values and meanings are CUDA's.
+// The part of CUDA's runtime interface that cuda/ uses, over the memory of the host. Names, values and meanings are
+// CUDA's. Everything is done at once, except for what is captured into a graph.
 #include <cstddef>
 #include <cstdint>
 
@@ -11,6 +11,18 @@ enum cudaError_t : int {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidMemcpyDirection = 21,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorIllegalState = 401,
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureMerge = 902,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908,
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -18,23 +30,74 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 
+// ---- streams. Null is the legacy stream, which waits for all streams but the non-blocking ones.
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
+enum : unsigned { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize();
 
-// One device.
+// ---- events: points in the work of a stream
+struct CUevent_st;
+using cudaEvent_t = CUevent_st*;
+enum : unsigned { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+
+// ---- graphs. A stream that is being captured does not do its work, but records it.
+enum cudaStreamCaptureMode : int {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed,
+};
+enum cudaStreamCaptureStatus : int {
+  cudaStreamCaptureStatusNone,
+  cudaStreamCaptureStatusActive,
+  cudaStreamCaptureStatusInvalidated,
+};
+struct CUgraph_st;
+struct CUgraphExec_st;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
+enum : unsigned long long { cudaGraphInstantiateFlagAutoFreeOnLaunch = 1 };
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+
+// ---- one device
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
+  int multiProcessorCount, maxThreadsPerBlock, warpSize;
+};
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 
-// Fresh memory is filled with 0xFF: floating NaN, so that reading what nobody wrote shows in the result.
+// ---- memory. Fresh memory is filled with 0xFF: floating NaN, so that reading what nobody wrote shows in the result.
 cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream);
+cudaError_t cudaMallocHost(void** block, size_t bytes);  // of the host's
+cudaError_t cudaFreeHost(void* block);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 template <class T>
 cudaError_t cudaMalloc(T** block, size_t bytes) {
   return cudaMalloc(reinterpret_cast<void**>(block), bytes);
@@ -42,6 +105,10 @@ cudaError_t cudaMalloc(T** block, size_t bytes) {
 template <class T>
 cudaError_t cudaMallocAsync(T** block, size_t bytes, cudaStream_t stream) {
   return cudaMallocAsync(reinterpret_cast<void**>(block), bytes, stream);
+}
+template <class T>
+cudaError_t cudaMallocHost(T** block, size_t bytes) {
+  return cudaMallocHost(reinterpret_cast<void**>(block), bytes);
 }
 
 enum cudaMemcpyKind : int {
@@ -63,6 +130,7 @@ using cudaMemPool_t = CUmemPoolHandle_st*;
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes_to_keep);
 
 // A kernel may use 48 KB of dynamic shared memory, and up to 227 KB after asking for it.
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };

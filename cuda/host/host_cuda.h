@@ -1,6 +1,7 @@
 #pragma once
 // The emulator's own interface: how kernels are run, and what is thrown when one goes wrong.
 #include <cstdint>
+#include <functional>
 
 #include "core/error.h"
 #include "cuda/host/cuda_runtime_api.h"
@@ -31,9 +32,14 @@ struct Options {
 void configure(Options options);
 Options options();
 
-// Runs run_thread(closure) for every thread of the grid. Returns what cudaLaunchKernel would return: an error for a
-// shape that no GPU takes. Throws KernelError. `kernel` identifies the kernel to cudaFuncSetAttribute.
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, void (*run_thread)(void* closure),
-                   void* closure);
+// Calls run_thread() in every thread of the grid: at once, or, if the stream is being captured, whenever its graph is
+// launched. Returns what cudaLaunchKernel would return: an error for a shape that no GPU takes. Throws KernelError.
+// `kernel` identifies the kernel to cudaFuncSetAttribute; `where` is where it was launched.
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   std::function<void()> run_thread, SourceLine where = SourceLine::current());
+
+// Work of the host that stands for a library's kernels (cuBLAS): done at once, or captured like a kernel. It may use
+// device memory as its own.
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace cairn::host_cuda

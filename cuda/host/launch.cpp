@@ -1,4 +1,4 @@
-// A launch: checks its shape as a GPU would, and hands out the blocks to host threads.
+// A launch: checks its shape as a GPU would; the grid's blocks are handed out to host threads.
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -8,11 +8,10 @@
 #include "core/parallel.h"
 #include "cuda/host/host_cuda.h"
 #include "cuda/host/multiprocessor.h"
+#include "cuda/host/stream.h"
 
 namespace cairn::host_cuda {
 namespace {
-
-constexpr size_t shared_by_default = 48 * 1024, shared_on_request = 227 * 1024;
 
 std::mutex launching;  // one kernel at a time, like the operations of one stream
 
@@ -61,6 +60,29 @@ uint64_t block_number(uint64_t i, uint64_t n, const Options& options) {
   return (i * prime + options.seed % n) % n;
 }
 
+void run_grid(const Grid& grid) {
+  const dim3 shape = grid.blocks;
+  const uint64_t blocks = uint64_t(shape.x) * shape.y * shape.z;
+#if CAIRN_HOST_CUDA_ASAN
+  const int64_t multiprocessors = 1;  // because __shared__ is then static
+#else
+  const int64_t multiprocessors = grid.options.threads ? grid.options.threads : threads();
+#endif
+  std::atomic<uint64_t> next{0};
+  parallel_tasks(std::min<int64_t>(multiprocessors, int64_t(blocks)), [&](int64_t) {
+    try {
+      for (uint64_t i; (i = next.fetch_add(1)) < blocks;) {
+        const uint64_t number = block_number(i, blocks, grid.options);
+        Multiprocessor::mine().run(grid, {unsigned(number % shape.x), unsigned(number / shape.x % shape.y),
+                                          unsigned(number / shape.x / shape.y)});
+      }
+    } catch (...) {
+      next = blocks;  // the others stop too
+      throw;
+    }
+  });
+}
+
 }  // namespace
 
 void configure(Options options) {
@@ -71,42 +93,29 @@ void configure(Options options) {
 
 Options options() { return current_options(); }
 
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, void (*run_thread)(void* closure),
-                   void* closure) {
-  std::lock_guard guard(launching);
-  if (!valid(grid, block)) return cudaErrorInvalidConfiguration;
-  const auto limit = shared_limits().find(kernel);
-  if (shared_bytes > (limit == shared_limits().end() ? shared_by_default : limit->second)) return cudaErrorInvalidValue;
-
-  const Grid work{grid, block, shared_bytes, run_thread, closure, current_options()};
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   std::function<void()> run_thread, SourceLine where) {
+  {
+    std::lock_guard guard(launching);
+    if (!valid(grid, block)) return report(cudaErrorInvalidConfiguration);
+    const auto limit = shared_limits().find(kernel);
+    if (shared_bytes > (limit == shared_limits().end() ? shared_by_default : limit->second))
+      return report(cudaErrorInvalidValue);
+    current_options();  // what is wrong with the environment is said here, not when a graph is launched
+  }
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
   check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
-#if CAIRN_HOST_CUDA_ASAN
-  const int64_t multiprocessors = 1;  // because __shared__ is then static
-#else
-  const int64_t multiprocessors = work.options.threads ? work.options.threads : threads();
-#endif
-  std::atomic<uint64_t> next{0};
-  parallel_tasks(std::min<int64_t>(multiprocessors, int64_t(blocks)), [&](int64_t) {
-    try {
-      for (uint64_t i; (i = next.fetch_add(1)) < blocks;) {
-        const uint64_t number = block_number(i, blocks, work.options);
-        Multiprocessor::mine().run(
-            work, {unsigned(number % grid.x), unsigned(number / grid.x % grid.y), unsigned(number / grid.x / grid.y)});
-      }
-    } catch (...) {
-      next = blocks;  // the others stop too
-      throw;
-    }
+  return enqueue(stream, [=, run_thread = std::move(run_thread)] {
+    std::lock_guard guard(launching);
+    run_grid({grid, block, shared_bytes, run_thread, where, current_options()});
   });
-  return cudaSuccess;
 }
 
 }  // namespace cairn::host_cuda
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   using namespace cairn::host_cuda;
-  if (value < 0 || size_t(value) > shared_on_request) return cudaErrorInvalidValue;
+  if (value < 0 || size_t(value) > shared_on_request) return report(cudaErrorInvalidValue);
   std::lock_guard guard(launching);
   shared_limits()[kernel] = size_t(value);
   return cudaSuccess;

@@ -147,7 +147,7 @@ void Multiprocessor::fiber_main() {
 void Multiprocessor::run_current_thread() {
   enter(&grid_);
   try {
-    grid_->run_thread(grid_->closure);
+    grid_->run_thread();
     end_current_thread();
   } catch (...) {
     failure_ = std::current_exception();
@@ -336,8 +336,11 @@ uint64_t Multiprocessor::result(const CudaThread& thread, unsigned taking_part) 
 // ---- errors
 
 void Multiprocessor::fail(const std::string& what, SourceLine where, const CudaThread& thread) const {
-  throw KernelError(concat(to_string(where), ": ", what, ", in block ", text(block_), " thread ", text(thread.index)));
+  throw KernelError(
+      concat(to_string(where), ": ", what, ", in block ", text(block_), " thread ", text(thread.index), launched()));
 }
+
+std::string Multiprocessor::launched() const { return ", launched at " + to_string(grid_->where); }
 
 void Multiprocessor::fail_deadlocked() const {
   const CudaThread* first[2] = {};  // in a barrier, in a warp's collective
@@ -356,7 +359,7 @@ void Multiprocessor::fail_deadlocked() const {
                       to_string(thread.where), in_warp ? " with mask " + hex(thread.mask) : "", " (thread ",
                       text(thread.index), in_warp || waiting[in_warp] == 1 ? "" : " and others", ")");
   }
-  throw KernelError(message);
+  throw KernelError(message + launched());
 }
 
 // ---- what kernels call

@@ -20,8 +20,8 @@ namespace cairn::host_cuda {
 struct Grid {
   dim3 blocks, threads;
   size_t shared_bytes = 0;
-  void (*run_thread)(void* closure) = nullptr;
-  void* closure = nullptr;
+  const std::function<void()>& run_thread;
+  SourceLine where;  // of the launch
   Options options;
 };
 
@@ -86,6 +86,7 @@ class Multiprocessor {
 
   [[noreturn]] void fail(const std::string& what, SourceLine where, const CudaThread& thread) const;
   [[noreturn]] void fail_deadlocked() const;
+  std::string launched() const;
 
   const Grid* grid_ = nullptr;
   uint3 block_{};

@@ -1,35 +1,78 @@
-// CUDA's runtime interface over the memory of the host.
+// Errors, the device, and its memory, which is the host's.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 
-#include "cuda/host/cuda_runtime_api.h"
+#include "cuda/host/host_cuda.h"
+#include "cuda/host/stream.h"
 
-struct CUstream_st {};
 struct CUmemPoolHandle_st {};
 
 namespace {
 
+using namespace cairn::host_cuda;
+
 thread_local cudaError_t last_error = cudaSuccess;
 
-cudaError_t report(cudaError_t error) {
-  if (error != cudaSuccess) last_error = error;
-  return error;
-}
+struct {
+  cudaError_t error;
+  const char *name, *words;
+} constexpr errors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed in the present state"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
+};
 
-// The blocks of device memory, by address.
+// Blocks of memory, by address.
 class Blocks {
  public:
-  void add(void* block, size_t bytes) {
+  // Null: out of memory.
+  void* take(size_t bytes) {
+    void* block = nullptr;
+    if (posix_memalign(&block, 256, bytes) != 0) return nullptr;
+    std::memset(block, 0xff, bytes);
     std::lock_guard guard(mutex_);
     blocks_[static_cast<char*>(block)] = bytes;
+    bytes_ += bytes;
+    return block;
   }
-  bool remove(void* block) {
-    std::lock_guard guard(mutex_);
-    return blocks_.erase(static_cast<char*>(block)) == 1;
+  bool give_back(void* block) {
+    {
+      std::lock_guard guard(mutex_);
+      const auto entry = blocks_.find(static_cast<char*>(block));
+      if (entry == blocks_.end()) return false;
+      bytes_ -= entry->second;
+      blocks_.erase(entry);
+    }
+    std::free(block);
+    return true;
   }
   bool contains(const void* address) {
     std::lock_guard guard(mutex_);
@@ -37,42 +80,68 @@ class Blocks {
     auto after = blocks_.upper_bound(byte);
     return after != blocks_.begin() && byte < std::prev(after)->first + std::prev(after)->second;
   }
+  size_t bytes() {
+    std::lock_guard guard(mutex_);
+    return bytes_;
+  }
 
  private:
   std::mutex mutex_;
   std::map<char*, size_t> blocks_;
+  size_t bytes_ = 0;
 };
-Blocks& blocks() {
-  static Blocks* instance = new Blocks;  // never destroyed: static tensors may be freed later than anything of ours
+
+// Never destroyed: static tensors may be freed later than anything of ours.
+Blocks& device_blocks() {
+  static Blocks* instance = new Blocks;
+  return *instance;
+}
+Blocks& pinned_blocks() {
+  static Blocks* instance = new Blocks;
   return *instance;
 }
 
 // As much as the machine has.
 size_t device_memory() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)); }
 
+cudaError_t check_copy(const void* to, const void* from, cudaMemcpyKind kind) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+  if (kind == cudaMemcpyDefault) return cudaSuccess;
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  const bool right = device_blocks().contains(to) == to_device && device_blocks().contains(from) == from_device;
+  return right ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 }  // namespace
 
+namespace cairn::host_cuda {
+
+cudaError_t report(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+cudaError_t take_block(void** block, size_t bytes) {
+  *block = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (bytes <= device_memory()) *block = device_blocks().take(bytes);
+  return *block ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t return_block(void* block) { return device_blocks().give_back(block) ? cudaSuccess : cudaErrorInvalidValue; }
+
+}  // namespace cairn::host_cuda
+
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-    case cudaErrorInvalidMemcpyDirection: return "cudaErrorInvalidMemcpyDirection";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-  }
+  for (const auto& known : errors)
+    if (known.error == error) return known.name;
   return "unrecognized error code";
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorInvalidValue: return "invalid argument";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
-    case cudaErrorInvalidMemcpyDirection: return "invalid copy direction for memcpy";
-    case cudaErrorInvalidDevice: return "invalid device ordinal";
-  }
+  for (const auto& known : errors)
+    if (known.error == error) return known.words;
   return "unrecognized error code";
 }
 
@@ -83,16 +152,7 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+// ---- the device
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -104,44 +164,61 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaSetDevice(int device) { return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
 
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return report(cudaErrorInvalidDevice);
+  *properties = {"cairn's emulator", device_memory(), shared_by_default, shared_on_request, 1, 1024, 32};
+  return cudaSuccess;
+}
+
+// ---- memory
+
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   *block = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  if (bytes > device_memory() || posix_memalign(block, 256, bytes) != 0) return report(cudaErrorMemoryAllocation);
-  std::memset(*block, 0xff, bytes);
-  blocks().add(*block, bytes);
-  return cudaSuccess;
+  if (const auto error = refuse_unsafe_call()) return report(error);
+  return report(take_block(block, bytes));
 }
 cudaError_t cudaFree(void* block) {
   if (!block) return cudaSuccess;
-  if (!blocks().remove(block)) return report(cudaErrorInvalidValue);
-  std::free(block);
-  return cudaSuccess;
+  if (const auto error = refuse_unsafe_call()) return report(error);
+  return report(free_now(block));
 }
-cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t) { return cudaMalloc(block, bytes); }
-cudaError_t cudaFreeAsync(void* block, cudaStream_t) { return cudaFree(block); }
 
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return report(cudaErrorInvalidMemcpyDirection);
-  if (bytes == 0) return cudaSuccess;
-  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  if (kind != cudaMemcpyDefault && (blocks().contains(to) != to_device || blocks().contains(from) != from_device))
-    return report(cudaErrorInvalidValue);
-  std::memmove(to, from, bytes);
+cudaError_t cudaMallocHost(void** block, size_t bytes) {
+  *block = nullptr;
+  if (const auto error = refuse_unsafe_call()) return report(error);
+  if (bytes <= device_memory()) *block = pinned_blocks().take(bytes);
+  return *block ? cudaSuccess : report(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFreeHost(void* block) {
+  if (!block) return cudaSuccess;
+  if (const auto error = refuse_unsafe_call()) return report(error);
+  return pinned_blocks().give_back(block) ? cudaSuccess : report(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = device_memory();
+  *free = *total - std::min(*total, device_blocks().bytes());
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(to, from, bytes, kind);
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (const auto error = check_copy(to, from, kind)) return report(error);
+  return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (const auto error = refuse_synchronous_call()) return report(error);
+  return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void* block, int byte, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (!device_blocks().contains(block)) return report(cudaErrorInvalidValue);
+  return enqueue(stream, [=] { std::memset(block, byte, bytes); });
 }
 cudaError_t cudaMemset(void* block, int byte, size_t bytes) {
-  if (bytes == 0) return cudaSuccess;
-  if (!blocks().contains(block)) return report(cudaErrorInvalidValue);
-  std::memset(block, byte, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* block, int byte, size_t bytes, cudaStream_t) {
-  return cudaMemset(block, byte, bytes);
+  if (const auto error = refuse_synchronous_call()) return report(error);
+  return cudaMemsetAsync(block, byte, bytes, nullptr);
 }
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
@@ -150,3 +227,4 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
