@@ -188,7 +188,7 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
 // ----------------------------------------------------------------------------------------------------------- matrices
 
 static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, Tensor& c) {
-  CAIRN_RUN_CPU_ONLY("matmul", a, gemm<T>(stream, g, a.data<T>(), b.data<T>(), c.mutable_data<T>()));
+  CAIRN_RUN("matmul", a, gemm<T>(stream, g, a.data<T>(), b.data<T>(), c.mutable_data<T>()));
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {

@@ -40,7 +40,8 @@ elseif(CAIRN_CUDA STREQUAL ON)
   set(cuda_flags "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
   add_compile_options("${cuda_flags}")
   target_compile_options(cairn PRIVATE "${cuda_flags}")  # (which is older than the line above)
-  target_link_libraries(cairn PUBLIC $<IF:$<TARGET_EXISTS:CUDA::cudart_static>,CUDA::cudart_static,CUDA::cudart>)
+  target_link_libraries(cairn PUBLIC CUDA::cublas
+                        $<IF:$<TARGET_EXISTS:CUDA::cudart_static>,CUDA::cudart_static,CUDA::cudart>)
 
 else()
   message(FATAL_ERROR "CAIRN_CUDA: expected OFF, ON or HOST, got '${CAIRN_CUDA}'")

@@ -31,7 +31,7 @@ endif()
 if(CAIRN_CUDA STREQUAL HOST)
   string(APPEND pc_definitions " -DCAIRN_CUDA_HOST=1")
 elseif(CAIRN_CUDA STREQUAL ON)
-  string(APPEND pc_libraries " -lcudart_static -ldl -lrt")  # from wherever -L says that the CUDA Toolkit is
+  string(APPEND pc_libraries " -lcublas -lcudart_static -ldl -lrt")  # from wherever -L says that the CUDA Toolkit is
 endif()
 configure_file(${templates}/cairn.pc.in ${PROJECT_BINARY_DIR}/package/cairn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/package/cairn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

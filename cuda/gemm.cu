@@ -1,0 +1,129 @@
+// Matrix products, by cuBLAS. Operands in float32 or bfloat16; sums in float32, and products too, unless float32
+// operands are to be rounded to TF32 (core/device.h).
+//
+// cuBLAS takes matrices by columns. Read so, a row-major matrix is its transpose, so it is asked for
+// C^T = op(B)^T op(A)^T: the operands change places and nothing is copied.
+// Cost: 2 m n k operations a member of the batch; what bounds them is cuBLAS's affair. Without anything to multiply
+// (k = 0) a kernel of our own scales C: a warp takes a row, a lane every 32nd element.
+//
+// The emulator has no cuBLAS: there the CPU's BLAS computes, in float32, and what is bfloat16 is rounded once.
+#include "core/kernels/gemm.h"
+
+#include "cuda/common.cuh"
+
+#ifdef __CUDACC__
+#include <cublas_v2.h>
+
+#include <map>
+#else
+#include <vector>
+#endif
+
+namespace cairn::gpu {
+namespace {
+
+#ifdef __CUDACC__
+
+void check_cublas(cublasStatus_t status, SourceLine where = SourceLine::current()) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw DeviceError(concat("cuBLAS: ", cublasGetStatusString(status), " (", cublasGetStatusName(status), ") at ",
+                             to_string(where)));
+}
+
+// A handle of cuBLAS for one stream of one host thread, with a workspace that nobody else uses: what cuBLAS adds up in
+// pieces there has one order, whatever other streams do. Making one allocates, so a stream's first product cannot be
+// captured in a graph; all later ones can.
+class Blas {
+ public:
+  explicit Blas(Stream stream) : Blas() {
+    check_cublas(cublasCreate(&handle_));
+    check_cublas(cublasSetStream(handle_, native(stream)));
+    check_cublas(cublasSetMathMode(
+        handle_, cublasMath_t(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+    check_cuda(cudaMalloc(&workspace_, workspace_bytes));
+    check_cublas(cublasSetWorkspace(handle_, workspace_, workspace_bytes));  // a new stream would forget it
+  }
+  ~Blas() {
+    if (handle_) cublasDestroy(handle_);
+    if (cudaFree(workspace_) != cudaSuccess) cudaGetLastError();
+  }
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  static cublasHandle_t of(Stream stream) {
+    thread_local std::map<void*, Blas> handles;
+    return handles.try_emplace(stream.handle, stream).first->second.handle_;
+  }
+
+ private:
+  Blas() = default;
+  static constexpr size_t workspace_bytes = 32 << 20;  // as NVIDIA recommends for Hopper, the most of any GPU
+  cublasHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+};
+
+template <class T>
+void multiply(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
+  constexpr bool full = std::is_same_v<T, float>;
+  const cudaDataType_t type = full ? CUDA_R_32F : CUDA_R_16BF;
+  const bool tf32 = full && float32_products() == Float32Products::tf32;
+  const float alpha = float(g.alpha), beta = float(g.beta);
+  const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  check_cublas(cublasGemmStridedBatchedEx_64(
+      Blas::of(stream), operation(g.transpose_b), operation(g.transpose_a), g.n, g.m, g.k, &alpha, b, type, g.ldb,
+      g.stride_b, a, type, g.lda, g.stride_a, &beta, c, type, g.ldc, g.stride_c, g.batch,
+      tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+}
+
+#else
+
+void multiply(Stream stream, const Gemm& g, const float* a, const float* b, float* c) { cpu::gemm(stream, g, a, b, c); }
+
+// The numbers from the first to the last of a batch of matrices, in float.
+std::vector<float> widened(const bfloat16* x, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
+  const int64_t n = (batch - 1) * stride + (rows - 1) * ld + cols;
+  std::vector<float> result(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) result[size_t(i)] = float(x[i]);
+  return result;
+}
+
+void multiply(Stream stream, const Gemm& g, const bfloat16* a, const bfloat16* b, bfloat16* c) {
+  const auto wide_a = widened(a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda, g.batch, g.stride_a);
+  const auto wide_b = widened(b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb, g.batch, g.stride_b);
+  auto wide_c = widened(c, g.m, g.n, g.ldc, g.batch, g.stride_c);
+  cpu::gemm(stream, g, wide_a.data(), wide_b.data(), wide_c.data());
+  for (int64_t member = 0; member < g.batch; ++member)
+    for (int64_t i = 0; i < g.m; ++i)
+      for (int64_t j = 0; j < g.n; ++j) {
+        const int64_t at = member * g.stride_c + i * g.ldc + j;
+        c[at] = bfloat16(wide_c[size_t(at)]);
+      }
+}
+
+#endif
+
+// C = beta C.
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block) scale(Gemm g, T* c) {
+  for (int64_t row = first_row(); row < g.batch * g.m; row += row_step()) {
+    T* const to = c + row / g.m * g.stride_c + row % g.m * g.ldc;
+    for (int64_t j = threadIdx.x % 32; j < g.n; j += 32)
+      to[j] = g.beta == 0 ? T(0.0f) : T(float(g.beta) * float(to[j]));
+  }
+}
+
+}  // namespace
+
+template <class T>
+void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
+  if (g.batch == 0 || g.m == 0 || g.n == 0) return;
+  if (g.k == 0)
+    launch(scale<T>, {blocks(pieces(g.batch * g.m, rows_per_block)), 32 * rows_per_block, 0, stream}, g, c);
+  else
+    multiply(stream, g, a, b, c);
+}
+
+template void gemm(Stream, const Gemm&, const float*, const float*, float*);
+template void gemm(Stream, const Gemm&, const bfloat16*, const bfloat16*, bfloat16*);
+
+}  // namespace cairn::gpu
