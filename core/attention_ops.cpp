@@ -201,9 +201,9 @@ Groups group(const Tensor& labels, int64_t clusters) {
   check<UsageError>(clusters >= 0, "group: clusters = ", clusters, ", expected at least 0");
   Groups groups{labels, Tensor(labels.shape(), DType::int32, labels.device()),
                 Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device()), clusters};
-  CAIRN_DISPATCH_CPU_ONLY("group", int32_t, labels,
-                          group(current_stream(labels.device()), group_size(groups), labels.data<int32_t>(),
-                                groups.permutation.mutable_data<int32_t>(), groups.offsets.mutable_data<int32_t>()));
+  CAIRN_DISPATCH("group", int32_t, labels,
+                 group(current_stream(labels.device()), group_size(groups), labels.data<int32_t>(),
+                       groups.permutation.mutable_data<int32_t>(), groups.offsets.mutable_data<int32_t>()));
   return groups;
 }
 
