@@ -220,9 +220,8 @@ Tensor segment_reduce(Segment kind, const Tensor& x, const Groups& groups) {
   check(x.rank() == 4, "segment_reduce: expected x [B, N, H, D], got ", x.shape());
   check_groups("segment_reduce", groups, x.size(0), x.size(2), x.size(1), x.device());
   Tensor out(x.shape().with(1, groups.clusters), x.dtype(), x.device());
-  CAIRN_RUN_CPU_ONLY(
-      "segment_reduce", x,
-      segment_reduce<T>(stream, kind, group_size(groups), x.size(3), view(groups), heads<T>(x), heads<T>(out)));
+  CAIRN_RUN("segment_reduce", x,
+            segment_reduce<T>(stream, kind, group_size(groups), x.size(3), view(groups), heads<T>(x), heads<T>(out)));
   return out;
 }
 
@@ -233,7 +232,7 @@ Tensor segment_broadcast(Segment kind, const Tensor& x, const Groups& groups) {
   check_groups("segment_broadcast", groups, x.size(0), x.size(2), groups.labels.size(-1), x.device());
   check_shape("segment_broadcast", "x", x, x.shape().with(1, groups.clusters));
   Tensor out(x.shape().with(1, groups.labels.size(-1)), x.dtype(), x.device());
-  CAIRN_RUN_CPU_ONLY(
+  CAIRN_RUN(
       "segment_broadcast", x,
       segment_broadcast<T>(stream, kind, group_size(groups), x.size(3), view(groups), heads<T>(x), heads<T>(out)));
   return out;

@@ -125,12 +125,12 @@ __global__ void __launch_bounds__(threads) scan_buckets(int64_t buckets, int32_t
 }
 
 __global__ void __launch_bounds__(threads) place_queries(Problem p, const int32_t* offsets, int32_t* permutation) {
-  const int64_t blocks_a_row = pieces(p.size.N, threads), row = blockIdx.x / blocks_a_row;
-  const int64_t i = blockIdx.x % blocks_a_row * threads + threadIdx.x;
+  const auto blocks_a_row = uint32_t(pieces(p.size.N, threads));
+  const int64_t row = blockIdx.x / blocks_a_row, i = int64_t(blockIdx.x % blocks_a_row) * threads + threadIdx.x;
   if (i >= p.size.N) return;
   const int32_t bucket = p.bucket(row, i);
-  const int32_t place =
-      offsets[row * p.buckets() + bucket] + p.entries(row, bucket)[i / p.piece_size] + p.ranks[row * p.size.N + i];
+  const int32_t place = offsets[row * p.buckets() + bucket] +
+                        p.entries(row, bucket)[uint32_t(i) / uint32_t(p.piece_size)] + p.ranks[row * p.size.N + i];
   permutation[row * p.size.N + place] = int32_t(i);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // How attention kernels see their operands: [batch, row, head, element] with any strides but a contiguous element axis,
 // so that activations [B, N, H * D] serve as they are.
+#include <concepts>
 #include <cstdint>
 
 #include "core/random.h"
@@ -18,7 +19,10 @@ struct Heads {
   // Row 0 of one (batch element, head); the next rows are row_stride apart.
   CAIRN_HD T* plane(int64_t batch, int64_t head) const { return at(batch, 0, head); }
   CAIRN_HD explicit operator bool() const { return data != nullptr; }
-  operator Heads<const T>() const { return {data, batch_stride, row_stride, head_stride}; }
+  template <std::same_as<const T> U>  // (a template, because nvcc warns of a conversion to itself)
+  operator Heads<U>() const {
+    return {data, batch_stride, row_stride, head_stride};
+  }
 };
 
 // B batch elements, H heads, N queries, S keys, D elements of a query or key, M of a value.

@@ -40,6 +40,48 @@ static void add_group(std::vector<Case>& cases) {
                    }});
 }
 
-void add_groups(std::vector<Case>& cases) { add_group(cases); }
+static void add_segments(std::vector<Case>& cases) {
+  const auto add = [&](const Grouped& size, int64_t D) {
+    cases.push_back(
+        {label("segments", size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
+           const Groups groups = group(labels(bench, size), size.C);
+           const Tensor x = bench.normal({size.B, size.N, size.H, D}), y = bench.normal({size.B, size.C, size.H, D}, 2);
+           Results results;
+           for (const Segment kind : {Segment::sum, Segment::mean}) {
+             results.push_back(segment_reduce(kind, x, groups));
+             results.push_back(segment_broadcast(kind, y, groups));
+           }
+           return results;
+         }});
+  };
+  for (const Grouped& size : grouped) add(size, 8);
+  for (const int64_t D : {0, 1, 3, 20, 33, 64, 128, 200}) add({2, 3, 61, 7}, D);
+  add({1, 1, 9, 2}, 1000);  // more columns than a block has threads, in single elements and in packs
+  add({1, 1, 9, 2}, 2061);
+  for (const int64_t D : {3, 64})
+    cases.push_back({"a segment of thousands, D = " + std::to_string(D), [=](const Bench& bench) -> Results {
+                       const Groups groups = group(bench.integers({1, 1, 4099}, 0, 0), 2);
+                       const Tensor x = bench.uniform({1, 4099, 1, D}, -0.5, 0.5);
+                       return {segment_reduce(Segment::mean, x, groups), segment_reduce(Segment::sum, x, groups)};
+                     }});
+  cases.push_back({"segments at addresses that no pack of elements starts at", [](const Bench& bench) -> Results {
+                     const Groups groups = group(bench.integers({1, 1, 37}, -1, 4), 5);
+                     const auto shifted = [&](int64_t rows) {
+                       return bench.normal({rows * 16 + 1}).slice(1, rows * 16 + 1).reshape({1, rows, 1, 16});
+                     };
+                     return {segment_reduce(Segment::mean, shifted(37), groups),
+                             segment_broadcast(Segment::mean, shifted(5), groups)};
+                   }});
+  cases.push_back({"segments with gradients", [](const Bench& bench) {
+                     const Groups groups = group(bench.integers({2, 3, 41}, -1, 6), 8);
+                     const Variable x = bench.variable(bench.normal({2, 41, 3, 12}));
+                     return with_gradients(bench, segment_broadcast(segment_mean(x, groups), groups) + x, {x});
+                   }});
+}
+
+void add_groups(std::vector<Case>& cases) {
+  add_group(cases);
+  add_segments(cases);
+}
 
 }  // namespace cairn::test

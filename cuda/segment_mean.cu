@@ -1,0 +1,156 @@
+// Sums and means of rows over the members of a cluster (the paper's equation 3), and a cluster's row for each of its
+// members (equation 6). Each is the gradient of the other.
+//
+// Shapes. x [B, N, H, D] and out [B, C, H, D] of the sums, the other way round for the copies, with any strides but of
+// the last axis; float32 or bfloat16, sums in float32. Labels and permutation [B, H, N], offsets [B, H, C + 1].
+//
+// Launch.
+//   reduce_cluster   a block takes a cluster of a (batch element, head). Its threads are a table of slots and columns:
+//   a
+//                    thread has 16 bytes of the columns, and every `slots`-th member, four of them under way at a time.
+//                    Slot 0 adds up what the slots have, in their order: so the order of a sum depends on the shape and
+//                    the permutation alone. A block has 64 to 256 threads, enough to have an average cluster under way
+//                    at once, and no more, since small clusters wait for one chain of loads: the more blocks, the
+//                    better.
+//   broadcast_rows   a row of up to 32 threads takes a query, 16 bytes a thread
+// Where 16 bytes do not divide rows or addresses, it is an element a thread.
+// Traffic, e bytes an element: reduce e B H D (N + C) + 4 B H N, the floor. broadcast: e B H N D written, the floor,
+// and as much read, from the L2 cache, where the clusters' rows stay. Bound by memory; one cluster of all N queries by
+// what one multiprocessor can have under way.
+#include "core/kernels/segment_mean.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "cuda/common.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+constexpr int64_t fewest_threads = 64, most_threads = 256;
+constexpr int broadcast_threads = 256;
+
+struct Problem {
+  Segment kind;
+  GroupSize size;
+  int64_t packs;  // a row
+  GroupView groups;
+
+  // Where cluster c of a (batch element, head) begins in the permutation; the end is one further.
+  __device__ const int32_t* offset(int64_t plane, int64_t c) const { return groups.offsets + plane * (size.C + 1) + c; }
+  // What a row is multiplied with, for a cluster of so many members.
+  __device__ float factor(int32_t members) const {
+    return kind == Segment::mean && members > 0 ? 1 / float(members) : 1.0f;
+  }
+};
+
+// Shared memory: [width, slots, columns].
+template <class T, int width>
+__global__ void __launch_bounds__(most_threads, 4)
+    reduce_cluster(Problem p, int columns, Heads<const T> x, Heads<T> out) {
+  float* const of_slots = dynamic_shared<float>();
+  const auto C = uint32_t(p.size.C), H = uint32_t(p.size.H), plane = blockIdx.x / C, c = blockIdx.x % C;
+  const uint32_t b = plane / H, h = plane % H;
+  const int32_t begin = p.offset(plane, c)[0], end = p.offset(plane, c)[1];
+  const float factor = p.factor(end - begin);
+  const int32_t* const members = p.groups.permutation + int64_t(plane) * p.size.N;
+  const T* const rows = x.plane(b, h);
+  const int column = int(threadIdx.x) % columns, slot = int(threadIdx.x) / columns, slots = int(blockDim.x) / columns;
+  const auto cell = [&](int k, int s) -> float& { return of_slots[(k * slots + s) * columns + column]; };
+
+  for (int64_t at = column; at - column < p.packs; at += columns) {
+    const bool mine = at < p.packs;
+    float sum[width] = {};
+    if (mine)
+#pragma unroll 4
+      for (int32_t i = begin + slot; i < end; i += slots) {
+        const Pack<T, width> value = pack<width>(rows + members[i] * x.row_stride, at);
+        for (int k = 0; k < width; ++k) sum[k] += float(value.element[k]);
+      }
+    for (int k = 0; k < width; ++k) cell(k, slot) = sum[k];
+    __syncthreads();
+    if (slot == 0 && mine) {
+      for (int s = 1; s < slots; ++s)
+        for (int k = 0; k < width; ++k) sum[k] += cell(k, s);
+      Pack<T, width> result;
+      for (int k = 0; k < width; ++k) result.element[k] = T(sum[k] * factor);
+      pack<width>(out.at(b, c, h), at) = result;
+    }
+    __syncthreads();  // the cells are written again
+  }
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(broadcast_threads)
+    broadcast_rows(Problem p, int lanes, Heads<const T> x, Heads<T> out) {
+  const int rows_a_block = broadcast_threads / lanes;
+  const auto blocks_a_plane = uint32_t(pieces(p.size.N, rows_a_block)), H = uint32_t(p.size.H);
+  const uint32_t plane = blockIdx.x / blocks_a_plane, b = plane / H, h = plane % H;
+  const int64_t i = int64_t(blockIdx.x % blocks_a_plane) * rows_a_block + int(threadIdx.x) / lanes;
+  if (i >= p.size.N) return;
+  const int32_t c = p.groups.labels[plane * p.size.N + i];
+  const bool in_cluster = c >= 0 && c < p.size.C;
+  const float factor = in_cluster ? p.factor(p.offset(plane, c)[1] - p.offset(plane, c)[0]) : 0;
+  for (int64_t at = int(threadIdx.x) % lanes; at < p.packs; at += lanes) {
+    Pack<T, width> value{};
+    if (in_cluster) value = pack<width>(x.at(b, c, h), at);
+    for (int k = 0; k < width; ++k) value.element[k] = T(float(value.element[k]) * factor);
+    pack<width>(out.at(b, i, h), at) = value;
+  }
+}
+
+// Whether all rows are whole packs.
+template <int width, class T>
+bool rows_hold_packs(int64_t D, const Heads<T>& x) {
+  return (D | x.batch_stride | x.row_stride | x.head_stride) % width == 0 && holds_packs<width>(x.data);
+}
+
+template <int width, class T>
+void reduce(Stream stream, Problem p, Heads<const T> x, Heads<T> out) {
+  const int64_t columns = std::min(most_threads, int64_t(std::bit_ceil(uint64_t(p.packs))));
+  const auto wanted = int64_t(std::bit_ceil(uint64_t(columns * p.size.N / p.size.C / 4)));
+  const int64_t threads = std::clamp(wanted, std::max(columns, fewest_threads), most_threads);
+  launch(reduce_cluster<T, width>,
+         {unsigned(p.size.B * p.size.H * p.size.C), unsigned(threads), size_t(threads) * width * sizeof(float), stream},
+         p, int(columns), x, out);
+}
+
+template <int width, class T>
+void broadcast(Stream stream, Problem p, Heads<const T> x, Heads<T> out) {
+  const int64_t lanes = std::min(int64_t{32}, int64_t(std::bit_ceil(uint64_t(p.packs))));
+  launch(broadcast_rows<T, width>,
+         {unsigned(p.size.B * p.size.H * pieces(p.size.N, broadcast_threads / lanes)), broadcast_threads, 0, stream}, p,
+         int(lanes), x, out);
+}
+
+}  // namespace
+
+template <class T>
+void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x,
+                    Heads<T> out) {
+  if (size.B * size.H * size.C * D == 0) return;
+  constexpr int width = 16 / sizeof(T);
+  if (rows_hold_packs<width>(D, x) && rows_hold_packs<width>(D, out))
+    reduce<width>(stream, {kind, size, D / width, groups}, x, out);
+  else
+    reduce<1>(stream, {kind, size, D, groups}, x, out);
+}
+
+template <class T>
+void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x,
+                       Heads<T> out) {
+  if (size.B * size.H * size.N * D == 0) return;
+  constexpr int width = 16 / sizeof(T);
+  if (rows_hold_packs<width>(D, x) && rows_hold_packs<width>(D, out))
+    broadcast<width>(stream, {kind, size, D / width, groups}, x, out);
+  else
+    broadcast<1>(stream, {kind, size, D, groups}, x, out);
+}
+
+#define INSTANTIATE(T)                                                                                    \
+  template void segment_reduce(Stream, Segment, GroupSize, int64_t, GroupView, Heads<const T>, Heads<T>); \
+  template void segment_broadcast(Stream, Segment, GroupSize, int64_t, GroupView, Heads<const T>, Heads<T>);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
+
+}  // namespace cairn::gpu
