@@ -23,12 +23,16 @@
 #define __align__(n) __attribute__((aligned(n)))
 // A host thread runs one block at a time, so what is one per host thread is one per block. (`extern __shared__` cannot
 // be had this way: use cairn::gpu::dynamic_shared.) The address sanitizer guards the ends of ordinary variables only;
-// with it there is a single host thread.
+// with it there is a single host thread. The tag is how shared_memory.cpp finds these variables, to fill them with 0xFF
+// when the first thread of a block gets to one.
 #if CAIRN_HOST_CUDA_ASAN
-#define __shared__ static
+#define CAIRN_ONE_PER_BLOCK static
 #else
-#define __shared__ static thread_local
+#define CAIRN_ONE_PER_BLOCK static thread_local
 #endif
+#define __shared__                                                                     \
+  if (!cairn::host_cuda::static_shared_filled) cairn::host_cuda::fill_static_shared(); \
+  __attribute__((abi_tag("cairn_shared"))) CAIRN_ONE_PER_BLOCK
 
 // ---- who am I
 inline constinit thread_local uint3 threadIdx{}, blockIdx{};
@@ -49,6 +53,10 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 
 // The block's dynamic shared memory, filled with 0xFF before the block starts.
 void* dynamic_shared_memory();
+
+// Of the block that runs on this host thread; see __shared__.
+inline constinit thread_local bool static_shared_filled = true;
+void fill_static_shared();
 
 template <class T>
 T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, SourceLine where) {

@@ -81,9 +81,10 @@ Multiprocessor& Multiprocessor::current() {
 void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   const dim3 shape = grid.threads;
   const unsigned n = shape.x * shape.y * shape.z;
-  if (!shared_ || shared_bytes_ != grid.shared_bytes) shared_ = std::make_unique<unsigned char[]>(grid.shared_bytes);
-  shared_bytes_ = grid.shared_bytes;
-  std::memset(shared_.get(), 0xff, grid.shared_bytes);
+  dynamic_shared_.start_block(grid.shared_bytes);
+  dynamic_shared_used_ = false;
+  static_shared_filled = false;
+  if (fiber_per_thread) fill_static_shared();  // not by one of the threads, which would look like a race
   grid_ = &grid;
   block_ = block;
   random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
@@ -148,6 +149,7 @@ void Multiprocessor::run_current_thread() {
   enter(&grid_);
   try {
     grid_->run_thread();
+    check_dynamic_shared("its end", grid_->where);
     end_current_thread();
   } catch (...) {
     failure_ = std::current_exception();
@@ -208,6 +210,7 @@ void Multiprocessor::resume_group() {
 
 int Multiprocessor::block_barrier(Barrier kind, int predicate, SourceLine where) {
   CudaThread& me = *running_;
+  check_dynamic_shared(name(kind), where);
   if (in_barrier_ > 0) {
     const CudaThread& other = *first_in_barrier_;
     if (other.barrier != kind || !(other.where == where))
@@ -249,6 +252,7 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
                                          SourceLine where) {
   CudaThread& me = *running_;
   Warp& warp = warps_[me.warp];
+  check_dynamic_shared(name(op), where);
   if (!(mask >> me.lane & 1)) fail(concat(name(op), ": the caller is not in its own mask ", hex(mask)), where, me);
   if (width < 1 || width > 32 || !std::has_single_bit(unsigned(width)))
     fail(concat(name(op), ": the width must be a power of two up to 32, got ", width), where, me);
@@ -333,6 +337,22 @@ uint64_t Multiprocessor::result(const CudaThread& thread, unsigned taking_part) 
   return lane(thread.warp, unsigned(source)).value;
 }
 
+// ---- shared memory
+
+void Multiprocessor::fill_static_shared() {
+  for (const auto variable : static_shared_) std::memset(variable.data(), 0xff, variable.size());
+  static_shared_filled = true;
+}
+
+// The threads of a block run in turn, so what is found when one of them comes to wait or end is its doing.
+void Multiprocessor::check_dynamic_shared(const char* before, SourceLine where) const {
+  if (!dynamic_shared_used_) return;
+  if (const auto at = dynamic_shared_.damage())
+    fail(concat("dynamic shared memory written out of bounds: byte ", *at, " of ", grid_->shared_bytes,
+                ", by this thread, before ", before),
+         where, *running_);
+}
+
 // ---- errors
 
 void Multiprocessor::fail(const std::string& what, SourceLine where, const CudaThread& thread) const {
@@ -373,5 +393,7 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 }
 
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
+
+void fill_static_shared() { Multiprocessor::current().fill_static_shared(); }
 
 }  // namespace cairn::host_cuda

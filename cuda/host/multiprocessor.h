@@ -13,6 +13,7 @@
 #include "cuda/host/cuda_runtime.h"
 #include "cuda/host/fiber.h"
 #include "cuda/host/host_cuda.h"
+#include "cuda/host/shared_memory.h"
 
 namespace cairn::host_cuda {
 
@@ -38,7 +39,11 @@ class Multiprocessor {
   // What the running CUDA thread calls; see cuda_runtime.h.
   int block_barrier(Barrier kind, int predicate, SourceLine where);
   uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
-  void* dynamic_shared_memory() { return shared_.get(); }
+  void* dynamic_shared_memory() {
+    dynamic_shared_used_ = true;
+    return dynamic_shared_.data();
+  }
+  void fill_static_shared();
 
  private:
   enum class State : uint8_t { runnable, in_barrier, in_warp, ended };
@@ -84,6 +89,7 @@ class Multiprocessor {
   CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
   const CudaThread& lane(unsigned warp, unsigned lane_number) const { return threads_[warp * 32 + lane_number]; }
 
+  void check_dynamic_shared(const char* before, SourceLine where) const;
   [[noreturn]] void fail(const std::string& what, SourceLine where, const CudaThread& thread) const;
   [[noreturn]] void fail_deadlocked() const;
   std::string launched() const;
@@ -100,8 +106,9 @@ class Multiprocessor {
   std::vector<CudaThread*> group_;     // who is about to become runnable
   CudaThread* running_ = nullptr;
   std::exception_ptr failure_;  // of a CUDA thread; ends the block
-  std::unique_ptr<unsigned char[]> shared_;
-  size_t shared_bytes_ = 0;
+  DynamicShared dynamic_shared_;
+  bool dynamic_shared_used_ = false;
+  const std::vector<std::span<unsigned char>> static_shared_ = static_shared_variables();
 
   Fiber host_;  // the stack that run() was called on
   std::vector<std::unique_ptr<Fiber>> fibers_;

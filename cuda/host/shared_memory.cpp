@@ -1,0 +1,124 @@
+#include "cuda/host/shared_memory.h"
+
+#include <link.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "cuda/host/sanitizers.h"
+
+#if CAIRN_HOST_CUDA_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace cairn::host_cuda {
+namespace {
+
+// ---- static shared memory. __shared__ gives the names of its variables a tag (cuda_runtime.h), by which they are
+// found in the symbol tables of the program and its libraries. (Nothing is found in a stripped program.)
+constexpr std::string_view tag = "B12cairn_shared";
+
+using Symbol = ElfW(Sym);
+
+template <class T>
+std::vector<T> read(std::ifstream& file, size_t offset, size_t count) {
+  std::vector<T> items(count);
+  file.seekg(std::streamoff(offset));
+  file.read(reinterpret_cast<char*>(items.data()), std::streamsize(count * sizeof(T)));
+  return file ? items : std::vector<T>{};
+}
+
+std::vector<Symbol> tagged_symbols(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<Symbol> found;
+  const auto header = read<ElfW(Ehdr)>(file, 0, 1);
+  if (header.empty() || std::memcmp(header[0].e_ident, ELFMAG, SELFMAG) != 0) return found;
+  const auto sections = read<ElfW(Shdr)>(file, header[0].e_shoff, header[0].e_shnum);
+  for (const auto& section : sections) {
+    if (section.sh_type != SHT_SYMTAB) continue;
+    const auto& strings = sections[section.sh_link];
+    const auto names = read<char>(file, strings.sh_offset, strings.sh_size);
+    for (const Symbol& symbol : read<Symbol>(file, section.sh_offset, section.sh_size / sizeof(Symbol))) {
+      const std::string_view name = names.data() + symbol.st_name;
+      if (name.starts_with("_ZZ") && name.find(tag) != name.npos) found.push_back(symbol);
+    }
+  }
+  return found;
+}
+
+// Calls f(module) for the program and each library in it.
+template <class F>
+void for_each_module(F f) {
+  dl_iterate_phdr(
+      [](dl_phdr_info* module, size_t, void* closure) {
+        (*static_cast<F*>(closure))(*module);
+        return 0;
+      },
+      &f);
+}
+
+// By the address of their module.
+std::map<ElfW(Addr), std::vector<Symbol>> all_tagged_symbols() {
+  std::map<ElfW(Addr), std::vector<Symbol>> symbols;
+  for_each_module([&](const dl_phdr_info& module) {
+    symbols[module.dlpi_addr] = tagged_symbols(*module.dlpi_name ? module.dlpi_name : "/proc/self/exe");
+  });
+  return symbols;
+}
+
+}  // namespace
+
+std::vector<std::span<unsigned char>> static_shared_variables() {
+  static const auto symbols = all_tagged_symbols();
+  std::vector<std::span<unsigned char>> variables;
+  for_each_module([&](const dl_phdr_info& module) {
+    const auto known = symbols.find(module.dlpi_addr);
+    if (known == symbols.end()) return;
+    for (const Symbol& symbol : known->second) {
+      const bool is_thread_local = ELF32_ST_TYPE(symbol.st_info) == STT_TLS;  // (the same for 64 bits)
+      auto* const base = is_thread_local ? static_cast<unsigned char*>(module.dlpi_tls_data)
+                                         : reinterpret_cast<unsigned char*>(module.dlpi_addr);
+      size_t bytes = symbol.st_size;
+#if CAIRN_HOST_CUDA_ASAN
+      // The sanitizer's zone behind the variable counts as a part of it.
+      if (void* end = __asan_region_is_poisoned(base + symbol.st_value, bytes))
+        bytes = size_t(static_cast<unsigned char*>(end) - base) - symbol.st_value;
+#endif
+      if (base) variables.emplace_back(base + symbol.st_value, bytes);
+    }
+  });
+  return variables;
+}
+
+// ---- dynamic shared memory
+
+// What stands in the guard zones. As a float or bfloat16 it is a NaN, too.
+constexpr auto guard = [] {
+  std::array<unsigned char, guard_bytes> zone{};
+  for (size_t i = 0; i < guard_bytes; ++i) zone[i] = i % 2 ? 0xff : 0xfe;
+  return zone;
+}();
+
+void DynamicShared::start_block(size_t bytes) {
+  if (!memory_ || bytes != bytes_) memory_.reset(new unsigned char[bytes + 2 * guard_bytes]);
+  bytes_ = bytes;
+  std::copy(guard.begin(), guard.end(), memory_.get());
+  std::memset(memory_.get() + guard_bytes, 0xff, bytes);
+  std::copy(guard.begin(), guard.end(), memory_.get() + guard_bytes + bytes);
+}
+
+std::optional<ptrdiff_t> DynamicShared::damage() const {
+  for (const size_t zone : {size_t{0}, guard_bytes + bytes_}) {
+    const unsigned char* const found = memory_.get() + zone;
+    if (std::memcmp(found, guard.data(), guard_bytes) == 0) continue;
+    const auto difference = std::mismatch(guard.begin(), guard.end(), found);
+    return difference.second - memory_.get() - ptrdiff_t(guard_bytes);
+  }
+  return std::nullopt;
+}
+
+}  // namespace cairn::host_cuda

@@ -1,0 +1,36 @@
+#pragma once
+// The memory that the threads of a block share, uninitialised at its start: filled with 0xFF, which is NaN.
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cuda/host/sanitizers.h"
+
+namespace cairn::host_cuda {
+
+// The static __shared__ variables of the program, where the calling host thread has them.
+std::vector<std::span<unsigned char>> static_shared_variables();
+
+// A guard zone stands on either side of dynamic shared memory. (With the address sanitizer, that has its own.)
+#if CAIRN_HOST_CUDA_ASAN
+inline constexpr size_t guard_bytes = 0;
+#else
+inline constexpr size_t guard_bytes = 256;
+#endif
+
+// The dynamic shared memory of a block.
+class DynamicShared {
+ public:
+  void start_block(size_t bytes);
+  void* data() const { return memory_.get() + guard_bytes; }
+  // The first byte of the guard zones that was written to, counted from the start of the block's memory.
+  std::optional<ptrdiff_t> damage() const;
+
+ private:
+  std::unique_ptr<unsigned char[]> memory_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace cairn::host_cuda
