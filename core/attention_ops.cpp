@@ -123,10 +123,10 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
   const AttentionSize size = attention_size("attention", q, k, v, options);
   AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
-  CAIRN_RUN_CPU_ONLY("attention", q,
-                     attention_forward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
-                                          kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                          heads<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+  CAIRN_RUN("attention", q,
+            attention_forward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v), kernel_mask(options.mask, size),
+                                 kernel_dropout(options.dropout), heads<T>(result.out),
+                                 result.logsumexp.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -137,11 +137,10 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
   check_shape("attention", "the gradient", dout, kept.out.shape());
   AttentionGradient g{like(q), like(k), like(v)};
   Scratch scratch(q.device());
-  CAIRN_RUN_CPU_ONLY(
-      "attention", q,
-      attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v), kernel_mask(options.mask, size),
-                            kernel_dropout(options.dropout), heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(),
-                            heads<T>(dout), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  CAIRN_RUN("attention", q,
+            attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v), kernel_mask(options.mask, size),
+                                  kernel_dropout(options.dropout), heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(),
+                                  heads<T>(dout), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 

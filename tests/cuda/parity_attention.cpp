@@ -1,8 +1,174 @@
 // Cases of parity.h: full attention.
+#include <cmath>
+
+#include "core/attention_ops.h"
 #include "tests/cuda/parity.h"
 
 namespace cairn::test {
+namespace {
 
-void add_attention(std::vector<Case>&) {}
+struct Sizes {
+  int64_t B, H, N, S, D, M;
+};
+
+std::string label(const char* what, const Sizes& s) {
+  return std::string(what) + " B=" + std::to_string(s.B) + " H=" + std::to_string(s.H) + " N=" + std::to_string(s.N) +
+         " S=" + std::to_string(s.S) + " D=" + std::to_string(s.D) + " M=" + std::to_string(s.M);
+}
+
+// What is masked, and how much is dropped.
+struct Conditions {
+  const char* name = "plain";
+  bool lengths = false, causal = false;
+  Shape allowed{0};  // of the boolean mask, 0: that of the sizes; {0}: there is none
+  double dropout = 0, scale = 0;
+};
+
+AttentionMask mask_of(const Bench& bench, const Sizes& s, const Conditions& conditions) {
+  AttentionMask mask;
+  mask.causal = conditions.causal;
+  if (conditions.lengths) {
+    // None, some, and all that there are.
+    std::vector<int32_t> queries, keys;
+    for (int64_t b = 0; b < s.B; ++b) {
+      queries.push_back(int32_t(s.N * ((b + 2) % 4) / 3));
+      keys.push_back(int32_t(s.S * (b % 3) / 2));
+    }
+    mask.query_lengths = Tensor::from(queries, {s.B}).to(bench.device);
+    mask.key_lengths = Tensor::from(keys, {s.B}).to(bench.device);
+  }
+  if (conditions.allowed.rank() > 1) {
+    const int64_t full[4] = {s.B, s.H, s.N, s.S};
+    Shape shape = conditions.allowed;
+    for (int i = 0; i < shape.rank(); ++i)
+      if (shape[i] == 0) shape = shape.with(i, full[4 - shape.rank() + i]);
+    mask.allowed = bench.integers(shape, 0, 2, 5).cast(DType::boolean);
+    // Query 1 (where the mask tells queries apart) has no key left.
+    if (shape[-2] > 1) {
+      Tensor host = mask.allowed.to(Device::cpu);
+      std::fill_n(host.mutable_data<bool>() + shape[-1], shape[-1], false);
+      mask.allowed = host.to(bench.device);
+    }
+  }
+  return mask;
+}
+
+struct Inputs {
+  Tensor q, k, v, dout;
+  Inputs(const Bench& bench, const Sizes& s)
+      : q(bench.normal({s.B, s.N, s.H, s.D}, 1)),
+        k(bench.normal({s.B, s.S, s.H, s.D}, 2)),
+        v(bench.uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)),
+        dout(bench.uniform({s.B, s.N, s.H, s.M}, -1, 1, 4)) {}
+
+  Results run(const AttentionOptions& options) const {
+    const AttentionResult forward = attention(q, k, v, options);
+    const AttentionGradient g = attention_backward(q, k, v, options, forward, dout);
+    return {forward.out, forward.logsumexp, g.dq, g.dk, g.dv};
+  }
+};
+
+Case parity(const Sizes& s, const Conditions& conditions) {
+  return {label(conditions.name, s), [=](const Bench& bench) {
+            const Generator generator(7, bench.device);
+            return Inputs(bench, s).run({mask_of(bench, s, conditions),
+                                         {conditions.dropout, generator.draw(3, Purpose::attention_dropout)},
+                                         conditions.scale});
+          }};
+}
+
+}  // namespace
+
+void add_attention(std::vector<Case>& cases) {
+  // None, one and a few of everything; primes; one more and one less than tiles have; other numbers of keys than of
+  // queries, other sizes of values than of keys.
+  for (const Sizes& s : std::vector<Sizes>{{0, 2, 3, 3, 2, 2},
+                                           {2, 0, 3, 3, 2, 2},
+                                           {2, 2, 0, 3, 2, 2},
+                                           {2, 2, 3, 0, 2, 2},
+                                           {2, 2, 3, 4, 0, 2},
+                                           {2, 2, 3, 4, 2, 0},
+                                           {1, 1, 1, 1, 1, 1},
+                                           {3, 2, 5, 7, 4, 6},
+                                           {2, 3, 31, 17, 3, 5},
+                                           {1, 2, 67, 131, 5, 40},
+                                           {1, 1, 64, 128, 32, 32},
+                                           {1, 2, 65, 63, 64, 64},
+                                           {1, 1, 37, 70, 40, 16},
+                                           {1, 1, 70, 37, 128, 128},
+                                           {1, 1, 19, 67, 136, 260}})
+    cases.push_back(parity(s, {}));
+  const Conditions conditions[] = {{"lengths", true},
+                                   {"causal", false, true},
+                                   {"a mask", false, false, {0, 0, 0, 0}},
+                                   {"a mask of keys", false, false, {1, 0}},
+                                   {"a mask of heads and queries", false, false, {0, 0, 1}},
+                                   {"a mask of batch and queries and keys", false, false, {0, 1, 0, 0}},
+                                   {"everything", true, true, {0, 1, 0, 0}, 0.3},
+                                   {"dropout", false, false, {0}, 0.25},
+                                   {"dropout of everything", false, false, {0}, 1},
+                                   {"a scale", false, false, {0}, 0, -0.75}};
+  for (const Conditions& each : conditions) {
+    cases.push_back(parity({4, 2, 5, 6, 4, 3}, each));
+    cases.push_back(parity({3, 1, 97, 130, 32, 24}, each));
+  }
+  cases.push_back(parity({1, 1, 130, 66, 8, 8}, {"causal", false, true}));
+
+  // Values that make the output the factors of dropout.
+  cases.push_back({"which weights are dropped", [](const Bench& bench) -> Results {
+                     const int64_t n = 70;
+                     std::vector<float> identity(size_t(n * n));
+                     for (int64_t i = 0; i < n; ++i) identity[size_t(i * n + i)] = 1;
+                     const Tensor zeros = bench.place(Tensor::zeros({1, n, 1, 1})),
+                                  v = bench.place(Tensor::from(identity, {1, n, 1, n}));
+                     const Generator generator(8, bench.device);
+                     const AttentionOptions options{{}, {0.5, generator.draw(1, Purpose::attention_dropout)}, 0};
+                     const AttentionResult forward = attention(zeros, zeros, v, options);
+                     // and of the gradient: dv is the transpose where dout is the identity.
+                     const AttentionGradient g = attention_backward(zeros, zeros, v, options, forward, v);
+                     return {forward.out.cast(DType::boolean), g.dv.cast(DType::boolean)};
+                   }});
+  cases.push_back({"NaN and infinities stay within their batch element and head", [](const Bench& bench) {
+                     const Sizes s{2, 2, 40, 70, 8, 8};
+                     Results results;
+                     for (const float bad : {NAN, INFINITY, -INFINITY})
+                       for (const int operand : {0, 1, 2, 3}) {
+                         Inputs in(bench, s);
+                         Tensor* const tensors[] = {&in.q, &in.k, &in.v, &in.dout};
+                         Tensor host = tensors[operand]->to(Device::cpu).cast(DType::float32);
+                         host.mutable_data<float>()[(3 * s.H + 1) * 8 + 5] =
+                             bad;  // of row 3, head 1, of batch element 0
+                         *tensors[operand] = bench.place(host);
+                         for (Tensor& result : in.run({})) {
+                           Tensor others = result.to(Device::cpu).cast(DType::float32);
+                           float* const x = others.mutable_data<float>();
+                           const bool rows = result.rank() == 3;  // logsumexp: [B, H, N]
+                           for (int64_t i = 0; i < others.elements(); ++i)
+                             if (rows ? i / s.N == 1 : i / 8 % 2 == 1 && i / 8 / 2 < result.size(1)) x[i] = 0;
+                           results.push_back(others);
+                         }
+                       }
+                     return results;
+                   }});
+  cases.push_back({"attention never looks beyond the lengths", [](const Bench& bench) {
+                     const Sizes s{1, 2, 150, 150, 8, 8};
+                     AttentionOptions options;
+                     options.mask.query_lengths = Tensor::from(std::vector<int32_t>{70}, {1}).to(bench.device);
+                     options.mask.key_lengths = Tensor::from(std::vector<int32_t>{67}, {1}).to(bench.device);
+                     Inputs in(bench, s);
+                     for (Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) {
+                       Tensor host = x->to(Device::cpu).cast(DType::float32);
+                       const int64_t valid = x == &in.q || x == &in.dout ? 70 : 67;
+                       std::fill(host.mutable_data<float>() + valid * s.H * 8,
+                                 host.mutable_data<float>() + host.elements(), NAN);
+                       *x = bench.place(host);
+                     }
+                     return in.run(options);
+                   }});
+  cases.push_back({"attention of one variable, with gradients", [](const Bench& bench) {
+                     const Variable x = bench.variable(bench.uniform({2, 11, 2, 8}, -1, 1));
+                     return with_gradients(bench, attention(x, x, x), {x});
+                   }});
+}
 
 }  // namespace cairn::test

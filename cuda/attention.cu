@@ -1,0 +1,299 @@
+// Full attention (the paper's equations 1 and 2) and its gradient, in tiles (Dao et al. 2022): neither the N x S
+// weights nor anything of that size exists in memory.
+//
+//   s_ij = scale q_i . k_j, minus infinity where masked;  A = softmax(s);  out_i = sum_j z_ij A_ij v_j,  z dropout
+//   with g = dout:  dA = z (g V^T);  delta_i = g_i . out_i;  dS = A (dA - delta);
+//   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
+//
+// q, dq [B, N, H, D], k, dk [B, S, H, D], v, dv [B, S, H, M], out, dout [B, N, H, M], with any strides, in float32 or
+// bfloat16; logsumexp [B, H, N] of the scores s. All arithmetic is in float32. Nothing is added up by atomics: the
+// gradient of the queries and that of the keys and values each work out the weights again, so that results are the same
+// bits every time.
+//
+// Launch. A block of 128 threads takes 64 queries and goes through the keys, 64 at a time, up to the last one that any
+// of its queries may see; for dK and dV it takes 64 keys and goes through the queries. A thread has 8 x 4 scores of
+// such a tile in registers and, of the sums, 8 rows of 4 columns in each 64. Operands go through shared memory 16
+// columns or rows at a time, weights do as a tile of 64 x 64: 27 KB a block. Any D and M: a block computes 64 or 128
+// columns of its result, and more columns are more blocks, which work out the weights again. Before the backward pass
+// a warp a query prepares delta.
+// Cost, of N S scores a plane that are not masked: 2 (D + M) operations each forward and 2 (4 D + 3 M) backward, up to
+// 64 columns (3 D + 2 M would do if the weights were worked out once). Traffic: the operands once for each tile of 64
+// rows of the other side, mostly from the L2 cache: e (D + M) / 64 bytes a score forward. Floor: the operands and
+// results once. Bound by arithmetic.
+#include "core/kernels/attention.h"
+
+#include <algorithm>
+
+#include "cuda/attention_tiles.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+template <class T>
+struct Problem {
+  AttentionSize size;
+  Heads<const T> q, k, v;
+  Mask mask;
+  Dropout dropout;
+  float scale = 1;     // of the scores
+  bool packs = false;  // can all rows be read and written four elements at a time?
+
+  __device__ float scale_2() const { return scale * log2_e; }
+  __device__ int N() const { return int(size.N); }
+  __device__ int S() const { return int(size.S); }
+  __device__ int D() const { return int(size.D); }
+  __device__ int M() const { return int(size.M); }
+
+  // Rows [row, end) of x in a plane, from column `column` on.
+  __device__ RowBlock<T> rows(const Heads<const T>& x, const Plane& plane, int row, int end, int columns,
+                              int column = 0) const {
+    return {x.at(plane.batch, row, plane.head) + column, x.row_stride, end - row, columns - column, packs};
+  }
+};
+
+// ---------------------------------------------------------------------------------- in float32, out of shared memory
+
+// Bit 4 i + j: may query tile_row(i) attend to key tile_column() + j; is that weight kept.
+__device__ unsigned visible_in(const Plane& plane, int q0, int k0) {
+  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  return score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
+}
+__device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
+  if (!dropout.active) return ~0u;
+  return score_bits([&](int i) { return dropout.kept(q0 + tile_row(i), k0 + tile_column()); });
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
+    attend(Problem<T> p, Heads<T> out, float* logsumexp) {
+  float* const room = dynamic_shared<float>();
+  const TileTask task(p.size.N, tile, p.size.M, width);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int q0 = task.row, end = plane.end_of_keys(q0 + tile);
+  RunningSoftmax<8, 16> softmax;
+  float sum[8][width / 16] = {};
+
+  if (q0 < plane.queries)
+    for (int k0 = 0; k0 < end; k0 += tile) {
+      TileOf s;
+      row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
+      const unsigned visible = visible_in(plane, q0, k0), kept = kept_in(dropout, q0, k0);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float largest = -INFINITY;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
+          largest = fmaxf(largest, s[i][j]);
+        }
+        const float correction = softmax.raise(i, largest);
+#pragma unroll
+        for (int c = 0; c < width / 16; ++c) sum[i][c] *= correction;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float weight = softmax.weight(i, s[i][j]);
+          s[i][j] = kept >> (4 * i + j) & 1 ? weight : 0.0f;
+        }
+      }
+      store_weights(room, s);
+      add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
+    }
+  softmax.finish();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int query = q0 + tile_row(i);
+    if (query >= p.N()) continue;
+    const bool valid = query < plane.queries;
+    if (!valid)
+#pragma unroll
+      for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a value is NaN
+    write_row(sum[i], softmax.inverse(i) * dropout.scale, out.at(plane.batch, query, plane.head) + task.column,
+              p.M() - task.column, p.packs);
+    if (task.column == 0 && tile_column() == 0) logsumexp[plane.index * p.size.N + query] = softmax.logsumexp(i);
+  }
+}
+
+// A warp a query.
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    query_states(AttentionSize size, Heads<const T> out, Heads<const T> dout, const float* logsumexp,
+                 QueryState* states) {
+  for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {
+    const int64_t plane = row / size.N;
+    const T* const x = out.at(plane / size.H, row % size.N, plane % size.H);
+    const T* const g = dout.at(plane / size.H, row % size.N, plane % size.H);
+    float sum = 0;
+    for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) sum += float(x[c]) * float(g[c]);
+    sum = warp_reduce(sum, Sum{});
+    const float l = logsumexp[row];
+    if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, sum};
+  }
+}
+
+// s = q . k and g = dout . v of a query and a key become z A and dS / scale.
+__device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible, float z) {
+  const float weight = visible ? exp2f(s * scale_2 - query.shift) : 0.0f;
+  g = visible ? weight * (z * g - query.delta) : 0.0f;
+  s = z * weight;
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
+    query_gradient(Problem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dq) {
+  float* const room = dynamic_shared<float>();
+  const TileTask task(p.size.N, tile, p.size.D, width);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int q0 = task.row, end = plane.end_of_keys(q0 + tile);
+  float sum[8][width / 16] = {};
+
+  if (q0 < plane.queries)
+    for (int k0 = 0; k0 < end; k0 += tile) {
+      TileOf s, g;
+      row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
+      row_products(p.rows(dout, plane, q0, plane.queries, p.M()), p.rows(p.v, plane, k0, plane.keys, p.M()), room, g);
+      const unsigned visible = visible_in(plane, q0, k0), kept = kept_in(dropout, q0, k0);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const QueryState state = states[plane.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> (4 * i + j) & 1,
+                         kept >> (4 * i + j) & 1 ? dropout.scale : 0.0f);
+      }
+      store_weights(room, g);
+      add_weighted_rows<width>(p.rows(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
+    }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int query = q0 + tile_row(i);
+    if (query < p.N())
+      write_row(sum[i], query < plane.queries ? p.scale : 0.0f, dq.at(plane.batch, query, plane.head) + task.column,
+                p.D() - task.column, p.packs);
+  }
+}
+
+// The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
+__device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
+__device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
+  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+}
+__device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
+  if (!dropout.active) return ~0u;
+  return score_bits([&](int n) { return dropout.kept(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+}
+
+template <class T>
+__global__ void __launch_bounds__(tile_threads, 2)
+    key_gradient(Problem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dk, Heads<T> dv) {
+  float* const room = dynamic_shared<float>();
+  const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int k0 = task.row;
+  float sum_k[8][4] = {}, sum_v[8][4] = {};
+
+  if (k0 < plane.keys)
+    for (int q0 = plane.first_query(k0) / tile * tile; q0 < plane.queries; q0 += tile) {
+      TileOf s, g;
+      row_products(p.rows(p.k, plane, k0, plane.keys, p.D()), p.rows(p.q, plane, q0, plane.queries, p.D()), room, s);
+      row_products(p.rows(p.v, plane, k0, plane.keys, p.M()), p.rows(dout, plane, q0, plane.queries, p.M()), room, g);
+      const unsigned visible = visible_to(plane, q0, k0), kept = kept_to(dropout, q0, k0);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const QueryState state = states[plane.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> key_bit(i, j) & 1,
+                         kept >> key_bit(i, j) & 1 ? dropout.scale : 0.0f);
+      }
+      if (task.column < p.M()) {
+        store_weights(room, s);
+        add_weighted_rows<tile>(p.rows(dout, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
+      }
+      if (task.column < p.D()) {
+        store_weights(room, g);
+        add_weighted_rows<tile>(p.rows(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
+      }
+    }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int key = k0 + tile_row(i);
+    if (key >= p.S()) continue;
+    write_row(sum_k[i], p.scale, dk.at(plane.batch, key, plane.head) + task.column, p.D() - task.column, p.packs);
+    write_row(sum_v[i], 1.0f, dv.at(plane.batch, key, plane.head) + task.column, p.M() - task.column, p.packs);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- the host's
+// part
+
+// Whether every row begins at a multiple of `bytes`.
+template <class T>
+bool aligned(const Heads<T>& x, size_t bytes) {
+  const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
+  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
+         whole(x.head_stride);
+}
+
+template <class T, class... More>
+Problem<T> problem(const AttentionSize& size, Heads<const T> q, Heads<const T> k, Heads<const T> v, const Mask& mask,
+                   const Dropout& dropout, const More&... more) {
+  constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
+  check(size.N < most && size.S < most, "attention on CUDA: expected fewer than 2^31 - 256 queries and keys, got ",
+        size.N, " and ", size.S);
+  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(k, 4 * sizeof(T)) &&
+                     aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
+  return {size, q, k, v, mask, dropout, float(size.scale), packs};
+}
+
+// A block for every tile of rows and of columns.
+Launch tiles(Stream stream, const AttentionSize& size, int64_t rows, int64_t columns, int width) {
+  return {unsigned(size.B * size.H * pieces(rows, tile) * TileTask::tile_parts(columns, width)), tile_threads,
+          tile_bytes, stream};
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+                       Mask mask, Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
+  if (size.B * size.H * size.N == 0) return;
+  const Problem<T> p = problem(size, q, k, v, mask, dropout, out);
+  if (size.M <= 64)
+    launch(attend<T, 64>, tiles(stream, size, size.N, size.M, 64), p, out, logsumexp);
+  else
+    launch(attend<T, 128>, tiles(stream, size, size.N, size.M, 128), p, out, logsumexp);
+}
+
+template <class T>
+void attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+                        Mask mask, Dropout dropout, Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout,
+                        Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+  const int64_t queries = size.B * size.H * size.N;
+  const Problem<T> p = problem(size, q, k, v, mask, dropout, dout, dq, dk, dv);
+  QueryState* const states = scratch.take<QueryState>(queries);
+  if (queries > 0) {
+    launch(query_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
+           logsumexp, states);
+    if (size.D <= 64)
+      launch(query_gradient<T, 64>, tiles(stream, size, size.N, size.D, 64), p, dout, states, dq);
+    else
+      launch(query_gradient<T, 128>, tiles(stream, size, size.N, size.D, 128), p, dout, states, dq);
+  }
+  if (size.B * size.H * size.S > 0)
+    launch(key_gradient<T>, tiles(stream, size, size.S, std::max(size.D, size.M), tile), p, dout, states, dk, dv);
+}
+
+#define INSTANTIATE(T)                                                                                           \
+  template void attention_forward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,   \
+                                  Dropout, Heads<T>, Accum<T>*);                                                 \
+  template void attention_backward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,  \
+                                   Dropout, Heads<const T>, const Accum<T>*, Heads<const T>, Scratch&, Heads<T>, \
+                                   Heads<T>, Heads<T>);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
+
+}  // namespace cairn::gpu

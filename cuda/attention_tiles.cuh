@@ -1,0 +1,289 @@
+#pragma once
+// What attention kernels share: which scores of a tile count, the softmax that goes along with the tiles, which weights
+// are dropped, and products of tiles in float32 out of shared memory.
+#include "core/kernels/attention.h"
+#include "cuda/common.cuh"
+
+namespace cairn::gpu {
+
+// Exponentials are of 2, which a GPU has an instruction for: scores are multiplied with log2 e beforehand.
+inline constexpr float log2_e = 1.44269504f, ln_2 = 0.693147181f;
+
+// One (batch element, head), and what of it counts.
+struct Plane {
+  int64_t index, batch, head;
+  int queries, keys;             // that are valid
+  const uint8_t* allowed;        // may query 0 attend to key 0; null: all may
+  int64_t query_step, key_step;  // of `allowed`
+  bool causal;
+
+  __device__ Plane(const AttentionSize& size, const Mask& mask, int64_t plane)
+      : index(plane),
+        batch(plane / size.H),
+        head(plane % size.H),
+        queries(int(min(max(mask.queries(batch, size.N), int64_t{0}), size.N))),
+        keys(int(min(max(mask.keys(batch, size.S), int64_t{0}), size.S))),
+        allowed(mask.allowed ? mask.allowed + batch * mask.allowed_batch + head * mask.allowed_head : nullptr),
+        query_step(mask.allowed_query),
+        key_step(mask.allowed_key),
+        causal(mask.causal) {}
+
+  __device__ bool visible(int query, int key) const {
+    return query < queries && key < keys && !(causal && key > query) &&
+           (!allowed || allowed[query * query_step + key * key_step]);
+  }
+  // Bit l: query may attend to key `first` + l.
+  __device__ unsigned visible_keys(int query, int first) const {
+    unsigned bits = 0;
+#pragma unroll
+    for (int l = 0; l < 4; ++l) bits |= unsigned(visible(query, first + l)) << l;
+    return bits;
+  }
+  // Is any score of queries [q0, q1) and keys up to k1 perhaps not visible?
+  __device__ bool masks(int q0, int q1, int k1) const {
+    return allowed || q1 > queries || k1 > keys || (causal && k1 - 1 > q0);
+  }
+  // Queries up to q1 see no key from this one on; keys from k0 on are seen by no query before that one.
+  __device__ int end_of_keys(int q1) const { return causal ? min(keys, q1) : keys; }
+  __device__ int first_query(int k0) const { return causal ? k0 : 0; }
+};
+
+// The block's share of the work: a tile of rows of a plane, and a tile of columns.
+struct TileTask {
+  int64_t plane;
+  int row, column;
+
+  __device__ TileTask(int64_t rows, int tile_rows, int64_t columns, int tile_columns) {
+    const int64_t tiles = pieces(rows, tile_rows), parts = tile_parts(columns, tile_columns);
+    column = int(blockIdx.x % parts) * tile_columns;
+    row = int(blockIdx.x / parts % tiles) * tile_rows;
+    plane = blockIdx.x / parts / tiles;
+  }
+  // At least one, so that what is computed besides the columns is computed even if there are none.
+  CAIRN_HD static constexpr int64_t tile_parts(int64_t columns, int tile_columns) {
+    return columns > 0 ? (columns + tile_columns - 1) / tile_columns : 1;
+  }
+};
+
+// The softmax of `rows` rows of scores (times log2 e) that come in tiles: a running maximum and sum of exponentials
+// (Milakov & Gimelshein 2018). `lanes` neighbouring lanes share a row; all lanes of a warp go through it together.
+template <int rows, int lanes>
+struct RunningSoftmax {
+  float most[rows], sum[rows];  // sum: of what this lane has seen
+
+  __device__ RunningSoftmax() {
+#pragma unroll
+    for (int i = 0; i < rows; ++i) most[i] = -INFINITY, sum[i] = 0;
+  }
+  // What is subtracted before exponentials: 0 where all is masked, so that they are 0 and not NaN.
+  __device__ float shift(int i) const { return most[i] == -INFINITY ? 0.0f : most[i]; }
+  // Takes note of the largest of this lane's new scores of row i; returns what everything summed up so far has to be
+  // multiplied with. A NaN is passed over: it comes back as a weight.
+  __device__ float raise(int i, float largest) {
+#pragma unroll
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
+    const float before = most[i];
+    most[i] = fmaxf(before, largest);
+    const float correction = exp2f(before - shift(i));
+    sum[i] *= correction;
+    return correction;
+  }
+  // e^score, relative to the largest one so far, which counts from now on.
+  __device__ float weight(int i, float score) {
+    const float value = exp2f(score - shift(i));
+    sum[i] += value;
+    return value;
+  }
+  // At the end, the sums of all lanes: then 1 / sum, and the logsumexp.
+  __device__ void finish() {
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+#pragma unroll
+      for (int distance = lanes / 2; distance > 0; distance /= 2)
+        sum[i] += __shfl_xor_sync(full_warp, sum[i], distance);
+  }
+  __device__ float inverse(int i) const { return sum[i] == 0 ? 0.0f : 1 / sum[i]; }
+  __device__ float logsumexp(int i) const { return sum[i] == 0 ? -INFINITY : most[i] * ln_2 + logf(sum[i]); }
+};
+
+// What the backward pass needs of a query: its logsumexp in units of log 2 (0 where there is none), and
+// sum over keys of A dA.
+struct alignas(8) QueryState {
+  float shift, delta;
+};
+
+// Dropout as a kernel uses it.
+struct TileDropout {
+  bool active;
+  PhiloxKey key{};
+  uint32_t row, threshold;
+  float scale;
+
+  __device__ TileDropout(const Dropout& dropout, const Plane& plane)
+      : active(dropout.active()), row(uint32_t(plane.index)), threshold(dropout.threshold()), scale(dropout.scale()) {
+    if (active) key = dropout.draw.key();
+  }
+  // Bit l: the weight of key `first` + l is kept. `first` is a multiple of 4.
+  __device__ unsigned kept(int query, int first) const {
+    const PhiloxWords words = Dropout::words(key, row, uint32_t(query), uint32_t(first));
+    unsigned bits = 0;
+#pragma unroll
+    for (int l = 0; l < 4; ++l) bits |= unsigned(words.w[l] >= threshold) << l;
+    return bits;
+  }
+};
+
+// For up to 32 scores that a thread has: bit 4 n + l is bit l of four(n). Kept apart from the arithmetic, and as a
+// loop, because otherwise it would take most of the registers and of the code.
+template <int fours = 8, class F>
+__device__ unsigned score_bits(F four) {
+  unsigned bits = 0;
+#pragma unroll 1
+  for (int n = 0; n < fours; ++n) bits |= four(n) << (4 * n);
+  return bits;
+}
+
+// ---- Products of tiles of 64 x 64 in float32, by 128 threads. A half-warp has 8 rows of the tile and each of its
+// threads 4 columns of these; operands go through shared memory 16 columns (or rows) at a time.
+inline constexpr int tile = 64, tile_depth = 16, tile_threads = 128;
+inline constexpr int tile_bytes = 4 * (2 * tile * (tile_depth + 4) + tile * (tile + 4));  // of shared memory
+
+// The tile's rows and the first column of this thread: 4 neighbours from 4 y and 4 from 32 + 4 y, so that dropout
+// draws once for four keys whether they are columns or rows.
+inline __device__ int row_offset(int i) { return i % 4 + 32 * (i / 4); }
+inline __device__ int tile_row(int i = 0) { return 4 * int(threadIdx.x / 16) + row_offset(i); }
+inline __device__ int tile_column() { return 4 * int(threadIdx.x % 16); }
+
+using Pack4 = Pack<float, 4>;
+using TileOf = float[8][4];
+
+// Rows of a matrix; of those at `data` the first `rows` and `columns` exist.
+template <class T>
+struct RowBlock {
+  const T* data;
+  int64_t stride;
+  int rows, columns;
+  bool packs;  // can rows be read four elements at a time?
+};
+
+// Copies height x width elements to shared memory as float, 0 where x has none. A row takes width + 4 floats, which
+// spreads rows over the banks. Row r becomes row place(r).
+template <int height, int width, class T, class Place>
+__device__ void load_rows(const RowBlock<T>& x, float* to, Place place) {
+#pragma unroll
+  for (int n = 0; n < height * width / 4 / tile_threads; ++n) {
+    const int i = n * tile_threads + int(threadIdx.x), r = i / (width / 4), c = i % (width / 4) * 4;
+    Pack4 value{};
+    if (r < x.rows && c < x.columns) {
+      const T* const from = x.data + r * x.stride;
+      if (x.packs) {
+        const Pack<T, 4> four = pack<4>(from, c / 4);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) value.element[e] = float(four.element[e]);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (c + e < x.columns) value.element[e] = float(from[c + e]);
+      }
+    }
+    pack<4>(to + place(r) * (width + 4), c / 4) = value;
+  }
+}
+
+// products = A B^T over all columns: this thread's tile_row(i) of A times tile_column() + j of B. `room` takes what is
+// loaded. B's row 4 x + j stands at 16 j + x there, so that neighbouring threads read neighbouring rows.
+template <class T>
+__device__ void row_products(RowBlock<T> a, RowBlock<T> b, float* room, TileOf& products) {
+  constexpr int stride = tile_depth + 4;
+  float* const rows = room + tile_row() * stride;
+  float* const columns = room + (tile + int(threadIdx.x % 16)) * stride;
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) products[i][j] = 0;
+
+  while (a.columns > 0) {
+    __syncthreads();
+    load_rows<tile, tile_depth>(a, room, [](int r) { return r; });
+    load_rows<tile, tile_depth>(b, room + tile * stride, [](int r) { return r % 4 * 16 + r / 4; });
+    __syncthreads();
+#pragma unroll 1
+    for (int d = 0; d < tile_depth / 4; ++d) {
+      Pack4 y[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) y[j] = pack<4>(columns + 16 * j * stride, d);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const Pack4 x = pack<4>(rows + row_offset(i) * stride, d);
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) products[i][j] = fmaf(x.element[e], y[j].element[e], products[i][j]);
+      }
+    }
+    a.data += tile_depth, a.columns -= tile_depth;
+    b.data += tile_depth, b.columns -= tile_depth;
+  }
+}
+
+// The tile of weights that add_weighted_rows reads. A half-warp reads no rows but those that it wrote itself.
+inline __device__ float* tile_weights(float* room) { return room + 2 * tile * (tile_depth + 4); }
+inline __device__ void store_weights(float* room, const TileOf& weights) {
+  __syncwarp();  // all have read what stood there
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    pack<4>(tile_weights(room) + tile_row(i) * (tile + 4), tile_column() / 4) =
+        Pack4{weights[i][0], weights[i][1], weights[i][2], weights[i][3]};
+  __syncwarp();
+}
+
+// sum += W X for the stored weights: `width` columns of X, of which this thread has four in each 64.
+template <int width, class T>
+__device__ void add_weighted_rows(RowBlock<T> x, float* room, float (&sum)[8][width / 16]) {
+  const float* const weights = tile_weights(room) + tile_row() * (tile + 4);
+  const int last = min(x.rows, tile);
+  for (int r0 = 0; r0 < last; r0 += tile_depth) {
+    __syncthreads();
+    load_rows<tile_depth, width>(x, room, [](int r) { return r; });
+    __syncthreads();
+#pragma unroll 1
+    for (int r = 0; r < tile_depth; r += 4) {
+      Pack4 y[4][width / 64];
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+#pragma unroll
+        for (int part = 0; part < width / 64; ++part)
+          y[e][part] = pack<4>(room + (r + e) * (width + 4), tile_column() / 4 + 16 * part);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const Pack4 w = pack<4>(weights + row_offset(i) * (tile + 4), (r0 + r) / 4);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+#pragma unroll
+          for (int c = 0; c < width / 16; ++c) sum[i][c] = fmaf(w.element[e], y[e][c / 4].element[c % 4], sum[i][c]);
+      }
+    }
+    x.data += tile_depth * x.stride, x.rows -= tile_depth;
+  }
+}
+
+// Writes `factor` times one row of such a sum to the first `columns` elements of a row.
+template <int items, class T>
+__device__ void write_row(const float (&sum)[items], float factor, T* to, int columns, bool packs) {
+#pragma unroll
+  for (int part = 0; part < items / 4; ++part) {
+    const int c = tile_column() + 64 * part;
+    Pack<T, 4> four;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) four.element[e] = T(sum[4 * part + e] * factor);
+    if (packs && c < columns)
+      pack<4>(to, c / 4) = four;
+    else
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (c + e < columns) to[c + e] = four.element[e];
+  }
+}
+
+}  // namespace cairn::gpu
