@@ -155,9 +155,8 @@ Tensor random_planes(int bits, int64_t D, bool bias, const RandomDraw& draw, Dev
   check_bits("random_planes", bits);
   check_draw("random_planes", draw, device);
   Tensor planes({bits, D + 1}, DType::float32, device);
-  CAIRN_DISPATCH_CPU_ONLY(
-      "random_planes", float, planes,
-      random_planes(current_stream(device), bits, D, bias, draw.view(), planes.mutable_data<float>()));
+  CAIRN_DISPATCH("random_planes", float, planes,
+                 random_planes(current_stream(device), bits, D, bias, draw.view(), planes.mutable_data<float>()));
   return planes;
 }
 
@@ -170,8 +169,8 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes) {
   check_bits("hash_codes", planes.size(0));
   const HashSize size{q.size(0), q.size(2), q.size(1), q.size(3), int(planes.size(0))};
   Tensor codes({size.B, size.H, size.N}, DType::uint64, q.device());
-  CAIRN_RUN_CPU_ONLY("hash_codes", q,
-                     hash_codes<T>(stream, size, heads<T>(q), planes.data<float>(), codes.mutable_data<uint64_t>()));
+  CAIRN_RUN("hash_codes", q,
+            hash_codes<T>(stream, size, heads<T>(q), planes.data<float>(), codes.mutable_data<uint64_t>()));
   return codes;
 }
 

@@ -10,8 +10,8 @@ static const struct Grouped {
 } grouped[] = {{0, 2, 3, 2},  {2, 0, 3, 2},   {2, 3, 0, 4},    {2, 3, 7, 0},     {1, 1, 1, 1},     {2, 3, 17, 1},
                {2, 1, 33, 7}, {1, 2, 300, 5}, {2, 3, 257, 40}, {1, 1, 100, 300}, {1, 2, 2100, 31}, {1, 1, 5003, 1100}};
 
-static std::string label(const char* what, const Grouped& size) {
-  return label(what, Shape{size.B, size.H, size.N}) + " in " + std::to_string(size.C) + " clusters";
+static std::string grouped_label(const char* what, const Grouped& size) {
+  return label(what, {size.B, size.H, size.N}) + " in " + std::to_string(size.C) + " clusters";
 }
 
 // Labels of which some are no clusters; every third cluster is empty.
@@ -25,7 +25,7 @@ static Tensor labels(const Bench& bench, const Grouped& size) {
 
 static void add_group(std::vector<Case>& cases) {
   for (const Grouped& size : grouped)
-    cases.push_back({label("group", size), [=](const Bench& bench) -> Results {
+    cases.push_back({grouped_label("group", size), [=](const Bench& bench) -> Results {
                        const Groups groups = group(labels(bench, size), size.C);
                        return {groups.permutation, groups.offsets};
                      }});
@@ -43,7 +43,7 @@ static void add_group(std::vector<Case>& cases) {
 static void add_segments(std::vector<Case>& cases) {
   const auto add = [&](const Grouped& size, int64_t D) {
     cases.push_back(
-        {label("segments", size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
+        {grouped_label("segments", size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
            const Groups groups = group(labels(bench, size), size.C);
            const Tensor x = bench.normal({size.B, size.N, size.H, D}), y = bench.normal({size.B, size.C, size.H, D}, 2);
            Results results;
@@ -56,7 +56,7 @@ static void add_segments(std::vector<Case>& cases) {
   };
   for (const Grouped& size : grouped) add(size, 8);
   for (const int64_t D : {0, 1, 3, 20, 33, 64, 128, 200}) add({2, 3, 61, 7}, D);
-  add({1, 1, 9, 2}, 1000);  // more columns than a block has threads, in single elements and in packs
+  add({1, 1, 9, 2}, 2064);  // more columns than a block has threads, in single elements and in packs
   add({1, 1, 9, 2}, 2061);
   for (const int64_t D : {3, 64})
     cases.push_back({"a segment of thousands, D = " + std::to_string(D), [=](const Bench& bench) -> Results {
@@ -79,7 +79,41 @@ static void add_segments(std::vector<Case>& cases) {
                    }});
 }
 
+static void add_hash_codes(std::vector<Case>& cases) {
+  for (const int bits : {1, 32, 33, 64})
+    for (const bool bias : {false, true})
+      for (const int64_t D : {0, 1, 7, 129})
+        cases.push_back({label("random_planes", {bits, D}) + (bias ? " with a bias" : ""),
+                         [=](const Bench& bench) -> Results {
+                           const Generator generator(21, bench.device);
+                           return {random_planes(bits, D, bias, generator.draw(2, Purpose::planes), bench.device)};
+                         },
+                         true});
+  // In halves, because results are compared as double.
+  const auto codes = [](const Bench& bench, const Tensor& q, int bits) {
+    const Generator generator(22, bench.device);
+    const Tensor planes = random_planes(bits, q.size(3), true, generator.draw(1, Purpose::planes), bench.device);
+    std::vector<int64_t> halves;
+    for (const uint64_t code : hash_codes(q, planes).to_vector<uint64_t>())
+      halves.insert(halves.end(), {int64_t(code >> 32), int64_t(code & 0xffffffff)});
+    return Tensor::from(halves, {int64_t(halves.size())});
+  };
+  for (const Shape& shape : {Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0},
+                             Shape{1, 1, 1, 1}, Shape{2, 67, 3, 5}, Shape{1, 127, 1, 31}, Shape{1, 128, 1, 32},
+                             Shape{3, 43, 1, 33}, Shape{1, 300, 2, 64}, Shape{2, 35, 2, 131}})
+    for (const int bits : {1, 20, 32, 33, 63, 64})
+      cases.push_back({label("hash_codes", shape) + " in " + std::to_string(bits) + " bits",
+                       [=](const Bench& bench) -> Results { return {codes(bench, bench.normal(shape), bits)}; }});
+  cases.push_back({"hash_codes of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
+                     std::vector<float> x(size_t(7 * 5), 0.0f);
+                     x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
+                     const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
+                     return {codes(bench, q, 32), codes(bench, q, 64)};
+                   }});
+}
+
 void add_groups(std::vector<Case>& cases) {
+  add_hash_codes(cases);
   add_group(cases);
   add_segments(cases);
 }
