@@ -366,6 +366,7 @@ static void visit_sortable(const char* operation, const Tensor& x, F&& f) {
   switch (x.dtype()) {
     case DType::float32: return f(float{});
     case DType::float64: return f(double{});
+    case DType::bfloat16: return f(bfloat16{});
     case DType::int32: return f(int32_t{});
     case DType::int64: return f(int64_t{});
     default: throw Error(concat(operation, ": ", name(x.dtype()), " cannot be sorted"));
@@ -375,9 +376,9 @@ static void visit_sortable(const char* operation, const Tensor& x, F&& f) {
 Tensor stable_sort(const Tensor& x) {
   Tensor permutation(x.shape(), DType::int32, x.device());
   visit_sortable("stable_sort", x, [&]<class T>(T) {
-    CAIRN_DISPATCH_CPU_ONLY("stable_sort", T, x,
-                            stable_sort<T>(current_stream(x.device()), rows_of("stable_sort", x), x.data<T>(),
-                                           permutation.mutable_data<int32_t>()));
+    CAIRN_DISPATCH("stable_sort", T, x,
+                   stable_sort<T>(current_stream(x.device()), rows_of("stable_sort", x), x.data<T>(),
+                                  permutation.mutable_data<int32_t>()));
   });
   return permutation;
 }
@@ -388,9 +389,9 @@ TopK top_k(const Tensor& x, int64_t k) {
   TopK result{Tensor(with_last(x.shape(), k), x.dtype(), x.device()),
               Tensor(with_last(x.shape(), k), DType::int32, x.device())};
   visit_sortable("top_k", x, [&]<class T>(T) {
-    CAIRN_DISPATCH_CPU_ONLY("top_k", T, x,
-                            top_k<T>(current_stream(x.device()), size, k, x.data<T>(), result.values.mutable_data<T>(),
-                                     result.columns.mutable_data<int32_t>()));
+    CAIRN_DISPATCH("top_k", T, x,
+                   top_k<T>(current_stream(x.device()), size, k, x.data<T>(), result.values.mutable_data<T>(),
+                            result.columns.mutable_data<int32_t>()));
   });
   return result;
 }

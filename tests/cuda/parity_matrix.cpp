@@ -1,4 +1,6 @@
 // Cases of parity.h: matrix products and order within rows (gemm, sort).
+#include <limits>
+
 #include "tests/cuda/parity.h"
 
 namespace cairn::test {
@@ -46,6 +48,55 @@ static void add_products(std::vector<Case>& cases) {
                      }});
 }
 
-void add_matrix(std::vector<Case>& cases) { add_products(cases); }
+// Few values, so that ties are frequent; NaN, infinities and two zeros if they are floating.
+static Tensor with_ties(const Bench& bench, const Shape& shape, bool whole) {
+  const Tensor numbers = bench.integers(shape, -5, 5).to(Device::cpu);
+  if (whole) return numbers.to(bench.device);
+  Tensor x = numbers.cast(DType::float32);
+  float* value = x.mutable_data<float>();
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    if (value[i] == 5) value[i] = NAN;
+    if (value[i] == 4) value[i] = INFINITY;
+    if (value[i] == -5) value[i] = -INFINITY;
+    if (value[i] == 0 && i % 2) value[i] = -0.0f;
+  }
+  return bench.place(x);
+}
+
+static void add_order(std::vector<Case>& cases) {
+  // Several rows a block, a row a block, rows of several tiles: two, an odd number, with a short last one.
+  for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{1, 1}, Shape{1031, 1}, Shape{3, 2}, Shape{5, 31},
+                             Shape{700, 7}, Shape{2, 3, 33}, Shape{5, 1000}, Shape{3, 2048}, Shape{2, 2049},
+                             Shape{1, 3, 4096}, Shape{2, 6151}, Shape{1, 20011}})
+    for (const bool whole : {false, true})
+      cases.push_back({label("stable_sort and top_k", shape) + (whole ? " of int32" : ""),
+                       [=](const Bench& bench) -> Results {
+                         const Tensor ties = with_ties(bench, shape, whole);
+                         const Tensor x = whole ? ties : bench.normal(shape);
+                         const int64_t cols = shape[-1];
+                         Results results{stable_sort(x), stable_sort(ties)};
+                         for (const int64_t k : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{32}, cols / 2, cols})
+                           for (const Tensor& from : {x, ties})
+                             if (k <= cols) {
+                               const TopK best = top_k(from, k);
+                               results.insert(results.end(), {best.values, best.columns});
+                             }
+                         return results;
+                       },
+                       true});
+  cases.push_back({"the order of numbers of 64 bits", [](const Bench& bench) -> Results {
+                     const int64_t lowest = std::numeric_limits<int64_t>::min(), big = int64_t{1} << 60;
+                     std::vector<int64_t> numbers{big + 1, big,  0,          -1,           lowest,
+                                                  big + 2, -big, lowest + 1, -(lowest + 1)};
+                     numbers.resize(5000, big);
+                     const Tensor x = Tensor::from(numbers, {5000}).to(bench.device);
+                     return {stable_sort(x), top_k(x, 4).columns, top_k(x, 5000).columns, argmax(x)};
+                   }});
+}
+
+void add_matrix(std::vector<Case>& cases) {
+  add_products(cases);
+  add_order(cases);
+}
 
 }  // namespace cairn::test
