@@ -20,6 +20,7 @@
 #define __constant__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 // A host thread runs one block at a time, so what is one per host thread is one per block. (`extern __shared__` cannot
 // be had this way: use cairn::gpu::dynamic_shared.) The address sanitizer guards the ends of ordinary variables only;
@@ -46,10 +47,16 @@ enum class Barrier { plain, count, conjunction, disjunction };
 // all or any of them are so.
 int block_barrier(Barrier kind, int predicate, SourceLine where);
 
-enum class WarpOp { sync, ballot, shuffle, shuffle_up, shuffle_down, shuffle_xor };
-// Waits for the lanes of the mask; each gives a value and gets one. A shuffle reads the lane named by `argument`,
-// within groups of `width` lanes.
+enum class WarpOp { sync, ballot, match, sum, least, most, conjunction, disjunction, parity, any, up, down, flip };
+// Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
+// named by `argument`, within groups of `width` lanes.
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
+
+// Lets the block's other threads go first, if they can.
+void yield();
+
+// Ends the kernel with what is said about the calling thread.
+[[noreturn]] void refuse(const char* what, SourceLine where);
 
 // The block's dynamic shared memory, filled with 0xFF before the block starts.
 void* dynamic_shared_memory();
@@ -59,10 +66,19 @@ inline constinit thread_local bool static_shared_filled = true;
 void fill_static_shared();
 
 template <class T>
+uint64_t bits(T value) {
+  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "CUDA takes 4 or 8 bytes here");
+  return std::bit_cast<std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>(value);
+}
+template <class T>
 T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, SourceLine where) {
-  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "CUDA shuffles 4 or 8 bytes");
-  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  return std::bit_cast<T>(Bits(warp_collective(op, mask, std::bit_cast<Bits>(value), argument, width, where)));
+  const uint64_t result = warp_collective(op, mask, bits(value), argument, width, where);
+  return std::bit_cast<T>(std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>(result));
+}
+template <class T>
+T reduce(WarpOp op, unsigned mask, T value, SourceLine where) {
+  static_assert(std::is_same_v<T, int> || std::is_same_v<T, unsigned>, "CUDA reduces int and unsigned");
+  return T(warp_collective(op, mask, uint64_t(int64_t(value)), 0, 32, where));
 }
 
 }  // namespace cairn::host_cuda
@@ -86,19 +102,19 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, CAIRN_HERE) {
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle, mask, value, lane, width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::any, mask, value, lane, width, where);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle_up, mask, value, int(delta), width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::up, mask, value, int(delta), width, where);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle_down, mask, value, int(delta), width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::down, mask, value, int(delta), width, where);
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::shuffle_xor, mask, value, lane_mask, width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::flip, mask, value, lane_mask, width, where);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
   return unsigned(
@@ -106,6 +122,40 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
 }
 inline int __any_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, predicate, where) != 0; }
 inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, !predicate, where) == 0; }
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value, CAIRN_HERE) {
+  return unsigned(cairn::host_cuda::warp_collective(cairn::host_cuda::WarpOp::match, mask,
+                                                    cairn::host_cuda::bits(value), 0, 32, where));
+}
+template <class T>
+T __reduce_add_sync(unsigned mask, T value, CAIRN_HERE) {
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::sum, mask, value, where);
+}
+template <class T>
+T __reduce_min_sync(unsigned mask, T value, CAIRN_HERE) {
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::least, mask, value, where);
+}
+template <class T>
+T __reduce_max_sync(unsigned mask, T value, CAIRN_HERE) {
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::most, mask, value, where);
+}
+inline unsigned __reduce_and_sync(unsigned mask, unsigned value, CAIRN_HERE) {
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::conjunction, mask, value, where);
+}
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value, CAIRN_HERE) {
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::disjunction, mask, value, where);
+}
+inline unsigned __reduce_xor_sync(unsigned mask, unsigned value, CAIRN_HERE) {
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::parity, mask, value, where);
+}
+inline unsigned __activemask(CAIRN_HERE) {
+  cairn::host_cuda::refuse(
+      "__activemask: which lanes happen to run together is nothing to rely on; name them in a mask", where);
+}
+
+// ---- alone
+inline void __trap(CAIRN_HERE) { cairn::host_cuda::refuse("__trap", where); }
+inline void __nanosleep(unsigned) { cairn::host_cuda::yield(); }
 #undef CAIRN_HERE
 
 // ---- memory. All of it is coherent here: the memory model of a GPU is not emulated.
@@ -114,6 +164,22 @@ inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_s
 template <class T>
 T __ldg(const T* address) {
   return *address;
+}
+template <class T>
+T __ldcg(const T* address) {
+  return *address;
+}
+template <class T>
+T __ldcs(const T* address) {
+  return *address;
+}
+template <class T>
+void __stcg(T* address, std::type_identity_t<T> value) {
+  *address = value;
+}
+template <class T>
+void __stcs(T* address, std::type_identity_t<T> value) {
+  *address = value;
 }
 
 template <class T>
@@ -182,8 +248,20 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 
-// CUDA has these in the global namespace.
+// ---- arithmetic. What a GPU approximates is exact here, to the last bit or so. (The C library declares some of
+// these.) CUDA has these in the global namespace.
 using std::max;
 using std::min;
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline float __frcp_rn(float x) { return 1 / x; }
+inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+inline float __frsqrt_rn(float x) { return 1 / std::sqrt(x); }
+inline float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1.0f : 0.0f; }
+inline float __expf(float x) noexcept { return std::exp(x); }
+inline float __logf(float x) noexcept { return std::log(x); }
+inline float __log2f(float x) noexcept { return std::log2(x); }
+inline float __powf(float x, float y) noexcept { return std::pow(x, y); }
+inline float __sinf(float x) noexcept { return std::sin(x); }
+inline float __cosf(float x) noexcept { return std::cos(x); }

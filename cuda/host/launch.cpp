@@ -1,4 +1,5 @@
 // A launch: checks its shape as a GPU would; the grid's blocks are handed out to host threads.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -37,10 +38,14 @@ Options& current_options() {
   return options;
 }
 
-// The most dynamic shared memory that a kernel has asked for.
+// The most dynamic shared memory that kernels have asked for.
 std::map<const void*, size_t>& shared_limits() {
   static std::map<const void*, size_t> limits;
   return limits;
+}
+size_t shared_limit(const void* kernel) {
+  const auto asked = shared_limits().find(kernel);
+  return asked == shared_limits().end() ? shared_by_default : asked->second;
 }
 
 bool valid(dim3 grid, dim3 block) {
@@ -98,9 +103,7 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
   {
     std::lock_guard guard(launching);
     if (!valid(grid, block)) return report(cudaErrorInvalidConfiguration);
-    const auto limit = shared_limits().find(kernel);
-    if (shared_bytes > (limit == shared_limits().end() ? shared_by_default : limit->second))
-      return report(cudaErrorInvalidValue);
+    if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
     current_options();  // what is wrong with the environment is said here, not when a graph is launched
   }
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
@@ -118,5 +121,15 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int valu
   if (value < 0 || size_t(value) > shared_on_request) return report(cudaErrorInvalidValue);
   std::lock_guard guard(launching);
   shared_limits()[kernel] = size_t(value);
+  return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
+                                                          size_t shared_bytes) {
+  using namespace cairn::host_cuda;
+  if (threads < 1 || threads > 1024) return report(cudaErrorInvalidValue);
+  std::lock_guard guard(launching);
+  const int by_threads = 64 / ((threads + 31) / 32), by_shared = int(228 * 1024 / (shared_bytes + 1024));
+  *blocks = shared_bytes > shared_limit(kernel) ? 0 : std::min({32, by_threads, by_shared});
   return cudaSuccess;
 }

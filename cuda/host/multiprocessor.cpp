@@ -35,15 +35,14 @@ const char* name(Barrier kind) {
 }
 
 const char* name(WarpOp op) {
-  switch (op) {
-    case WarpOp::sync: return "__syncwarp";
-    case WarpOp::ballot: return "a vote";
-    case WarpOp::shuffle: return "__shfl_sync";
-    case WarpOp::shuffle_up: return "__shfl_up_sync";
-    case WarpOp::shuffle_down: return "__shfl_down_sync";
-    case WarpOp::shuffle_xor: break;
-  }
-  return "__shfl_xor_sync";
+  constexpr const char* names[] = {"__syncwarp",        "a vote",
+                                   "__match_any_sync",  "__reduce_add_sync",
+                                   "__reduce_min_sync", "__reduce_max_sync",
+                                   "__reduce_and_sync", "__reduce_or_sync",
+                                   "__reduce_xor_sync", "__shfl_sync",
+                                   "__shfl_up_sync",    "__shfl_down_sync",
+                                   "__shfl_xor_sync"};
+  return names[int(op)];
 }
 
 std::string text(uint3 index) { return concat('(', index.x, ',', index.y, ',', index.z, ')'); }
@@ -52,6 +51,18 @@ std::string hex(unsigned mask) {
   std::ostringstream out;
   out << "0x" << std::hex << mask;
   return out.str();
+}
+
+// Of the numbers that __reduce_..._sync takes, as 64 bits that keep their sign.
+uint64_t combine(WarpOp op, uint64_t a, uint64_t b) {
+  switch (op) {
+    case WarpOp::sum: return a + b;
+    case WarpOp::least: return uint64_t(std::min(int64_t(a), int64_t(b)));
+    case WarpOp::most: return uint64_t(std::max(int64_t(a), int64_t(b)));
+    case WarpOp::conjunction: return a & b;
+    case WarpOp::disjunction: return a | b;
+    default: return a ^ b;
+  }
 }
 
 unsigned lowest(unsigned lanes) { return unsigned(std::countr_zero(lanes)); }
@@ -206,6 +217,13 @@ void Multiprocessor::resume_group() {
   group_.clear();
 }
 
+// Puts the running thread behind all others that can run.
+void Multiprocessor::yield() {
+  if (runnable_.empty()) return;
+  runnable_.insert(runnable_.begin(), running_);
+  suspend(*running_->fiber);
+}
+
 // ---- the block meets
 
 int Multiprocessor::block_barrier(Barrier kind, int predicate, SourceLine where) {
@@ -258,7 +276,16 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
     fail(concat(name(op), ": the width must be a power of two up to 32, got ", width), where, me);
 
   int i = 0;
-  while (i < warp.under_way && warp.meetings[i].mask != mask) ++i;
+  while (i < warp.under_way && warp.meetings[i].mask != mask) {
+    const Meeting& other = warp.meetings[i++];
+    // Somebody whom we would wait for waits for us already.
+    if ((other.mask >> me.lane & 1) && (other.arrived & mask)) {
+      const CudaThread& waiting = lane(me.warp, lowest(other.arrived & mask));
+      fail(concat(name(op), " with mask ", hex(mask), ", while thread ", text(waiting.index), " waits for this one in ",
+                  name(waiting.op), " at ", to_string(waiting.where), " with mask ", hex(other.mask)),
+           where, me);
+    }
+  }
   Meeting& meeting = warp.meetings[i];
   if (i == warp.under_way) {
     meeting = {mask, 0};
@@ -313,23 +340,33 @@ void Multiprocessor::complete_collective(unsigned warp, unsigned taking_part) {
 // What a lane gets from a collective to which the lanes taking part have brought their values.
 uint64_t Multiprocessor::result(const CudaThread& thread, unsigned taking_part) const {
   if (thread.op == WarpOp::sync) return 0;
-  if (thread.op == WarpOp::ballot) {
-    uint64_t votes = 0;
-    for (unsigned rest = taking_part; rest; rest &= rest - 1)
-      votes |= lane(thread.warp, lowest(rest)).value << lowest(rest);
-    return votes;
+  if (thread.op >= WarpOp::any) return shuffled(thread, taking_part);
+  uint64_t total = 0;
+  for (unsigned rest = taking_part; rest; rest &= rest - 1) {
+    const unsigned i = lowest(rest);
+    const uint64_t value = lane(thread.warp, i).value;
+    if (thread.op == WarpOp::ballot)
+      total |= value << i;
+    else if (thread.op == WarpOp::match)
+      total |= uint64_t(value == thread.value) << i;
+    else
+      total = rest == taking_part ? value : combine(thread.op, total, value);
   }
+  return total;
+}
+
+uint64_t Multiprocessor::shuffled(const CudaThread& thread, unsigned taking_part) const {
   // A shuffle stays within its group of `width` lanes; who would read beyond it reads itself. (xor may read earlier
   // groups, as on a GPU.)
   const int me = int(thread.lane), width = thread.width, first = me & ~(width - 1), end = first + width;
   int source = me;
   switch (thread.op) {
-    case WarpOp::shuffle: source = first + (thread.argument & (width - 1)); break;
-    case WarpOp::shuffle_up: source = me - thread.argument; break;
-    case WarpOp::shuffle_down: source = me + thread.argument; break;
+    case WarpOp::any: source = first + (thread.argument & (width - 1)); break;
+    case WarpOp::up: source = me - thread.argument; break;
+    case WarpOp::down: source = me + thread.argument; break;
     default: source = me ^ thread.argument; break;
   }
-  if (source >= end || source < 0 || (thread.op == WarpOp::shuffle_up && source < first)) source = me;
+  if (source >= end || source < 0 || (thread.op == WarpOp::up && source < first)) source = me;
   if (!(taking_part >> source & 1))
     fail(concat(name(thread.op), " reads lane ", source,
                 ", which does not take part (not in the mask, ended, or beyond the block)"),
@@ -362,6 +399,16 @@ void Multiprocessor::fail(const std::string& what, SourceLine where, const CudaT
 
 std::string Multiprocessor::launched() const { return ", launched at " + to_string(grid_->where); }
 
+void Multiprocessor::refuse(const char* what, SourceLine where) const { fail(what, where, *running_); }
+
+// The lanes that a collective waits for.
+unsigned Multiprocessor::missing_lanes(const CudaThread& waiting) const {
+  const Warp& warp = warps_[waiting.warp];
+  const Meeting* meeting = warp.meetings;
+  while (meeting->mask != waiting.mask) ++meeting;
+  return meeting->mask & warp.alive & ~meeting->arrived;
+}
+
 void Multiprocessor::fail_deadlocked() const {
   const CudaThread* first[2] = {};  // in a barrier, in a warp's collective
   unsigned waiting[2] = {};
@@ -375,9 +422,11 @@ void Multiprocessor::fail_deadlocked() const {
   for (int in_warp = 0; in_warp < 2; ++in_warp) {
     if (!waiting[in_warp]) continue;
     const CudaThread& thread = *first[in_warp];
+    const unsigned missing = in_warp ? missing_lanes(thread) : 0;
     message += concat(", ", waiting[in_warp], " wait in ", in_warp ? name(thread.op) : name(thread.barrier), " at ",
-                      to_string(thread.where), in_warp ? " with mask " + hex(thread.mask) : "", " (thread ",
-                      text(thread.index), in_warp || waiting[in_warp] == 1 ? "" : " and others", ")");
+                      to_string(thread.where),
+                      in_warp ? concat(" with mask ", hex(thread.mask), ", lanes ", hex(missing), " missing") : "",
+                      " (thread ", text(thread.index), in_warp || waiting[in_warp] == 1 ? "" : " and others", ")");
   }
   throw KernelError(message + launched());
 }
@@ -393,6 +442,10 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 }
 
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
+
+void yield() { Multiprocessor::current().yield(); }
+
+void refuse(const char* what, SourceLine where) { Multiprocessor::current().refuse(what, where); }
 
 void fill_static_shared() { Multiprocessor::current().fill_static_shared(); }
 

@@ -44,6 +44,8 @@ class Multiprocessor {
     return dynamic_shared_.data();
   }
   void fill_static_shared();
+  void yield();
+  [[noreturn]] void refuse(const char* what, SourceLine where) const;
 
  private:
   enum class State : uint8_t { runnable, in_barrier, in_warp, ended };
@@ -86,6 +88,8 @@ class Multiprocessor {
   void complete_meetings(unsigned warp);
   void complete_collective(unsigned warp, unsigned taking_part);
   uint64_t result(const CudaThread& thread, unsigned taking_part) const;
+  uint64_t shuffled(const CudaThread& thread, unsigned taking_part) const;
+  unsigned missing_lanes(const CudaThread& waiting) const;
   CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
   const CudaThread& lane(unsigned warp, unsigned lane_number) const { return threads_[warp * 32 + lane_number]; }
 

@@ -100,7 +100,8 @@ TEST_CASE("detected: a warp waits for a lane that waits for the block", "[gpu][h
                             ContainsSubstring("deadlock in block (") &&
                             ContainsSubstring("16 of 48 threads have ended") &&
                             ContainsSubstring("1 wait in __syncthreads at") && ContainsSubstring("(thread (5,0,0))") &&
-                            ContainsSubstring("31 wait in __syncwarp at") && ContainsSubstring("with mask 0xffffffff"));
+                            ContainsSubstring("31 wait in __syncwarp at") &&
+                            ContainsSubstring("with mask 0xffffffff, lanes 0x20 missing"));
   });
 }
 
@@ -177,6 +178,29 @@ TEST_CASE("detected: masks that overlap, so that a lane is missed in one of them
   });
 }
 
+constexpr int line_of_differing = __LINE__ + 1;
+__global__ void differing_masks() { __syncwarp(threadIdx.x < 8 ? 0x01ffu : 0xffffu); }
+__global__ void nested_masks(int* out) {
+  // Lanes 0 and 1 meet among themselves while others wait for them already.
+  if (threadIdx.x < 2) out[threadIdx.x] = __shfl_xor_sync(3, int(threadIdx.x), 1);
+  __syncwarp();
+}
+
+TEST_CASE("detected: lanes that wait for each other with different masks", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<int> out(2);
+    launch(nested_masks, {1, 32}, out.data());
+    CHECK(out.values() == std::vector<int>{1, 0});
+    CHECK_THAT(message_of([] {
+                 launch(differing_masks, {1, 16});
+               }),
+               Catch::Matchers::StartsWith(in_file(line_of_differing)) &&
+                   ContainsSubstring("__syncwarp with mask 0x") &&
+                   ContainsSubstring("waits for this one in __syncwarp at detections.cpp:" +
+                                     std::to_string(line_of_differing) + " with mask 0x"));
+  });
+}
+
 __global__ void different_collectives(int* out) {
   if (threadIdx.x % 2)
     out[0] = __shfl_sync(full, 1, 0);
@@ -198,7 +222,31 @@ TEST_CASE("detected: lanes of one mask meet in different collectives", "[gpu][ho
 __global__ void bad_width() { __shfl_sync(full, 1, 0, 12); }
 
 TEST_CASE("detected: a width that is no power of two", "[gpu][host]") {
-  CHECK_THAT(message_of([] { launch(bad_width, {1, 32}); }), ContainsSubstring("power of two up to 32, got 12"));
+  in_every_order([] {
+    CHECK_THAT(message_of([] {
+                 launch(bad_width, {1, 32});
+               }),
+               ContainsSubstring("__shfl_sync: the width must be a power of two up to 32, got 12"));
+  });
+}
+
+__global__ void asks_who_is_active(unsigned* out) { out[0] = __activemask(); }
+__global__ void traps() {
+  if (blockIdx.x == 2 && threadIdx.x == 3) __trap();
+}
+
+TEST_CASE("detected: __activemask, and traps", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<unsigned> out(1);
+    CHECK_THAT(message_of([&] {
+                 launch(asks_who_is_active, {1, 32}, out.data());
+               }),
+               ContainsSubstring("__activemask: which lanes happen to run together is nothing to rely on"));
+    CHECK_THAT(message_of([] {
+                 launch(traps, {4, 32});
+               }),
+               ContainsSubstring("__trap, in block (2,0,0) thread (3,0,0)"));
+  });
 }
 
 // ---- shared memory

@@ -1,5 +1,7 @@
 // Everything that a kernel may use, in every order.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <numeric>
 #include <set>
 
@@ -173,6 +175,51 @@ TEST_CASE("votes of a whole and of a partial warp", "[gpu][host]") {
   });
 }
 
+struct Reduced {
+  int sum, least, most;
+  unsigned unsigned_sum, unsigned_least, unsigned_most, all, any, odd, same, same_double;
+};
+
+__global__ void reduce_warp(Reduced* out) {
+  const int me = int(threadIdx.x), value = me % 2 ? -me : 3 * me;
+  if (me == 9) return;
+  const unsigned word = 0x80000000u | unsigned(me);
+  out[me] = {__reduce_add_sync(full, value), __reduce_min_sync(full, value),        __reduce_max_sync(full, value),
+             __reduce_add_sync(full, word),  __reduce_min_sync(full, word),         __reduce_max_sync(full, word),
+             __reduce_and_sync(full, ~word), __reduce_or_sync(full, 1u << me % 32), __reduce_xor_sync(full, word),
+             __match_any_sync(full, me % 3), __match_any_sync(full, double(me / 8))};
+}
+
+TEST_CASE("reductions and matches of a warp", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<Reduced> out(64);
+    launch(reduce_warp, {1, 64}, out.data());
+    const auto all = out.values();
+    for (int me = 0; me < 64; ++me) {
+      if (me == 9) continue;
+      const int first = me / 32 * 32;
+      Reduced expected{0, 1 << 30, -(1 << 30), 0, ~0u, 0, ~0u, 0, 0, 0, 0};
+      for (int i = first; i < first + 32; ++i) {
+        if (i == 9) continue;
+        const int value = i % 2 ? -i : 3 * i;
+        const unsigned word = 0x80000000u | unsigned(i), bit = 1u << i % 32;
+        expected.sum += value;
+        expected.least = std::min(expected.least, value);
+        expected.most = std::max(expected.most, value);
+        expected.unsigned_sum += word;
+        expected.unsigned_least = std::min(expected.unsigned_least, word);
+        expected.unsigned_most = std::max(expected.unsigned_most, word);
+        expected.all &= ~word;
+        expected.any |= bit;
+        expected.odd ^= word;
+        expected.same |= i % 3 == me % 3 ? bit : 0;
+        expected.same_double |= i / 8 == me / 8 ? bit : 0;
+      }
+      CHECK(std::memcmp(&expected, &all[size_t(me)], sizeof expected) == 0);
+    }
+  });
+}
+
 __global__ void halves(int* out) {
   // The halves of a warp go different ways, each with its own mask, as often as it likes.
   const int me = int(threadIdx.x), half = me / 16;
@@ -209,6 +256,23 @@ TEST_CASE("__syncwarp orders what the lanes of a warp write", "[gpu][host]") {
     OnDevice<int> out(64);
     launch(through_shared_in_warp, {1, 64}, out.data());
     for (int me = 0; me < 64; ++me) CHECK(out.values()[size_t(me)] == (me ^ 31));
+  });
+}
+
+__global__ void spin(int* out) {
+  __shared__ int turn;
+  if (threadIdx.x == 20) turn = 0;
+  __syncthreads();
+  while (atomicAdd(&turn, 0) != int(threadIdx.x)) __nanosleep(100);  // one after another
+  out[threadIdx.x] = atomicAdd(&turn, 1);
+  __nanosleep(100);
+}
+
+TEST_CASE("a thread that sleeps lets others go first", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<int> out(70);
+    launch(spin, {1, 70}, out.data());
+    for (int me = 0; me < 70; ++me) CHECK(out.values()[size_t(me)] == me);
   });
 }
 
@@ -280,6 +344,59 @@ TEST_CASE("bit intrinsics", "[gpu][host]") {
   CHECK(__uint_as_float(0xc0000000u) == -2.0f);
   CHECK(__float_as_int(-0.0f) == -2147483647 - 1);
   CHECK(__int_as_float(0x3f000000) == 0.5f);
+}
+
+// ---- arithmetic and memory
+
+struct Words {
+  float4 real;
+  uint4 wide;
+  uint2 pair;
+  int2 whole;
+  float approximate[11];
+};
+
+__global__ void compute(const Words* in, Words* out, float x) {
+  Words words{};
+  words.real = __ldcg(&in->real);
+  words.wide = __ldcs(&in->wide);
+  words.real.x = __fdividef(__expf(x), exp2f(x));
+  __stcg(&out->real, words.real);
+  __stcs(&out->wide, make_uint4(words.wide.w, words.wide.z, words.wide.y, words.wide.x));
+  out->pair = make_uint2(5, __ldg(&in->pair).x);
+  out->whole = make_int2(-1, -2);
+  const float results[] = {__logf(x),     __log2f(x),     __powf(x, 3), __sinf(x),      __cosf(x),      __frcp_rn(x),
+                           __fsqrt_rn(x), __frsqrt_rn(x), rsqrtf(x),    __saturatef(x), __saturatef(-x)};
+  for (int i = 0; i < 11; ++i) out->approximate[i] = results[i];
+}
+
+TEST_CASE("vectors move whole, and arithmetic has a GPU's names", "[gpu][host]") {
+  const float x = 2.5f;
+  Words words{};
+  words.real = make_float4(1, 2, 3, 4);
+  words.wide = make_uint4(1, 2, 3, 4);
+  words.pair.x = 9;
+  OnDevice<Words> in(std::vector<Words>{words}), device_out(std::vector<Words>(1));
+  launch(compute, {1, 1}, in.data(), device_out.data(), x);
+  const Words out = device_out.values()[0];
+  const auto near = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };
+  CHECK(near(out.real.x, std::exp(x) / std::exp2(x)));
+  CHECK(out.real.w == 4);
+  CHECK((out.wide.x == 4 && out.wide.w == 1));
+  CHECK((out.pair.x == 5 && out.pair.y == 9));
+  CHECK(out.whole.y == -2);
+  const float expected[] = {std::log(x),
+                            std::log2(x),
+                            x * x * x,
+                            std::sin(x),
+                            std::cos(x),
+                            1 / x,
+                            std::sqrt(x),
+                            1 / std::sqrt(x),
+                            1 / std::sqrt(x),
+                            1,
+                            0};
+  for (int i = 0; i < 11; ++i) CHECK(near(out.approximate[i], expected[i]));
 }
 
 // ---- the order of execution

@@ -136,9 +136,20 @@ TEST_CASE("more than 48 KB of shared memory must be asked for", "[gpu][host]") {
   const auto run = [&](size_t bytes) {
     return host_cuda::launch(address, 1, 1, bytes, nullptr, [] { large_shared(); });
   };
+  int blocks = 0;
+  CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, large_shared, 64, 64 * 1024) == cudaSuccess);
+  CHECK(blocks == 0);
+  CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, large_shared, 0, 0) == cudaErrorInvalidValue);
   CHECK(run(48 * 1024) == cudaSuccess);
   CHECK(run(48 * 1024 + 1) == cudaErrorInvalidValue);
-  CHECK(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024) == cudaSuccess);
+  CHECK(cudaFuncSetAttribute(large_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024) == cudaSuccess);
+  const std::pair<int, size_t> shapes[] = {{64, 64 * 1024}, {64, 0}, {33, 1024}, {512, 0}, {1000, 100}};
+  const int expected[] = {3, 32, 32, 4, 2};
+  for (int i = 0; i < 5; ++i) {
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, large_shared, shapes[i].first, shapes[i].second) ==
+          cudaSuccess);
+    CHECK(blocks == expected[i]);
+  }
   CHECK(run(64 * 1024) == cudaSuccess);
   CHECK(run(64 * 1024 + 1) == cudaErrorInvalidValue);
   CHECK(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 * 1024) ==
