@@ -42,4 +42,16 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
 // device memory as its own.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 
+// ---- for tests of what happens when a GPU has no memory or resources left
+// The n-th allocation of device memory from now on fails, once, with cudaErrorMemoryAllocation; 0: none does.
+void fail_allocation(int64_t n);
+// The same for launches of kernels and graphs, with cudaErrorLaunchOutOfResources.
+void fail_launch(int64_t n);
+
+// Since the program started, those that failed too; and how many blocks of device memory have not been freed.
+struct Counts {
+  int64_t allocations = 0, launches = 0, live_blocks = 0;
+};
+Counts counts();
+
 }  // namespace cairn::host_cuda

@@ -104,6 +104,7 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
     std::lock_guard guard(launching);
     if (!valid(grid, block)) return report(cudaErrorInvalidConfiguration);
     if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
+    if (const auto error = may_launch()) return report(error);
     current_options();  // what is wrong with the environment is said here, not when a graph is launched
   }
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;

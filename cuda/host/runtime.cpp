@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -84,6 +85,10 @@ class Blocks {
     std::lock_guard guard(mutex_);
     return bytes_;
   }
+  size_t count() {
+    std::lock_guard guard(mutex_);
+    return blocks_.size();
+  }
 
  private:
   std::mutex mutex_;
@@ -100,6 +105,21 @@ Blocks& pinned_blocks() {
   static Blocks* instance = new Blocks;
   return *instance;
 }
+
+// Counts attempts, and lets the one fail that a test has asked for.
+class Attempts {
+ public:
+  void fail(int64_t n) { countdown_ = n; }
+  bool allowed() {
+    ++count_;
+    return countdown_-- != 1;
+  }
+  int64_t count() const { return count_; }
+
+ private:
+  std::atomic<int64_t> count_ = 0, countdown_ = 0;
+};
+Attempts allocations, launches;
 
 // As much as the machine has.
 size_t device_memory() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)); }
@@ -125,9 +145,15 @@ cudaError_t report(cudaError_t error) {
 cudaError_t take_block(void** block, size_t bytes) {
   *block = nullptr;
   if (bytes == 0) return cudaSuccess;
-  if (bytes <= device_memory()) *block = device_blocks().take(bytes);
+  if (allocations.allowed() && bytes <= device_memory()) *block = device_blocks().take(bytes);
   return *block ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+
+cudaError_t may_launch() { return launches.allowed() ? cudaSuccess : cudaErrorLaunchOutOfResources; }
+
+void fail_allocation(int64_t n) { allocations.fail(n); }
+void fail_launch(int64_t n) { launches.fail(n); }
+Counts counts() { return {allocations.count(), launches.count(), int64_t(device_blocks().count())}; }
 
 cudaError_t return_block(void* block) { return device_blocks().give_back(block) ? cudaSuccess : cudaErrorInvalidValue; }
 

@@ -373,6 +373,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 // Within a capture a launch becomes a part of the new graph.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   if (!executable) return report(cudaErrorInvalidValue);
+  if (const auto error = may_launch()) return report(error);
   if (!executable->frees_at_launch) {
     const auto guard = lock();
     for (void* block : executable->recording->memory)

@@ -18,6 +18,9 @@ cudaError_t return_block(void* block);
 // What cudaFree does once it may: also with memory of a graph.
 cudaError_t free_now(void* block);
 
+// Whether a test has asked for this launch to fail (cudaErrorLaunchOutOfResources).
+cudaError_t may_launch();
+
 // The error of a call that is no operation of a stream, if a capture is under way that does not allow it. Such a
 // capture is broken by the attempt. Unsafe: the graph would not repeat it (cudaMalloc). Synchronous: work of the legacy
 // stream that the host waits for (cudaMemcpy).

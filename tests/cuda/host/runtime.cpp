@@ -51,6 +51,34 @@ TEST_CASE("copies go the way they say", "[gpu][host]") {
   cudaGetLastError();
 }
 
+TEST_CASE("the n-th allocation or launch fails if a test asks for it", "[gpu][host]") {
+  const auto before = host_cuda::counts();
+  {
+    OnDevice<int> first(1);
+    host_cuda::fail_allocation(3);
+    OnDevice<int> second(1), third(1);
+    CHECK_THROWS_AS(OnDevice<int>(1), DeviceError);
+    OnDevice<int> fourth(1);
+    CHECK(host_cuda::counts().live_blocks == before.live_blocks + 4);
+    CHECK(host_cuda::counts().allocations == before.allocations + 5);
+    host_cuda::fail_allocation(1);
+    host_cuda::fail_allocation(0);
+    OnDevice<int> fifth(1);
+    host_cuda::fail_allocation(1);
+    void* block = nullptr;
+    CHECK(cudaMallocAsync(&block, 8, nullptr) == cudaErrorMemoryAllocation);
+    CHECK(block == nullptr);
+  }
+  CHECK(host_cuda::counts().live_blocks == before.live_blocks);
+
+  host_cuda::fail_launch(2);
+  launch(nothing, {1, 1});
+  CHECK_THROWS_WITH(launch(nothing, {1, 1}), ContainsSubstring("too many resources requested for launch"));
+  launch(nothing, {1, 1});
+  CHECK(host_cuda::counts().launches == before.launches + 3);
+  cudaGetLastError();
+}
+
 TEST_CASE("errors have names and are remembered until asked for", "[gpu][host]") {
   void* block = &block;
   CHECK(cudaMalloc(&block, size_t{1} << 60) == cudaErrorMemoryAllocation);

@@ -131,12 +131,18 @@ TEST_CASE("what goes wrong in a captured kernel is said when the graph is launch
     const int line = __LINE__ + 1;
     launch(divergent, {1, 32, 0, stream});
     CHECK_THROWS_AS(launch(twice, {0, 2, 0, stream}, x.data()), DeviceError);  // at once, and is not captured
+    host_cuda::fail_launch(1);
+    CHECK_THROWS_AS(launch(twice, {1, 2, 0, stream}, x.data()), DeviceError);
     cudaGraphExec_t graph = capturing.graph();
     CHECK_THROWS_WITH(cudaGraphLaunch(graph, stream),
                       ContainsSubstring("deadlock in block (0,0,0)") &&
                           ContainsSubstring("launched at streams.cpp:" + std::to_string(line)));
     CHECK(x.values() == Ints(2, 2));
+    host_cuda::fail_launch(1);
+    CHECK(cudaGraphLaunch(graph, stream) == cudaErrorLaunchOutOfResources);
+    CHECK(x.values() == Ints(2, 2));
     CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    cudaGetLastError();
   });
 }
 
