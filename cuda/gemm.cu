@@ -120,7 +120,11 @@ void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
   if (g.k == 0)
     launch(scale<T>, {blocks(pieces(g.batch * g.m, rows_per_block)), 32 * rows_per_block, 0, stream}, g, c);
   else
+#ifdef __CUDACC__
     multiply(stream, g, a, b, c);
+#else
+    check_cuda(host_cuda::enqueue(native(stream), [=] { multiply(stream, g, a, b, c); }));
+#endif
 }
 
 template void gemm(Stream, const Gemm&, const float*, const float*, float*);
