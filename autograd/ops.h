@@ -26,6 +26,9 @@ Variable square(const Variable& x);
 Variable relu(const Variable& x);
 Variable gelu(const Variable& x);  // x Phi(x), exact
 
+// The same numbers in another floating type; x itself where it has that type already.
+Variable cast(const Variable& x, DType dtype);
+
 // ---- shapes and reductions (ops/reduce.cpp)
 Variable reshape(const Variable& x, const Shape& shape);
 Variable broadcast_to(const Variable& x, const Shape& shape);

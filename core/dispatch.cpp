@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "core/kernels/memory.h"
+
 namespace cairn {
 
 void no_cuda(const char* operation) {
@@ -32,6 +34,6 @@ static std::atomic<Float32Products> products{Float32Products::full};
 Float32Products float32_products() { return products; }
 void set_float32_products(Float32Products value) { products = value; }
 
-Stream current_stream(Device) { return {}; }
+Stream current_stream(Device device) { return device == Device::cpu ? Stream{} : CAIRN_ON_CUDA("", gpu::stream()); }
 
 }  // namespace cairn

@@ -1,5 +1,7 @@
 #include "core/storage.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -100,13 +102,17 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
   alignas(64) static char nothing[64];
   data_ = nothing;
   if (bytes == 0) return;
-  check<DeviceError>(bytes < size_t{1} << 62, "out of memory on ", name(device), ": ", bytes, " bytes requested");
+  check<OutOfMemory>(bytes < size_t{1} << 62, "out of memory on ", name(device), ": ", bytes, " bytes requested");
   if (device == Device::cpu)
     data_ = allocate_on_cpu(rounded(bytes));
   else
     data_ = CAIRN_ON_CUDA("", gpu::allocate(current_stream(device), bytes));
-  check<DeviceError>(data_ != nullptr, "out of memory on ", name(device), ": ", bytes, " bytes requested, ",
-                     memory(device).live, " in use by tensors");
+  if (!data_) {
+    std::string free;
+    if (device == Device::cuda) free = concat(", ", most_memory(device), " free");
+    throw OutOfMemory(concat("out of memory on ", name(device), ": ", bytes, " bytes requested, ", memory(device).live,
+                             " in use by tensors", free));
+  }
   counter(device).add(int64_t(bytes));
 }
 
@@ -117,6 +123,11 @@ Storage::~Storage() {
     CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device_), data_));
   else if (!caching || !cache().keep(data_, rounded(bytes_)))
     std::free(data_);
+}
+
+size_t most_memory(Device device) {
+  if (device == Device::cuda) return CAIRN_ON_CUDA("", gpu::free_memory(current_stream(device)));
+  return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE));
 }
 
 MemoryCount memory(Device device) { return {counter(device).live, counter(device).peak}; }

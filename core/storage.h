@@ -10,7 +10,7 @@ namespace cairn {
 
 class Storage {
  public:
-  // Uninitialised memory, aligned to 64 bytes. Error: out of memory (DeviceError: requested, and live bytes).
+  // Uninitialised memory, aligned to 64 bytes. Error: OutOfMemory, with the bytes requested, in use and (on CUDA) free.
   Storage(size_t bytes, Device device);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -30,6 +30,9 @@ class Storage {
   Device device_;
   uint64_t version_ = 0;
 };
+
+// What a device can still give: free memory of the GPU; the machine's memory for the CPU, whose pages come when touched.
+size_t most_memory(Device device);
 
 // Bytes held by storages on a device: now, and the most since the last reset.
 struct MemoryCount {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/dispatch.h"
+#include "core/functors.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/memory.h"
 
@@ -16,18 +17,17 @@ Tensor::Tensor(Shape shape, DType dtype, Device device)
 }
 
 Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {
-  Tensor host(shape, dtype);
+  Tensor result(shape, dtype, device);
   visit(dtype, [&]<class T>(T) {
-    T* data = host.mutable_data<T>();
-    const T element = [&] {
-      if constexpr (std::is_same_v<T, bfloat16>)
-        return bfloat16(float(value));
-      else
-        return T(value);
-    }();
-    for (int64_t i = 0; i < host.elements(); ++i) data[i] = element;
+    const Stream stream = current_stream(device);
+    const T element = convert<T>(value);
+    T* data = result.mutable_data<T>();
+    if (device == Device::cuda)
+      CAIRN_ON_CUDA("", gpu::fill(stream, result.elements(), element, data));
+    else
+      cpu::fill(stream, result.elements(), element, data);
   });
-  return host.to(device);
+  return result;
 }
 
 const void* Tensor::raw() const {

@@ -5,6 +5,8 @@
 // so that the key, ten rounds of Philox by itself, is worked out once for many elements.
 // Traffic: 2 e n bytes for elements of e bytes, the floor. About 25 integer instructions an element are below what the
 // memory lets pass.
+//
+// cost drop: 2*e*n bytes, n FLOPs
 #include "core/kernels/dropout.h"
 
 #include <algorithm>

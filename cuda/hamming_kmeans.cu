@@ -18,6 +18,9 @@
 // Cost of an iteration. 2 R N C counts of 32 bits (16 a clock and multiprocessor): that bounds it. Memory: 8 bytes a
 // code, the floor, plus 8 more for the second reading and 8 for writing and reading the label (from the cache, mostly);
 // R C (4 stride + 12) bytes read and written for the counters, which stay in the L2 cache.
+//
+// cost assign_queries: 28*B*H*N bytes, 32*B*H*N*C FLOPs (a popcount as 16: 16 a clock and multiprocessor, not 256)
+// cost update_centroids: B*H*C*(4*64+12) bytes, B*H*C*64 FLOPs
 #include "core/kernels/hamming_kmeans.h"
 
 #include "cuda/common.cuh"

@@ -1,26 +1,32 @@
-// Memory of the CUDA device: what tensors on it are made of (core/storage.cpp).
+// Memory of the CUDA device: what tensors on it are made of (core/storage.cpp). And the device and the stream.
 //
 // Blocks come from CUDA's own pool, in the order of the stream: freeing does not wait for the kernels that still use a
-// block. The pool keeps what was freed, because a training step asks for the same sizes again.
+// block. The pool keeps what was freed, because a training step asks for the same sizes again. While work is recorded
+// they come from the recording's arena.
 #include "core/kernels/memory.h"
 
+#include <cstring>
+#include <mutex>
+
 #include "core/dispatch.h"
+#include "cuda/arena.h"
 #include "cuda/launch.h"
 
 namespace cairn::gpu {
 namespace {
 
-void keep_freed_memory() {
-  static const bool once = [] {
+// What blocks come from. It gives nothing back to the system by itself.
+cudaMemPool_t pool() {
+  static const cudaMemPool_t only = [] {
     int device = 0;
     cudaMemPool_t pool = nullptr;
     uint64_t everything = UINT64_MAX;
     check_cuda(cudaGetDevice(&device));
     check_cuda(cudaDeviceGetDefaultMemPool(&pool, device));
     check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &everything));
-    return true;
+    return pool;
   }();
-  (void)once;
+  return only;
 }
 
 cudaMemcpyKind direction(Device to, Device from) {
@@ -28,11 +34,51 @@ cudaMemcpyKind direction(Device to, Device from) {
   return from == Device::cuda ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
 }
 
+// Where small numbers wait to be copied to the device, so that the host need not wait. Memory that is not paged.
+class Ring {
+ public:
+  static constexpr size_t size = size_t{1} << 20, most = size / 8;
+
+  const void* hold(Stream stream, const void* from, size_t bytes) {
+    const std::lock_guard guard(mutex_);
+    if (!memory_) check_cuda(cudaMallocHost(&memory_, size));
+    if (next_ + bytes > size) {
+      synchronize(stream);  // all that stands in it has been read
+      next_ = 0;
+    }
+    void* place = static_cast<char*>(memory_) + next_;
+    next_ += (bytes + 255) / 256 * 256;
+    return std::memcpy(place, from, bytes);
+  }
+  static Ring& instance() {
+    static Ring* ring = new Ring;  // never destroyed: the device may be reading
+    return *ring;
+  }
+
+ private:
+  std::mutex mutex_;
+  void* memory_ = nullptr;
+  size_t next_ = 0;
+};
+
+// Whether a device has code of this build is whether it has this.
+[[maybe_unused]] __global__ void nothing() {}
+
 }  // namespace
 
+Stream stream() {
+  static const cudaStream_t only = [] {
+    cudaStream_t created = nullptr;
+    check_cuda(cudaStreamCreate(&created));
+    return created;
+  }();
+  return {only};
+}
+
 void* allocate(Stream stream, size_t bytes) {
-  keep_freed_memory();
+  if (Arena* arena = Arena::recording()) return arena->take(bytes);
   void* block = nullptr;
+  pool();  // keeps what is freed
   const cudaError_t status = cudaMallocAsync(&block, bytes, native(stream));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -45,13 +91,37 @@ void* allocate(Stream stream, size_t bytes) {
 // Called by destructors, which must not throw; after an error of a kernel every call fails, and the first one has been
 // reported.
 void deallocate(Stream stream, void* block) {
+  if (Arena::give_back(block)) return;
+  if (Arena* arena = Arena::recording()) return arena->free_afterwards(block);
   if (cudaFreeAsync(block, native(stream)) != cudaSuccess) cudaGetLastError();
 }
 
+void release_freed_memory(Stream stream) {
+  synchronize(stream);
+  check_cuda(cudaMemPoolTrimTo(pool(), 0));
+}
+
+size_t free_memory(Stream stream) {
+  release_freed_memory(stream);
+  size_t free = 0, all = 0;
+  check_cuda(cudaMemGetInfo(&free, &all));
+  return free;
+}
+
 void copy(Stream stream, void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  bool wait = to_device != Device::cuda || from_device != Device::cuda;
+  if (to_device == Device::cuda && from_device == Device::cpu) {
+    // The host may change its numbers as soon as this returns, and a recording copies them again with each replay.
+    if (Arena* arena = Arena::recording()) {
+      from = std::memcpy(arena->host(bytes), from, bytes);
+      wait = false;
+    } else if (bytes <= Ring::most) {
+      from = Ring::instance().hold(stream, from, bytes);
+      wait = false;
+    }
+  }
   check_cuda(cudaMemcpyAsync(to, from, bytes, direction(to_device, from_device), native(stream)));
-  // Between blocks of the device the order of the stream is enough.
-  if (to_device != Device::cuda || from_device != Device::cuda) synchronize(stream);
+  if (wait) synchronize(stream);
 }
 
 void synchronize(Stream stream) { check_cuda(cudaStreamSynchronize(native(stream))); }
@@ -61,6 +131,23 @@ int device_count() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   cudaGetLastError();  // no driver
   return 0;
+}
+
+std::string device_problem() {
+  if (device_count() == 0) return "no usable NVIDIA GPU or driver was found";
+#if !CAIRN_CUDA_HOST
+  cudaFuncAttributes attributes;
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing); status != cudaSuccess) {
+    cudaGetLastError();
+    cudaDeviceProp device;
+    if (status != cudaErrorNoKernelImageForDevice && status != cudaErrorInvalidDeviceFunction)
+      return cudaGetErrorString(status);
+    check_cuda(cudaGetDeviceProperties(&device, 0));
+    return concat("this build has no code for the ", device.name, " (compute capability ", device.major, '.',
+                  device.minor, "); configure it with -DCMAKE_CUDA_ARCHITECTURES=native");
+  }
+#endif
+  return {};
 }
 
 }  // namespace cairn::gpu

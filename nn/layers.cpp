@@ -11,7 +11,13 @@ Linear::Linear(int64_t in, int64_t out, Generator& generator)
     : weight(uniform_parameter({out, in}, 1 / std::sqrt(double(in)), generator)),
       bias(uniform_parameter({out}, 1 / std::sqrt(double(in)), generator)) {}
 
-Variable Linear::operator()(const Variable& x) const { return linear(x, weight, bias); }
+Variable for_use_on(const Variable& x, const Variable& parameter) {
+  return x.dtype() == DType::bfloat16 ? cast(parameter, DType::bfloat16) : parameter;
+}
+
+Variable Linear::operator()(const Variable& x) const {
+  return linear(x, for_use_on(x, weight), for_use_on(x, bias));
+}
 
 Embedding::Embedding(int64_t tokens, int64_t features, Generator& generator)
     : weight(normal_parameter({tokens, features}, generator)) {}
@@ -21,7 +27,9 @@ Variable Embedding::operator()(const Tensor& tokens) const { return gather_rows(
 LayerNormalisation::LayerNormalisation(int64_t features)
     : weight(constant_parameter({features}, 1)), bias(constant_parameter({features}, 0)) {}
 
-Variable LayerNormalisation::operator()(const Variable& x) const { return layer_norm(x, weight, bias, epsilon); }
+Variable LayerNormalisation::operator()(const Variable& x) const {
+  return layer_norm(x, for_use_on(x, weight), for_use_on(x, bias), epsilon);
+}
 
 FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation_, double dropout_,
                          Generator& generator)

@@ -1,8 +1,12 @@
 #pragma once
-// The simple layers. Inputs are [..., features].
+// The simple layers. Inputs are [..., features]. Parameters stay in float32 where activations are bfloat16: a layer rounds
+// them as it uses them, and their gradients, moments and updates are float32 (mixed precision).
 #include "nn/module.h"
 
 namespace cairn {
+
+// A parameter as a layer uses it on x.
+Variable for_use_on(const Variable& x, const Variable& parameter);
 
 // x weight^T + bias. weight [out, in] and bias [out] start uniform within 1 / sqrt(in).
 struct Linear : Module {

@@ -11,6 +11,11 @@ inline constexpr double float32 = 1e-5;
 // bfloat16 against float32 from the same inputs, by the same measure: four roundings of 2^-9, of a result and of what
 // led to it (all arithmetic is in float32).
 inline constexpr double bfloat16 = 0x1p-7;
+// Losses of 20 training steps on CUDA against the CPU's, relative: rounding in another order, carried on by training.
+inline constexpr double losses = 1e-4;
+// The sum of 10 losses in bfloat16 or TF32 against float32, relative. Each of some ten operations of a layer rounds by
+// up to 2^-9, which the loss sees averaged over positions; clusters may come out otherwise.
+inline constexpr double losses_bfloat16 = 0.02;
 // Between two float64 computations of the same thing, by the same measure.
 inline constexpr double float64 = 1e-12;
 // Relative error of a gradient in float64 against central differences.

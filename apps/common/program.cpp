@@ -176,25 +176,34 @@ int run_program(const char* name, const char* summary, const char* example, int 
 
 void CommonSettings::define(Options& options) {
   options.choice("device", device, {"auto", "cpu", "cuda"}, "auto, cpu or cuda", Belongs::free);
+  options.choice("precision", precision, {"float32", "tf32", "bf16"},
+                 "of what CUDA computes: float32 in full, its products in TF32, or activations in bfloat16 (parameters, "
+                 "moments and sums stay float32)");
   options.integer("threads", threads, 1, 4096, "CPU threads; results do not depend on it", Belongs::free);
   options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");
 }
 
-Device CommonSettings::apply() const {
-  if (threads > 0) set_threads(int(threads));
+static Device chosen_device(const std::string& device) {
   if (device == "cpu") return Device::cpu;
 #if CAIRN_HAS_CUDA
-  if (device == "auto") return Device::cpu;  // until training runs on CUDA
-#if !CAIRN_CUDA_HOST
-  check<DeviceError>(gpu::device_count() > 0,
-                     "--device cuda: no usable NVIDIA GPU or driver was found; use --device cpu");
-#endif
+  const std::string problem = gpu::device_problem();
+  if (device == "auto") return problem.empty() && !CAIRN_CUDA_HOST ? Device::cuda : Device::cpu;
+  check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
   return Device::cuda;
 #else
-  check<DeviceError>(device == "auto",
-                     "--device cuda: built without CUDA, and training runs on the CPU so far; use --device cpu");
+  check<DeviceError>(device == "auto", "--device cuda: this program was built without CUDA (configure it with ",
+                     "--preset cuda); use --device cpu");
   return Device::cpu;
 #endif
+}
+
+Compute CommonSettings::apply() const {
+  if (threads > 0) set_threads(int(threads));
+  const Compute compute{chosen_device(device), precision == "bf16" ? DType::bfloat16 : DType::float32};
+  check<UsageError>(compute.device == Device::cuda || precision == "float32", "--precision ", precision,
+                    ": the CPU computes in float32; use --device cuda, or --precision float32");
+  set_float32_products(precision == "tf32" ? Float32Products::tf32 : Float32Products::full);
+  return compute;
 }
 
 void OutputOptions::define(CLI::App& command) {

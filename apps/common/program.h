@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/device.h"
+#include "core/dtype.h"
 
 namespace CLI {
 class App;
@@ -16,17 +17,24 @@ namespace cairn {
 
 class Options;
 
-// Settings of every program: where it computes, and what names its random numbers.
+// Where a program computes, and the element type of its activations.
+struct Compute {
+  Device device = Device::cpu;
+  DType activations = DType::float32;
+};
+
+// Settings of every program: where and how precisely it computes, and what names its random numbers.
 struct CommonSettings {
-  std::string device = "auto";
+  std::string device = "auto", precision = "float32";
   int64_t threads = 0;  // 0: as many as the machine has
   int64_t seed = 1;
 
-  // Declares device, threads and seed.
+  // Declares device, precision, threads and seed.
   void define(Options& options);
-  // Sets the number of threads; the device that "auto", "cpu" or "cuda" stands for ("auto" never picks the emulated
-  // one). Error (DeviceError): built without CUDA, or no GPU.
-  Device apply() const;
+  // Sets the number of threads and how float32 is multiplied. "auto" is CUDA where there is a GPU that this build has
+  // code for, and never the emulated one. Errors: DeviceError: built without CUDA, or the GPU cannot be used;
+  // UsageError: a precision that the CPU does not have.
+  Compute apply() const;
 };
 
 // How a program tells its result; no setting of a run.

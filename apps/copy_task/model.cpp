@@ -14,8 +14,14 @@ Model::Model(const TransformerOptions& options, int64_t n, Generator& generator)
       output(options.features(), classes, generator),
       positions(sinusoidal_positions(n, options.features())) {}
 
+void Model::place(Device device, DType activations) {
+  move_to(*this, device);
+  positions = positions.to(device).cast(activations);
+}
+
 Variable Model::operator()(const Tensor& input, const Context& context) const {
-  return output(encoder(embedding(input) + Variable(positions), {}, context));
+  const Variable x = cast(embedding(input.to(positions.device())), positions.dtype()) + Variable(positions);
+  return cast(output(encoder(x, {}, context)), DType::float32);
 }
 
 Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
@@ -23,15 +29,15 @@ Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint6
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
   Sequence random(seed, step, Purpose::data, 1);
-  Generator generator(~seed);  // draws of its own: training's stay what they are
+  Generator generator(~seed, model.positions.device());  // draws of its own: training's stay what they are
   double loss = 0;
   int64_t right = 0, all = 0, masked_right = 0, masked = 0;
   for (int64_t done = 0; done < sequences && !(may_stop && interrupted()); done += evaluation_batch) {
     const Batch data = make_batch(std::min(evaluation_batch, sequences - done), length, random);
     generator.set_step(step * 1000003 + uint64_t(done));
-    const Variable logits = model(data.input, {false, &generator});
-    loss += cross_entropy(logits.value(), data.target).loss.item() * double(data.target.elements());
-    const Tensor answers = argmax(logits.value());
+    const Tensor logits = model(data.input, {false, &generator}).value().to(Device::cpu);
+    loss += cross_entropy(logits, data.target).loss.item() * double(data.target.elements());
+    const Tensor answers = argmax(logits);
     const auto *answer = answers.data<int32_t>(), *target = data.target.data<int32_t>(),
                *input = data.input.data<int32_t>();
     for (int64_t i = 0; i < answers.elements(); ++i) {

@@ -9,7 +9,7 @@ struct Model : Module {
   Embedding embedding;
   Encoder encoder;
   Linear output;
-  Tensor positions;  // [n, features]
+  Tensor positions;  // [n, features], in the element type of the activations
 
   // For sequences of n tokens.
   Model(const TransformerOptions& options, int64_t n, Generator& generator);
@@ -18,7 +18,9 @@ struct Model : Module {
     f("encoder", encoder);
     f("output", output);
   }
-  // Tokens int32 [batch, n] -> logits [batch, n, classes].
+  // Where it computes from now on, and in which type: float32, or on CUDA bfloat16 (the parameters stay float32).
+  void place(Device device, DType activations);
+  // Tokens int32 [batch, n], on any device, -> float32 logits [batch, n, classes].
   Variable operator()(const Tensor& input, const Context& context) const;
 };
 

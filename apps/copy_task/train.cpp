@@ -1,13 +1,11 @@
 #include "apps/copy_task/train.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/program.h"
+#include "core/repeated.h"
 #include "core/trace.h"
 #include "nn/optim/r_adam.h"
 
@@ -23,12 +21,13 @@ double since(std::chrono::steady_clock::time_point start) {
 }
 
 // Refuses, before anything is allocated, a model that cannot fit: each parameter has a gradient and two moments.
-void check_memory(const TransformerOptions& model) {
+void check_memory(const TransformerOptions& model, Device device) {
   const double f = double(model.features()), hidden = double(model.feed_forward);
   const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
-  const double available = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
-  check<DeviceError>(bytes <= available, "out of memory on cpu: the parameters, their gradients and moments need ",
-                     std::ceil(bytes / 1e9), " GB, this machine has ", std::floor(available / 1e9),
+  const double available = double(most_memory(device));
+  check<DeviceError>(bytes <= available, "out of memory on ", name(device),
+                     ": the parameters, their gradients and moments need ", std::ceil(bytes / 1e9), " GB, ",
+                     device == Device::cpu ? "this machine has " : "the device has free ", std::floor(available / 1e9),
                      "; reduce --layers, --heads, --head-size or --feed-forward");
 }
 
@@ -103,27 +102,65 @@ Batch step_data(const TrainOptions& options, int64_t step) {
   return make_batch(options.batch, options.length, random);
 }
 
-Variable forward(const Model& model, const Batch& batch, const Generator& generator) {
-  const trace::Span span("forward", "program");
-  return cross_entropy(model(batch.input, {true, &generator}), batch.target);
+// The loss, and the gradients of all parameters.
+Tensor forward_and_backward(const Model& model, const Batch& batch, const Generator& generator) {
+  Variable loss;
+  {
+    const trace::Span span("forward", "program");
+    loss = cross_entropy(model(batch.input, {true, &generator}), batch.target);
+  }
+  backward(loss);
+  return loss.value();
+}
+
+// How many sequences a step may have, from what steps of one and of two take: what to say when memory ran out.
+std::string batch_that_fits(Model& model, const TrainOptions& options, const Generator& generator) try {
+  const Device device = options.compute.device;
+  const auto bytes_of = [&](int64_t sequences) {
+    for (Variable& parameter : parameters(model)) parameter.clear_grad();
+    reset_peak_memory(device);
+    TrainOptions smaller = options;
+    smaller.batch = sequences;
+    const Batch batch = step_data(smaller, 0);
+    forward_and_backward(model, {batch.input.to(device), batch.target.to(device)}, generator);
+    return memory(device).peak;
+  };
+  bytes_of(1);  // gradients of parameters exist from here on
+  const int64_t one = bytes_of(1), each = std::max<int64_t>(1, bytes_of(2) - one);
+  for (Variable& parameter : parameters(model)) parameter.clear_grad();
+  const int64_t most = int64_t(most_memory(device)) + memory(device).live;
+  return concat("about --batch ", std::max<int64_t>(1, 1 + (most - one) / each), " would fit");
+} catch (const OutOfMemory&) {
+  return "not even --batch 1 fits; reduce --layers, --heads, --head-size, --feed-forward or --length";
 }
 
 }  // namespace
 
 TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep) {
   const auto start = std::chrono::steady_clock::now();
-  reset_peak_memory(Device::cpu);
+  const Device device = options.compute.device;
+  reset_peak_memory(device);
   options.model.validate();
-  check_memory(options.model);
-  Generator generator(options.seed);
+  check_memory(options.model, device);
+  Generator generator(options.seed, device);
   Model model(options.model, sequence_length(options.length), generator);
   check_swaps(model, options);
+  model.place(device, options.compute.activations);
   RAdam optimizer(parameters(model), options.learning_rate);
   Journal journal(keep, model, optimizer);
   TrainState state = journal.begin(options.iterations, progress);
 
   TrainResult result;
   result.parameters = parameter_count(model);
+  // A step reads its sequences and leaves its loss in memory that stays, so that CUDA can replay it.
+  const Shape shape{options.batch, sequence_length(options.length)};
+  Batch on_device{Tensor(shape, DType::int32, device), Tensor(shape, DType::int32, device)};
+  Tensor loss;
+  Repeated learn(device, [&] {
+    optimizer.clear_gradients();
+    loss = forward_and_backward(model, on_device, generator);
+    optimizer.step();
+  });
   bool explained = false;
   const int64_t first_step = state.step;
   const auto training_start = std::chrono::steady_clock::now();
@@ -132,16 +169,21 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
     const trace::Span span("step", "program");
     generator.set_step(uint64_t(state.step));
     const Batch batch = step_data(options, state.step);
-    const Variable loss = forward(model, batch, generator);
-    optimizer.clear_gradients();
-    backward(loss);
-    optimizer.step();
-
-    const double value = loss.value().item();
+    on_device.input.copy_from(batch.input);
+    on_device.target.copy_from(batch.target);
+    try {
+      learn();
+    } catch (const OutOfMemory& error) {
+      if (device == Device::cpu) throw;
+      throw OutOfMemory(concat(error.what(), "; ", batch_that_fits(model, options, generator)));
+    }
+    const double value = loss.item();
+    const OptimizerState after = optimizer.state();
+    Optimizer::check_diverged(after);
     const int64_t step = ++state.step;
     check<DivergedError>(std::isfinite(value), "training diverged: the loss of step ", step, " is ", value,
                          "; try a smaller --lr");
-    Json line = {{"step", step}, {"loss", value}, {"gradient_norm", number(optimizer.state().gradient_norm)}};
+    Json line = {{"step", step}, {"loss", value}, {"gradient_norm", number(after.gradient_norm)}};
     if (step % options.evaluate_every == 0) {
       state.latest = evaluate(model, options.length, evaluation_sequences, options.seed, uint64_t(step) - 1);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
@@ -175,7 +217,8 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   check<DivergedError>(result.interrupted || std::isfinite(result.evaluation.loss),
                        "training diverged: the loss of the trained model is ", result.evaluation.loss,
                        "; try a smaller --lr");
-  result.peak_bytes = memory(Device::cpu).peak;
+  result.peak_bytes = memory(device).peak;
+  result.graph_replays = learn.replays();
   result.seconds = state.seconds + since(start);
   return result;
 }

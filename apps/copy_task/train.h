@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/copy_task/model.h"
@@ -25,6 +26,7 @@ struct TrainOptions {
   double stop_at = 0;              // end when masked accuracy on 256 fresh sequences reaches this; 0: never
   int64_t checkpoint_every = 250;  // steps; 0: only at the end
   std::vector<std::string> also_evaluate;
+  Compute compute;
 };
 
 // Where a run is kept, and what it continues from.
@@ -44,6 +46,7 @@ struct TrainResult {
   Evaluation evaluation;  // on 1024 fresh sequences; interrupted before: the last one made
   std::vector<VariantResult> also;
   int64_t iterations = 0, parameters = 0, peak_bytes = 0;
+  int64_t graph_replays = 0;  // steps of this session that were replayed as a CUDA graph
   double seconds = 0, steps_per_second = 0;  // of all sessions of a run together
   bool interrupted = false;
 };

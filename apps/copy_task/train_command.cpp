@@ -41,14 +41,13 @@ struct Train {
     std::optional<FoundCheckpoint> found;
     if (!out.empty()) open_run(folder, found);
     if (resume) take_settings();
-    const Device device = settings.common.apply();
-    check<DeviceError>(device == Device::cpu, "--device cuda: training on CUDA is not built yet; use --device cpu");
+    settings.train.compute = settings.common.apply();
 
     catch_interrupts();
     if (found && finished(*found)) return;
     const Json about = {{"program", "copy-task"},
                         {"configuration", options.configuration()},
-                        {"provenance", provenance(std::string(name(device)))}};
+                        {"provenance", provenance(std::string(name(settings.train.compute.device)))}};
     Progress progress(settings.train.iterations, output.quiet);
     trace.start();
     std::optional<Keep> keep;
@@ -62,6 +61,7 @@ struct Train {
     }
     trace.finish(output.quiet);
     json["peak_bytes"] = result.peak_bytes;
+    if (settings.train.compute.device == Device::cuda) json["graph_replays"] = result.graph_replays;
     tell(json, result.interrupted);
   }
 

@@ -41,6 +41,13 @@ Variable operator+(const Variable& x, double beta) {
   return record("shift", affine(x.value(), 1, beta), {x}, [](const Tensor& g) -> Gradients { return {g}; });
 }
 
+Variable cast(const Variable& x, DType dtype) {
+  check_operands("cast", {{"x", x.value()}});
+  if (x.dtype() == dtype) return x;
+  return record("cast", x.value().cast(dtype), {x},
+                [from = x.dtype()](const Tensor& g) -> Gradients { return {g.cast(from)}; });
+}
+
 // Functions of one element: the derivatives are in core/functors.h.
 static Variable apply(Unary op, const Variable& x) {
   return record(name(op), unary(op, x.value()), {x},

@@ -99,6 +99,11 @@ void accumulate(Stream, int64_t n, double alpha, const T* x, T* y) {
   });
 }
 
+template <class T>
+void fill(Stream, int64_t n, T value, T* y) {
+  parallel_for(n, grain, [=](int64_t begin, int64_t end) { std::fill(y + begin, y + end, value); });
+}
+
 template <class From, class To>
 void cast(Stream, int64_t n, const From* x, To* y) {
   parallel_for(n, grain, [=](int64_t begin, int64_t end) {
@@ -117,6 +122,7 @@ INSTANTIATE(float)
 INSTANTIATE(double)
 
 #define INSTANTIATE_CAST(From)                                 \
+  template void fill(Stream, int64_t, From, From*);            \
   template void cast(Stream, int64_t, const From*, float*);    \
   template void cast(Stream, int64_t, const From*, double*);   \
   template void cast(Stream, int64_t, const From*, bfloat16*); \

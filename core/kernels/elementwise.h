@@ -38,6 +38,8 @@ CAIRN_KERNELS(
     template <class T> void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y);
     // y += alpha x.
     template <class T> void accumulate(Stream, int64_t n, double alpha, const T* x, T* y);
+    // y = value, for any element type.
+    template <class T> void fill(Stream, int64_t n, T value, T* y);
     template <class From, class To> void cast(Stream, int64_t n, const From* x, To* y);)
 
 }  // namespace cairn

@@ -121,8 +121,7 @@ void Optimizer::clear_gradients() {
   for (Variable& parameter : parameters_) parameter.clear_grad();
 }
 
-void Optimizer::check_diverged() const {
-  const OptimizerState now = state();
+void Optimizer::check_diverged(const OptimizerState& now) {
   check<DivergedError>(now.skipped_in_a_row <= skipped_steps_allowed,
                        "optimizer: diverged: the gradient was not finite in ", now.skipped_in_a_row,
                        " steps in a row, after ", now.step,

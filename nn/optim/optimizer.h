@@ -38,8 +38,9 @@ class Optimizer {
   void step();
   // Forgets the gradients of all parameters.
   void clear_gradients();
-  // Error (DivergedError): the last ten steps, or more, were skipped. Waits for the device.
-  void check_diverged() const;
+  // Error (DivergedError): the last ten steps, or more, were skipped. Waits for the device, where the state is not given.
+  void check_diverged() const { check_diverged(state()); }
+  static void check_diverged(const OptimizerState& state);
 
   double learning_rate() const { return learning_rate_; }
   // For the steps from now on. Error (UsageError): negative or not finite.

@@ -1,0 +1,32 @@
+#include "core/repeated.h"
+
+#include "core/dispatch.h"
+#include "core/kernels/memory.h"
+
+namespace cairn {
+
+Repeated::Repeated(Device device, std::function<void()> work, int ordinary)
+    : device_(device), work_(std::move(work)), ordinary_(ordinary) {}
+
+Repeated::~Repeated() = default;
+
+void Repeated::operator()() {
+#if CAIRN_HAS_CUDA
+  if (device_ == Device::cuda && ordinary_ == 0) {
+    if (!recording_) {
+      auto recording = std::make_shared<gpu::Recording>(current_stream(device_));
+      work_();
+      recording->finish();
+      recording_ = std::move(recording);
+    }
+    const trace::Span span("replay", "program");
+    recording_->replay();
+    ++replays_;
+    return;
+  }
+#endif
+  if (ordinary_ > 0) --ordinary_;
+  work_();
+}
+
+}  // namespace cairn

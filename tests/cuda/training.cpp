@@ -1,0 +1,219 @@
+// Training on CUDA: the same losses as on the CPU, steps that are replayed as a graph, and memory that runs out.
+#include "apps/copy_task/model.h"
+#include "core/repeated.h"
+#include "nn/optim/r_adam.h"
+#include "tests/attention/spec_of.h"
+#include "tests/catch.h"
+#include "tests/cuda/device.h"
+#include "tests/tolerances.h"
+
+using namespace cairn;
+using namespace cairn::copy_task;
+using Catch::Matchers::Contains;
+
+namespace {
+
+TransformerOptions small_model(const std::string& attention) {
+  TransformerOptions options;
+  options.layers = 2, options.heads = 2, options.head_size = 16, options.feed_forward = 40;
+  options.attention = attention;
+  return options;
+}
+
+// A training of the copy task, as apps/copy_task/train.cpp has it.
+struct Training {
+  static constexpr int64_t batch = 3, length = 11;
+
+  Generator generator;
+  Model model;
+  RAdam optimizer;
+  Batch data;
+  Tensor loss;
+  Repeated learn;
+
+  Training(const TransformerOptions& options, Device device, DType activations = DType::float32, int ordinary = 3)
+      : generator(5, device),
+        model(options, sequence_length(length), generator),
+        optimizer((model.place(device, activations), parameters(model)), 1e-3),
+        data{Tensor({batch, sequence_length(length)}, DType::int32, device),
+             Tensor({batch, sequence_length(length)}, DType::int32, device)},
+        learn(
+            device,
+            [this] {
+              optimizer.clear_gradients();
+              const Variable result = cross_entropy(model(data.input, {true, &generator}), data.target);
+              backward(result);
+              optimizer.step();
+              loss = result.value();
+            },
+            ordinary) {}
+
+  // The loss of step n.
+  double step(int64_t n) {
+    Sequence random(7, uint64_t(n), Purpose::data);
+    const Batch fresh = make_batch(batch, length, random);
+    data.input.copy_from(fresh.input);
+    data.target.copy_from(fresh.target);
+    generator.set_step(uint64_t(n));
+    learn();
+    return loss.item();
+  }
+};
+
+std::vector<std::string> all_specs() {
+  std::vector<std::string> specs;
+  for (const auto* variant : attention_variants()) specs.push_back(spec_of(*variant, 4, 5));
+  return specs;
+}
+
+}  // namespace
+
+// Activations differ in the last bit between devices, and with them, now and then, a code. So the choices are the CPU's.
+TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu]") {
+  for (const std::string& spec : all_specs()) {
+    INFO(spec);
+    TransformerOptions options = small_model(spec);
+    options.dropout = options.attention_dropout = 0.1;
+    Training cpu(options, Device::cpu), cuda(options, Device::cuda, DType::float32, 1000);
+    const size_t layers = cpu.model.encoder.layers.size();
+    std::vector<AttentionChoices> made(layers), replayed(layers);
+    for (size_t i = 0; i < layers; ++i) {
+      cpu.model.encoder.layers[i]->attention.report = &made[i];
+      cuda.model.encoder.layers[i]->attention.replay = &replayed[i];
+    }
+    for (int64_t n = 0; n < 20; ++n) {
+      const double expected = cpu.step(n);
+      for (size_t i = 0; i < layers; ++i) {
+        if (made[i].labels.defined()) replayed[i].labels = made[i].labels.to(Device::cuda);
+        if (made[i].topk.defined()) replayed[i].topk = made[i].topk.to(Device::cuda);
+      }
+      CHECK(std::abs(cuda.step(n) - expected) <= tolerance::losses * expected);
+    }
+  }
+}
+
+TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu]") {
+  for (const std::string spec : {"full", "i-clustered-4:topk=5"}) {
+    INFO(spec);
+    Training exact(small_model(spec), Device::cuda), bf16(small_model(spec), Device::cuda, DType::bfloat16);
+    Training tf32(small_model(spec), Device::cuda);
+    double sums[3] = {};
+    for (int64_t n = 0; n < 10; ++n) {
+      sums[0] += exact.step(n);
+      sums[1] += bf16.step(n);
+      set_float32_products(Float32Products::tf32);
+      sums[2] += tf32.step(n);
+      set_float32_products(Float32Products::full);
+    }
+    CHECK(std::abs(sums[1] - sums[0]) <= tolerance::losses_bfloat16 * sums[0]);
+    CHECK(std::abs(sums[2] - sums[0]) <= tolerance::losses_bfloat16 * sums[0]);
+    for (const Variable& parameter : parameters(bf16.model)) {
+      CHECK(parameter.dtype() == DType::float32);
+      CHECK(parameter.grad().dtype() == DType::float32);
+    }
+  }
+}
+
+TEST_CASE("a step that is replayed is the step that is run", "[gpu]") {
+  for (const std::string& spec : all_specs()) {
+    INFO(spec);
+    TransformerOptions options = small_model(spec);
+    options.dropout = options.attention_dropout = 0.1;
+    Training run(options, Device::cuda, DType::float32, 1000), replayed(options, Device::cuda, DType::float32, 2);
+    for (int64_t n = 0; n < 6; ++n) {
+      if (n == 4) {  // from the host, while the graph exists
+        run.optimizer.set_learning_rate(0.01);
+        replayed.optimizer.set_learning_rate(0.01);
+      }
+      CHECK(run.step(n) == replayed.step(n));
+      // Memory that is taken and given back in between is not the recording's.
+      const NoGrad no_grad;
+      const Tensor logits = replayed.model(replayed.data.input, {false, &replayed.generator}).value();
+      CHECK(logits.to_vector<float>() ==
+            run.model(run.data.input, {false, &run.generator}).value().to_vector<float>());
+    }
+    CHECK(run.learn.replays() == 0);
+    CHECK(replayed.learn.replays() == 4);
+    const auto weights = parameters(run.model), others = parameters(replayed.model);
+    for (size_t i = 0; i < weights.size(); ++i)
+      CHECK(weights[i].value().to_vector<float>() == others[i].value().to_vector<float>());
+    CHECK(run.optimizer.state().step == replayed.optimizer.state().step);
+  }
+}
+
+TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu]") {
+  Tensor x = Tensor::full({3}, 2, DType::float32, Device::cuda);
+  Repeated reads(Device::cuda, [&] { CHECK(x.to_vector<float>()[0] == 2); }, 1);
+  reads();
+  CHECK_THROWS_AS(reads(), DeviceError);
+  CHECK(x.to_vector<float>() == std::vector<float>(3, 2));
+  Repeated throws(Device::cuda, [&] { throw UsageError("no"); }, 0);
+  CHECK_THROWS_AS(throws(), UsageError);
+
+  // What is copied from the host while it is recorded is copied as it was.
+  Repeated adds(Device::cuda, [&] { accumulate(x, Tensor::full({3}, 1).to(Device::cuda)); }, 0);
+  adds();
+  adds();
+  CHECK(adds.replays() == 2);
+  CHECK(x.to_vector<float>() == std::vector<float>(3, 4));
+}
+
+TEST_CASE("memory that recorded work made outlives the recording", "[gpu]") {
+  const int64_t live = memory(Device::cuda).live;
+  {
+    Tensor kept;
+    const Tensor x = Tensor::full({1000}, 3, DType::float32, Device::cuda);
+    {
+      Repeated square(Device::cuda, [&] { kept = unary(Unary::square, unary(Unary::negate, x)); }, 0);
+      square();
+    }
+    CHECK(kept.to_vector<float>() == std::vector<float>(1000, 9));
+  }
+  CHECK(memory(Device::cuda).live == live);
+}
+
+#if CAIRN_CUDA_HOST
+TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]") {
+  Training(small_model("i-clustered-4:topk=5"), Device::cuda).step(0);  // what is allocated once
+  const int64_t live = memory(Device::cuda).live;
+  const auto blocks = host_cuda::counts().live_blocks;
+  bool failed = true;
+  int64_t tried = 0;
+  for (int64_t n = 1; failed; n += 1 + tried / 50, ++tried) {
+    INFO("request " << n);
+    host_cuda::fail_allocation(n);
+    failed = false;
+    try {
+      Training training(small_model("i-clustered-4:topk=5"), Device::cuda, DType::float32, 1);
+      for (int64_t step = 0; step < 3; ++step) training.step(step);
+    } catch (const OutOfMemory& error) {
+      failed = true;
+      CHECK_THAT(error.what(), Contains("out of memory on cuda: ") && Contains(" bytes requested, ") &&
+                                   Contains(" in use by tensors, ") && Contains(" free"));
+    }
+    host_cuda::fail_allocation(0);
+    CHECK(memory(Device::cuda).live == live);
+    CHECK(host_cuda::counts().live_blocks == blocks);
+  }
+  CHECK(tried > 100);
+}
+
+TEST_CASE("a launch that fails leaves nothing behind", "[gpu]") {
+  const int64_t live = memory(Device::cuda).live;
+  bool failed = true;
+  for (int64_t n = 1; failed; n += 17) {
+    INFO("launch " << n);
+    host_cuda::fail_launch(n);
+    failed = false;
+    try {
+      Training training(small_model("i-clustered-4:topk=5"), Device::cuda, DType::float32, 1);
+      for (int64_t step = 0; step < 3; ++step) training.step(step);
+    } catch (const DeviceError& error) {
+      failed = true;
+      CHECK_THAT(error.what(), Contains("CUDA: "));
+    }
+    host_cuda::fail_launch(0);
+    CHECK(memory(Device::cuda).live == live);
+  }
+}
+#endif
