@@ -143,7 +143,7 @@ TEST_CASE("a step that is replayed is the step that is run", "[gpu]") {
 
 TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu]") {
   Tensor x = Tensor::full({3}, 2, DType::float32, Device::cuda);
-  Repeated reads(Device::cuda, [&] { CHECK(x.to_vector<float>()[0] == 2); }, 1);
+  Repeated reads(Device::cuda, [&] { x.to_vector<float>(); }, 1);
   reads();
   CHECK_THROWS_AS(reads(), DeviceError);
   CHECK(x.to_vector<float>() == std::vector<float>(3, 2));
