@@ -49,3 +49,15 @@ endif()
 
 target_sources(cairn PRIVATE ${kernels})
 target_compile_definitions(cairn PUBLIC CAIRN_HAS_CUDA=1)
+
+# The staircases of cuda/ladder/ and the program that times them.
+if(CAIRN_APPS)
+  file(GLOB ladder CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/ladder/*.cu)
+  if(CAIRN_CUDA STREQUAL HOST)
+    set_source_files_properties(${ladder} PROPERTIES LANGUAGE CXX)
+  endif()
+  add_library(cairn_ladder STATIC ${ladder})
+  target_link_libraries(cairn_ladder PUBLIC cairn)
+  add_executable(cairn-ladder ${PROJECT_SOURCE_DIR}/cuda/ladder/main.cpp)
+  target_link_libraries(cairn-ladder PRIVATE cairn_ladder)
+endif()

@@ -9,7 +9,11 @@ file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/host/*.cpp)
 add_library(cuda_test_main OBJECT ${folder}/main.cpp)
 target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
 add_executable(cairn-cuda-tests ${cuda_test_sources})
-target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn ${app_libraries} Catch2::Catch2)
+target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder cairn ${app_libraries} Catch2::Catch2)
+
+add_dependencies(cairn-cuda-tests cairn-ladder)
+add_test(NAME "gpu: every step of the ladder is right" COMMAND cairn-ladder)
+set_tests_properties("gpu: every step of the ladder is right" PROPERTIES LABELS gpu SKIP_RETURN_CODE 4)
 
 if(NOT CAIRN_CUDA STREQUAL HOST)
   add_test(NAME "gpu: kernels on the device" COMMAND cairn-cuda-tests)
