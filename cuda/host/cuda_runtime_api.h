@@ -149,3 +149,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*ke
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(kernel), threads,
                                                        shared_bytes);
 }
+
+// Compute capability 9.0, or what the environment (CAIRN_HOST_CUDA_ARCHITECTURE=75) or host_cuda::claim_architecture
+// says.
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);

@@ -54,4 +54,8 @@ struct Counts {
 };
 Counts counts();
 
+// The compute capability that the device says it has: 10 times the major version plus the minor one. Returns the one
+// before. Errors: not 10 to 999 (UsageError; also of CAIRN_HOST_CUDA_ARCHITECTURE, when it is first asked for).
+int claim_architecture(int architecture);
+
 }  // namespace cairn::host_cuda

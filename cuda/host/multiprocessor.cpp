@@ -449,4 +449,8 @@ void refuse(const char* what, SourceLine where) { Multiprocessor::current().refu
 
 void fill_static_shared() { Multiprocessor::current().fill_static_shared(); }
 
+WarpTable warp_table() { return Multiprocessor::current().warp_table(); }
+
+AsyncCopies& async_copies() { return Multiprocessor::current().async_copies(); }
+
 }  // namespace cairn::host_cuda

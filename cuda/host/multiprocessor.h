@@ -13,6 +13,7 @@
 #include "cuda/host/cuda_runtime.h"
 #include "cuda/host/fiber.h"
 #include "cuda/host/host_cuda.h"
+#include "cuda/host/ptx.h"
 #include "cuda/host/shared_memory.h"
 
 namespace cairn::host_cuda {
@@ -47,6 +48,9 @@ class Multiprocessor {
   void yield();
   [[noreturn]] void refuse(const char* what, SourceLine where) const;
 
+  WarpTable warp_table() { return {warps_[running_->warp].brought, int(running_->lane), warps_[running_->warp].alive}; }
+  AsyncCopies& async_copies() { return running_->copies; }
+
  private:
   enum class State : uint8_t { runnable, in_barrier, in_warp, ended };
 
@@ -63,6 +67,7 @@ class Multiprocessor {
     unsigned mask = 0;
     uint64_t value = 0;
     int argument = 0, width = 32;
+    AsyncCopies copies;
   };
 
   // A collective under way, known by its mask, and the lanes that have come to it.
@@ -73,6 +78,7 @@ class Multiprocessor {
     unsigned alive = 0;  // lanes that have not ended
     int under_way = 0;
     Meeting meetings[32];
+    const void* brought[32];
   };
 
   void prepare(const Grid& grid, uint3 block);

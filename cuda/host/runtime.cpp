@@ -254,3 +254,38 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+
+// ---- what the device claims to be
+
+namespace {
+
+int checked_architecture(int value, const char* from) {
+  cairn::check<cairn::UsageError>(value >= 10 && value <= 999, from, ": expected a compute capability such as 75, got ",
+                                  value);
+  return value;
+}
+
+std::atomic<int>& architecture() {
+  static std::atomic<int> value = [] {
+    const char* const name = "CAIRN_HOST_CUDA_ARCHITECTURE";
+    const char* const text = std::getenv(name);
+    return checked_architecture(text ? std::atoi(text) : 90, name);
+  }();
+  return value;
+}
+
+}  // namespace
+
+int cairn::host_cuda::claim_architecture(int value) {
+  return architecture().exchange(checked_architecture(value, "host_cuda::claim_architecture"));
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device != 0) return report(cudaErrorInvalidDevice);
+  const int now = architecture();
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor: *value = now / 10; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
+  }
+  return report(cudaErrorInvalidValue);
+}

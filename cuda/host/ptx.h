@@ -1,0 +1,62 @@
+#pragma once
+// What instructions do that kernels reach through inline PTX (cuda/mma.cuh): those that a whole warp carries out
+// together, and asynchronous copies. Here, and not in the emulator, so that sanitizers watch what they read and write.
+#include <cstring>
+#include <vector>
+
+#include "cuda/host/cuda_runtime.h"
+
+namespace cairn::host_cuda {
+
+// A warp's place for what its lanes bring, the calling lane, and which lanes have not ended.
+struct WarpTable {
+  const void** brought;
+  int lane;
+  unsigned alive;
+};
+WarpTable warp_table();
+
+// All lanes of a warp bring something. In each, read(all, lane) sees what all have brought, as all(0) .. all(31).
+template <class T, class F>
+void warp_exchange(const T& mine, F&& read, SourceLine where) {
+  const WarpTable table = warp_table();
+  table.brought[table.lane] = &mine;
+  warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);
+  if (~warp_table().alive) refuse("an instruction of a whole warp, of which lanes are missing", where);
+  read([&](int lane) -> const T& { return *static_cast<const T*>(table.brought[lane]); }, table.lane);
+  warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);  // now what was brought may go
+}
+
+// An asynchronous copy is carried out when its thread waits for it, and no earlier: who forgets to wait reads what was
+// there before.
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  int bytes, read;  // what is not read is 0
+  int group;
+};
+struct AsyncCopies {
+  std::vector<AsyncCopy> waiting;  // the oldest first
+  int group = 0;                   // that is open
+};
+AsyncCopies& async_copies();  // of the calling thread
+
+inline void async_copy(void* to, const void* from, int bytes, int read, SourceLine where) {
+  if (reinterpret_cast<uintptr_t>(to) % unsigned(bytes) || reinterpret_cast<uintptr_t>(from) % unsigned(bytes))
+    refuse("an asynchronous copy from or to an address that is not aligned to its size", where);
+  AsyncCopies& copies = async_copies();
+  copies.waiting.push_back({to, from, bytes, read, copies.group});
+}
+inline void commit_async_copies() { ++async_copies().group; }
+// Until all but the last `pending` committed groups are there.
+inline void wait_for_async_copies(int pending) {
+  AsyncCopies& copies = async_copies();
+  auto copy = copies.waiting.begin();
+  for (; copy != copies.waiting.end() && copy->group < copies.group - pending; ++copy) {
+    std::memcpy(copy->to, copy->from, size_t(copy->read));
+    std::memset(static_cast<char*>(copy->to) + copy->read, 0, size_t(copy->bytes - copy->read));
+  }
+  copies.waiting.erase(copies.waiting.begin(), copy);
+}
+
+}  // namespace cairn::host_cuda

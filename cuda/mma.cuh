@@ -1,0 +1,212 @@
+#pragma once
+// Tensor cores and asynchronous copies: one function an instruction of PTX, for GPUs of compute capability 8.0 and
+// newer. Each has a second body for the emulator that does what NVIDIA documents (PTX ISA, "Matrix fragments for
+// mma.m16n8k16", "... for mma.m16n8k8", "ldmatrix", "cp.async").
+//
+// Fragments: how the lanes of a warp hold a matrix, lane 4 g + t with g in 0..7, t in 0..3:
+//   sums  C [16, 8], float:     c[0], c[1]: row g, columns 2 t, 2 t + 1;  c[2], c[3]: the same of row g + 8
+//   bf16  A [16, 16], two a register, the first in its lower half:
+//                               a[0]: row g, columns 2 t, 2 t + 1;  a[1]: row g + 8;  a[2], a[3]: 8 columns further
+//         B [16, 8]:            b[0]: rows 2 t, 2 t + 1 of column g;  b[1]: 8 rows further
+//   TF32  A [16, 8], one a register:
+//                               a[0]: row g, column t;  a[1]: row g + 8;  a[2], a[3]: 4 columns further
+//         B [8, 8]:             b[0]: row t of column g;  b[1]: 4 rows further
+#include "core/dtype.h"
+#include "cuda/common.cuh"
+
+#ifndef __CUDACC__
+#include "cuda/host/ptx.h"
+#endif
+
+namespace cairn::gpu {
+
+// Can the device run these, and is there code for it that has them?
+inline bool has_mma() {
+  int device, major, minor;
+  check_cuda(cudaGetDevice(&device));  // (The runtime knows all these without asking the device.)
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+#ifdef __CUDA_ARCH_LIST__
+  constexpr int compiled[] = {__CUDA_ARCH_LIST__};
+#else
+  constexpr int compiled[] = {800};
+#endif
+  for (const int architecture : compiled)
+    if (architecture >= 800 && architecture <= 100 * major + 10 * minor) return true;
+  return false;
+}
+
+// The instruction, or, on the emulator, the statements after it.
+#if !defined(__CUDACC__)
+#define CAIRN_PTX_HERE SourceLine where = SourceLine::current()
+#define CAIRN_PTX_HERE_TOO , CAIRN_PTX_HERE
+#else
+#define CAIRN_PTX_HERE
+#define CAIRN_PTX_HERE_TOO
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define CAIRN_PTX(...) __trap()  // has_mma() is false
+#else
+#define CAIRN_PTX(...) asm volatile(__VA_ARGS__)
+#endif
+
+// ---- numbers
+
+// x rounded to TF32, which has float's exponent and 10 bits of mantissa: to the nearest, ties away from 0.
+inline __device__ float round_tf32(float x) {
+#ifdef __CUDACC__
+  uint32_t y = 0;
+  CAIRN_PTX("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return __uint_as_float(y);
+#else
+  return x == x ? __uint_as_float((__float_as_uint(x) + 0x1000) & ~0x1fffu) : __uint_as_float(0x7fffffff);
+#endif
+}
+
+// Two numbers as bfloat16, to nearest even, `low` in the lower half.
+inline __device__ uint32_t pack_bfloat16(float low, float high) {
+#ifdef __CUDACC__
+  uint32_t y = 0;
+  CAIRN_PTX("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+#else
+  return uint32_t(bfloat16(high).bits) << 16 | bfloat16(low).bits;
+#endif
+}
+
+// ---- matrices
+
+#ifndef __CUDACC__
+// c += A B of a warp's fragments, K columns of A; a(row, k) and b(k, column) find an element among all lanes' a and b.
+template <int K, class A, class B>
+void emulate_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], A element_a, B element_b,
+                 SourceLine where) {
+  struct Fragments {
+    const uint32_t *a, *b;
+  };
+  host_cuda::warp_exchange(
+      Fragments{a, b},
+      [&](const auto& all, int lane) {
+        for (int i = 0; i < 4; ++i)
+          for (int k = 0; k < K; ++k)
+            c[i] += element_a(all, lane / 4 + 8 * (i / 2), k) * element_b(all, k, 2 * (lane % 4) + i % 2);
+      },
+      where);
+}
+#endif
+
+// c += A B, bf16.
+inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] CAIRN_PTX_HERE_TOO) {
+#ifdef __CUDACC__
+  CAIRN_PTX(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  const auto half = [](uint32_t word, int odd) { return __uint_as_float(odd ? word & 0xffff0000u : word << 16); };
+  emulate_mma<16>(
+      c, a, b,
+      [=](const auto& all, int row, int k) { return half(all(row % 8 * 4 + k % 8 / 2).a[row / 8 + k / 8 * 2], k % 2); },
+      [=](const auto& all, int k, int column) { return half(all(column * 4 + k % 8 / 2).b[k / 8], k % 2); }, where);
+#endif
+}
+
+// c += A B, TF32. The 13 lowest bits of what a and b hold do not count: round_tf32 first.
+inline __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] CAIRN_PTX_HERE_TOO) {
+#ifdef __CUDACC__
+  CAIRN_PTX(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  const auto tf32 = [](uint32_t word) { return __uint_as_float(word & ~0x1fffu); };
+  emulate_mma<8>(
+      c, a, b, [=](const auto& all, int row, int k) { return tf32(all(row % 8 * 4 + k % 4).a[row / 8 + k / 4 * 2]); },
+      [=](const auto& all, int k, int column) { return tf32(all(column * 4 + k % 4).b[k / 4]); }, where);
+#endif
+}
+
+// Four matrices of 8 rows of 16 bytes out of shared memory: lane l says where row l % 8 of matrix l / 8 begins, aligned
+// to 16 bytes. Lane 4 g + t gets bytes 4 t .. 4 t + 3 of row g of matrix i as r[i].
+inline __device__ void load_matrices(uint32_t (&r)[4], const void* row CAIRN_PTX_HERE_TOO) {
+#ifdef __CUDACC__
+  CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+            : "r"(uint32_t(__cvta_generic_to_shared(row)))
+            : "memory");
+#else
+  if (reinterpret_cast<uintptr_t>(row) % 16) host_cuda::refuse("ldmatrix of a row that is not aligned", where);
+  host_cuda::warp_exchange(
+      row,
+      [&](const auto& all, int lane) {
+        for (int i = 0; i < 4; ++i)
+          std::memcpy(&r[i], static_cast<const char*>(all(8 * i + lane / 4)) + 4 * (lane % 4), 4);
+      },
+      where);
+#endif
+}
+
+// The same of matrices of 8 x 8 two-byte elements, each transposed: lane 4 g + t gets elements g of rows 2 t, 2 t + 1.
+inline __device__ void load_matrices_transposed(uint32_t (&r)[4], const void* row CAIRN_PTX_HERE_TOO) {
+#ifdef __CUDACC__
+  CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+            : "r"(uint32_t(__cvta_generic_to_shared(row)))
+            : "memory");
+#else
+  if (reinterpret_cast<uintptr_t>(row) % 16) host_cuda::refuse("ldmatrix of a row that is not aligned", where);
+  host_cuda::warp_exchange(
+      row,
+      [&](const auto& all, int lane) {
+        for (int i = 0; i < 8; ++i)  // both halves of four registers
+          std::memcpy(reinterpret_cast<char*>(r) + 2 * i,
+                      static_cast<const char*>(all(8 * (i / 2) + 2 * (lane % 4) + i % 2)) + 2 * (lane / 4), 2);
+      },
+      where);
+#endif
+}
+
+// ---- copies from global to shared memory that go on while the thread does other things
+
+// `bytes` (4, 8 or 16, to which both addresses are aligned), or zeros if there is nothing to read.
+template <int bytes>
+inline __device__ void copy_async(void* to, const void* from, bool there CAIRN_PTX_HERE_TOO) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16);
+#ifdef __CUDACC__
+  if constexpr (bytes == 16)  // past the L1 cache
+    CAIRN_PTX("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from),
+              "r"(there ? 16 : 0)
+              : "memory");
+  else
+    CAIRN_PTX("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from),
+              "n"(bytes), "r"(there ? bytes : 0)
+              : "memory");
+#else
+  host_cuda::async_copy(to, from, bytes, there ? bytes : 0, where);
+#endif
+}
+// Closes a group of copies of this thread.
+inline __device__ void commit_copies() {
+#ifdef __CUDACC__
+  CAIRN_PTX("cp.async.commit_group;" ::: "memory");
+#else
+  host_cuda::commit_async_copies();
+#endif
+}
+// Waits until all but the last `pending` groups of this thread are there. (For other threads' there are barriers.)
+template <int pending>
+inline __device__ void wait_for_copies() {
+#ifdef __CUDACC__
+  CAIRN_PTX("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+#else
+  host_cuda::wait_for_async_copies(pending);
+#endif
+}
+
+#undef CAIRN_PTX
+#undef CAIRN_PTX_HERE
+#undef CAIRN_PTX_HERE_TOO
+
+}  // namespace cairn::gpu

@@ -1,0 +1,99 @@
+// Mistakes with asynchronous copies and with instructions of a whole warp, which the emulator makes visible.
+#include <cmath>
+
+#include "cuda/mma.cuh"
+#include "tests/cuda/host/kernels.h"
+
+using namespace cairn;
+using namespace cairn::test;
+using gpu::launch;
+
+namespace {
+
+template <bool wait, bool barrier>
+__global__ void copy(const float* from, float* to) {
+  float* const shared = gpu::dynamic_shared<float>();
+  gpu::copy_async<4>(shared + threadIdx.x, from + threadIdx.x, true);
+  gpu::commit_copies();
+  if (wait) gpu::wait_for_copies<0>();
+  if (barrier) __syncthreads();
+  to[threadIdx.x] = shared[63 - threadIdx.x];
+}
+__global__ void forgotten_commit(const float* from, float* to) {
+  float* const shared = gpu::dynamic_shared<float>();
+  gpu::copy_async<4>(shared + threadIdx.x, from + threadIdx.x, true);
+  gpu::wait_for_copies<0>();
+  to[threadIdx.x] = shared[threadIdx.x];
+}
+
+int count_garbage(void (*kernel)(const float*, float*)) {
+  OnDevice<float> from(std::vector<float>(64, 1)), to(64);
+  launch(kernel, {1, 64, 64 * sizeof(float)}, from.data(), to.data());
+  int garbage = 0;
+  for (const float value : to.values()) garbage += std::isnan(value);
+  return garbage;
+}
+
+TEST_CASE("visible: a forgotten wait for asynchronous copies, a forgotten barrier, a forgotten commit", "[gpu][host]") {
+  in_every_order([] {
+    CHECK(count_garbage(copy<true, true>) == 0);
+    CHECK(count_garbage(copy<false, true>) == 64);
+    CHECK(count_garbage(copy<true, false>) >= 32);
+    CHECK(count_garbage(forgotten_commit) == 64);
+  });
+}
+
+constexpr int line_of_misaligned = __LINE__ + 2;
+__global__ void misaligned(const float* from) {
+  gpu::copy_async<16>(gpu::dynamic_shared<float>() + threadIdx.x, from, true);
+}
+constexpr int line_of_half_warp = __LINE__ + 3;
+__global__ void half_warp() {
+  float c[4] = {};
+  gpu::mma_bf16(c, {0, 0, 0, 0}, {0, 0});
+}
+constexpr int line_of_ended = __LINE__ + 4;
+__global__ void ended_lane() {
+  uint32_t r[4];
+  if (threadIdx.x == 9) return;
+  gpu::load_matrices(r, gpu::dynamic_shared<float>());
+}
+
+template <class... Parameters, class... Args>
+std::string message_of(void (*kernel)(Parameters...), unsigned threads, Args... args) {
+  try {
+    launch(kernel, {1, threads, 1024}, args...);
+  } catch (const host_cuda::KernelError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST_CASE("detected: copies that are not aligned, warps of which lanes are missing", "[gpu][host]") {
+  in_every_order([] {
+    const auto at = [](int line) { return "ptx.cpp:" + std::to_string(line) + ": "; };
+    OnDevice<float> from(8);
+    CHECK_THAT(message_of(misaligned, 32, from.data()), Catch::Matchers::StartsWith(at(line_of_misaligned)) &&
+                                                            ContainsSubstring("not aligned") &&
+                                                            ContainsSubstring("in block (0,0,0) thread ("));
+    CHECK_THAT(message_of(half_warp, 16),
+               Catch::Matchers::StartsWith(at(line_of_half_warp)) && ContainsSubstring("lanes are missing"));
+    CHECK_THAT(message_of(ended_lane, 32), Catch::Matchers::StartsWith(at(line_of_ended)));
+    CHECK(count_garbage(copy<true, true>) == 0);  // the emulator goes on
+  });
+}
+
+TEST_CASE("the emulator claims the architecture that it is told to", "[gpu][host]") {
+  const int before = host_cuda::claim_architecture(75);
+  int major = 0, minor = 0;
+  CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess);
+  CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) == cudaSuccess);
+  CHECK((major == 7 && minor == 5));
+  CHECK(!gpu::has_mma());
+  CHECK(host_cuda::claim_architecture(89) == 75);
+  CHECK(gpu::has_mma());
+  CHECK_THROWS_AS(host_cuda::claim_architecture(0), UsageError);
+  host_cuda::claim_architecture(before);
+}
+
+}  // namespace
