@@ -252,12 +252,11 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
     result.topk.copy_from(given);
   }
   if (with_rest) result.rest = Tensor({size.B, size.N, size.H, size.M}, k.dtype(), k.device());
-  CAIRN_RUN_CPU_ONLY(
-      "centroid_topk", k,
-      centroid_topk_forward<T>(stream, size, top, !given.defined(), heads<T>(centroids), heads<T>(k), heads<T>(v),
-                               kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                               result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
-                               result.mass.mutable_data<T>(), with_rest ? heads<T>(result.rest) : Heads<T>{}));
+  CAIRN_RUN("centroid_topk", k,
+            centroid_topk_forward<T>(stream, size, top, !given.defined(), heads<T>(centroids), heads<T>(k), heads<T>(v),
+                                     kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                     result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
+                                     result.mass.mutable_data<T>(), with_rest ? heads<T>(result.rest) : Heads<T>{}));
   return result;
 }
 
@@ -270,12 +269,12 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
   check_shape("centroid_topk", "the gradient of rest", drest, kept.rest.shape());
   AttentionGradient g{like(centroids), like(k), like(v)};
   Scratch scratch(k.device());
-  CAIRN_RUN_CPU_ONLY("centroid_topk", k,
-                     centroid_topk_backward<T>(
-                         stream, size, kept.topk.size(3), heads<T>(centroids), heads<T>(k), heads<T>(v),
-                         kernel_mask(options.mask, size), kernel_dropout(options.dropout), kept.topk.data<int32_t>(),
-                         kept.logsumexp.data<Accum<T>>(), kept.mass.data<T>(), heads<T>(kept.rest), dmass.data<T>(),
-                         heads<T>(drest), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  CAIRN_RUN("centroid_topk", k,
+            centroid_topk_backward<T>(stream, size, kept.topk.size(3), heads<T>(centroids), heads<T>(k), heads<T>(v),
+                                      kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                      kept.topk.data<int32_t>(), kept.logsumexp.data<Accum<T>>(), kept.mass.data<T>(),
+                                      heads<T>(kept.rest), dmass.data<T>(), heads<T>(drest), scratch, heads<T>(g.dq),
+                                      heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 

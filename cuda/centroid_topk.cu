@@ -1,0 +1,671 @@
+// Attention of centroids, split into the mass of their k best keys and the rest (the paper's equations 4, 9 and the
+// second case of 10; section 3.3), and its gradient. core/kernels/centroid_topk.h has the definition and the shapes.
+//
+//   A = softmax(scale Q^c K^T),  T = the k keys of the largest scores,  m = sum of A over T,  rest = sum of z A V
+//   outside T, z dropout.   dA = dm in T, else z (dB V^T);  delta = m dm + rest . dB;  dS = A (dA - delta);
+//   dQ^c = scale dS K,  dK = scale dS^T Q^c,  dV = (z A outside T)^T dB
+//
+// Launch. A tile is 64 centroids by 64 keys, a block of 128 threads computes its scores in shared memory and registers
+// (cuda/attention_tiles.cuh). There are few centroids, so the keys of a (batch element, head) are cut into `splits`
+// where that fills the GPU; what the splits contribute is put together in their order.
+//   scan_keys       tile after tile of a split: running maximum and sum, and for each centroid the k largest scores so
+//                   far, sorted, in memory (8 k bytes; the L1 cache, mostly). The 16 centroids of a warp's scores are
+//                   its own business: the lanes look for scores above the centroid's k-th, and merge those into its
+//                   list together.
+//   finish_scan     a warp a centroid: logsumexp; merges the lists of the splits; T, rising; m; marks T in one bit a
+//                   key, which is how all that follows knows T
+//   sum_rest        the scores again, and their product with V; add_splits
+//   query_states    backward, a warp a centroid: logsumexp and delta, and the bits
+//   query_gradient  a block has a tile of centroids and a split: dQ^c; add_splits
+//   key_gradient    a block has a tile of keys and goes through all centroids: dK and dV
+// Columns of values beyond 128 (64 in key_gradient) are other blocks' work, which compute the scores again.
+//
+// Why lists. Scores in random order enter a list k (1 + ln(S / k)) times, about 200 times for k = 32 and S = 4096, for
+// a dozen instructions of a warp each: a third of what the scores of a centroid cost. Keeping the maximum of every 32
+// keys instead, and computing the scores of the k best such blocks once more, needs no lists, but 32 k scores that
+// share no tile: 256 KB from the L2 cache a centroid where D = 64 in float32, which takes longer than all its scores
+// did for S up to 8192. What is bad for lists is scores that rise: each enters, and the scan takes several times as
+// long.
+//
+// Traffic, for elements of e bytes: forward reads K twice and V once for every 64 centroids, backward K three times and
+// V twice, from the L2 cache mostly; the floor is once each. Scratch: a bit a score for T, 8 k bytes a centroid and
+// split for the lists. Bound by arithmetic: N S (2 D + M) multiplications forward, N S (4 D + 3 M) backward.
+// Registers (sm_75, 80 and 90; nothing spills): scan_keys 123, sum_rest 128 (168 for 128 columns), query_gradient 168
+// (254), key_gradient 228, the others up to 64.
+#include "core/kernels/centroid_topk.h"
+
+#include <algorithm>
+
+#include "cuda/attention_tiles.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+template <class T>
+struct Problem {
+  AttentionSize size;
+  Heads<const T> q, k, v;
+  Mask mask;
+  Dropout dropout;
+  float scale = 1;     // of the scores
+  bool packs = false;  // can all rows be read and written four elements at a time?
+  int top = 0;         // keys in T at most
+  int splits = 1;
+
+  __device__ float scale_2() const { return scale * log2_e; }
+  __device__ int N() const { return int(size.N); }
+  __device__ int S() const { return int(size.S); }
+  __device__ int D() const { return int(size.D); }
+  __device__ int M() const { return int(size.M); }
+  CAIRN_HD int64_t rows() const { return size.B * size.H * size.N; }
+
+  // Rows [row, end) of x in a plane, from column `column` on.
+  __device__ RowBlock<T> rows_of(const Heads<const T>& x, const Plane& plane, int row, int end, int columns,
+                                 int column = 0) const {
+    return {x.at(plane.batch, row, plane.head) + column, x.row_stride, end - row, columns - column, packs};
+  }
+
+  // Scores times log2 e of a tile of queries and one of keys; minus infinity where masked.
+  __device__ void scores(const Plane& plane, int q0, int k0, float* room, TileOf& s) const {
+    row_products(rows_of(q, plane, q0, plane.queries, D()), rows_of(k, plane, k0, plane.keys, D()), room, s);
+    unsigned visible = ~0u;
+    if (plane.masks(q0, q0 + tile, k0 + tile))
+      visible = score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * scale_2() : -INFINITY;
+  }
+};
+
+// What a block of scan_keys, sum_rest or query_gradient has: a tile of centroids, the keys [first, end) of a split, and
+// the columns from `column` on.
+struct SplitTask {
+  int64_t plane;
+  int row, split, column;
+
+  __device__ SplitTask(int64_t rows, int splits, int64_t columns, int tile_columns) {
+    const int64_t parts = TileTask::tile_parts(columns, tile_columns), tiles = pieces(rows, tile);
+    int64_t block = blockIdx.x;
+    column = int(block % parts) * tile_columns, block /= parts;
+    split = int(block % splits), block /= splits;
+    row = int(block % tiles) * tile;
+    plane = block / tiles;
+  }
+  // Splits begin with a tile.
+  template <class T>
+  __device__ int first_key(const Problem<T>& p) const {
+    return int(split * pieces(p.size.S, tile) / p.splits) * tile;
+  }
+  template <class T>
+  __device__ int end_of_keys(const Problem<T>& p, const Plane& plane_) const {
+    if (row >= plane_.queries) return 0;
+    return min(plane_.end_of_keys(row + tile), int((split + 1) * pieces(p.size.S, tile) / p.splits) * tile);
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------- the top keys
+
+// The k largest scores seen so far and their keys, largest first; equal ones in the order of arrival, which is by
+// rising key. Minus infinity: nothing. A warp works on it together.
+struct Largest {
+  float* scores;
+  int32_t* keys;
+  int k;
+
+  __device__ void clear() const {
+    for (int l = int(threadIdx.x % 32); l < k; l += 32) scores[l] = -INFINITY;
+    __syncwarp();
+  }
+  // Whatever is not above this cannot enter.
+  __device__ float threshold() const { return scores[k - 1]; }
+
+  // Offers 64 scores, each lane's [0] before each lane's [1].
+  __device__ void offer(const float (&score)[2], const int32_t (&key)[2]) const {
+    const int lane = int(threadIdx.x % 32);
+    const float limit = threshold();
+    const unsigned entering[2] = {__ballot_sync(full_warp, score[0] > limit),
+                                  __ballot_sync(full_warp, score[1] > limit)};
+    // f(score, its place in the order of arrival) for those that enter.
+    const auto each_new = [&](auto&& f) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        for (unsigned left = entering[h]; left != 0; left &= left - 1) {
+          const int from = __ffs(int(left)) - 1;
+          f(__shfl_sync(full_warp, score[h], from), 32 * h + from);
+        }
+    };
+
+    // How many stand before this lane's two: others that enter now, and those of the list, which makes room, its end
+    // first.
+    int before[2] = {};
+    const int last_base = (k - 1) / 32 * 32;
+    for (int base = last_base; base >= 0; base -= 32) {
+      const int l = base + lane;
+      const float old = l < k ? scores[l] : -INFINITY;
+      const int32_t old_key = l < k ? keys[l] : -1;
+      int steps = 0;
+      each_new([&](float other, int arrival) {
+        const int staying = __popc(__ballot_sync(full_warp, old >= other));
+        steps += old < other;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int own = 32 * h + lane;
+          if (arrival == own) before[h] += staying;
+          if (base == last_base) before[h] += other > score[h] || (other == score[h] && arrival < own);
+        }
+      });
+      const bool moves = l < k && steps > 0, any = __any_sync(full_warp, moves);
+      __syncwarp();
+      if (moves && l + steps < k) scores[l + steps] = old, keys[l + steps] = old_key;
+      __syncwarp();
+      if (any) continue;
+      before[0] += base, before[1] += base;
+      break;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      if (score[h] > limit && before[h] < k) scores[before[h]] = score[h], keys[before[h]] = key[h];
+    __syncwarp();
+  }
+};
+
+// What a scan leaves: for each centroid and split, the maximum (times log2 e), the sum of exponentials relative to it,
+// and the largest scores.
+struct Scan {
+  float* most;  // [B, H, N, splits]
+  float* sum;
+  float* scores = nullptr;  // [B, H, N, splits, k]; null: T is given
+  int32_t* keys = nullptr;
+
+  __device__ Largest largest(int64_t part, int k) const { return {scores + part * k, keys + part * k, k}; }
+};
+
+// The row of the tile that is number r of the 16 of this warp.
+__device__ int row_of_warp(int r) { return 8 * int(threadIdx.x / 32) + r % 8 + 32 * (r / 8); }
+
+// Offers the stored scores of the tile's keys from k0 on to the lists of this warp's rows [0, rows).
+__device__ void offer_tile(const float* stored, int rows, int k0, int64_t part, int splits, int k, const Scan& scan) {
+  const int lane = int(threadIdx.x % 32);
+  unsigned busy = 0;
+#pragma unroll 4
+  for (int r = 0; r < 16; ++r) {
+    const int row = row_of_warp(r);
+    const float* const score = stored + row * (tile + 4) + lane;
+    if (row < rows) {
+      const float limit = scan.largest(part + int64_t(row) * splits, k).threshold();
+      busy |= unsigned(__any_sync(full_warp, score[0] > limit || score[32] > limit)) << r;
+    }
+  }
+  for (; busy != 0; busy &= busy - 1) {
+    const int row = row_of_warp(__ffs(int(busy)) - 1);
+    const float* const score = stored + row * (tile + 4) + lane;
+    scan.largest(part + int64_t(row) * splits, k).offer({score[0], score[32]}, {k0 + lane, k0 + 32 + lane});
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan scan) {
+  float* const room = dynamic_shared<float>();
+  const SplitTask task(p.size.N, p.splits, 0, tile);
+  const Plane plane(p.size, p.mask, task.plane);
+  const int q0 = task.row, end = task.end_of_keys(p, plane);
+  const int64_t part = (plane.index * p.size.N + q0) * p.splits + task.split;
+  RunningSoftmax<8, 16> softmax;
+  if (scan.scores)
+    for (int r = 0; r < 16; ++r)
+      if (q0 + row_of_warp(r) < p.N()) scan.largest(part + int64_t(row_of_warp(r)) * p.splits, p.top).clear();
+
+  for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
+    TileOf s;
+    p.scores(plane, q0, k0, room, s);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) softmax.weight(i, s[i][j]);
+    }
+    if (!scan.scores) continue;
+    store_weights(room, s);
+    offer_tile(tile_weights(room), plane.queries - q0, k0, part, p.splits, p.top, scan);
+  }
+  softmax.finish();
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if (tile_column() == 0 && q0 + tile_row(i) < p.N()) {
+      scan.most[part + int64_t(tile_row(i)) * p.splits] = softmax.most[i];
+      scan.sum[part + int64_t(tile_row(i)) * p.splits] = softmax.sum[i];
+    }
+}
+
+// ---- T in one bit a key
+
+// Words of a row of bits: two for each tile of keys.
+CAIRN_HD int64_t words(int64_t S) { return 2 * pieces(S, tile); }
+
+// A warp writes the bits of the keys of T, rising and then -1.
+__device__ void mark_keys(const int32_t* topk, int k, int64_t count, uint32_t* bits) {
+  for (int64_t word = threadIdx.x % 32; word < count; word += 32) {
+    // The first key of this word: as unsigned numbers, those that are missing are the largest.
+    int low = 0, high = k;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (uint32_t(topk[middle]) < uint32_t(word) * 32)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    uint32_t marked = 0;
+    for (; low < k && uint32_t(topk[low]) / 32 == uint32_t(word); ++low) marked |= 1u << topk[low] % 32;
+    bits[word] = marked;
+  }
+}
+
+// Bit 4 i + l: key k0 + tile_column() + l is in T of query q0 + tile_row(i).
+template <class T>
+__device__ unsigned marked_in(const Problem<T>& p, const uint32_t* bits, const Plane& plane, int q0, int k0) {
+  const int key = k0 + tile_column();
+  const uint32_t* const row = bits + (plane.index * p.size.N + q0) * words(p.size.S) + key / 32;
+  return score_bits([&](int i) {
+    return q0 + tile_row(i) < plane.queries ? row[tile_row(i) * words(p.size.S)] >> key % 32 & 15u : 0u;
+  });
+}
+__device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
+  if (!dropout.active) return ~0u;
+  return score_bits([&](int i) { return dropout.kept(q0 + tile_row(i), k0 + tile_column()); });
+}
+
+// Writes the keys of a list rising, then -1, and returns how many there are.
+__device__ int write_rising(const Largest& largest, bool valid, int32_t* topk) {
+  int count = 0;
+  for (int base = 0; base < largest.k; base += 32) {
+    const int l = base + int(threadIdx.x % 32);
+    const bool there = valid && l < largest.k && largest.scores[l] > -INFINITY;
+    count += __popc(__ballot_sync(full_warp, there));
+  }
+  for (int l = int(threadIdx.x % 32); l < largest.k; l += 32) {
+    if (l >= count) {
+      topk[l] = -1;
+      continue;
+    }
+    const int32_t key = largest.keys[l];
+    int smaller = 0;
+    for (int other = 0; other < count; ++other) smaller += largest.keys[other] < key;
+    topk[smaller] = key;
+  }
+  __syncwarp();
+  return count;
+}
+
+// The score (times log2 e) of one key that T was given with.
+template <class T>
+__device__ float score_of(const Problem<T>& p, const Plane& plane, int query, int key) {
+  if (key < 0 || !plane.visible(query, key)) return -INFINITY;
+  const T* const x = p.q.at(plane.batch, query, plane.head);
+  const T* const y = p.k.at(plane.batch, key, plane.head);
+  float sum = 0;
+  for (int d = 0; d < p.D(); ++d) sum = fmaf(float(x[d]), float(y[d]), sum);
+  return sum * p.scale_2();
+}
+
+// bits may be null.
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    finish_scan(Problem<T> p, Scan scan, int32_t* topk, float* logsumexp, T* mass, uint32_t* bits) {
+  const int lane = int(threadIdx.x % 32);
+  for (int64_t row = first_row(); row < p.rows(); row += row_step()) {
+    const Plane plane(p.size, p.mask, row / p.size.N);
+    const int query = int(row % p.size.N);
+    const bool valid = query < plane.queries;
+    const int64_t part = row * p.splits;
+    int32_t* const keys = topk + row * p.top;
+
+    float most = -INFINITY, sum = 0;
+    for (int s = 0; s < p.splits; ++s) most = fmaxf(most, scan.most[part + s]);
+    const float shift = most == -INFINITY ? 0.0f : most;
+    for (int s = 0; s < p.splits; ++s) sum += scan.sum[part + s] * exp2f(scan.most[part + s] - shift);
+    const float total = sum == 0 ? 0.0f : shift + log2f(sum);  // logsumexp in units of log 2
+    if (lane == 0) logsumexp[row] = sum == 0 ? -INFINITY : most * ln_2 + logf(sum);
+
+    float top_sum = 0;
+    if (scan.scores) {
+      const Largest largest = scan.largest(part, p.top);
+      for (int s = 1; valid && s < p.splits; ++s) {
+        const Largest more = scan.largest(part + s, p.top);
+        for (int base = 0; base < p.top && more.scores[base] > largest.threshold(); base += 64) {
+          const int first = base + lane, second = first + 32;
+          largest.offer(
+              {first < p.top ? more.scores[first] : -INFINITY, second < p.top ? more.scores[second] : -INFINITY},
+              {first < p.top ? more.keys[first] : -1, second < p.top ? more.keys[second] : -1});
+        }
+      }
+      const int count = write_rising(largest, valid, keys);
+      for (int l = lane; l < count; l += 32) top_sum += exp2f(largest.scores[l] - total);
+    } else {
+      for (int l = lane; l < p.top; l += 32) top_sum += exp2f(score_of(p, plane, query, keys[l]) - total);
+    }
+    top_sum = warp_reduce(top_sum, Sum{});
+    if (lane == 0) mass[row] = T(top_sum);
+    if (bits) mark_keys(keys, p.top, words(p.size.S), bits + row * words(p.size.S));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------- the rest
+
+// Where the sums of a split go: with several, to [splits, B, H, N, columns] in float; add_splits writes the result.
+template <int width, class T>
+__device__ void write_sums(const Problem<T>& p, const SplitTask& task, const Plane& plane, float (&sum)[8][width / 16],
+                           float factor, int columns, float* partial, Heads<T> out) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int query = task.row + tile_row(i);
+    if (query >= p.N()) continue;
+    if (query >= plane.queries)
+#pragma unroll
+      for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a key or value is NaN
+    const int64_t row = task.split * p.rows() + plane.index * p.size.N + query;
+    if (partial)
+      write_row(sum[i], factor, partial + row * columns + task.column, columns - task.column, columns % 4 == 0);
+    else
+      write_row(sum[i], factor, out.at(plane.batch, query, plane.head) + task.column, columns - task.column, p.packs);
+  }
+}
+
+constexpr int add_threads = 256;
+
+template <class T>
+__global__ void __launch_bounds__(add_threads)
+    add_splits(AttentionSize size, int splits, int columns, const float* partial, Heads<T> out) {
+  const int64_t count = size.B * size.H * size.N * columns;
+  for (int64_t e = int64_t(blockIdx.x) * add_threads + threadIdx.x; e < count; e += int64_t(gridDim.x) * add_threads) {
+    float sum = 0;
+    for (int s = 0; s < splits; ++s) sum += partial[s * count + e];
+    const int64_t row = e / columns, plane = row / size.N;
+    out.at(plane / size.H, row % size.N, plane % size.H)[e % columns] = T(sum);
+  }
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
+    sum_rest(Problem<T> p, const uint32_t* bits, const float* logsumexp, float* partial, Heads<T> rest) {
+  float* const room = dynamic_shared<float>();
+  const SplitTask task(p.size.N, p.splits, p.size.M, width);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int q0 = task.row, end = task.end_of_keys(p, plane);
+  float shift[8], sum[8][width / 16] = {};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int query = q0 + tile_row(i);
+    const float l = query < plane.queries ? logsumexp[plane.index * p.size.N + query] : -INFINITY;
+    shift[i] = l == -INFINITY ? 0.0f : l * log2_e;
+  }
+
+  for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
+    TileOf s;
+    p.scores(plane, q0, k0, room, s);
+    const unsigned counts = kept_in(dropout, q0, k0) & ~marked_in(p, bits, plane, q0, k0);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? exp2f(s[i][j] - shift[i]) : 0.0f;
+    store_weights(room, s);
+    add_weighted_rows<width>(p.rows_of(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
+  }
+  write_sums<width>(p, task, plane, sum, dropout.scale, p.M(), partial, rest);
+}
+
+// ---------------------------------------------------------------------------------------------------------- backward
+
+// What the gradient knows of a centroid.
+struct alignas(16) CentroidState {
+  float shift, delta, dmass;
+};
+
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    query_states(Problem<T> p, const int32_t* topk, const float* logsumexp, const T* mass, Heads<const T> rest,
+                 const T* dmass, Heads<const T> drest, CentroidState* states, uint32_t* bits) {
+  for (int64_t row = first_row(); row < p.rows(); row += row_step()) {
+    const int64_t plane = row / p.size.N;
+    const T* const x = rest.at(plane / p.size.H, row % p.size.N, plane % p.size.H);
+    const T* const g = drest.at(plane / p.size.H, row % p.size.N, plane % p.size.H);
+    float sum = 0;
+    for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32) sum += float(x[c]) * float(g[c]);
+    sum = warp_reduce(sum, Sum{});
+    const float l = logsumexp[row], dm = float(dmass[row]);
+    if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, fmaf(float(mass[row]), dm, sum), dm};
+    mark_keys(topk + row * p.top, p.top, words(p.size.S), bits + row * words(p.size.S));
+  }
+}
+
+// s, a score, and g = z dB . v become the weight A and dS / scale.
+__device__ void score_gradient(float& s, float& g, const CentroidState& centroid, bool in_top) {
+  const float weight = exp2f(s - centroid.shift);
+  g = s == -INFINITY ? 0.0f : weight * ((in_top ? centroid.dmass : g) - centroid.delta);
+  s = weight;
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
+    query_gradient(Problem<T> p, Heads<const T> drest, const CentroidState* states, const uint32_t* bits,
+                   float* partial, Heads<T> dq) {
+  float* const room = dynamic_shared<float>();
+  const SplitTask task(p.size.N, p.splits, p.size.D, width);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int q0 = task.row, end = task.end_of_keys(p, plane);
+  float sum[8][width / 16] = {};
+
+  for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
+    TileOf s, g;
+    p.scores(plane, q0, k0, room, s);
+    row_products(p.rows_of(drest, plane, q0, plane.queries, p.M()), p.rows_of(p.v, plane, k0, plane.keys, p.M()), room,
+                 g);
+    const unsigned kept = kept_in(dropout, q0, k0);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) g[i][j] *= kept >> (4 * i + j) & 1 ? dropout.scale : 0.0f;
+    const unsigned in_top = marked_in(p, bits, plane, q0, k0);
+    const CentroidState* const state = states + plane.index * p.size.N + q0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const CentroidState centroid = state[tile_row(i)];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) score_gradient(s[i][j], g[i][j], centroid, in_top >> (4 * i + j) & 1);
+    }
+    store_weights(room, g);
+    add_weighted_rows<width>(p.rows_of(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
+  }
+  write_sums<width>(p, task, plane, sum, p.scale, p.D(), partial, dq);
+}
+
+// ---- Rows of the tile are keys from here on, and columns centroids.
+
+// Bit 4 n + l: the weight of query q0 + tile_column() + n % 4 and the key of row n / 4 * 4 + l ...
+// ... is visible
+__device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
+  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+}
+// ... is kept
+__device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
+  if (!dropout.active) return ~0u;
+  return score_bits([&](int n) { return dropout.kept(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+}
+// ... belongs to T.
+template <class T>
+__device__ unsigned marked_to(const Problem<T>& p, const uint32_t* bits, const Plane& plane, int q0, int k0) {
+  return score_bits([&](int n) {
+    const int query = q0 + tile_column() + n % 4, key = k0 + tile_row(n / 4 * 4);
+    if (query >= plane.queries) return 0u;
+    return bits[(plane.index * p.size.N + query) * words(p.size.S) + key / 32] >> key % 32 & 15u;
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(tile_threads, 2)
+    key_gradient(Problem<T> p, Heads<const T> drest, const CentroidState* states, const uint32_t* bits, Heads<T> dk,
+                 Heads<T> dv) {
+  float* const room = dynamic_shared<float>();
+  const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int k0 = task.row;
+  float sum_k[8][4] = {}, sum_v[8][4] = {};
+
+  if (k0 < plane.keys)
+    for (int q0 = plane.first_query(k0) / tile * tile; q0 < plane.queries; q0 += tile) {
+      TileOf s, g;
+      row_products(p.rows_of(p.k, plane, k0, plane.keys, p.D()), p.rows_of(p.q, plane, q0, plane.queries, p.D()), room,
+                   s);
+      row_products(p.rows_of(p.v, plane, k0, plane.keys, p.M()), p.rows_of(drest, plane, q0, plane.queries, p.M()),
+                   room, g);
+      const unsigned visible = visible_to(plane, q0, k0), in_top = marked_to(p, bits, plane, q0, k0);
+      const unsigned kept = kept_to(dropout, q0, k0);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int query = min(q0 + tile_column() + j, plane.queries - 1);
+        const CentroidState state = states[plane.index * p.size.N + query];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int bit = 4 * (i / 4 * 4 + j) + i % 4;
+          const float z = kept >> bit & 1 ? dropout.scale : 0.0f;
+          s[i][j] = visible >> bit & 1 ? s[i][j] * p.scale_2() : -INFINITY;
+          g[i][j] *= z;
+          score_gradient(s[i][j], g[i][j], state, in_top >> bit & 1);
+          s[i][j] = in_top >> bit & 1 ? 0.0f : z * s[i][j];
+        }
+      }
+      if (task.column < p.M()) {
+        store_weights(room, s);
+        add_weighted_rows<tile>(p.rows_of(drest, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
+      }
+      if (task.column < p.D()) {
+        store_weights(room, g);
+        add_weighted_rows<tile>(p.rows_of(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
+      }
+    }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int key = k0 + tile_row(i);
+    if (key >= p.S()) continue;
+    if (key >= plane.keys)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum_k[i][c] = sum_v[i][c] = 0;  // even where a centroid is NaN
+    write_row(sum_k[i], p.scale, dk.at(plane.batch, key, plane.head) + task.column, p.D() - task.column, p.packs);
+    write_row(sum_v[i], 1.0f, dv.at(plane.batch, key, plane.head) + task.column, p.M() - task.column, p.packs);
+  }
+}
+
+// --------------------------------------------------------------------------------------------------- the host's part
+
+// Whether every row begins at a multiple of `bytes`.
+template <class T>
+bool aligned(const Heads<T>& x, size_t bytes) {
+  const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
+  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
+         whole(x.head_stride);
+}
+
+template <class T, class... More>
+Problem<T> problem(const AttentionSize& size, int64_t k, Heads<const T> q, Heads<const T> keys, Heads<const T> v,
+                   const Mask& mask, const Dropout& dropout, const More&... more) {
+  constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
+  check(size.N < most && size.S < most && k < most,
+        "centroid_topk on CUDA: expected fewer than 2^31 - 256 centroids and keys, got ", size.N, " and ", size.S);
+  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(keys, 4 * sizeof(T)) &&
+                     aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
+  // Splits of at least eight tiles, until there are some blocks for every multiprocessor of a large GPU.
+  const int64_t blocks = size.B * size.H * pieces(size.N, tile);
+  const int64_t most_splits = std::max<int64_t>(1, pieces(size.S, tile) / 8);
+  const int64_t splits = std::clamp<int64_t>(pieces(512, std::max<int64_t>(1, blocks)), 1, most_splits);
+  return {size, q, keys, v, mask, dropout, float(size.scale), packs, int(k), int(splits)};
+}
+
+template <class T>
+Launch split_tiles(Stream stream, const Problem<T>& p, int64_t columns, int width) {
+  return {unsigned(p.size.B * p.size.H * pieces(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width)),
+          tile_threads, tile_bytes, stream};
+}
+
+// Memory for the sums of the splits, unless there is one.
+template <class T>
+float* room_for_splits(const Problem<T>& p, int64_t columns, Scratch& scratch) {
+  return p.splits > 1 ? scratch.take<float>(p.splits * p.rows() * columns) : nullptr;
+}
+template <class T>
+void add(Stream stream, const Problem<T>& p, int64_t columns, const float* partial, Heads<T> out) {
+  if (!partial || p.rows() * columns == 0) return;
+  launch(add_splits<T>, {blocks(pieces(p.rows() * columns, add_threads)), add_threads, 0, stream}, p.size, p.splits,
+         int(columns), partial, out);
+}
+
+}  // namespace
+
+template <class T>
+void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool choose, Heads<const T> q,
+                           Heads<const T> keys, Heads<const T> v, Mask mask, Dropout dropout, int32_t* topk,
+                           Accum<T>* logsumexp, T* mass, Heads<T> rest) {
+  const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, rest);
+  const int64_t rows = p.rows();
+  if (rows == 0) return;
+  Scratch scratch(Device::cuda);
+  Scan scan{scratch.take<float>(rows * p.splits), scratch.take<float>(rows * p.splits)};
+  if (choose) {
+    scan.scores = scratch.take<float>(rows * p.splits * k);
+    scan.keys = scratch.take<int32_t>(rows * p.splits * k);
+  }
+  const bool with_rest = rest && size.M > 0;
+  uint32_t* const bits = with_rest ? scratch.take<uint32_t>(rows * words(size.S)) : nullptr;
+  launch(scan_keys<T>, split_tiles(stream, p, 0, tile), p, scan);
+  launch(finish_scan<T>, {blocks(pieces(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, scan, topk,
+         logsumexp, mass, bits);
+  if (!with_rest) return;
+  float* const partial = room_for_splits(p, size.M, scratch);
+  if (size.M <= 64)
+    launch(sum_rest<T, 64>, split_tiles(stream, p, size.M, 64), p, bits, logsumexp, partial, rest);
+  else
+    launch(sum_rest<T, 128>, split_tiles(stream, p, size.M, 128), p, bits, logsumexp, partial, rest);
+  add(stream, p, size.M, partial, rest);
+}
+
+template <class T>
+void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, Heads<const T> q, Heads<const T> keys,
+                            Heads<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
+                            const Accum<T>* logsumexp, const T* mass, Heads<const T> rest, const T* dmass,
+                            Heads<const T> drest, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+  const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, drest, dq, dk, dv);
+  const int64_t rows = p.rows();
+  // A tile more, because tiles read behind the last row. What they read there does not count: the scores are masked.
+  CentroidState* const states = scratch.take<CentroidState>(rows + tile);
+  uint32_t* const bits = scratch.take<uint32_t>(rows * words(size.S));
+  if (rows > 0)
+    launch(query_states<T>, {blocks(pieces(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, topk, logsumexp,
+           mass, rest, dmass, drest, states, bits);
+  if (rows * size.D > 0) {
+    float* const partial = room_for_splits(p, size.D, scratch);
+    if (size.D <= 64)
+      launch(query_gradient<T, 64>, split_tiles(stream, p, size.D, 64), p, drest, states, bits, partial, dq);
+    else
+      launch(query_gradient<T, 128>, split_tiles(stream, p, size.D, 128), p, drest, states, bits, partial, dq);
+    add(stream, p, size.D, partial, dq);
+  }
+  const int64_t columns = std::max(size.D, size.M), key_tiles = size.B * size.H * pieces(size.S, tile);
+  if (key_tiles > 0)
+    launch(key_gradient<T>,
+           {unsigned(key_tiles * TileTask::tile_parts(columns, tile)), tile_threads, tile_bytes, stream}, p, drest,
+           states, bits, dk, dv);
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+  template void centroid_topk_forward(Stream, AttentionSize, int64_t, bool, Heads<const T>, Heads<const T>,            \
+                                      Heads<const T>, Mask, Dropout, int32_t*, Accum<T>*, T*, Heads<T>);               \
+  template void centroid_topk_backward(Stream, AttentionSize, int64_t, Heads<const T>, Heads<const T>, Heads<const T>, \
+                                       Mask, Dropout, const int32_t*, const Accum<T>*, const T*, Heads<const T>,       \
+                                       const T*, Heads<const T>, Scratch&, Heads<T>, Heads<T>, Heads<T>);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
+
+}  // namespace cairn::gpu
