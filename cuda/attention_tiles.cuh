@@ -161,22 +161,26 @@ using TileOf = float[8][4];
 // Rows of a matrix; of those at `data` the first `rows` and `columns` exist.
 template <class T>
 struct RowBlock {
+  using Element = T;
   const T* data;
   int64_t stride;
   int rows, columns;
   bool packs;  // can rows be read four elements at a time?
+
+  __device__ const T* row(int r) const { return data + r * stride; }
 };
 
 // Copies height x width elements to shared memory as float, 0 where x has none. A row takes width + 4 floats, which
 // spreads rows over the banks. Row r becomes row place(r).
-template <int height, int width, class T, class Place>
-__device__ void load_rows(const RowBlock<T>& x, float* to, Place place) {
+template <int height, int width, class Rows, class Place>
+__device__ void load_rows(const Rows& x, float* to, Place place) {
+  using T = typename Rows::Element;
 #pragma unroll
   for (int n = 0; n < height * width / 4 / tile_threads; ++n) {
     const int i = n * tile_threads + int(threadIdx.x), r = i / (width / 4), c = i % (width / 4) * 4;
     Pack4 value{};
     if (r < x.rows && c < x.columns) {
-      const T* const from = x.data + r * x.stride;
+      const T* const from = x.row(r);
       if (x.packs) {
         const Pack<T, 4> four = pack<4>(from, c / 4);
 #pragma unroll

@@ -123,8 +123,92 @@ void add_centroid_topk(std::vector<Case>& cases) {
   }
 }
 
+// ---- topk_attention
+
+enum class Labels { random, one_huge, few_used, own };
+
+struct MemberCase {
+  Sizes s;
+  int64_t C, k;
+  Labels labels = Labels::random;
+  double dropout = 0;
+  bool with_rest = true;
+};
+
+Groups groups_of(const Bench& bench, const MemberCase& c) {
+  std::vector<int32_t> labels;
+  Sequence random(11, 0, Purpose::test);
+  for (int64_t i = 0; i < c.s.B * c.s.H * c.s.N; ++i) {
+    int32_t label = int32_t(random.below(uint32_t(c.C + 1))) - 1;  // -1: of no cluster
+    if (c.labels == Labels::one_huge && random.below(8) > 0) label = int32_t(c.C / 2);
+    if (c.labels == Labels::few_used) label = label >= 0 ? label / 4 * 4 : -1;
+    if (c.labels == Labels::own) label = int32_t(i % c.s.N);
+    labels.push_back(label);
+  }
+  return group(Tensor::from(labels, {c.s.B, c.s.H, c.s.N}).to(bench.device), c.C);
+}
+
+// Rising rows, then -1: of up to k keys, and of none at all for one cluster of seven.
+Tensor top_keys(const Bench& bench, const MemberCase& c) {
+  std::vector<int32_t> keys;
+  Sequence random(12, 0, Purpose::test);
+  for (int64_t row = 0; row < c.s.B * c.s.H * c.C; ++row) {
+    const size_t end = size_t((row + 1) * c.k);
+    const uint32_t step = uint32_t(std::max<int64_t>(1, 2 * c.s.S / c.k));
+    for (int64_t key = random.below(step); key < c.s.S && keys.size() < end && row % 7 != 6;
+         key += 1 + random.below(step))
+      keys.push_back(int32_t(key));
+    keys.resize(end, -1);
+  }
+  return Tensor::from(keys, {c.s.B, c.s.H, c.C, c.k}).to(bench.device);
+}
+
+Results attend_to_top(const Bench& bench, const MemberCase& c) {
+  const Sizes& s = c.s;
+  const Variable q = bench.variable(bench.normal({s.B, s.N, s.H, s.D}, 1));
+  const Variable k = bench.variable(bench.normal({s.B, s.S, s.H, s.D}, 2));
+  const Variable v = bench.variable(bench.normal({s.B, s.S, s.H, s.M}, 3));
+  const AttentionOptions options{{}, dropout_of(bench, c.dropout, Purpose::attention_dropout), 0};
+  const Groups groups = groups_of(bench, c);
+  const Tensor topk = top_keys(bench, c);
+  if (!c.with_rest) return with_gradients(bench, topk_attention(q, k, v, groups, topk, {}, {}, options), {q, k, v});
+  const Variable mass = bench.variable(bench.uniform({s.B, s.H, c.C}, 0, 1, 4));
+  const Variable rest = bench.variable(bench.normal({s.B, c.C, s.H, s.M}, 5));
+  return with_gradients(bench, topk_attention(q, k, v, groups, topk, mass, rest, options), {q, k, v, mass, rest});
+}
+
+void add_topk_attention(std::vector<Case>& cases) {
+  const auto add = [&](const MemberCase& c) {
+    const std::string name = concat(label("topk_attention", c.s, c.k), " C ", c.C, " labels ", int(c.labels),
+                                    " dropout ", c.dropout, c.with_rest ? "" : " without rest");
+    cases.push_back({name, [=](const Bench& bench) { return attend_to_top(bench, c); }});
+  };
+  for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1}, Sizes{0, 2, 3, 3, 2, 2}, Sizes{2, 0, 3, 3, 2, 2},
+                         Sizes{2, 2, 0, 3, 2, 2}, Sizes{2, 2, 3, 0, 2, 2}, Sizes{2, 2, 3, 4, 0, 2},
+                         Sizes{2, 2, 3, 4, 2, 0}, Sizes{2, 2, 3, 4, 0, 0}, Sizes{3, 2, 5, 7, 4, 6}})
+    for (const bool with_rest : {false, true}) {
+      add({s, 1, 1, Labels::random, 0, with_rest});
+      add({s, 3, 4, Labels::random, 0.3, with_rest});
+    }
+  add({{2, 2, 3, 4, 5, 6}, 0, 4, Labels::random, 0, true});
+  for (const Labels labels : {Labels::random, Labels::one_huge, Labels::few_used})
+    for (const double dropout : {0.0, 0.3})
+      for (const int64_t k : {1, 7, 32, 33, 100}) add({{2, 2, 151, 131, 5, 3}, 13, k, labels, dropout, dropout > 0});
+  // Wide rows, and columns of several blocks.
+  for (const auto& [D, M] :
+       {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}, {5, 200}})
+    for (const int64_t k : {9, 41}) add({{1, 2, 40, 70, D, M}, 3, k, Labels::random, 0.2, true});
+  // More scratch memory than one round has: a round for each head.
+  add({{1, 2, 20, 130, 2, 128}, 1100, 128, Labels::random, 0, true});
+  // Each query a cluster of its own, as in oracle-top.
+  for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 12, 8}, 67, k, Labels::own, 0.1, false});
+}
+
 }  // namespace
 
-void add_topk(std::vector<Case>& cases) { add_centroid_topk(cases); }
+void add_topk(std::vector<Case>& cases) {
+  add_centroid_topk(cases);
+  add_topk_attention(cases);
+}
 
 }  // namespace cairn::test
