@@ -8,11 +8,7 @@ namespace cairn {
 
 void no_cuda(const char* operation) {
   const std::string where = *operation ? std::string(operation) + ": " : "";
-#if CAIRN_HAS_CUDA
-  throw DeviceError(where + "not available on CUDA yet");
-#else
   throw DeviceError(where + "built without CUDA (configure with -DCAIRN_CUDA=ON)");
-#endif
 }
 
 void not_computed_in(const char* operation, DType dtype, Device device) {

@@ -30,7 +30,7 @@ inline constexpr bool cpu_computes = !std::is_same_v<T, bfloat16>;
 template <class T>
 inline constexpr bool gpu_computes = !std::is_same_v<T, double>;
 
-// The one place that knows that a build has no CUDA, or that a kernel has not been written for it.
+// The one place that knows that a build has no CUDA.
 [[noreturn]] void no_cuda(const char* operation);
 [[noreturn]] void not_computed_in(const char* operation, DType dtype, Device device);
 
@@ -79,7 +79,6 @@ auto visit(DType dtype, F&& f) {
 #else
 #define CAIRN_DISPATCH_CUDA(operation, T, ...) ::cairn::no_cuda(operation)
 #endif
-#define CAIRN_DISPATCH_NO_CUDA(operation, T, ...) ::cairn::no_cuda(operation)
 
 #define CAIRN_DISPATCH_CPU(operation, T, ...) \
   if constexpr (::cairn::cpu_computes<T>)     \
@@ -88,15 +87,11 @@ auto visit(DType dtype, F&& f) {
     ::cairn::not_computed_in(operation, ::cairn::dtype_of<T>, ::cairn::Device::cpu)
 
 // Calls a kernel of element type T on the device of the tensor x, whose shape a trace shows.
-#define CAIRN_DISPATCH(operation, T, x, ...) CAIRN_DISPATCH_WITH(CAIRN_DISPATCH_CUDA, operation, T, x, __VA_ARGS__)
-// The same for a kernel that cuda/ does not have yet.
-#define CAIRN_DISPATCH_CPU_ONLY(operation, T, x, ...) \
-  CAIRN_DISPATCH_WITH(CAIRN_DISPATCH_NO_CUDA, operation, T, x, __VA_ARGS__)
-#define CAIRN_DISPATCH_WITH(dispatch_cuda, operation, T, x, ...)             \
+#define CAIRN_DISPATCH(operation, T, x, ...)                                 \
   do {                                                                       \
     const ::cairn::trace::Span cairn_span(operation, "kernel", (x).shape()); \
     if ((x).device() == ::cairn::Device::cuda) {                             \
-      dispatch_cuda(operation, T, __VA_ARGS__);                              \
+      CAIRN_DISPATCH_CUDA(operation, T, __VA_ARGS__);                        \
     } else {                                                                 \
       CAIRN_DISPATCH_CPU(operation, T, __VA_ARGS__);                         \
     }                                                                        \
@@ -104,10 +99,8 @@ auto visit(DType dtype, F&& f) {
 
 // Calls a kernel for the floating element type, the device and the stream of the tensor x; the call may name them `T`
 // and `stream`.
-#define CAIRN_RUN(operation, x, ...) CAIRN_RUN_WITH(CAIRN_DISPATCH, operation, x, __VA_ARGS__)
-#define CAIRN_RUN_CPU_ONLY(operation, x, ...) CAIRN_RUN_WITH(CAIRN_DISPATCH_CPU_ONLY, operation, x, __VA_ARGS__)
-#define CAIRN_RUN_WITH(dispatch, operation, x, ...)                             \
+#define CAIRN_RUN(operation, x, ...)                                            \
   ::cairn::visit_floating((x).dtype(), operation, [&]<class T>(T) {             \
     [[maybe_unused]] const auto stream = ::cairn::current_stream((x).device()); \
-    dispatch(operation, T, x, __VA_ARGS__);                                     \
+    CAIRN_DISPATCH(operation, T, x, __VA_ARGS__);                               \
   })
