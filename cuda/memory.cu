@@ -102,7 +102,7 @@ void release_freed_memory(Stream stream) {
 }
 
 size_t free_memory(Stream stream) {
-  release_freed_memory(stream);
+  if (!Arena::recording()) release_freed_memory(stream);  // nothing can be waited for while work is recorded
   size_t free = 0, all = 0;
   check_cuda(cudaMemGetInfo(&free, &all));
   return free;

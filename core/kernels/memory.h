@@ -16,7 +16,7 @@ void* allocate(Stream stream, size_t bytes);
 void deallocate(Stream stream, void* block);
 // Freed blocks are kept for the next request; this gives them back to the system, and waits for the device.
 void release_freed_memory(Stream stream);
-// Bytes of the device that nobody uses. Releases freed memory.
+// Bytes of the device that nobody uses. Releases freed memory, unless work is being recorded.
 size_t free_memory(Stream stream);
 // Copies between host and device or within the device; when it returns, the host may use both ends. Only copies to the
 // host wait for the device, and large ones from it.
