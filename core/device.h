@@ -21,8 +21,9 @@ std::string_view backends();
 // The BLAS that matrix products on the CPU go to, its version and its kernels: "OpenBLAS 0.3.21 ... Haswell".
 std::string blas();
 
-// How CUDA multiplies float32 matrices, attention's too: in full, or with operands rounded to TF32 (10 bits of mantissa,
-// sums in float32), which tensor cores do several times faster. Full unless set. The CPU always multiplies in full.
+// How CUDA multiplies float32 matrices, attention's too: in full, or with operands rounded to TF32 (10 bits of
+// mantissa, sums in float32), which tensor cores do several times faster. Full unless set. The CPU always multiplies in
+// full.
 enum class Float32Products { full, tf32 };
 Float32Products float32_products();
 void set_float32_products(Float32Products products);

@@ -1,6 +1,6 @@
 #pragma once
-// Work that is done again and again, such as a training step. On CUDA it is recorded after a few ordinary runs, and from
-// then on one call queues all its kernels (a CUDA graph); on the CPU it just runs.
+// Work that is done again and again, such as a training step. On CUDA it is recorded after a few ordinary runs, and
+// from then on one call queues all its kernels (a CUDA graph); on the CPU it just runs.
 //
 //   Tensor loss;
 //   Repeated step(device, [&] { loss = train_on(input).value(); });

@@ -31,7 +31,8 @@ class Storage {
   uint64_t version_ = 0;
 };
 
-// What a device can still give: free memory of the GPU; the machine's memory for the CPU, whose pages come when touched.
+// What a device can still give: free memory of the GPU; the machine's memory for the CPU, whose pages come when
+// touched.
 size_t most_memory(Device device);
 
 // Bytes held by storages on a device: now, and the most since the last reset.

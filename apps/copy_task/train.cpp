@@ -113,25 +113,32 @@ Tensor forward_and_backward(const Model& model, const Batch& batch, const Genera
   return loss.value();
 }
 
-// How many sequences a step may have, from what steps of one and of two take: what to say when memory ran out.
-std::string batch_that_fits(Model& model, const TrainOptions& options, const Generator& generator) try {
+// Memory that recorded steps of so many sequences take.
+int64_t bytes_of_steps(Model& model, TrainOptions options, int64_t sequences, const Generator& generator) {
   const Device device = options.compute.device;
-  const auto bytes_of = [&](int64_t sequences) {
-    for (Variable& parameter : parameters(model)) parameter.clear_grad();
-    reset_peak_memory(device);
-    TrainOptions smaller = options;
-    smaller.batch = sequences;
-    const Batch batch = step_data(smaller, 0);
-    forward_and_backward(model, {batch.input.to(device), batch.target.to(device)}, generator);
-    return memory(device).peak;
-  };
-  bytes_of(1);  // gradients of parameters exist from here on
-  const int64_t one = bytes_of(1), each = std::max<int64_t>(1, bytes_of(2) - one);
   for (Variable& parameter : parameters(model)) parameter.clear_grad();
-  const int64_t most = int64_t(most_memory(device)) + memory(device).live;
-  return concat("about --batch ", std::max<int64_t>(1, 1 + (most - one) / each), " would fit");
-} catch (const OutOfMemory&) {
-  return "not even --batch 1 fits; reduce --layers, --heads, --head-size, --feed-forward or --length";
+  const int64_t before = int64_t(most_memory(device));
+  options.batch = sequences;
+  const Batch batch = step_data(options, 0), on_device{batch.input.to(device), batch.target.to(device)};
+  Repeated step(
+      device, [&] { forward_and_backward(model, on_device, generator); }, 1);
+  step();
+  step();
+  return before - int64_t(most_memory(device));
+}
+
+// How many sequences a step may have, from what steps of some and of twice as many take: what to say when memory ran
+// out.
+std::string batch_that_fits(Model& model, const TrainOptions& options, const Generator& generator) {
+  for (int64_t some = std::max<int64_t>(1, options.batch / 16); some > 0; some /= 4) try {
+      const int64_t one = bytes_of_steps(model, options, some, generator);
+      const int64_t each = std::max<int64_t>(1, bytes_of_steps(model, options, 2 * some, generator) - one) / some;
+      for (Variable& parameter : parameters(model)) parameter.clear_grad();
+      const int64_t more = (int64_t(most_memory(options.compute.device)) - one) / std::max<int64_t>(1, each);
+      return concat("about --batch ", std::min(options.batch - 1, some + std::max<int64_t>(0, more)), " would fit");
+    } catch (const OutOfMemory&) {
+    }
+  return "not even --batch 2 fits; reduce --layers, --heads, --head-size, --feed-forward or --length";
 }
 
 }  // namespace

@@ -121,8 +121,12 @@ class Attempts {
 };
 Attempts allocations, launches;
 
-// As much as the machine has.
-size_t device_memory() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)); }
+// As much as the machine has, or CAIRN_HOST_CUDA_MEMORY bytes.
+size_t device_memory() {
+  static const char* given = std::getenv("CAIRN_HOST_CUDA_MEMORY");
+  if (given) return std::strtoull(given, nullptr, 10);
+  return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+}
 
 cudaError_t check_copy(const void* to, const void* from, cudaMemcpyKind kind) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
@@ -145,7 +149,8 @@ cudaError_t report(cudaError_t error) {
 cudaError_t take_block(void** block, size_t bytes) {
   *block = nullptr;
   if (bytes == 0) return cudaSuccess;
-  if (allocations.allowed() && bytes <= device_memory()) *block = device_blocks().take(bytes);
+  if (allocations.allowed() && bytes <= device_memory() - std::min(device_memory(), device_blocks().bytes()))
+    *block = device_blocks().take(bytes);
   return *block ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 

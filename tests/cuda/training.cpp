@@ -68,7 +68,8 @@ std::vector<std::string> all_specs() {
 
 }  // namespace
 
-// Activations differ in the last bit between devices, and with them, now and then, a code. So the choices are the CPU's.
+// Activations differ in the last bit between devices, and with them, now and then, a code. So the choices are the
+// CPU's.
 TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu]") {
   for (const std::string& spec : all_specs()) {
     INFO(spec);
@@ -129,8 +130,7 @@ TEST_CASE("a step that is replayed is the step that is run", "[gpu]") {
       // Memory that is taken and given back in between is not the recording's.
       const NoGrad no_grad;
       const Tensor logits = replayed.model(replayed.data.input, {false, &replayed.generator}).value();
-      CHECK(logits.to_vector<float>() ==
-            run.model(run.data.input, {false, &run.generator}).value().to_vector<float>());
+      CHECK(logits.to_vector<float>() == run.model(run.data.input, {false, &run.generator}).value().to_vector<float>());
     }
     CHECK(run.learn.replays() == 0);
     CHECK(replayed.learn.replays() == 4);
@@ -143,15 +143,18 @@ TEST_CASE("a step that is replayed is the step that is run", "[gpu]") {
 
 TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu]") {
   Tensor x = Tensor::full({3}, 2, DType::float32, Device::cuda);
-  Repeated reads(Device::cuda, [&] { x.to_vector<float>(); }, 1);
+  Repeated reads(
+      Device::cuda, [&] { x.to_vector<float>(); }, 1);
   reads();
   CHECK_THROWS_AS(reads(), DeviceError);
   CHECK(x.to_vector<float>() == std::vector<float>(3, 2));
-  Repeated throws(Device::cuda, [&] { throw UsageError("no"); }, 0);
+  Repeated throws(
+      Device::cuda, [&] { throw UsageError("no"); }, 0);
   CHECK_THROWS_AS(throws(), UsageError);
 
   // What is copied from the host while it is recorded is copied as it was.
-  Repeated adds(Device::cuda, [&] { accumulate(x, Tensor::full({3}, 1).to(Device::cuda)); }, 0);
+  Repeated adds(
+      Device::cuda, [&] { accumulate(x, Tensor::full({3}, 1).to(Device::cuda)); }, 0);
   adds();
   adds();
   CHECK(adds.replays() == 2);
@@ -164,7 +167,8 @@ TEST_CASE("memory that recorded work made outlives the recording", "[gpu]") {
     Tensor kept;
     const Tensor x = Tensor::full({1000}, 3, DType::float32, Device::cuda);
     {
-      Repeated square(Device::cuda, [&] { kept = unary(Unary::square, unary(Unary::negate, x)); }, 0);
+      Repeated square(
+          Device::cuda, [&] { kept = unary(Unary::square, unary(Unary::negate, x)); }, 0);
       square();
     }
     CHECK(kept.to_vector<float>() == std::vector<float>(1000, 9));
@@ -189,7 +193,7 @@ TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]
     } catch (const OutOfMemory& error) {
       failed = true;
       REQUIRE_THAT(error.what(), Contains("out of memory on cuda: ") && Contains(" bytes requested, ") &&
-                                   Contains(" in use by tensors, ") && Contains(" free"));
+                                     Contains(" in use by tensors, ") && Contains(" free"));
     }
     host_cuda::fail_allocation(0);
     CHECK(memory(Device::cuda).live == live);

@@ -1,0 +1,93 @@
+// copy-task --device cuda, as a user runs it.
+#include <nlohmann/json.hpp>
+
+#include "apps/common/run_folder.h"
+#include "nn/io/file.h"
+#include "tests/apps/process.h"
+#include "tests/catch.h"
+#include "tests/io/io_test.h"
+#include "tests/tolerances.h"
+
+using namespace cairn;
+using Catch::Matchers::Contains;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+const std::string small =
+    "train --length 5 --layers 1 --heads 2 --head-size 8 --feed-forward 16 --batch 3 --evaluate-every 100 ";
+
+Json result_of(const ProcessResult& process) {
+  INFO(process.err);
+  REQUIRE(process.exit_code == 0);
+  return Json::parse(last_line(process.out));
+}
+
+}  // namespace
+
+TEST_CASE("copy-task on CUDA follows the losses of the CPU", "[gpu][program]") {
+  const TemporaryFolder cpu, cuda;
+  const std::string arguments = small + "--attention full --iterations 20 --json --quiet --out ";
+  result_of(run_process("copy-task", arguments + cpu.path().string() + " --device cpu"));
+  const Json result = result_of(run_process("copy-task", arguments + cuda.path().string() + " --device cuda"));
+  CHECK(result.at("graph_replays") == 17);  // all but three ordinary steps
+  const auto expected = read_metrics(cpu.path()), found = read_metrics(cuda.path());
+  REQUIRE(expected.size() == 21);
+  REQUIRE(found.size() == 21);
+  for (size_t i = 0; i < 20; ++i) {
+    const double loss = expected[i].at("loss");
+    CHECK(std::abs(found[i].at("loss").get<double>() - loss) <= tolerance::losses * loss);
+  }
+}
+
+TEST_CASE("a run on CUDA resumes bit for bit", "[gpu][program]") {
+  const TemporaryFolder whole, parts;
+  const std::string arguments = small + "--attention i-clustered-3:topk=4 --dropout 0.1 --json --quiet --device cuda ";
+  result_of(run_process("copy-task", arguments + "--iterations 9 --out " + whole.path().string()));
+  result_of(run_process("copy-task", arguments + "--iterations 5 --out " + parts.path().string()));
+  result_of(run_process("copy-task",
+                        "train --device cuda --iterations 9 --resume --json --quiet --out " + parts.path().string()));
+  for (const char* file : {"checkpoint/weights.safetensors", "checkpoint/optimizer.safetensors"})
+    CHECK(read_file(whole.path() / file) == read_file(parts.path() / file));
+}
+
+TEST_CASE("a run goes on with another device", "[gpu][program]") {
+  const TemporaryFolder run;
+  result_of(
+      run_process("copy-task", small + "--iterations 2 --json --quiet --device cuda --out " + run.path().string()));
+  const Json result = result_of(run_process(
+      "copy-task", "train --device cpu --iterations 4 --resume --json --quiet --out " + run.path().string()));
+  CHECK(result.at("iterations") == 4);
+}
+
+TEST_CASE("precisions that the CPU does not have", "[gpu][program]") {
+  const ProcessResult refused = run_process("copy-task", small + "--device cpu --precision bf16 --quiet");
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.err, Contains("--precision bf16: the CPU computes in float32"));
+  for (const char* precision : {"tf32", "bf16"})
+    result_of(run_process("copy-task", small + "--iterations 4 --json --quiet --device cuda --precision " + precision));
+}
+
+#if CAIRN_CUDA_HOST
+TEST_CASE("where the device's memory does not suffice, copy-task says which batch would", "[gpu][program]") {
+  const std::string limit = "CAIRN_HOST_CUDA_MEMORY=4000000 ";
+  const std::string arguments = small + "--attention full --iterations 5 --json --quiet --device cuda --batch ";
+  const ProcessResult refused = run_process("copy-task", arguments + "4000", limit);
+  CHECK(refused.exit_code == 4);
+  CHECK(refused.out.empty());
+  INFO(refused.err);
+  const std::string before = "; about --batch ";
+  const size_t at = refused.err.find(before);
+  REQUIRE(at != std::string::npos);
+  CHECK_THAT(refused.err, Contains("out of memory on cuda: ") && Contains(" bytes requested, ") && Contains(" free"));
+  const int64_t batch = std::stoll(refused.err.substr(at + before.size()));
+  CHECK(batch >= 4);
+  // A tenth less than said, for what comes to more than it in a whole training; twice as much is too much.
+  result_of(run_process("copy-task", arguments + std::to_string(batch * 9 / 10), limit));
+  CHECK(run_process("copy-task", arguments + std::to_string(2 * batch), limit).exit_code == 4);
+
+  const ProcessResult tiny = run_process("copy-task", arguments + "3", "CAIRN_HOST_CUDA_MEMORY=20000 ");
+  CHECK(tiny.exit_code == 4);
+  CHECK(std::count(tiny.err.begin(), tiny.err.end(), '\n') == 1);
+}
+#endif
