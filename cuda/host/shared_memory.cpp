@@ -114,7 +114,7 @@ void DynamicShared::start_block(size_t bytes) {
 std::optional<ptrdiff_t> DynamicShared::damage() const {
   for (const size_t zone : {size_t{0}, guard_bytes + bytes_}) {
     const unsigned char* const found = memory_.get() + zone;
-    if (std::memcmp(found, guard.data(), guard_bytes) == 0) continue;
+    if (std::equal(guard.begin(), guard.end(), found)) continue;
     const auto difference = std::mismatch(guard.begin(), guard.end(), found);
     return difference.second - memory_.get() - ptrdiff_t(guard_bytes);
   }
