@@ -83,7 +83,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
-  int multiProcessorCount, maxThreadsPerBlock, warpSize;
+  int multiProcessorCount, maxThreadsPerBlock, warpSize, major, minor;
 };
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaGetDeviceCount(int* count);

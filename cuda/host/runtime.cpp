@@ -195,12 +195,6 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaSetDevice(int device) { return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return report(cudaErrorInvalidDevice);
-  *properties = {"cairn's emulator", device_memory(), shared_by_default, shared_on_request, 1, 1024, 32};
-  return cudaSuccess;
-}
-
 // ---- memory
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {
@@ -293,4 +287,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
   }
   return report(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return report(cudaErrorInvalidDevice);
+  *properties = {"cairn's emulator",  device_memory(),    shared_by_default, shared_on_request, 1, 1024, 32,
+                 architecture() / 10, architecture() % 10};
+  return cudaSuccess;
 }

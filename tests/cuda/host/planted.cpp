@@ -1,5 +1,5 @@
-// Mistakes that the sanitizers must find. Hidden cases, which end the program: cuda_tests.cmake runs each and looks for
-// the report.
+// Mistakes that the emulator or the sanitizers must find. Hidden cases, which fail or end the program: cuda_tests.cmake
+// runs each and looks for the report.
 #include "tests/cuda/host/kernels.h"
 
 using namespace cairn;
@@ -7,6 +7,22 @@ using namespace cairn::test;
 using gpu::launch;
 
 namespace {
+
+// The mistake that cuda/host/README.md looks for in the debugger. Each block reverses a row of n numbers.
+__global__ void reverse_rows(float* x, int n) {
+  float* const row = gpu::dynamic_shared<float>();
+  float* const mine = x + blockIdx.x * unsigned(n);
+  const int i = int(threadIdx.x), to = n - i;
+  if (i < n) row[to] = mine[i];
+  __syncthreads();
+  if (i < n) mine[i] = row[i];
+}
+
+TEST_CASE("planted: rows are reversed", "[.planted]") {
+  OnDevice<float> x(std::vector<float>{1, 2, 3, 4, 5, 10, 20, 30, 40, 50});
+  launch(reverse_rows, {2, 32, 5 * sizeof(float)}, x.data(), 5);
+  CHECK(x.values() == std::vector<float>{5, 4, 3, 2, 1, 50, 40, 30, 20, 10});
+}
 
 #if CAIRN_HOST_CUDA_ASAN
 

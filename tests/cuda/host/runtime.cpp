@@ -107,6 +107,9 @@ TEST_CASE("one device with a few streams", "[gpu][host]") {
   CHECK(cudaGetDeviceProperties(&properties, 0) == cudaSuccess);
   CHECK(std::string(properties.name) == "cairn's emulator");
   CHECK(properties.sharedMemPerBlockOptin == 227 * 1024);
+  int major = 0;
+  CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess);
+  CHECK(properties.major == major);
   cudaStream_t stream = nullptr;
   CHECK(cudaStreamCreateWithFlags(&stream, 8) == cudaErrorInvalidValue);
   CHECK(cudaStreamCreate(&stream) == cudaSuccess);
