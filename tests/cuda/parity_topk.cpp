@@ -22,6 +22,13 @@ Tensor halves(const Bench& bench, const Shape& shape, uint64_t seed) {
   return bench.place(Tensor::from(values, shape));
 }
 
+// x [B, N, H, D] with one element replaced: the first of row `row` of (batch element 0, `head`).
+Tensor spoiled(const Bench& bench, const Tensor& x, int64_t row, int64_t head, float with) {
+  std::vector<float> values = x.to(Device::cpu).cast(DType::float32).to_vector<float>();
+  values[size_t((row * x.size(2) + head) * x.size(3))] = with;
+  return bench.place(Tensor::from(values, x.shape()));
+}
+
 AttentionDropout dropout_of(const Bench& bench, double p, Purpose purpose) {
   return {p, Generator(7, bench.device).draw(2, purpose)};
 }
@@ -62,13 +69,15 @@ struct CentroidCase {
   bool ties = false;      // scores with many ties
   bool with_rest = true;  // and gradients
   bool given = false;     // T is given
+  bool spoiled = false;   // by infinity and NaN, in heads 0 and 1
 };
 
 Results split_by_centroids(const Bench& bench, const CentroidCase& c) {
   const Sizes& s = c.s;
   const Shape of_q{s.B, s.N, s.H, s.D}, of_k{s.B, s.S, s.H, s.D}, of_v{s.B, s.S, s.H, s.M};
-  const Tensor q = c.ties ? halves(bench, of_q, 1) : bench.normal(of_q, 1);
-  const Tensor k = c.ties ? halves(bench, of_k, 2) : bench.normal(of_k, 2);
+  Tensor q = c.ties ? halves(bench, of_q, 1) : bench.normal(of_q, 1);
+  Tensor k = c.ties ? halves(bench, of_k, 2) : bench.normal(of_k, 2);
+  if (c.spoiled) q = spoiled(bench, q, 2, 0, NAN), k = spoiled(bench, k, s.S - 1, 1, -INFINITY);
   const Tensor v = bench.normal(of_v, 3);
   const AttentionOptions options{mask_of(bench, c.masked, s),
                                  dropout_of(bench, c.dropout, Purpose::attention_tail_dropout), 0};
@@ -93,7 +102,8 @@ Results split_by_centroids(const Bench& bench, const CentroidCase& c) {
 void add_centroid_topk(std::vector<Case>& cases) {
   const auto add = [&](const CentroidCase& c) {
     const std::string name = concat(label("centroid_topk", c.s, c.k), " masked ", int(c.masked), " dropout ", c.dropout,
-                                    c.ties ? " ties" : "", c.with_rest ? "" : " without rest", c.given ? " given" : "");
+                                    c.ties ? " ties" : "", c.with_rest ? "" : " without rest", c.given ? " given" : "",
+                                    c.spoiled ? " spoiled" : "");
     cases.push_back({name, [=](const Bench& bench) { return split_by_centroids(bench, c); }});
   };
   for (const Sizes& s :
@@ -113,6 +123,8 @@ void add_centroid_topk(std::vector<Case>& cases) {
   for (const int64_t k : {1, 32, 40}) add({{1, 2, 2, 1613, 5, 4}, k, Masked::not_at_all, 0.1});
   add({{1, 1, 2, 1613, 4, 4}, 40, Masked::every_way, 0.1, true});
   add({{1, 1, 2, 1613, 4, 4}, 40, Masked::by_lengths, 0.1, false, true, true});
+  for (const Masked masked : {Masked::not_at_all, Masked::by_lengths})
+    add({{2, 3, 11, 29, 5, 3}, 4, masked, 0.1, false, true, false, true});
   // Wide rows, and columns of several blocks.
   for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}})
     add({{1, 1, 65, 70, D, M}, 9, Masked::not_at_all, 0.2});
