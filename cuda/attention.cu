@@ -24,32 +24,10 @@
 
 #include <algorithm>
 
-#include "cuda/attention_tiles.cuh"
+#include "cuda/attention_mma.cuh"
 
 namespace cairn::gpu {
 namespace {
-
-template <class T>
-struct Problem {
-  AttentionSize size;
-  Heads<const T> q, k, v;
-  Mask mask;
-  Dropout dropout;
-  float scale = 1;     // of the scores
-  bool packs = false;  // can all rows be read and written four elements at a time?
-
-  __device__ float scale_2() const { return scale * log2_e; }
-  __device__ int N() const { return int(size.N); }
-  __device__ int S() const { return int(size.S); }
-  __device__ int D() const { return int(size.D); }
-  __device__ int M() const { return int(size.M); }
-
-  // Rows [row, end) of x in a plane, from column `column` on.
-  __device__ RowBlock<T> rows(const Heads<const T>& x, const Plane& plane, int row, int end, int columns,
-                              int column = 0) const {
-    return {x.at(plane.batch, row, plane.head) + column, x.row_stride, end - row, columns - column, packs};
-  }
-};
 
 // ---------------------------------------------------------------------------------- in float32, out of shared memory
 
@@ -65,7 +43,7 @@ __device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
-    attend(Problem<T> p, Heads<T> out, float* logsumexp) {
+    attend(AttentionProblem<T> p, Heads<T> out, float* logsumexp) {
   float* const room = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
   const Plane plane(p.size, p.mask, task.plane);
@@ -131,16 +109,9 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   }
 }
 
-// s = q . k and g = dout . v of a query and a key become z A and dS / scale.
-__device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible, float z) {
-  const float weight = visible ? exp2f(s * scale_2 - query.shift) : 0.0f;
-  g = visible ? weight * (z * g - query.delta) : 0.0f;
-  s = z * weight;
-}
-
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
-    query_gradient(Problem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dq) {
+    query_gradient(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dq) {
   float* const room = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.D, width);
   const Plane plane(p.size, p.mask, task.plane);
@@ -187,7 +158,7 @@ __device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
 
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradient(Problem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dk, Heads<T> dv) {
+    key_gradient(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dk, Heads<T> dv) {
   float* const room = dynamic_shared<float>();
   const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
   const Plane plane(p.size, p.mask, task.plane);
@@ -239,14 +210,38 @@ bool aligned(const Heads<T>& x, size_t bytes) {
 }
 
 template <class T, class... More>
-Problem<T> problem(const AttentionSize& size, Heads<const T> q, Heads<const T> k, Heads<const T> v, const Mask& mask,
-                   const Dropout& dropout, const More&... more) {
+AttentionProblem<T> problem(const AttentionSize& size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+                            const Mask& mask, const Dropout& dropout, const More&... more) {
   constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
   check(size.N < most && size.S < most, "attention on CUDA: expected fewer than 2^31 - 256 queries and keys, got ",
         size.N, " and ", size.S);
   const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(k, 4 * sizeof(T)) &&
                      aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
   return {size, q, k, v, mask, dropout, float(size.scale), packs};
+}
+
+// Can tensor cores do it: are all rows made of whole chunks of 16 bytes, and not too long; and may they.
+template <class T, class... More>
+bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
+  const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
+  return whole(p.size.D) && whole(p.size.M) && aligned(p.q, 16) && aligned(p.k, 16) && aligned(p.v, 16) &&
+         (aligned(more, 16) && ...) && (sizeof(T) == 2 || float32_products() == Float32Products::tf32) && has_mma();
+}
+
+// Calls f with the shape for the smallest size of rows that holds all of D and M.
+template <class T, class F>
+void with_mma_shape(const AttentionSize& size, F&& f) {
+  const int64_t columns = std::max(size.D, size.M);
+  if (columns <= 32)
+    f.template operator()<32>(MmaShape<T, 32>{});
+  else if (columns <= 64)
+    f.template operator()<64>(MmaShape<T, 64>{});
+  else
+    f.template operator()<128>(MmaShape<T, 128>{});
+}
+template <class T>
+Launch mma_tiles(Stream stream, const AttentionProblem<T>& p, int64_t rows, int tile_rows, int shared) {
+  return {unsigned(p.size.B * p.size.H * pieces(rows, tile_rows)), mma_threads, size_t(shared), stream};
 }
 
 // A block for every tile of rows and of columns.
@@ -261,8 +256,13 @@ template <class T>
 void attention_forward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
                        Mask mask, Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
   if (size.B * size.H * size.N == 0) return;
-  const Problem<T> p = problem(size, q, k, v, mask, dropout, out);
-  if (size.M <= 64)
+  const AttentionProblem<T> p = problem(size, q, k, v, mask, dropout, out);
+  if (suits_mma(p, out))
+    with_mma_shape<T>(size, [&]<int columns>(auto shape) {
+      launch(attend_mma<T, columns>, mma_tiles(stream, p, size.N, shape.queries, shape.forward_bytes), p, out,
+             logsumexp);
+    });
+  else if (size.M <= 64)
     launch(attend<T, 64>, tiles(stream, size, size.N, size.M, 64), p, out, logsumexp);
   else
     launch(attend<T, 128>, tiles(stream, size, size.N, size.M, 128), p, out, logsumexp);
@@ -273,17 +273,28 @@ void attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Hea
                         Mask mask, Dropout dropout, Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout,
                         Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
   const int64_t queries = size.B * size.H * size.N;
-  const Problem<T> p = problem(size, q, k, v, mask, dropout, dout, dq, dk, dv);
+  const AttentionProblem<T> p = problem(size, q, k, v, mask, dropout, dout, dq, dk, dv);
   QueryState* const states = scratch.take<QueryState>(queries);
-  if (queries > 0) {
+  if (queries > 0)
     launch(query_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
            logsumexp, states);
-    if (size.D <= 64)
-      launch(query_gradient<T, 64>, tiles(stream, size, size.N, size.D, 64), p, dout, states, dq);
-    else
-      launch(query_gradient<T, 128>, tiles(stream, size, size.N, size.D, 128), p, dout, states, dq);
+  const bool keys = size.B * size.H * size.S > 0;
+
+  if (suits_mma(p, dout, dq, dk, dv)) {
+    with_mma_shape<T>(size, [&]<int columns>(auto shape) {
+      const int bytes = shape.backward_bytes;
+      if (queries > 0)
+        launch(query_gradient_mma<T, columns>, mma_tiles(stream, p, size.N, shape.own, bytes), p, dout, states, dq);
+      if (keys)
+        launch(key_gradient_mma<T, columns>, mma_tiles(stream, p, size.S, shape.own, bytes), p, dout, states, dk, dv);
+    });
+    return;
   }
-  if (size.B * size.H * size.S > 0)
+  if (queries > 0 && size.D <= 64)
+    launch(query_gradient<T, 64>, tiles(stream, size, size.N, size.D, 64), p, dout, states, dq);
+  else if (queries > 0)
+    launch(query_gradient<T, 128>, tiles(stream, size, size.N, size.D, 128), p, dout, states, dq);
+  if (keys)
     launch(key_gradient<T>, tiles(stream, size, size.S, std::max(size.D, size.M), tile), p, dout, states, dk, dv);
 }
 

@@ -79,13 +79,14 @@ inline __device__ uint32_t pack_bfloat16(float low, float high) {
 #ifndef __CUDACC__
 // c += A B of a warp's fragments, K columns of A; a(row, k) and b(k, column) find an element among all lanes' a and b.
 template <int K, class A, class B>
-void emulate_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], A element_a, B element_b,
+void emulate_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, A element_a, B element_b,
                  SourceLine where) {
   struct Fragments {
-    const uint32_t *a, *b;
+    const uint32_t* a;
+    uint32_t b[2];
   };
   host_cuda::warp_exchange(
-      Fragments{a, b},
+      Fragments{a, {b0, b1}},
       [&](const auto& all, int lane) {
         for (int i = 0; i < 4; ++i)
           for (int k = 0; k < K; ++k)
@@ -96,34 +97,35 @@ void emulate_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], 
 #endif
 
 // c += A B, bf16.
-inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] CAIRN_PTX_HERE_TOO) {
+inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
 #ifdef __CUDACC__
   CAIRN_PTX(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
   const auto half = [](uint32_t word, int odd) { return __uint_as_float(odd ? word & 0xffff0000u : word << 16); };
   emulate_mma<16>(
-      c, a, b,
+      c, a, b0, b1,
       [=](const auto& all, int row, int k) { return half(all(row % 8 * 4 + k % 8 / 2).a[row / 8 + k / 8 * 2], k % 2); },
       [=](const auto& all, int k, int column) { return half(all(column * 4 + k % 8 / 2).b[k / 8], k % 2); }, where);
 #endif
 }
 
 // c += A B, TF32. The 13 lowest bits of what a and b hold do not count: round_tf32 first.
-inline __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] CAIRN_PTX_HERE_TOO) {
+inline __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
 #ifdef __CUDACC__
   CAIRN_PTX(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
   const auto tf32 = [](uint32_t word) { return __uint_as_float(word & ~0x1fffu); };
   emulate_mma<8>(
-      c, a, b, [=](const auto& all, int row, int k) { return tf32(all(row % 8 * 4 + k % 4).a[row / 8 + k / 4 * 2]); },
+      c, a, b0, b1,
+      [=](const auto& all, int row, int k) { return tf32(all(row % 8 * 4 + k % 4).a[row / 8 + k / 4 * 2]); },
       [=](const auto& all, int k, int column) { return tf32(all(column * 4 + k % 4).b[k / 4]); }, where);
 #endif
 }

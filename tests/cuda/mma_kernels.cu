@@ -32,7 +32,7 @@ __global__ void bf16_product(const float* a, const float* b, float* c) {
     fragment_b[i] = pack_bfloat16(b[(2 * me.t + 8 * i) * 8 + me.g], b[(2 * me.t + 1 + 8 * i) * 8 + me.g]);
   float sums[4];
   load_sums(c, sums);
-  mma_bf16(sums, fragment_a, fragment_b);
+  mma_bf16(sums, fragment_a, fragment_b[0], fragment_b[1]);
   store_sums(sums, c);
 }
 
@@ -44,7 +44,7 @@ __global__ void tf32_product(bool rounded, const float* a, const float* b, float
   for (int i = 0; i < 2; ++i) fragment_b[i] = word(b[(me.t + 4 * i) * 8 + me.g]);
   float sums[4];
   load_sums(c, sums);
-  mma_tf32(sums, fragment_a, fragment_b);
+  mma_tf32(sums, fragment_a, fragment_b[0], fragment_b[1]);
   store_sums(sums, c);
 }
 

@@ -33,7 +33,7 @@ TEST_CASE("every operation on CUDA computes what it computes on the CPU", "[gpu]
   for (const Case& test : all_cases()) {
     INFO(test.name);
     check_same(test.run({Device::cuda, DType::float32}), test.run({Device::cpu, DType::float32}),
-               test.exact ? 0 : tolerance::float32);
+               test.exact ? 0 : test.tolerance);
   }
 }
 

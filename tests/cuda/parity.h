@@ -46,6 +46,7 @@ struct Case {
   std::string name;
   std::function<Results(const Bench&)> run;
   bool exact = false;  // in float32; whole numbers always are
+  double tolerance = tolerance::float32;
 };
 
 // y and the gradients of `inputs`, for a gradient of y of random numbers.

@@ -3,6 +3,9 @@
 
 #include "core/attention_ops.h"
 #include "tests/cuda/parity.h"
+#if CAIRN_CUDA_HOST
+#include "cuda/host/host_cuda.h"
+#endif
 
 namespace cairn::test {
 namespace {
@@ -68,13 +71,102 @@ struct Inputs {
   }
 };
 
-Case parity(const Sizes& s, const Conditions& conditions) {
-  return {label(conditions.name, s), [=](const Bench& bench) {
-            const Generator generator(7, bench.device);
-            return Inputs(bench, s).run({mask_of(bench, s, conditions),
-                                         {conditions.dropout, generator.draw(3, Purpose::attention_dropout)},
-                                         conditions.scale});
-          }};
+// Which of the kernels are asked for.
+enum class Form {
+  usual,       // tensor cores for bfloat16, if the device has them
+  older,       // on the emulator, bfloat16 as on a device without
+  float_tf32,  // tensor cores for float32 too
+};
+
+class WithForm {
+ public:
+  explicit WithForm(Form form) {
+    if (form == Form::float_tf32) set_float32_products(Float32Products::tf32);
+#if CAIRN_CUDA_HOST
+    if (form == Form::older) architecture_ = host_cuda::claim_architecture(75);
+#endif
+  }
+  ~WithForm() {
+    set_float32_products(products_);
+#if CAIRN_CUDA_HOST
+    if (architecture_) host_cuda::claim_architecture(architecture_);
+#endif
+  }
+  WithForm(const WithForm&) = delete;
+  WithForm& operator=(const WithForm&) = delete;
+
+ private:
+  Float32Products products_ = float32_products();
+  int architecture_ = 0;
+};
+
+constexpr Form every_form[] = {Form::usual, Form::older, Form::float_tf32};
+
+// A run that the form makes no difference to has no results.
+Case in_form(Form form, const std::string& name, std::function<Results(const Bench&)> run) {
+  const char* const names[] = {"", ", older device", ", TF32"};
+  return {name + names[int(form)],
+          [=](const Bench& bench) -> Results {
+            if (form == (bench.rounded ? Form::float_tf32 : Form::older)) return {};
+            const WithForm with(form);
+            return run(bench);
+          },
+          false, form == Form::float_tf32 ? tolerance::tf32 : tolerance::float32};
+}
+
+Case parity(const Sizes& s, const Conditions& conditions, Form form = Form::usual) {
+  return in_form(form, label(conditions.name, s), [=](const Bench& bench) {
+    const Generator generator(7, bench.device);
+    return Inputs(bench, s).run({mask_of(bench, s, conditions),
+                                 {conditions.dropout, generator.draw(3, Purpose::attention_dropout)},
+                                 conditions.scale});
+  });
+}
+
+// Values that make the output the factors of dropout, and a gradient that makes dv their transpose.
+Results dropped_weights(const Bench& bench) {
+  const int64_t n = 72;
+  std::vector<float> identity(size_t(n * n));
+  for (int64_t i = 0; i < n; ++i) identity[size_t(i * n + i)] = 1;
+  const Tensor zeros = bench.place(Tensor::zeros({1, n, 1, 8})), v = bench.place(Tensor::from(identity, {1, n, 1, n}));
+  const Generator generator(8, bench.device);
+  const AttentionOptions options{{}, {0.5, generator.draw(1, Purpose::attention_dropout)}, 0};
+  const AttentionResult forward = attention(zeros, zeros, v, options);
+  const AttentionGradient g = attention_backward(zeros, zeros, v, options, forward, v);
+  return {forward.out.cast(DType::boolean), g.dv.cast(DType::boolean)};
+}
+
+// Results with those of batch element 0, head 1 left out, one of whose numbers is bad.
+Results with_bad_number(const Bench& bench, int operand, float bad) {
+  const Sizes s{2, 2, 40, 70, 8, 8};
+  Inputs in(bench, s);
+  Tensor* const tensors[] = {&in.q, &in.k, &in.v, &in.dout};
+  Tensor host = tensors[operand]->to(Device::cpu).cast(DType::float32);
+  host.mutable_data<float>()[(3 * s.H + 1) * 8 + 5] = bad;  // of row 3
+  *tensors[operand] = bench.place(host);
+  Results results = in.run({});
+  for (Tensor& result : results) {
+    result = result.to(Device::cpu).cast(DType::float32);
+    float* const x = result.mutable_data<float>();
+    for (int64_t i = 0; i < result.elements() / 2; ++i)  // of batch element 0: [N, H, 8], or logsumexp, [H, N]
+      if (result.rank() == 4 ? i / 8 % 2 == 1 : i / s.N == 1) x[i] = 0;
+  }
+  return results;
+}
+
+Results with_nan_beyond_lengths(const Bench& bench) {
+  const Sizes s{1, 2, 150, 150, 8, 8};
+  AttentionOptions options;
+  options.mask.query_lengths = Tensor::from(std::vector<int32_t>{70}, {1}).to(bench.device);
+  options.mask.key_lengths = Tensor::from(std::vector<int32_t>{67}, {1}).to(bench.device);
+  Inputs in(bench, s);
+  for (Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) {
+    Tensor host = x->to(Device::cpu).cast(DType::float32);
+    const int64_t valid = x == &in.q || x == &in.dout ? 70 : 67;
+    std::fill(host.mutable_data<float>() + valid * s.H * 8, host.mutable_data<float>() + host.elements(), NAN);
+    *x = bench.place(host);
+  }
+  return in.run(options);
 }
 
 }  // namespace
@@ -110,61 +202,27 @@ void add_attention(std::vector<Case>& cases) {
                                    {"a scale", false, false, {0}, 0, -0.75}};
   for (const Conditions& each : conditions) {
     cases.push_back(parity({4, 2, 5, 6, 4, 3}, each));
-    cases.push_back(parity({3, 1, 97, 130, 32, 24}, each));
+    for (const Form form : every_form) cases.push_back(parity({3, 1, 97, 130, 32, 24}, each, form));
   }
-  cases.push_back(parity({1, 1, 130, 66, 8, 8}, {"causal", false, true}));
+  // Every size of rows that tensor cores have kernels for, more than one tile of queries and of keys.
+  for (const Sizes& s : std::vector<Sizes>{{1, 2, 1, 1, 8, 8}, {2, 1, 33, 70, 40, 64}, {1, 1, 140, 67, 128, 72}})
+    for (const Form form : {Form::usual, Form::float_tf32}) {
+      cases.push_back(parity(s, {}, form));
+      cases.push_back(parity(s, conditions[6], form));
+    }
+  for (const Form form : {Form::usual, Form::float_tf32})
+    cases.push_back(parity({1, 1, 130, 146, 8, 8}, {"causal", false, true}, form));
 
-  // Values that make the output the factors of dropout.
-  cases.push_back({"which weights are dropped", [](const Bench& bench) -> Results {
-                     const int64_t n = 70;
-                     std::vector<float> identity(size_t(n * n));
-                     for (int64_t i = 0; i < n; ++i) identity[size_t(i * n + i)] = 1;
-                     const Tensor zeros = bench.place(Tensor::zeros({1, n, 1, 1})),
-                                  v = bench.place(Tensor::from(identity, {1, n, 1, n}));
-                     const Generator generator(8, bench.device);
-                     const AttentionOptions options{{}, {0.5, generator.draw(1, Purpose::attention_dropout)}, 0};
-                     const AttentionResult forward = attention(zeros, zeros, v, options);
-                     // and of the gradient: dv is the transpose where dout is the identity.
-                     const AttentionGradient g = attention_backward(zeros, zeros, v, options, forward, v);
-                     return {forward.out.cast(DType::boolean), g.dv.cast(DType::boolean)};
-                   }});
-  cases.push_back({"NaN and infinities stay within their batch element and head", [](const Bench& bench) {
-                     const Sizes s{2, 2, 40, 70, 8, 8};
-                     Results results;
-                     for (const float bad : {NAN, INFINITY, -INFINITY})
-                       for (const int operand : {0, 1, 2, 3}) {
-                         Inputs in(bench, s);
-                         Tensor* const tensors[] = {&in.q, &in.k, &in.v, &in.dout};
-                         Tensor host = tensors[operand]->to(Device::cpu).cast(DType::float32);
-                         host.mutable_data<float>()[(3 * s.H + 1) * 8 + 5] =
-                             bad;  // of row 3, head 1, of batch element 0
-                         *tensors[operand] = bench.place(host);
-                         for (Tensor& result : in.run({})) {
-                           Tensor others = result.to(Device::cpu).cast(DType::float32);
-                           float* const x = others.mutable_data<float>();
-                           const bool rows = result.rank() == 3;  // logsumexp: [B, H, N]
-                           for (int64_t i = 0; i < others.elements(); ++i)
-                             if (rows ? i / s.N == 1 : i / 8 % 2 == 1 && i / 8 / 2 < result.size(1)) x[i] = 0;
-                           results.push_back(others);
-                         }
-                       }
-                     return results;
-                   }});
-  cases.push_back({"attention never looks beyond the lengths", [](const Bench& bench) {
-                     const Sizes s{1, 2, 150, 150, 8, 8};
-                     AttentionOptions options;
-                     options.mask.query_lengths = Tensor::from(std::vector<int32_t>{70}, {1}).to(bench.device);
-                     options.mask.key_lengths = Tensor::from(std::vector<int32_t>{67}, {1}).to(bench.device);
-                     Inputs in(bench, s);
-                     for (Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) {
-                       Tensor host = x->to(Device::cpu).cast(DType::float32);
-                       const int64_t valid = x == &in.q || x == &in.dout ? 70 : 67;
-                       std::fill(host.mutable_data<float>() + valid * s.H * 8,
-                                 host.mutable_data<float>() + host.elements(), NAN);
-                       *x = bench.place(host);
-                     }
-                     return in.run(options);
-                   }});
+  for (const Form form : every_form) {
+    cases.push_back(in_form(form, "which weights are dropped", dropped_weights));
+    cases.push_back(in_form(form, "attention never looks beyond the lengths", with_nan_beyond_lengths));
+    for (const int operand : {0, 1, 2, 3})
+      for (const float bad : {NAN, -INFINITY})
+        cases.push_back(in_form(
+            form,
+            std::to_string(bad) + " in operand " + std::to_string(operand) + " stays within its batch element and head",
+            [=](const Bench& bench) { return with_bad_number(bench, operand, bad); }));
+  }
   cases.push_back({"attention of one variable, with gradients", [](const Bench& bench) {
                      const Variable x = bench.variable(bench.uniform({2, 11, 2, 8}, -1, 1));
                      return with_gradients(bench, attention(x, x, x), {x});

@@ -50,7 +50,7 @@ __global__ void misaligned(const float* from) {
 constexpr int line_of_half_warp = __LINE__ + 3;
 __global__ void half_warp() {
   float c[4] = {};
-  gpu::mma_bf16(c, {0, 0, 0, 0}, {0, 0});
+  gpu::mma_bf16(c, {0, 0, 0, 0}, 0, 0);
 }
 constexpr int line_of_ended = __LINE__ + 4;
 __global__ void ended_lane() {

@@ -1,0 +1,314 @@
+#pragma once
+// The kernels of cuda/attention.cu on tensor cores (Dao 2023): whatever a warp sums up stays in its registers, weights
+// too, which are what the second product's fragments are made of.
+#include "cuda/attention_problem.cuh"
+#include "cuda/mma_tiles.cuh"
+
+namespace cairn::gpu {
+
+// How much a block takes at a time, by the bytes of a row: within 99 KB of shared memory, which every GPU with these
+// instructions has, and within the registers.
+template <class T, int columns>
+struct MmaShape {
+  static constexpr int row_bytes = columns * int(sizeof(T));
+  // Forward: strips of queries a warp, and keys at a time, two of which are there at once.
+  static constexpr int strips = row_bytes <= 128 ? 2 : 1, queries = 16 * mma_warps * strips;
+  static constexpr int keys = row_bytes <= 256 ? 64 : 32;
+  static constexpr int forward_bytes = row_bytes * (queries + 4 * keys);
+  // Backward: own rows, and those of the other side at a time.
+  static constexpr int own = 16 * mma_warps, others = row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
+  static constexpr int backward_bytes = row_bytes * (2 * own + 4 * others) + 2 * others * int(sizeof(QueryState));
+};
+
+// ---- what of a strip is visible, and what dropout keeps of it: bit 4 n + e is for element e of sums n.
+
+template <int tiles>
+__device__ unsigned visible_of_queries(const Plane& plane, int query, int key) {  // of the strip's corner
+  return score_bits<tiles>([&](int n) {
+    unsigned bits = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      bits |= unsigned(plane.visible(query + mma_g() + 8 * (e / 2), key + 8 * n + 2 * mma_t() + e % 2)) << e;
+    return bits;
+  });
+}
+// Where rows are keys.
+template <int tiles>
+__device__ unsigned visible_of_keys(const Plane& plane, int query, int key) {
+  return score_bits<tiles>([&](int n) {
+    unsigned bits = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      bits |= unsigned(plane.visible(query + 8 * n + 2 * mma_t() + e % 2, key + mma_g() + 8 * (e / 2))) << e;
+    return bits;
+  });
+}
+
+// A draw decides over four keys of a query, and these are with two lanes: of a pair, the even one draws for its first
+// row and the odd one for the second.
+template <int tiles>
+__device__ unsigned kept_of_queries(const TileDropout& dropout, int query, int key) {
+  const int odd = mma_t() % 2;
+  const unsigned mine =
+      score_bits<tiles>([&](int n) { return dropout.kept(query + mma_g() + 8 * odd, key + 8 * n + mma_t() / 2 * 4); });
+  const unsigned theirs = __shfl_xor_sync(full_warp, mine, 1);
+  const unsigned first = odd ? theirs : mine, second = odd ? mine : theirs;
+  return (first >> 2 * odd & 0x33333333u) | (second >> 2 * odd & 0x33333333u) << 2;
+}
+// Where rows are keys, the four keys are with four lanes, each of which needs one bit of four draws: lane e of them
+// draws what element e needs.
+template <int tiles>
+__device__ unsigned kept_of_keys(const TileDropout& dropout, int query, int key) {
+  const int me = mma_g() % 4;
+  const unsigned mine = score_bits<tiles>(
+      [&](int n) { return dropout.kept(query + 8 * n + 2 * mma_t() + me % 2, key + mma_g() / 4 * 4 + 8 * (me / 2)); });
+  unsigned bits = 0;
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    bits |= (__shfl_sync(full_warp, mine, mma_lane() % 4 + mma_lane() / 16 * 16 + 4 * e) >> me & 0x11111111u) << e;
+  return bits;
+}
+
+// ---- forward
+
+template <class T, int columns>
+__global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p, Heads<T> out, float* logsumexp) {
+  using Shape = MmaShape<T, columns>;
+  using Tile = MmaTile<T, columns>;
+  constexpr int strips = Shape::strips, keys = Shape::keys;
+  const Tile own{dynamic_shared<T>()};
+  const Tile all_k = own.row(Shape::queries), all_v = all_k.row(2 * keys);  // two tiles each
+  const TileTask task(p.size.N, Shape::queries, 0, 1);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int end = task.row < plane.queries ? plane.end_of_keys(task.row + Shape::queries) : 0;
+  const int strip0 = int(threadIdx.x / 32) * 16 * strips, query0 = task.row + strip0;  // this warp's
+  RunningSoftmax<2 * strips, 4> softmax;
+  float sums[strips][columns / 8][4] = {};
+
+  const auto copy_keys = [&](int k0) {
+    const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+    k.template copy<keys>(p.k.at(plane.batch, k0, plane.head), p.k.row_stride, plane.keys - k0, p.D());
+    v.template copy<keys>(p.v.at(plane.batch, k0, plane.head), p.v.row_stride, plane.keys - k0, p.M());
+    commit_copies();
+  };
+  if (end > 0) {
+    own.template copy<Shape::queries>(p.q.at(plane.batch, task.row, plane.head), p.q.row_stride,
+                                      plane.queries - task.row, p.D());
+    commit_copies();
+    copy_keys(0);
+    wait_for_copies<1>();
+    own.template round<Shape::queries>();
+    __syncthreads();
+    uint32_t q[strips][Tile::steps][4];
+#pragma unroll
+    for (int strip = 0; strip < strips; ++strip)
+#pragma unroll
+      for (int step = 0; step < Tile::steps; ++step) own.row(strip0 + 16 * strip).load_a(step, q[strip][step]);
+
+    for (int k0 = 0; k0 < end; k0 += keys) {
+      const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+      wait_for_copies<0>();
+      k.template round<keys>();
+      v.template round<keys>();
+      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      if (k0 + keys < end) copy_keys(k0 + keys);
+      if (query0 >= plane.queries || k0 >= plane.end_of_keys(query0 + 16 * strips)) continue;
+
+      float s[strips][keys / 8][4];
+      mma_row_products<strips, keys>(
+          [&](int strip, int step, uint32_t(&a)[4]) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) a[i] = q[strip][step][i];
+          },
+          k, s);
+#pragma unroll
+      for (int strip = 0; strip < strips; ++strip) {
+        const int query = query0 + 16 * strip;
+        unsigned visible = ~0u, kept = ~0u;
+        if (plane.masks(query, query + 16, k0 + keys)) visible = visible_of_queries<keys / 8>(plane, query, k0);
+        if (dropout.active) kept = kept_of_queries<keys / 8>(dropout, query, k0);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = 2 * strip + half;
+          float largest = -INFINITY;
+#pragma unroll
+          for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; ++e) {
+              float& score = s[strip][n][e];
+              score = visible >> (4 * n + e) & 1 ? score * p.scale_2() : -INFINITY;
+              largest = fmaxf(largest, score);
+            }
+          const float correction = softmax.raise(row, largest);
+#pragma unroll
+          for (int n = 0; n < columns / 8; ++n) {
+            sums[strip][n][2 * half] *= correction;
+            sums[strip][n][2 * half + 1] *= correction;
+          }
+#pragma unroll
+          for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; ++e) {
+              const float weight = softmax.weight(row, s[strip][n][e]);
+              s[strip][n][e] = kept >> (4 * n + e) & 1 ? weight : 0.0f;
+            }
+        }
+      }
+      mma_weighted_rows<strips, keys>(s, v, sums);
+    }
+  }
+  softmax.finish();
+#pragma unroll
+  for (int strip = 0; strip < strips; ++strip)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = query0 + 16 * strip + mma_g() + 8 * half, row = 2 * strip + half;
+      if (query >= p.N()) continue;
+      if (query >= plane.queries)
+#pragma unroll
+        for (int n = 0; n < columns / 8; ++n) sums[strip][n][2 * half] = sums[strip][n][2 * half + 1] = 0;
+      write_sums(sums[strip], half, softmax.inverse(row) * dropout.scale, out.at(plane.batch, query, plane.head),
+                 p.M());
+      if (mma_t() == 0) logsumexp[plane.index * p.size.N + query] = softmax.logsumexp(row);
+    }
+}
+
+// ---- backward
+
+template <class T, int columns>
+__global__ void __launch_bounds__(mma_threads)
+    query_gradient_mma(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dq) {
+  using Shape = MmaShape<T, columns>;
+  using Tile = MmaTile<T, columns>;
+  constexpr int keys = Shape::others;
+  const Tile q{dynamic_shared<T>()}, g = q.row(Shape::own);
+  const Tile all_k = g.row(Shape::own), all_v = all_k.row(2 * keys);  // two tiles each
+  const TileTask task(p.size.N, Shape::own, 0, 1);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int end = task.row < plane.queries ? plane.end_of_keys(task.row + Shape::own) : 0;
+  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
+  float sums[1][columns / 8][4] = {};
+
+  const auto copy_keys = [&](int k0) {
+    const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+    k.template copy<keys>(p.k.at(plane.batch, k0, plane.head), p.k.row_stride, plane.keys - k0, p.D());
+    v.template copy<keys>(p.v.at(plane.batch, k0, plane.head), p.v.row_stride, plane.keys - k0, p.M());
+    commit_copies();
+  };
+  if (end > 0) {
+    const int rows = plane.queries - task.row;
+    q.template copy<Shape::own>(p.q.at(plane.batch, task.row, plane.head), p.q.row_stride, rows, p.D());
+    g.template copy<Shape::own>(dout.at(plane.batch, task.row, plane.head), dout.row_stride, rows, p.M());
+    copy_keys(0);
+    QueryState state[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      state[half] = states[plane.index * p.size.N + min(query0 + mma_g() + 8 * half, p.N() - 1)];
+
+    for (int k0 = 0; k0 < end; k0 += keys) {
+      const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+      wait_for_copies<0>();
+      if (k0 == 0) q.template round<Shape::own>(), g.template round<Shape::own>();
+      k.template round<keys>();
+      v.template round<keys>();
+      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      if (k0 + keys < end) copy_keys(k0 + keys);
+      if (query0 >= plane.queries || k0 >= plane.end_of_keys(query0 + 16)) continue;
+
+      float s[1][keys / 8][4], ds[1][keys / 8][4];
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
+      unsigned visible = ~0u, kept = ~0u;
+      if (plane.masks(query0, query0 + 16, k0 + keys)) visible = visible_of_queries<keys / 8>(plane, query0, k0);
+      if (dropout.active) kept = kept_of_queries<keys / 8>(dropout, query0, k0);
+#pragma unroll
+      for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          score_gradient(s[0][n][e], ds[0][n][e], p.scale_2(), state[e / 2], visible >> (4 * n + e) & 1,
+                         kept >> (4 * n + e) & 1 ? dropout.scale : 0.0f);
+      mma_weighted_rows<1, keys>(ds, k, sums);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = query0 + mma_g() + 8 * half;
+    if (query < p.N())
+      write_sums(sums[0], half, query < plane.queries ? p.scale : 0.0f, dq.at(plane.batch, query, plane.head), p.D());
+  }
+}
+
+// Rows are keys here.
+template <class T, int columns>
+__global__ void __launch_bounds__(mma_threads)
+    key_gradient_mma(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dk, Heads<T> dv) {
+  using Shape = MmaShape<T, columns>;
+  using Tile = MmaTile<T, columns>;
+  constexpr int queries = Shape::others;
+  const Tile k{dynamic_shared<T>()}, v = k.row(Shape::own);
+  const Tile all_q = v.row(Shape::own), all_g = all_q.row(2 * queries);  // two tiles each
+  QueryState* const all_states = reinterpret_cast<QueryState*>(all_g.row(2 * queries).data);
+  const TileTask task(p.size.S, Shape::own, 0, 1);
+  const Plane plane(p.size, p.mask, task.plane);
+  const TileDropout dropout(p.dropout, plane);
+  const int strip = int(threadIdx.x / 32) * 16, key0 = task.row + strip;  // this warp's
+  const int begin = plane.first_query(task.row) / queries * queries;
+  const int end = task.row < plane.keys ? plane.queries : 0;
+  float sums_k[1][columns / 8][4] = {}, sums_v[1][columns / 8][4] = {};
+
+  const auto copy_queries = [&](int q0) {
+    const int rows = plane.queries - q0;
+    const Tile q = all_q.row(q0 % (2 * queries)), g = all_g.row(q0 % (2 * queries));
+    q.template copy<queries>(p.q.at(plane.batch, q0, plane.head), p.q.row_stride, rows, p.D());
+    g.template copy<queries>(dout.at(plane.batch, q0, plane.head), dout.row_stride, rows, p.M());
+    const int i = int(threadIdx.x);
+    const QueryState* const from = states + plane.index * p.size.N + q0;
+    if (i < queries) copy_async<8>(all_states + q0 % (2 * queries) + i, i < rows ? from + i : from, i < rows);
+    commit_copies();
+  };
+  if (begin < end) {
+    const int rows = plane.keys - task.row;
+    k.template copy<Shape::own>(p.k.at(plane.batch, task.row, plane.head), p.k.row_stride, rows, p.D());
+    v.template copy<Shape::own>(p.v.at(plane.batch, task.row, plane.head), p.v.row_stride, rows, p.M());
+    copy_queries(begin);
+
+    for (int q0 = begin; q0 < end; q0 += queries) {
+      const Tile q = all_q.row(q0 % (2 * queries)), g = all_g.row(q0 % (2 * queries));
+      wait_for_copies<0>();
+      if (q0 == begin) k.template round<Shape::own>(), v.template round<Shape::own>();
+      q.template round<queries>();
+      g.template round<queries>();
+      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      if (q0 + queries < end) copy_queries(q0 + queries);
+      if (key0 >= plane.keys || q0 + queries <= plane.first_query(key0)) continue;
+
+      float s[1][queries / 8][4], ds[1][queries / 8][4];
+      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
+      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(strip).load_a(step, a); }, g, ds);
+      unsigned visible = ~0u, kept = ~0u;
+      if (plane.masks(q0, q0 + queries, key0 + 16)) visible = visible_of_keys<queries / 8>(plane, q0, key0);
+      if (dropout.active) kept = kept_of_keys<queries / 8>(dropout, q0, key0);
+#pragma unroll
+      for (int n = 0; n < queries / 8; ++n) {
+        const Pack<QueryState, 2> two = pack<2>(all_states + q0 % (2 * queries), 4 * n + mma_t());
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          score_gradient(s[0][n][e], ds[0][n][e], p.scale_2(), two.element[e % 2], visible >> (4 * n + e) & 1,
+                         kept >> (4 * n + e) & 1 ? dropout.scale : 0.0f);
+      }
+      mma_weighted_rows<1, queries>(s, g, sums_v);
+      mma_weighted_rows<1, queries>(ds, q, sums_k);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int key = key0 + mma_g() + 8 * half;
+    if (key >= p.S()) continue;
+    write_sums(sums_k[0], half, p.scale, dk.at(plane.batch, key, plane.head), p.D());
+    write_sums(sums_v[0], half, 1.0f, dv.at(plane.batch, key, plane.head), p.M());
+  }
+}
+
+}  // namespace cairn::gpu

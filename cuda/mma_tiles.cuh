@@ -1,0 +1,154 @@
+#pragma once
+// Products of tiles on tensor cores, by blocks of 128 threads: each of the four warps multiplies strips of 16 rows of
+// its own with rows that all have loaded. bf16 as it is; float rounded to TF32 where it lies in shared memory.
+#include "cuda/mma.cuh"
+
+namespace cairn::gpu {
+
+inline constexpr int mma_threads = 128, mma_warps = 4;
+
+// Columns of A that one instruction takes: 32 bytes.
+template <class T>
+inline constexpr int mma_depth = 32 / int(sizeof(T));
+
+template <class T>
+__device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (sizeof(T) == 2)
+    mma_bf16(c, a, b0, b1);
+  else
+    mma_tf32(c, a, b0, b1);
+}
+
+// This thread's place in the fragments of sums: see cuda/mma.cuh.
+inline __device__ int mma_lane() { return int(threadIdx.x % 32); }
+inline __device__ int mma_g() { return mma_lane() / 4; }
+inline __device__ int mma_t() { return mma_lane() % 4; }
+
+// Rows of shared memory, a power of two of at least 64 bytes each. They are made of chunks of 16 bytes, which are
+// turned around so that neighbouring rows have the same chunk in different banks.
+template <class T, int columns>
+struct MmaTile {
+  static constexpr int in_chunk = 16 / int(sizeof(T)), chunks = columns / in_chunk, steps = columns / mma_depth<T>;
+  static_assert(chunks >= 4);
+  T* data;
+
+  __device__ T* chunk(int row, int c) const {
+    const int turn = chunks >= 8 ? row % 8 : row / 2 % 4;
+    return data + (row * chunks + (c ^ turn)) * in_chunk;
+  }
+  __device__ MmaTile row(int first) const { return {data + first * columns}; }  // `first` is a multiple of 8
+
+  // Starts copying `height` rows from x, of which `rows` and `columns_there` columns exist; the others are 0.
+  template <int height>
+  __device__ void copy(const T* x, int64_t stride, int rows, int columns_there) const {
+#pragma unroll 1
+    for (int i = int(threadIdx.x); i < height * chunks; i += mma_threads) {
+      const int r = i / chunks, c = i % chunks;
+      const bool there = r < rows && c * in_chunk < columns_there;
+      copy_async<16>(chunk(r, c), there ? x + r * stride + c * in_chunk : x, there);
+    }
+  }
+  // After the wait, and before the barrier: rounds what this thread has copied.
+  template <int height>
+  __device__ void round() const {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll 1
+      for (int i = int(threadIdx.x); i < height * chunks; i += mma_threads) {
+        Pack<float, 4>& four = pack<4>(chunk(i / chunks, i % chunks), 0);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) four.element[e] = round_tf32(four.element[e]);
+      }
+    }
+  }
+
+  // The fragment of A: 16 rows, and of their columns those of one step.
+  __device__ void load_a(int step, uint32_t (&a)[4]) const {
+    load_matrices(a, chunk(mma_lane() % 16, 2 * step + mma_lane() / 16));
+  }
+};
+
+// products[strip][n] = A B^T: own(strip, step, a) gives fragments of A, B's rows are those of x, eight an n.
+template <int strips, int rows, class T, int columns, class Own>
+__device__ void mma_row_products(Own own, const MmaTile<T, columns>& x, float (&products)[strips][rows / 8][4]) {
+#pragma unroll
+  for (int strip = 0; strip < strips; ++strip)
+#pragma unroll
+    for (int n = 0; n < rows / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) products[strip][n][e] = 0;
+#pragma unroll
+  for (int step = 0; step < MmaTile<T, columns>::steps; ++step) {
+    uint32_t a[strips][4];
+#pragma unroll
+    for (int strip = 0; strip < strips; ++strip) own(strip, step, a[strip]);
+#pragma unroll
+    for (int n = 0; n < rows / 8; n += 2) {
+      uint32_t b[4];  // of n and n + 1
+      const int lane = mma_lane();
+      load_matrices(b, x.chunk(8 * n + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+#pragma unroll
+      for (int strip = 0; strip < strips; ++strip) {
+        mma<T>(products[strip][n], a[strip], b[0], b[1]);
+        mma<T>(products[strip][n + 1], a[strip], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// The fragment of A made of sums: of mma_depth columns from column `step` mma_depth on. A lane has columns 2 t and
+// 2 t + 1 of sums. That is what it needs of A in bf16; in TF32 they stand for columns t and t + 4, so that the rows of
+// B have to be taken in that order too.
+template <class T>
+__device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)[4]) {
+  if constexpr (sizeof(T) == 2) {
+    const float(&first)[4] = sums[2 * step];
+    const float(&second)[4] = sums[2 * step + 1];
+    a[0] = pack_bfloat16(first[0], first[1]);
+    a[1] = pack_bfloat16(first[2], first[3]);
+    a[2] = pack_bfloat16(second[0], second[1]);
+    a[3] = pack_bfloat16(second[2], second[3]);
+  } else {
+    const int order[] = {0, 2, 1, 3};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = __float_as_uint(round_tf32(sums[step][order[i]]));
+  }
+}
+
+// sums += W X: W are sums of a former product, X is x.
+template <int strips, int rows, class T, int columns>
+__device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], const MmaTile<T, columns>& x,
+                                  float (&sums)[strips][columns / 8][4]) {
+#pragma unroll
+  for (int step = 0; step < rows / mma_depth<T>; ++step) {
+    uint32_t a[strips][4];
+#pragma unroll
+    for (int strip = 0; strip < strips; ++strip) fragment_of_sums<T>(weights[strip], step, a[strip]);
+#pragma unroll
+    for (int n = 0; n < columns / 8; n += 2) {
+      uint32_t b[4];  // of columns 8 n and 8 n + 8
+      if constexpr (sizeof(T) == 2) {
+        load_matrices_transposed(b, x.chunk(16 * step + mma_lane() % 16, n + mma_lane() / 16));
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          b[i] = __float_as_uint(x.chunk(8 * step + 2 * mma_t() + i % 2, 2 * (n + i / 2) + mma_g() / 4)[mma_g() % 4]);
+      }
+#pragma unroll
+      for (int strip = 0; strip < strips; ++strip) {
+        mma<T>(sums[strip][n], a[strip], b[0], b[1]);
+        mma<T>(sums[strip][n + 1], a[strip], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Writes `factor` times what this thread has of a row, its sums[n][2 half] and the next, to the row's first columns.
+template <class T, int tiles>
+__device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns) {
+#pragma unroll
+  for (int n = 0; n < tiles; ++n)
+    if (8 * n + 2 * mma_t() < columns)
+      pack<2>(row, 4 * n + mma_t()) = {T(sums[n][2 * half] * factor), T(sums[n][2 * half + 1] * factor)};
+}
+
+}  // namespace cairn::gpu
