@@ -6,20 +6,43 @@
 //   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
 //
 // q, dq [B, N, H, D], k, dk [B, S, H, D], v, dv [B, S, H, M], out, dout [B, N, H, M], with any strides, in float32 or
-// bfloat16; logsumexp [B, H, N] of the scores s. All arithmetic is in float32. Nothing is added up by atomics: the
-// gradient of the queries and that of the keys and values each work out the weights again, so that results are the same
-// bits every time.
+// bfloat16; logsumexp [B, H, N] of the scores s. Sums are in float32. Nothing is added up by atomics: the gradient of
+// the queries and that of the keys and values each work out the weights again, so that results are the same bits every
+// time. Before them, query_states prepares delta, a warp a query.
 //
-// Launch. A block of 128 threads takes 64 queries and goes through the keys, 64 at a time, up to the last one that any
-// of its queries may see; for dK and dV it takes 64 keys and goes through the queries. A thread has 8 x 4 scores of
-// such a tile in registers and, of the sums, 8 rows of 4 columns in each 64. Operands go through shared memory 16
-// columns or rows at a time, weights do as a tile of 64 x 64: 27 KB a block. Any D and M: a block computes 64 or 128
-// columns of its result, and more columns are more blocks, which work out the weights again. Before the backward pass
-// a warp a query prepares delta.
-// Cost, of N S scores a plane that are not masked: 2 (D + M) operations each forward and 2 (4 D + 3 M) backward, up to
-// 64 columns (3 D + 2 M would do if the weights were worked out once). Traffic: the operands once for each tile of 64
-// rows of the other side, mostly from the L2 cache: e (D + M) / 64 bytes a score forward. Floor: the operands and
-// results once. Bound by arithmetic.
+// Launch, in either form: a block of 128 threads takes a tile of queries and goes through the keys, up to the last one
+// that any of its queries may see; for dK and dV it takes a tile of keys and goes through the queries. It keeps the
+// sums of its rows in registers, with a running maximum of the scores.
+//
+// In float32, out of shared memory (cuda/attention_tiles.cuh); on every GPU. Tiles are 64 x 64; a thread has 8 x 4
+// scores in registers and, of the sums, 8 rows of 4 columns in each 64. Operands go through shared memory 16 columns or
+// rows at a time, weights do as a tile: 27 KB a block. Any D and M: a block computes 64 or 128 columns of its result,
+// and more columns are more blocks, which work out the weights again.
+//
+// On tensor cores (cuda/attention_mma.cuh); compute capability 8.0, D and M up to 128 and rows made of whole chunks of
+// 16 bytes: bfloat16 as it is, float32 rounded to TF32 where Float32Products allows that. Weights and their gradients
+// are rounded alike to be multiplied. Zeros fill up rows to 32, 64 or 128 columns. Forward a block takes 64 or 128
+// queries (16 or 32 a warp, whose fragments stay in registers) and 64 or 32 keys at a time, backward 64 rows of its own
+// and 64, 32 or 16 of the other side; while these are multiplied the next ones are copied to shared memory, of which a
+// block has 24 KB (bfloat16, 32 columns) to 96 KB (TF32, 128 columns).
+//
+// Registers for sm_80 (sm_90: 20 more or less; none spills anywhere), by columns:
+//   bfloat16              32   64  128    TF32: 32   64  128    float32: 64  128
+//   attend               211  237  232         242  218  254            128  168
+//   query_gradient       128  167  161         168  122  168            168  254
+//   key_gradient         140  242  239         168  162  230            247
+//
+// Cost, if nothing is masked: 2 (D + M) operations a score forward and 2 (4 D + 3 M) backward (3 D + 2 M if the weights
+// were worked out once). Traffic: the operands once for each tile of the other side, mostly from the L2 cache, some
+// e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
+//
+// cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs
+// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs
+// cost query_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
+// cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs
+// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs
+// cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs
+// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs
 #include "core/kernels/attention.h"
 
 #include <algorithm>

@@ -69,6 +69,15 @@ __device__ unsigned kept_of_keys(const TileDropout& dropout, int query, int key)
   return bits;
 }
 
+// Calls f(sum, bit) for the elements of a strip's sums.
+template <int tiles, class F>
+__device__ void each_sum(float (&sums)[tiles][4], F f) {
+#pragma unroll
+  for (int n = 0; n < tiles; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) f(sums[n][e], 4 * n + e);
+}
+
 // ---- forward
 
 template <class T, int columns>
@@ -125,34 +134,20 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 #pragma unroll
       for (int strip = 0; strip < strips; ++strip) {
         const int query = query0 + 16 * strip;
-        unsigned visible = ~0u, kept = ~0u;
-        if (plane.masks(query, query + 16, k0 + keys)) visible = visible_of_queries<keys / 8>(plane, query, k0);
-        if (dropout.active) kept = kept_of_queries<keys / 8>(dropout, query, k0);
+        each_sum(s[strip], [&](float& score, int) { score *= p.scale_2(); });
+        if (plane.masks(query, query + 16, k0 + keys)) {
+          const unsigned visible = visible_of_queries<keys / 8>(plane, query, k0);
+          each_sum(s[strip], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+        }
+        float largest[2] = {-INFINITY, -INFINITY}, correction[2];
+        each_sum(s[strip], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = 2 * strip + half;
-          float largest = -INFINITY;
-#pragma unroll
-          for (int n = 0; n < keys / 8; ++n)
-#pragma unroll
-            for (int e = 2 * half; e < 2 * half + 2; ++e) {
-              float& score = s[strip][n][e];
-              score = visible >> (4 * n + e) & 1 ? score * p.scale_2() : -INFINITY;
-              largest = fmaxf(largest, score);
-            }
-          const float correction = softmax.raise(row, largest);
-#pragma unroll
-          for (int n = 0; n < columns / 8; ++n) {
-            sums[strip][n][2 * half] *= correction;
-            sums[strip][n][2 * half + 1] *= correction;
-          }
-#pragma unroll
-          for (int n = 0; n < keys / 8; ++n)
-#pragma unroll
-            for (int e = 2 * half; e < 2 * half + 2; ++e) {
-              const float weight = softmax.weight(row, s[strip][n][e]);
-              s[strip][n][e] = kept >> (4 * n + e) & 1 ? weight : 0.0f;
-            }
+        for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(2 * strip + half, largest[half]);
+        each_sum(sums[strip], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+        each_sum(s[strip], [&](float& x, int bit) { x = softmax.weight(2 * strip + bit / 2 % 2, x); });
+        if (dropout.active) {
+          const unsigned kept = kept_of_queries<keys / 8>(dropout, query, k0);
+          each_sum(s[strip], [&](float& weight, int bit) { weight = kept >> bit & 1 ? weight : 0.0f; });
         }
       }
       mma_weighted_rows<strips, keys>(s, v, sums);
@@ -175,6 +170,31 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 }
 
 // ---- backward
+
+// s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query; visible()
+// and kept() give bits.
+template <int tiles, class State, class Visible, class Kept>
+__device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, bool masks,
+                               Visible visible, const TileDropout& dropout, Kept kept) {
+  const unsigned kept_bits = dropout.active ? kept() : ~0u;
+  const auto drop = [&](float& x, int bit) { x *= kept_bits >> bit & 1 ? dropout.scale : 0.0f; };
+  if (dropout.active) each_sum(g, drop);
+#pragma unroll
+  for (int n = 0; n < tiles; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const QueryState query = state(n, e);
+      s[n][e] = power_of_two(s[n][e] * scale_2 - query.shift);
+      g[n][e] = s[n][e] * (g[n][e] - query.delta);
+    }
+  if (dropout.active) each_sum(s, drop);
+  if (masks) {
+    const unsigned visible_bits = visible();
+    const auto hide = [&](float& x, int bit) { x = visible_bits >> bit & 1 ? x : 0.0f; };
+    each_sum(s, hide);
+    each_sum(g, hide);
+  }
+}
 
 template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads)
@@ -220,15 +240,10 @@ __global__ void __launch_bounds__(mma_threads)
       float s[1][keys / 8][4], ds[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
-      unsigned visible = ~0u, kept = ~0u;
-      if (plane.masks(query0, query0 + 16, k0 + keys)) visible = visible_of_queries<keys / 8>(plane, query0, k0);
-      if (dropout.active) kept = kept_of_queries<keys / 8>(dropout, query0, k0);
-#pragma unroll
-      for (int n = 0; n < keys / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          score_gradient(s[0][n][e], ds[0][n][e], p.scale_2(), state[e / 2], visible >> (4 * n + e) & 1,
-                         kept >> (4 * n + e) & 1 ? dropout.scale : 0.0f);
+      strip_gradient(
+          s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
+          plane.masks(query0, query0 + 16, k0 + keys), [&] { return visible_of_queries<keys / 8>(plane, query0, k0); },
+          dropout, [&] { return kept_of_queries<keys / 8>(dropout, query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
     }
   }
@@ -287,17 +302,11 @@ __global__ void __launch_bounds__(mma_threads)
       float s[1][queries / 8][4], ds[1][queries / 8][4];
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(strip).load_a(step, a); }, g, ds);
-      unsigned visible = ~0u, kept = ~0u;
-      if (plane.masks(q0, q0 + queries, key0 + 16)) visible = visible_of_keys<queries / 8>(plane, q0, key0);
-      if (dropout.active) kept = kept_of_keys<queries / 8>(dropout, q0, key0);
-#pragma unroll
-      for (int n = 0; n < queries / 8; ++n) {
-        const Pack<QueryState, 2> two = pack<2>(all_states + q0 % (2 * queries), 4 * n + mma_t());
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          score_gradient(s[0][n][e], ds[0][n][e], p.scale_2(), two.element[e % 2], visible >> (4 * n + e) & 1,
-                         kept >> (4 * n + e) & 1 ? dropout.scale : 0.0f);
-      }
+      const QueryState* const state = all_states + q0 % (2 * queries) + 2 * mma_t();
+      strip_gradient(
+          s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
+          plane.masks(q0, q0 + queries, key0 + 16), [&] { return visible_of_keys<queries / 8>(plane, q0, key0); },
+          dropout, [&] { return kept_of_keys<queries / 8>(dropout, q0, key0); });
       mma_weighted_rows<1, queries>(s, g, sums_v);
       mma_weighted_rows<1, queries>(ds, q, sums_k);
     }

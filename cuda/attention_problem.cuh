@@ -29,7 +29,7 @@ struct AttentionProblem {
 // s = q . k and g = dout . v of a query and a key become z A and dS / scale.
 inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,
                                       float z) {
-  const float weight = visible ? exp2f(s * scale_2 - query.shift) : 0.0f;
+  const float weight = visible ? power_of_two(s * scale_2 - query.shift) : 0.0f;
   g = visible ? weight * (z * g - query.delta) : 0.0f;
   s = z * weight;
 }
