@@ -32,6 +32,11 @@
 // split for the lists. Bound by arithmetic: N S (2 D + M) multiplications forward, N S (4 D + 3 M) backward.
 // Registers (sm_75, 80 and 90; nothing spills): scan_keys 123, sum_rest 128 (168 for 128 columns), query_gradient 168
 // (254), key_gradient 228, the others up to 64.
+//
+// cost scan_keys: e*B*H*(C*D+S*D*(C+63)//64) + 8*B*H*C*k bytes, 2*B*H*C*S*D FLOPs
+// cost sum_rest: e*B*H*(C+S)*(D+M) bytes, 2*B*H*C*S*(D+M) FLOPs
+// cost query_gradient: e*B*H*(C*(2*D+M)+S*(D+M)) bytes, 2*B*H*C*S*(2*D+M) FLOPs
+// cost key_gradient: e*B*H*(C+2*S)*(D+M) bytes, 4*B*H*C*S*(D+M) FLOPs
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>

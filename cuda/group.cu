@@ -17,6 +17,9 @@
 // There are at most 1024 pieces, which keeps the scan short, of at least 256 queries.
 // Traffic: 20 bytes a query and up to 64 for the table, mostly from the L2 cache; the floor is 8. The steps of a warp
 // wait for each other, so it is latency that bounds the first kernel: about half a microsecond for 32 queries.
+//
+// cost rank_queries: 12*B*H*N bytes, 0 FLOPs
+// cost place_queries: 12*B*H*N bytes, 0 FLOPs
 #include "core/kernels/group.h"
 
 #include <algorithm>

@@ -8,11 +8,10 @@
 //   members [R, C]
 //
 // Launch. Two kernels an iteration, over all rows; the host never waits.
-//   assign_queries     a block takes up to 2048 queries of a row, 256 at a time, a thread one of them. It goes through
-//   the
-//                      centroids, 512 of them at a time in shared memory, then counts bits and members of its queries
-//                      in shared memory, a tile of clusters after the other, and adds what is not 0 to `ones` and
-//                      `members`.
+//   assign_queries     a block takes up to 2048 queries of a row, 256 at a time, a thread one of them. They meet
+//                      the centroids, 512 of them at a time in shared memory; then the block counts bits and
+//                      members of its queries in shared memory, a tile of clusters after the other, and adds what
+//                      is not 0 to `ones` and `members`.
 //   update_centroids   a warp takes a cluster, a lane every 32nd bit; the warp votes the new code together. It leaves
 //                      `ones` and `members` at 0 for the next iteration.
 // Cost of an iteration. 2 R N C counts of 32 bits (16 a clock and multiprocessor): that bounds it. Memory: 8 bytes a

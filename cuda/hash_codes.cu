@@ -10,8 +10,7 @@
 //
 // Launch.
 //   make_planes  a thread makes a number
-//   make_codes   a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32`: what the lanes
-//   find
+//   make_codes   a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32`: what they find
 //                for a query is its code after two votes. (A thread a query would need 64 sums of its own, or to go
 //                through its query once for every few planes.) D goes by 32 at a time, through shared memory: the
 //                planes for the whole block, the queries of a warp for that warp. For four steps of its 32 chains a
@@ -20,6 +19,8 @@
 //                multiprocessor does four of these while it does one of those, so arithmetic bounds it, barely.
 // Traffic: e D + 8 bytes a query of e bytes an element, the floor, and the planes once a block, from the L2 cache.
 // Cost: 64 D multiply-adds a query, 32 D up to 32 bits; lanes beyond the last plane compute for nothing.
+//
+// cost make_codes: e*B*H*N*D + 8*B*H*N bytes, 2*64*B*H*N*D FLOPs
 #include "core/kernels/hash_codes.h"
 
 #include "cuda/common.cuh"

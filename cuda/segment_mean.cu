@@ -5,18 +5,20 @@
 // the last axis; float32 or bfloat16, sums in float32. Labels and permutation [B, H, N], offsets [B, H, C + 1].
 //
 // Launch.
-//   reduce_cluster   a block takes a cluster of a (batch element, head). Its threads are a table of slots and columns:
-//   a
-//                    thread has 16 bytes of the columns, and every `slots`-th member, four of them under way at a time.
-//                    Slot 0 adds up what the slots have, in their order: so the order of a sum depends on the shape and
-//                    the permutation alone. A block has 64 to 256 threads, enough to have an average cluster under way
-//                    at once, and no more, since small clusters wait for one chain of loads: the more blocks, the
-//                    better.
+//   reduce_cluster   a block takes a cluster of a (batch element, head). Its threads are a table of slots and
+//                    columns: each has 16 bytes of the columns, and every `slots`-th member, four of them under way
+//                    at a time. Slot 0 adds up what the slots have, in their order: so the order of a sum depends on
+//                    the shape and the permutation alone. A block has 64 to 256 threads, enough to have an average
+//                    cluster under way at once, and no more, since small clusters wait for one chain of loads: the
+//                    more blocks, the better.
 //   broadcast_rows   a row of up to 32 threads takes a query, 16 bytes a thread
 // Where 16 bytes do not divide rows or addresses, it is an element a thread.
 // Traffic, e bytes an element: reduce e B H D (N + C) + 4 B H N, the floor. broadcast: e B H N D written, the floor,
 // and as much read, from the L2 cache, where the clusters' rows stay. Bound by memory; one cluster of all N queries by
 // what one multiprocessor can have under way.
+//
+// cost reduce_cluster: e*B*H*D*(N+C) + 4*B*H*N bytes, B*H*N*D FLOPs
+// cost broadcast_rows: e*B*H*N*D + 4*B*H*N bytes, 0 FLOPs
 #include "core/kernels/segment_mean.h"
 
 #include <algorithm>

@@ -25,6 +25,10 @@
 // cache mostly. Backward N (2 D + M) e, twice a task's k (D + M) 4 bytes, and S (D + M) e. Bound by arithmetic: N k (D
 // + M) multiplications forward, N k (3 D + 2 M) backward; with clusters of a member or two (oracle-top) by the
 // gathering.
+//
+// cost attend_top: e*B*H*N*(D+2*M) bytes, 2*B*H*N*k*(D+M) FLOPs
+// cost member_gradient: e*B*H*N*(2*D+M) + 4*B*H*(N//64+C)*k*(D+M) bytes, 2*B*H*N*k*(3*D+2*M) FLOPs
+// cost key_gradient: e*B*H*S*(D+M) + 4*B*H*(N//64+C)*k*(D+M) bytes, B*H*(N//64+C)*k*(D+M) FLOPs
 #include "core/kernels/topk_attention.h"
 
 #include <algorithm>
