@@ -76,6 +76,11 @@ void each_part(State& state, F&& f) {
   f("state.skipped_in_a_row", state.skipped_in_a_row);
 }
 
+TensorFile on_cpu(TensorFile file) {
+  for (auto& [name, tensor] : file.tensors) tensor = tensor.to(Device::cpu);
+  return file;
+}
+
 TensorFile tensors_of(Module& model) {
   TensorFile file;
   for (const auto& [name, parameter] : named_parameters(model)) file.tensors.emplace_back(name, parameter.value());
@@ -105,19 +110,26 @@ void check_fits(const TensorFile& found, const TensorFile& expected) {
                      " is not part of what is being restored", expected.suggest(name));
 }
 
-void check_finite(const std::string& where, const std::string& name, const Tensor& tensor) {
-  if (!is_floating(tensor.dtype())) return;
-  visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
-    const T* data = tensor.data<T>();
-    for (int64_t i = 0; i < tensor.elements(); ++i)
-      check<DataError>(std::isfinite(double(Accum<T>(data[i]))), where, ": tensor ", in_quotes(name), ": element ", i,
-                       " of ", tensor.elements(), " is not finite");
-  });
+// Error (E): a number on the CPU is not finite; the message begins with `where` and ends with `advice`. Of an
+// optimiser's `state.` nothing is asked: the norm of a gradient that was skipped may be infinite.
+template <class E>
+void check_finite(const TensorFile& file, bool is_optimizer, const std::string& where, const char* advice = "") {
+  for (const auto& each : file.tensors) {
+    const std::string& name = each.first;
+    const Tensor& tensor = each.second;
+    if (!is_floating(tensor.dtype()) || (is_optimizer && name.starts_with("state."))) continue;
+    visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
+      const T* data = tensor.data<T>();
+      for (int64_t i = 0; i < tensor.elements(); ++i)
+        check<E>(std::isfinite(double(Accum<T>(data[i]))), where, ": tensor ", in_quotes(name), ": element ", i, " of ",
+                 tensor.elements(), " is not finite", advice);
+    });
+  }
 }
 
 // ---- one folder
 
-// Error (DataError): anything in it is damaged or missing, or of another version.
+// Error (DataError): anything in it is damaged or missing, of another version, or not finite.
 FoundCheckpoint read_checkpoint(const fs::path& folder) {
   const std::string checksums = read_file(folder / "checksums");
   const fs::path json_path = folder / "checkpoint.json";
@@ -151,6 +163,8 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
     throw DataError(where + ": not a checkpoint of this version: expected version, files and about");
   }
   check<DataError>(checksums == computed, (folder / "checksums").string(), ": damaged");
+  check_finite<DataError>(found.weights, false, found.weights.where);
+  check_finite<DataError>(found.optimizer, true, found.optimizer.where);
   return found;
 }
 
@@ -169,7 +183,8 @@ void finish_rotation(const Folders& folders) {
   if (try_checkpoint(folders.unfinished, wrong)) move_folder(folders.unfinished, folders.newest);
 }
 
-void write_checkpoint(const fs::path& folder, Module& model, const Optimizer& optimizer, const Json& about) {
+void write_checkpoint(const fs::path& folder, const TensorFile& weights, const TensorFile& optimizer,
+                      const Json& about) {
   Json json{{"version", format_version}, {"files", Json::object()}, {"about", about}};
   std::string checksums;
   const auto write_tensors = [&](const char* name, const TensorFile& file) {
@@ -178,8 +193,8 @@ void write_checkpoint(const fs::path& folder, Module& model, const Optimizer& op
     json["files"][name] = {{"bytes", bytes.size()}, {"xxh128", xxh128(bytes)}};
     checksums += checksum_line(bytes, name);
   };
-  write_tensors(tensor_files[0], tensors_of(model));
-  write_tensors(tensor_files[1], tensors_of(optimizer));
+  write_tensors(tensor_files[0], weights);
+  write_tensors(tensor_files[1], optimizer);
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   parse_json(text, "checkpoint");  // what could not be read again, nested too deep, must not replace what can
   write_file(folder / "checkpoint.json", {text});
@@ -219,13 +234,17 @@ std::array<int64_t, 4> identity(const fs::path& folder) {
 
 void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimizer, const Json& about) {
   check(about.is_object(), "checkpoint: expected `about` to be an object, got ", about.type_name());
-  make_folder(run);
   const Folders folders(run);
+  // Weights that are not finite train no further and answer nothing: they must not replace what can.
+  const TensorFile weights = on_cpu(tensors_of(model)), state = on_cpu(tensors_of(optimizer));
+  check_finite<DivergedError>(weights, false, "training diverged", "; lower the learning rate");
+  check_finite<DivergedError>(state, true, "training diverged", "; lower the learning rate");
+  make_folder(run);
   finish_rotation(folders);
   remove_folder(folders.unfinished);
   try {
     make_folder(folders.unfinished);
-    write_checkpoint(folders.unfinished, model, optimizer, about);
+    write_checkpoint(folders.unfinished, weights, state, about);
     sync_folder(run);
   } catch (...) {
     std::error_code ignored;  // what went wrong first is what matters
@@ -261,15 +280,14 @@ std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) {
   const TensorFile weights = tensors_of(model);
   check_fits(found.weights, weights);
-  for (const auto& [name, tensor] : found.weights.tensors) check_finite(found.weights.where, name, tensor);
+  check_finite<DataError>(found.weights, false, found.weights.where);
   if (optimizer) {
     const TensorFile expected = tensors_of(*optimizer);
     check_fits(found.optimizer, expected);
     OptimizerState state;
     each_part(state, [&]<class T>(const char* name, T& part) { part = *found.optimizer.at(name).data<T>(); });
     const auto moments = optimizer->moments();
-    for (const auto& moment : moments)
-      check_finite(found.optimizer.where, moment.name, found.optimizer.at(moment.name));
+    check_finite<DataError>(found.optimizer, true, found.optimizer.where);
     try {
       optimizer->set_state(state);
     } catch (const DataError& error) {

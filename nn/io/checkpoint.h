@@ -26,12 +26,12 @@
 namespace cairn {
 
 // Saves into the folder `run`, which is made if it is not there. `about` is an object: configuration, provenance,
-// progress; it must not hold NaN or infinity, which JSON cannot. Error (exit code 1): something cannot be written; what
-// was saved before stays.
+// progress; it must not hold NaN or infinity, which JSON cannot. Errors, after which what was saved before stays:
+// something cannot be written (exit code 1); a weight or a moment is not finite (DivergedError).
 void save_checkpoint(const std::filesystem::path& run, Module& model, const Optimizer& optimizer,
                      const nlohmann::ordered_json& about);
 
-// A checkpoint that was read and whose hashes are right.
+// A checkpoint that was read, whose hashes are right and whose numbers are finite.
 struct FoundCheckpoint {
   std::filesystem::path folder;
   std::shared_ptr<const nlohmann::ordered_json> about;  // as it was saved

@@ -98,6 +98,13 @@ static std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 using Names = std::vector<std::string>;
+// What lies in the folder is what was meant to.
+static void put_right_checksums(const fs::path& checkpoint) {
+  std::string sums;
+  for (const char* name : {"checkpoint.json", "weights.safetensors", "optimizer.safetensors"})
+    sums += xxh128(bytes_of_file(checkpoint / name)) + "  " + name + '\n';
+  put_file(checkpoint / "checksums", sums);
+}
 
 TEST_CASE("training goes on from a checkpoint bit for bit", "[io][checkpoint]") {
   TransformerOptions options;
@@ -262,10 +269,7 @@ TEST_CASE("a checkpoint of another version says so", "[io][checkpoint]") {
     fs::copy(run.path(), other.path(), fs::copy_options::recursive);
     // With hashes that are right again.
     put_file(other / "checkpoint/checkpoint.json", json);
-    std::string sums;
-    for (const char* name : {"checkpoint.json", "weights.safetensors", "optimizer.safetensors"})
-      sums += xxh128(bytes_of_file(other.path() / "checkpoint" / name)) + "  " + name + '\n';
-    put_file(other / "checkpoint/checksums", sums);
+    put_right_checksums(other / "checkpoint");
     return data_error([&] { find_checkpoint(other.path()); });
   };
   CHECK_THAT(refused("\"version\": 1", "\"version\": 2"), Contains("format version 2, expected 1"));
@@ -329,15 +333,48 @@ TEST_CASE("what does not fit is refused and changes nothing", "[io][checkpoint]"
   CHECK(model.bits() == before);
 }
 
-TEST_CASE("numbers that are not finite are saved, and refused by their place", "[io][checkpoint]") {
+TEST_CASE("numbers that are not finite are not saved", "[io][checkpoint]") {
   const TemporaryFolder run;
-  Small model;
-  model.linear.weight.mutable_value().mutable_data<float>()[1] = INFINITY;
-  model.save(run.path(), 1);
+  const auto message = [&](Small& model) {
+    try {
+      model.save(run.path(), 3);
+    } catch (const DivergedError& error) {
+      return std::string(error.what());
+    }
+    return std::string("saved");
+  };
+  Small weight, moment;
+  weight.linear.weight.mutable_value().mutable_data<float>()[1] = INFINITY;
+  CHECK(message(weight) ==
+        "training diverged: tensor \"weight\": element 1 of 2 is not finite; lower the learning rate");
+  CHECK(names_in(run.path()).empty());
+  save_steps(run.path(), 2);
+  CHECK_THAT(message(weight), Contains("is not finite"));
+  for (auto& each : moment.optimizer->moments())
+    if (each.name == "second.1") each.tensor.mutable_data<float>()[0] = NAN;
+  CHECK_THAT(message(moment), Contains("tensor \"second.1\": element 0 of 1 is not finite"));
+  CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
+  CHECK(found_step(run.path()) == 2);
+}
+
+TEST_CASE("a checkpoint with numbers that are not finite is passed over", "[io][checkpoint]") {
+  const TemporaryFolder run;
+  save_steps(run.path(), 2);
+  // As versions before this one saved it: its hashes are right.
+  const fs::path file = run / "checkpoint/weights.safetensors";
+  const std::string before = bytes_of_file(file);
+  std::string after = before;
+  after.replace(after.size() - 4, 4, std::string("\0\0\x80\x7f", 4));
+  put_file(file, after);
+  std::string json = bytes_of_file(run / "checkpoint/checkpoint.json");
+  json.replace(json.find(xxh128(before)), 32, xxh128(after));
+  put_file(run / "checkpoint/checkpoint.json", json);
+  put_right_checksums(run / "checkpoint");
   const auto found = find_checkpoint(run.path());
   REQUIRE(found);
-  CHECK_THAT(data_error([&] { restore(*found, model.linear, nullptr); }),
-             Contains("checkpoint/weights.safetensors: tensor \"weight\": element 1 of 2 is not finite"));
+  CHECK(step_of(*found) == 1);
+  REQUIRE(found->passed_over.size() == 1);
+  CHECK_THAT(found->passed_over[0], Contains("checkpoint/weights.safetensors: tensor") && Contains("is not finite"));
 }
 
 // ------------------------------------------------------------------------------------------- saving that is
