@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/program.h"
 #include "core/error.h"
 #include "nn/io/json.h"
 
@@ -38,12 +39,6 @@ nlohmann::ordered_json number_from(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? nlohmann::ordered_json(number)
                                                                   : nlohmann::ordered_json();
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 }  // namespace
@@ -132,10 +127,17 @@ void Options::flag(const std::string& name, bool& value, const std::string& help
   setting.valid = [](const Json& json) { return json.is_boolean(); };
   setting.assign = [&value](const Json& json) { value = json.get<bool>(); };
   setting.current = [&value] { return Json(value); };
-  if (command_) setting.option = command_->add_flag("--" + name, setting.flag, help);
+  if (command_) setting.option = command_->add_flag("--" + name, setting.flag, help)->disable_flag_override();
 }
 
 void Options::presets(const std::string& flag, std::vector<std::pair<std::string, std::string>> values) {
+  const Setting* setting = find(with_underscores(flag));
+  check(setting, "presets of --", flag, ": there is no such flag");
+  if (setting->option) {
+    std::vector<std::string> words;
+    for (const auto& [name, value] : values) words.push_back("--" + name + " " + value);
+    setting->option->description(setting->option->get_description() + ": " + joined(words));
+  }
   presets_[with_underscores(flag)] = std::move(values);
 }
 
@@ -206,10 +208,14 @@ void Options::read() {
           setting->is_flag ? Json(setting->flag) : from_text(*setting, setting->text, "--" + setting->name));
 }
 
+void Options::load_run(const Json& configuration, const std::string& where) {
+  of_a_run([&] { load(configuration, where); });
+}
+
 void Options::continue_run(const Json& configuration, const std::string& where) {
   std::map<std::string, std::unique_ptr<Json>> given;
   given.swap(given_);
-  load(configuration, where);
+  load_run(configuration, where);
   std::string differences;
   for (auto& [key, value] : given) {
     const auto run = given_.find(key);

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
+
 namespace CLI {
 class App;
 }
@@ -21,6 +23,14 @@ namespace cairn {
 
 // May a run be resumed with another value of the setting? "Run" belongs to what a run is; "free" may change.
 enum class Belongs { to_the_run, free };
+
+// What f refuses (UsageError) stands in a run's own file: DataError.
+template <class F>
+void of_a_run(F&& f) try {
+  f();
+} catch (const UsageError& error) {
+  throw DataError(concat(error.what(), "; was it made by another version of Cairn?"));
+}
 
 class Options {
  public:
@@ -41,7 +51,7 @@ class Options {
   void text(const std::string& name, std::string& value, const std::string& help,
             Belongs belongs = Belongs::to_the_run);
   void flag(const std::string& name, bool& value, const std::string& help);
-  // What the flag sets where nothing else does: keys and values as one would write them after --set.
+  // What the flag sets where nothing else does: options and values as one would write them, which its help lists.
   void presets(const std::string& flag, std::vector<std::pair<std::string, std::string>> values);
 
   // Adds --config and --set.
@@ -51,8 +61,10 @@ class Options {
   void read();
   // Reads a configuration alone; `where` names it in errors (UsageError).
   void load(const Json& configuration, const std::string& where);
-  // Continues a run: its configuration counts wherever the user gave nothing. Error (UsageError): the user gave
-  // something that belongs to the run another value; names the keys.
+  // The same of a run's own file: what is wrong there is a DataError.
+  void load_run(const Json& configuration, const std::string& where);
+  // Continues a run: its configuration counts wherever the user gave nothing. Errors: as load_run; the user gave
+  // something that belongs to the run another value, names the keys (UsageError).
   void continue_run(const Json& configuration, const std::string& where);
   // Has anything been given at all, here or by the run that is continued?
   bool any_given() const { return !given_.empty(); }

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -24,6 +27,7 @@ namespace cairn {
 namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
+const char* volatile stop_message = "";
 std::string program_name;
 
 // A message as one line for a terminal: what stood on several is joined, what cannot be printed is left out, and of
@@ -77,12 +81,6 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 // What CLI11 could not place: an option or a command that does not exist.
 [[noreturn]] void unexpected(const CLI::App& app, const std::string& word, const char* name) {
   const auto commands = command_names(app);
@@ -96,6 +94,13 @@ std::string joined(const std::vector<std::string>& words) {
   const std::string option = word.substr(0, word.find('='));
   throw UsageError(concat("unknown option '", option, "'", did_you_mean(option, option_names(command)), "; see ", name,
                           parsed.empty() ? "" : " " + command.get_name(), " --help"));
+}
+
+// CLI11's messages for a missing value and for a flag with one begin with the option's name and end in its own terms.
+std::string about_value(const std::string& message) {
+  const std::string name = message.substr(0, message.find_first_of(": ")), option = (name[0] == '-' ? "" : "--") + name;
+  const bool flag = message.find("override") != std::string::npos;
+  return option + (flag ? ": takes no value" : ": expected a value behind it");
 }
 
 int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
@@ -115,6 +120,8 @@ int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
     throw UsageError(concat("expected a command: ", joined(command_names(app)), "; see ", name, " --help"));
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw UsageError(about_value(error.what()));
   } catch (const CLI::ParseError& error) {
     throw UsageError(one_line(error.what()));
   }
@@ -176,11 +183,19 @@ int run_program(const char* name, const char* summary, const char* example, int 
 
 void CommonSettings::define(Options& options) {
   options.choice("device", device, {"auto", "cpu", "cuda"}, "auto, cpu or cuda", Belongs::free);
-  options.choice("precision", precision, {"float32", "tf32", "bf16"},
-                 "of what CUDA computes: float32 in full, its products in TF32, or activations in bfloat16 (parameters, "
-                 "moments and sums stay float32)");
-  options.integer("threads", threads, 1, 4096, "CPU threads; results do not depend on it", Belongs::free);
+  options.choice(
+      "precision", precision, {"float32", "tf32", "bf16"},
+      "of what CUDA computes: float32 in full, its products in TF32, or activations in bfloat16 (parameters, "
+      "moments and sums stay float32)");
+  define_threads(options, threads);
   options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");
+}
+
+void define_threads(Options& options, int64_t& threads) {
+  options.integer("threads", threads, 1, 4096,
+                  concat("CPU threads, by default as many as the machine has (", cairn::threads(),
+                         " here); results do not depend on it"),
+                  Belongs::free);
 }
 
 static Device chosen_device(const std::string& device) {
@@ -207,8 +222,9 @@ Compute CommonSettings::apply() const {
 }
 
 void OutputOptions::define(CLI::App& command) {
-  command.add_flag("--json", json, "print the result as one JSON object on the last line");
-  command.add_flag("--quiet", quiet, "print nothing but the result and errors");
+  command.add_flag("--json", json, "print the result as one JSON object on the last line")->disable_flag_override();
+  command.add_flag("--quiet", quiet, "print nothing but the result, errors, and what changes the result")
+      ->disable_flag_override();
 }
 
 void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
@@ -216,7 +232,10 @@ void add_path(CLI::App& command, const std::string& name, std::string& value, co
   command.add_option(name, value, help)
       ->type_name(kind)
       ->check(CLI::Validator(
-          [kind](std::string& text) { return text.empty() ? "expected the name of a " + kind : std::string(); }, ""));
+          [kind](std::string& text) {
+            return text.empty() ? concat("expected the name of a ", kind == "DIR" ? "folder" : "file") : std::string();
+          },
+          ""));
 }
 
 void TraceOption::define(CLI::App& command) {
@@ -224,18 +243,45 @@ void TraceOption::define(CLI::App& command) {
            "write a trace of what ran when, for chrome://tracing or ui.perfetto.dev");
 }
 
-void TraceOption::start() {
+void TraceOption::try_file() const {
   if (file_.empty()) return;
-  const bool opened = std::ofstream(file_).is_open();
+  std::error_code ignored;
+  const bool is_there = std::filesystem::exists(file_, ignored);
+  errno = 0;
+  const bool opened = std::ofstream(file_, std::ios::app).is_open();
   check<UsageError>(opened, "--trace ", file_, ": cannot be written: ", std::strerror(errno));
-  trace::start();
+  if (!is_there) std::filesystem::remove(file_, ignored);
 }
 
-void TraceOption::finish(bool quiet) {
+void TraceOption::start() const {
+  if (!file_.empty()) trace::start();
+}
+
+void TraceOption::nothing_ran(bool quiet) const {
+  if (!file_.empty()) note("--trace: nothing ran, so " + file_ + " is not written", quiet);
+}
+
+void TraceOption::finish(bool quiet) const {
   if (file_.empty()) return;
   const trace::Recording recording = trace::stop();
   write_trace(file_, recording, program_name);
   note(trace_summary(recording), quiet);
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string shell_word(const std::string& text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("/._-+,:=@%", c);
+  });
+  if (plain) return text;
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
 }
 
 void print(const std::string& text) {
@@ -254,7 +300,10 @@ bool colours() {
 
 bool interrupted() { return stop_requested != 0; }
 
-void catch_interrupts() {
+void catch_interrupts(bool quiet) {
+  static constexpr char told[] = "stopping after this step; once more to stop at once\n";
+  static constexpr char told_below_bar[] = "\nstopping after this step; once more to stop at once\n";
+  if (!quiet) stop_message = isatty(STDERR_FILENO) ? told_below_bar : told;
   // A second one ends the program at once, because whatever runs between two looks may be long. Not if it comes right
   // behind the first: timeout(1) and others signal a process and then its group.
   static volatile std::sig_atomic_t first = 0;
@@ -264,7 +313,13 @@ void catch_interrupts() {
       clock_gettime(CLOCK_MONOTONIC, &now);
       const auto tenths = std::sig_atomic_t(now.tv_sec % 100000000 * 10 + now.tv_nsec / 100000000);
       if (stop_requested && tenths - first > 5) _exit(exit_interrupted);
-      if (!stop_requested) first = tenths;
+      if (!stop_requested) {
+        first = tenths;
+        const int before = errno;
+        const char* text = stop_message;
+        (void)!write(STDERR_FILENO, text, std::strlen(text));
+        errno = before;
+      }
       stop_requested = 1;
     });
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/device.h"
 #include "core/dtype.h"
@@ -37,6 +38,9 @@ struct CommonSettings {
   Compute apply() const;
 };
 
+// Declares --threads; 0 stands for its default.
+void define_threads(Options& options, int64_t& threads);
+
 // How a program tells its result; no setting of a run.
 struct OutputOptions {
   bool json = false;   // the result as one JSON object on the last line of standard output, all else on standard error
@@ -50,14 +54,17 @@ struct OutputOptions {
 void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
               const std::string& help);
 
-// --trace FILE: where the time goes.
+// --trace FILE: where the time goes. All do nothing where it was not asked for.
 class TraceOption {
  public:
   void define(CLI::App& command);
-  // Starts to record, if it was asked for. Error (UsageError): the file cannot be written.
-  void start();
+  // Error (UsageError): the file cannot be written. Leaves none behind.
+  void try_file() const;
+  void start() const;
   // Writes the file, and a table of what took longest to standard error. Error: it cannot be written.
-  void finish(bool quiet);
+  void finish(bool quiet) const;
+  // Nothing ran, so there is no file: says so.
+  void nothing_ran(bool quiet) const;
 
  private:
   std::string file_;
@@ -66,6 +73,11 @@ class TraceOption {
 // Defines a program's commands on `app` and gives each a callback; then parses and runs. Returns the exit code.
 int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define);
+
+// "a, b, c".
+std::string joined(const std::vector<std::string>& words);
+// Text as one word of a shell's command line.
+std::string shell_word(const std::string& text);
 
 // Prints text that belongs to the result. Error: standard output cannot be written to.
 void print(const std::string& text);
@@ -76,9 +88,9 @@ void note(const std::string& text, bool quiet);
 bool colours();
 
 // Has the user asked to stop (SIGINT or SIGTERM)? Long work looks after every step and ends in order; asked a second
-// time, the program ends at once.
+// time, the program ends at once. The first time is acknowledged on standard error, unless `quiet`.
 bool interrupted();
-void catch_interrupts();
+void catch_interrupts(bool quiet);
 inline constexpr int exit_interrupted = 130;
 
 }  // namespace cairn

@@ -50,7 +50,7 @@ Progress::~Progress() {
   if (!quiet_ && terminal_ && drawn_) std::cerr << '\n';
 }
 
-void Progress::draw(int64_t done, const std::string& numbers) {
+void Progress::draw(int64_t done, const std::string& numbers, bool ended) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = elapsed > 0 ? double(done - first_) / elapsed : 0;
   const double fraction = total_ > 0 ? double(done) / double(total_) : 1;
@@ -62,7 +62,7 @@ void Progress::draw(int64_t done, const std::string& numbers) {
   std::string line = std::to_string(done) + "/" + std::to_string(total_) + "  " + numbers;
   const size_t width = terminal_ ? size_t(std::max(1, columns() - 1)) : std::string::npos;
   for (const char* part : {rates, left})
-    if (line.size() + std::strlen(part) <= width) line += part;
+    if (!(ended && part == left) && line.size() + std::strlen(part) <= width) line += part;
   if (!terminal_) {
     std::cerr << line << '\n';
     return;
@@ -100,7 +100,7 @@ void Progress::note(const std::string& text) {
 
 void Progress::finish() {
   if (quiet_) return;
-  draw(last_done_, last_numbers_);
+  draw(last_done_, last_numbers_, true);
   if (terminal_) std::cerr << '\n';
   drawn_ = false;
 }

@@ -23,7 +23,7 @@ class Progress {
   void finish();
 
  private:
-  void draw(int64_t done, const std::string& numbers);
+  void draw(int64_t done, const std::string& numbers, bool ended = false);
 
   using Clock = std::chrono::steady_clock;
   int64_t total_;

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/commit.h"
@@ -98,12 +99,31 @@ uint64_t RunFolder::sync_metrics() {
   return uint64_t(lseek(metrics_, 0, SEEK_END));
 }
 
-std::vector<nlohmann::ordered_json> read_metrics(const fs::path& run) {
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+std::string run_file_in(const fs::path& folder) {
+  for (const char* name : {"config.json", "metrics.jsonl", "report.html"})
+    if (is_there(folder / name)) return name;
+  return "";
+}
+
+std::vector<nlohmann::ordered_json> read_metrics(const fs::path& run, uint64_t sure) {
   std::vector<nlohmann::ordered_json> records;
-  std::ifstream file(run / "metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    auto record = nlohmann::ordered_json::parse(line, nullptr, false);
-    if (!record.is_object()) break;
+  const fs::path path = run / "metrics.jsonl";
+  if (!is_there(path)) return records;
+  const std::string text = read_file(path);
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    auto record = nlohmann::ordered_json::parse(std::string_view(text).substr(begin, end - begin), nullptr, false);
+    if (!record.is_object()) {
+      check<DataError>(begin >= sure || end == text.size(), path.string(), ": line ", records.size() + 1,
+                       ": expected a record of the run; without the file the run can still be used, but for the "
+                       "curves in its report");
+      break;
+    }
     records.push_back(std::move(record));
   }
   return records;

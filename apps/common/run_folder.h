@@ -1,8 +1,8 @@
 #pragma once
 // A run's folder: config.json (the settings as resolved), metrics.jsonl (one JSON object a line), checkpoint/ and
 // checkpoint.previous/ (nn/io/checkpoint.h), report.html. One program at a time writes into it.
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -41,9 +41,17 @@ class RunFolder {
   int lock_ = -1, metrics_ = -1;
 };
 
-// The records of a run, in order; without metrics.jsonl none. What is not a JSON object (a line cut off by a crash)
-// ends them.
-std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& run);
+// Is something there? Not where it cannot be known: a name that is too long, a folder that may not be read.
+bool is_there(const std::filesystem::path& path);
+
+// The name of a file that a run would replace - config.json, metrics.jsonl, report.html - and that is there; else
+// empty.
+std::string run_file_in(const std::filesystem::path& folder);
+
+// The records of a run, in order; without metrics.jsonl none. The first `sure` bytes were brought to the disk by a
+// save: a line there that is no JSON object is damage. Behind them a crash may have left anything, which ends the
+// records. Errors (DataError): damage, with the line's number; it is no file that can be read.
+std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& run, uint64_t sure);
 
 // What a run was made with: program, version and commit, processor, threads, BLAS, device, time.
 nlohmann::ordered_json provenance(const std::string& device);

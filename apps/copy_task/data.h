@@ -2,6 +2,8 @@
 // The masked copy task (the paper's appendix C.2, figure 6). The target is 0w0w with w of random symbols 1..10; in the
 // input, some positions of the first copy and others of the second are masked, so that each masked symbol can be read
 // in the other copy.
+#include <string>
+
 #include "core/random.h"
 
 namespace cairn::copy_task {
@@ -14,6 +16,9 @@ inline constexpr int64_t tokens = mask_token + 1;  // what it reads: 0..11
 constexpr int64_t sequence_length(int64_t length) { return 2 * (length + 1); }
 // Masked positions in each half: round(length / 5).
 constexpr int64_t masked_per_half(int64_t length) { return (2 * length + 5) / 10; }
+
+// A token as people write it.
+inline std::string token_text(int32_t token) { return token == mask_token ? "M" : std::to_string(token); }
 
 struct Batch {
   Tensor input, target;  // int32 [batch, 2 (length + 1)]

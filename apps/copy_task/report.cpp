@@ -48,6 +48,9 @@ void thin(const std::vector<LossRecord>& losses, size_t points, svg::Series& raw
 
 void write_curves(Report& page, const ReportInput& in) {
   page.section("Learning");
+  if (int64_t(in.losses.size()) < in.steps)
+    page.text(concat("Of ", count(in.steps, "step"), " metrics.jsonl has the records of ", in.losses.size(),
+                     " alone; the curves show those."));
   const auto plateau = find_plateau(in.evaluations);
   const double n = double(sequence_length(in.length)), masked = 2 * double(masked_per_half(in.length));
 
@@ -79,9 +82,7 @@ void write_curves(Report& page, const ReportInput& in) {
   }
   for (svg::LineChart* chart : {&loss, &accuracy}) {
     chart->x.low = 0;
-    const auto last = std::max(in.losses.empty() ? 0 : in.losses.back().step,
-                               in.evaluations.empty() ? 0 : in.evaluations.back().step);
-    if (last > 0) chart->x.high = double(last);
+    if (in.steps > 0) chart->x.high = double(in.steps);
     if (plateau) chart->bands.push_back({double(plateau->first), double(plateau->last), "plateau"});
   }
 
@@ -115,12 +116,6 @@ struct Example {
   std::vector<Observation> layers;  // empty: too long for dense weights
 };
 
-// Dense weights of a layer take this many numbers, four times over.
-bool can_observe(const ReportInput& in) {
-  const double n = double(sequence_length(in.length));
-  return n * n * double(in.options.heads) <= double(1 << 25);
-}
-
 Example run_example(const ReportInput& in) {
   Sequence random(in.seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
   const Batch batch = make_batch(1, in.length, random);
@@ -129,14 +124,12 @@ Example run_example(const ReportInput& in) {
   const auto run = [&] {
     example.answer = argmax(in.model(batch.input, {false, &generator}).value()).to_vector<int32_t>();
   };
-  if (can_observe(in))
+  if (can_observe(in.length, in.options.heads))
     example.layers = observe(in.model.encoder, run);
   else
     run();
   return example;
 }
-
-std::string token_text(int32_t token) { return token == mask_token ? "M" : std::to_string(token); }
 
 void write_example(Report& page, const ReportInput& in, const Example& example) {
   page.section("One example");
@@ -199,27 +192,17 @@ Selection select(const ReportInput& in, int64_t most) {
 }
 
 // Of one head of one layer (batch of one): [N, N].
-std::vector<double> head_of(const Tensor& weights, int64_t head) {
+std::vector<float> head_of(const Tensor& weights, int64_t head) {
   const int64_t n = weights.size(2) * weights.size(3);
   const float* first = weights.data<float>() + head * n;
   return {first, first + n};
 }
 
 // Mean over queries of the summed distance of their weights.
-double l1(const std::vector<double>& a, const std::vector<double>& b, int64_t n) {
+double l1(const std::vector<float>& a, const std::vector<float>& b, int64_t n) {
   double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(a[i] - b[i]);
+  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(double(a[i]) - double(b[i]));
   return sum / double(n);
-}
-
-// The mean weight that masked positions give to their place in the other copy; NaN without any.
-double to_other_copy(const std::vector<double>& weights, const std::vector<int32_t>& input) {
-  const auto n = int64_t(input.size());
-  double sum = 0;
-  int64_t masked = 0;
-  for (int64_t i = 0; i < n; ++i)
-    if (input[size_t(i)] == mask_token) sum += weights[size_t(i * n + (i + n / 2) % n)], ++masked;
-  return masked ? sum / double(masked) : NAN;
 }
 
 void write_attention(Report& page, const ReportInput& in, const Example& example) {
@@ -238,7 +221,7 @@ void write_attention(Report& page, const ReportInput& in, const Example& example
     for (int64_t head = 0; head < in.options.heads; ++head) {
       const auto weights = head_of(example.layers[layer].weights, head);
       largest = std::max(largest, l1(weights, head_of(example.layers[layer].full, head), n));
-      if (const double share = to_other_copy(weights, example.input); share > best)
+      if (const double share = to_other_copy(weights.data(), example.input); share > best)
         best = share, best_layer = int64_t(layer), best_head = head;
     }
   const bool is_full = largest < 1e-4;
@@ -252,10 +235,8 @@ void write_attention(Report& page, const ReportInput& in, const Example& example
     ideal.values[size_t(i * n + (example.input[size_t(i)] == mask_token ? (i + half) % n : i))] = 1;
   std::string reading = concat(
       "How to read a map: each row is a position that asks, each column one that it looks at, from left to right and "
-      "top "
-      "to bottom; a row sums to 100%. Ticks mark masked positions. The main diagonal is a position looking at itself; "
-      "the "
-      "strokes outside the frame mark the two diagonals ",
+      "top to bottom; a row sums to 100%. Ticks mark masked positions. The main diagonal is a position looking at "
+      "itself; the strokes outside the frame mark the two diagonals ",
       half, " positions away, its own place in the other copy, where a masked symbol can be read.");
   if (svg::pooling(n) > 1)
     reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
@@ -278,10 +259,10 @@ void write_attention(Report& page, const ReportInput& in, const Example& example
     page.subsection(concat("Layer ", layer + 1));
     std::vector<Report::Picture> maps;
     const Observation& seen = example.layers[size_t(layer)];
-    const auto add = [&](int64_t head, const std::vector<double>& weights, const std::string& what, double distance) {
+    const auto add = [&](int64_t head, const std::vector<float>& weights, const std::string& what, double distance) {
       map.title = concat("Attention of layer ", layer + 1, ", head ", head + 1, what);
-      map.values = weights;
-      const double share = to_other_copy(weights, example.input);
+      map.values.assign(weights.begin(), weights.end());
+      const double share = to_other_copy(weights.data(), example.input);
       std::string caption = concat("Head ", head + 1, what);
       if (std::isfinite(share)) caption += concat(". Masked to other copy: ", percent(share));
       if (distance >= 0) caption += concat(". L1 distance: ", number(distance));
@@ -446,12 +427,9 @@ void write_clusters(Report& page, const ReportInput& in, const Example& example)
       "them otherwise, over ",
       sequences, " fresh sequences. Near each other: at most ", ClusterPairs::reach,
       " positions apart, among pairs of different input tokens. Same token: the same input token (M is one), among "
-      "pairs "
-      "further apart that are not the same place of the two copies. Same place: position i of both copies, among pairs "
-      "of a "
-      "position in each copy of which one is masked, so that their tokens differ. A hollow mark at the left edge is "
-      "below "
-      "0.1.");
+      "pairs further apart that are not the same place of the two copies. Same place: position i of both copies, among "
+      "pairs of a position in each copy of which one is masked, so that their tokens differ. A hollow mark at the left "
+      "edge is below 0.1.");
   if (pairs.size() * size_t(in.options.heads) > chart.rows.size()) caption += " The first 48 heads are shown.";
   page.figure({svg::draw(chart), caption});
   write_strips(page, in, example);
@@ -504,11 +482,24 @@ double ClusterPairs::Kind::lift() const {
   return double(with.together) / double(with.all) / (double(among.together) / double(among.all));
 }
 
+bool can_observe(int64_t length, int64_t heads) {
+  // A layer's take this many numbers, four times over.
+  const double n = double(sequence_length(length));
+  return n * n * double(heads) <= double(1 << 25);
+}
+
+double to_other_copy(const float* weights, const std::vector<int32_t>& input) {
+  const auto n = int64_t(input.size());
+  double sum = 0;
+  int64_t masked = 0;
+  for (int64_t i = 0; i < n; ++i)
+    if (input[size_t(i)] == mask_token) sum += weights[i * n + (i + n / 2) % n], ++masked;
+  return masked ? sum / double(masked) : NAN;
+}
+
 std::string make_report(const ReportInput& in) {
   const NoGrad no_grad;
   const Evaluation& result = in.final_evaluation;
-  const int64_t steps =
-      std::max(in.losses.empty() ? 0 : in.losses.back().step, in.evaluations.empty() ? 0 : in.evaluations.back().step);
   const int64_t masked = masked_per_half(in.length);
   Report page(concat("Copy task with ", in.attention, " attention"),
               concat("A transformer of ", count(in.options.layers, "layer"), " with ", count(in.options.heads, "head"),
@@ -517,7 +508,7 @@ std::string make_report(const ReportInput& in) {
   page.summary({{"Masked symbols right", percent(result.masked_accuracy), "on fresh sequences"},
                 {"All symbols right", percent(result.accuracy), "copying what is visible included"},
                 {"Loss", number(result.loss), "nats a symbol"},
-                {"Training", clock_time(in.seconds), count(steps, "step")},
+                {"Training", clock_time(in.seconds), count(in.steps, "step")},
                 {"Parameters", number(double(parameter_count(in.model))), concat("seed ", in.seed)}});
   write_curves(page, in);
   const Example example = run_example(in);

@@ -28,7 +28,15 @@ struct ReportInput {
   Evaluation final_evaluation;
   Report::Pairs configuration, provenance;
   double seconds = 0;  // of the whole run
+  int64_t steps = 0;   // that it made; of some the records may be lost
 };
+
+// Are dense weights of every head small enough to be written out?
+bool can_observe(int64_t length, int64_t heads);
+
+// The mean weight [N, N] that masked positions of one head give to their place in the other copy; NaN where nothing is
+// masked.
+double to_other_copy(const float* weights, const std::vector<int32_t>& input);
 
 // The page, as HTML. The same for the same input. Runs the model on 65 sequences of its own.
 std::string make_report(const ReportInput& input);

@@ -40,6 +40,7 @@ Json result_json(const std::string& attention, const TrainResult& result) {
   std::vector<VariantResult> all = {{attention, result.evaluation}};
   all.insert(all.end(), result.also.begin(), result.also.end());
   Json json = evaluations_json(all);
+  json["sequences"] = result.sequences;
   json["iterations"] = result.iterations;
   json["seconds"] = result.seconds;
   json["steps_per_second"] = result.steps_per_second;
@@ -59,27 +60,30 @@ bool is_result(const Json& json) {
 
 std::string evaluations_text(const Json& result) {
   std::string text = line(result);
-  if (result.contains("also"))
-    for (const Json& other : result.at("also")) text += line(other);
+  if (!result.contains("also")) return text;
+  for (const Json& other : result.at("also")) text += line(other);
   return text;
 }
 
 std::string result_text(const Json& result, bool interrupted) {
+  const int64_t steps = result.at("iterations"), sequences = result.value("sequences", final_sequences);
   char head[192];
-  std::snprintf(head, sizeof head, "%lld steps in %s (%.1f steps/s), %lld parameters",
-                (long long)result.at("iterations").get<int64_t>(), clock_time(result.at("seconds")).c_str(),
+  std::snprintf(head, sizeof head, "%lld step%s in %s (%.1f steps/s), %lld parameters", (long long)steps,
+                steps == 1 ? "" : "s", clock_time(result.at("seconds")).c_str(),
                 result.at("steps_per_second").get<double>(), (long long)result.at("parameters").get<int64_t>());
   std::string text = head;
   if (result.contains("peak_bytes")) {
-    std::snprintf(head, sizeof head, ", %.0f MB at most", result.at("peak_bytes").get<double>() / 1e6);
+    const double bytes = result.at("peak_bytes");
+    const bool few = bytes < 1e6;
+    std::snprintf(head, sizeof head, ", %.0f %s at most", bytes / (few ? 1e3 : 1e6), few ? "kB" : "MB");
     text += head;
   }
   text += "\n";
-  text += interrupted ? "Interrupted; the last evaluation:\n" : "On 1024 fresh sequences:\n";
-  text += line(result);
-  if (!result.contains("also")) return text;
-  text += "The same weights with other attention:\n";
-  for (const Json& other : result.at("also")) text += line(other);
+  if (sequences == 0) return text + "Interrupted before the first evaluation.\n";
+  const bool complete = sequences == final_sequences;
+  text += concat(complete ? "On " : "Interrupted; the last evaluation in training, on ", sequences,
+                 " fresh sequences:\n", evaluations_text(result));
+  if (complete && interrupted) text += "Interrupted before all other variants were evaluated.\n";
   return text;
 }
 

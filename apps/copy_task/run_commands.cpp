@@ -1,7 +1,6 @@
 // copy-task evaluate, solve and report: what can be done with a trained run.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
 #include <iostream>
@@ -9,10 +8,9 @@
 
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/results.h"
+#include "apps/copy_task/run_command.h"
 #include "apps/copy_task/run_report.h"
-#include "apps/copy_task/settings.h"
 #include "core/ops.h"
-#include "core/parallel.h"
 #include "nn/io/json.h"
 
 namespace cairn::copy_task {
@@ -20,60 +18,35 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What these commands share: the run, and settings that are no run's.
-struct RunCommand {
-  RunCommand(CLI::App& app, const char* name, const char* summary, const std::string& example)
-      : command(*app.add_subcommand(name, summary)), options(&command) {
-    command.footer("Example:\n  " + example);
-    add_path(command, "--run", run, "DIR", "the run's folder");
-    command.get_option("--run")->required();
-  }
-  virtual ~RunCommand() = default;
-
-  // Behind the options of its own.
-  void define_common(bool with_seed) {
-    options.integer("threads", threads, 1, 4096, "CPU threads; results do not depend on it");
-    if (with_seed) options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names the sequences");
-    output.define(command);
-    command.callback([this] {
-      options.read();
-      options.assign();
-      if (threads > 0) set_threads(int(threads));
-      execute();
-    });
-  }
-  virtual void execute() = 0;
-
-  CLI::App& command;
-  Options options;
-  OutputOptions output;
-  std::string run;
-  int64_t threads = 0, seed = -1;
-};
-
 struct EvaluateCommand : RunCommand {
   explicit EvaluateCommand(CLI::App& app)
       : RunCommand(app, "evaluate", "Evaluate a run's weights, also with other attention than they were trained with",
-                   "copy-task evaluate --run run --attention i-clustered-15,full,clustered-15,clustered-30") {
+                   "Example:\n  copy-task evaluate --run run --attention i-clustered-15,full,clustered-15") {
     options.text("attention", attention, "variants, comma-separated; by default the run's own");
     options.integer("sequences", sequences, 1, 1 << 20, "how many fresh sequences");
-    define_common(true);
+    options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(),
+                    "names the sequences; by default the run's, for those that training ends with");
+    define_common();
   }
 
   void execute() override {
-    const auto trained = read_run(run, output.quiet);
+    const auto trained = read();
     const TrainOptions& train = trained->settings.train;
-    std::vector<std::string> specs = split_specs(attention);
+    std::vector<std::string> specs;
+    about_option("--attention", [&] { specs = split_specs(attention); });
     if (specs.empty()) specs = {train.model.attention};
     for (const std::string& spec : specs) trained->swap_attention(spec);  // refuses all before it evaluates any
-    catch_interrupts();
+    catch_interrupts(output.quiet);
     std::vector<VariantResult> results;
     for (const std::string& spec : specs) {
       trained->swap_attention(spec);
       note("evaluating " + spec, output.quiet || specs.size() == 1);
       const uint64_t names = seed >= 0 ? uint64_t(seed) : train.seed;
       const Evaluation evaluation = evaluate(*trained->model, train.length, sequences, names, unseen_step, true);
-      if (interrupted()) throw CLI::RuntimeError(exit_interrupted);
+      if (interrupted()) {
+        note("interrupted in the evaluation of " + spec + "; there is no result", output.quiet);
+        throw CLI::RuntimeError(exit_interrupted);
+      }
       results.push_back({spec, evaluation});
     }
     Json json = evaluations_json(results);
@@ -83,9 +56,8 @@ struct EvaluateCommand : RunCommand {
     print(json.dump() + "\n");
   }
 
-  static constexpr uint64_t unseen_step = uint64_t(1) << 40;  // sequences that no training has seen
   std::string attention;
-  int64_t sequences = 1024;
+  int64_t sequences = final_sequences, seed = -1;
 };
 
 // A masked sequence as a person writes it: "0 3 M 7 0 3 5 M". Errors (UsageError): what it is not.
@@ -105,7 +77,7 @@ std::vector<int32_t> read_sequence(const std::string& line) {
     const char* end = std::from_chars(word.data(), word.data() + word.size(), value).ptr;
     check<UsageError>(end == word.data() + word.size() && value >= 0 && value <= symbols, "symbol ",
                       sequence.size() + 1, ": expected a number from 0 to ", symbols, " or M for a masked one, got ",
-                      in_quotes(word));
+                      in_quotes(word), "; separate symbols by spaces");
     sequence.push_back(value);
   }
   const size_t n = sequence.size();
@@ -119,32 +91,106 @@ std::vector<int32_t> read_sequence(const std::string& line) {
   return sequence;
 }
 
+// What a model makes of a masked sequence.
+struct Solution {
+  std::vector<int32_t> sequence, argmax;  // as given; what the model writes at each position
+  std::vector<float> probability;         // of that
+
+  int64_t size() const { return int64_t(sequence.size()); }
+  bool is_masked(int64_t i) const { return sequence[size_t(i)] == mask_token; }
+  // Does the symbol stand in the other copy?
+  bool is_readable(int64_t i) const { return !is_masked((i + size() / 2) % size()); }
+  // The sequence with its masked symbols filled in.
+  int32_t answer(int64_t i) const { return (is_masked(i) ? argmax : sequence)[size_t(i)]; }
+};
+
+Json as_json(const Solution& solution) {
+  Json json = {{"answer", Json::array()}, {"argmax", solution.argmax}, {"masked", Json::array()}};
+  for (int64_t i = 0; i < solution.size(); ++i) {
+    json["answer"].push_back(solution.answer(i));
+    if (solution.is_masked(i))
+      json["masked"].push_back({{"position", i},
+                                {"answer", solution.answer(i)},
+                                {"probability", solution.probability[size_t(i)]},
+                                {"readable", solution.is_readable(i)}});
+  }
+  return json;
+}
+
+// The sequence filled in, what was filled in standing out on a terminal.
+std::string as_text(const Solution& solution) {
+  const bool bold = isatty(STDOUT_FILENO) && colours();
+  std::string text;
+  for (int64_t i = 0; i < solution.size(); ++i) {
+    const std::string symbol = token_text(solution.answer(i));
+    text += (i ? " " : "") + (solution.is_masked(i) && bold ? "\033[1;36m" + symbol + "\033[0m" : symbol);
+  }
+  return text + "\n";
+}
+
+// How far to trust it.
+std::string certainty(const Solution& solution) {
+  double least = 1;
+  int64_t masked = 0, blind = 0;
+  for (int64_t i = 0; i < solution.size(); ++i) {
+    if (!solution.is_masked(i)) continue;
+    ++masked, blind += !solution.is_readable(i);
+    least = std::min(least, double(solution.probability[size_t(i)]));
+  }
+  if (masked == 0) return "nothing is masked, so nothing was filled in";
+  char sure[96];
+  std::snprintf(sure, sizeof sure, "least sure of a filled-in symbol: %.0f%%", 100 * least);
+  return blind ? concat(sure, "; ", blind, " are masked in both copies and can only be guessed") : sure;
+}
+
+// A masked sequence of the task, as a person would type it.
+std::string example_of(int64_t length) {
+  Sequence random(1, 0, Purpose::data, 2);
+  std::vector<std::string> words;
+  for (int32_t token : make_batch(1, length, random).input.to_vector<int32_t>()) words.push_back(token_text(token));
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
 struct SolveCommand : RunCommand {
   explicit SolveCommand(CLI::App& app)
-      : RunCommand(app, "solve", "Fill in masked sequences that you type, or that stand in a file",
-                   "copy-task solve --run run\n  copy-task solve --run run --attention full <sequences.txt") {
-    command.add_option("sequence", words, "0w0w with symbols 1..10, masked ones as M; without it, lines are read")
+      : RunCommand(
+            app, "solve", "Fill in masked sequences that you type, or that stand in a file",
+            "Examples:\n"
+            "  copy-task solve --run run                        lines are read, and asked for on a terminal\n"
+            "  copy-task solve --run run 0 3 M 7 0 M 5 7        one sequence: 0w0w, symbols separated by spaces\n"
+            "  copy-task solve --run run --attention full <sequences.txt\n\n"
+            "A model answers sequences of the length that it was trained on best: 64 symbols with --quick.\n\n"
+            "--json prints an object for each sequence: \"answer\", the sequence filled in; \"argmax\", what the\n"
+            "model would write at every position; \"masked\", for each masked symbol its position (from 0), the\n"
+            "answer, its probability, and whether it is readable: stands in the other copy.") {
+    command
+        .add_option("sequence", words,
+                    "0w0w with symbols 1..10, masked ones as M (or m, ?, _); without it, lines are read")
         ->expected(0, -1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     options.text("attention", attention, "the variant to solve with; by default the run's own");
-    define_common(false);
+    define_common();
   }
 
   void execute() override {
-    trained = read_run(run, output.quiet);
-    if (attention.empty()) attention = trained->settings.train.model.attention;
-    trained->swap_attention(attention);
-    if (!words.empty()) {
-      std::string line;
-      for (const std::string& word : words) line += word + " ";
-      return solve(line);
-    }
+    trained = read(attention);
+    trained_length = model_length = trained->settings.train.length;
+    if (words.empty()) return solve_lines();
+    std::string line;
+    for (const std::string& word : words) line += word + " ";
+    solve(line);
+  }
+
+  void solve_lines() {
     const bool person = isatty(STDIN_FILENO);
     if (person)
       note(
           concat("A sequence is 0w0w; in each copy some symbols are M, to be read in the other. This model was trained "
                  "on ",
-                 sequence_length(trained->settings.train.length), " symbols. End with Ctrl-D."),
+                 sequence_length(trained_length), " symbols, separated by spaces, for example\n",
+                 example_of(trained_length), "\nEnd with Ctrl-D."),
           output.quiet);
     int64_t number = 0;
     for (std::string line; person && std::cerr << "> " << std::flush, std::getline(std::cin, line);) {
@@ -161,80 +207,59 @@ struct SolveCommand : RunCommand {
   }
 
   void solve(const std::string& line) {
-    const std::vector<int32_t> sequence = read_sequence(line);
-    const int64_t n = int64_t(sequence.size()), length = n / 2 - 1;
-    if (!model_length) model_length = trained->settings.train.length;
-    if (length != model_length) {
-      if (length != trained->settings.train.length)
-        note(concat("trained on ", sequence_length(trained->settings.train.length), " symbols, asked for ", n,
-                    ": positions it has not learnt, so do not expect much"),
-             output.quiet);
-      trained = read_run(run, true, length);
-      trained->swap_attention(attention);
-      model_length = length;
-    }
+    const Solution solution = solution_of(read_sequence(line));
+    if (output.json) return print(as_json(solution).dump() + "\n");
+    print(as_text(solution));
+    note(certainty(solution), output.quiet);
+  }
+
+  Solution solution_of(const std::vector<int32_t>& sequence) {
+    const int64_t n = int64_t(sequence.size());
+    fit_model(n / 2 - 1);
     const NoGrad no_grad;
     Generator generator(~trained->settings.train.seed);
     const Tensor input = Tensor::from(sequence, {1, n});
     const Tensor probabilities = softmax((*trained->model)(input, {false, &generator}).value());
-    const std::vector<int32_t> answer = argmax(probabilities).to_vector<int32_t>();
+    Solution solution{sequence, argmax(probabilities).to_vector<int32_t>(), {}};
     const float* p = probabilities.data<float>();
-    if (output.json) {
-      Json json = {{"answer", answer}, {"masked", Json::array()}};
-      for (int64_t i = 0; i < n; ++i)
-        if (sequence[size_t(i)] == mask_token)
-          json["masked"].push_back({{"position", i},
-                                    {"answer", answer[size_t(i)]},
-                                    {"probability", p[i * classes + answer[size_t(i)]]},
-                                    {"readable", sequence[size_t((i + n / 2) % n)] != mask_token}});
-      return print(json.dump() + "\n");
-    }
-    const bool bold = isatty(STDOUT_FILENO) && colours();
-    std::string text;
-    double least = 1;
-    int64_t blind = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const bool masked = sequence[size_t(i)] == mask_token;
-      const std::string symbol = std::to_string(masked ? answer[size_t(i)] : sequence[size_t(i)]);
-      text += (i ? " " : "") + (masked && bold ? "\033[1;36m" + symbol + "\033[0m" : symbol);
-      if (!masked) continue;
-      least = std::min(least, double(p[i * classes + answer[size_t(i)]]));
-      blind += sequence[size_t((i + n / 2) % n)] == mask_token;
-    }
-    print(text + "\n");
-    char sure[96];
-    std::snprintf(sure, sizeof sure, "least sure of a filled-in symbol: %.0f%%", 100 * least);
-    note(blind ? concat(sure, "; ", blind, " are masked in both copies and can only be guessed") : sure, output.quiet);
+    for (int64_t i = 0; i < n; ++i) solution.probability.push_back(p[i * classes + solution.argmax[size_t(i)]]);
+    return solution;
+  }
+
+  // Positions are no weights: a model of another length has the same.
+  void fit_model(int64_t length) {
+    if (length == model_length) return;
+    if (length != trained_length)
+      note(concat("trained on ", sequence_length(trained_length), " symbols, asked for ", sequence_length(length),
+                  ": positions it has not learnt, so do not expect much"),
+           output.quiet);
+    trained->set_length(length);
+    if (!attention.empty()) trained->swap_attention(attention);
+    model_length = length;
   }
 
   std::unique_ptr<Trained> trained;
   std::vector<std::string> words;
   std::string attention;
-  int64_t model_length = 0;
+  int64_t trained_length = 0, model_length = 0;
 };
 
 struct ReportCommand : RunCommand {
   explicit ReportCommand(CLI::App& app)
       : RunCommand(app, "report", "Write a run's report.html anew, also of one that still runs or was interrupted",
-                   "copy-task report --run run --to report.html") {
+                   "Example:\n  copy-task report --run run --to report.html") {
     add_path(command, "--to", to, "FILE", "the file to write; by default report.html in the run's folder");
-    define_common(false);
+    define_common();
   }
 
   void execute() override {
-    if (to.empty()) to = run + "/report.html";
-    write_report(*read_run(run, output.quiet), run, to);
+    if (to.empty()) to = (std::filesystem::path(run) / "report.html").string();
+    write_report(*read(), run, to);
     print(output.json ? Json({{"report", to}}).dump() + "\n" : to + "\n");
   }
 
   std::string to;
 };
-
-template <class Command>
-void define(CLI::App& app) {
-  static std::unique_ptr<Command> command;
-  command = std::make_unique<Command>(app);
-}
 
 }  // namespace
 

@@ -34,10 +34,12 @@ void write_report(const Trained& trained, const std::filesystem::path& run, cons
                     state.latest,
                     pairs(about.at("configuration")),
                     pairs(about.at("provenance")),
-                    state.seconds};
+                    state.seconds,
+                    state.step};
   try {
-    for (const Json& record : read_metrics(run)) {
+    for (const Json& record : read_metrics(run, state.metrics_bytes)) {
       if (record.contains("result")) {
+        if (record.at("result").at("iterations") != state.step) continue;  // of weights that are lost
         input.final_evaluation = evaluation_from(record.at("result"));
         input.seconds = record.at("result").at("seconds");
       } else if (const int64_t step = record.at("step"); step <= state.step) {

@@ -1,13 +1,17 @@
 #include "apps/copy_task/settings.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "nn/io/json.h"
 
 namespace cairn::copy_task {
 
 void Settings::define(Options& options) {
   TransformerOptions& model = train.model;
   options.text("attention", model.attention, "attention variant (listed below)");
+  options.integer("topk", topk, 1, 1 << 20,
+                  "top keys of a variant that says none; by default what the list below says");
   options.integer("length", train.length, 1, 1 << 20, "symbols in w; a sequence has 2 (length + 1)");
   options.integer("iterations", train.iterations, 0, most_steps, "training steps, at most", Belongs::free);
   options.integer("batch", train.batch, 1, 1 << 20, "sequences a step");
@@ -26,10 +30,9 @@ void Settings::define(Options& options) {
   options.integer("checkpoint-every", train.checkpoint_every, 0, most_steps,
                   "steps between checkpoints, with --out; 0: only at the end", Belongs::free);
   options.text("also-evaluate", also, "variants to evaluate the trained weights with, comma-separated");
-  options.flag("quick", quick,
-               "a small model that learns in about a minute: 2 layers, 4 heads, feed forward 512, lr 1e-3, topk=16, "
-               "evaluated every 100 steps, at most 4000 steps, stop at 0.995");
-  options.presets("quick", {{"layers", "2"},
+  options.flag("quick", quick, "a small model that learns in about a minute, where nothing else is asked for");
+  options.presets("quick", {{"topk", "16"},
+                            {"layers", "2"},
                             {"heads", "4"},
                             {"feed-forward", "512"},
                             {"lr", "1e-3"},
@@ -43,18 +46,20 @@ void Settings::finish() {
   train.seed = uint64_t(common.seed);
   train.model.norm = norm == "pre" ? Norm::pre : Norm::post;
   train.model.activation = activation == "relu" ? Activation::relu : Activation::gelu;
-  train.also_evaluate = split_specs(also);
-  if (quick) train.model.attention_defaults["topk"] = "16";
-  make_attention(train.model.attention, train.model.attention_defaults);  // refuses early
+  if (topk > 0) train.model.attention_defaults["topk"] = std::to_string(topk);
+  about_option("--attention", [&] { make_attention(train.model.attention, train.model.attention_defaults); });
+  about_option("--also-evaluate", [&] { train.also_evaluate = split_specs(also); });
 }
 
 std::vector<std::string> split_specs(const std::string& list) {
   std::vector<std::string> specs;
-  std::istringstream in(list);
-  in.exceptions(std::ios::badbit);  // lets std::bad_alloc through
-  for (std::string item; std::getline(in, item, ',');) {
+  for (size_t begin = 0, end; !list.empty() && begin <= list.size(); begin = end + 1) {
+    end = std::min(list.find(',', begin), list.size());
+    std::string item = list.substr(begin, end - begin);
     item.erase(0, item.find_first_not_of(' '));
     item.erase(item.find_last_not_of(' ') + 1);
+    check<UsageError>(!item.empty(), "expected attention variants with a comma between, got nothing before or behind ",
+                      "one in ", in_quotes(list));
     if (!specs.empty() && item.find('=') != std::string::npos && item.find(':') == std::string::npos)
       specs.back() += "," + item;
     else
@@ -67,30 +72,50 @@ void Trained::swap_attention(const std::string& spec) {
   model->encoder.swap_attention(spec, settings.train.model.attention_defaults);
 }
 
-std::unique_ptr<Trained> read_run(const std::filesystem::path& run, bool quiet, int64_t length) {
+void Trained::set_length(int64_t length) {
+  Generator generator(settings.train.seed);
+  model = std::make_unique<Model>(settings.train.model, sequence_length(length), generator);
+  restore(checkpoint, *model, nullptr);
+}
+
+std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& run, bool to_train) {
+  std::optional<FoundCheckpoint> found;
+  try {
+    found = find_checkpoint(run);
+  } catch (const DataError& error) {
+    throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ",
+                           (run / "config.json").string(), " --out ANOTHER"));
+  }
+  if (!found || found->passed_over.empty()) return found;
+  // Also with --quiet, for it changes the result.
+  note(concat(joined(found->passed_over), "; the checkpoint of step ", train_state(*found).step, " in ",
+              found->folder.string(), " is used",
+              to_train ? ", and the damaged one is moved to " + (run / "checkpoint.damaged").string() : ""),
+       false);
+  return found;
+}
+
+std::unique_ptr<Trained> read_run(const std::filesystem::path& run) {
   auto trained = std::make_unique<Trained>();
   std::error_code ignored;
-  check<DataError>(std::filesystem::is_directory(run, ignored), "--run ", run.string(), ": there is no such folder");
-  auto found = find_checkpoint(run);
+  const auto status = std::filesystem::status(run, ignored);
+  check<DataError>(!std::filesystem::exists(status) || std::filesystem::is_directory(status), "--run ", run.string(),
+                   ": is a file, expected the folder of a run");
+  check<DataError>(std::filesystem::exists(status), "--run ", run.string(), ": there is no such folder");
+  auto found = find_checkpoint_of(run, false);
   check<DataError>(found.has_value(), "--run ", run.string(), ": the folder holds no checkpoint of a run");
   trained->checkpoint = std::move(*found);
-  for (const std::string& damaged : trained->checkpoint.passed_over) note(damaged, quiet);
-  const std::string where = trained->checkpoint.folder.string() + "/checkpoint.json";
+  const std::string where = (trained->checkpoint.folder / "checkpoint.json").string();
   Settings& settings = trained->settings;
   trained->step = train_state(trained->checkpoint).step;
-  try {
-    Options options;
-    settings.define(options);
-    options.load(trained->checkpoint.about->at("configuration"), where);
+  Options options;
+  settings.define(options);
+  options.load_run(trained->checkpoint.about->at("configuration"), where);
+  of_a_run([&] {
     options.assign();
-    settings.finish();
-  } catch (const UsageError& error) {
-    throw DataError(error.what());
-  }
-  Generator generator(settings.train.seed);
-  trained->model = std::make_unique<Model>(settings.train.model,
-                                           sequence_length(length ? length : settings.train.length), generator);
-  restore(trained->checkpoint, *trained->model, nullptr);
+    about_option(where, [&] { settings.finish(); });
+  });
+  trained->set_length(settings.train.length);
   return trained;
 }
 

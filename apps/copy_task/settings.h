@@ -13,14 +13,24 @@ struct Settings {
 
   // Declares all settings.
   void define(Options& options);
-  // After Options::assign(): what follows from the settings. Errors (UsageError): an attention variant that is unknown.
+  // After Options::assign(): what follows from the settings. Errors (UsageError): attention variants that are none.
   void finish();
 
   std::string norm = "post", activation = "gelu", also;
+  int64_t topk = 0;  // 0: the variants' own
 };
 
 // "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
+// Error (UsageError): an empty one among them.
 std::vector<std::string> split_specs(const std::string& list);
+
+// What f refuses (UsageError) was given as this option, which the message then begins with.
+template <class F>
+void about_option(const std::string& option, F&& f) try {
+  f();
+} catch (const UsageError& error) {
+  throw UsageError(concat(option, ": ", error.what()));
+}
 
 // A run as its newest good checkpoint holds it.
 struct Trained {
@@ -29,12 +39,16 @@ struct Trained {
   std::unique_ptr<Model> model;
   int64_t step = 0;
 
+  // Builds the model for sequences of this length, with the run's variant.
+  void set_length(int64_t length);
   // Evaluates with another variant. Error (UsageError): not for these weights.
   void swap_attention(const std::string& spec);
 };
 
-// Reads a run back; `length` builds the model for sequences of another length (0: the run's). Says on standard error
-// which damaged checkpoints were passed over. Errors (DataError): no run, or none of its checkpoints can be used.
-std::unique_ptr<Trained> read_run(const std::filesystem::path& run, bool quiet, int64_t length = 0);
+// Reads a run back. Errors (DataError): no run, or none of its checkpoints can be used.
+std::unique_ptr<Trained> read_run(const std::filesystem::path& run);
+// The newest good checkpoint, if there is any. Which is used in the place of a damaged one is said on standard error,
+// and, where training goes on from it, what becomes of the damaged one. Error (DataError): all are damaged.
+std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& run, bool to_train);
 
 }  // namespace cairn::copy_task

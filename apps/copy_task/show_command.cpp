@@ -2,12 +2,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "apps/copy_task/commands.h"
-#include "apps/copy_task/settings.h"
+#include "apps/copy_task/report.h"
+#include "apps/copy_task/run_command.h"
 #include "core/ops.h"
 #include "nn/attention/observe.h"
 
@@ -16,56 +17,55 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string symbol(int32_t token) { return token == mask_token ? "M" : std::to_string(token); }
-
 // What a model makes of one sequence.
 struct Answer {
   std::vector<int32_t> symbols;
-  std::vector<Observation> layers;
+  std::vector<Observation> layers;  // empty: too long for dense weights
 };
 
 Answer answer_of(Trained& trained, const Tensor& input) {
   const NoGrad no_grad;
   Generator generator(~trained.settings.train.seed);
   Answer answer;
-  answer.layers = observe(trained.model->encoder, [&] {
+  const auto run = [&] {
     const Variable logits = (*trained.model)(input, {false, &generator});
     answer.symbols = argmax(logits.value()).to_vector<int32_t>();
-  });
+  };
+  const TrainOptions& train = trained.settings.train;
+  if (can_observe(train.length, train.model.heads))
+    answer.layers = observe(trained.model->encoder, run);
+  else
+    run();
   return answer;
 }
 
-struct Show {
-  explicit Show(CLI::App& command_) : command(command_), options(&command_) {
-    command.footer(
-        "Examples:\n"
-        "  copy-task show --length 15\n"
-        "  copy-task show --run run --attention full");
-    add_path(command, "--run", run, "DIR", "also show what this run's model answers and where it looks");
+struct ShowCommand : RunCommand {
+  explicit ShowCommand(CLI::App& app)
+      : RunCommand(app, "show", "Show an example, and what a trained model makes of it",
+                   "Examples:\n"
+                   "  copy-task show --length 15\n"
+                   "  copy-task show --run run --attention full",
+                   "also show what this run's model answers and where it looks") {
     options.integer("length", length, 1, 1 << 12, "symbols in w; with --run, the run's");
     options.integer("example", example, 1, std::numeric_limits<int32_t>::max(), "which example");
     options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names the examples");
     options.text("attention", attention, "the variant to look with; by default the run's own");
     options.integer("layer", layer, 1, 1024, "the layer to show; by default where the other copy is found");
     options.integer("head", head, 1, 1024, "the head to show, likewise");
-    output.define(command);
-    command.callback([this] { execute(); });
+    define_common(false);
   }
 
-  void execute() {
-    options.read();
-    options.assign();
+  void execute() override {
     check<UsageError>(!run.empty() || (attention.empty() && layer == 0 && head == 0),
                       "--attention, --layer and --head show a model: expected --run with it");
     std::unique_ptr<Trained> trained;
     if (!run.empty()) {
-      trained = read_run(run, output.quiet);
+      trained = read(attention);
       const TrainOptions& train = trained->settings.train;
       check<UsageError>(length == 0 || length == train.length, "--length ", length, ": the run's model was trained on ",
                         train.length);
       check<UsageError>(layer <= train.model.layers, "--layer ", layer, ": the model has ", train.model.layers);
       check<UsageError>(head <= train.model.heads, "--head ", head, ": the model has ", train.model.heads);
-      if (!attention.empty()) trained->swap_attention(attention);
       length = train.length;
     }
     if (length == 0) length = 31;
@@ -81,15 +81,11 @@ struct Show {
   bool is_masked(int64_t i) const { return input[size_t(i)] == mask_token; }
   int64_t other(int64_t i) const { return (i + half) % n; }
 
-  // The share of their attention that masked symbols of one head give to the same place in the other copy. 0 where
+  // The share of their attention that masked symbols of a head give to the same place in the other copy; 0 where
   // nothing is masked.
-  double on_the_other_copy(const Observation& seen, int64_t h) const {
-    const float* weights = seen.weights.data<float>() + h * n * n;
-    double sum = 0;
-    int64_t masked = 0;
-    for (int64_t i = 0; i < n; ++i)
-      if (is_masked(i)) sum += weights[i * n + other(i)], ++masked;
-    return masked ? sum / double(masked) : 0;
+  double share(const Observation& seen, int64_t h) const {
+    const double mean = to_other_copy(seen.weights.data<float>() + h * n * n, input);
+    return std::isnan(mean) ? 0 : mean;
   }
 
   Json as_json(const Answer& answer) const {
@@ -98,7 +94,7 @@ struct Show {
     json["answer"] = answer.symbols;
     for (const Observation& seen : answer.layers) {
       Json heads = Json::array();
-      for (int64_t h = 0; h < seen.weights.size(1); ++h) heads.push_back(on_the_other_copy(seen, h));
+      for (int64_t h = 0; h < seen.weights.size(1); ++h) heads.push_back(share(seen, h));
       json["attention_on_the_other_copy"].push_back(heads);
     }
     return json;
@@ -109,7 +105,10 @@ struct Show {
   std::string rows(const std::vector<std::pair<std::string, Cell>>& lines, int64_t begin, int64_t end) const {
     winsize size{};
     const int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
-    const int64_t fit = (columns - 14) / 3;
+    int width = 3;
+    for (const auto& [name, of] : lines)
+      for (int64_t i = begin; i < end; ++i) width = std::max(width, int(of(i).size()) + 1);
+    const int64_t fit = (columns - 14) / width;
     std::string text;
     char cell[64];
     for (int64_t from = begin; from < end; from += fit) {
@@ -117,7 +116,7 @@ struct Show {
         std::snprintf(cell, sizeof cell, "%12s ", name.c_str());
         std::string line = cell;
         for (int64_t i = from; i < std::min(end, from + fit); ++i) {
-          std::snprintf(cell, sizeof cell, "%3s", of(i).c_str());
+          std::snprintf(cell, sizeof cell, "%*s", width, of(i).c_str());
           line += cell;
         }
         line.erase(line.find_last_not_of(' ') + 1);
@@ -131,25 +130,26 @@ struct Show {
   std::string as_text(const Answer& answer) const {
     using Cell = std::function<std::string(int64_t)>;
     std::vector<std::pair<std::string, Cell>> lines;
-    lines.emplace_back("input", [this](int64_t i) { return symbol(input[size_t(i)]); });
-    lines.emplace_back("target", [this](int64_t i) { return symbol(target[size_t(i)]); });
+    lines.emplace_back("input", [this](int64_t i) { return token_text(input[size_t(i)]); });
+    lines.emplace_back("target", [this](int64_t i) { return token_text(target[size_t(i)]); });
     int64_t wrong = 0;
     if (!answer.symbols.empty()) {
       for (int64_t i = 0; i < n; ++i) wrong += answer.symbols[size_t(i)] != target[size_t(i)];
-      lines.emplace_back("answer", [&](int64_t i) { return symbol(answer.symbols[size_t(i)]); });
+      lines.emplace_back("answer", [&](int64_t i) { return token_text(answer.symbols[size_t(i)]); });
       lines.emplace_back("", [&](int64_t i) { return answer.symbols[size_t(i)] != target[size_t(i)] ? "^" : ""; });
     }
     std::string text = "The two copies of w; M is masked and can be read in the other copy.\n\n" +
                        rows(lines, 0, half) + rows(lines, half, n);
     if (answer.symbols.empty()) return text;
     text += wrong ? concat(wrong, " of ", n, " wrong (marked ^).\n") : concat("All ", n, " right.\n");
+    if (answer.layers.empty()) return text + "The sequence is too long to write out dense attention weights.\n";
     return text + attention_text(answer);
   }
 
   // Which head finds the other copy, where its masked symbols look, and how it clusters.
   std::string attention_text(const Answer& answer) const {
     const int64_t heads = answer.layers.front().weights.size(1);
-    int64_t best_layer = 0, best_head = 0;
+    int64_t best_layer = std::max<int64_t>(layer - 1, 0), best_head = std::max<int64_t>(head - 1, 0);
     std::string text =
         "\nHow much of their attention masked symbols give to the same place in the other copy:\n\n          ";
     char cell[64];
@@ -157,31 +157,32 @@ struct Show {
       std::snprintf(cell, sizeof cell, "  head %-2lld", (long long)h + 1);
       text += cell;
     }
-    for (size_t l = 0; l < answer.layers.size(); ++l) {
-      std::snprintf(cell, sizeof cell, "\n  layer %-2zu", l + 1);
+    for (int64_t l = 0; l < int64_t(answer.layers.size()); ++l) {
+      std::snprintf(cell, sizeof cell, "\n  layer %-2lld", (long long)l + 1);
       text += cell;
       for (int64_t h = 0; h < heads; ++h) {
-        const double share = on_the_other_copy(answer.layers[l], h);
-        std::snprintf(cell, sizeof cell, "%9.3f", share);
+        const double found = share(answer.layers[size_t(l)], h);
+        std::snprintf(cell, sizeof cell, "%9.3f", found);
         text += cell;
-        if (share > on_the_other_copy(answer.layers[size_t(best_layer)], best_head))
-          best_layer = int64_t(l), best_head = h;
+        const bool asked_for = (layer == 0 || l == layer - 1) && (head == 0 || h == head - 1);
+        if (asked_for && found > share(answer.layers[size_t(best_layer)], best_head)) best_layer = l, best_head = h;
       }
     }
-    if (layer) best_layer = layer - 1;
-    if (head) best_head = head - 1;
     const Observation& seen = answer.layers[size_t(best_layer)];
-    if (n <= 128) text += picture(seen, best_layer, best_head);
-    if (seen.choices.labels.defined()) {
-      const int32_t* label = seen.choices.labels.data<int32_t>() + best_head * n;
-      using Cell = std::function<std::string(int64_t)>;
-      std::vector<std::pair<std::string, Cell>> lines;
-      lines.emplace_back("input", [this](int64_t i) { return symbol(input[size_t(i)]); });
-      lines.emplace_back("cluster", [=](int64_t i) { return label[i] < 0 ? "-" : std::to_string(label[i] + 1); });
-      text += concat("\nThe clusters of layer ", best_layer + 1, ", head ", best_head + 1, ":\n\n") +
-              rows(lines, 0, half) + rows(lines, half, n);
-    }
-    return text;
+    text += n <= 128 ? picture(seen, best_layer, best_head)
+                     : concat("\n\nWhere they look is left out: ", n,
+                              " positions do not fit on a line. The run's report.html shows it.\n");
+    return seen.choices.labels.defined() ? text + clusters(seen, best_layer, best_head) : text;
+  }
+
+  std::string clusters(const Observation& seen, int64_t l, int64_t h) const {
+    const int32_t* label = seen.choices.labels.data<int32_t>() + h * n;
+    using Cell = std::function<std::string(int64_t)>;
+    std::vector<std::pair<std::string, Cell>> lines;
+    lines.emplace_back("input", [this](int64_t i) { return token_text(input[size_t(i)]); });
+    lines.emplace_back("cluster", [=](int64_t i) { return label[i] < 0 ? "-" : std::to_string(label[i] + 1); });
+    return concat("\nThe clusters of layer ", l + 1, ", head ", h + 1, ":\n\n") + rows(lines, 0, half) +
+           rows(lines, half, n);
   }
 
   // A row for each masked symbol, a column for each position.
@@ -208,10 +209,7 @@ struct Show {
     return text;
   }
 
-  CLI::App& command;
-  Options options;
-  OutputOptions output;
-  std::string run, attention;
+  std::string attention;
   int64_t length = 0, example = 1, seed = 1, layer = 0, head = 0;
   int64_t n = 0, half = 0;
   std::vector<int32_t> input, target;
@@ -219,10 +217,6 @@ struct Show {
 
 }  // namespace
 
-void define_show(CLI::App& app) {
-  static std::unique_ptr<Show> command;
-  command =
-      std::make_unique<Show>(*app.add_subcommand("show", "Show an example, and what a trained model makes of it"));
-}
+void define_show(CLI::App& app) { define<ShowCommand>(app); }
 
 }  // namespace cairn::copy_task

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/repeated.h"
@@ -14,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t evaluation_sequences = 256, final_sequences = 1024;
+constexpr int64_t training_sequences = 256;  // of an evaluation in training
 
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -25,17 +26,29 @@ void check_memory(const TransformerOptions& model, Device device) {
   const double f = double(model.features()), hidden = double(model.feed_forward);
   const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
   const double available = double(most_memory(device));
+  const auto gigabytes = [](double size) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f GB", size / 1e9);
+    return std::string(text);
+  };
   check<DeviceError>(bytes <= available, "out of memory on ", name(device),
-                     ": the parameters, their gradients and moments need ", std::ceil(bytes / 1e9), " GB, ",
-                     device == Device::cpu ? "this machine has " : "the device has free ", std::floor(available / 1e9),
+                     ": the parameters, their gradients and moments need ", gigabytes(bytes), ", ",
+                     device == Device::cpu ? "this machine has " : "the device has free ", gigabytes(available),
                      "; reduce --layers, --heads, --head-size or --feed-forward");
 }
 
-// Refuses, before training, a variant that could not be evaluated after it.
-void check_swaps(Model& model, const TrainOptions& options) {
-  for (const std::string& spec : options.also_evaluate)
-    model.encoder.swap_attention(spec, options.model.attention_defaults);
-  model.encoder.swap_attention(options.model.attention, options.model.attention_defaults);
+// Refuses, before training, a variant that could not be evaluated after it: tried on weights as few as can be.
+void check_variants(const TrainOptions& options) {
+  if (options.also_evaluate.empty()) return;
+  TransformerOptions smallest = options.model;
+  smallest.layers = smallest.heads = smallest.head_size = smallest.feed_forward = 1;
+  Generator generator(0);
+  Encoder encoder(smallest, generator);
+  for (const std::string& spec : options.also_evaluate) try {
+      encoder.swap_attention(spec, options.model.attention_defaults);
+    } catch (const UsageError& error) {
+      throw UsageError(concat("--also-evaluate: ", error.what()));
+    }
 }
 
 std::string numbers(double loss, const Evaluation& evaluation) {
@@ -87,6 +100,13 @@ class Journal {
                          {"metrics_bytes", keep_->folder.sync_metrics()}};
     save_checkpoint(keep_->folder.path(), model_, optimizer_, about);
     saved_ = state.step;
+  }
+
+  // For the end of a message: what there is to go back to.
+  std::string saved() const {
+    if (!keep_) return "";
+    if (saved_ < 0) return "; nothing was saved before";
+    return concat("; the checkpoint of step ", saved_, " is in ", (keep_->folder.path() / "checkpoint").string());
   }
 
  private:
@@ -141,24 +161,23 @@ std::string batch_that_fits(Model& model, const TrainOptions& options, const Gen
   return "not even --batch 2 fits; reduce --layers, --heads, --head-size, --feed-forward or --length";
 }
 
-}  // namespace
+// A step in which the parameters change, and how it went.
+void learn_from(Repeated& learn, Model& model, const TrainOptions& options, const Generator& generator) try {
+  learn();
+} catch (const OutOfMemory& error) {
+  if (options.compute.device == Device::cpu) throw;
+  throw OutOfMemory(concat(error.what(), "; ", batch_that_fits(model, options, generator)));
+}
 
-TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep) {
-  const auto start = std::chrono::steady_clock::now();
+constexpr const char* plateau =
+    "Unmasked symbols are copied by now; masked ones are still guessed, right about 1 time in 8. This plateau lasts "
+    "until the attention finds the other copy, often several hundred steps, and then ends quickly.";
+
+// Makes the steps that are left, until the user or the figures stop it; records and saves them. Returns how often a
+// step was replayed as a CUDA graph.
+int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Generator& generator,
+                   Journal& journal, Progress& progress, TrainState& state, const std::function<double()>& seconds) {
   const Device device = options.compute.device;
-  reset_peak_memory(device);
-  options.model.validate();
-  check_memory(options.model, device);
-  Generator generator(options.seed, device);
-  Model model(options.model, sequence_length(options.length), generator);
-  check_swaps(model, options);
-  model.place(device, options.compute.activations);
-  RAdam optimizer(parameters(model), options.learning_rate);
-  Journal journal(keep, model, optimizer);
-  TrainState state = journal.begin(options.iterations, progress);
-
-  TrainResult result;
-  result.parameters = parameter_count(model);
   // A step reads its sequences and leaves its loss in memory that stays, so that CUDA can replay it.
   const Shape shape{options.batch, sequence_length(options.length)};
   Batch on_device{Tensor(shape, DType::int32, device), Tensor(shape, DType::int32, device)};
@@ -169,21 +188,13 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
     optimizer.step();
   });
   bool explained = false;
-  const int64_t first_step = state.step;
-  const auto training_start = std::chrono::steady_clock::now();
-  progress.start_at(first_step);
   while (state.step < options.iterations && !state.stopped && !interrupted()) {
     const trace::Span span("step", "program");
     generator.set_step(uint64_t(state.step));
     const Batch batch = step_data(options, state.step);
     on_device.input.copy_from(batch.input);
     on_device.target.copy_from(batch.target);
-    try {
-      learn();
-    } catch (const OutOfMemory& error) {
-      if (device == Device::cpu) throw;
-      throw OutOfMemory(concat(error.what(), "; ", batch_that_fits(model, options, generator)));
-    }
+    learn_from(learn, model, options, generator);
     const double value = loss.item();
     const OptimizerState after = optimizer.state();
     Optimizer::check_diverged(after);
@@ -192,41 +203,87 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
                          "; try a smaller --lr");
     Json line = {{"step", step}, {"loss", value}, {"gradient_norm", number(after.gradient_norm)}};
     if (step % options.evaluate_every == 0) {
-      state.latest = evaluate(model, options.length, evaluation_sequences, options.seed, uint64_t(step) - 1);
+      state.latest = evaluate(model, options.length, training_sequences, options.seed, uint64_t(step) - 1);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
       line["evaluation"] = as_json(state.latest);
       if (!explained && !state.stopped && state.latest.accuracy > 0.8 && state.latest.masked_accuracy < 0.3) {
-        progress.note(
-            "Unmasked symbols are copied by now; masked ones are still guessed, right about 1 time in 8. This plateau "
-            "lasts until the attention finds the other copy, often several hundred steps, and then ends quickly.");
+        progress.note(plateau);
         explained = true;
       }
     }
-    line["seconds"] = state.seconds + since(start);
+    line["seconds"] = seconds();
     journal.record(line);
     progress.update(step, numbers(value, state.latest));
-    if (options.checkpoint_every > 0 && step % options.checkpoint_every == 0)
-      journal.save(state, state.seconds + since(start));
+    if (options.checkpoint_every > 0 && step % options.checkpoint_every == 0) journal.save(state, seconds());
   }
   progress.finish();
-  journal.save(state, state.seconds + since(start));
-  result.iterations = state.step;
-  result.steps_per_second = double(state.step - first_step) / since(training_start);
-  const uint64_t last = uint64_t(options.iterations) + 1;  // sequences that no step has seen
-  result.evaluation = evaluate(model, options.length, final_sequences, options.seed, last, true);
-  if (interrupted()) result.evaluation = state.latest;
+  journal.save(state, seconds());
+  return learn.replays();
+}
+
+// Evaluates the trained weights, with other variants too. What an interruption leaves unfinished is no result: then
+// the last evaluation in training stands in, if there was one.
+void evaluate_trained(const TrainOptions& options, Model& model, const TrainState& state, Progress& progress,
+                      TrainResult& result) {
+  const auto evaluate_now = [&] {
+    return evaluate(model, options.length, final_sequences, options.seed, unseen_step, true);
+  };
+  result.evaluation = evaluate_now();
+  result.sequences = final_sequences;
+  if (interrupted()) {
+    result.evaluation = state.latest;
+    result.sequences = std::isnan(state.latest.loss) ? 0 : training_sequences;
+  }
   for (const std::string& spec : options.also_evaluate) {
     if (interrupted()) break;
+    progress.note("evaluating " + spec);
     model.encoder.swap_attention(spec, options.model.attention_defaults);
-    result.also.push_back({spec, evaluate(model, options.length, final_sequences, options.seed, last, true)});
+    const Evaluation evaluation = evaluate_now();
+    if (!interrupted()) result.also.push_back({spec, evaluation});
   }
   result.interrupted = interrupted();
   check<DivergedError>(result.interrupted || std::isfinite(result.evaluation.loss),
                        "training diverged: the loss of the trained model is ", result.evaluation.loss,
                        "; try a smaller --lr");
+}
+
+}  // namespace
+
+void check_options(const TrainOptions& options) {
+  options.model.validate();
+  check_memory(options.model, options.compute.device);
+  check_variants(options);
+}
+
+TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep) {
+  const auto start = std::chrono::steady_clock::now();
+  const Device device = options.compute.device;
+  reset_peak_memory(device);
+  check_options(options);
+  Generator generator(options.seed, device);
+  Model model(options.model, sequence_length(options.length), generator);
+  model.place(device, options.compute.activations);
+  RAdam optimizer(parameters(model), options.learning_rate);
+  Journal journal(keep, model, optimizer);
+  TrainState state = journal.begin(options.iterations, progress);
+
+  TrainResult result;
+  result.parameters = parameter_count(model);
+  const double before = state.seconds;  // of earlier sessions
+  const auto training_start = std::chrono::steady_clock::now();
+  progress.start_at(state.step);
+  try {
+    result.graph_replays = make_steps(options, model, optimizer, generator, journal, progress, state,
+                                      [&] { return before + since(start); });
+    const double training = before + since(training_start);
+    result.iterations = state.step;
+    result.steps_per_second = training > 0 ? double(state.step) / training : 0;
+    evaluate_trained(options, model, state, progress, result);
+  } catch (const DivergedError& error) {
+    throw DivergedError(concat(error.what(), journal.saved()));
+  }
   result.peak_bytes = memory(device).peak;
-  result.graph_replays = learn.replays();
-  result.seconds = state.seconds + since(start);
+  result.seconds = before + since(start);
   return result;
 }
 

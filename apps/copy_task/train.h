@@ -43,11 +43,13 @@ struct VariantResult {
 };
 
 struct TrainResult {
-  Evaluation evaluation;  // on 1024 fresh sequences; interrupted before: the last one made
+  Evaluation evaluation;  // on final_sequences; interrupted before: the last one in training, if any
+  int64_t sequences = 0;  // of that evaluation; 0: there was none
   std::vector<VariantResult> also;
   int64_t iterations = 0, parameters = 0, peak_bytes = 0;
   int64_t graph_replays = 0;  // steps of this session that were replayed as a CUDA graph
-  double seconds = 0, steps_per_second = 0;  // of all sessions of a run together
+  // Of all sessions of a run together: seconds with the evaluations after training, steps a second without them.
+  double seconds = 0, steps_per_second = 0;
   bool interrupted = false;
 };
 
@@ -62,9 +64,13 @@ struct TrainState {
 // Of a checkpoint. Error (DataError): it is not one of this program's.
 TrainState train_state(const FoundCheckpoint& checkpoint);
 
+// Refuses, before anything is allocated or written, what could not be trained or evaluated. Errors: UsageError for
+// options that make no sense, DeviceError for a model that memory cannot hold.
+void check_options(const TrainOptions& options);
+
 // Trains, and evaluates the trained model. With `keep`, every step is recorded in metrics.jsonl and checkpoints are
-// saved, from which another call continues bit for bit. Errors: UsageError for options that make no sense, before
-// anything runs; DivergedError for a loss that is not finite; Error for a folder that cannot be written.
+// saved, from which another call continues bit for bit. Errors: as check_options, before anything runs; DivergedError
+// for a loss, a weight or a moment that is not finite, says what is saved; Error for a folder that cannot be written.
 TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep = nullptr);
 
 // A number for JSON, which has none for NaN: null.

@@ -5,17 +5,19 @@
 
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/results.h"
+#include "apps/copy_task/run_command.h"
 #include "apps/copy_task/run_report.h"
-#include "apps/copy_task/settings.h"
 #include "nn/io/json.h"
 
 namespace cairn::copy_task {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Train {
-  explicit Train(CLI::App& command_) : command(command_), options(&command_) {
+struct TrainCommand {
+  explicit TrainCommand(CLI::App& app)
+      : command(*app.add_subcommand("train", "Train on fresh sequences, then evaluate")), options(&command) {
     command.footer(
         "Examples:\n"
         "  copy-task train --quick --out run\n"
@@ -27,37 +29,32 @@ struct Train {
     settings.define(options);
     options.add_configuration_options();
     add_path(command, "--out", out, "DIR", "keep the run in this folder: settings, metrics, checkpoints, report");
-    command.add_flag("--resume", resume, "continue the run in --out from its newest checkpoint");
+    command.add_flag("--resume", resume, "continue the run in --out from its newest checkpoint")
+        ->disable_flag_override();
     trace.define(command);
     output.define(command);
-    command.callback([this] { run(); });
+    command.callback([this] { execute(); });
   }
 
-  void run() {
+  void execute() {
     options.read();
     check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
-    if (!resume) take_settings();  // what is refused leaves no folder behind
-    std::unique_ptr<RunFolder> folder;
-    std::optional<FoundCheckpoint> found;
-    if (!out.empty()) open_run(folder, found);
-    if (resume) take_settings();
-    settings.train.compute = settings.common.apply();
+    if (!resume) take_settings(false);  // what is refused leaves nothing behind
+    if (!out.empty()) open_run();
+    if (resume) take_settings(true);
 
-    catch_interrupts();
-    if (found && finished(*found)) return;
-    const Json about = {{"program", "copy-task"},
-                        {"configuration", options.configuration()},
-                        {"provenance", provenance(std::string(name(settings.train.compute.device)))}};
-    Progress progress(settings.train.iterations, output.quiet);
-    trace.start();
-    std::optional<Keep> keep;
-    if (folder) keep.emplace(Keep{*folder, about, found ? &*found : nullptr});
-    const TrainResult result = train(settings.train, progress, keep ? &*keep : nullptr);
+    catch_interrupts(output.quiet);
+    if (found && finished()) return;
+    if (found) note(concat(out, ": continues from step ", train_state(*found).step), output.quiet);
+    if (masked_per_half(settings.train.length) == 0)
+      note(concat("with --length ", settings.train.length, " nothing is masked: there will be no masked accuracy"),
+           output.quiet);
+    const TrainResult result = train_traced();
     Json json = result_json(settings.train.model.attention, result);
     if (folder && !result.interrupted) {
       folder->record({{"result", json}});
       folder->sync_metrics();
-      write_report(*read_run(out, true), out, folder->path() / "report.html");
+      write_report(*read_run(out), out, report());
     }
     trace.finish(output.quiet);
     json["peak_bytes"] = result.peak_bytes;
@@ -65,47 +62,93 @@ struct Train {
     tell(json, result.interrupted);
   }
 
-  void take_settings() {
-    options.assign();
-    settings.finish();
-    settings.train.model.validate();
+  // What was given becomes the settings, if they make sense. Those of a run come from its own files.
+  void take_settings(bool of_run) {
+    const auto settle = [&](auto&& f) { of_run ? of_a_run(f) : f(); };
+    settle([&] {
+      options.assign();
+      settings.finish();
+    });
+    settings.train.compute = settings.common.apply();
+    settle([&] { check_options(settings.train); });
+    trace.try_file();
   }
 
   // Opens the folder and decides what the run starts from.
-  void open_run(std::unique_ptr<RunFolder>& folder, std::optional<FoundCheckpoint>& found) {
-    check<DataError>(!resume || std::filesystem::exists(out), "--resume: there is no run in ", out,
-                     "; leave --resume out to start one");
-    folder = std::make_unique<RunFolder>(out);
-    found = find_checkpoint(out);
-    if (!found) {
-      const auto config = folder->path() / "config.json";
-      if (resume && std::filesystem::exists(config)) options.continue_run(read_json(config), config.string());
-      check<DataError>(!resume || options.any_given(), "--resume: ", out,
-                       " holds no run yet, neither a checkpoint nor a ",
-                       "config.json; leave --resume out, or give the run's settings with it");
-      if (resume) note(out + ": no checkpoint yet, the run starts from the beginning", output.quiet);
-      return;
+  void open_run() {
+    const fs::path run = out, config = run / "config.json";
+    if (!is_there(run / "checkpoint") && !is_there(run / "checkpoint.previous")) check_start(run);
+    folder = std::make_unique<RunFolder>(run);
+    found = find_checkpoint_of(run, true);
+    if (found) {
+      check<UsageError>(resume, "--out ", out, ": the folder holds a run; continue it with --resume, or choose ",
+                        "another folder");
+      train_state(*found);
+      options.continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
+    } else if (resume) {
+      if (is_there(config)) options.continue_run(read_json(config), config.string());
+      note(out + ": no checkpoint yet, the run starts from the beginning", output.quiet);
     }
-    check<UsageError>(resume, "--out ", out, ": the folder holds a run; continue it with --resume, or choose another ",
-                      "folder");
-    for (const std::string& damaged : found->passed_over) note(damaged, output.quiet);
-    train_state(*found);
-    options.continue_run(found->about->at("configuration"), found->folder.string() + "/checkpoint.json");
   }
 
+  // May a run start in this folder, where nothing was saved? Files that it would replace must be those of a run that
+  // was stopped before its first save, and only --resume says that they are.
+  void check_start(const fs::path& run) const {
+    check<DataError>(!resume || is_there(run), "--resume: there is no run in ", out,
+                     "; leave --resume out to start one");
+    const std::string mine = run_file_in(run);
+    if (mine.empty()) {
+      check<DataError>(!resume || options.any_given() || find_checkpoint(run), "--resume: ", out,
+                       " holds no run yet, neither a checkpoint nor a config.json; leave --resume out, or give the ",
+                       "run's settings with it");
+      return;
+    }
+    if (find_checkpoint(run)) return;  // a save that was stopped behind its last write
+    check<UsageError>(!resume || mine == "config.json", "--out ", out, ": the folder has a ", mine,
+                      ", but neither a checkpoint nor a config.json; choose another folder");
+    check<UsageError>(resume, "--out ", out, ": the folder has a ", mine,
+                      ", but no checkpoint; choose another folder, ", "or --resume to start the run in it again");
+  }
+
+  fs::path report() const { return fs::path(out) / "report.html"; }
+
   // Has the run nothing left to do? Then its result is told again, and nothing changes.
-  bool finished(const FoundCheckpoint& found) {
-    const auto records = read_metrics(out);
-    const TrainState state = train_state(found);
-    const bool done = state.stopped || state.step >= settings.train.iterations;
-    if (!done || records.empty() || !records.back().contains("result")) return false;
+  bool finished() {
+    const TrainState state = train_state(*found);
+    if (!(state.stopped ? state.step <= settings.train.iterations : state.step == settings.train.iterations))
+      return false;
+    const auto records = read_metrics(out, state.metrics_bytes);
+    if (records.empty() || !records.back().contains("result")) return false;
     const Json& result = records.back().at("result");
     if (!is_result(result) || result.at("iterations") != state.step) return false;
-    if (const std::string report = out + "/report.html"; !std::filesystem::exists(report))
-      write_report(*read_run(out, true), out, report);
-    note(out + ": this run is finished; more --iterations would continue it", output.quiet);
+    if (!is_there(report())) write_report(*read_run(out), out, report());
+    note(concat(out, ": this run is finished: it ",
+                state.stopped
+                    ? concat("reached --stop-at ", settings.train.stop_at, " at step ", state.step,
+                             "; to go beyond, start another with --config ",
+                             shell_word((fs::path(out) / "config.json").string()), " --set stop_at=0 --out ANOTHER")
+                    : concat("made its ", state.step, " steps; more --iterations would continue it")),
+         output.quiet);
+    trace.nothing_ran(output.quiet);
     tell(result, false);
     return true;
+  }
+
+  // A training that diverges leaves its trace too.
+  TrainResult train_traced() {
+    const Json about = {{"program", "copy-task"},
+                        {"configuration", options.configuration()},
+                        {"provenance", provenance(std::string(name(settings.train.compute.device)))}};
+    Progress progress(settings.train.iterations, output.quiet);
+    std::optional<Keep> keep;
+    if (folder) keep.emplace(Keep{*folder, about, found ? &*found : nullptr});
+    trace.start();
+    try {
+      return train(settings.train, progress, keep ? &*keep : nullptr);
+    } catch (const DivergedError&) {
+      trace.finish(output.quiet);
+      throw;
+    }
   }
 
   void tell(Json result, bool interrupted) {
@@ -117,10 +160,12 @@ struct Train {
       print(result.dump() + "\n");
     } else {
       print(result_text(result, interrupted));
-      if (!out.empty() && !interrupted) print("Report: " + out + "/report.html\n");
+      if (!out.empty() && !interrupted) print("Report: " + report().string() + "\n");
     }
     if (interrupted) {
-      if (!out.empty()) note("Saved; continue with: copy-task train --out " + out + " --resume", output.quiet);
+      note(out.empty() ? "Not saved: no --out"
+                       : "Saved; continue with: copy-task train --out " + shell_word(out) + " --resume",
+           output.quiet);
       throw CLI::RuntimeError(exit_interrupted);
     }
   }
@@ -132,13 +177,13 @@ struct Train {
   TraceOption trace;
   std::string out;
   bool resume = false;
+
+  std::unique_ptr<RunFolder> folder;     // null: nothing is kept
+  std::optional<FoundCheckpoint> found;  // none: starts afresh
 };
 
 }  // namespace
 
-void define_train(CLI::App& app) {
-  static std::unique_ptr<Train> command;
-  command = std::make_unique<Train>(*app.add_subcommand("train", "Train on fresh sequences, then evaluate"));
-}
+void define_train(CLI::App& app) { define<TrainCommand>(app); }
 
 }  // namespace cairn::copy_task

@@ -115,8 +115,8 @@ TEST_CASE("the program's JSON result carries what it promises", "[copy-task]") {
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   const auto json = nlohmann::json::parse(last_line(result.out));
-  for (const char* key : {"attention", "length", "seed", "iterations", "loss", "accuracy", "masked_accuracy", "seconds",
-                          "steps_per_second", "peak_bytes", "parameters"})
+  for (const char* key : {"attention", "sequences", "length", "seed", "iterations", "loss", "accuracy",
+                          "masked_accuracy", "seconds", "steps_per_second", "peak_bytes", "parameters"})
     CHECK(json.contains(key));
   CHECK(json["iterations"] == 3);
   CHECK(json["attention"] == "i-clustered-15");
@@ -144,8 +144,13 @@ TEST_CASE("bad input ends with one clear line and the documented exit code", "[c
       {"train --attention i-clustered-15:topk=0", 2, "option topk = 0"},
       {"train --attention i-clustered-15:bits=65", 2, "option bits = 65, expected 1 to 64"},
       {"train --attention i-clustered-15:tokp=3", 2, "did you mean 'topk'?"},
-      {"train --also-evaluate full,clusterd-3", 2, "did you mean 'clustered-3'?"},
-      {"train --quick --also-evaluate shared-full", 2, "has the queries for keys"},
+      {"train --also-evaluate full,clusterd-3", 2, "--also-evaluate: unknown attention 'clusterd-3' (did you mean"},
+      {"train --quick --also-evaluate shared-full", 2, "--also-evaluate: attention 'shared-full' has the queries for"},
+      {"train --also-evaluate full,", 2, "--also-evaluate: expected attention variants with a comma between"},
+      {"train --quick=3", 2, "--quick: takes no value"},
+      {"train --out ''", 2, "--out: expected the name of a folder"},
+      {"evaluate", 2, "expected --run with the folder of a run; see copy-task evaluate --help"},
+      {"evaluate --run /dev/null", 3, "--run /dev/null: is a file, expected the folder of a run"},
       {"train --length 0", 2, "--length: expected a whole number from 1 to"},
       {"train --length -3", 2, "--length"},
       {"train --length many", 2, "expected a whole number from 1 to 1048576, got 'many'"},
@@ -209,6 +214,34 @@ TEST_CASE("an interrupted training ends in order with 130", "[copy-task][fault]"
   const auto json = nlohmann::json::parse(last_line(result.out));
   CHECK(json["interrupted"] == true);
   CHECK(json["iterations"] > 0);
+}
+
+TEST_CASE("an interruption is acknowledged, and what it cut off is no result", "[copy-task][fault]") {
+  const std::string small = "train --length 15 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --iterations 0 ";
+  std::string many = "full";
+  for (int i = 0; i < 400; ++i) many += ",full";
+  const auto result = run_process("copy-task", small + "--also-evaluate " + many + " --json",
+                                  "timeout --preserve-status --signal INT 3 ");
+  CHECK(result.exit_code == 130);
+  CHECK_THAT(result.err, Catch::Matchers::Contains("stopping after this step; once more to stop at once\n"));
+  CHECK_THAT(result.err, Catch::Matchers::Contains("Not saved: no --out\n"));
+  const auto json = nlohmann::json::parse(last_line(result.out));
+  REQUIRE(json["sequences"] == final_sequences);
+  REQUIRE(json.contains("also"));
+  CHECK(json["also"].size() < 400);
+  for (const auto& full : json["also"]) CHECK(full == json["also"][0]);
+  const auto text = run_process("copy-task", "train --length 15 --iterations 100000000 --quiet",
+                                "timeout --preserve-status --signal INT 1 ");
+  CHECK(text.exit_code == 130);
+  CHECK(text.err.empty());
+  CHECK_THAT(text.out, Catch::Matchers::Contains("Interrupted"));
+}
+
+TEST_CASE("text for a shell", "[copy-task]") {
+  CHECK(shell_word("run/a-b_1.c") == "run/a-b_1.c");
+  CHECK(shell_word("my run") == "'my run'");
+  CHECK(shell_word("it's; rm $x") == "'it'\\''s; rm $x'");
+  CHECK(shell_word("") == "''");
 }
 
 TEST_CASE("help and version are printed on standard output", "[copy-task]") {

@@ -23,6 +23,7 @@ std::string report_of(const char* attention, int64_t length, const std::vector<E
   options.attention = attention;
   Generator generator(3);
   Model model(options, sequence_length(length), generator);
+  const int64_t steps = std::max(losses.empty() ? 0 : losses.back().step, records.empty() ? 0 : records.back().step);
   return make_report({model,
                       options,
                       length,
@@ -33,7 +34,8 @@ std::string report_of(const char* attention, int64_t length, const std::vector<E
                       {NAN, 0.5, NAN},
                       {{"a", "<b>"}},
                       {{"c", "&"}},
-                      61});
+                      61,
+                      steps});
 }
 
 bool says(const std::string& html, const std::string& text) { return html.find(text) != std::string::npos; }

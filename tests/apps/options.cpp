@@ -204,4 +204,30 @@ TEST_CASE("lists of attention specifications: a comma before option=value stays 
   CHECK(split_specs("full") == std::vector<std::string>{"full"});
   CHECK(split_specs("full, i-clustered-15:topk=16,bits=32,oracle-top-4") ==
         std::vector<std::string>{"full", "i-clustered-15:topk=16,bits=32", "oracle-top-4"});
+  for (const char* list : {",", "full,", ",full", "full,,full", " "})
+    CHECK_THAT(usage_error([&] { split_specs(list); }), Contains("expected attention variants with a comma between"));
+}
+
+TEST_CASE("a flag's help lists what it presets") {
+  Program p;
+  CHECK_THAT(p.app.help(), Contains("--layers 2, --rate 0.25"));
+}
+
+TEST_CASE("what is wrong in a run's own file is bad data, not bad usage", "[fault]") {
+  Program p;
+  p.parse({});
+  CHECK_THROWS_AS(p.options.continue_run({{"layer", 3}}, "run/config.json"), DataError);
+  CHECK_THROWS_WITH(p.options.load_run({{"layers", 9}}, "run/config.json"),
+                    Contains("expected a whole number from 1 to 8") && Contains("another version of Cairn?"));
+}
+
+TEST_CASE("--quick leaves its top keys to a variant that says none, and says so in the configuration") {
+  copy_task::Settings settings;
+  Options options;
+  settings.define(options);
+  options.load({{"quick", true}, {"attention", "i-clustered-5"}}, "x");
+  options.assign();
+  settings.finish();
+  CHECK(options.configuration().at("topk") == 16);
+  CHECK(settings.train.model.attention_defaults.at("topk") == "16");
 }

@@ -138,6 +138,163 @@ TEST_CASE("a finished run is resumed without a change", "[copy-task]") {
   }
 }
 
+static const std::string tiny =
+    "train --quiet --json --length 5 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --batch 2 --iterations 6 ";
+
+TEST_CASE("a folder with somebody's files is no place for a run", "[copy-task][fault]") {
+  for (const char* name : {"config.json", "metrics.jsonl", "report.html"}) {
+    INFO(name);
+    const TemporaryFolder folder;
+    put_file(folder / name, "mine");
+    for (const char* resumed : {"", " --resume"}) {
+      const auto refused = run_process("copy-task", tiny + "--out " + folder.path().string() + resumed);
+      INFO(refused.err);
+      CHECK((refused.exit_code == 2 || *resumed));
+      CHECK(refused.exit_code != 0);
+      CHECK_THAT(refused.err, Catch::Matchers::Contains(name));
+    }
+    CHECK(read_file(folder / name) == "mine");
+  }
+  // Files that a run does not write are none of its business.
+  const TemporaryFolder folder;
+  put_file(folder / "notes.txt", "mine");
+  CHECK(run_process("copy-task", tiny + "--out " + folder.path().string()).exit_code == 0);
+  CHECK(read_file(folder / "notes.txt") == "mine");
+}
+
+TEST_CASE("what is refused leaves nothing behind", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  for (const char* wrong : {"--device tpu", "--also-evaluate shared-full", "--trace /no/such/trace",
+                            "--layers 1024 --feed-forward 1048576", "--attention full-3"}) {
+    INFO(wrong);
+    CHECK(run_process("copy-task", tiny + wrong + " --out " + (folder / "new").string()).exit_code != 0);
+    CHECK_FALSE(std::filesystem::exists(folder / "new"));
+  }
+  CHECK(run_process("copy-task", "train --resume --quiet --out " + folder.path().string()).exit_code == 3);
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("evaluate judges a run as its training did", "[copy-task]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  const auto trained = Json::parse(run_process("copy-task", tiny + "--seed 3 --out " + run + "/").out);
+  const auto evaluated = Json::parse(run_process("copy-task", "evaluate --quiet --json --run " + run).out);
+  for (const char* key : {"loss", "accuracy", "masked_accuracy", "sequences"}) CHECK(trained[key] == evaluated[key]);
+  // One rate for all sessions: steps and seconds are those of all.
+  const auto more =
+      Json::parse(run_process("copy-task", "train --quiet --json --resume --iterations 7 --out " + run).out);
+  CHECK(more["steps_per_second"].get<double>() >= 7 / more["seconds"].get<double>());
+  CHECK(more["steps_per_second"].get<double>() < 3 * trained["steps_per_second"].get<double>());
+}
+
+TEST_CASE("the records that a save covers are whole, or that is said", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  REQUIRE(run_process("copy-task", tiny + "--out " + (folder / "run").string()).exit_code == 0);
+  const std::string text = read_file(folder / "run/metrics.jsonl");
+  const auto report = [&](const std::string& metrics) {
+    put_file(folder / "run/metrics.jsonl", metrics);
+    return run_process("copy-task", "report --run " + (folder / "run").string());
+  };
+  const size_t second = text.find('\n') + 1;
+  const auto damaged = report(text.substr(0, second) + "x" + text.substr(second));
+  CHECK(damaged.exit_code == 3);
+  CHECK_THAT(damaged.err, Catch::Matchers::Contains("metrics.jsonl: line 2: expected a record"));
+  CHECK(report(text.substr(0, second + 5)).exit_code == 0);  // cut off by a crash
+  CHECK_THAT(read_file(folder / "run/report.html"),
+             Catch::Matchers::Contains("Of 6 steps metrics.jsonl has the records of 1 alone") &&
+                 Catch::Matchers::Contains("<dd>6 steps</dd>"));
+  // Behind the save, a crash may have left anything.
+  CHECK(read_metrics(folder / "run", 0).size() == 1);
+  CHECK(report(text + "x\n").exit_code == 0);
+  std::filesystem::remove(folder / "run/metrics.jsonl");
+  CHECK(read_metrics(folder / "run", 100).empty());
+  std::filesystem::create_directory(folder / "run/metrics.jsonl");
+  CHECK_THAT(data_error([&] { read_metrics(folder / "run", 0); }), Catch::Matchers::Contains("is a folder"));
+}
+
+TEST_CASE("a training that diverges keeps what was good", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string(), trace = (folder / "trace.json").string();
+  const auto diverged = run_process(
+      "copy-task", tiny + "--iterations 300 --lr 1e6 --checkpoint-every 1 --trace " + trace + " --out " + run);
+  INFO(diverged.err);
+  CHECK(diverged.exit_code == 5);
+  CHECK_THAT(diverged.err, Catch::Matchers::Contains("; the checkpoint of step ") &&
+                               Catch::Matchers::Contains(" is in " + run + "/checkpoint\n"));
+  CHECK(run_process("copy-task", "evaluate --quiet --run " + run).exit_code == 0);
+  CHECK(Json::parse(read_file(trace)).contains("traceEvents"));
+}
+
+TEST_CASE("a finished run says why it ended", "[copy-task]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "a run").string(), resume = "train --resume --out '" + run + "'";
+  REQUIRE(run_process("copy-task", tiny + "--evaluate-every 2 --stop-at 1e-9 --iterations 50 --out '" + run + "'")
+              .exit_code == 0);
+  const auto stopped = run_process("copy-task", resume + " --trace '" + run + "/trace'");
+  CHECK_THAT(stopped.err, Catch::Matchers::Contains("reached --stop-at 1e-09 at step ") &&
+                              Catch::Matchers::Contains("--config '" + run + "/config.json' --set stop_at=0") &&
+                              Catch::Matchers::Contains("--trace: nothing ran"));
+  CHECK_FALSE(std::filesystem::exists(run + "/trace"));
+  const auto fewer = run_process("copy-task", resume + " --iterations 1");
+  CHECK(fewer.exit_code == 2);
+  CHECK_THAT(fewer.err, Catch::Matchers::Contains("--iterations 1: the run has made"));
+}
+
+TEST_CASE("a checkpoint that is passed over is told, also to who wants quiet", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  REQUIRE(run_process("copy-task", tiny + "--checkpoint-every 2 --out " + run).exit_code == 0);
+  put_file(run + "/checkpoint/weights.safetensors", "x");
+  const auto evaluated = run_process("copy-task", "evaluate --quiet --run " + run);
+  CHECK_THAT(evaluated.err,
+             Catch::Matchers::Contains("the checkpoint of step 4 in " + run + "/checkpoint.previous is used\n"));
+  const auto resumed = run_process("copy-task", "train --resume --quiet --out " + run);
+  CHECK(resumed.exit_code == 0);
+  CHECK_THAT(resumed.err, Catch::Matchers::Contains("the damaged one is moved to " + run + "/checkpoint.damaged\n"));
+  CHECK(std::filesystem::exists(run + "/checkpoint.damaged"));
+  for (const char* which : {"/checkpoint", "/checkpoint.previous"}) put_file(run + which + "/weights.safetensors", "x");
+  CHECK_THAT(run_process("copy-task", "evaluate --run " + run).err,
+             Catch::Matchers::Contains("or train again: --config " + run + "/config.json --out ANOTHER"));
+}
+
+TEST_CASE("solve fills in, and says what the model would write", "[copy-task]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  REQUIRE(run_process("copy-task", tiny + "--out " + run).exit_code == 0);
+  const std::vector<int> given{0, 3, 11, 7, 4, 5, 0, 3, 5, 7, 11, 5};
+  const auto json = Json::parse(run_process("copy-task", "solve --json --run " + run + " 0 3 M 7 4 5 0 3 5 7 _ 5").out);
+  REQUIRE(json["answer"].size() == given.size());
+  for (size_t i = 0; i < given.size(); ++i)
+    CHECK(json["answer"][i] == (given[i] == 11 ? json["argmax"][i].get<int>() : given[i]));
+  REQUIRE(json["masked"].size() == 2);
+  CHECK(json["masked"][1]["position"] == 10);
+  CHECK(json["masked"][1]["answer"] == json["argmax"][10]);
+  CHECK(json["masked"][1]["readable"] == true);
+  CHECK_THAT(run_process("copy-task", "solve --run " + run + " '0;3'").err,
+             Catch::Matchers::Contains("separate symbols by spaces"));
+}
+
+TEST_CASE("show looks where it is asked to, and says what it leaves out", "[copy-task]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  REQUIRE(run_process("copy-task", tiny + "--layers 2 --heads 2 --out " + run).exit_code == 0);
+  const std::string layer = run_process("copy-task", "show --run " + run + " --layer 2 --threads 1").out;
+  CHECK_THAT(layer, Catch::Matchers::Contains("masked symbols of layer 2, head "));
+  const auto json = Json::parse(run_process("copy-task", "show --json --run " + run).out);
+  const auto& shares = json["attention_on_the_other_copy"][1];
+  CHECK_THAT(layer, Catch::Matchers::Contains(shares[0] < shares[1] ? "layer 2, head 2 look" : "layer 2, head 1 look"));
+  const std::string wide = (folder / "wide").string();
+  REQUIRE(run_process("copy-task", tiny + "--length 150 --attention clustered-200 --iterations 0 --out " + wide)
+              .exit_code == 0);
+  const std::string text = run_process("copy-task", "show --run " + wide).out;
+  CHECK_THAT(text, Catch::Matchers::Contains("Where they look is left out: 302 positions"));
+  // Clusters from 100 on keep their distance.
+  std::istringstream lines(text.substr(text.find("The clusters of")));
+  for (std::string text_line; std::getline(lines, text_line);)
+    if (text_line.find("cluster  ") != std::string::npos)
+      CHECK(text_line.find_first_of("0123456789") + 4 * 21 >= text_line.size());
+}
+
 TEST_CASE("an interrupted run is saved and goes on", "[copy-task][fault]") {
   const TemporaryFolder folder;
   const std::string run = (folder / "run").string(), whole = (folder / "whole").string();

@@ -31,7 +31,7 @@ def command_line():
         (["extra"], "unexpected argument 'extra'"),
         (["evaluate", "--run", "run"], ""),
         (["--seed", "1", "extra"], "unexpected argument 'extra'"),
-        (["--quick=maybe"], "--?quick"),
+        (["--quick=maybe"], "--quick: takes no value"), (["--quick=3"], "--quick: takes no value"),
         (["--" + LONG], "unknown option"),
         ([b"--\xff\xfe"], "unknown option"),
         (["--foo\nbar"], "unknown option"),
@@ -39,7 +39,7 @@ def command_line():
     ):
         yield Case(f"train {str(arguments)[:40]}", ["train", *arguments], 2, message)
     for option in ("--length", "--config", "--set", "--out", "--attention", "--lr"):
-        yield Case(f"{option} without a value", ["train", option], 2, option.strip("-"), quiet=False)
+        yield Case(f"{option} without a value", ["train", option], 2, f"{option}: expected a value", quiet=False)
 
 
 def numbers():
@@ -84,8 +84,8 @@ def words():
         ("--attention", "full-3", ""), ("--attention", "full\nclustered", ""), ("--attention", "ﬁll", ""),
         ("--attention", LONG, ""), ("--attention", "full,clustered-3", ""),
         ("--also-evaluate", "full,clusterd-3", "did you mean 'clustered-3'"),
-        ("--also-evaluate", "shared-full", "keys"),
-        ("--also-evaluate", ",", ""),
+        ("--also-evaluate", "shared-full", "--also-evaluate: .*keys"),
+        ("--also-evaluate", ",", "--also-evaluate: expected attention variants"),
     ):
         yield Case(f"{option} {text[:30]!r}", [*TINY, f"{option}={text}"], 2, message)
     yield Case("a model larger than memory", ["train", "--layers", "1024", "--feed-forward", "1048576"], 4,
@@ -209,8 +209,22 @@ def folders():
     yield Case("--resume with another configuration", [*RESUME, "--config", "c.json"], 2, r"differ: length \(",
                run=True,
                files={"c.json": b'{"length": 9, "batch": 2}'})
-    yield Case("--resume with fewer iterations than were made", [*RESUME, "--iterations", "2"], (0, 2), "6 steps",
-               run=True, out=".*")
+    yield Case("--resume with fewer iterations than were made", [*RESUME, "--iterations", "2"], 2, "6 steps", run=True)
+    for name in ("config.json", "metrics.jsonl", "report.html"):
+        mine = {f"run/{name}": b'{"mine": 1}\n'}
+        yield Case(f"--out has a {name} of somebody's", [*TINY, "--out", "run"], 2, f"has a {name}.*no.* checkpoint",
+                   files=mine)
+        yield Case(f"--resume of a folder with a {name} of somebody's", [*TINY, "--out", "run", "--resume"],
+                   (2, 3), "unknown key 'mine'|choose another folder", files=mine,
+                   after=lambda f, name=name: [] if (f / "run" / name).read_bytes() == b'{"mine": 1}\n' else ["changed"])
+    for arguments, code in ((["--also-evaluate", "shared-full"], 2), (["--also-evaluate", "full,,full"], 2),
+                            (["--attention", "clusterd-3"], 2), (["--trace", "no/t.json"], 2), (["--lr", "x"], 2),
+                            (["--layers", "1024", "--feed-forward", "1048576"], 4)):
+        yield Case(f"{' '.join(arguments)} leaves no folder behind", [*TINY, *arguments, "--out", "new"], code,
+                   after=lambda f: ["there is new/"] if (f / "new").exists() else [])
+    yield Case("--resume of an empty folder leaves it empty", RESUME, 3, "no run yet",
+               before=lambda f: (f / "run").mkdir(),
+               after=lambda f: [str(p) for p in (f / "run").iterdir()])
     yield Case("--resume with a setting that is none", [*RESUME, "--length", "0"], 2, "--length", run=True)
     for name, more in {"threads": ["--threads", "2"], "checkpoint-every": ["--checkpoint-every", "1"], "device": [
             "--device", "cpu"], "iterations": ["--iterations",
@@ -542,7 +556,7 @@ def checkpoint_files(reference):
         "about/configuration/norm": "middle", "about/configuration/heads": -1, "about/configuration/unknown": 1,
     }.items():
         yield case(f"{path} is {value!r}", edited(path, value))
-        yield case(f"{path} is {value!r}, resumed", edited(path, value), "", RESUME, (2, 3))
+        yield case(f"{path} is {value!r}, resumed", edited(path, value), "", RESUME)
     for key, value in {"layers": 2, "head_size": 5, "feed_forward": 5}.items():
         yield case(f"weights of a model with another {key}", edited(f"about/configuration/{key}", value),
                    "weights.safetensors")
@@ -575,6 +589,19 @@ def metric_files():
                    before=before, out=".*")
         yield Case(f"metrics.jsonl: {name}, resumed", RESUME, (0, 3), "metrics.jsonl", run=True, before=before,
                    unchanged=False, out=".*")
+
+
+    def second_line(folder):
+        path = folder / "run" / "metrics.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(lines[0] + b"x" + b"".join(lines[1:]))
+
+    for arguments in (["report", "--run", "run", "--to", "r.html"], RESUME):
+        yield Case(f"metrics.jsonl: its second line is damaged, {arguments[0]}", arguments, 3, "metrics.jsonl: line 2",
+                   run=True, before=second_line)
+    yield Case("metrics.jsonl is a folder, reported", ["report", "--run", "run", "--to", "r.html"], 3,
+               "metrics.jsonl: is a folder", run=True,
+               before=lambda f: ((f / "run" / "metrics.jsonl").unlink(), (f / "run" / "metrics.jsonl").mkdir()))
 
 
 def every_byte(reference, every):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -483,20 +484,25 @@ DAMAGE = {
 FILES = ("weights.safetensors", "optimizer.safetensors", "checkpoint.json", "checksums")
 
 
+# What is said of a damaged checkpoint, also with --quiet.
+PASSED_OVER = (r"run/checkpoint\b.*; the checkpoint of step \d+ in run/checkpoint.previous is used, "
+               r"and the damaged one is moved to run/checkpoint.damaged\n")
+
+
 def damaged(damage, file, after=()):
     """The newest checkpoint cannot be used: the one before is, which is said; nothing is lost from there on."""
     def check(bench, folder):
         run = bench.copy_run(folder)
         damage(run / "checkpoint" / file if file else run / "checkpoint")
-        before = fingerprint(run)
+        before, is_there = fingerprint(run), os.path.lexists(run / "checkpoint")
         loud = [w for w in EVALUATE if w != "--quiet"]
         result = bench.run(loud, folder)
         problems = bench.ended(result, (0,), quiet=False)
-        if file and "checkpoint/" not in result.err:
-            problems.append(f"does not say which checkpoint is damaged: {result}")
+        if file and not re.search(f"checkpoint/.*; the checkpoint of step {STEPS - 2} in .* is used", result.err):
+            problems.append(f"does not say which checkpoint is damaged, and which is used: {result}")
         if changed := changes(before, fingerprint(run)):
             problems.append(f"evaluate changed {changed}")
-        return problems + bench.resume(folder)
+        return problems + bench.resume(folder, says=PASSED_OVER if is_there else "")
     return check
 
 
@@ -506,7 +512,8 @@ def both_damaged(first, second, file):
         first(run / "checkpoint" / file), second(run / "checkpoint.previous" / file)
         before, problems = fingerprint(run), []
         for arguments in (EVALUATE, [*RESUME, "--quiet"], START):
-            problems += bench.ended(bench.run(arguments, folder), (3,), "checkpoint/.*checkpoint.previous/")
+            problems += bench.ended(bench.run(arguments, folder), (3,),
+                                    "checkpoint/.*checkpoint.previous/.*or train again: --config run/config.json")
         if changed := changes(before, fingerprint(run)):
             problems.append(f"changed {changed}")
         return problems
@@ -525,7 +532,7 @@ def leftovers(prepare, code=0, message="", loses_result=False):
         (run / "metrics.jsonl").write_bytes(b"".join(lines[:4]))
         prepare(run)
         if code == 0:
-            return bench.resume(folder, STEPS, ["--iterations", "6"])
+            return bench.resume(folder, STEPS, ["--iterations", "6"], says=f"({PASSED_OVER})?")
         return bench.ended(bench.run([*RESUME, "--quiet", "--iterations", "6"], folder), (code,), message, out=".*")
     return check
 

@@ -1,0 +1,59 @@
+#pragma once
+// What the commands share that read a run, and how all commands come to be. For the .cpp files of commands alone:
+// CLI11 is heavy.
+#include <CLI/CLI.hpp>
+#include <limits>
+#include <memory>
+
+#include "apps/copy_task/settings.h"
+#include "core/parallel.h"
+
+namespace cairn::copy_task {
+
+// The run, and settings that are no run's.
+struct RunCommand {
+  RunCommand(CLI::App& app, const char* name, const char* summary, const std::string& footer,
+             const char* run_help = "the run's folder")
+      : command(*app.add_subcommand(name, summary)), options(&command) {
+    command.footer(footer);
+    add_path(command, "--run", run, "DIR", run_help);
+  }
+  virtual ~RunCommand() = default;
+
+  // Behind the options of its own.
+  void define_common(bool needs_run = true) {
+    define_threads(options, threads);
+    output.define(command);
+    command.callback([this, needs_run] {
+      check<UsageError>(!run.empty() || !needs_run, "expected --run with the folder of a run; see copy-task ",
+                        command.get_name(), " --help");
+      options.read();
+      options.assign();
+      if (threads > 0) set_threads(int(threads));
+      execute();
+    });
+  }
+  virtual void execute() = 0;
+
+  // Reads the run, with another variant if one is named.
+  std::unique_ptr<Trained> read(const std::string& attention = "") const {
+    auto trained = read_run(run);
+    if (!attention.empty()) trained->swap_attention(attention);
+    return trained;
+  }
+
+  CLI::App& command;
+  Options options;
+  OutputOptions output;
+  std::string run;
+  int64_t threads = 0;
+};
+
+// Adds a command to the program; it lives as long as that.
+template <class Command>
+void define(CLI::App& app) {
+  static std::unique_ptr<Command> command;
+  command = std::make_unique<Command>(app);
+}
+
+}  // namespace cairn::copy_task
