@@ -30,6 +30,11 @@ static std::atomic<Float32Products> products{Float32Products::full};
 Float32Products float32_products() { return products; }
 void set_float32_products(Float32Products value) { products = value; }
 
-Stream current_stream(Device device) { return device == Device::cpu ? Stream{} : CAIRN_ON_CUDA("", gpu::stream()); }
+Stream current_stream([[maybe_unused]] Device device) {
+#if CAIRN_HAS_CUDA
+  if (device == Device::cuda) return gpu::stream();
+#endif
+  return {};
+}
 
 }  // namespace cairn
