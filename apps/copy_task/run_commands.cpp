@@ -146,10 +146,9 @@ std::string certainty(const Solution& solution) {
 // A masked sequence of the task, as a person would type it.
 std::string example_of(int64_t length) {
   Sequence random(1, 0, Purpose::data, 2);
-  std::vector<std::string> words;
-  for (int32_t token : make_batch(1, length, random).input.to_vector<int32_t>()) words.push_back(token_text(token));
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  for (int32_t token : make_batch(1, length, random).input.to_vector<int32_t>())
+    text += (text.empty() ? "" : " ") + token_text(token);
   return text;
 }
 

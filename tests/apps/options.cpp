@@ -221,7 +221,7 @@ TEST_CASE("what is wrong in a run's own file is bad data, not bad usage", "[faul
                     Contains("expected a whole number from 1 to 8") && Contains("another version of Cairn?"));
 }
 
-TEST_CASE("--quick leaves its top keys to a variant that says none, and says so in the configuration") {
+TEST_CASE("quick settings leave their top keys to a variant that says none, and says so in the configuration") {
   copy_task::Settings settings;
   Options options;
   settings.define(options);
