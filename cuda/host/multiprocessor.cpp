@@ -220,7 +220,8 @@ void Multiprocessor::resume_group() {
 // Puts the running thread behind all others that can run.
 void Multiprocessor::yield() {
   if (runnable_.empty()) return;
-  runnable_.insert(runnable_.begin(), running_);
+  runnable_.push_back(running_);
+  for (size_t i = runnable_.size() - 1; i > 0; --i) std::swap(runnable_[i - 1], runnable_[i]);
   suspend(*running_->fiber);
 }
 

@@ -34,7 +34,8 @@ int count_garbage(void (*kernel)(const float*, float*)) {
   return garbage;
 }
 
-TEST_CASE("visible: a forgotten wait for asynchronous copies, a forgotten barrier, a forgotten commit", "[gpu][host]") {
+TEST_CASE("visible: a forgotten wait for asynchronous copies, a forgotten barrier, a forgotten commit",
+          "[gpu][host][race]") {
   in_every_order([] {
     CHECK(count_garbage(copy<true, true>) == 0);
     CHECK(count_garbage(copy<false, true>) == 64);
