@@ -10,13 +10,13 @@ using namespace cairn::test;
 
 namespace {
 
-// Everything that attention computes, as float32. Two tiles each way, with dropout.
+// Everything that attention computes, as float32. Two tiles of queries and of keys, with dropout.
 std::vector<float> results(DType dtype) {
   Sequence sequence(1, 0, Purpose::test);
   const auto normal = [&](int64_t rows) {
     return random_normal({2, rows, 2, 16}, sequence).cast(dtype).to(Device::cuda);
   };
-  const Tensor q = normal(130), k = normal(67), v = normal(67), dout = normal(130);
+  const Tensor q = normal(70), k = normal(67), v = normal(67), dout = normal(70);
   const Generator generator(3, Device::cuda);
   AttentionOptions options;
   options.mask.causal = true;
@@ -34,12 +34,13 @@ std::vector<float> results(DType dtype) {
 }  // namespace
 
 TEST_CASE("attention on CUDA gives the same bits every time", "[gpu]") {
-  for (const Float32Products products : {Float32Products::full, Float32Products::tf32})
-    for (const DType dtype : {DType::float32, DType::bfloat16}) {
-      set_float32_products(products);
-      const auto first = results(dtype);
-      in_every_order([&] { CHECK(results(dtype) == first); });
-    }
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const auto first = results(dtype);
+    in_every_order([&] { CHECK(results(dtype) == first); });
+  }
+  set_float32_products(Float32Products::tf32);
+  const auto first = results(DType::float32);
+  in_every_order([&] { CHECK(results(DType::float32) == first); });
   set_float32_products(Float32Products::full);
 }
 
