@@ -198,11 +198,17 @@ void define_threads(Options& options, int64_t& threads) {
                   Belongs::free);
 }
 
+#if CAIRN_CUDA_HOST
+[[maybe_unused]] constexpr bool emulated = true;
+#else
+[[maybe_unused]] constexpr bool emulated = false;
+#endif
+
 static Device chosen_device(const std::string& device) {
   if (device == "cpu") return Device::cpu;
 #if CAIRN_HAS_CUDA
   const std::string problem = gpu::device_problem();
-  if (device == "auto") return problem.empty() && !CAIRN_CUDA_HOST ? Device::cuda : Device::cpu;
+  if (device == "auto") return problem.empty() && !emulated ? Device::cuda : Device::cpu;
   check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
   return Device::cuda;
 #else
