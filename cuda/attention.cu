@@ -54,16 +54,6 @@ namespace {
 
 // ---------------------------------------------------------------------------------- in float32, out of shared memory
 
-// Bit 4 i + j: may query tile_row(i) attend to key tile_column() + j; is that weight kept.
-__device__ unsigned visible_in(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
-  return score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
-}
-__device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
-  if (!dropout.active) return ~0u;
-  return score_bits([&](int i) { return dropout.kept(q0 + tile_row(i), k0 + tile_column()); });
-}
-
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     attend(AttentionProblem<T> p, Heads<T> out, float* logsumexp) {
@@ -168,17 +158,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
   }
 }
 
-// The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
-__device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
-__device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
-  return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
-}
-__device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
-  if (!dropout.active) return ~0u;
-  return score_bits([&](int n) { return dropout.kept(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
-}
-
+// Rows of the tile are keys here, and columns queries.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
     key_gradient(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dk, Heads<T> dv) {
@@ -224,25 +204,6 @@ __global__ void __launch_bounds__(tile_threads, 2)
 // ------------------------------------------------------------------------------------------------------- the host's
 // part
 
-// Whether every row begins at a multiple of `bytes`.
-template <class T>
-bool aligned(const Heads<T>& x, size_t bytes) {
-  const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
-  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
-         whole(x.head_stride);
-}
-
-template <class T, class... More>
-AttentionProblem<T> problem(const AttentionSize& size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                            const Mask& mask, const Dropout& dropout, const More&... more) {
-  constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
-  check(size.N < most && size.S < most, "attention on CUDA: expected fewer than 2^31 - 256 queries and keys, got ",
-        size.N, " and ", size.S);
-  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(k, 4 * sizeof(T)) &&
-                     aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
-  return {size, q, k, v, mask, dropout, float(size.scale), packs};
-}
-
 // Can tensor cores do it: are all rows made of whole chunks of 16 bytes, and not too long; and may they.
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
@@ -279,7 +240,7 @@ template <class T>
 void attention_forward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
                        Mask mask, Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
   if (size.B * size.H * size.N == 0) return;
-  const AttentionProblem<T> p = problem(size, q, k, v, mask, dropout, out);
+  const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, out);
   if (suits_mma(p, out))
     with_mma_shape<T>(size, [&]<int columns>(auto shape) {
       launch(attend_mma<T, columns>, mma_tiles(stream, p, size.N, shape.queries, shape.forward_bytes), p, out,
@@ -296,7 +257,7 @@ void attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Hea
                         Mask mask, Dropout dropout, Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout,
                         Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
   const int64_t queries = size.B * size.H * size.N;
-  const AttentionProblem<T> p = problem(size, q, k, v, mask, dropout, dout, dq, dk, dv);
+  const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
   QueryState* const states = scratch.take<QueryState>(queries);
   if (queries > 0)
     launch(query_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of cuda/attention.cu are given, and the arithmetic of one score.
+// What attention kernels are given, and the arithmetic of one score.
 #include "cuda/attention_tiles.cuh"
 
 namespace cairn::gpu {
@@ -25,6 +25,27 @@ struct AttentionProblem {
     return {x.at(plane.batch, row, plane.head) + column, x.row_stride, end - row, columns - column, packs};
   }
 };
+
+// Whether every row begins at a multiple of `bytes`.
+template <class T>
+bool aligned(const Heads<T>& x, size_t bytes) {
+  const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
+  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
+         whole(x.head_stride);
+}
+
+// The problem, for kernels that read and write `more` too.
+template <class T, class... More>
+AttentionProblem<T> attention_problem(const char* operation, const AttentionSize& size, Heads<const T> q,
+                                      Heads<const T> k, Heads<const T> v, const Mask& mask, const Dropout& dropout,
+                                      const More&... more) {
+  constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
+  check(size.N < most && size.S < most, operation, " on CUDA: expected fewer than 2^31 - 256 queries and keys, got ",
+        size.N, " and ", size.S);
+  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(k, 4 * sizeof(T)) &&
+                     aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
+  return {size, q, k, v, mask, dropout, float(size.scale), packs};
+}
 
 // s = q . k and g = dout . v of a query and a key become z A and dS / scale.
 inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,

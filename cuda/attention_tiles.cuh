@@ -169,6 +169,26 @@ inline __device__ int tile_column() { return 4 * int(threadIdx.x % 16); }
 using Pack4 = Pack<float, 4>;
 using TileOf = float[8][4];
 
+// Bit 4 i + j: may query tile_row(i) attend to key tile_column() + j; is that weight kept.
+inline __device__ unsigned visible_in(const Plane& plane, int q0, int k0) {
+  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  return score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
+}
+inline __device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
+  if (!dropout.active) return ~0u;
+  return score_bits([&](int i) { return dropout.kept(q0 + tile_row(i), k0 + tile_column()); });
+}
+// The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
+inline __device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
+inline __device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
+  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+}
+inline __device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
+  if (!dropout.active) return ~0u;
+  return score_bits([&](int n) { return dropout.kept(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+}
+
 // Rows of a matrix; of those at `data` the first `rows` and `columns` exist.
 template <class T>
 struct RowBlock {

@@ -27,61 +27,48 @@
 // did for S up to 8192. What is bad for lists is scores that rise: each enters, and the scan takes several times as
 // long.
 //
-// Traffic, for elements of e bytes: forward reads K twice and V once for every 64 centroids, backward K three times and
-// V twice, from the L2 cache mostly; the floor is once each. Scratch: a bit a score for T, 8 k bytes a centroid and
-// split for the lists. Bound by arithmetic: N S (2 D + M) multiplications forward, N S (4 D + 3 M) backward.
+// Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
+// cache mostly; the floor is once each. Scratch: a bit a score for T, 8 k bytes a centroid and split for the lists.
+// Bound by arithmetic.
 // Registers (sm_75, 80 and 90; nothing spills): scan_keys 123, sum_rest 128 (168 for 128 columns), query_gradient 168
-// (254), key_gradient 228, the others up to 64.
+// (254), key_gradient 228, the others up to 64. Shared memory: 27 KB for each of these four.
 //
-// cost scan_keys: e*B*H*(C*D+S*D*(C+63)//64) + 8*B*H*C*k bytes, 2*B*H*C*S*D FLOPs
-// cost sum_rest: e*B*H*(C+S)*(D+M) bytes, 2*B*H*C*S*(D+M) FLOPs
-// cost query_gradient: e*B*H*(C*(2*D+M)+S*(D+M)) bytes, 2*B*H*C*S*(2*D+M) FLOPs
-// cost key_gradient: e*B*H*(C+2*S)*(D+M) bytes, 4*B*H*C*S*(D+M) FLOPs
+// Costs for C centroids and eight splits, which is what few (batch element, head)s get:
+// cost scan_keys: e*B*H*(C+S)*D + 64*B*H*C*k bytes, 2*B*H*C*S*D FLOPs
+// cost finish_scan: B*H*C*(68*k+S/8) bytes, B*H*C*8*k FLOPs
+// cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+32*M) bytes, 2*B*H*C*S*(D+M) FLOPs
+// cost add_splits: (32+e)*B*H*C*M bytes, 8*B*H*C*M FLOPs
+// cost query_states: B*H*C*(2*e*M+4*k+S/8) bytes, 2*B*H*C*M FLOPs
+// cost query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+32*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs
+// cost key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
 
-#include "cuda/attention_tiles.cuh"
+#include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
 namespace {
 
+// Queries are centroids.
 template <class T>
-struct Problem {
-  AttentionSize size;
-  Heads<const T> q, k, v;
-  Mask mask;
-  Dropout dropout;
-  float scale = 1;     // of the scores
-  bool packs = false;  // can all rows be read and written four elements at a time?
-  int top = 0;         // keys in T at most
+struct Problem : AttentionProblem<T> {
+  int top = 0;  // keys in T at most
   int splits = 1;
 
-  __device__ float scale_2() const { return scale * log2_e; }
-  __device__ int N() const { return int(size.N); }
-  __device__ int S() const { return int(size.S); }
-  __device__ int D() const { return int(size.D); }
-  __device__ int M() const { return int(size.M); }
-  CAIRN_HD int64_t rows() const { return size.B * size.H * size.N; }
-
-  // Rows [row, end) of x in a plane, from column `column` on.
-  __device__ RowBlock<T> rows_of(const Heads<const T>& x, const Plane& plane, int row, int end, int columns,
-                                 int column = 0) const {
-    return {x.at(plane.batch, row, plane.head) + column, x.row_stride, end - row, columns - column, packs};
-  }
-
-  // Scores times log2 e of a tile of queries and one of keys; minus infinity where masked.
-  __device__ void scores(const Plane& plane, int q0, int k0, float* room, TileOf& s) const {
-    row_products(rows_of(q, plane, q0, plane.queries, D()), rows_of(k, plane, k0, plane.keys, D()), room, s);
-    unsigned visible = ~0u;
-    if (plane.masks(q0, q0 + tile, k0 + tile))
-      visible = score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * scale_2() : -INFINITY;
-  }
+  CAIRN_HD int64_t centroids() const { return this->size.B * this->size.H * this->size.N; }
 };
+
+// Scores times log2 e of a tile of queries and one of keys; minus infinity where masked.
+template <class T>
+__device__ void compute_scores(const Problem<T>& p, const Plane& plane, int q0, int k0, float* room, TileOf& s) {
+  row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
+  const unsigned visible = visible_in(plane, q0, k0);
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
+}
 
 // What a block of scan_keys, sum_rest or query_gradient has: a tile of centroids, the keys [first, end) of a split, and
 // the columns from `column` on.
@@ -223,7 +210,7 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan 
 
   for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
     TileOf s;
-    p.scores(plane, q0, k0, room, s);
+    compute_scores(p, plane, q0, k0, room, s);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
@@ -275,11 +262,6 @@ __device__ unsigned marked_in(const Problem<T>& p, const uint32_t* bits, const P
     return q0 + tile_row(i) < plane.queries ? row[tile_row(i) * words(p.size.S)] >> key % 32 & 15u : 0u;
   });
 }
-__device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
-  if (!dropout.active) return ~0u;
-  return score_bits([&](int i) { return dropout.kept(q0 + tile_row(i), k0 + tile_column()); });
-}
-
 // Writes the keys of a list rising, then -1, and returns how many there are.
 __device__ int write_rising(const Largest& largest, bool valid, int32_t* topk) {
   int count = 0;
@@ -318,7 +300,7 @@ template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
     finish_scan(Problem<T> p, Scan scan, int32_t* topk, float* logsumexp, T* mass, uint32_t* bits) {
   const int lane = int(threadIdx.x % 32);
-  for (int64_t row = first_row(); row < p.rows(); row += row_step()) {
+  for (int64_t row = first_row(); row < p.centroids(); row += row_step()) {
     const Plane plane(p.size, p.mask, row / p.size.N);
     const int query = int(row % p.size.N);
     const bool valid = query < plane.queries;
@@ -328,7 +310,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     float most = -INFINITY, sum = 0;
     for (int s = 0; s < p.splits; ++s) most = fmaxf(most, scan.most[part + s]);
     const float shift = most == -INFINITY ? 0.0f : most;
-    for (int s = 0; s < p.splits; ++s) sum += scan.sum[part + s] * exp2f(scan.most[part + s] - shift);
+    for (int s = 0; s < p.splits; ++s) sum += scan.sum[part + s] * power_of_two(scan.most[part + s] - shift);
     const float total = sum == 0 ? 0.0f : shift + log2f(sum);  // logsumexp in units of log 2
     if (lane == 0) logsumexp[row] = sum == 0 ? -INFINITY : most * ln_2 + logf(sum);
 
@@ -345,9 +327,9 @@ __global__ void __launch_bounds__(32 * rows_per_block)
         }
       }
       const int count = write_rising(largest, valid, keys);
-      for (int l = lane; l < count; l += 32) top_sum += exp2f(largest.scores[l] - total);
+      for (int l = lane; l < count; l += 32) top_sum += power_of_two(largest.scores[l] - total);
     } else {
-      for (int l = lane; l < p.top; l += 32) top_sum += exp2f(score_of(p, plane, query, keys[l]) - total);
+      for (int l = lane; l < p.top; l += 32) top_sum += power_of_two(score_of(p, plane, query, keys[l]) - total);
     }
     top_sum = warp_reduce(top_sum, Sum{});
     if (lane == 0) mass[row] = T(top_sum);
@@ -368,7 +350,7 @@ __device__ void write_sums(const Problem<T>& p, const SplitTask& task, const Pla
     if (query >= plane.queries)
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a key or value is NaN
-    const int64_t row = task.split * p.rows() + plane.index * p.size.N + query;
+    const int64_t row = task.split * p.centroids() + plane.index * p.size.N + query;
     if (partial)
       write_row(sum[i], factor, partial + row * columns + task.column, columns - task.column, columns % 4 == 0);
     else
@@ -408,14 +390,14 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 
   for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
     TileOf s;
-    p.scores(plane, q0, k0, room, s);
+    compute_scores(p, plane, q0, k0, room, s);
     const unsigned counts = kept_in(dropout, q0, k0) & ~marked_in(p, bits, plane, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? exp2f(s[i][j] - shift[i]) : 0.0f;
+      for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? power_of_two(s[i][j] - shift[i]) : 0.0f;
     store_weights(room, s);
-    add_weighted_rows<width>(p.rows_of(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
+    add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
   }
   write_sums<width>(p, task, plane, sum, dropout.scale, p.M(), partial, rest);
 }
@@ -431,7 +413,7 @@ template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
     query_states(Problem<T> p, const int32_t* topk, const float* logsumexp, const T* mass, Heads<const T> rest,
                  const T* dmass, Heads<const T> drest, CentroidState* states, uint32_t* bits) {
-  for (int64_t row = first_row(); row < p.rows(); row += row_step()) {
+  for (int64_t row = first_row(); row < p.centroids(); row += row_step()) {
     const int64_t plane = row / p.size.N;
     const T* const x = rest.at(plane / p.size.H, row % p.size.N, plane % p.size.H);
     const T* const g = drest.at(plane / p.size.H, row % p.size.N, plane % p.size.H);
@@ -446,7 +428,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 // s, a score, and g = z dB . v become the weight A and dS / scale.
 __device__ void score_gradient(float& s, float& g, const CentroidState& centroid, bool in_top) {
-  const float weight = exp2f(s - centroid.shift);
+  const float weight = power_of_two(s - centroid.shift);
   g = s == -INFINITY ? 0.0f : weight * ((in_top ? centroid.dmass : g) - centroid.delta);
   s = weight;
 }
@@ -464,9 +446,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 
   for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
     TileOf s, g;
-    p.scores(plane, q0, k0, room, s);
-    row_products(p.rows_of(drest, plane, q0, plane.queries, p.M()), p.rows_of(p.v, plane, k0, plane.keys, p.M()), room,
-                 g);
+    compute_scores(p, plane, q0, k0, room, s);
+    row_products(p.rows(drest, plane, q0, plane.queries, p.M()), p.rows(p.v, plane, k0, plane.keys, p.M()), room, g);
     const unsigned kept = kept_in(dropout, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -481,25 +462,14 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
       for (int j = 0; j < 4; ++j) score_gradient(s[i][j], g[i][j], centroid, in_top >> (4 * i + j) & 1);
     }
     store_weights(room, g);
-    add_weighted_rows<width>(p.rows_of(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
+    add_weighted_rows<width>(p.rows(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
   }
   write_sums<width>(p, task, plane, sum, p.scale, p.D(), partial, dq);
 }
 
 // ---- Rows of the tile are keys from here on, and columns centroids.
 
-// Bit 4 n + l: the weight of query q0 + tile_column() + n % 4 and the key of row n / 4 * 4 + l ...
-// ... is visible
-__device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
-  return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
-}
-// ... is kept
-__device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
-  if (!dropout.active) return ~0u;
-  return score_bits([&](int n) { return dropout.kept(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
-}
-// ... belongs to T.
+// Bit key_bit(i, j): key k0 + tile_row(i) is in T of query q0 + tile_column() + j.
 template <class T>
 __device__ unsigned marked_to(const Problem<T>& p, const uint32_t* bits, const Plane& plane, int q0, int k0) {
   return score_bits([&](int n) {
@@ -523,10 +493,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
   if (k0 < plane.keys)
     for (int q0 = plane.first_query(k0) / tile * tile; q0 < plane.queries; q0 += tile) {
       TileOf s, g;
-      row_products(p.rows_of(p.k, plane, k0, plane.keys, p.D()), p.rows_of(p.q, plane, q0, plane.queries, p.D()), room,
-                   s);
-      row_products(p.rows_of(p.v, plane, k0, plane.keys, p.M()), p.rows_of(drest, plane, q0, plane.queries, p.M()),
-                   room, g);
+      row_products(p.rows(p.k, plane, k0, plane.keys, p.D()), p.rows(p.q, plane, q0, plane.queries, p.D()), room, s);
+      row_products(p.rows(p.v, plane, k0, plane.keys, p.M()), p.rows(drest, plane, q0, plane.queries, p.M()), room, g);
       const unsigned visible = visible_to(plane, q0, k0), in_top = marked_to(p, bits, plane, q0, k0);
       const unsigned kept = kept_to(dropout, q0, k0);
 #pragma unroll
@@ -535,7 +503,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
         const CentroidState state = states[plane.index * p.size.N + query];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          const int bit = 4 * (i / 4 * 4 + j) + i % 4;
+          const int bit = key_bit(i, j);
           const float z = kept >> bit & 1 ? dropout.scale : 0.0f;
           s[i][j] = visible >> bit & 1 ? s[i][j] * p.scale_2() : -INFINITY;
           g[i][j] *= z;
@@ -545,11 +513,11 @@ __global__ void __launch_bounds__(tile_threads, 2)
       }
       if (task.column < p.M()) {
         store_weights(room, s);
-        add_weighted_rows<tile>(p.rows_of(drest, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
+        add_weighted_rows<tile>(p.rows(drest, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
       }
       if (task.column < p.D()) {
         store_weights(room, g);
-        add_weighted_rows<tile>(p.rows_of(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
+        add_weighted_rows<tile>(p.rows(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
       }
     }
 #pragma unroll
@@ -566,27 +534,15 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-// Whether every row begins at a multiple of `bytes`.
-template <class T>
-bool aligned(const Heads<T>& x, size_t bytes) {
-  const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
-  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
-         whole(x.head_stride);
-}
-
 template <class T, class... More>
 Problem<T> problem(const AttentionSize& size, int64_t k, Heads<const T> q, Heads<const T> keys, Heads<const T> v,
                    const Mask& mask, const Dropout& dropout, const More&... more) {
-  constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
-  check(size.N < most && size.S < most && k < most,
-        "centroid_topk on CUDA: expected fewer than 2^31 - 256 centroids and keys, got ", size.N, " and ", size.S);
-  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(keys, 4 * sizeof(T)) &&
-                     aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
+  check(k < 0x7fffff00, "centroid_topk on CUDA: expected k below 2^31 - 256, got ", k);
   // Splits of at least eight tiles, until there are some blocks for every multiprocessor of a large GPU.
   const int64_t blocks = size.B * size.H * pieces(size.N, tile);
   const int64_t most_splits = std::max<int64_t>(1, pieces(size.S, tile) / 8);
   const int64_t splits = std::clamp<int64_t>(pieces(512, std::max<int64_t>(1, blocks)), 1, most_splits);
-  return {size, q, keys, v, mask, dropout, float(size.scale), packs, int(k), int(splits)};
+  return {attention_problem("centroid_topk", size, q, keys, v, mask, dropout, more...), int(k), int(splits)};
 }
 
 template <class T>
@@ -598,13 +554,13 @@ Launch split_tiles(Stream stream, const Problem<T>& p, int64_t columns, int widt
 // Memory for the sums of the splits, unless there is one.
 template <class T>
 float* room_for_splits(const Problem<T>& p, int64_t columns, Scratch& scratch) {
-  return p.splits > 1 ? scratch.take<float>(p.splits * p.rows() * columns) : nullptr;
+  return p.splits > 1 ? scratch.take<float>(p.splits * p.centroids() * columns) : nullptr;
 }
 template <class T>
 void add(Stream stream, const Problem<T>& p, int64_t columns, const float* partial, Heads<T> out) {
-  if (!partial || p.rows() * columns == 0) return;
-  launch(add_splits<T>, {blocks(pieces(p.rows() * columns, add_threads)), add_threads, 0, stream}, p.size, p.splits,
-         int(columns), partial, out);
+  if (!partial || p.centroids() * columns == 0) return;
+  launch(add_splits<T>, {blocks(pieces(p.centroids() * columns, add_threads)), add_threads, 0, stream}, p.size,
+         p.splits, int(columns), partial, out);
 }
 
 }  // namespace
@@ -614,7 +570,7 @@ void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool ch
                            Heads<const T> keys, Heads<const T> v, Mask mask, Dropout dropout, int32_t* topk,
                            Accum<T>* logsumexp, T* mass, Heads<T> rest) {
   const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, rest);
-  const int64_t rows = p.rows();
+  const int64_t rows = p.centroids();
   if (rows == 0) return;
   Scratch scratch(Device::cuda);
   Scan scan{scratch.take<float>(rows * p.splits), scratch.take<float>(rows * p.splits)};
@@ -642,7 +598,7 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, Heads<
                             const Accum<T>* logsumexp, const T* mass, Heads<const T> rest, const T* dmass,
                             Heads<const T> drest, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
   const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, drest, dq, dk, dv);
-  const int64_t rows = p.rows();
+  const int64_t rows = p.centroids();
   // A tile more, because tiles read behind the last row. What they read there does not count: the scores are masked.
   CentroidState* const states = scratch.take<CentroidState>(rows + tile);
   uint32_t* const bits = scratch.take<uint32_t>(rows * words(size.S));

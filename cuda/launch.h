@@ -57,9 +57,9 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
       parameters);
 #else
   auto run_thread = [kernel, parameters] { std::apply(kernel, parameters); };  // by value: it may be captured
-  check_cuda(host_cuda::launch(address, shape.grid, shape.block, shape.shared, native(shape.stream), run_thread,
-                               shape.where),
-             shape.where);
+  check_cuda(
+      host_cuda::launch(address, shape.grid, shape.block, shape.shared, native(shape.stream), run_thread, shape.where),
+      shape.where);
 #endif
 }
 

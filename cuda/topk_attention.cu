@@ -21,21 +21,23 @@
 // element, head)s at a time. Each key's clusters are found by binary searches, C log k for every 32 keys, and not from
 // lists that would have to be sorted first.
 //
-// Traffic, for elements of e bytes, a (batch element, head): forward N (D + 2 M) e and, a task, k (D + M) e from the L2
-// cache mostly. Backward N (2 D + M) e, twice a task's k (D + M) 4 bytes, and S (D + M) e. Bound by arithmetic: N k (D
-// + M) multiplications forward, N k (3 D + 2 M) backward; with clusters of a member or two (oracle-top) by the
-// gathering.
+// Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
+// backward twice a task's k (D + M) floats. Floor: everything but those floats once. Bound by arithmetic; with clusters
+// of a member or two (oracle-top) by the gathering.
+// Registers (sm_75, 80 and 90; nothing spills): attend_top 122 (126 for 128 columns), member_gradient 158 (179),
+// key_gradient 32 to 100. Shared memory: 31, 44 and 16 KB.
 //
-// cost attend_top: e*B*H*N*(D+2*M) bytes, 2*B*H*N*k*(D+M) FLOPs
-// cost member_gradient: e*B*H*N*(2*D+M) + 4*B*H*(N//64+C)*k*(D+M) bytes, 2*B*H*N*k*(3*D+2*M) FLOPs
-// cost key_gradient: e*B*H*S*(D+M) + 4*B*H*(N//64+C)*k*(D+M) bytes, B*H*(N//64+C)*k*(D+M) FLOPs
+// cost attend_top: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) FLOPs
+// cost member_gradient: e*B*H*(N*(2*D+M)+C*k*(D+M)) + 4*B*H*(N/64+C)*k*(D+M) bytes, 2*B*H*N*k*(3*D+2*M) FLOPs
+// cost key_gradient: 4*B*H*(N/64+C)*k*(D+M) + e*B*H*S*(D+M) bytes, B*H*(N/64+C)*k*(D+M) FLOPs
+// cost mass_gradient: 4*B*H*N bytes, B*H*N FLOPs
 #include "core/kernels/topk_attention.h"
 
 #include <algorithm>
 
 #include "core/kernels/segment_mean.h"
 #include "core/scratch.h"
-#include "cuda/attention_tiles.cuh"
+#include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
 namespace {
@@ -335,7 +337,7 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
           const float factor = block.mass * block.dropout.scale * softmax.inverse(i);
 #pragma unroll
           for (int j = 0; j < 4; ++j)
-            s[i][j] = kept >> (4 * i + j) & 1 ? exp2f(s[i][j] - softmax.shift(i)) * factor : 0.0f;
+            s[i][j] = kept >> (4 * i + j) & 1 ? power_of_two(s[i][j] - softmax.shift(i)) * factor : 0.0f;
         }
         __syncwarp();  // all have read the weights that stood there
         store_by_key(weights, s);
@@ -452,7 +454,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
           const float factor = member_of(i) < block.rows() ? block.mass * softmax.inverse(i) : 0.0f;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            const float weight = exp2f(s[i][j] - softmax.shift(i)) * factor;
+            const float weight = power_of_two(s[i][j] - softmax.shift(i)) * factor;
             da[i][j] = p.scale * weight * (da[i][j] - mean[i]);
             s[i][j] = kept >> (4 * i + j) & 1 ? weight * block.dropout.scale : 0.0f;
           }
@@ -552,14 +554,6 @@ __global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(Problem<T> 
 // --------------------------------------------------------------------------------------------------- the host's part
 
 constexpr int64_t most_parts = int64_t{1} << 24;  // floats of scratch memory in one round, if a plane needs no more
-
-// Whether every row begins at a multiple of `bytes`.
-template <class T>
-bool aligned(const Heads<T>& x, size_t bytes) {
-  const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
-  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
-         whole(x.head_stride);
-}
 
 template <class T, class... More>
 Problem<T> problem(const AttentionSize& size, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,

@@ -15,9 +15,7 @@ Variable for_use_on(const Variable& x, const Variable& parameter) {
   return x.dtype() == DType::bfloat16 ? cast(parameter, DType::bfloat16) : parameter;
 }
 
-Variable Linear::operator()(const Variable& x) const {
-  return linear(x, for_use_on(x, weight), for_use_on(x, bias));
-}
+Variable Linear::operator()(const Variable& x) const { return linear(x, for_use_on(x, weight), for_use_on(x, bias)); }
 
 Embedding::Embedding(int64_t tokens, int64_t features, Generator& generator)
     : weight(normal_parameter({tokens, features}, generator)) {}

@@ -38,7 +38,8 @@ class Optimizer {
   void step();
   // Forgets the gradients of all parameters.
   void clear_gradients();
-  // Error (DivergedError): the last ten steps, or more, were skipped. Waits for the device, where the state is not given.
+  // Error (DivergedError): the last ten steps, or more, were skipped. Waits for the device, where the state is not
+  // given.
   void check_diverged() const { check_diverged(state()); }
   static void check_diverged(const OptimizerState& state);
 
