@@ -33,7 +33,7 @@ class Repeated {
   int64_t replays() const { return replays_; }
 
  private:
-  Device device_;
+  [[maybe_unused]] Device device_;  // without CUDA there is no choice
   std::function<void()> work_;
   int ordinary_;
   int64_t replays_ = 0;

@@ -135,7 +135,8 @@ void Options::presets(const std::string& flag, std::vector<std::pair<std::string
   check(setting, "presets of --", flag, ": there is no such flag");
   if (setting->option) {
     std::vector<std::string> words;
-    for (const auto& [name, value] : values) words.push_back("--" + name + " " + value);
+    words.reserve(values.size());
+    for (const auto& [name, value] : values) words.push_back(concat("--", name, ' ', value));
     setting->option->description(setting->option->get_description() + ": " + joined(words));
   }
   presets_[with_underscores(flag)] = std::move(values);
