@@ -70,7 +70,7 @@ std::vector<std::string> all_specs() {
 
 // Activations differ in the last bit between devices, and with them, now and then, a code. So the choices are the
 // CPU's.
-TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu]") {
+TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu][training]") {
   for (const std::string& spec : all_specs()) {
     INFO(spec);
     TransformerOptions options = small_model(spec);
@@ -93,7 +93,7 @@ TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu
   }
 }
 
-TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu]") {
+TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu][training]") {
   for (const std::string spec : {"full", "i-clustered-4:topk=5"}) {
     INFO(spec);
     Training exact(small_model(spec), Device::cuda), bf16(small_model(spec), Device::cuda, DType::bfloat16);
@@ -115,7 +115,7 @@ TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu]") {
   }
 }
 
-TEST_CASE("a step that is replayed is the step that is run", "[gpu]") {
+TEST_CASE("a step that is replayed is the step that is run", "[gpu][training]") {
   for (const std::string& spec : all_specs()) {
     INFO(spec);
     TransformerOptions options = small_model(spec);
@@ -141,7 +141,7 @@ TEST_CASE("a step that is replayed is the step that is run", "[gpu]") {
   }
 }
 
-TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu]") {
+TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu][training]") {
   Tensor x = Tensor::full({3}, 2, DType::float32, Device::cuda);
   Repeated reads(
       Device::cuda, [&] { x.to_vector<float>(); }, 1);
@@ -161,7 +161,7 @@ TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu]"
   CHECK(x.to_vector<float>() == std::vector<float>(3, 4));
 }
 
-TEST_CASE("memory that recorded work made outlives the recording", "[gpu]") {
+TEST_CASE("memory that recorded work made outlives the recording", "[gpu][training]") {
   const int64_t live = memory(Device::cuda).live;
   {
     Tensor kept;
@@ -177,7 +177,7 @@ TEST_CASE("memory that recorded work made outlives the recording", "[gpu]") {
 }
 
 #if CAIRN_CUDA_HOST
-TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]") {
+TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu][training]") {
   TransformerOptions options = small_model("i-clustered-4:topk=5");
   options.layers = options.heads = 1;
   // An ordinary step, one that is recorded, one that is replayed.
@@ -207,7 +207,7 @@ TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]
   CHECK(n > 200);
 }
 
-TEST_CASE("a launch that fails leaves nothing behind", "[gpu]") {
+TEST_CASE("a launch that fails leaves nothing behind", "[gpu][training]") {
   const int64_t live = memory(Device::cuda).live;
   bool failed = true;
   for (int64_t n = 1; failed; n += 17) {
