@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <new>
 
 #include "core/dispatch.h"
 #include "cuda/arena.h"
@@ -89,11 +90,12 @@ void* allocate(Stream stream, size_t bytes) {
 }
 
 // Called by destructors, which must not throw; after an error of a kernel every call fails, and the first one has been
-// reported.
-void deallocate(Stream stream, void* block) {
+// reported. Without memory even to note that a block is free, it is lost.
+void deallocate(Stream stream, void* block) try {
   if (Arena::give_back(block)) return;
   if (Arena* arena = Arena::recording()) return arena->free_afterwards(block);
   if (cudaFreeAsync(block, native(stream)) != cudaSuccess) cudaGetLastError();
+} catch (const std::bad_alloc&) {
 }
 
 void release_freed_memory(Stream stream) {
