@@ -13,11 +13,12 @@ namespace cairn {
 
 // Random and discrete choices of a variant, to be replayed: whatever is defined is used instead of being computed.
 struct AttentionChoices {
-  Tensor planes;  // float32 [bits, D + 1], the last column the thresholds
-  Tensor codes;   // uint64 [B, H, N] (only reported)
-  Tensor labels;  // int32 [B, H, N], -1: no cluster
-  Tensor topk;    // int32 [B, H, C, k]
-  Tensor mass;    // [B, H, C] (only reported)
+  Tensor planes;   // float32 [bits, D + 1], the last column the thresholds
+  Tensor codes;    // uint64 [B, H, N] (only reported)
+  Tensor labels;   // int32 [B, H, N], -1: no cluster
+  Tensor topk;     // int32 [B, H, C, k]
+  Tensor mass;     // [B, H, C] (only reported)
+  Tensor buckets;  // int32 [B, H, rounds, N], -1: none
 };
 
 struct AttentionContext : Context {
@@ -40,8 +41,9 @@ class Attention : public Module {
                               const AttentionContext& context) const = 0;
   // Are the keys the queries? Then k is ignored, and a layer has no key projection.
   virtual bool shares_keys() const { return false; }
-  // Parameters of its own; most variants have none.
+  // Parameters of its own; most variants have none. initialize() draws them, once, before the first call.
   void fields(Fields&) override {}
+  virtual void initialize(int64_t /*heads*/, int64_t /*head_size*/, Generator&) {}
 
   // As it was specified: "i-clustered-100:topk=16".
   const std::string& spec() const { return spec_; }
@@ -107,6 +109,10 @@ struct AttentionVariant {
 
 // All variants, in the order of the documentation.
 const std::vector<const AttentionVariant*>& attention_variants();
+
+// Adds a variant of a program's own behind them; it must outlive all use. Error: there is one of that name. Not while
+// other threads read the list.
+void add_attention_variant(const AttentionVariant& variant);
 
 // The variant that a specification names, such as "i-clustered-100:topk=32,bits=63". `defaults` replace presets of
 // options that the specification leaves open; those that the variant does not have are ignored. Errors (UsageError):

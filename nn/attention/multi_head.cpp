@@ -12,7 +12,9 @@ MultiHeadAttention::MultiHeadAttention(int64_t features, int64_t heads_, int64_t
       out(heads_ * head_size, features, generator),
       heads(heads_),
       dropout(dropout_),
-      attention(std::move(attention_)) {}
+      attention(std::move(attention_)) {
+  attention->initialize(heads, head_size, generator);
+}
 
 void MultiHeadAttention::fields(Fields& f) {
   f("query", query);

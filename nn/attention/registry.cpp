@@ -15,11 +15,19 @@ extern const AttentionVariant clustered_variant;
 extern const AttentionVariant improved_clustered_variant;
 extern const AttentionVariant oracle_top_variant;
 
-const std::vector<const AttentionVariant*>& attention_variants() {
-  static const std::vector<const AttentionVariant*> all{
+static std::vector<const AttentionVariant*>& variants() {
+  static std::vector<const AttentionVariant*> all{
       &full_variant, &shared_full_variant, &clustered_variant, &improved_clustered_variant, &oracle_top_variant,
   };
   return all;
+}
+
+const std::vector<const AttentionVariant*>& attention_variants() { return variants(); }
+
+void add_attention_variant(const AttentionVariant& variant) {
+  for (const AttentionVariant* other : variants())
+    check<UsageError>(std::string(other->name) != variant.name, "there is an attention '", variant.name, "' already");
+  variants().push_back(&variant);
 }
 
 void Attention::lengths_only(const AttentionMask& mask, const char* why) const {

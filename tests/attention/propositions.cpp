@@ -24,7 +24,7 @@ reference::Problem random_problem(Sequence& random) {
   p.scale = double(1 + random.below(20)) / 10;
   p.visible = [](int64_t, int64_t) { return true; };
   p.clusters = 1 + random.below(4);
-  p.top = 1 + random.below(uint32_t(s + 2));
+  p.options["topk"] = std::to_string(1 + random.below(uint32_t(s + 2)));
   for (int64_t i = 0; i < n; ++i) p.labels.push_back(int(random.below(uint32_t(p.clusters))));
   return p;
 }
@@ -116,7 +116,7 @@ TEST_CASE("Proposition 2: improved clustered is never worse than clustered, in 1
     const auto full = reference::full(p);
     const std::string clusters = std::to_string(p.clusters);
     const auto plain = weights_of(("clustered-" + clusters).c_str(), p);
-    const auto improved = weights_of(("i-clustered-" + clusters + ":topk=" + std::to_string(p.top)).c_str(), p);
+    const auto improved = weights_of(("i-clustered-" + clusters + ":topk=" + p.options.at("topk")).c_str(), p);
     for (size_t i = 0; i < p.q.size(); ++i) {
       const std::vector<double> from_plain(plain.begin() + long(i * s), plain.begin() + long((i + 1) * s));
       const std::vector<double> from_improved(improved.begin() + long(i * s), improved.begin() + long((i + 1) * s));

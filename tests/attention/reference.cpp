@@ -2,13 +2,13 @@
 
 namespace cairn::reference {
 
-const std::map<std::string, Reference>& references() {
-  static const std::map<std::string, Reference> all{
-      {"full", full},
-      {"shared-full", full},
-      {"clustered", clustered},
-      {"i-clustered", improved_clustered},
-      {"oracle-top", oracle_top},
+std::map<std::string, Entry>& references() {
+  static std::map<std::string, Entry> all{
+      {"full", {full, true, true, true, true}},
+      {"shared-full", {full, true, true, false, true}},
+      {"clustered", {clustered, false, false, true, true}},
+      {"i-clustered", {improved_clustered, false, false, true, true, {"i-clustered-3:topk=1"}}},
+      {"oracle-top", {oracle_top, true, true, true, true}},
   };
   return all;
 }

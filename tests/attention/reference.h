@@ -19,9 +19,24 @@ struct Problem {
   int64_t queries = 0, keys = 0;  // valid ones
   double scale = 1;
   std::function<bool(int64_t, int64_t)> visible;  // (query, key), beyond the lengths
-  // Of a clustered variant: which cluster each query is in, how many there are, and how many top keys.
+  // As specified: the number behind the name, and the options that were given.
+  int64_t number = 0;
+  std::map<std::string, std::string> options;
+  // What a variant chose by chance or in another way that its reference does not check: which cluster each query is in
+  // (-1: none) and how many there are; which bucket, for each round; and what it learned.
   std::vector<int> labels;
-  int64_t clusters = 0, top = 0;
+  int64_t clusters = 0;
+  std::vector<std::vector<int>> buckets;
+  Matrix points;
+
+  int64_t option(const std::string& name, int64_t preset) const {
+    const auto found = options.find(name);
+    return found == options.end() ? preset : std::stoll(found->second);
+  }
+  bool flag(const std::string& name, bool preset) const {
+    const auto found = options.find(name);
+    return found == options.end() ? preset : found->second == "true";
+  }
 };
 
 // Weights [N][S]; the output is their product with V. Rows of queries that see nothing are zero.
@@ -32,8 +47,19 @@ Matrix clustered(const Problem& p);
 Matrix improved_clustered(const Problem& p);
 Matrix oracle_top(const Problem& p);
 
-// By the variant's name in the list.
-const std::map<std::string, Reference>& references();
+// What the tests hold a variant to.
+struct Entry {
+  Reference weights;
+  // What METHODS promises; a variant must refuse what it does not honour.
+  bool boolean_mask = false, causal = false, cross = false;
+  // Does the output move with the queries, when they change places (and their labels with them)?
+  bool equivariant = false;
+  // Specifications to try besides the one with small numbers that spec_of() makes.
+  std::vector<std::string> more = {};
+};
+
+// By the variant's name in the list. Tests of variants that are not in the library add theirs.
+std::map<std::string, Entry>& references();
 
 // The attention of one query over all keys, and that of its k largest keys (ties: lower index).
 std::vector<double> row(const Problem& p, const std::vector<double>& query, int64_t index);

@@ -31,7 +31,7 @@ Matrix improved_clustered(const Problem& p) {
   for (size_t i = 0; i < p.q.size(); ++i) {
     if (p.labels[i] < 0) continue;
     const auto own = row(p, p.q[i], -1);
-    const auto top = largest(a[i], p.top);
+    const auto top = largest(a[i], p.option("topk", 32));
     double mass = 0, sum = 0;
     for (int64_t l : top) mass += a[i][size_t(l)], sum += own[size_t(l)];
     for (int64_t l : top) a[i][size_t(l)] = mass * own[size_t(l)] / sum;

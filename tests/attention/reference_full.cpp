@@ -31,7 +31,7 @@ Matrix full(const Problem& p) {
 Matrix oracle_top(const Problem& p) {
   Matrix a = full(p);
   for (auto& weights : a) {
-    const auto top = largest(weights, p.top);
+    const auto top = largest(weights, p.number);
     double sum = 0;
     for (int64_t l : top) sum += weights[size_t(l)];
     std::vector<double> kept(weights.size(), 0.0);

@@ -3,8 +3,7 @@
 
 #include "core/parallel.h"
 #include "nn/attention/observe.h"
-#include "tests/attention/reference.h"
-#include "tests/attention/spec_of.h"
+#include "tests/attention/trials.h"
 #include "tests/ops/ops_test.h"
 
 namespace {
@@ -30,39 +29,53 @@ AttentionContext context_of(const Generator& generator, AttentionChoices* report
   return context;
 }
 
-// The weights by the reference, with the labels that the variant chose, times the values: [B, N, H, M].
-std::vector<double> expected(const std::string& name, const Inputs& in, const AttentionChoices& made, bool shared,
-                             int64_t top, double scale = 0) {
+// The weights by the reference, with what the variant chose and learned, times the values: [B, N, H, M].
+std::vector<double> expected(const Trial& trial, Attention& attention, const Inputs& in,
+                             const AttentionChoices& made = {}) {
   const int64_t B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), D = in.q.size(3), S = in.v.size(1),
                 M = in.v.size(3);
-  const auto q = as_double(in.q), k = as_double(shared ? in.q : in.k), v = as_double(in.v);
-  const auto labels = made.labels.defined() ? made.labels.to_vector<int32_t>() : std::vector<int32_t>();
+  const auto q = as_double(in.q), k = as_double(attention.shares_keys() ? in.q : in.k), v = as_double(in.v);
+  const auto integers = [](const Tensor& x) { return x.defined() ? x.to_vector<int32_t>() : std::vector<int32_t>(); };
+  const auto labels = integers(made.labels), buckets = integers(made.buckets);
   const auto length = [](const Tensor& lengths, int64_t b, int64_t all) {
     return lengths.defined() ? int64_t(lengths.data<int32_t>()[b]) : all;
+  };
+  // Rows of one head of x [.., H, D].
+  const auto rows = [&](const std::vector<double>& x, int64_t b, int64_t n, int64_t h) {
+    reference::Matrix result;
+    for (int64_t i = 0; i < n; ++i) {
+      const auto first = x.begin() + ((b * n + i) * H + h) * D;
+      result.emplace_back(first, first + D);
+    }
+    return result;
   };
   std::vector<double> out(size_t(B * N * H * M), 0.0);
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < H; ++h) {
       reference::Problem p;
-      const auto rows = [&](const std::vector<double>& x, int64_t n) {
-        reference::Matrix result;
-        for (int64_t i = 0; i < n; ++i) {
-          const auto first = x.begin() + ((b * n + i) * H + h) * D;
-          result.emplace_back(first, first + D);
-        }
-        return result;
-      };
-      p.q = rows(q, N), p.k = rows(k, S);
+      read_spec(attention.spec(), trial.name, p);
+      p.q = rows(q, b, N, h), p.k = rows(k, b, S, h);
       p.queries = length(in.mask.query_lengths, b, N), p.keys = length(in.mask.key_lengths, b, S);
-      p.scale = scale ? scale : 1 / std::sqrt(double(D));
-      p.top = top;
+      p.scale = attention.scale() != 0 ? attention.scale() : 1 / std::sqrt(double(D));
       p.clusters = N;
       p.visible = [&](int64_t i, int64_t j) {
         if (in.mask.causal && j > i) return false;
         return !in.mask.allowed.defined() || in.mask.allowed.data<bool>()[i * S + j];
       };
       for (int64_t i = 0; i < N && !labels.empty(); ++i) p.labels.push_back(labels[size_t((b * H + h) * N + i)]);
-      const reference::Matrix a = reference::references().at(name)(p);
+      for (int64_t r = 0; N > 0 && !buckets.empty() && r < made.buckets.size(2); ++r) {
+        const auto first = buckets.begin() + ((b * H + h) * made.buckets.size(2) + r) * N;
+        p.buckets.emplace_back(first, first + N);
+      }
+      for (const auto& [name, parameter] : named_parameters(attention))
+        if (name == "points") {  // [H, I, D]
+          const auto points = as_double(parameter.value());
+          for (int64_t i = 0; i < parameter.size(1); ++i) {
+            const auto first = points.begin() + (h * parameter.size(1) + i) * D;
+            p.points.emplace_back(first, first + D);
+          }
+        }
+      const reference::Matrix a = trial.entry.weights(p);
       for (int64_t i = 0; i < N; ++i)
         for (int64_t m = 0; m < M; ++m)
           for (int64_t j = 0; j < S; ++j)
@@ -71,6 +84,33 @@ std::vector<double> expected(const std::string& name, const Inputs& in, const At
     }
   return out;
 }
+
+// x [B, N, H, D] or labels [B, H, N], with position i of the result that of order[i] before.
+Tensor reordered(const Tensor& x, const std::vector<int64_t>& order) {
+  if (x.dtype() == DType::int32) {
+    auto from = x.to_vector<int32_t>(), to = from;
+    const auto n = int64_t(order.size());
+    for (size_t i = 0; i < from.size(); ++i) to[i] = from[size_t(int64_t(i) / n * n + order[size_t(int64_t(i) % n)])];
+    return Tensor::from(to, x.shape());
+  }
+  Tensor result(x.shape(), x.dtype());
+  for (int64_t b = 0; b < x.size(0); ++b)
+    for (int64_t i = 0; i < x.size(1); ++i) {
+      const auto row = [&](const Tensor& t, int64_t n) {
+        return t.slice(b, b + 1).reshape({x.size(1), x.size(2), x.size(3)}).slice(n, n + 1);
+      };
+      row(result, i).copy_from(row(x, order[size_t(i)]));
+    }
+  return result;
+}
+
+// Puts variables in the places of a module's parameters, in order.
+struct Replace : Fields {
+  const Variable* next;
+  explicit Replace(const Variable* first) : next(first) {}
+  using Fields::operator();
+  void operator()(const std::string&, Variable& parameter) override { parameter = *next++; }
+};
 
 }  // namespace
 
@@ -81,33 +121,32 @@ TEST_CASE("every attention variant has a reference", "[attention]") {
     CHECK(reference::references().count(variant->name) == 1);
     CHECK(names.insert(variant->name).second);
   }
+  CHECK(names.size() == reference::references().size());
 }
 
 TEST_CASE("every attention variant agrees with its reference", "[attention]") {
   const Generator generator(5);
-  constexpr int64_t top = 4;
-  for (const auto* variant : attention_variants())
+  for (const Trial& trial : trials(4, 4))
     for (DType dtype : {DType::float32, DType::float64})
       for (int64_t n : {0, 1, 2, 7, 33}) {
         Inputs in(2, n, n, 3, 5, 5, dtype);
         for (int masks = 0; masks < 3; ++masks) {
           if (masks == 1) in.mask.query_lengths = in.mask.key_lengths = int32s({int32_t(n), int32_t(n / 2)});
           if (masks == 2) in.mask.query_lengths = in.mask.key_lengths = int32s({0, int32_t(n > 0)});
-          const auto attention = make_attention(spec_of(*variant, top, top));
-          INFO(attention->spec() << ' ' << name(dtype) << " N = " << n << " lengths " << masks);
+          const auto attention = trial.make(3, 5);
+          INFO(trial.spec << ' ' << name(dtype) << " N = " << n << " lengths " << masks);
           AttentionChoices made;
           const Variable out = in.run(*attention, context_of(generator, &made));
           REQUIRE(out.shape() == Shape{2, n, 3, 5});
-          CHECK(difference(out.value(), expected(variant->name, in, made, attention->shares_keys(), top)) <=
-                tolerance_of(dtype));
+          CHECK(difference(out.value(), expected(trial, *attention, in, made)) <= tolerance_of(dtype));
         }
       }
 }
 
 TEST_CASE("the observed weights of every attention variant are its reference's", "[attention]") {
   const Generator generator(5);
-  constexpr int64_t B = 2, H = 3, top = 4;
-  for (const auto* variant : attention_variants())
+  constexpr int64_t B = 2, H = 3;
+  for (const Trial& trial : trials(4, 4))
     for (DType dtype : {DType::float32, DType::float64})
       for (int64_t n : {0, 1, 7, 33})
         for (bool lengths : {false, true}) {
@@ -115,13 +154,13 @@ TEST_CASE("the observed weights of every attention variant are its reference's",
           in.v = Tensor::zeros({B, n, H, n}, DType::float64);  // with the identity for values, weights are the output
           for (int64_t row = 0; row < B * n * H; ++row) in.v.mutable_data<double>()[row * n + row / H % n] = 1;
           if (lengths) in.mask.query_lengths = in.mask.key_lengths = int32s({int32_t(n / 2), 0});
-          const auto attention = make_attention(spec_of(*variant, top, top));
-          INFO(attention->spec() << ' ' << name(dtype) << " N = " << n << (lengths ? " with lengths" : ""));
+          const auto attention = trial.make(H, 5);
+          INFO(trial.spec << ' ' << name(dtype) << " N = " << n << (lengths ? " with lengths" : ""));
           AttentionChoices made;
           const Tensor weights = attention_weights(*attention, in.q, in.k, in.mask, context_of(generator, &made));
           REQUIRE(weights.shape() == Shape{B, H, n, n});
           REQUIRE(weights.dtype() == DType::float32);
-          const auto rows = expected(variant->name, in, made, attention->shares_keys(), top);
+          const auto rows = expected(trial, *attention, in, made);
           std::vector<double> by_head;
           for (int64_t b = 0; b < B; ++b)
             for (int64_t h = 0; h < H; ++h)
@@ -139,59 +178,157 @@ TEST_CASE("every attention variant honours a mask or refuses it", "[attention]")
   for (int64_t i = 0; i < n * n; ++i) pattern.push_back(i / n != 4 && i * 7 % 5 != 0);  // query 4 sees nothing
   Tensor allowed({n, n}, DType::boolean);
   for (int64_t i = 0; i < n * n; ++i) allowed.mutable_data<bool>()[i] = pattern[size_t(i)];
-  for (const auto* variant : attention_variants())
+  for (const Trial& trial : trials(3, 3))
     for (bool causal : {false, true}) {
       Inputs in(1, n, n, 2, 4, 4);
       in.mask.causal = causal;
       if (!causal) in.mask.allowed = allowed;
-      const auto attention = make_attention(spec_of(*variant, 3, 3));
-      INFO(attention->spec() << (causal ? " causal" : " boolean"));
-      try {
-        const Variable out = in.run(*attention, context_of(generator));
-        CHECK(difference(out.value(), expected(variant->name, in, {}, attention->shares_keys(), 3)) <=
-              tolerance::float64);
-      } catch (const UsageError& error) {
-        CHECK_THAT(error.what(), Catch::Matchers::Contains("cannot honour"));
+      const auto attention = trial.make(2, 4);
+      INFO(trial.spec << (causal ? " causal" : " boolean"));
+      AttentionChoices made;
+      if (causal ? trial.entry.causal : trial.entry.boolean_mask) {
+        const Variable out = in.run(*attention, context_of(generator, &made));
+        CHECK(difference(out.value(), expected(trial, *attention, in, made)) <= tolerance::float64);
+      } else {
+        CHECK_THROWS_AS(in.run(*attention, context_of(generator, &made)), UsageError);
+        CHECK_THROWS_WITH(in.run(*attention, context_of(generator, &made)), Catch::Matchers::Contains("cannot honour"));
       }
     }
 }
 
 TEST_CASE("cross attention of every variant that has it", "[attention]") {
   const Generator generator(5);
-  for (const auto* variant : attention_variants())
+  for (const Trial& trial : trials(3, 3))
     for (int64_t s : {0, 1, 12}) {
       Inputs in(2, 7, s, 2, 5, 3);
-      const auto attention = make_attention(spec_of(*variant, 3, 3));
-      INFO(attention->spec() << " S = " << s);
-      if (attention->shares_keys()) {
+      const auto attention = trial.make(2, 5);
+      INFO(trial.spec << " S = " << s);
+      if (!trial.entry.cross) {
         CHECK_THROWS_AS(in.run(*attention, context_of(generator)), UsageError);
+        CHECK_THROWS_WITH(in.run(*attention, context_of(generator)), Catch::Matchers::Contains("cross attention"));
         continue;
       }
       AttentionChoices made;
       const Variable out = in.run(*attention, context_of(generator, &made));
-      CHECK(difference(out.value(), expected(variant->name, in, made, false, 3)) <= tolerance::float64);
+      CHECK(difference(out.value(), expected(trial, *attention, in, made)) <= tolerance::float64);
     }
 }
 
-// Labels and top keys are replayed, so that the step of the difference cannot change them.
+// What is chosen is replayed, so that the step of the difference cannot change it.
 TEST_CASE("gradients of every attention variant", "[attention][grad]") {
   const Generator generator(3);
-  for (const auto* variant : attention_variants())
+  for (const Trial& trial : trials(3, 3))
     for (bool dropped : {false, true})
       for (bool lengths : {false, true}) {
         Inputs in(2, 7, 7, 2, 3, 3);
         if (lengths) in.mask.query_lengths = in.mask.key_lengths = int32s({5, 0});
-        const auto attention = make_attention(spec_of(*variant, 3, 3));
-        INFO(attention->spec() << (dropped ? " with dropout" : "") << (lengths ? " with lengths" : ""));
+        const auto attention = trial.make(2, 3);
+        INFO(trial.spec << (dropped ? " with dropout" : "") << (lengths ? " with lengths" : ""));
         AttentionChoices made;
         in.run(*attention, context_of(generator, &made));
         AttentionContext context = context_of(generator);
         context.replay = &made;
         context.training = dropped;
         context.dropout = dropped ? 0.4 : 0;
-        CHECK_GRADIENT([&](const auto& x) { return (*attention)(x[0], x[1], x[2], in.mask, context); }, in.q, in.k,
-                       in.v);
+        std::vector<Tensor> inputs{in.q, in.k, in.v};
+        for (const Variable& parameter : parameters(*attention))
+          inputs.push_back(parameter.value().cast(DType::float64));
+        const auto run = [&](const std::vector<Variable>& x) {
+          Replace replace(x.data() + 3);
+          attention->fields(replace);
+          return (*attention)(x[0], x[1], x[2], in.mask, context);
+        };
+        const OneThread one_thread;
+        const auto checked = check_gradient(run, inputs);
+        INFO(checked.where);
+        CHECK(checked.error <= tolerance::gradient);
       }
+}
+
+TEST_CASE("dropout leaves the mean of every attention variant as it is", "[attention]") {
+  Generator generator(4);
+  const OneThread one_thread;
+  for (const Trial& trial : trials(3, 3)) {
+    INFO(trial.spec);
+    const Inputs in(1, 8, 8, 2, 4, 4);
+    const auto attention = trial.make(2, 4);
+    generator.set_step(0);
+    AttentionChoices made;
+    const auto plain = as_double(in.run(*attention, context_of(generator, &made)).value());
+    AttentionContext context = context_of(generator);
+    context.replay = &made;
+    context.dropout = 0.25;
+    CHECK(as_double(in.run(*attention, context).value()) == plain);  // not in training
+    context.training = true;
+    constexpr int draws = 1500;
+    std::vector<double> sum(plain.size(), 0.0), squares(plain.size(), 0.0);
+    for (int step = 1; step <= draws; ++step) {
+      generator.set_step(uint64_t(step));
+      const auto out = as_double(in.run(*attention, context).value());
+      for (size_t i = 0; i < out.size(); ++i) sum[i] += out[i], squares[i] += out[i] * out[i];
+    }
+    double spread = 0;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      const double mean = sum[i] / draws, variance = std::max(0.0, squares[i] / draws - mean * mean);
+      spread = std::max(spread, variance);
+      INFO("element " << i);
+      CHECK(std::abs(mean - plain[i]) <= 6 * std::sqrt(variance / draws) + 1e-9);  // six standard errors
+    }
+    CHECK(spread > 1e-4);  // something is dropped
+  }
+}
+
+TEST_CASE("an attention variant that tells queries apart by content alone moves with them", "[attention]") {
+  const Generator generator(6);
+  const int64_t n = 17;
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < n; ++i) order.push_back((i * 5 + 3) % n);
+  for (const Trial& trial : trials(4, 4)) {
+    if (!trial.entry.equivariant) continue;
+    INFO(trial.spec);
+    const Inputs in(2, n, n, 3, 4, 4);
+    const auto attention = trial.make(3, 4);
+    AttentionChoices made, moved;
+    const Tensor out = in.run(*attention, context_of(generator, &made)).value();
+    Inputs other(2, n, n, 3, 4, 4);
+    other.q = reordered(in.q, order);
+    if (attention->shares_keys()) other.v = reordered(in.v, order);
+    if (made.labels.defined()) moved.labels = reordered(made.labels, order);
+    AttentionContext context = context_of(generator);
+    context.replay = &moved;
+    CHECK(difference(other.run(*attention, context).value(), reordered(out, order)) <= tolerance::float64);
+  }
+}
+
+TEST_CASE("every attention variant says what is wrong with its operands", "[attention]") {
+  const Generator generator(5);
+  for (const Trial& trial : trials(3, 3)) {
+    INFO(trial.spec);
+    const auto attention = trial.make(2, 4);
+    const auto fails = [&](const Inputs& in) { CHECK_THROWS_AS(in.run(*attention, context_of(generator)), Error); };
+    const Inputs good(2, 6, 6, 2, 4, 4);
+    for (int32_t length : {-1, 7}) {
+      Inputs in = good;
+      in.mask.query_lengths = in.mask.key_lengths = int32s({3, length});
+      fails(in);
+    }
+    Inputs in = good;
+    in.mask.query_lengths = in.mask.key_lengths = int32s({3});
+    fails(in);
+    in = good, in.v = random_tensor({2, 6, 3, 4});
+    fails(in);
+    in = good, in.v = random_tensor({1, 6, 2, 4});
+    fails(in);
+    in = good, in.q = random_tensor({2, 6, 8});
+    fails(in);
+    in = good, in.v = random_tensor({2, 6, 2, 4}, DType::float32);
+    fails(in);
+    if (attention->shares_keys()) continue;
+    in = good, in.k = random_tensor({2, 6, 2, 5});
+    fails(in);
+    in = good, in.k = random_tensor({2, 5, 2, 4});
+    fails(in);
+  }
 }
 
 TEST_CASE("mass_gradient=false leaves the mass without a gradient", "[attention][grad]") {
@@ -212,8 +349,8 @@ TEST_CASE("mass_gradient=false leaves the mass without a gradient", "[attention]
 
 TEST_CASE("every attention variant is deterministic for any number of threads", "[attention]") {
   const int before = threads();
-  for (const auto* variant : attention_variants()) {
-    const auto attention = make_attention(spec_of(*variant, 5, 4));
+  for (const Trial& trial : trials(5, 4)) {
+    const auto attention = trial.make(3, 7);
     std::vector<std::vector<float>> results;
     for (int count : {1, 2, 3}) {
       set_threads(count);
@@ -242,8 +379,8 @@ TEST_CASE("every attention variant is deterministic for any number of threads", 
 TEST_CASE("padding changes an attention variant's results by rounding alone", "[attention]") {
   const Generator generator(8);
   const int64_t n = 21;
-  for (const auto* variant : attention_variants()) {
-    const auto attention = make_attention(spec_of(*variant, 4, 5));
+  for (const Trial& trial : trials(4, 5)) {
+    const auto attention = trial.make(2, 4);
     INFO(attention->spec());
     const Inputs in(2, n, n, 2, 4, 4);
     AttentionChoices made;
@@ -278,10 +415,10 @@ TEST_CASE("padding changes an attention variant's results by rounding alone", "[
 
 TEST_CASE("NaN and infinity stay within their batch element and head", "[attention]") {
   const Generator generator(8);
-  for (const auto* variant : attention_variants())
+  for (const Trial& trial : trials(3, 3))
     for (float bad : {NAN, INFINITY, -INFINITY})
       for (int which = 0; which < 3; ++which) {
-        const auto attention = make_attention(spec_of(*variant, 3, 3));
+        const auto attention = trial.make(2, 4);
         Inputs in(2, 11, 11, 2, 4, 4, DType::float32);
         const auto clean = in.run(*attention, context_of(generator)).value().to_vector<float>();
         Tensor& target = which == 0 ? in.q : which == 1 ? in.k : in.v;
@@ -295,18 +432,17 @@ TEST_CASE("NaN and infinity stay within their batch element and head", "[attenti
       }
 }
 
-TEST_CASE("identical and zero queries are clustered without harm", "[attention]") {
+TEST_CASE("identical and zero queries do every attention variant no harm", "[attention]") {
   const Generator generator(8);
-  for (const auto* variant : attention_variants())
+  for (const Trial& trial : trials(5, 5))
     for (double value : {0.0, 2.5}) {
       Inputs in(1, 13, 13, 2, 4, 4);
       in.q = Tensor::full(in.q.shape(), value, DType::float64);
-      const auto attention = make_attention(spec_of(*variant, 5, 5));
+      const auto attention = trial.make(2, 4);
       INFO(attention->spec() << " all queries " << value);
       AttentionChoices made;
       const Variable out = in.run(*attention, context_of(generator, &made));
-      CHECK(difference(out.value(), expected(variant->name, in, made, attention->shares_keys(), 5)) <=
-            tolerance::float64);
+      CHECK(difference(out.value(), expected(trial, *attention, in, made)) <= tolerance::float64);
     }
 }
 

@@ -4,11 +4,12 @@
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
 list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
+file(GLOB references CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/attention/reference*.cpp)
 file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/host/*.cpp)
 
 add_library(cuda_test_main OBJECT ${folder}/main.cpp)
 target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
-add_executable(cairn-cuda-tests ${cuda_test_sources})
+add_executable(cairn-cuda-tests ${cuda_test_sources} ${references})
 target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder cairn ${app_libraries} Catch2::Catch2)
 target_compile_definitions(cairn-cuda-tests PRIVATE CAIRN_PROGRAMS="$<TARGET_FILE_DIR:copy-task>")
 

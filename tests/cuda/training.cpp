@@ -87,6 +87,7 @@ TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu
       for (size_t i = 0; i < layers; ++i) {
         if (made[i].labels.defined()) replayed[i].labels = made[i].labels.to(Device::cuda);
         if (made[i].topk.defined()) replayed[i].topk = made[i].topk.to(Device::cuda);
+        if (made[i].buckets.defined()) replayed[i].buckets = made[i].buckets.to(Device::cuda);
       }
       CHECK(std::abs(cuda.step(n) - expected) <= tolerance::losses * expected);
     }

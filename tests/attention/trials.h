@@ -1,0 +1,46 @@
+#pragma once
+// What tests of all attention variants walk: each variant of the list with its reference, once with small numbers, and
+// once for each further specification that stands beside the reference.
+#include <sstream>
+
+#include "tests/attention/reference.h"
+#include "tests/attention/spec_of.h"
+#include "tests/catch.h"
+
+namespace cairn {
+
+struct Trial {
+  std::string name, spec;
+  reference::Entry entry;
+
+  // With parameters for `heads` heads of `size`, the same ones every time.
+  std::unique_ptr<Attention> make(int64_t heads, int64_t size) const {
+    auto attention = make_attention(spec);
+    Generator generator(17);
+    attention->initialize(heads, size, generator);
+    return attention;
+  }
+};
+
+inline std::vector<Trial> trials(int64_t number, int64_t top) {
+  std::vector<Trial> result;
+  for (const auto* variant : attention_variants()) {
+    INFO(variant->name);
+    REQUIRE(reference::references().count(variant->name) == 1);
+    const reference::Entry& entry = reference::references().at(variant->name);
+    result.push_back({variant->name, spec_of(*variant, number, top), entry});
+    for (const std::string& spec : entry.more) result.push_back({variant->name, spec, entry});
+  }
+  return result;
+}
+
+// Number and options of a specification, read for the references.
+inline void read_spec(const std::string& spec, const std::string& name, reference::Problem& p) {
+  std::istringstream text(spec.substr(name.size()));
+  if (text.peek() == '-') text.ignore(), text >> p.number;
+  text.ignore();  // the colon
+  for (std::string option; std::getline(text, option, ',');)
+    p.options[option.substr(0, option.find('='))] = option.substr(option.find('=') + 1);
+}
+
+}  // namespace cairn

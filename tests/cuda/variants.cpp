@@ -1,0 +1,88 @@
+// Walks the list of attention variants: on CUDA each gives what it gives on the CPU, values and gradients, where the
+// CPU's choices are replayed.
+#include "core/attention_ops.h"
+#include "tests/attention/trials.h"
+#include "tests/cuda/device.h"
+#include "tests/tolerances.h"
+
+using namespace cairn;
+using namespace cairn::test;
+
+namespace {
+
+Tensor on(Device device, const Tensor& x) { return x.defined() ? x.to(device) : x; }
+
+// float32 from the memory of any device, none where there is no gradient.
+std::vector<float> values(const Tensor& x) {
+  return x.defined() ? x.cast(DType::float32).to(Device::cpu).to_vector<float>() : std::vector<float>();
+}
+
+struct Run {
+  AttentionChoices made;
+  std::vector<std::vector<float>> results;  // the output, and the gradients of q, k, v and the parameters
+};
+
+Run run(const Trial& trial, Device device, int64_t N, int64_t S, bool lengths, double dropout, const Run* replayed) {
+  const int64_t B = 2, H = 2, D = 8, M = 8;
+  Sequence random(21, 0, Purpose::test);
+  const auto input = [&](int64_t rows, int64_t size) {
+    return Variable(random_normal({B, rows, H, size}, random).to(device), true);
+  };
+  const Variable q = input(N, D), k = input(S, D), v = input(S, M);
+  const Tensor dout = random_normal({B, N, H, M}, random).to(device);
+  AttentionMask mask;
+  if (lengths) {
+    const auto half = [&](int64_t n) {
+      return Tensor::from(std::vector<int32_t>{int32_t(n), int32_t(n / 2)}, {B}).to(device);
+    };
+    mask.query_lengths = half(N), mask.key_lengths = half(S);
+  }
+  const auto attention = trial.make(H, D);
+  move_to(*attention, device);
+  const Generator generator(5, device);
+  AttentionContext context;
+  context.generator = &generator;
+  context.training = dropout > 0;
+  context.dropout = dropout;
+  Run result;
+  context.report = &result.made;
+  AttentionChoices given;
+  if (replayed) {
+    const AttentionChoices& made = replayed->made;
+    given.labels = on(device, made.labels), given.topk = on(device, made.topk);
+    given.buckets = on(device, made.buckets);
+    context.replay = &given;
+  }
+  const Variable out = (*attention)(q, k, v, mask, context);
+  backward(out, dout);
+  result.results = {values(out.value()), values(q.grad()), values(k.grad()), values(v.grad())};
+  for (const Variable& parameter : parameters(*attention)) result.results.push_back(values(parameter.grad()));
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("every attention variant gives on CUDA what it gives on the CPU", "[gpu][variants]") {
+  for (const Trial& trial : trials(4, 5))
+    for (const int64_t N : {1, 9, 70})
+      for (const bool lengths : {false, true})
+        for (const double dropout : {0.0, 0.3}) {
+          const int64_t S = trial.entry.cross ? N + 3 : N;
+          INFO(trial.spec << " N = " << N << (lengths ? ", lengths" : "") << ", dropout " << dropout);
+          const Run expected = run(trial, Device::cpu, N, S, lengths, dropout, nullptr);
+          const Run got = run(trial, Device::cuda, N, S, lengths, dropout, &expected);
+          REQUIRE(got.results.size() == expected.results.size());
+          for (size_t i = 0; i < got.results.size(); ++i) {
+            INFO("result " << i);
+            CHECK(difference(got.results[i], expected.results[i]) <= tolerance::float32);
+          }
+        }
+}
+
+TEST_CASE("every attention variant gives the same bits on CUDA every time", "[gpu][variants]") {
+  for (const Trial& trial : trials(4, 5)) {
+    INFO(trial.spec);
+    const auto first = run(trial, Device::cuda, 40, 40, true, 0.2, nullptr).results;
+    in_every_order([&] { CHECK(run(trial, Device::cuda, 40, 40, true, 0.2, nullptr).results == first); });
+  }
+}
