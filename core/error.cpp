@@ -23,7 +23,8 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  // Not near: two letters more than may be mistyped, or all of them.
+  size_t best_distance = std::min(std::max<size_t>(2, word.size() / 3) + 1, std::max<size_t>(1, word.size()));
   for (const auto& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
     // Of equally near ones, one that begins as the word does.

@@ -32,6 +32,18 @@ void of_a_run(F&& f) try {
   throw DataError(concat(error.what(), "; was it made by another version of Cairn?"));
 }
 
+// "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
+// Error (UsageError): an empty one among them.
+std::vector<std::string> split_specs(const std::string& list);
+
+// What f refuses (UsageError) was given as this option, which the message then begins with.
+template <class F>
+void about_option(const std::string& option, F&& f) try {
+  f();
+} catch (const UsageError& error) {
+  throw UsageError(concat(option, ": ", error.what()));
+}
+
 class Options {
  public:
   using Json = nlohmann::ordered_json;

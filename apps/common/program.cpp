@@ -85,15 +85,15 @@ std::vector<std::string> command_names(const CLI::App& app) {
 [[noreturn]] void unexpected(const CLI::App& app, const std::string& word, const char* name) {
   const auto commands = command_names(app);
   const auto parsed = app.get_subcommands();
-  if (parsed.empty() && (word.empty() || word[0] != '-'))
+  const std::string help = concat(name, parsed.empty() ? "" : " " + parsed.front()->get_name(), " --help");
+  if (parsed.empty() && !commands.empty() && (word.empty() || word[0] != '-'))
     throw UsageError(concat("unknown command '", word, "'", did_you_mean(word, commands), "; there is ",
                             joined(commands), "; see ", name, " --help"));
   const CLI::App& command = parsed.empty() ? app : *parsed.front();
-  check<UsageError>(!word.empty() && word[0] == '-', "unexpected argument '", word, "'; see ", name, " ",
-                    command.get_name(), " --help");
+  check<UsageError>(!word.empty() && word[0] == '-', "unexpected argument '", word, "'; see ", help);
   const std::string option = word.substr(0, word.find('='));
-  throw UsageError(concat("unknown option '", option, "'", did_you_mean(option, option_names(command)), "; see ", name,
-                          parsed.empty() ? "" : " " + command.get_name(), " --help"));
+  throw UsageError(
+      concat("unknown option '", option, "'", did_you_mean(option, option_names(command)), "; see ", help));
 }
 
 // CLI11's messages for a missing value and for a flag with one begin with the option's name and end in its own terms.
@@ -168,9 +168,9 @@ int run_program(const char* name, const char* summary, const char* example, int 
     app.footer(example);
     app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, ", commit ", CAIRN_COMMIT,
                                              "; backends: ", backends(), ")"));
-    app.require_subcommand(1);
     app.option_defaults()->take_last();  // given twice, the last one counts
     define(app);
+    if (!command_names(app).empty()) app.require_subcommand(1);
     return parse_and_run(app, name, argc, argv);
   } catch (const Error& error) {
     return report_error(name, error.what(), error.exit_code());

@@ -70,7 +70,8 @@ class TraceOption {
   std::string file_;
 };
 
-// Defines a program's commands on `app` and gives each a callback; then parses and runs. Returns the exit code.
+// Defines a program's commands on `app` and gives each a callback, or the program itself if it has none; then parses
+// and runs. Returns the exit code.
 int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define);
 

@@ -375,6 +375,8 @@ Heatmap pooled(const Heatmap& map, int64_t factor) {
     }
   for (auto* marks : {&result.marked_rows, &result.marked_columns, &result.diagonals})
     for (int64_t& mark : *marks) mark /= factor;
+  result.row_colours.clear();
+  for (size_t r = 0; r < map.row_colours.size(); r += size_t(factor)) result.row_colours.push_back(map.row_colours[r]);
   return result;
 }
 
@@ -422,6 +424,7 @@ std::string draw(const Heatmap& given) {
   for (const std::string& label : map.column_labels) labels_width = std::max(labels_width, width_of(label) + 10);
   if (!map.column_labels.empty()) top += 16;
   if (!map.row_title.empty()) left += 18;
+  if (!map.row_colours.empty()) left += 10;
   const auto n = double(std::max<int64_t>(1, std::max(map.rows, map.columns)));
   const double cell_w = labelled ? std::max({52.0, labels_width}) : 256 / n, cell_h = labelled ? 34 : 256 / n;
   const double w = cell_w * double(std::max<int64_t>(1, map.columns)),
@@ -462,7 +465,40 @@ std::string draw(const Heatmap& given) {
                      left + cell_w * double(end + d), ' ', top + cell_h * double(end), "l8 8");
   }
   canvas.path(diagonals, "diagonal");
+  // Runs of one colour are one rectangle. Of rows that are pooled, the first counts.
+  const auto colour_rows = std::min(map.rows, int64_t(map.row_colours.size()));
+  for (int64_t r = 0, end; r < colour_rows; r = end) {
+    const int32_t category = map.row_colours[size_t(r)];
+    for (end = r + 1; end < colour_rows && map.row_colours[size_t(end)] == category;) ++end;
+    if (category >= 0)
+      canvas.rect(left - 10, top + cell_h * double(r), 7, cell_h * double(end - r), cat('f', category % colours));
+  }
   return canvas.finish(left + w + 10, top + h + 10, map.title, map.description);
+}
+
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles,
+                  int columns) {
+  constexpr double tile_w = 290, tile_h = 330, top = 22;
+  columns = std::max(1, columns);
+  const int64_t rows = (int64_t(tiles.size()) + columns - 1) / columns;
+  Canvas canvas;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    const double x = tile_w * double(i % size_t(columns)), y = tile_h * double(i / size_t(columns));
+    canvas.text(x + 10, y + 16, tiles[i].title);
+    // A picture within a picture has a place and a size.
+    std::string inner = tiles[i].svg;
+    if (inner.rfind("<svg ", 0) == 0)
+      inner.insert(5, cat("x=\"", x, "\" y=\"", y + top, "\" width=\"", tile_w - 10, "\" height=\"", tile_h - top - 32,
+                          "\" preserveAspectRatio=\"xMinYMin\" "));
+    canvas.out += inner;
+    canvas.text(x + 10, y + tile_h - 14, tiles[i].caption, "start", "soft");
+  }
+  const double w = tile_w * columns, h = tile_h * double(std::max<int64_t>(1, rows));
+  std::string text = canvas.finish(w, h, title, description);
+  text.insert(text.find('>') + 1,
+              cat("<style>", style(), ".picture{font-family:system-ui,sans-serif}</style><rect width=\"", w,
+                  "\" height=\"", h, "\" style=\"fill:var(--surface)\"/>"));
+  return text;
 }
 
 std::string draw_levels(const std::vector<double>& edges, const std::string& label, bool percent) {

@@ -79,12 +79,20 @@ struct Heatmap {
   bool write_values = false, percent = false;          // the number in each cell
   std::vector<int64_t> marked_rows, marked_columns;    // ticks at the frame
   std::vector<int64_t> diagonals;                      // marked where they meet the frame: column - row
+  std::vector<int32_t> row_colours;                    // none, or a category a row, shown beside it; -1: none
 };
 // More than 128 rows or columns without labels are pooled: each cell shows the largest of pooling(n)^2 values.
 std::string draw(const Heatmap& map);
 inline int64_t pooling(int64_t n) { return (n + 127) / 128; }
 // What the colours of a heatmap's levels mean.
 std::string draw_levels(const std::vector<double>& edges, const std::string& label, bool percent);
+
+// ---- several pictures in a file of their own, which follows the reader's light or dark theme
+struct Tile {
+  std::string svg, title, caption;
+};
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles,
+                  int columns);
 
 // ---- rows of small cells with text
 struct Cell {

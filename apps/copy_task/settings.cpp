@@ -51,23 +51,6 @@ void Settings::finish() {
   about_option("--also-evaluate", [&] { train.also_evaluate = split_specs(also); });
 }
 
-std::vector<std::string> split_specs(const std::string& list) {
-  std::vector<std::string> specs;
-  for (size_t begin = 0, end; !list.empty() && begin <= list.size(); begin = end + 1) {
-    end = std::min(list.find(',', begin), list.size());
-    std::string item = list.substr(begin, end - begin);
-    item.erase(0, item.find_first_not_of(' '));
-    item.erase(item.find_last_not_of(' ') + 1);
-    check<UsageError>(!item.empty(), "expected attention variants with a comma between, got nothing before or behind ",
-                      "one in ", in_quotes(list));
-    if (!specs.empty() && item.find('=') != std::string::npos && item.find(':') == std::string::npos)
-      specs.back() += "," + item;
-    else
-      specs.push_back(item);
-  }
-  return specs;
-}
-
 void Trained::swap_attention(const std::string& spec) {
   model->encoder.swap_attention(spec, settings.train.model.attention_defaults);
 }

@@ -20,18 +20,6 @@ struct Settings {
   int64_t topk = 0;  // 0: the variants' own
 };
 
-// "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
-// Error (UsageError): an empty one among them.
-std::vector<std::string> split_specs(const std::string& list);
-
-// What f refuses (UsageError) was given as this option, which the message then begins with.
-template <class F>
-void about_option(const std::string& option, F&& f) try {
-  f();
-} catch (const UsageError& error) {
-  throw UsageError(concat(option, ": ", error.what()));
-}
-
 // A run as its newest good checkpoint holds it.
 struct Trained {
   Settings settings;

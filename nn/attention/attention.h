@@ -19,6 +19,8 @@ struct AttentionChoices {
   Tensor topk;     // int32 [B, H, C, k]
   Tensor mass;     // [B, H, C] (only reported)
   Tensor buckets;  // int32 [B, H, rounds, N], -1: none
+  // As specified (only reported; 0: the variant has none). C and k above are no larger than there are queries and keys.
+  int64_t clusters = 0, top = 0;
 };
 
 struct AttentionContext : Context {

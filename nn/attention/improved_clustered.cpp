@@ -33,7 +33,7 @@ struct ImprovedClustered : Attention {
         centroid_topk(centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
                       options(mask.of_keys(), context, Purpose::attention_tail_dropout),
                       context.replay ? context.replay->topk : Tensor());
-    if (context.report) context.report->topk = topk, context.report->mass = mass.value();
+    if (context.report) context.report->topk = topk, context.report->mass = mass.value(), context.report->top = top;
     // m softmax(q K_T) V_T + rest: equations 10 and 11.
     return topk_attention(q, k, v, groups, topk, mass_gradient ? mass : mass.detach(), rest, options(mask, context));
   }

@@ -33,6 +33,7 @@ Groups group_queries(const Tensor& q, const AttentionMask& mask, const GroupingO
     context.report->planes = made.planes;
     context.report->codes = made.codes;
     context.report->labels = made.labels;
+    context.report->clusters = options.clusters;
   }
   // 3. A stable sort by label.
   return group(made.labels, clusters);

@@ -199,7 +199,6 @@ TEST_CASE("a run continues with its own settings, but for those that may change"
 }
 
 TEST_CASE("lists of attention specifications: a comma before option=value stays inside") {
-  using copy_task::split_specs;
   CHECK(split_specs("").empty());
   CHECK(split_specs("full") == std::vector<std::string>{"full"});
   CHECK(split_specs("full, i-clustered-15:topk=16,bits=32,oracle-top-4") ==

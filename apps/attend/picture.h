@@ -1,0 +1,21 @@
+#pragma once
+// The matrices of attention weights of several variants beside each other.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "apps/attend/run.h"
+
+namespace cairn::attend {
+
+struct Panel {
+  std::string spec;
+  std::vector<double> weights;  // [N][S]
+  std::vector<int32_t> labels;  // of the queries' clusters or buckets, -1: none; empty: there are none
+  double l1 = NAN;              // to full attention
+};
+
+// An SVG file.
+std::string draw_panels(const std::vector<Panel>& panels, int64_t queries, int64_t keys, const std::string& other);
+
+}  // namespace cairn::attend

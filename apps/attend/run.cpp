@@ -1,0 +1,235 @@
+#include "apps/attend/run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace cairn::attend {
+namespace {
+
+// Gives a variant's parameter `points` other numbers.
+struct SetPoints : Fields {
+  Variable points;
+  bool found = false;
+  explicit SetPoints(Variable value) : points(std::move(value)) {}
+  using Fields::operator();
+  void operator()(const std::string& name, Variable& parameter) override {
+    if (name == "points") parameter = points, found = true;
+  }
+};
+
+// [B, S, H, columns]: row s of every head has a 1 in column s - first.
+Tensor unit_values(const Inputs& in, int64_t first, int64_t columns) {
+  Tensor values = Tensor::zeros({in.batches(), in.keys(), in.heads(), columns}, in.q.dtype());
+  const auto fill = [&]<class T>(T) {
+    T* const x = values.mutable_data<T>();
+    for (int64_t b = 0; b < in.batches(); ++b)
+      for (int64_t s = first; s < first + columns; ++s)
+        for (int64_t h = 0; h < in.heads(); ++h) x[((b * in.keys() + s) * in.heads() + h) * columns + s - first] = 1;
+  };
+  in.q.dtype() == DType::float64 ? fill(double{}) : fill(float{});
+  return values;
+}
+
+// Enough for the kernels, and little memory however many keys there are.
+constexpr int64_t columns_at_once = 256;
+
+double norm(const std::vector<double>& x) {
+  double sum = 0;
+  for (double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+std::vector<double> doubles(const Tensor& x) { return x.cast(DType::float64).to_vector<double>(); }
+
+// [B, H, C, k] from fewer clusters or keys; what is missing gets `value`.
+template <class T>
+Tensor padded(const Tensor& x, int64_t clusters, int64_t columns, T value) {
+  const int64_t B = x.size(0), H = x.size(1), C = x.size(2), k = x.rank() == 4 ? x.size(3) : 1;
+  const std::vector<T> from = x.to_vector<T>();
+  std::vector<T> to(size_t(B * H * clusters * columns), value);
+  for (int64_t row = 0; row < B * H * C; ++row)
+    std::copy_n(from.begin() + row * k, k, to.begin() + (row / C * clusters + row % C) * columns);
+  return Tensor::from(to, x.rank() == 4 ? Shape{B, H, clusters, columns} : Shape{B, H, clusters});
+}
+
+// Clusters without members have no top keys and no mass.
+template <class T>
+Tensor without_empty(Tensor x, const std::vector<int32_t>& counts, T value) {
+  const int64_t k = x.rank() == 4 ? x.size(3) : 1;
+  T* const data = x.mutable_data<T>();
+  for (size_t row = 0; row < counts.size(); ++row)
+    if (counts[row] == 0) std::fill_n(data + int64_t(row) * k, k, value);
+  return x;
+}
+
+}  // namespace
+
+Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options)
+    : inputs_(inputs),
+      options_(options),
+      generator_(options.seed, options.compute.device),
+      attention_(make_attention(spec)) {
+  const bool shared = attention_->shares_keys();
+  check<UsageError>(shared || inputs.k.defined(), "attention '", spec, "' needs keys: the file has no tensor 'k'");
+  check<UsageError>(inputs.q.dtype() != DType::float64 || options.compute.device == Device::cpu,
+                    "float64 tensors are computed on the CPU: use --device cpu");
+  Generator parameters(options.seed);
+  attention_->initialize(inputs.heads(), inputs.q.size(3), parameters);
+  const auto own = named_parameters(*attention_);
+  const auto points = std::find_if(own.begin(), own.end(), [](const auto& p) { return p.first == "points"; });
+  if (points != own.end()) {
+    Tensor value = points->second.value();
+    if (inputs.points.defined()) {
+      check<UsageError>(inputs.points.shape() == value.shape(), "attention '", spec, "': expected points ",
+                        value.shape(), ", got ", inputs.points.shape());
+      value = inputs.points.cast(inputs.q.dtype());
+    }
+    points_ = Variable(value.to(options.compute.device), options.gradients);
+    SetPoints set(points_);
+    attention_->fields(set);
+  }
+  for (Tensor AttentionMask::*part :
+       {&AttentionMask::query_lengths, &AttentionMask::key_lengths, &AttentionMask::allowed})
+    if ((inputs.mask.*part).defined()) mask_.*part = (inputs.mask.*part).to(options.compute.device);
+  if (inputs.given.planes.defined()) given_.planes = inputs.given.planes.to(options.compute.device);
+  if (inputs.given.labels.defined()) {
+    Tensor labels = inputs.given.labels.clone();  // queries beyond their length join no cluster
+    for (int64_t row = 0; mask_.query_lengths.defined() && row < labels.elements(); ++row)
+      if (row % inputs.queries() >=
+          inputs.mask.query_lengths.data<int32_t>()[row / (inputs.queries() * inputs.heads())])
+        labels.mutable_data<int32_t>()[row] = -1;
+    given_.labels = labels.to(options.compute.device);
+  }
+  const auto leaf = [&](const Tensor& x) { return Variable(place(x), options.gradients); };
+  q_ = leaf(inputs.q), v_ = leaf(inputs.v);
+  k_ = inputs.k.defined() && !shared ? leaf(inputs.k) : q_;
+}
+
+Tensor Runner::place(const Tensor& x) const {
+  return (x.dtype() == DType::float32 ? x.cast(options_.compute.activations) : x).to(options_.compute.device);
+}
+
+Tensor Runner::back(const Tensor& x) const {
+  return x.defined() ? x.to(Device::cpu).cast(inputs_.q.dtype()) : Tensor();
+}
+
+Outcome Runner::run() {
+  Outcome outcome;
+  Tensor gradient = inputs_.grad_out;
+  if (options_.gradients) {
+    if (!gradient.defined())
+      gradient = Tensor::full({inputs_.batches(), inputs_.queries(), inputs_.heads(), inputs_.v.size(3)}, 1,
+                              inputs_.q.dtype());
+    gradient = place(gradient);
+  }
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < options_.repeat; ++i) {
+    for (const Variable* x : {&q_, &k_, &v_, &points_})
+      if (x->defined()) Variable(*x).clear_grad();
+    outcome.made = {};
+    AttentionContext context;
+    context.generator = &generator_;
+    context.replay = &given_;
+    context.report = &outcome.made;
+    const auto start = std::chrono::steady_clock::now();
+    const Variable out = (*attention_)(q_, k_, v_, mask_, context);
+    if (options_.gradients) backward(out, gradient);
+    out.value().to(Device::cpu);  // waits for the device
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    outcome.out = back(out.value());
+  }
+  if (inputs_.given.labels.defined() && outcome.made.labels.defined())
+    for (const int32_t label : inputs_.given.labels.to_vector<int32_t>())
+      check<DataError>(label < outcome.made.clusters, "tensor 'labels': expected numbers from -1 to ",
+                       outcome.made.clusters - 1, " for attention '", spec(), "', got ", label);
+  std::sort(seconds.begin(), seconds.end());
+  outcome.seconds = seconds[seconds.size() / 2];
+  if (!options_.gradients) return outcome;
+  // A gradient that nothing flowed into is one of zeros.
+  const auto gradient_of = [&](const Variable& x) {
+    return x.grad().defined() ? back(x.grad()) : Tensor::zeros(x.shape(), inputs_.q.dtype());
+  };
+  outcome.grad_q = gradient_of(q_), outcome.grad_v = gradient_of(v_);
+  if (!attention_->shares_keys()) outcome.grad_k = gradient_of(k_);
+  if (points_.defined()) outcome.grad_points = gradient_of(points_);
+  return outcome;
+}
+
+Tensor Runner::apply(const Tensor& values) const {
+  const NoGrad no_grad;
+  AttentionContext context;
+  context.generator = &generator_;
+  context.replay = &given_;
+  const Variable q(q_.value()), k(k_.value());
+  return back((*attention_)(q, k, Variable(place(values)), mask_, context).value());
+}
+
+TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome) {
+  TensorFile file;
+  file.metadata = {{"attention", spec}};
+  const auto add = [&](const char* name, const Tensor& x) {
+    if (x.defined()) file.tensors.emplace_back(name, x.to(Device::cpu));
+  };
+  add("out", outcome.out);
+  add("grad_q", outcome.grad_q);
+  add("grad_k", outcome.grad_k);
+  add("grad_v", outcome.grad_v);
+  add("grad_points", outcome.grad_points);
+  const AttentionChoices& made = outcome.made;
+  if (made.codes.defined()) {  // the same 64 bits
+    const auto codes = made.codes.to_vector<uint64_t>();
+    add("codes", Tensor::from(std::vector<int64_t>(codes.begin(), codes.end()), made.codes.shape()));
+  }
+  add("labels", made.labels);
+  std::vector<int32_t> counts;
+  if (made.labels.defined()) {
+    const int64_t C = made.clusters, N = inputs.queries();
+    counts.assign(size_t(inputs.batches() * inputs.heads() * C), 0);
+    const auto labels = made.labels.to_vector<int32_t>();
+    for (size_t i = 0; i < labels.size(); ++i)
+      if (labels[i] >= 0) ++counts[size_t(int64_t(i) / N * C + labels[i])];
+    add("counts", Tensor::from(counts, {inputs.batches(), inputs.heads(), C}));
+  }
+  if (made.topk.defined() && made.labels.defined())
+    add("topk", without_empty<int32_t>(padded<int32_t>(made.topk, made.clusters, made.top, -1), counts, -1));
+  if (made.mass.defined()) {
+    const Tensor mass = made.mass.to(Device::cpu).cast(inputs.q.dtype());
+    add("mass", mass.dtype() == DType::float64
+                    ? without_empty<double>(padded<double>(mass, made.clusters, 1, 0), counts, 0)
+                    : without_empty<float>(padded<float>(mass, made.clusters, 1, 0), counts, 0));
+  }
+  return file;
+}
+
+Distance distance(const Inputs& inputs, const Runner& runner, const Tensor& out, const Runner& other,
+                  const Tensor& other_out) {
+  const auto a = doubles(out), b = doubles(other_out);
+  std::vector<double> between(a.size());
+  for (size_t i = 0; i < a.size(); ++i) between[i] = a[i] - b[i];
+  double sum = 0;
+  for (int64_t first = 0; first < inputs.keys(); first += columns_at_once) {
+    const Tensor units = unit_values(inputs, first, std::min(columns_at_once, inputs.keys() - first));
+    const auto x = doubles(runner.apply(units)), y = doubles(other.apply(units));
+    for (size_t i = 0; i < x.size(); ++i) sum += std::abs(x[i] - y[i]);
+  }
+  int64_t rows = 0;
+  for (int64_t i = 0; i < inputs.batches(); ++i)
+    rows += inputs.heads() *
+            (inputs.mask.query_lengths.defined() ? inputs.mask.query_lengths.data<int32_t>()[i] : inputs.queries());
+  return {rows > 0 ? sum / double(rows) : NAN, norm(b) > 0 ? norm(between) / norm(b) : NAN};
+}
+
+std::vector<double> dense_weights(const Inputs& inputs, const Runner& runner, int64_t batch, int64_t head) {
+  const int64_t N = inputs.queries(), S = inputs.keys(), H = inputs.heads();
+  std::vector<double> weights(size_t(N * S));
+  for (int64_t first = 0; first < S; first += columns_at_once) {
+    const int64_t columns = std::min(columns_at_once, S - first);
+    const auto x = doubles(runner.apply(unit_values(inputs, first, columns)));
+    for (int64_t i = 0; i < N; ++i)
+      std::copy_n(x.begin() + ((batch * N + i) * H + head) * columns, columns, weights.begin() + i * S + first);
+  }
+  return weights;
+}
+
+}  // namespace cairn::attend

@@ -1,0 +1,261 @@
+// The program attend: what other programs compute, what it refuses, and how.
+#include "apps/attend/run.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/attend/picture.h"
+#include "nn/attention/observe.h"
+#include "tests/apps/markup.h"
+#include "tests/apps/process.h"
+#include "tests/ops/ops_test.h"
+
+namespace {
+
+using namespace cairn::attend;
+namespace fs = std::filesystem;
+
+// A folder that goes with the test.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / concat("cairn-attend-", getpid());
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return (path / name).string(); }
+};
+
+void write(const std::string& path, std::vector<std::pair<std::string, Tensor>> tensors) {
+  write_safetensors(path, {std::move(tensors), {}, path});
+}
+
+std::vector<std::pair<std::string, Tensor>> tensors_of(const Shape& q, int64_t S, DType dtype = DType::float32) {
+  return {{"q", random_tensor(q, dtype, 1)},
+          {"k", random_tensor(q.with(1, S), dtype, 2)},
+          {"v", random_tensor(q.with(1, S), dtype, 3)}};
+}
+
+}  // namespace
+
+TEST_CASE("attend reproduces PyTorch's outputs and gradients on its tensors and labels", "[attend][golden]") {
+  const Folder folder;
+  int compared = 0;
+  for (const std::string name : {"self", "lengths", "cross", "cross_lengths"}) {
+    const TensorFile golden = read_safetensors(concat(CAIRN_SOURCE_DIR "/tests/golden/attend/", name, ".safetensors"));
+    for (DType dtype : {DType::float64, DType::float32}) {
+      TensorFile in = golden;
+      for (auto& [key, x] : in.tensors)
+        if (x.dtype() == DType::float64) x = x.cast(dtype);
+      write_safetensors(folder / "in", in);
+      for (const std::string spec : {"full", "shared-full", "oracle-top-3", "clustered-4", "i-clustered-4:topk=3"}) {
+        if (!golden.find(spec + "/out")) continue;  // shared-full has no cross attention
+        INFO(name << ' ' << spec << ' ' << cairn::name(dtype));
+        const auto run = run_process(
+            "attend", concat("--quiet --grad --attention ", spec, " --in ", folder / "in", " --out ", folder / "out"));
+        INFO(run.err);
+        REQUIRE(run.exit_code == 0);
+        const TensorFile out = read_safetensors(folder / "out");
+        CHECK((out.find("grad_k") != nullptr) == (spec != "shared-full"));
+        for (const char* part : {"out", "grad_q", "grad_k", "grad_v"}) {
+          if (!golden.find(spec + "/" + part)) continue;
+          INFO(part);
+          CHECK(out.at(part).dtype() == dtype);
+          CHECK(difference(out.at(part), golden.at(spec + "/" + part)) <= (dtype == DType::float64 ? 1e-10 : 1e-5));
+          ++compared;
+        }
+      }
+    }
+  }
+  CHECK(compared == 2 * (2 * 19 + 2 * 16));
+}
+
+TEST_CASE("attend writes what a clustered variant chose", "[attend]") {
+  const Folder folder;
+  auto tensors = tensors_of({2, 9, 3, 4}, 5);
+  tensors.emplace_back("query_lengths", int32s({9, 6}));
+  write(folder / "in", tensors);
+  const auto run = run_process("attend", concat("--quiet --attention i-clustered-20:topk=8,bits=5 --in ", folder / "in",
+                                                " --out ", folder / "out"));
+  REQUIRE(run.exit_code == 0);
+  const TensorFile out = read_safetensors(folder / "out");
+  CHECK(out.at("codes").dtype() == DType::int64);
+  CHECK(out.at("codes").shape() == Shape{2, 3, 9});
+  for (const int64_t code : out.at("codes").to_vector<int64_t>()) CHECK((code >= 0 && code < 32));
+  REQUIRE(out.at("counts").shape() == Shape{2, 3, 20});
+  REQUIRE(out.at("topk").shape() == Shape{2, 3, 20, 8});
+  REQUIRE(out.at("mass").shape() == Shape{2, 3, 20});
+  const auto labels = out.at("labels").to_vector<int32_t>(), counts = out.at("counts").to_vector<int32_t>(),
+             topk = out.at("topk").to_vector<int32_t>();
+  const auto mass = out.at("mass").to_vector<float>();
+  for (int64_t plane = 0; plane < 6; ++plane)
+    for (int64_t c = 0; c < 20; ++c) {
+      int32_t members = 0;
+      for (int64_t i = 0; i < 9; ++i) members += labels[size_t(plane * 9 + i)] == c;
+      CHECK(counts[size_t(plane * 20 + c)] == members);
+      // All five keys, or, of a cluster without members, none.
+      for (int64_t j = 0; j < 8; ++j) CHECK(topk[size_t((plane * 20 + c) * 8 + j)] == (members > 0 && j < 5 ? j : -1));
+      CHECK(mass[size_t(plane * 20 + c)] == Approx(members > 0 ? 1 : 0));
+    }
+  for (int64_t h = 0; h < 3; ++h)
+    for (int64_t i = 6; i < 9; ++i) CHECK(labels[size_t((3 + h) * 9 + i)] == -1);
+}
+
+TEST_CASE("attend: planes and labels fix the choices, the seed names them", "[attend]") {
+  const Folder folder;
+  const auto out_of = [&](const std::string& options, const std::string& in = "in") {
+    const auto run =
+        run_process("attend", concat("--quiet ", options, " --in ", folder / in, " --out ", folder / "out"));
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    return read_safetensors(folder / "out");
+  };
+  auto tensors = tensors_of({1, 40, 2, 4}, 40);
+  write(folder / "in", tensors);
+  const auto labels = [&](const std::string& options, const std::string& in = "in") {
+    return out_of(options, in).at("labels").to_vector<int32_t>();
+  };
+  const auto first = labels("--attention clustered-6");
+  CHECK(labels("--attention clustered-6 --threads 1") == first);
+  CHECK(labels("--attention clustered-6 --seed 9") != first);
+  Generator generator(1);
+  tensors.emplace_back("planes", random_planes(63, 4, true, generator.draw(0, Purpose::planes), Device::cpu));
+  write(folder / "planes", tensors);
+  CHECK(labels("--attention clustered-6", "planes") == first);
+  tensors.back().second = random_planes(3, 4, true, generator.draw(0, Purpose::planes), Device::cpu);
+  write(folder / "planes", tensors);
+  for (const int64_t code : out_of("--attention clustered-6", "planes").at("codes").to_vector<int64_t>())
+    CHECK(code < 8);
+  tensors.back() = {"labels", Tensor::from(std::vector<int32_t>(80, 5), {1, 2, 40})};
+  write(folder / "labels", tensors);
+  CHECK(labels("--attention clustered-6", "labels") == std::vector<int32_t>(80, 5));
+}
+
+TEST_CASE("attend computes whatever has a result", "[attend]") {
+  const Folder folder;
+  const auto good = [&](const std::string& spec, std::vector<std::pair<std::string, Tensor>> tensors) {
+    write(folder / "in", std::move(tensors));
+    const auto run = run_process(
+        "attend", concat("--quiet --grad --attention ", spec, " --in ", folder / "in", " --out ", folder / "out"));
+    INFO(spec << ' ' << run.err);
+    CHECK(run.exit_code == 0);
+    return read_safetensors(folder / "out");
+  };
+  for (const std::string spec : {"full", "clustered-5", "i-clustered-5", "oracle-top-2"}) {
+    CHECK(good(spec, tensors_of({2, 0, 2, 3}, 4)).at("out").shape() == Shape{2, 0, 2, 3});
+    for (double x : as_double(good(spec, tensors_of({2, 4, 2, 3}, 0)).at("out"))) CHECK(x == 0);
+    auto tensors = tensors_of({1, 6, 1, 3}, 6);
+    tensors[1].second.mutable_data<float>()[4] = NAN;
+    tensors[2].second.mutable_data<float>()[7] = INFINITY;
+    CHECK(good(spec, tensors).at("out").shape() == Shape{1, 6, 1, 3});
+  }
+  auto tensors = tensors_of({1, 6, 1, 3}, 6);
+  tensors.erase(tensors.begin() + 1);  // k
+  CHECK(good("shared-full", tensors).find("grad_k") == nullptr);
+  // A mask of bytes; a query that may attend to nothing has zeros.
+  Tensor mask = Tensor::full({6, 6}, 1, DType::uint8);
+  std::fill_n(mask.mutable_data<uint8_t>() + 12, 6, uint8_t(0));
+  tensors.emplace_back("mask", mask);
+  const auto out = as_double(good("shared-full", tensors).at("out"));
+  for (size_t i = 6; i < 9; ++i) CHECK(out[i] == 0);
+  CHECK(out[0] != 0);
+}
+
+TEST_CASE("attend says in one line what is wrong", "[attend]") {
+  const Folder folder;
+  const auto fails = [&](int code, const std::string& text, const std::string& arguments,
+                         std::vector<std::pair<std::string, Tensor>> tensors = tensors_of({1, 6, 2, 3}, 6)) {
+    write(folder / "in", std::move(tensors));
+    const std::string in = arguments.find("--in") == std::string::npos ? concat(" --in ", folder / "in") : "";
+    const auto run = run_process("attend", arguments + in);
+    INFO(arguments << ": " << run.err);
+    CHECK(run.exit_code == code);
+    CHECK_THAT(run.err, Catch::Matchers::StartsWith("attend: error: "));
+    CHECK_THAT(run.err, Catch::Matchers::Contains(text));
+    CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+    CHECK(run.out.empty());
+  };
+  const auto with = [](const std::string& name, const Tensor& x, Shape q = {1, 6, 2, 3}) {
+    auto tensors = tensors_of(q, 6);
+    for (auto& [key, value] : tensors)
+      if (key == name) {
+        value = x;
+        return tensors;
+      }
+    tensors.emplace_back(name, x);
+    return tensors;
+  };
+  fails(2, "expected --attention", "");
+  fails(2, "--in: expected a value", "--attention full --in=");
+  fails(2, "did you mean 'clustered-5'", "--attention clusterd-5");
+  fails(2, "did you mean '--attention'", "--atention full");
+  fails(2, "unexpected argument 'full'", "full");
+  fails(2, "need --compare or --picture", "--attention full,clustered-3");
+  fails(2, "--out: one file", concat("--attention full,clustered-3 --compare full --out ", folder / "out"));
+  fails(2, "--head 3: there are 2", concat("--attention full --head 3 --picture ", folder / "p"));
+  fails(2, "writes tensors and nothing else", concat("--attention full --example ", folder / "e"));
+  fails(3, "No such file", concat("--attention full --in ", folder / "missing"));
+  fails(3, "folder", concat("--attention full --in ", folder.path.string()));
+  fails(1, "cannot", concat("--attention full --out ", folder / "no/out"));
+  fails(4, "CUDA",
+        backends() == "cpu" ? "--attention full --device cuda" : "--attention full --device cuda --precision x");
+  // tensors
+  const Tensor f32 = random_tensor({1, 6, 2, 3}, DType::float32);
+  fails(3, "no tensor \"v\"; there ", "--attention full", {{"q", f32}, {"k", f32}});
+  fails(2, "needs keys", "--attention full", {{"q", f32}, {"v", f32}});
+  fails(3, "expected float32 or float64, got int32", "--attention full",
+        with("q", random_integers({1, 6, 2, 3}, 0, 3)));
+  fails(3, "expected float32 like q, got float64", "--attention full", with("k", random_tensor({1, 6, 2, 3})));
+  fails(2, "four axes", "--attention full", with("q", random_tensor({6, 2, 3}, DType::float32)));
+  fails(2, "[B, S, H, D]", "--attention full", with("k", random_tensor({1, 6, 2, 4}, DType::float32)));
+  fails(2, "[B, S, H, M]", "--attention full", with("v", random_tensor({2, 6, 2, 4}, DType::float32)));
+  fails(2, "'key_lengths': expected [B] = [1]", "--attention full", with("key_lengths", int32s({1, 2})));
+  fails(3, "expected numbers from 0 to 6, got 7", "--attention full", with("key_lengths", int32s({7})));
+  fails(3, "got -1", "--attention full", with("query_lengths", int32s({-1})));
+  fails(3, "expected int32 or int64", "--attention full", with("query_lengths", random_tensor({1}, DType::float32)));
+  fails(2, "does not broadcast", "--attention full", with("mask", Tensor::full({5, 6}, 1, DType::boolean)));
+  fails(3, "expected bool or uint8", "--attention full", with("mask", f32));
+  fails(2, "cannot honour", "--attention clustered-3", with("mask", Tensor::full({6, 6}, 1, DType::boolean)));
+  fails(2, "'grad_out'", "--attention full --grad", with("grad_out", random_tensor({1, 6, 2}, DType::float32)));
+  fails(2, "'planes'", "--attention clustered-3", with("planes", random_tensor({5, 3}, DType::float32)));
+  fails(2, "'labels'", "--attention clustered-3", with("labels", int32s({1, 2})));
+  fails(3, "from -1 to 2", "--attention clustered-3",
+        with("labels", Tensor::from(std::vector<int32_t>(12, 3), {1, 2, 6})));
+  fails(3, "got -2", "--attention clustered-3", with("labels", Tensor::from(std::vector<int32_t>(12, -2), {1, 2, 6})));
+}
+
+TEST_CASE("attend --compare tells the error and the time of every variant", "[attend]") {
+  const Folder folder;
+  REQUIRE(run_process("attend", concat("--quiet --example ", folder / "in", " --length 40")).exit_code == 0);
+  const auto run = run_process(
+      "attend", concat("--json --repeat 1 --compare full --in ", folder / "in", " --picture ", folder / "p.svg"));
+  REQUIRE(run.exit_code == 0);
+  const auto json = nlohmann::json::parse(last_line(run.out));
+  REQUIRE(json.at("results").size() == attention_variants().size());
+  // The distance, by its definition.
+  const Inputs in = read_inputs(read_safetensors(folder / "in"));
+  const auto weights = [&](const std::string& spec) {
+    const auto attention = make_attention(spec);
+    const Generator generator(1);
+    Generator parameters(1);
+    attention->initialize(in.heads(), in.q.size(3), parameters);
+    AttentionContext context;
+    context.generator = &generator;
+    return as_double(attention_weights(*attention, in.q, in.k, in.mask, context));
+  };
+  const auto full = weights("full");
+  for (const auto& result : json.at("results")) {
+    const std::string spec = result.at("attention");
+    INFO(spec);
+    REQUIRE(result.count("problem") == 0);
+    const auto own = weights(spec);
+    double l1 = 0;
+    for (size_t i = 0; i < own.size(); ++i) l1 += std::abs(own[i] - full[i]);
+    CHECK(result.at("l1").get<double>() == Approx(l1 / (4 * 40)).margin(1e-4));
+    CHECK((result.at("error").get<double>() == 0) == (spec == "full"));
+    CHECK(result.at("seconds").get<double>() > 0);
+  }
+  std::ifstream file(folder / "p.svg");
+  const std::string picture{std::istreambuf_iterator<char>(file), {}};
+  CHECK(markup_error(picture).empty());
+  for (const auto* variant : attention_variants()) CHECK_THAT(picture, Catch::Matchers::Contains(variant->name));
+}

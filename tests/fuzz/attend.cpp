@@ -1,0 +1,29 @@
+// Bytes are refused with one short line, or they are tensors on which variants of each kind compute, gradients too.
+#include "apps/attend/run.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace cairn;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const auto in = attend::read_inputs(parse_safetensors({reinterpret_cast<const char*>(data), size}, "fuzz"));
+    const int64_t scores = in.batches() * in.heads() * in.queries() * in.keys();
+    if (scores * (in.q.size(3) + in.v.size(3)) > 20000) return 0;  // only slow
+    attend::RunOptions options;
+    options.gradients = true;
+    for (const char* spec : {"full", "clustered-3", "i-clustered-3:topk=2", "oracle-top-2"}) {
+      try {
+        const attend::Outcome outcome = attend::Runner(spec, in, options).run();
+        expect(outcome.out.shape() == Shape{in.batches(), in.queries(), in.heads(), in.v.size(3)}, "another shape");
+        safetensors_bytes(attend::output_file(spec, in, outcome));
+      } catch (const UsageError& error) {  // a mask that it cannot honour
+        expect_short_line(error.what());
+      }
+    }
+  } catch (const DataError& error) {
+    expect_short_line(error.what());
+  } catch (const UsageError& error) {
+    expect_short_line(error.what());
+  }
+  return 0;
+}
