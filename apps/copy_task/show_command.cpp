@@ -11,6 +11,7 @@
 #include "apps/copy_task/run_command.h"
 #include "core/ops.h"
 #include "nn/attention/observe.h"
+#include "nn/io/safetensors.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -52,12 +53,14 @@ struct ShowCommand : RunCommand {
     options.text("attention", attention, "the variant to look with; by default the run's own");
     options.integer("layer", layer, 1, 1024, "the layer to show; by default where the other copy is found");
     options.integer("head", head, 1, 1024, "the head to show, likewise");
+    add_path(command, "--tensors", tensors, "FILE",
+             "write q, k and v of --layer (by default the last) here, for the program attend");
     define_common(false);
   }
 
   void execute() override {
-    check<UsageError>(!run.empty() || (attention.empty() && layer == 0 && head == 0),
-                      "--attention, --layer and --head show a model: expected --run with it");
+    check<UsageError>(!run.empty() || (attention.empty() && layer == 0 && head == 0 && tensors.empty()),
+                      "--attention, --layer, --head and --tensors show a model: expected --run with it");
     std::unique_ptr<Trained> trained;
     if (!run.empty()) {
       trained = read(attention);
@@ -75,7 +78,18 @@ struct ShowCommand : RunCommand {
     input = batch.input.to_vector<int32_t>(), target = batch.target.to_vector<int32_t>();
     Answer answer;
     if (trained) answer = answer_of(*trained, batch.input);
+    if (!tensors.empty()) write_tensors(answer);
     print(output.json ? as_json(answer).dump() + "\n" : as_text(answer));
+  }
+
+  void write_tensors(const Answer& answer) const {
+    check<UsageError>(!answer.layers.empty(), "--tensors: the sequence is too long for it");
+    const Observation& seen = answer.layers[layer > 0 ? size_t(layer - 1) : answer.layers.size() - 1];
+    TensorFile file;
+    file.tensors = {{"q", seen.q}, {"k", seen.k}, {"v", seen.v}};
+    file.metadata = {{"about", concat("copy-task, example ", example, ", layer ",
+                                      layer > 0 ? layer : int64_t(answer.layers.size()))}};
+    write_safetensors(tensors, file);
   }
 
   bool is_masked(int64_t i) const { return input[size_t(i)] == mask_token; }
@@ -209,7 +223,7 @@ struct ShowCommand : RunCommand {
     return text;
   }
 
-  std::string attention;
+  std::string attention, tensors;
   int64_t length = 0, example = 1, seed = 1, layer = 0, head = 0;
   int64_t n = 0, half = 0;
   std::vector<int32_t> input, target;

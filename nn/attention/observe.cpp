@@ -30,7 +30,7 @@ struct Observer : Attention {
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
-    seen = {q.value(), k.value(), {}, {}, {}};
+    seen = {q.value(), k.value(), v.value(), {}, {}, {}};
     AttentionContext reporting = context;
     reporting.report = &seen.choices;
     Variable out = (*inner)(q, k, v, mask, reporting);

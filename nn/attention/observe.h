@@ -14,7 +14,7 @@ Tensor attention_weights(const Attention& attention, const Tensor& q, const Tens
 
 // What one layer's variant saw in one forward pass.
 struct Observation {
-  Tensor q, k;               // [B, N, H, D], [B, S, H, D]
+  Tensor q, k, v;            // [B, N, H, D], [B, S, H, D], [B, S, H, M]
   Tensor weights, full;      // [B, H, N, S]: the variant's, and those of full attention with this q and k
   AttentionChoices choices;  // labels and top keys, where the variant has them
 };
