@@ -80,4 +80,9 @@ Variable topk_attention(const Variable& q, const Variable& k, const Variable& v,
                         const Tensor& topk, const Variable& mass, const Variable& rest,
                         const AttentionOptions& options = {});
 
+// ---- linear attention: phi(q) . phi(k) over its sum over keys for weights, phi(x) = elu(x) + 1
+// (ops/linear_attention.cpp). Dropout is by key.
+Variable linear_attention(const Variable& q, const Variable& k, const Variable& v,
+                          const AttentionOptions& options = {});
+
 }  // namespace cairn

@@ -5,6 +5,7 @@
 #include "core/dispatch.h"
 #include "core/kernels/centroid_topk.h"
 #include "core/kernels/hamming_kmeans.h"
+#include "core/kernels/linear_attention.h"
 #include "core/kernels/topk_attention.h"
 
 namespace cairn {
@@ -324,6 +325,45 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                 topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr, kernel_dropout(options.dropout),
                 heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv),
                 mass.defined() ? g.dmass.mutable_data<T>() : nullptr, mass.defined() ? heads<T>(g.drest) : Heads<T>{}));
+  return g;
+}
+
+// --------------------------------------------------------------------------------------------------- linear attention
+
+static AttentionSize check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options) {
+  check<UsageError>(!options.mask.allowed.defined(),
+                    "linear_attention: cannot honour a boolean mask: it has sums over keys, not weights of pairs");
+  check<UsageError>(options.scale == 0, "linear_attention: it has no scores to scale, got scale = ", options.scale);
+  return attention_size("linear_attention", q, k, v, options);
+}
+
+LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const AttentionOptions& options) {
+  const AttentionSize size = check_linear_attention(q, k, v, options);
+  LinearAttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                               Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  Scratch scratch(q.device());
+  CAIRN_RUN("linear_attention", q,
+            linear_attention_forward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
+                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout), scratch,
+                                        heads<T>(result.out), result.denominators.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options, const LinearAttentionResult& kept,
+                                            const Tensor& dout) {
+  const AttentionSize size = check_linear_attention(q, k, v, options);
+  check_operands("linear_attention", {{"q", q}, {"the gradient", dout}});
+  check_shape("linear_attention", "the gradient", dout, kept.out.shape());
+  AttentionGradient g{like(q), like(k), like(v)};
+  Scratch scratch(q.device());
+  CAIRN_RUN("linear_attention", q,
+            linear_attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         heads<T>(kept.out), kept.denominators.data<Accum<T>>(), heads<T>(dout),
+                                         scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 

@@ -100,4 +100,15 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                               const Tensor& dout);
 
+// ---- linear attention: phi(q) . phi(k) for weights, phi(x) = elu(x) + 1
+struct LinearAttentionResult {
+  Tensor out, denominators;  // [B, N, H, M], [B, H, N]: what the weights are divided by, 0 where no key is left
+};
+// Errors: a boolean mask; a scale.
+LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const AttentionOptions& options = {});
+AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options, const LinearAttentionResult& kept,
+                                            const Tensor& dout);
+
 }  // namespace cairn

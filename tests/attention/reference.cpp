@@ -9,6 +9,8 @@ std::map<std::string, Entry>& references() {
       {"clustered", {clustered, false, false, true, true}},
       {"i-clustered", {improved_clustered, false, false, true, true, {"i-clustered-3:topk=1"}}},
       {"oracle-top", {oracle_top, true, true, true, true}},
+      {"linear", {linear, false, true, true, true}},
+      {"inducing", {inducing, false, false, true, true, {"inducing-1", "inducing-40:scale=0.6"}}},
   };
   return all;
 }

@@ -6,9 +6,9 @@ using namespace cairn;  // NOLINT: tests only
 using Catch::Matchers::Contains;
 
 TEST_CASE("attention specifications are read", "[attention]") {
-  for (const char* spec :
-       {"full", "shared-full", "clustered-100", "i-clustered-100", "oracle-top-32", "i-clustered-15:topk=16,bits=64",
-        "clustered-1:iterations=0,bias=false", "full:scale=0.5", "i-clustered-100:mass_gradient=false"}) {
+  for (const char* spec : {"full", "shared-full", "clustered-100", "i-clustered-100", "oracle-top-32",
+                           "i-clustered-15:topk=16,bits=64", "clustered-1:iterations=0,bias=false", "full:scale=0.5",
+                           "i-clustered-100:mass_gradient=false", "linear", "inducing-16", "inducing-16:scale=0.5"}) {
     INFO(spec);
     CHECK(make_attention(spec)->spec() == spec);
   }
@@ -54,6 +54,11 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"i-clustered-15:=3", "expected option=value, got '=3'"},
       {"i-clustered-15:topk=3,topk=4", "option 'topk' is given twice"},
       {"i-clustered-15:bias=yes", "option bias: expected true or false, got 'yes'"},
+      {"linear:scale=0.5", "there is no option scale: the weights of linear attention are not made of scores"},
+      {"linear:bits=3", "unknown option 'bits'; it has none"},
+      {"linear-3", "linear takes no number"},
+      {"inducing", "expected a number of points, as in inducing-100"},
+      {"inducing-0", "points = 0, expected 1 to 2147483647"},
       {"full:scale=nan", "option scale: expected a finite number, got 'nan'"},
       {"full:scale=inf", "option scale: expected a finite number, got 'inf'"},
       {"full:scale=-1", "option scale = -1"},
@@ -69,6 +74,7 @@ TEST_CASE("defaults fill what a specification leaves open, where the variant has
   CHECK_THROWS_WITH(make_attention("i-clustered-15", defaults), Contains("option topk = 0"));
   CHECK_NOTHROW(make_attention("i-clustered-15:topk=3", defaults));
   CHECK_NOTHROW(make_attention("full", defaults));
+  CHECK_NOTHROW(make_attention("linear", {{"scale", "0.5"}}));
 }
 
 TEST_CASE("weights run under another variant, except shared-full without shared weights", "[attention]") {
@@ -78,9 +84,14 @@ TEST_CASE("weights run under another variant, except shared-full without shared 
   options.attention = "full";
   Encoder separate(options, generator);
   CHECK_NOTHROW(separate.swap_attention("i-clustered-3"));
+  CHECK_NOTHROW(separate.swap_attention("linear"));
   CHECK_THROWS_WITH(separate.swap_attention("shared-full"), Contains("has the queries for keys"));
+  CHECK_THROWS_WITH(separate.swap_attention("inducing-3"), Contains("one has parameters of its own"));
   options.attention = "shared-full";
   Encoder shared(options, generator);
-  for (const char* spec : {"full", "clustered-3", "oracle-top-2", "shared-full"})
+  for (const char* spec : {"full", "clustered-3", "oracle-top-2", "linear", "shared-full"})
     CHECK_NOTHROW(shared.swap_attention(spec));
+  options.attention = "inducing-3";
+  Encoder learned(options, generator);
+  CHECK_THROWS_WITH(learned.swap_attention("full"), Contains("one has parameters of its own"));
 }
