@@ -228,8 +228,8 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
 
 // products = A B^T over all columns: this thread's tile_row(i) of A times tile_column() + j of B. `room` takes what is
 // loaded. B's row 4 x + j stands at 16 j + x there, so that neighbouring threads read neighbouring rows.
-template <class T>
-__device__ void row_products(RowBlock<T> a, RowBlock<T> b, float* room, TileOf& products) {
+template <class A, class B>
+__device__ void row_products(RowBlock<A> a, RowBlock<B> b, float* room, TileOf& products) {
   constexpr int stride = tile_depth + 4;
   float* const rows = room + tile_row() * stride;
   float* const columns = room + (tile + int(threadIdx.x % 16)) * stride;

@@ -9,6 +9,10 @@ std::map<std::string, Entry>& references() {
       {"clustered", {clustered, false, false, true, true}},
       {"i-clustered", {improved_clustered, false, false, true, true, {"i-clustered-3:topk=1"}}},
       {"oracle-top", {oracle_top, true, true, true, true}},
+      {"position", {position, false, false, true, true}},
+      {"i-position", {improved_position, false, false, true, true}},
+      {"euclidean", {clustered, false, false, true, true}},
+      {"i-euclidean", {improved_clustered, false, false, true, true}},
   };
   return all;
 }

@@ -46,6 +46,8 @@ Matrix full(const Problem& p);  // also for shared-full, with k = q
 Matrix clustered(const Problem& p);
 Matrix improved_clustered(const Problem& p);
 Matrix oracle_top(const Problem& p);
+Matrix position(const Problem& p);
+Matrix improved_position(const Problem& p);
 
 // What the tests hold a variant to.
 struct Entry {
