@@ -4,7 +4,7 @@
 #include "core/parallel.h"
 #include "nn/attention/observe.h"
 #include "tests/attention/trials.h"
-#include "tests/ops/ops_test.h"
+#include "tests/nn/module_test.h"
 
 namespace {
 
@@ -103,14 +103,6 @@ Tensor reordered(const Tensor& x, const std::vector<int64_t>& order) {
     }
   return result;
 }
-
-// Puts variables in the places of a module's parameters, in order.
-struct Replace : Fields {
-  const Variable* next;
-  explicit Replace(const Variable* first) : next(first) {}
-  using Fields::operator();
-  void operator()(const std::string&, Variable& parameter) override { parameter = *next++; }
-};
 
 }  // namespace
 
