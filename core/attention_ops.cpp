@@ -4,8 +4,10 @@
 
 #include "core/dispatch.h"
 #include "core/kernels/centroid_topk.h"
+#include "core/kernels/euclidean_kmeans.h"
 #include "core/kernels/hamming_kmeans.h"
 #include "core/kernels/linear_attention.h"
+#include "core/kernels/position_labels.h"
 #include "core/kernels/topk_attention.h"
 
 namespace cairn {
@@ -365,6 +367,38 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
                                          heads<T>(kept.out), kept.denominators.data<Accum<T>>(), heads<T>(dout),
                                          scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
+}
+
+// ---------------------------------------------------------------------------------------------- other groups of
+// queries
+
+Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
+  check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);
+  check<UsageError>(clusters >= 1, "position_labels: clusters = ", clusters, ", expected at least 1");
+  check_lengths("position_labels", "lengths", lengths, shape[0], shape[2], device);
+  Tensor labels(shape, DType::int32, device);
+  CAIRN_DISPATCH(
+      "position_labels", int32_t, labels,
+      position_labels(current_stream(device), {shape[0], shape[1], shape[2], clusters},
+                      lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
+  return labels;
+}
+
+Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations,
+                        const RandomDraw& draw) {
+  check_operands("euclidean_kmeans", {{"q", q}});
+  check(q.rank() == 4, "euclidean_kmeans: expected q [B, N, H, D], got ", q.shape());
+  check<UsageError>(clusters >= 1, "euclidean_kmeans: clusters = ", clusters, ", expected at least 1");
+  check<UsageError>(iterations >= 0, "euclidean_kmeans: iterations = ", iterations, ", expected at least 0");
+  const EuclideanSize size{q.size(0), q.size(2), q.size(1), q.size(3), clusters, iterations};
+  check_lengths("euclidean_kmeans", "lengths", lengths, size.B, size.N, q.device());
+  check_draw("euclidean_kmeans", draw, q.device());
+  Tensor labels({size.B, size.H, size.N}, DType::int32, q.device());
+  Scratch scratch(q.device());
+  CAIRN_RUN("euclidean_kmeans", q,
+            euclidean_kmeans<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
+                                draw.view(), scratch, labels.mutable_data<int32_t>()));
+  return labels;
 }
 
 }  // namespace cairn

@@ -111,4 +111,14 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
                                             const AttentionOptions& options, const LinearAttentionResult& kept,
                                             const Tensor& dout);
 
+// ---- other groups of queries
+// The group of consecutive queries that each belongs to, int32 `shape` = [B, H, N], -1 beyond the lengths (undefined:
+// all N): floor(i C / n) for query i of n valid ones, with `shift` that of the query half a group further on; C >= n:
+// each its own. Error: clusters < 1.
+Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
+// K-means of the queries themselves, under the Euclidean distance: q [B, N, H, D] to int32 [B, H, N], -1 beyond the
+// lengths. In double for double, else in float32. Errors: clusters < 1, iterations < 0.
+Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations,
+                        const RandomDraw& draw);
+
 }  // namespace cairn

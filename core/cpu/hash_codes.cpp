@@ -1,8 +1,8 @@
 #include "core/kernels/hash_codes.h"
 
-#include <cmath>
 #include <vector>
 
+#include "core/cpu/vector.h"
 #include "core/parallel.h"
 
 namespace cairn::cpu {
@@ -29,11 +29,7 @@ void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, ui
       const int64_t batch_head = row / size.N;
       const T* query = q.at(batch_head / size.H, row % size.N, batch_head % size.H);
       float product[width] = {};
-      for (int64_t d = 0; d < D; ++d) {
-        const float x = float(query[d]);
-        const float* p = columns.data() + d * width;
-        for (int j = 0; j < width; ++j) product[j] = std::fma(x, p[j], product[j]);
-      }
+      add_fused_products(query, D, columns.data(), product);
       const float* threshold = columns.data() + D * width;
       // In halves: vectors shift 32 bits by a lane's number.
       uint32_t low = 0, high = 0;

@@ -14,13 +14,26 @@ extern const AttentionVariant shared_full_variant;
 extern const AttentionVariant clustered_variant;
 extern const AttentionVariant improved_clustered_variant;
 extern const AttentionVariant oracle_top_variant;
+extern const AttentionVariant position_variant;
+extern const AttentionVariant improved_position_variant;
+extern const AttentionVariant euclidean_variant;
+extern const AttentionVariant improved_euclidean_variant;
 extern const AttentionVariant linear_variant;
 extern const AttentionVariant inducing_variant;
 
 static std::vector<const AttentionVariant*>& variants() {
   static std::vector<const AttentionVariant*> all{
-      &full_variant,       &shared_full_variant, &clustered_variant, &improved_clustered_variant,
-      &oracle_top_variant, &linear_variant,      &inducing_variant,
+      &full_variant,
+      &shared_full_variant,
+      &clustered_variant,
+      &improved_clustered_variant,
+      &oracle_top_variant,
+      &position_variant,
+      &improved_position_variant,
+      &euclidean_variant,
+      &improved_euclidean_variant,
+      &linear_variant,
+      &inducing_variant,
   };
   return all;
 }

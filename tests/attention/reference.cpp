@@ -11,6 +11,10 @@ std::map<std::string, Entry>& references() {
       {"oracle-top", {oracle_top, true, true, true, true}},
       {"linear", {linear, false, true, true, true}},
       {"inducing", {inducing, false, false, true, true, {"inducing-1", "inducing-40:scale=0.6"}}},
+      {"position", {position, false, false, true, true}},
+      {"i-position", {improved_position, false, false, true, true}},
+      {"euclidean", {clustered, false, false, true, true}},
+      {"i-euclidean", {improved_clustered, false, false, true, true}},
   };
   return all;
 }

@@ -48,6 +48,8 @@ Matrix improved_clustered(const Problem& p);
 Matrix oracle_top(const Problem& p);
 Matrix linear(const Problem& p);
 Matrix inducing(const Problem& p);
+Matrix position(const Problem& p);
+Matrix improved_position(const Problem& p);
 
 // What the tests hold a variant to.
 struct Entry {

@@ -6,9 +6,11 @@ using namespace cairn;  // NOLINT: tests only
 using Catch::Matchers::Contains;
 
 TEST_CASE("attention specifications are read", "[attention]") {
-  for (const char* spec : {"full", "shared-full", "clustered-100", "i-clustered-100", "oracle-top-32",
-                           "i-clustered-15:topk=16,bits=64", "clustered-1:iterations=0,bias=false", "full:scale=0.5",
-                           "i-clustered-100:mass_gradient=false", "linear", "inducing-16", "inducing-16:scale=0.5"}) {
+  for (const char* spec :
+       {"full", "shared-full", "clustered-100", "i-clustered-100", "oracle-top-32", "i-clustered-15:topk=16,bits=64",
+        "clustered-1:iterations=0,bias=false", "full:scale=0.5", "i-clustered-100:mass_gradient=false", "position-4",
+        "i-position-4:shift=true,topk=3,mass_gradient=false", "euclidean-4:iterations=0", "i-euclidean-4:topk=3",
+        "linear", "inducing-16", "inducing-16:scale=0.5"}) {
     INFO(spec);
     CHECK(make_attention(spec)->spec() == spec);
   }
@@ -59,6 +61,9 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"linear-3", "linear takes no number"},
       {"inducing", "expected a number of points, as in inducing-100"},
       {"inducing-0", "points = 0, expected 1 to 2147483647"},
+      {"euclidean-4:bits=3", "unknown option 'bits'; it has scale, iterations"},
+      {"position", "expected a number of groups, as in position-100"},
+      {"position-4:iterations=3", "unknown option 'iterations'; it has scale, shift"},
       {"full:scale=nan", "option scale: expected a finite number, got 'nan'"},
       {"full:scale=inf", "option scale: expected a finite number, got 'inf'"},
       {"full:scale=-1", "option scale = -1"},

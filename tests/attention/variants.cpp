@@ -4,7 +4,7 @@
 #include "core/parallel.h"
 #include "nn/attention/observe.h"
 #include "tests/attention/trials.h"
-#include "tests/ops/ops_test.h"
+#include "tests/nn/module_test.h"
 
 namespace {
 
@@ -103,14 +103,6 @@ Tensor reordered(const Tensor& x, const std::vector<int64_t>& order) {
     }
   return result;
 }
-
-// Puts variables in the places of a module's parameters, in order.
-struct Replace : Fields {
-  const Variable* next;
-  explicit Replace(const Variable* first) : next(first) {}
-  using Fields::operator();
-  void operator()(const std::string&, Variable& parameter) override { parameter = *next++; }
-};
 
 }  // namespace
 
@@ -451,8 +443,11 @@ TEST_CASE("at their exhaustive settings variants equal full attention", "[attent
   for (bool cross : {false, true}) {
     const Inputs in(2, 19, cross ? 8 : 19, 3, 5, 5, DType::float32);
     const auto full = as_double(in.run(*make_attention("full"), context_of(generator)).value());
-    for (const char* spec : {"i-clustered-4:topk=19", "i-clustered-4:topk=400", "clustered-19", "clustered-64",
-                             "i-clustered-19:topk=2", "oracle-top-19", "oracle-top-500"}) {
+    for (const char* spec :
+         {"i-clustered-4:topk=19", "i-clustered-4:topk=400", "clustered-19", "clustered-64", "i-clustered-19:topk=2",
+          "oracle-top-19", "oracle-top-500", "position-19", "position-2000000000:shift=true", "i-position-4:topk=19",
+          "i-position-19:topk=2", "euclidean-19", "euclidean-64:iterations=0", "i-euclidean-4:topk=19",
+          "i-euclidean-19:topk=2"}) {
       INFO(spec << (cross ? " cross" : ""));
       CHECK(difference(in.run(*make_attention(spec), context_of(generator)).value(), full) <= tolerance::float32);
     }
@@ -470,20 +465,43 @@ TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   CHECK(made.labels.to_vector<int32_t>()[8] == 8);
 }
 
-TEST_CASE("every call draws fresh planes, the same call the same ones", "[attention]") {
-  Generator generator(2);
-  const Inputs in(1, 40, 40, 1, 8, 8);
-  const auto attention = make_attention("clustered-6");
-  const auto labels = [&](uint32_t layer) {
+TEST_CASE("every call groups queries by fresh draws, the same call by the same ones", "[attention]") {
+  for (const char* spec : {"clustered-6", "euclidean-6"}) {
+    INFO(spec);
+    Generator generator(2);
+    const Inputs in(1, 40, 40, 1, 8, 8);
+    const auto attention = make_attention(spec);
+    const auto labels = [&](uint32_t layer) {
+      AttentionChoices made;
+      AttentionContext context = context_of(generator, &made);
+      context.layer = layer;
+      in.run(*attention, context);
+      return made.labels.to_vector<int32_t>();
+    };
+    const auto first = labels(0);
+    CHECK(labels(0) == first);
+    CHECK(labels(1) != first);
+    generator.advance();
+    CHECK(labels(0) != first);
+  }
+}
+
+TEST_CASE("with shift=true the groups of odd layers begin half a group from those of even ones", "[attention]") {
+  const Inputs in(1, 12, 12, 1, 4, 4);
+  const auto labels = [&](const char* spec, uint32_t layer) {
     AttentionChoices made;
-    AttentionContext context = context_of(generator, &made);
+    AttentionContext context;  // nothing is drawn
     context.layer = layer;
-    in.run(*attention, context);
+    context.report = &made;
+    in.run(*make_attention(spec), context);
     return made.labels.to_vector<int32_t>();
   };
-  const auto first = labels(0);
-  CHECK(labels(0) == first);
-  CHECK(labels(1) != first);
-  generator.advance();
-  CHECK(labels(0) != first);
+  const std::vector<int32_t> even{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}, odd{0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0};
+  for (const char* spec : {"position-3:shift=true", "i-position-3:shift=true"}) {
+    INFO(spec);
+    CHECK(labels(spec, 0) == even);
+    CHECK(labels(spec, 1) == odd);
+    CHECK(labels(spec, 2) == even);
+  }
+  CHECK(labels("position-3", 1) == even);
 }

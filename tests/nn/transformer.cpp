@@ -1,6 +1,6 @@
 #include "nn/transformer.h"
 
-#include "tests/ops/ops_test.h"
+#include "tests/nn/module_test.h"
 
 namespace {
 
@@ -86,23 +86,8 @@ TEST_CASE("gradients of a whole encoder layer", "[nn][grad]") {
       layer(Variable(x), {}, context);
       layer.attention.report = nullptr, layer.attention.replay = &made;
 
-      // All parameters and the input are inputs of the check; parameters are swapped in by value.
-      const std::vector<Variable> own = parameters(layer);
-      std::vector<Tensor> inputs{x};
-      for (const Variable& parameter : own) inputs.push_back(parameter.value());
-      const auto run = [&](const std::vector<Variable>& in) {
-        size_t next = 1;
-        struct Assign : Fields {
-          const std::vector<Variable>& in;
-          size_t& next;
-          Assign(const std::vector<Variable>& in_, size_t& next_) : in(in_), next(next_) {}
-          using Fields::operator();
-          void operator()(const std::string&, Variable& parameter) override { parameter = in[next++]; }
-        } assign(in, next);
-        layer.fields(assign);
-        return layer(in[0], {}, context);
-      };
-      const auto checked = check_gradient(run, inputs);
+      const auto checked =
+          check_module_gradient(layer, {x}, [&](const std::vector<Variable>& in) { return layer(in[0], {}, context); });
       INFO(attention << (norm == Norm::post ? " post: " : " pre: ") << checked.where);
       CHECK(checked.error <= tolerance::gradient);
     }
