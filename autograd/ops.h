@@ -49,6 +49,8 @@ Variable softmax(const Variable& x);  // over the last axis (ops/softmax.cpp)
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
 // 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
 Variable dropout(const Variable& x, double p, const RandomDraw& draw);
+// residual + dropout(x), of one shape, in one pass.
+Variable dropout_add(const Variable& x, double p, const RandomDraw& draw, const Variable& residual);
 // Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp).
 Variable gather_rows(const Variable& table, const Tensor& index);
 // [n, cols] with the rows of x [..., cols] added at index [...].

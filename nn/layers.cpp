@@ -47,6 +47,10 @@ Variable apply_dropout(const Variable& x, double p, const Context& context, Purp
   return context.training && p > 0 ? dropout(x, p, context.draw(purpose)) : x;
 }
 
+Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose) {
+  return context.training && p > 0 ? dropout_add(x, p, context.draw(purpose), residual) : residual + x;
+}
+
 Tensor sinusoidal_positions(int64_t n, int64_t features) {
   Tensor result({n, features});
   float* out = result.mutable_data<float>();

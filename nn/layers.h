@@ -62,6 +62,9 @@ struct FeedForward : Module {
 // Dropout in training, nothing otherwise.
 Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose);
 
+// residual + x, with dropout of x in training.
+Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose);
+
 // Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features], element 2 i of row p being
 // sin(p / 10000^(2 i / features)) and element 2 i + 1 its cosine.
 Tensor sinusoidal_positions(int64_t n, int64_t features);

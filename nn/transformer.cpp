@@ -26,13 +26,15 @@ EncoderLayer::EncoderLayer(const TransformerOptions& o, Generator& generator)
       dropout(o.dropout) {}
 
 Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
-  const auto dropped = [&](const Variable& y, Purpose purpose) { return apply_dropout(y, dropout, context, purpose); };
+  const auto sum = [&](const Variable& residual, const Variable& block, Purpose purpose) {
+    return residual_sum(residual, block, dropout, context, purpose);
+  };
   if (norm == Norm::post) {
-    const Variable y = norm1(x + dropped(attention(x, mask, context), Purpose::attention_output_dropout));
-    return norm2(y + dropped(feed_forward(y, context), Purpose::feed_forward_output_dropout));
+    const Variable y = norm1(sum(x, attention(x, mask, context), Purpose::attention_output_dropout));
+    return norm2(sum(y, feed_forward(y, context), Purpose::feed_forward_output_dropout));
   }
-  const Variable y = x + dropped(attention(norm1(x), mask, context), Purpose::attention_output_dropout);
-  return y + dropped(feed_forward(norm2(y), context), Purpose::feed_forward_output_dropout);
+  const Variable y = sum(x, attention(norm1(x), mask, context), Purpose::attention_output_dropout);
+  return sum(y, feed_forward(norm2(y), context), Purpose::feed_forward_output_dropout);
 }
 
 Encoder::Encoder(const TransformerOptions& options, Generator& generator) {

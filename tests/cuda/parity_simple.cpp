@@ -152,7 +152,8 @@ void add_dropout(std::vector<Case>& cases) {
                            const RandomDraw draw = Generator(7, bench.device).draw(3, Purpose::test);
                            const Tensor x = bench.uniform({n + skip}, 1, 2).slice(skip, n + skip);
                            const Tensor y = dropout(x, p, draw);
-                           return {y, y.cast(DType::boolean)};
+                           const Tensor residual = bench.uniform({n + skip}, -2, 0, 2).slice(skip, n + skip);
+                           return {y, y.cast(DType::boolean), dropout_add(x, p, draw, residual)};
                          },
                          true});
   cases.push_back(
@@ -167,6 +168,13 @@ void add_dropout(std::vector<Case>& cases) {
                      const Variable x = bench.variable(bench.normal({7, 13}));
                      return with_gradients(bench, dropout(x, 0.3, generator.draw(1, Purpose::test)), {x});
                    }});
+  cases.push_back(
+      {"dropout_add with gradients", [](const Bench& bench) {
+         const Generator generator(9, bench.device);
+         const Variable x = bench.variable(bench.normal({7, 13})), residual = bench.variable(bench.normal({7, 13}, 2));
+         const RandomDraw draw = generator.draw(1, Purpose::test);
+         return with_gradients(bench, dropout_add(x, 0.3, draw, residual), {x, residual});
+       }});
 }
 
 // Rows of no, of one, of a few and of more elements than a warp keeps in registers.
