@@ -35,7 +35,7 @@ struct ResidualLayer : Module {
   template <class Block>
   Variable residual(const Variable& x, const LayerNormalisation& normalise, Purpose purpose, const Context& context,
                     Block&& block) const {
-    const Variable y = x + apply_dropout(block(norm == Norm::post ? x : normalise(x)), dropout, context, purpose);
+    const Variable y = residual_sum(x, block(norm == Norm::post ? x : normalise(x)), dropout, context, purpose);
     return norm == Norm::post ? normalise(y) : y;
   }
 };
