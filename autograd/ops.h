@@ -80,4 +80,8 @@ Variable topk_attention(const Variable& q, const Variable& k, const Variable& v,
                         const Tensor& topk, const Variable& mass, const Variable& rest,
                         const AttentionOptions& options = {});
 
+// ---- lsh: queries for keys, in buckets
+// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/unit_rows.cpp).
+Variable unit_rows(const Variable& x);
+
 }  // namespace cairn

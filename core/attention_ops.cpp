@@ -6,6 +6,7 @@
 #include "core/kernels/centroid_topk.h"
 #include "core/kernels/hamming_kmeans.h"
 #include "core/kernels/topk_attention.h"
+#include "core/kernels/unit_rows.h"
 
 namespace cairn {
 namespace {
@@ -325,6 +326,31 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                 heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv),
                 mass.defined() ? g.dmass.mutable_data<T>() : nullptr, mass.defined() ? heads<T>(g.drest) : Heads<T>{}));
   return g;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- lsh
+
+static Rows rows_of_last_axis(const char* operation, const Tensor& x) {
+  check(x.rank() > 0, operation, ": expected rows [..., cols], got a scalar");
+  const int64_t cols = x.size(-1);
+  return {cols > 0 ? x.elements() / cols : 0, cols};
+}
+
+Tensor unit_rows(const Tensor& x) {
+  check_operands("unit_rows", {{"x", x}});
+  const Rows size = rows_of_last_axis("unit_rows", x);
+  Tensor y = like(x);
+  CAIRN_RUN("unit_rows", x, unit_rows<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
+  return y;
+}
+
+Tensor unit_rows_backward(const Tensor& x, const Tensor& dy) {
+  check_operands("unit_rows", {{"x", x}, {"the gradient", dy}});
+  check_shape("unit_rows", "the gradient", dy, x.shape());
+  const Rows size = rows_of_last_axis("unit_rows", x);
+  Tensor dx = like(x);
+  CAIRN_RUN("unit_rows", x, unit_rows_backward<T>(stream, size, x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  return dx;
 }
 
 }  // namespace cairn

@@ -100,4 +100,9 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                               const Tensor& dout);
 
+// ---- lsh: queries for keys, in buckets
+// x / |x| over the last axis; a row of zeros stays zeros, and has no gradient.
+Tensor unit_rows(const Tensor& x);
+Tensor unit_rows_backward(const Tensor& x, const Tensor& dy);
+
 }  // namespace cairn
