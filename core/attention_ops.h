@@ -3,6 +3,7 @@
 // projected tensor [B, N, H * D] is the same memory. Labels, groups and top keys carry no gradient.
 #include "core/kernels/attention.h"
 #include "core/kernels/group.h"
+#include "core/kernels/hash_buckets.h"
 #include "core/kernels/hash_codes.h"
 #include "core/kernels/segment_mean.h"
 #include "core/ops.h"
@@ -104,5 +105,11 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
 // x / |x| over the last axis; a row of zeros stays zeros, and has no gradient.
 Tensor unit_rows(const Tensor& x);
 Tensor unit_rows_backward(const Tensor& x, const Tensor& dy);
+
+// float32 [rounds, columns, D]. Errors: rounds or columns < 1.
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device);
+// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: a number of buckets that is odd or
+// negative, chunk < 1; rotations that do not fit q or have fewer than half as many columns as N queries have buckets.
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
 
 }  // namespace cairn
