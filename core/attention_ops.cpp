@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/dispatch.h"
+#include "core/kernels/bucket_attention.h"
 #include "core/kernels/centroid_topk.h"
 #include "core/kernels/hamming_kmeans.h"
 #include "core/kernels/topk_attention.h"
@@ -381,6 +382,52 @@ Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& leng
             hash_buckets<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
                             rotations.data<float>(), buckets.mutable_data<int32_t>()));
   return buckets;
+}
+
+Groups group_buckets(const Tensor& buckets, int64_t count) {
+  check_integers("group_buckets", "buckets", buckets, DType::int32, buckets.device());
+  check(buckets.rank() == 4, "group_buckets: expected buckets [B, H, rounds, N], got ", buckets.shape());
+  return group(buckets.reshape({buckets.size(0), buckets.size(1) * buckets.size(2), buckets.size(3)}), count);
+}
+
+static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options) {
+  const auto [rounds, first, end, chunk, bucket_mask, deduplicate] = options;
+  check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
+  check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
+                    " up to ", end, " of ", rounds, ", expected one or more of them");
+  check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
+  return {view(groups), size.N, groups.clusters, rounds, first, end, chunk, bucket_mask, deduplicate};
+}
+
+AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                 const BucketOptions& buckets, const AttentionOptions& options) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
+  AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                         Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_forward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                        heads<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                            const BucketOptions& buckets, const AttentionOptions& options,
+                                            const AttentionResult& kept, const Tensor& dout) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
+  check_operands("bucket_attention", {{"q", q}, {"the gradient", dout}});
+  check_shape("bucket_attention", "the gradient", dout, kept.out.shape());
+  AttentionGradient g{like(q), like(k), like(v)};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_backward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(), heads<T>(dout),
+                                         heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  return g;
 }
 
 }  // namespace cairn

@@ -112,4 +112,22 @@ Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const Random
 // negative, chunk < 1; rotations that do not fit q or have fewer than half as many columns as N queries have buckets.
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
 
+struct BucketOptions {
+  int64_t rounds = 1;
+  int64_t first = 0, end = 1;  // those of them that count
+  int64_t chunk = 32;
+  bool bucket_mask = true;
+  bool deduplicate = false;
+};
+// Buckets int32 [B, H, rounds, N] as the partitions that bucket_attention takes: groups of [B, H * rounds, N]. Error:
+// another shape.
+Groups group_buckets(const Tensor& buckets, int64_t count);
+// Attention within chunks of positions sorted by bucket, over the keys of all rounds (core/kernels/bucket_attention.h).
+// Errors: another number of keys than of queries, rounds that the groups do not have, chunk < 1.
+AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                 const BucketOptions& buckets, const AttentionOptions& options = {});
+AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                            const BucketOptions& buckets, const AttentionOptions& options,
+                                            const AttentionResult& kept, const Tensor& dout);
+
 }  // namespace cairn

@@ -71,5 +71,6 @@ void add_matrix(std::vector<Case>& cases);
 void add_groups(std::vector<Case>& cases);
 void add_attention(std::vector<Case>& cases);
 void add_topk(std::vector<Case>& cases);
+void add_lsh(std::vector<Case>& cases);
 
 }  // namespace cairn::test
