@@ -14,10 +14,12 @@ extern const AttentionVariant shared_full_variant;
 extern const AttentionVariant clustered_variant;
 extern const AttentionVariant improved_clustered_variant;
 extern const AttentionVariant oracle_top_variant;
+extern const AttentionVariant lsh_variant;
 
 static std::vector<const AttentionVariant*>& variants() {
   static std::vector<const AttentionVariant*> all{
-      &full_variant, &shared_full_variant, &clustered_variant, &improved_clustered_variant, &oracle_top_variant,
+      &full_variant,       &shared_full_variant, &clustered_variant, &improved_clustered_variant,
+      &oracle_top_variant, &lsh_variant,
   };
   return all;
 }
@@ -99,6 +101,18 @@ bool SpecReader::flag(const char* option, bool preset, const char* help) {
   if (*text == "true") return true;
   if (*text != "false") fail(concat("option ", option, ": expected true or false, got '", *text, "'"));
   return false;
+}
+
+std::string SpecReader::choice(const char* option, const char* preset, const std::vector<std::string>& words,
+                               const char* help) {
+  const std::string* text = given(option, preset, help);
+  if (!text) return preset;
+  std::string listed;
+  for (const std::string& word : words) {
+    if (*text == word) return word;
+    listed += (listed.empty() ? "" : " or ") + word;
+  }
+  fail(concat("option ", option, ": expected ", listed, ", got '", *text, "'", did_you_mean(*text, words)));
 }
 
 void SpecReader::finish() const {

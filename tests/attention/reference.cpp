@@ -9,6 +9,15 @@ std::map<std::string, Entry>& references() {
       {"clustered", {clustered, false, false, true, true}},
       {"i-clustered", {improved_clustered, false, false, true, true, {"i-clustered-3:topk=1"}}},
       {"oracle-top", {oracle_top, true, true, true, true}},
+      // Not with its queries: equal buckets are sorted by position.
+      {"lsh",
+       {lsh,
+        true,
+        true,
+        false,
+        false,
+        {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
+         "lsh-2:chunk=2,combine=mean,scale=1"}}},
   };
   return all;
 }

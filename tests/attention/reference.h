@@ -46,6 +46,7 @@ Matrix full(const Problem& p);  // also for shared-full, with k = q
 Matrix clustered(const Problem& p);
 Matrix improved_clustered(const Problem& p);
 Matrix oracle_top(const Problem& p);
+Matrix lsh(const Problem& p);  // from the buckets
 
 // What the tests hold a variant to.
 struct Entry {
