@@ -9,9 +9,11 @@ namespace cairn::cpu {
 
 void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw draw, float* rotations) {
   const PhiloxKey key = draw.key();
-  for (int64_t i = 0; i < rounds * columns; ++i)
-    for (int64_t d = 0; d < D; ++d)
-      rotations[i * D + d] = normal(key, uint32_t(i % columns), uint32_t(d), uint32_t(i / columns));
+  parallel_for(rounds * columns, 64, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t d = 0; d < D; ++d)
+        rotations[i * D + d] = normal(key, uint32_t(i % columns), uint32_t(d), uint32_t(i / columns));
+  });
 }
 
 template <class T>
