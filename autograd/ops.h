@@ -89,4 +89,11 @@ Variable topk_attention(const Variable& q, const Variable& k, const Variable& v,
 Variable linear_attention(const Variable& q, const Variable& k, const Variable& v,
                           const AttentionOptions& options = {});
 
+// ---- lsh: queries for keys, in buckets
+// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/unit_rows.cpp).
+Variable unit_rows(const Variable& x);
+// Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/bucket_attention.cpp).
+Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
+                          const BucketOptions& buckets, const AttentionOptions& options = {});
+
 }  // namespace cairn

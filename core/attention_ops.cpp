@@ -3,12 +3,14 @@
 #include <cmath>
 
 #include "core/dispatch.h"
+#include "core/kernels/bucket_attention.h"
 #include "core/kernels/centroid_topk.h"
 #include "core/kernels/euclidean_kmeans.h"
 #include "core/kernels/hamming_kmeans.h"
 #include "core/kernels/linear_attention.h"
 #include "core/kernels/position_labels.h"
 #include "core/kernels/topk_attention.h"
+#include "core/kernels/unit_rows.h"
 
 namespace cairn {
 namespace {
@@ -399,6 +401,107 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
             euclidean_kmeans<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
                                 draw.view(), scratch, labels.mutable_data<int32_t>()));
   return labels;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- lsh
+
+static Rows rows_of_last_axis(const char* operation, const Tensor& x) {
+  check(x.rank() > 0, operation, ": expected rows [..., cols], got a scalar");
+  const int64_t cols = x.size(-1);
+  return {cols > 0 ? x.elements() / cols : 0, cols};
+}
+
+Tensor unit_rows(const Tensor& x) {
+  check_operands("unit_rows", {{"x", x}});
+  const Rows size = rows_of_last_axis("unit_rows", x);
+  Tensor y = like(x);
+  CAIRN_RUN("unit_rows", x, unit_rows<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
+  return y;
+}
+
+Tensor unit_rows_backward(const Tensor& x, const Tensor& dy) {
+  check_operands("unit_rows", {{"x", x}, {"the gradient", dy}});
+  check_shape("unit_rows", "the gradient", dy, x.shape());
+  const Rows size = rows_of_last_axis("unit_rows", x);
+  Tensor dx = like(x);
+  CAIRN_RUN("unit_rows", x, unit_rows_backward<T>(stream, size, x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  return dx;
+}
+
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device) {
+  check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
+  check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
+  check_draw("random_rotations", draw, device);
+  Tensor rotations({rounds, columns, D}, DType::float32, device);
+  CAIRN_DISPATCH(
+      "random_rotations", float, rotations,
+      random_rotations(current_stream(device), rounds, columns, D, draw.view(), rotations.mutable_data<float>()));
+  return rotations;
+}
+
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
+  check_operands("hash_buckets", {{"q", q}});
+  check(q.rank() == 4, "hash_buckets: expected q [B, N, H, D], got ", q.shape());
+  check<UsageError>(count.given >= 0 && count.given % 2 == 0, "hash_buckets: ", count.given,
+                    " buckets, expected an even number");
+  check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
+  check_integers("hash_buckets", "rotations", rotations, DType::float32, q.device());
+  check(rotations.rank() == 3 && rotations.size(2) == q.size(3) && 2 * rotations.size(1) >= count(q.size(1)),
+        "hash_buckets: expected rotations [rounds, ", count(q.size(1)) / 2, " or more, ", q.size(3), "], got ",
+        rotations.shape());
+  const BucketSize size{q.size(0), q.size(2), q.size(1), q.size(3), rotations.size(0), rotations.size(1), count};
+  check_lengths("hash_buckets", "lengths", lengths, size.B, size.N, q.device());
+  Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
+  CAIRN_RUN("hash_buckets", q,
+            hash_buckets<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
+                            rotations.data<float>(), buckets.mutable_data<int32_t>()));
+  return buckets;
+}
+
+Groups group_buckets(const Tensor& buckets, int64_t count) {
+  check_integers("group_buckets", "buckets", buckets, DType::int32, buckets.device());
+  check(buckets.rank() == 4, "group_buckets: expected buckets [B, H, rounds, N], got ", buckets.shape());
+  return group(buckets.reshape({buckets.size(0), buckets.size(1) * buckets.size(2), buckets.size(3)}), count);
+}
+
+static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options) {
+  const auto [rounds, first, end, chunk, bucket_mask, deduplicate] = options;
+  check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
+  check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
+                    " up to ", end, " of ", rounds, ", expected one or more of them");
+  check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
+  return {view(groups), size.N, groups.clusters, rounds, first, end, chunk, bucket_mask, deduplicate};
+}
+
+AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                 const BucketOptions& buckets, const AttentionOptions& options) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
+  AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                         Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_forward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                        heads<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                            const BucketOptions& buckets, const AttentionOptions& options,
+                                            const AttentionResult& kept, const Tensor& dout) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
+  check_operands("bucket_attention", {{"q", q}, {"the gradient", dout}});
+  check_shape("bucket_attention", "the gradient", dout, kept.out.shape());
+  AttentionGradient g{like(q), like(k), like(v)};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_backward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(), heads<T>(dout),
+                                         heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  return g;
 }
 
 }  // namespace cairn

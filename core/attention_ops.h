@@ -3,6 +3,7 @@
 // projected tensor [B, N, H * D] is the same memory. Labels, groups and top keys carry no gradient.
 #include "core/kernels/attention.h"
 #include "core/kernels/group.h"
+#include "core/kernels/hash_buckets.h"
 #include "core/kernels/hash_codes.h"
 #include "core/kernels/segment_mean.h"
 #include "core/ops.h"
@@ -120,5 +121,34 @@ Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t cluste
 // lengths. In double for double, else in float32. Errors: clusters < 1, iterations < 0.
 Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations,
                         const RandomDraw& draw);
+
+// ---- lsh: queries for keys, in buckets
+// x / |x| over the last axis; a row of zeros stays zeros, and has no gradient.
+Tensor unit_rows(const Tensor& x);
+Tensor unit_rows_backward(const Tensor& x, const Tensor& dy);
+
+// float32 [rounds, columns, D]. Errors: rounds or columns < 1.
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device);
+// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: a number of buckets that is odd or
+// negative, chunk < 1; rotations that do not fit q or have fewer than half as many columns as N queries have buckets.
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
+
+struct BucketOptions {
+  int64_t rounds = 1;
+  int64_t first = 0, end = 1;  // those of them that count
+  int64_t chunk = 32;
+  bool bucket_mask = true;
+  bool deduplicate = false;
+};
+// Buckets int32 [B, H, rounds, N] as the partitions that bucket_attention takes: groups of [B, H * rounds, N]. Error:
+// another shape.
+Groups group_buckets(const Tensor& buckets, int64_t count);
+// Attention within chunks of positions sorted by bucket, over the keys of all rounds (core/kernels/bucket_attention.h).
+// Errors: another number of keys than of queries, rounds that the groups do not have, chunk < 1.
+AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                 const BucketOptions& buckets, const AttentionOptions& options = {});
+AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                            const BucketOptions& buckets, const AttentionOptions& options,
+                                            const AttentionResult& kept, const Tensor& dout);
 
 }  // namespace cairn

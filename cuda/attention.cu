@@ -8,7 +8,7 @@
 // q, dq [B, N, H, D], k, dk [B, S, H, D], v, dv [B, S, H, M], out, dout [B, N, H, M], with any strides, in float32 or
 // bfloat16; logsumexp [B, H, N] of the scores s. Sums are in float32. Nothing is added up by atomics: the gradient of
 // the queries and that of the keys and values each work out the weights again, so that results are the same bits every
-// time. Before them, query_states prepares delta, a warp a query.
+// time. Before them, output_states prepares delta, a warp a query.
 //
 // Launch, in either form: a block of 128 threads takes a tile of queries and goes through the keys, up to the last one
 // that any of its queries may see; for dK and dV it takes a tile of keys and goes through the queries. It keeps the
@@ -38,7 +38,7 @@
 //
 // cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs
 // cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs
-// cost query_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
+// cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
 // cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs
 // cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs
 // cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs
@@ -102,23 +102,6 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     write_row(sum[i], softmax.inverse(i) * dropout.scale, out.at(plane.batch, query, plane.head) + task.column,
               p.M() - task.column, p.packs);
     if (task.column == 0 && tile_column() == 0) logsumexp[plane.index * p.size.N + query] = softmax.logsumexp(i);
-  }
-}
-
-// A warp a query.
-template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
-    query_states(AttentionSize size, Heads<const T> out, Heads<const T> dout, const float* logsumexp,
-                 QueryState* states) {
-  for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {
-    const int64_t plane = row / size.N;
-    const T* const x = out.at(plane / size.H, row % size.N, plane % size.H);
-    const T* const g = dout.at(plane / size.H, row % size.N, plane % size.H);
-    float sum = 0;
-    for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) sum += float(x[c]) * float(g[c]);
-    sum = warp_reduce(sum, Sum{});
-    const float l = logsumexp[row];
-    if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, sum};
   }
 }
 
@@ -260,7 +243,7 @@ void attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Hea
   const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
   QueryState* const states = scratch.take<QueryState>(queries);
   if (queries > 0)
-    launch(query_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
+    launch(output_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
            logsumexp, states);
   const bool keys = size.B * size.H * size.S > 0;
 

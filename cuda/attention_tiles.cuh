@@ -198,7 +198,9 @@ struct RowBlock {
   int rows, columns;
   bool packs;  // can rows be read four elements at a time?
 
+  __device__ bool has(int r) const { return r < rows; }
   __device__ const T* row(int r) const { return data + r * stride; }
+  __device__ void skip_rows(int n) { data += n * stride, rows -= n; }
 };
 
 // Copies height x width elements to shared memory as float, 0 where x has none. A row takes width + 4 floats, which
@@ -210,7 +212,7 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
   for (int n = 0; n < height * width / 4 / tile_threads; ++n) {
     const int i = n * tile_threads + int(threadIdx.x), r = i / (width / 4), c = i % (width / 4) * 4;
     Pack4 value{};
-    if (r < x.rows && c < x.columns) {
+    if (x.has(r) && c < x.columns) {
       const T* const from = x.row(r);
       if (x.packs) {
         const Pack<T, 4> four = pack<4>(from, c / 4);
@@ -228,8 +230,8 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
 
 // products = A B^T over all columns: this thread's tile_row(i) of A times tile_column() + j of B. `room` takes what is
 // loaded. B's row 4 x + j stands at 16 j + x there, so that neighbouring threads read neighbouring rows.
-template <class T, class U>
-__device__ void row_products(RowBlock<T> a, RowBlock<U> b, float* room, TileOf& products) {
+template <class A, class B>
+__device__ void row_products(A a, B b, float* room, TileOf& products) {
   constexpr int stride = tile_depth + 4;
   float* const rows = room + tile_row() * stride;
   float* const columns = room + (tile + int(threadIdx.x % 16)) * stride;
@@ -274,8 +276,8 @@ inline __device__ void store_weights(float* room, const TileOf& weights) {
 }
 
 // sum += W X for the stored weights: `width` columns of X, of which this thread has four in each 64.
-template <int width, class T>
-__device__ void add_weighted_rows(RowBlock<T> x, float* room, float (&sum)[8][width / 16]) {
+template <int width, class Rows>
+__device__ void add_weighted_rows(Rows x, float* room, float (&sum)[8][width / 16]) {
   const float* const weights = tile_weights(room) + tile_row() * (tile + 4);
   const int last = min(x.rows, tile);
   for (int r0 = 0; r0 < last; r0 += tile_depth) {
@@ -299,7 +301,31 @@ __device__ void add_weighted_rows(RowBlock<T> x, float* room, float (&sum)[8][wi
           for (int c = 0; c < width / 16; ++c) sum[i][c] = fmaf(w.element[e], y[e][c / 4].element[c % 4], sum[i][c]);
       }
     }
-    x.data += tile_depth * x.stride, x.rows -= tile_depth;
+    x.skip_rows(tile_depth);
+  }
+}
+
+// A tile of products becomes weights in the running softmax of its rows, whose sums of weighted rows so far are
+// corrected. Bits of `visible` and `kept` as of visible_in.
+template <int items>
+__device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsigned kept,
+                               RunningSoftmax<8, 16>& softmax, float (&sum)[8][items]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    float largest = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * scale_2 : -INFINITY;
+      largest = fmaxf(largest, s[i][j]);
+    }
+    const float correction = softmax.raise(i, largest);
+#pragma unroll
+    for (int c = 0; c < items; ++c) sum[i][c] *= correction;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float weight = softmax.weight(i, s[i][j]);
+      s[i][j] = kept >> (4 * i + j) & 1 ? weight : 0.0f;
+    }
   }
 }
 

@@ -84,9 +84,13 @@ class SpecReader {
   bool flag(const char* option, bool preset, const char* help);
   // Error: an option that all variants have is given, and `why` this one has no use for it.
   void without(const char* option, const char* why);
+  // Which of some words.
+  std::string choice(const char* option, const char* preset, const std::vector<std::string>& words, const char* help);
 
   // Error: an option that was not asked for; says what was close and what exists.
   void finish() const;
+  // The error of a specification that the variant cannot be made from.
+  [[noreturn]] void fail(const std::string& message) const;
 
   struct Option {
     std::string name, preset, help;
@@ -98,7 +102,6 @@ class SpecReader {
  private:
   // The text given for an option, or null.
   const std::string* given(const char* option, const std::string& preset, const char* help);
-  [[noreturn]] void fail(const std::string& message) const;
 
   std::string name_, number_;
   std::map<std::string, std::string> options_, defaults_;

@@ -18,6 +18,7 @@ extern const AttentionVariant position_variant;
 extern const AttentionVariant improved_position_variant;
 extern const AttentionVariant euclidean_variant;
 extern const AttentionVariant improved_euclidean_variant;
+extern const AttentionVariant lsh_variant;
 extern const AttentionVariant linear_variant;
 extern const AttentionVariant inducing_variant;
 
@@ -32,6 +33,7 @@ static std::vector<const AttentionVariant*>& variants() {
       &improved_position_variant,
       &euclidean_variant,
       &improved_euclidean_variant,
+      &lsh_variant,
       &linear_variant,
       &inducing_variant,
   };
@@ -123,6 +125,18 @@ bool SpecReader::flag(const char* option, bool preset, const char* help) {
 void SpecReader::without(const char* option, const char* why) {
   if (options_.count(option)) fail(concat("there is no option ", option, ": ", why));
   std::erase_if(asked_, [=](const Option& asked) { return asked.name == option; });
+}
+
+std::string SpecReader::choice(const char* option, const char* preset, const std::vector<std::string>& words,
+                               const char* help) {
+  const std::string* text = given(option, preset, help);
+  if (!text) return preset;
+  std::string listed;
+  for (const std::string& word : words) {
+    if (*text == word) return word;
+    listed += (listed.empty() ? "" : " or ") + word;
+  }
+  fail(concat("option ", option, ": expected ", listed, ", got '", *text, "'", did_you_mean(*text, words)));
 }
 
 void SpecReader::finish() const {

@@ -15,6 +15,15 @@ std::map<std::string, Entry>& references() {
       {"i-position", {improved_position, false, false, true, true}},
       {"euclidean", {clustered, false, false, true, true}},
       {"i-euclidean", {improved_clustered, false, false, true, true}},
+      // Not with its queries: equal buckets are sorted by position.
+      {"lsh",
+       {lsh,
+        true,
+        true,
+        false,
+        false,
+        {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
+         "lsh-2:chunk=2,combine=mean,scale=1"}}},
   };
   return all;
 }

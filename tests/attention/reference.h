@@ -50,6 +50,7 @@ Matrix linear(const Problem& p);
 Matrix inducing(const Problem& p);
 Matrix position(const Problem& p);
 Matrix improved_position(const Problem& p);
+Matrix lsh(const Problem& p);  // from the buckets
 
 // What the tests hold a variant to.
 struct Entry {

@@ -396,11 +396,14 @@ TEST_CASE("padding changes an attention variant's results by rounding alone", "[
           REQUIRE(x == 0);
       }
       CHECK(difference(kept, out) <= tolerance::float64);
-      if (!made.labels.defined()) continue;
-      const auto labels = made.labels.to_vector<int32_t>(), padded_labels = padded_made.labels.to_vector<int32_t>();
-      for (int64_t plane = 0; plane < 4; ++plane)
-        for (int64_t i = 0; i < n; ++i)
-          REQUIRE(labels[size_t(plane * n + i)] == padded_labels[size_t(plane * (n + padding) + i)]);
+      for (const auto& [whole, longer] :
+           {std::pair{made.labels, padded_made.labels}, {made.buckets, padded_made.buckets}}) {
+        if (!whole.defined()) continue;
+        const auto labels = whole.to_vector<int32_t>(), padded_labels = longer.to_vector<int32_t>();
+        for (int64_t row = 0; row < whole.elements() / n; ++row)
+          for (int64_t i = 0; i < n; ++i)
+            REQUIRE(labels[size_t(row * n + i)] == padded_labels[size_t(row * (n + padding) + i)]);
+      }
     }
   }
 }
@@ -454,6 +457,43 @@ TEST_CASE("at their exhaustive settings variants equal full attention", "[attent
   }
 }
 
+TEST_CASE("one round of one chunk without a bucket mask is attention of unit keys without the diagonal",
+          "[attention]") {
+  const Generator generator(2);
+  for (int64_t n : {2, 19}) {
+    Inputs in(2, n, n, 3, 5, 5);
+    AttentionMask off_diagonal;
+    off_diagonal.allowed = Tensor::full({n, n}, true, DType::boolean);
+    for (int64_t i = 0; i < n; ++i) off_diagonal.allowed.mutable_data<bool>()[i * (n + 1)] = false;
+    const Variable q(in.q), v(in.v);
+    const auto expected = as_double(attention(q, unit_rows(q), v, {off_diagonal, {}, 0}).value());
+    for (const std::string& chunk : {std::to_string(n), std::to_string(n + 1), std::string("2147483646")}) {
+      INFO("n = " << n << ", chunk " << chunk);
+      const auto attention = make_attention("lsh-1:bucket_mask=false,chunk=" + chunk);
+      CHECK(difference(in.run(*attention, context_of(generator)).value(), expected) <= tolerance::float64);
+    }
+    // Every round sees the same, so their number makes no difference, nor how they are combined.
+    for (const char* options : {"", ",deduplicate=true", ",combine=mean"}) {
+      INFO("n = " << n << options);
+      const auto attention = make_attention(concat("lsh-3:bucket_mask=false", options));
+      CHECK(difference(in.run(*attention, context_of(generator)).value(), expected) <= tolerance::float64);
+    }
+  }
+}
+
+TEST_CASE("positions of one direction attend to each other in lsh, and never to the opposite one", "[attention]") {
+  const Generator generator(2);
+  const int64_t n = 12;  // even positions are x or 3 x, odd ones -x
+  Inputs in(1, n, n, 1, 4, n);
+  const Tensor x = in.q;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t d = 0; d < 4; ++d)
+      in.q.mutable_data<double>()[i * 4 + d] = (i % 2 ? -1 : i % 4 + 1) * x.data<double>()[d];
+  const Tensor weights = attention_weights(*make_attention("lsh-2"), in.q, in.q, {}, context_of(generator));
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j) CHECK((weights.data<float>()[i * n + j] > 0) == (i != j && i % 2 == j % 2));
+}
+
 TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   const Generator generator(2);
   const Inputs in(2, 9, 9, 2, 4, 4);
@@ -465,18 +505,18 @@ TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   CHECK(made.labels.to_vector<int32_t>()[8] == 8);
 }
 
-TEST_CASE("every call groups queries by fresh draws, the same call by the same ones", "[attention]") {
-  for (const char* spec : {"clustered-6", "euclidean-6"}) {
+TEST_CASE("every call draws afresh, the same call the same", "[attention]") {
+  const Inputs in(1, 40, 40, 1, 8, 8);
+  for (const char* spec : {"clustered-6", "euclidean-6", "lsh-1:chunk=4"}) {
     INFO(spec);
     Generator generator(2);
-    const Inputs in(1, 40, 40, 1, 8, 8);
     const auto attention = make_attention(spec);
     const auto labels = [&](uint32_t layer) {
       AttentionChoices made;
       AttentionContext context = context_of(generator, &made);
       context.layer = layer;
       in.run(*attention, context);
-      return made.labels.to_vector<int32_t>();
+      return (made.labels.defined() ? made.labels : made.buckets).to_vector<int32_t>();
     };
     const auto first = labels(0);
     CHECK(labels(0) == first);

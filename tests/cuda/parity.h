@@ -73,5 +73,6 @@ void add_groups(std::vector<Case>& cases);
 void add_attention(std::vector<Case>& cases);
 void add_topk(std::vector<Case>& cases);
 void add_linear(std::vector<Case>& cases);
+void add_lsh(std::vector<Case>& cases);
 
 }  // namespace cairn::test
