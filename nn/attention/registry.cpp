@@ -14,10 +14,14 @@ extern const AttentionVariant shared_full_variant;
 extern const AttentionVariant clustered_variant;
 extern const AttentionVariant improved_clustered_variant;
 extern const AttentionVariant oracle_top_variant;
+extern const AttentionVariant local_variant;
+extern const AttentionVariant longformer_variant;
+extern const AttentionVariant strided_variant;
 
 static std::vector<const AttentionVariant*>& variants() {
   static std::vector<const AttentionVariant*> all{
-      &full_variant, &shared_full_variant, &clustered_variant, &improved_clustered_variant, &oracle_top_variant,
+      &full_variant,       &shared_full_variant, &clustered_variant,  &improved_clustered_variant,
+      &oracle_top_variant, &local_variant,       &longformer_variant, &strided_variant,
   };
   return all;
 }
@@ -32,7 +36,10 @@ void add_attention_variant(const AttentionVariant& variant) {
 
 void Attention::lengths_only(const AttentionMask& mask, const char* why) const {
   check<UsageError>(!mask.elementwise(), "attention '", spec(), "' cannot honour a ",
-                    mask.causal ? "causal" : "boolean", " mask: ", why);
+                    mask.causal              ? "causal"
+                    : mask.allowed.defined() ? "boolean"
+                                             : "patterned",
+                    " mask: ", why);
 }
 
 // ---- reading a specification

@@ -9,6 +9,9 @@ std::map<std::string, Entry>& references() {
       {"clustered", {clustered, false, false, true, true}},
       {"i-clustered", {improved_clustered, false, false, true, true, {"i-clustered-3:topk=1"}}},
       {"oracle-top", {oracle_top, true, true, true, true}},
+      {"local", {local, true, true, false}},
+      {"longformer", {longformer, true, true, false, false, {"longformer-1:global=6"}}},
+      {"strided", {strided, true, true, false, false, {"strided-2147483647"}}},
   };
   return all;
 }

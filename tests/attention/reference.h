@@ -46,6 +46,9 @@ Matrix full(const Problem& p);  // also for shared-full, with k = q
 Matrix clustered(const Problem& p);
 Matrix improved_clustered(const Problem& p);
 Matrix oracle_top(const Problem& p);
+Matrix local(const Problem& p);
+Matrix longformer(const Problem& p);
+Matrix strided(const Problem& p);
 
 // What the tests hold a variant to.
 struct Entry {

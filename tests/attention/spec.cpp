@@ -8,7 +8,8 @@ using Catch::Matchers::Contains;
 TEST_CASE("attention specifications are read", "[attention]") {
   for (const char* spec :
        {"full", "shared-full", "clustered-100", "i-clustered-100", "oracle-top-32", "i-clustered-15:topk=16,bits=64",
-        "clustered-1:iterations=0,bias=false", "full:scale=0.5", "i-clustered-100:mass_gradient=false"}) {
+        "clustered-1:iterations=0,bias=false", "full:scale=0.5", "i-clustered-100:mass_gradient=false", "local-32",
+        "longformer-32", "longformer-32:global=0", "strided-2147483647"}) {
     INFO(spec);
     CHECK(make_attention(spec)->spec() == spec);
   }
@@ -54,6 +55,12 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"i-clustered-15:=3", "expected option=value, got '=3'"},
       {"i-clustered-15:topk=3,topk=4", "option 'topk' is given twice"},
       {"i-clustered-15:bias=yes", "option bias: expected true or false, got 'yes'"},
+      {"local", "expected a number of neighbours, as in local-100"},
+      {"local-0", "neighbours = 0, expected 1 to 2147483647"},
+      {"strided-2147483648", "neighbours = 2147483648, expected 1 to 2147483647"},
+      {"longformer-3:global=-1", "option global = -1, expected 0 to 2147483647"},
+      {"longformer-3:global=2147483648", "option global = 2147483648, expected 0 to"},
+      {"local-3:global=1", "unknown option 'global'"},
       {"full:scale=nan", "option scale: expected a finite number, got 'nan'"},
       {"full:scale=inf", "option scale: expected a finite number, got 'inf'"},
       {"full:scale=-1", "option scale = -1"},
@@ -81,6 +88,6 @@ TEST_CASE("weights run under another variant, except shared-full without shared 
   CHECK_THROWS_WITH(separate.swap_attention("shared-full"), Contains("has the queries for keys"));
   options.attention = "shared-full";
   Encoder shared(options, generator);
-  for (const char* spec : {"full", "clustered-3", "oracle-top-2", "shared-full"})
+  for (const char* spec : {"full", "clustered-3", "oracle-top-2", "longformer-3", "shared-full"})
     CHECK_NOTHROW(shared.swap_attention(spec));
 }
