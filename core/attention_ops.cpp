@@ -51,6 +51,7 @@ Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
   if (mask.query_lengths.defined()) result.query_lengths = mask.query_lengths.data<int32_t>();
   if (mask.key_lengths.defined()) result.key_lengths = mask.key_lengths.data<int32_t>();
   result.causal = mask.causal;
+  result.pattern = mask.pattern;
   if (mask.allowed.defined()) {
     const int64_t full[4] = {size.B, size.H, size.N, size.S};
     int64_t strides[4] = {}, stride = 1;
@@ -114,6 +115,8 @@ AttentionSize attention_size(const char* operation, const Tensor& q, const Tenso
     check(mask.allowed.rank() <= 4 && broadcast(mask.allowed.shape(), full, operation) == full, operation,
           ": a mask of shape ", mask.allowed.shape(), " does not broadcast to [B, H, N, S] = ", full);
   }
+  check(mask.pattern.stride >= 0 && mask.pattern.global >= 0, operation, ": expected a pattern's stride and global ",
+        "positions to be at least 0, got ", mask.pattern.stride, " and ", mask.pattern.global);
   check(options.dropout.p >= 0 && options.dropout.p <= 1, operation, ": expected a dropout probability, got ",
         options.dropout.p);
   if (options.dropout.p > 0) check_draw(operation, options.dropout.draw, q.device());
@@ -338,6 +341,7 @@ static AttentionSize check_linear_attention(const Tensor& q, const Tensor& k, co
                                             const AttentionOptions& options) {
   check<UsageError>(!options.mask.allowed.defined(),
                     "linear_attention: cannot honour a boolean mask: it has sums over keys, not weights of pairs");
+  check<UsageError>(options.mask.pattern.all(), "linear_attention: cannot honour a pattern of positions");
   check<UsageError>(options.scale == 0, "linear_attention: it has no scores to scale, got scale = ", options.scale);
   return attention_size("linear_attention", q, k, v, options);
 }

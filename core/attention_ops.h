@@ -16,8 +16,9 @@ struct AttentionMask {
   Tensor key_lengths;    // int32 [B]: keys beyond get no weight
   Tensor allowed;        // bool, broadcastable to [B, H, N, S]: true = may attend
   bool causal = false;   // key j is visible to query i when j <= i
+  Pattern pattern{};     // and what is visible by positions besides
 
-  bool elementwise() const { return allowed.defined() || causal; }
+  bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
   // The same without the queries' lengths, for queries that are centroids.
   AttentionMask of_keys() const { return {{}, key_lengths, {}, false}; }
 };

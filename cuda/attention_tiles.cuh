@@ -20,13 +20,22 @@ inline __device__ float power_of_two(float x) {
 #endif
 }
 
+// The same number, of which the compiler knows nothing: what follows from it is worked out where it is needed, and does
+// not wait in registers from before a loop, of which the kernels have none to spare.
+inline __device__ int opaque(int x) {
+#ifdef __CUDACC__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 // One (batch element, head), and what of it counts.
 struct Plane {
   int64_t index, batch, head;
   int queries, keys;             // that are valid
   const uint8_t* allowed;        // may query 0 attend to key 0; null: all may
   int64_t query_step, key_step;  // of `allowed`
-  bool causal;
+  Positions positions;
 
   __device__ Plane(const AttentionSize& size, const Mask& mask, int64_t plane)
       : index(plane),
@@ -37,10 +46,10 @@ struct Plane {
         allowed(mask.allowed ? mask.allowed + batch * mask.allowed_batch + head * mask.allowed_head : nullptr),
         query_step(mask.allowed_query),
         key_step(mask.allowed_key),
-        causal(mask.causal) {}
+        positions(mask) {}
 
   __device__ bool visible(int query, int key) const {
-    return query < queries && key < keys && !(causal && key > query) &&
+    return query < queries && key < keys && positions.sees(query, key) &&
            (!allowed || allowed[query * query_step + key * key_step]);
   }
   // Bit l: query may attend to key `first` + l.
@@ -50,13 +59,22 @@ struct Plane {
     for (int l = 0; l < 4; ++l) bits |= unsigned(visible(query, first + l)) << l;
     return bits;
   }
-  // Is any score of queries [q0, q1) and keys up to k1 perhaps not visible?
-  __device__ bool masks(int q0, int q1, int k1) const {
-    return allowed || q1 > queries || k1 > keys || (causal && k1 - 1 > q0);
+  // Is any score of queries [q0, q1) and keys [k0, k1) perhaps not visible?
+  __device__ bool masks(int q0, int q1, int k0, int k1) const {
+    return allowed || q1 > queries || k1 > keys || !positions.sees_all(q0, q1, k0, k1);
   }
-  // Queries up to q1 see no key from this one on; keys from k0 on are seen by no query before that one.
-  __device__ int end_of_keys(int q1) const { return causal ? min(keys, q1) : keys; }
-  __device__ int first_query(int k0) const { return causal ? k0 : 0; }
+  // The first key from `from` on that one of `rows` queries from q0 on may see, and the first query that may see one of
+  // `rows` keys from k0 on; behind the last one there is none. `from` is a multiple of 4, and so is what is found.
+  __device__ int next_key(int q0, int rows, int from) const {
+    return positions.next_keys(q0, min(q0 + rows, queries), from, keys).begin;
+  }
+  __device__ int next_query(int k0, int rows, int from) const {
+    return positions.next_queries(k0, min(k0 + rows, keys), from, queries).begin;
+  }
+  // By a causal mask alone: queries up to q1 see no key from this one on; keys from k0 on are seen by no query before
+  // that one.
+  __device__ int end_of_keys(int q1) const { return positions.causal ? min(keys, q1) : keys; }
+  __device__ int first_query(int k0) const { return positions.causal ? k0 : 0; }
 };
 
 // The block's share of the work: a tile of rows of a plane, and a tile of columns.
@@ -171,7 +189,7 @@ using TileOf = float[8][4];
 
 // Bit 4 i + j: may query tile_row(i) attend to key tile_column() + j; is that weight kept.
 inline __device__ unsigned visible_in(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  if (!plane.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
 }
 inline __device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
@@ -181,7 +199,7 @@ inline __device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
 // The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
 inline __device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
 inline __device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  if (!plane.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
 inline __device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {

@@ -19,6 +19,9 @@ extern const AttentionVariant improved_position_variant;
 extern const AttentionVariant euclidean_variant;
 extern const AttentionVariant improved_euclidean_variant;
 extern const AttentionVariant lsh_variant;
+extern const AttentionVariant local_variant;
+extern const AttentionVariant longformer_variant;
+extern const AttentionVariant strided_variant;
 extern const AttentionVariant linear_variant;
 extern const AttentionVariant inducing_variant;
 
@@ -34,6 +37,9 @@ static std::vector<const AttentionVariant*>& variants() {
       &euclidean_variant,
       &improved_euclidean_variant,
       &lsh_variant,
+      &local_variant,
+      &longformer_variant,
+      &strided_variant,
       &linear_variant,
       &inducing_variant,
   };
@@ -49,11 +55,13 @@ void add_attention_variant(const AttentionVariant& variant) {
 }
 
 void Attention::lengths_only(const AttentionMask& mask, const char* why) const {
-  check<UsageError>(!mask.elementwise(), "attention '", spec(), "' cannot honour a ",
-                    mask.causal ? "causal" : "boolean", " mask: ", why);
+  lengths_or_causal_only(mask, why);
+  check<UsageError>(!mask.causal, "attention '", spec(), "' cannot honour a causal mask: ", why);
 }
+
 void Attention::lengths_or_causal_only(const AttentionMask& mask, const char* why) const {
   check<UsageError>(!mask.allowed.defined(), "attention '", spec(), "' cannot honour a boolean mask: ", why);
+  check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honour a patterned mask: ", why);
 }
 
 // ---- reading a specification

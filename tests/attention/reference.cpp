@@ -24,6 +24,9 @@ std::map<std::string, Entry>& references() {
         false,
         {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
          "lsh-2:chunk=2,combine=mean,scale=1"}}},
+      {"local", {local, true, true, false}},
+      {"longformer", {longformer, true, true, false, false, {"longformer-1:global=6"}}},
+      {"strided", {strided, true, true, false, false, {"strided-2147483647"}}},
   };
   return all;
 }

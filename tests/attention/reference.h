@@ -51,6 +51,9 @@ Matrix inducing(const Problem& p);
 Matrix position(const Problem& p);
 Matrix improved_position(const Problem& p);
 Matrix lsh(const Problem& p);  // from the buckets
+Matrix local(const Problem& p);
+Matrix longformer(const Problem& p);
+Matrix strided(const Problem& p);
 
 // What the tests hold a variant to.
 struct Entry {

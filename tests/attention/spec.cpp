@@ -6,13 +6,29 @@ using namespace cairn;  // NOLINT: tests only
 using Catch::Matchers::Contains;
 
 TEST_CASE("attention specifications are read", "[attention]") {
-  for (const char* spec :
-       {"full", "shared-full", "clustered-100", "i-clustered-100", "oracle-top-32", "i-clustered-15:topk=16,bits=64",
-        "clustered-1:iterations=0,bias=false", "full:scale=0.5", "i-clustered-100:mass_gradient=false", "position-4",
-        "i-position-4:shift=true,topk=3,mass_gradient=false", "euclidean-4:iterations=0", "i-euclidean-4:topk=3",
-        "linear", "inducing-16", "inducing-16:scale=0.5", "lsh-4",
-        "lsh-1:chunk=64,buckets=6,bucket_mask=false,deduplicate=true,combine=logsumexp,scale=1",
-        "lsh-2:combine=mean"}) {
+  for (const char* spec : {"full",
+                           "shared-full",
+                           "clustered-100",
+                           "i-clustered-100",
+                           "oracle-top-32",
+                           "i-clustered-15:topk=16,bits=64",
+                           "clustered-1:iterations=0,bias=false",
+                           "full:scale=0.5",
+                           "i-clustered-100:mass_gradient=false",
+                           "position-4",
+                           "i-position-4:shift=true,topk=3,mass_gradient=false",
+                           "euclidean-4:iterations=0",
+                           "i-euclidean-4:topk=3",
+                           "linear",
+                           "inducing-16",
+                           "inducing-16:scale=0.5",
+                           "lsh-4",
+                           "lsh-1:chunk=64,buckets=6,bucket_mask=false,deduplicate=true,combine=logsumexp,scale=1",
+                           "lsh-2:combine=mean",
+                           "local-32",
+                           "longformer-32",
+                           "longformer-32:global=0",
+                           "strided-2147483647"}) {
     INFO(spec);
     CHECK(make_attention(spec)->spec() == spec);
   }
@@ -66,6 +82,12 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"euclidean-4:bits=3", "unknown option 'bits'; it has scale, iterations"},
       {"position", "expected a number of groups, as in position-100"},
       {"position-4:iterations=3", "unknown option 'iterations'; it has scale, shift"},
+      {"local", "expected a number of neighbours, as in local-100"},
+      {"local-0", "neighbours = 0, expected 1 to 2147483647"},
+      {"strided-2147483648", "neighbours = 2147483648, expected 1 to 2147483647"},
+      {"longformer-3:global=-1", "option global = -1, expected 0 to 2147483647"},
+      {"longformer-3:global=2147483648", "option global = 2147483648, expected 0 to"},
+      {"local-3:global=1", "unknown option 'global'"},
       {"full:scale=nan", "option scale: expected a finite number, got 'nan'"},
       {"full:scale=inf", "option scale: expected a finite number, got 'inf'"},
       {"full:scale=-1", "option scale = -1"},
@@ -106,7 +128,7 @@ TEST_CASE("weights run under another variant, except shared-full and lsh without
     CHECK_THROWS_WITH(separate.swap_attention(spec), Contains("has the queries for keys"));
   options.attention = "shared-full";
   Encoder shared(options, generator);
-  for (const char* spec : {"full", "clustered-3", "oracle-top-2", "linear", "shared-full", "lsh-2"})
+  for (const char* spec : {"full", "clustered-3", "oracle-top-2", "linear", "longformer-3", "shared-full", "lsh-2"})
     CHECK_NOTHROW(shared.swap_attention(spec));
   options.attention = "inducing-3";
   Encoder learned(options, generator);

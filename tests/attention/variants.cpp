@@ -494,6 +494,40 @@ TEST_CASE("positions of one direction attend to each other in lsh, and never to 
     for (int64_t j = 0; j < n; ++j) CHECK((weights.data<float>()[i * n + j] > 0) == (i != j && i % 2 == j % 2));
 }
 
+TEST_CASE("where a pattern of positions shows every key, variants equal full attention", "[attention]") {
+  const Generator generator(2);
+  const Inputs in(2, 19, 19, 3, 5, 5, DType::float32);
+  const auto full = as_double(in.run(*make_attention("full"), context_of(generator)).value());
+  for (const char* spec : {"local-18", "local-2147483647", "longformer-1:global=18", "longformer-1:global=2147483647",
+                           "strided-1", "strided-18", "strided-2147483647"}) {
+    INFO(spec);
+    CHECK(difference(in.run(*make_attention(spec), context_of(generator)).value(), full) <= tolerance::float32);
+  }
+  for (const char* spec : {"local-17", "longformer-1:global=16", "strided-2", "strided-9"}) {
+    INFO(spec);
+    CHECK(difference(in.run(*make_attention(spec), context_of(generator)).value(), full) > tolerance::float32);
+  }
+  CHECK(same_bits(in.run(*make_attention("longformer-3:global=0"), context_of(generator)).value(),
+                  in.run(*make_attention("local-3"), context_of(generator)).value()));
+}
+
+TEST_CASE("a pattern of positions as a mask is honoured or refused", "[attention]") {
+  const Generator generator(2);
+  Inputs in(1, 9, 9, 2, 4, 4);
+  in.mask.pattern.window = 2;
+  const auto out = in.run(*make_attention("full"), context_of(generator)).value();
+  Inputs plain = in;
+  plain.mask = {};
+  CHECK(same_bits(out, plain.run(*make_attention("local-2"), context_of(generator)).value()));
+  CHECK(difference(in.run(*make_attention("oracle-top-5"), context_of(generator)).value(), as_double(out)) <=
+        tolerance::float64);
+  for (const char* spec : {"clustered-3", "linear"})
+    CHECK_THROWS_WITH(in.run(*make_attention(spec), context_of(generator)),
+                      Catch::Matchers::Contains("cannot honour a patterned mask"));
+  CHECK_THROWS_WITH(in.run(*make_attention("local-3"), context_of(generator)),
+                    Catch::Matchers::Contains("cannot honour a pattern besides its own"));
+}
+
 TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   const Generator generator(2);
   const Inputs in(2, 9, 9, 2, 4, 4);
