@@ -45,8 +45,8 @@ void each_run(int64_t from, int64_t limit, int64_t most, Next&& next, F&& f) {
     if (run.begin < limit) f(run.begin, from);
   }
 }
-// So with the keys of [from, limit) that one of queries [q0, q1) may see, and the queries of [0, limit) that may see one of
-// keys [k0, k1).
+// So with the keys of [from, limit) that one of queries [q0, q1) may see, and the queries of [0, limit) that may see
+// one of keys [k0, k1).
 template <class F>
 void each_keys(const Mask& mask, int64_t q0, int64_t q1, int64_t from, int64_t limit, int64_t most, F&& f) {
   each_run(
