@@ -70,23 +70,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     TileOf s;
     row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
     const unsigned visible = visible_in(plane, q0, opaque(k0)), kept = kept_in(dropout, q0, k0);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float largest = -INFINITY;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
-        largest = fmaxf(largest, s[i][j]);
-      }
-      const float correction = softmax.raise(i, largest);
-#pragma unroll
-      for (int c = 0; c < width / 16; ++c) sum[i][c] *= correction;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float weight = softmax.weight(i, s[i][j]);
-        s[i][j] = kept >> (4 * i + j) & 1 ? weight : 0.0f;
-      }
-    }
+    weigh_products(s, p.scale_2(), visible, kept, softmax, sum);
     store_weights(room, s);
     add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
   }
