@@ -152,8 +152,7 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
   return g;
 }
 
-// -------------------------------------------------------------------------------------------------- clusters of
-// queries
+// ------------------------------------------------------------------------------------------------- clusters of queries
 
 static void check_bits(const char* operation, int64_t bits) {
   check<UsageError>(bits >= 1 && bits <= 64, operation, ": bits = ", bits, ", expected 1 to 64");
@@ -375,8 +374,7 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
   return g;
 }
 
-// ---------------------------------------------------------------------------------------------- other groups of
-// queries
+// --------------------------------------------------------------------------------------------- other groups of queries
 
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
   check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);

@@ -166,8 +166,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
 }
 
-// ------------------------------------------------------------------------------------------------------- the host's
-// part
+// ----------------------------------------------------------------------------------------------------- the host's part
 
 // Can tensor cores do it: are all rows made of whole chunks of 16 bytes, and not too long; and may they.
 template <class T, class... More>

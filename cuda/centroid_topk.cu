@@ -30,8 +30,8 @@
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
 // cache mostly; the floor is once each. Scratch: a bit a score for T, 8 k bytes a centroid and split for the lists.
 // Bound by arithmetic.
-// Registers (sm_75, 80 and 90; nothing spills): scan_keys 123, sum_rest 128 (168 for 128 columns), query_gradient 168
-// (254), key_gradient 228, the others up to 64. Shared memory: 27 KB for each of these four.
+// Nothing spills; registers are in cuda/README.md. Shared memory: 27 KB for each of scan_keys, sum_rest, query_gradient
+// and key_gradient.
 //
 // Costs for C centroids and eight splits, which is what few (batch element, head)s get:
 // cost scan_keys: e*B*H*(C+S)*D + 64*B*H*C*k bytes, 2*B*H*C*S*D FLOPs

@@ -336,8 +336,7 @@ __global__ void __launch_bounds__(sum_threads) key_factors(AttentionSize size, D
   factors[at] = {kept ? dropout.scale() : 0.0f, 1};
 }
 
-// ------------------------------------------------------------------------------------------------------- the host's
-// part
+// ----------------------------------------------------------------------------------------------------- the host's part
 
 template <class T>
 Side<T> key_side(Stream stream, const AttentionProblem<T>& p, Scratch& scratch) {

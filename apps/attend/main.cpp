@@ -59,7 +59,7 @@ struct Attend {
         "  labels       int32 [B, H, N]: the queries' clusters, -1 for none\n"
         "  points       [H, I, D]: for inducing\n"
         "The file --out gets out; with --grad grad_q, grad_k, grad_v, grad_points; and of clustered variants codes,\n"
-        "labels, counts, topk and mass. float64 is computed in double, on the CPU.\n"
+        "labels, counts, topk and mass; of lsh buckets. float64 is computed in double, on the CPU.\n"
         "\n"
         "Examples:\n"
         "  attend --example qkv.safetensors\n"

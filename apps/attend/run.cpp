@@ -182,6 +182,7 @@ TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outc
     add("codes", Tensor::from(std::vector<int64_t>(codes.begin(), codes.end()), made.codes.shape()));
   }
   add("labels", made.labels);
+  add("buckets", made.buckets);
   std::vector<int32_t> counts;
   if (made.labels.defined()) {
     const int64_t C = made.clusters, N = inputs.queries();

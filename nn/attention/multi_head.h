@@ -1,5 +1,6 @@
 #pragma once
-// The projections around any attention variant, so that trained weights do not depend on it and evaluation can swap it.
+// The projections around any attention variant, so that trained weights do not depend on it and evaluation can swap it
+// (but for variants with parameters of their own, or with the queries for keys).
 #include "nn/attention/attention.h"
 #include "nn/layers.h"
 

@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// ---- the list. One line a variant; each is defined in the file of its name.
+// ---- the list. Two lines a variant, here and below; each is defined in the file of its name.
 extern const AttentionVariant full_variant;
 extern const AttentionVariant shared_full_variant;
 extern const AttentionVariant clustered_variant;

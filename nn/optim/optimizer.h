@@ -16,8 +16,8 @@
 // moments and the count stay as they are. The count is one for all parameters; a parameter that has no gradient in a
 // step is passed over in it.
 //
-// Adding an optimiser: its update in core/functors.h, its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp),
-// and a file here like r_adam.cpp.
+// Adding an optimiser: its update in core/functors.h, its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp,
+// cuda/optimizer.cu), and a file here like r_adam.cpp.
 #include <string>
 #include <vector>
 
@@ -49,7 +49,8 @@ class Optimizer {
 
   // Gradients with a larger norm are scaled down to it. 0, the default: never.
   double max_gradient_norm() const { return max_gradient_norm_; }
-  // Error (UsageError): negative or not finite.
+  // A step that is recorded as a CUDA graph keeps the one it was recorded with. Error (UsageError): negative or not
+  // finite.
   void set_max_gradient_norm(double norm);
 
   // The counts and the norm of the last gradient, read back. Waits for the device.

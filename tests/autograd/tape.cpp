@@ -165,6 +165,9 @@ TEST_CASE("every operation that needs its operands notices that they were change
   fails("topk_attention", [&](const Variable& x) {
     return topk_attention(x, x, x, groups, Tensor::zeros({2, 2, 1, 1}, DType::int32), {}, {});
   });
+  fails("linear_attention", [](const Variable& x) { return linear_attention(x, x, x); });
+  fails("unit_rows", [](const Variable& x) { return unit_rows(x); });
+  fails("bucket_attention", [&](const Variable& x) { return bucket_attention(x, x, x, groups, {}); });
   // And those that keep their result.
   const Variable x(random_tensor({2, 2}), true);
   Variable y = softmax(x);

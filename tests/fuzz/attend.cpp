@@ -1,4 +1,4 @@
-// Bytes are refused with one short line, or they are tensors on which variants of each kind compute, gradients too.
+// Bytes are refused with one short line, or they are tensors on which variants of every kind compute, gradients too.
 #include "apps/attend/run.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (scores * (in.q.size(3) + in.v.size(3)) > 20000) return 0;  // only slow
     attend::RunOptions options;
     options.gradients = true;
-    for (const char* spec : {"full", "clustered-3", "i-clustered-3:topk=2", "oracle-top-2"}) {
+    for (const char* spec : {"full", "shared-full", "i-clustered-3:topk=2", "oracle-top-2", "position-2", "euclidean-2",
+                             "lsh-2:chunk=2", "longformer-2", "inducing-2", "linear"}) {
       try {
         const attend::Outcome outcome = attend::Runner(spec, in, options).run();
         expect(outcome.out.shape() == Shape{in.batches(), in.queries(), in.heads(), in.v.size(3)}, "another shape");

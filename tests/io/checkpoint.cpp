@@ -377,8 +377,7 @@ TEST_CASE("a checkpoint with numbers that are not finite is passed over", "[io][
   CHECK_THAT(found->passed_over[0], Contains("checkpoint/weights.safetensors: tensor") && Contains("is not finite"));
 }
 
-// ------------------------------------------------------------------------------------------- saving that is
-// interrupted
+// ------------------------------------------------------------------------------------------ saving that is interrupted
 
 TEST_CASE("a save that fails leaves what was saved before", "[io][checkpoint]") {
   const TemporaryFolder run;

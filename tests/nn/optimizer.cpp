@@ -370,8 +370,7 @@ TEST_CASE("drop on plateau", "[schedule]") {
   CHECK(DropOnPlateau(1).state() == Values{1, INFINITY, 0});
 }
 
-// -------------------------------------------------------------------------------------------------------- bad
-// arguments
+// ------------------------------------------------------------------------------------------------------- bad arguments
 
 TEST_CASE("optimisers refuse bad settings", "[optimizer]") {
   const Variable x = parameter({1});
