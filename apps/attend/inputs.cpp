@@ -127,7 +127,8 @@ TensorFile example_file(int64_t length, uint64_t seed) {
     for (int64_t i = 0; i < length; ++i)
       for (int64_t h = 0; h < H; ++h)
         for (int64_t d = 0; d < D; ++d) {
-          const double angle = double(i) / std::pow(300.0, double(d / 2) / double(D / 2));
+          const int64_t pair = d / 2;
+          const double angle = double(i) / std::pow(300.0, 2 * double(pair) / D);
           const double position = d % 2 ? std::cos(angle) : std::sin(angle);
           x.push_back(0.9f * directions[size_t((h * topics + topic[size_t(i)]) * D + d)] + float(1.2 * position) +
                       0.4f * random.normal());

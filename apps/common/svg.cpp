@@ -483,7 +483,8 @@ std::string sheet(const std::string& title, const std::string& description, cons
   const int64_t rows = (int64_t(tiles.size()) + columns - 1) / columns;
   Canvas canvas;
   for (size_t i = 0; i < tiles.size(); ++i) {
-    const double x = tile_w * double(i % size_t(columns)), y = tile_h * double(i / size_t(columns));
+    const size_t row = i / size_t(columns), column = i % size_t(columns);
+    const double x = tile_w * double(column), y = tile_h * double(row);
     canvas.text(x + 10, y + 16, tiles[i].title);
     // A picture within a picture has a place and a size.
     std::string inner = tiles[i].svg;

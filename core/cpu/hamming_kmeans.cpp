@@ -102,7 +102,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
       for (int64_t i = first; i < end; ++i) count[label[i]].add(code[i]);
     });
     if (last) break;
-    parallel_tasks(B * H, [&, N = N, C = C](int64_t plane) {
+    parallel_tasks(B * H, [&, C = C](int64_t plane) {
       const int64_t n = valid(plane), used = (n + piece - 1) / piece;
       if (C >= n) return;
       Counters* total = counts + plane * pieces * C;

@@ -244,31 +244,6 @@ TEST_CASE("an interruption is acknowledged, and what it cut off is no result", "
   CHECK_THAT(text.out, Catch::Matchers::Contains("Interrupted"));
 }
 
-TEST_CASE("what the quick copy task reaches is written down for every attention variant", "[copy-task]") {
-  std::ifstream list(CAIRN_SOURCE_DIR "/apps/copy_task/variants.tsv");
-  REQUIRE(list.is_open());
-  std::multiset<std::string> listed;
-  for (std::string line; std::getline(list, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    INFO(line);
-    std::vector<std::string> fields(1);
-    for (char c : line) c == '\t' ? void(fields.emplace_back()) : fields.back().push_back(c);
-    REQUIRE(fields.size() == 5);  // specification, least, most, found, why
-    CHECK(make_attention(fields[0])->spec() == fields[0]);
-    const double least = std::stod(fields[1]), most = std::stod(fields[2]), found = std::stod(fields[3]);
-    CHECK((0 <= least && least <= found && found <= most && most <= 1));
-    std::string variant;  // the longest name that it begins with
-    for (const auto* each : attention_variants())
-      if (const std::string name = each->name; fields[0].rfind(name, 0) == 0 && name.size() > variant.size())
-        variant = name;
-    listed.insert(variant);
-  }
-  for (const auto* variant : attention_variants()) {
-    INFO(variant->name);
-    if (variant->name != std::string("sharp")) CHECK(listed.count(variant->name) == 1);  // sharp is these tests' own
-  }
-}
-
 TEST_CASE("text for a shell", "[copy-task]") {
   CHECK(shell_word("run/a-b_1.c") == "run/a-b_1.c");
   CHECK(shell_word("my run") == "'my run'");
