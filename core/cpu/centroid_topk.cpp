@@ -1,5 +1,6 @@
 // Centroid attention, split into its top keys and the rest. Two passes over tiles of scores: the first finds logsumexp
-// and the top keys, the second sums the rest. Where all keys fit in one tile its scores are computed once.
+// and the top keys, the second sums the rest. Where all keys fit in one tile its scores are computed once. The gradient
+// is attention_gradient of attention_tiles.h, with another gradient of the weights.
 #include "core/kernels/centroid_topk.h"
 
 #include "core/cpu/attention_tiles.h"
