@@ -62,8 +62,8 @@ set_tests_properties("gpu: a bad order in the environment" PROPERTIES LABELS gpu
                      ENVIRONMENT CAIRN_HOST_CUDA_ORDER=sideways
                      PASS_REGULAR_EXPRESSION "expected forward, reverse or shuffled, got 'sideways'")
 
-# The switch of stacks that other processors use. (The thread sanitizer is told of it in the same place.)
-if(NOT CAIRN_SANITIZE MATCHES thread)
+# The switch of stacks that other processors use. (Sanitizers are told of it in the same place as of ours.)
+if(NOT CAIRN_SANITIZE)
   file(GLOB emulator ${PROJECT_SOURCE_DIR}/cuda/host/*.cpp)
   add_executable(cairn-ucontext-tests ${emulator_test_sources} ${emulator} ${PROJECT_SOURCE_DIR}/core/error.cpp
                  ${PROJECT_SOURCE_DIR}/core/parallel.cpp)
