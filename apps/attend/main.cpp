@@ -153,7 +153,7 @@ struct Attend {
         Runner runner(spec, inputs, run);
         result.outcome = spec == target && other ? others : runner.run();
         if (other) result.distance = distance(inputs, runner, result.outcome.out, *other, others.out);
-        if (!picture.empty()) panels.push_back(panel(runner, result));
+        if (!picture.empty()) panels.push_back(panel(runner, result, *other));
         if (!out.empty()) replace_file(out, safetensors_bytes(output_file(spec, inputs, result.outcome)));
       } catch (const UsageError& error) {
         if (!pass_over) throw;
@@ -166,8 +166,15 @@ struct Attend {
     return results;
   }
 
-  Panel panel(const Runner& runner, const Result& result) const {
-    Panel panel{result.spec, dense_weights(inputs, runner, 0, head - 1), {}, result.distance.l1};
+  // Of one head, with the distance of that head's rows.
+  Panel panel(const Runner& runner, const Result& result, const Runner& other) const {
+    Panel panel{result.spec, dense_weights(inputs, runner, 0, head - 1), {}, NAN};
+    const auto others = dense_weights(inputs, other, 0, head - 1);
+    double sum = 0;
+    for (size_t i = 0; i < others.size(); ++i) sum += std::abs(panel.weights[i] - others[i]);
+    const int64_t rows =
+        inputs.mask.query_lengths.defined() ? inputs.mask.query_lengths.data<int32_t>()[0] : inputs.queries();
+    if (rows > 0) panel.l1 = sum / double(rows);
     // Which cluster or (in its first round) bucket each query is in.
     const AttentionChoices& made = result.outcome.made;
     const Tensor& groups = made.labels.defined() ? made.labels : made.buckets;
