@@ -42,6 +42,8 @@ Variable mean(const Variable& x, int axis);
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
 // x weight^T + bias: [..., in], [out, in], [out] -> [..., out]. bias may be undefined.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
+// gelu(x + bias) or relu(x + bias) in one pass, for x [..., cols] and bias [cols] (ops/bias_activation.cpp).
+Variable bias_activation(const Variable& x, const Variable& bias, Activation activation);
 
 // ---- rows
 Variable softmax(const Variable& x);  // over the last axis (ops/softmax.cpp)
@@ -49,6 +51,8 @@ Variable softmax(const Variable& x);  // over the last axis (ops/softmax.cpp)
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
 // 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
 Variable dropout(const Variable& x, double p, const RandomDraw& draw);
+// residual + dropout(x), of one shape, in one pass.
+Variable dropout_add(const Variable& x, double p, const RandomDraw& draw, const Variable& residual);
 // Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp).
 Variable gather_rows(const Variable& table, const Tensor& index);
 // [n, cols] with the rows of x [..., cols] added at index [...].
@@ -79,5 +83,17 @@ TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const
 Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                         const Tensor& topk, const Variable& mass, const Variable& rest,
                         const AttentionOptions& options = {});
+
+// ---- linear attention: phi(q) . phi(k) over its sum over keys for weights, phi(x) = elu(x) + 1
+// (ops/linear_attention.cpp). Dropout is by key.
+Variable linear_attention(const Variable& q, const Variable& k, const Variable& v,
+                          const AttentionOptions& options = {});
+
+// ---- lsh: queries for keys, in buckets
+// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/unit_rows.cpp).
+Variable unit_rows(const Variable& x);
+// Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/bucket_attention.cpp).
+Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
+                          const BucketOptions& buckets, const AttentionOptions& options = {});
 
 }  // namespace cairn

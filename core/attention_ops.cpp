@@ -3,9 +3,14 @@
 #include <cmath>
 
 #include "core/dispatch.h"
+#include "core/kernels/bucket_attention.h"
 #include "core/kernels/centroid_topk.h"
+#include "core/kernels/euclidean_kmeans.h"
 #include "core/kernels/hamming_kmeans.h"
+#include "core/kernels/linear_attention.h"
+#include "core/kernels/position_labels.h"
 #include "core/kernels/topk_attention.h"
+#include "core/kernels/unit_rows.h"
 
 namespace cairn {
 namespace {
@@ -46,6 +51,7 @@ Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
   if (mask.query_lengths.defined()) result.query_lengths = mask.query_lengths.data<int32_t>();
   if (mask.key_lengths.defined()) result.key_lengths = mask.key_lengths.data<int32_t>();
   result.causal = mask.causal;
+  result.pattern = mask.pattern;
   if (mask.allowed.defined()) {
     const int64_t full[4] = {size.B, size.H, size.N, size.S};
     int64_t strides[4] = {}, stride = 1;
@@ -109,6 +115,8 @@ AttentionSize attention_size(const char* operation, const Tensor& q, const Tenso
     check(mask.allowed.rank() <= 4 && broadcast(mask.allowed.shape(), full, operation) == full, operation,
           ": a mask of shape ", mask.allowed.shape(), " does not broadcast to [B, H, N, S] = ", full);
   }
+  check(mask.pattern.stride >= 0 && mask.pattern.global >= 0, operation, ": expected a pattern's stride and global ",
+        "positions to be at least 0, got ", mask.pattern.stride, " and ", mask.pattern.global);
   check(options.dropout.p >= 0 && options.dropout.p <= 1, operation, ": expected a dropout probability, got ",
         options.dropout.p);
   if (options.dropout.p > 0) check_draw(operation, options.dropout.draw, q.device());
@@ -324,6 +332,179 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                 topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr, kernel_dropout(options.dropout),
                 heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv),
                 mass.defined() ? g.dmass.mutable_data<T>() : nullptr, mass.defined() ? heads<T>(g.drest) : Heads<T>{}));
+  return g;
+}
+
+// --------------------------------------------------------------------------------------------------- linear attention
+
+static AttentionSize check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options) {
+  check<UsageError>(!options.mask.allowed.defined(),
+                    "linear_attention: cannot honour a boolean mask: it has sums over keys, not weights of pairs");
+  check<UsageError>(options.mask.pattern.all(), "linear_attention: cannot honour a pattern of positions");
+  check<UsageError>(options.scale == 0, "linear_attention: it has no scores to scale, got scale = ", options.scale);
+  return attention_size("linear_attention", q, k, v, options);
+}
+
+LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const AttentionOptions& options) {
+  const AttentionSize size = check_linear_attention(q, k, v, options);
+  LinearAttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                               Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  Scratch scratch(q.device());
+  CAIRN_RUN("linear_attention", q,
+            linear_attention_forward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
+                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout), scratch,
+                                        heads<T>(result.out), result.denominators.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options, const LinearAttentionResult& kept,
+                                            const Tensor& dout) {
+  const AttentionSize size = check_linear_attention(q, k, v, options);
+  check_operands("linear_attention", {{"q", q}, {"the gradient", dout}});
+  check_shape("linear_attention", "the gradient", dout, kept.out.shape());
+  AttentionGradient g{like(q), like(k), like(v)};
+  Scratch scratch(q.device());
+  CAIRN_RUN("linear_attention", q,
+            linear_attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         heads<T>(kept.out), kept.denominators.data<Accum<T>>(), heads<T>(dout),
+                                         scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  return g;
+}
+
+// ---------------------------------------------------------------------------------------------- other groups of
+// queries
+
+Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
+  check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);
+  check<UsageError>(clusters >= 1, "position_labels: clusters = ", clusters, ", expected at least 1");
+  check_lengths("position_labels", "lengths", lengths, shape[0], shape[2], device);
+  Tensor labels(shape, DType::int32, device);
+  CAIRN_DISPATCH(
+      "position_labels", int32_t, labels,
+      position_labels(current_stream(device), {shape[0], shape[1], shape[2], clusters},
+                      lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
+  return labels;
+}
+
+Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations,
+                        const RandomDraw& draw) {
+  check_operands("euclidean_kmeans", {{"q", q}});
+  check(q.rank() == 4, "euclidean_kmeans: expected q [B, N, H, D], got ", q.shape());
+  check<UsageError>(clusters >= 1, "euclidean_kmeans: clusters = ", clusters, ", expected at least 1");
+  check<UsageError>(iterations >= 0, "euclidean_kmeans: iterations = ", iterations, ", expected at least 0");
+  const EuclideanSize size{q.size(0), q.size(2), q.size(1), q.size(3), clusters, iterations};
+  check_lengths("euclidean_kmeans", "lengths", lengths, size.B, size.N, q.device());
+  check_draw("euclidean_kmeans", draw, q.device());
+  Tensor labels({size.B, size.H, size.N}, DType::int32, q.device());
+  Scratch scratch(q.device());
+  CAIRN_RUN("euclidean_kmeans", q,
+            euclidean_kmeans<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
+                                draw.view(), scratch, labels.mutable_data<int32_t>()));
+  return labels;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- lsh
+
+static Rows rows_of_last_axis(const char* operation, const Tensor& x) {
+  check(x.rank() > 0, operation, ": expected rows [..., cols], got a scalar");
+  const int64_t cols = x.size(-1);
+  return {cols > 0 ? x.elements() / cols : 0, cols};
+}
+
+Tensor unit_rows(const Tensor& x) {
+  check_operands("unit_rows", {{"x", x}});
+  const Rows size = rows_of_last_axis("unit_rows", x);
+  Tensor y = like(x);
+  CAIRN_RUN("unit_rows", x, unit_rows<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
+  return y;
+}
+
+Tensor unit_rows_backward(const Tensor& x, const Tensor& dy) {
+  check_operands("unit_rows", {{"x", x}, {"the gradient", dy}});
+  check_shape("unit_rows", "the gradient", dy, x.shape());
+  const Rows size = rows_of_last_axis("unit_rows", x);
+  Tensor dx = like(x);
+  CAIRN_RUN("unit_rows", x, unit_rows_backward<T>(stream, size, x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  return dx;
+}
+
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device) {
+  check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
+  check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
+  check_draw("random_rotations", draw, device);
+  Tensor rotations({rounds, columns, D}, DType::float32, device);
+  CAIRN_DISPATCH(
+      "random_rotations", float, rotations,
+      random_rotations(current_stream(device), rounds, columns, D, draw.view(), rotations.mutable_data<float>()));
+  return rotations;
+}
+
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
+  check_operands("hash_buckets", {{"q", q}});
+  check(q.rank() == 4, "hash_buckets: expected q [B, N, H, D], got ", q.shape());
+  check<UsageError>(count.given >= 0 && count.given % 2 == 0, "hash_buckets: ", count.given,
+                    " buckets, expected an even number");
+  check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
+  check_integers("hash_buckets", "rotations", rotations, DType::float32, q.device());
+  check(rotations.rank() == 3 && rotations.size(2) == q.size(3) && 2 * rotations.size(1) >= count(q.size(1)),
+        "hash_buckets: expected rotations [rounds, ", count(q.size(1)) / 2, " or more, ", q.size(3), "], got ",
+        rotations.shape());
+  const BucketSize size{q.size(0), q.size(2), q.size(1), q.size(3), rotations.size(0), rotations.size(1), count};
+  check_lengths("hash_buckets", "lengths", lengths, size.B, size.N, q.device());
+  Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
+  CAIRN_RUN("hash_buckets", q,
+            hash_buckets<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
+                            rotations.data<float>(), buckets.mutable_data<int32_t>()));
+  return buckets;
+}
+
+Groups group_buckets(const Tensor& buckets, int64_t count) {
+  check_integers("group_buckets", "buckets", buckets, DType::int32, buckets.device());
+  check(buckets.rank() == 4, "group_buckets: expected buckets [B, H, rounds, N], got ", buckets.shape());
+  return group(buckets.reshape({buckets.size(0), buckets.size(1) * buckets.size(2), buckets.size(3)}), count);
+}
+
+static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options) {
+  const auto [rounds, first, end, chunk, bucket_mask, deduplicate] = options;
+  check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
+  check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
+                    " up to ", end, " of ", rounds, ", expected one or more of them");
+  check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
+  return {view(groups), size.N, groups.clusters, rounds, first, end, chunk, bucket_mask, deduplicate};
+}
+
+AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                 const BucketOptions& buckets, const AttentionOptions& options) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
+  AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                         Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_forward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                        heads<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                            const BucketOptions& buckets, const AttentionOptions& options,
+                                            const AttentionResult& kept, const Tensor& dout) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
+  check_operands("bucket_attention", {{"q", q}, {"the gradient", dout}});
+  check_shape("bucket_attention", "the gradient", dout, kept.out.shape());
+  AttentionGradient g{like(q), like(k), like(v)};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_backward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(), heads<T>(dout),
+                                         heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 

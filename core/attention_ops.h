@@ -3,6 +3,7 @@
 // projected tensor [B, N, H * D] is the same memory. Labels, groups and top keys carry no gradient.
 #include "core/kernels/attention.h"
 #include "core/kernels/group.h"
+#include "core/kernels/hash_buckets.h"
 #include "core/kernels/hash_codes.h"
 #include "core/kernels/segment_mean.h"
 #include "core/ops.h"
@@ -15,8 +16,9 @@ struct AttentionMask {
   Tensor key_lengths;    // int32 [B]: keys beyond get no weight
   Tensor allowed;        // bool, broadcastable to [B, H, N, S]: true = may attend
   bool causal = false;   // key j is visible to query i when j <= i
+  Pattern pattern{};     // and what is visible by positions besides
 
-  bool elementwise() const { return allowed.defined() || causal; }
+  bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
   // The same without the queries' lengths, for queries that are centroids.
   AttentionMask of_keys() const { return {{}, key_lengths, {}, false}; }
 };
@@ -99,5 +101,55 @@ struct TopKAttentionGradient {
 TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                               const Tensor& dout);
+
+// ---- linear attention: phi(q) . phi(k) for weights, phi(x) = elu(x) + 1
+struct LinearAttentionResult {
+  Tensor out, denominators;  // [B, N, H, M], [B, H, N]: what the weights are divided by, 0 where no key is left
+};
+// Errors: a boolean mask; a scale.
+LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const AttentionOptions& options = {});
+AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options, const LinearAttentionResult& kept,
+                                            const Tensor& dout);
+
+// ---- other groups of queries
+// The group of consecutive queries that each belongs to, int32 `shape` = [B, H, N], -1 beyond the lengths (undefined:
+// all N): floor(i C / n) for query i of n valid ones, with `shift` that of the query half a group further on; C >= n:
+// each its own. Error: clusters < 1.
+Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
+// K-means of the queries themselves, under the Euclidean distance: q [B, N, H, D] to int32 [B, H, N], -1 beyond the
+// lengths. In double for double, else in float32. Errors: clusters < 1, iterations < 0.
+Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations,
+                        const RandomDraw& draw);
+
+// ---- lsh: queries for keys, in buckets
+// x / |x| over the last axis; a row of zeros stays zeros, and has no gradient.
+Tensor unit_rows(const Tensor& x);
+Tensor unit_rows_backward(const Tensor& x, const Tensor& dy);
+
+// float32 [rounds, columns, D]. Errors: rounds or columns < 1.
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device);
+// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: a number of buckets that is odd or
+// negative, chunk < 1; rotations that do not fit q or have fewer than half as many columns as N queries have buckets.
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
+
+struct BucketOptions {
+  int64_t rounds = 1;
+  int64_t first = 0, end = 1;  // those of them that count
+  int64_t chunk = 32;
+  bool bucket_mask = true;
+  bool deduplicate = false;
+};
+// Buckets int32 [B, H, rounds, N] as the partitions that bucket_attention takes: groups of [B, H * rounds, N]. Error:
+// another shape.
+Groups group_buckets(const Tensor& buckets, int64_t count);
+// Attention within chunks of positions sorted by bucket, over the keys of all rounds (core/kernels/bucket_attention.h).
+// Errors: another number of keys than of queries, rounds that the groups do not have, chunk < 1.
+AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                 const BucketOptions& buckets, const AttentionOptions& options = {});
+AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                            const BucketOptions& buckets, const AttentionOptions& options,
+                                            const AttentionResult& kept, const Tensor& dout);
 
 }  // namespace cairn

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/kernels/bias_activation.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/optimizer.h"
 #include "core/random.h"
@@ -110,6 +111,13 @@ void choose(Binary op, F&& f) {
     case Binary::subtract: return f.template operator()<Binary::subtract>();
     case Binary::multiply: return f.template operator()<Binary::multiply>();
     case Binary::divide: return f.template operator()<Binary::divide>();
+  }
+}
+template <class F>
+void choose(Activation activation, F&& f) {
+  switch (activation) {
+    case Activation::gelu: return f.template operator()<Unary::gelu>();
+    case Activation::relu: return f.template operator()<Unary::relu>();
   }
 }
 

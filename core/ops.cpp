@@ -239,6 +239,33 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return y;
 }
 
+// Checks x and bias; the rows of x.
+static Rows check_bias(const Tensor& x, const Tensor& bias) {
+  check_operands("bias_activation", {{"x", x}, {"bias", bias}});
+  const Rows size = rows_of("bias_activation", x);
+  check_shape("bias_activation", "bias", bias, {size.cols});
+  return size;
+}
+
+Tensor bias_activation(const Tensor& x, const Tensor& bias, Activation activation) {
+  const Rows size = check_bias(x, bias);
+  Tensor y = like(x);
+  CAIRN_RUN("bias_activation", x,
+            bias_activation_forward<T>(stream, activation, size, x.data<T>(), bias.data<T>(), y.mutable_data<T>()));
+  return y;
+}
+
+Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation activation, const Tensor& dy) {
+  const Rows size = check_bias(x, bias);
+  check_operands("bias_activation", {{"x", x}, {"the gradient", dy}});
+  check_shape("bias_activation", "the gradient", dy, x.shape());
+  Tensor dx = like(x);
+  CAIRN_RUN("bias_activation", x,
+            bias_activation_backward<T>(stream, activation, size, x.data<T>(), bias.data<T>(), dy.data<T>(),
+                                        dx.mutable_data<T>()));
+  return dx;
+}
+
 // --------------------------------------------------------------------------------------------------------------- rows
 
 Tensor softmax(const Tensor& x) {
@@ -284,14 +311,27 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
   return g;
 }
 
+// residual: undefined for none.
+static Tensor run_dropout(const char* operation, const Tensor& x, double p, const RandomDraw& draw,
+                          const Tensor& residual) {
+  check(p >= 0 && p <= 1, operation, ": expected a probability, got ", p);
+  if (p > 0) check_draw(operation, draw, x.device());
+  Tensor y = like(x);
+  CAIRN_RUN(operation, x,
+            dropout<T>(stream, x.elements(), Dropout{draw.view(), float(p)}, x.data<T>(),
+                       residual.defined() ? residual.data<T>() : nullptr, y.mutable_data<T>()));
+  return y;
+}
+
 Tensor dropout(const Tensor& x, double p, const RandomDraw& draw) {
   check_operands("dropout", {{"x", x}});
-  check(p >= 0 && p <= 1, "dropout: expected a probability, got ", p);
-  if (p > 0) check_draw("dropout", draw, x.device());
-  Tensor y = like(x);
-  CAIRN_RUN("dropout", x,
-            dropout<T>(stream, x.elements(), Dropout{draw.view(), float(p)}, x.data<T>(), y.mutable_data<T>()));
-  return y;
+  return run_dropout("dropout", x, p, draw, {});
+}
+
+Tensor dropout_add(const Tensor& x, double p, const RandomDraw& draw, const Tensor& residual) {
+  check_operands("dropout_add", {{"x", x}, {"the residual", residual}});
+  check_shape("dropout_add", "the residual", residual, x.shape());
+  return run_dropout("dropout_add", x, p, draw, residual);
 }
 
 Tensor gather_rows(const Tensor& table, const Tensor& index) {

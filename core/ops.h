@@ -4,6 +4,7 @@
 // must agree in dtype and device; a message says which did not. Empty tensors are fine everywhere.
 #include <utility>
 
+#include "core/kernels/bias_activation.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/reduce.h"
 #include "core/random.h"
@@ -38,6 +39,10 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape);
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
 // x weight^T + bias for x [..., in], weight [out, in], bias [out] (or undefined: none).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+// f(x + bias) in one pass, for x [..., cols], bias [cols] and f of the activation.
+Tensor bias_activation(const Tensor& x, const Tensor& bias, Activation activation);
+// f'(x + bias) dy.
+Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation activation, const Tensor& dy);
 
 // ---- rows
 // Over the last axis.
@@ -57,6 +62,8 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
 // Zero with probability p, else scaled by 1 / (1 - p). The gradient is the same function of the gradient.
 // Error: p outside [0, 1].
 Tensor dropout(const Tensor& x, double p, const RandomDraw& draw);
+// residual + dropout(x), in one pass.
+Tensor dropout_add(const Tensor& x, double p, const RandomDraw& draw, const Tensor& residual);
 
 // table [n, cols], index [...] int32 -> [..., cols]; index -1 gives zeros. Error (on the CPU): index outside [-1, n).
 Tensor gather_rows(const Tensor& table, const Tensor& index);

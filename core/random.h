@@ -41,6 +41,7 @@ enum class Purpose : uint32_t {
   feed_forward_dropout,
   feed_forward_output_dropout,
   test,
+  rotations,  // of lsh's buckets. (A new purpose comes last: the numbers of the others stay what they are.)
 };
 
 // Names a family of numbers; the coordinates pick one. `state` is (seed, step) in the memory of the device that draws,
@@ -61,11 +62,11 @@ struct Draw {
 
 // A normal number of mean 0 and variance 1 (to 2e-10; |x| <= 6): the sum of twelve 16-bit integers, centred and scaled,
 // so that it is exact in float and the same on every device. Shape of the tails: Irwin-Hall with n = 12.
-CAIRN_HD inline float normal(PhiloxKey key, uint32_t i, uint32_t j) {
-  const PhiloxWords x = philox(key, {{i, j, 0, 0}}), y = philox(key, {{i, j, 1, 0}});
+CAIRN_HD inline float normal(PhiloxKey key, uint32_t i, uint32_t j, uint32_t k = 0) {
+  const PhiloxWords x = philox(key, {{i, j, 0, k}}), y = philox(key, {{i, j, 1, k}});
   int sum = 0;
-  for (int k = 0; k < 4; ++k) sum += int(x.w[k] & 0xffff) + int(x.w[k] >> 16);
-  for (int k = 0; k < 2; ++k) sum += int(y.w[k] & 0xffff) + int(y.w[k] >> 16);
+  for (int word = 0; word < 4; ++word) sum += int(x.w[word] & 0xffff) + int(x.w[word] >> 16);
+  for (int word = 0; word < 2; ++word) sum += int(y.w[word] & 0xffff) + int(y.w[word] >> 16);
   return float(sum - 6 * 65535) / 65536.0f;
 }
 
@@ -84,6 +85,10 @@ struct Dropout {
   // The four words that decide over keys 4 (j / 4) .. 4 (j / 4) + 3 of (query i, row of batch and heads).
   CAIRN_HD static PhiloxWords words(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) {
     return philox(key, {{j / 4, i, row, 0}});
+  }
+  // What the weight of key j alone is multiplied with.
+  CAIRN_HD float factor(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) const {
+    return words(key, row, i, j).w[j % 4] < threshold() ? 0.0f : scale();
   }
 };
 

@@ -8,11 +8,12 @@
 // q, dq [B, N, H, D], k, dk [B, S, H, D], v, dv [B, S, H, M], out, dout [B, N, H, M], with any strides, in float32 or
 // bfloat16; logsumexp [B, H, N] of the scores s. Sums are in float32. Nothing is added up by atomics: the gradient of
 // the queries and that of the keys and values each work out the weights again, so that results are the same bits every
-// time. Before them, query_states prepares delta, a warp a query.
+// time. Before them, output_states prepares delta, a warp a query.
 //
-// Launch, in either form: a block of 128 threads takes a tile of queries and goes through the keys, up to the last one
-// that any of its queries may see; for dK and dV it takes a tile of keys and goes through the queries. It keeps the
-// sums of its rows in registers, with a running maximum of the scores.
+// Launch, in either form: a block of 128 threads takes a tile of queries and goes through the keys; for dK and dV it
+// takes a tile of keys and goes through the queries. Of the other side it reads the tiles in which, by a causal mask
+// and a pattern of positions, something is visible (core/kernels/positions.h); a tile begins where that begins. It
+// keeps the sums of its rows in registers, with a running maximum of the scores.
 //
 // In float32, out of shared memory (cuda/attention_tiles.cuh); on every GPU. Tiles are 64 x 64; a thread has 8 x 4
 // scores in registers and, of the sums, 8 rows of 4 columns in each 64. Operands go through shared memory 16 columns or
@@ -26,11 +27,11 @@
 // and 64, 32 or 16 of the other side; while these are multiplied the next ones are copied to shared memory, of which a
 // block has 24 KB (bfloat16, 32 columns) to 96 KB (TF32, 128 columns).
 //
-// Registers for sm_80 (sm_90: 20 more or less; none spills anywhere), by columns:
+// Registers for sm_80 (sm_90: 34 more or less; none spills anywhere), by columns:
 //   bfloat16              32   64  128    TF32: 32   64  128    float32: 64  128
-//   attend               211  237  232         242  218  254            128  168
-//   query_gradient       128  167  161         168  122  168            168  254
-//   key_gradient         140  242  239         168  162  230            247
+//   attend               211  239  235         238  223  254            128  168
+//   query_gradient       128  165  168         162  128  168            168  254
+//   key_gradient         137  245  237         168  162  231            249
 //
 // Cost, if nothing is masked: 2 (D + M) operations a score forward and 2 (4 D + 3 M) backward (3 D + 2 M if the weights
 // were worked out once). Traffic: the operands once for each tile of the other side, mostly from the L2 cache, some
@@ -38,7 +39,7 @@
 //
 // cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs
 // cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs
-// cost query_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
+// cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
 // cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs
 // cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs
 // cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs
@@ -61,35 +62,34 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
   const TileTask task(p.size.N, tile, p.size.M, width);
   const Plane plane(p.size, p.mask, task.plane);
   const TileDropout dropout(p.dropout, plane);
-  const int q0 = task.row, end = plane.end_of_keys(q0 + tile);
+  const int q0 = task.row;
   RunningSoftmax<8, 16> softmax;
   float sum[8][width / 16] = {};
 
-  if (q0 < plane.queries)
-    for (int k0 = 0; k0 < end; k0 += tile) {
-      TileOf s;
-      row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
-      const unsigned visible = visible_in(plane, q0, k0), kept = kept_in(dropout, q0, k0);
+  for (int k0 = plane.next_key(q0, tile, 0); k0 < plane.keys; k0 = plane.next_key(q0, tile, k0 + tile)) {
+    TileOf s;
+    row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
+    const unsigned visible = visible_in(plane, q0, opaque(k0)), kept = kept_in(dropout, q0, k0);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        float largest = -INFINITY;
+    for (int i = 0; i < 8; ++i) {
+      float largest = -INFINITY;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
-          largest = fmaxf(largest, s[i][j]);
-        }
-        const float correction = softmax.raise(i, largest);
-#pragma unroll
-        for (int c = 0; c < width / 16; ++c) sum[i][c] *= correction;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float weight = softmax.weight(i, s[i][j]);
-          s[i][j] = kept >> (4 * i + j) & 1 ? weight : 0.0f;
-        }
+      for (int j = 0; j < 4; ++j) {
+        s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
+        largest = fmaxf(largest, s[i][j]);
       }
-      store_weights(room, s);
-      add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
+      const float correction = softmax.raise(i, largest);
+#pragma unroll
+      for (int c = 0; c < width / 16; ++c) sum[i][c] *= correction;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float weight = softmax.weight(i, s[i][j]);
+        s[i][j] = kept >> (4 * i + j) & 1 ? weight : 0.0f;
+      }
     }
+    store_weights(room, s);
+    add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
+  }
   softmax.finish();
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -105,23 +105,6 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
   }
 }
 
-// A warp a query.
-template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
-    query_states(AttentionSize size, Heads<const T> out, Heads<const T> dout, const float* logsumexp,
-                 QueryState* states) {
-  for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {
-    const int64_t plane = row / size.N;
-    const T* const x = out.at(plane / size.H, row % size.N, plane % size.H);
-    const T* const g = dout.at(plane / size.H, row % size.N, plane % size.H);
-    float sum = 0;
-    for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) sum += float(x[c]) * float(g[c]);
-    sum = warp_reduce(sum, Sum{});
-    const float l = logsumexp[row];
-    if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, sum};
-  }
-}
-
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
     query_gradient(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dq) {
@@ -129,26 +112,25 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
   const TileTask task(p.size.N, tile, p.size.D, width);
   const Plane plane(p.size, p.mask, task.plane);
   const TileDropout dropout(p.dropout, plane);
-  const int q0 = task.row, end = plane.end_of_keys(q0 + tile);
+  const int q0 = task.row;
   float sum[8][width / 16] = {};
 
-  if (q0 < plane.queries)
-    for (int k0 = 0; k0 < end; k0 += tile) {
-      TileOf s, g;
-      row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
-      row_products(p.rows(dout, plane, q0, plane.queries, p.M()), p.rows(p.v, plane, k0, plane.keys, p.M()), room, g);
-      const unsigned visible = visible_in(plane, q0, k0), kept = kept_in(dropout, q0, k0);
+  for (int k0 = plane.next_key(q0, tile, 0); k0 < plane.keys; k0 = plane.next_key(q0, tile, k0 + tile)) {
+    TileOf s, g;
+    row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
+    row_products(p.rows(dout, plane, q0, plane.queries, p.M()), p.rows(p.v, plane, k0, plane.keys, p.M()), room, g);
+    const unsigned visible = visible_in(plane, q0, k0), kept = kept_in(dropout, q0, k0);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const QueryState state = states[plane.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
+    for (int i = 0; i < 8; ++i) {
+      const QueryState state = states[plane.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-          score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> (4 * i + j) & 1,
-                         kept >> (4 * i + j) & 1 ? dropout.scale : 0.0f);
-      }
-      store_weights(room, g);
-      add_weighted_rows<width>(p.rows(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
+      for (int j = 0; j < 4; ++j)
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> (4 * i + j) & 1,
+                       kept >> (4 * i + j) & 1 ? dropout.scale : 0.0f);
     }
+    store_weights(room, g);
+    add_weighted_rows<width>(p.rows(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
+  }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int query = q0 + tile_row(i);
@@ -169,29 +151,28 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const int k0 = task.row;
   float sum_k[8][4] = {}, sum_v[8][4] = {};
 
-  if (k0 < plane.keys)
-    for (int q0 = plane.first_query(k0) / tile * tile; q0 < plane.queries; q0 += tile) {
-      TileOf s, g;
-      row_products(p.rows(p.k, plane, k0, plane.keys, p.D()), p.rows(p.q, plane, q0, plane.queries, p.D()), room, s);
-      row_products(p.rows(p.v, plane, k0, plane.keys, p.M()), p.rows(dout, plane, q0, plane.queries, p.M()), room, g);
-      const unsigned visible = visible_to(plane, q0, k0), kept = kept_to(dropout, q0, k0);
+  for (int q0 = plane.next_query(k0, tile, 0); q0 < plane.queries; q0 = plane.next_query(k0, tile, q0 + tile)) {
+    TileOf s, g;
+    row_products(p.rows(p.k, plane, k0, plane.keys, p.D()), p.rows(p.q, plane, q0, plane.queries, p.D()), room, s);
+    row_products(p.rows(p.v, plane, k0, plane.keys, p.M()), p.rows(dout, plane, q0, plane.queries, p.M()), room, g);
+    const unsigned visible = visible_to(plane, q0, k0), kept = kept_to(dropout, q0, k0);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const QueryState state = states[plane.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
+    for (int j = 0; j < 4; ++j) {
+      const QueryState state = states[plane.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
-          score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> key_bit(i, j) & 1,
-                         kept >> key_bit(i, j) & 1 ? dropout.scale : 0.0f);
-      }
-      if (task.column < p.M()) {
-        store_weights(room, s);
-        add_weighted_rows<tile>(p.rows(dout, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
-      }
-      if (task.column < p.D()) {
-        store_weights(room, g);
-        add_weighted_rows<tile>(p.rows(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
-      }
+      for (int i = 0; i < 8; ++i)
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> key_bit(i, j) & 1,
+                       kept >> key_bit(i, j) & 1 ? dropout.scale : 0.0f);
     }
+    if (task.column < p.M()) {
+      store_weights(room, s);
+      add_weighted_rows<tile>(p.rows(dout, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
+    }
+    if (task.column < p.D()) {
+      store_weights(room, g);
+      add_weighted_rows<tile>(p.rows(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
+    }
+  }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int key = k0 + tile_row(i);
@@ -260,7 +241,7 @@ void attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Hea
   const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
   QueryState* const states = scratch.take<QueryState>(queries);
   if (queries > 0)
-    launch(query_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
+    launch(output_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
            logsumexp, states);
   const bool keys = size.B * size.H * size.S > 0;
 

@@ -90,22 +90,22 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
   const TileTask task(p.size.N, Shape::queries, 0, 1);
   const Plane plane(p.size, p.mask, task.plane);
   const TileDropout dropout(p.dropout, plane);
-  const int end = task.row < plane.queries ? plane.end_of_keys(task.row + Shape::queries) : 0;
+  const int begin = plane.next_key(task.row, Shape::queries, 0);
   const int strip0 = int(threadIdx.x / 32) * 16 * strips, query0 = task.row + strip0;  // this warp's
   RunningSoftmax<2 * strips, 4> softmax;
   float sums[strips][columns / 8][4] = {};
 
-  const auto copy_keys = [&](int k0) {
-    const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+  const auto copy_keys = [&](int k0, int place) {
+    const Tile k = all_k.row(place), v = all_v.row(place);
     k.template copy<keys>(p.k.at(plane.batch, k0, plane.head), p.k.row_stride, plane.keys - k0, p.D());
     v.template copy<keys>(p.v.at(plane.batch, k0, plane.head), p.v.row_stride, plane.keys - k0, p.M());
     commit_copies();
   };
-  if (end > 0) {
+  if (begin < plane.keys) {
     own.template copy<Shape::queries>(p.q.at(plane.batch, task.row, plane.head), p.q.row_stride,
                                       plane.queries - task.row, p.D());
     commit_copies();
-    copy_keys(0);
+    copy_keys(begin, 0);
     wait_for_copies<1>();
     own.template round<Shape::queries>();
     __syncthreads();
@@ -115,14 +115,15 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 #pragma unroll
       for (int step = 0; step < Tile::steps; ++step) own.row(strip0 + 16 * strip).load_a(step, q[strip][step]);
 
-    for (int k0 = 0; k0 < end; k0 += keys) {
-      const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+    for (int k0 = begin, next, place = 0; k0 < plane.keys; k0 = next, place ^= keys) {
+      const Tile k = all_k.row(place), v = all_v.row(place);
+      next = plane.next_key(opaque(task.row), Shape::queries, k0 + keys);
       wait_for_copies<0>();
       k.template round<keys>();
       v.template round<keys>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (k0 + keys < end) copy_keys(k0 + keys);
-      if (query0 >= plane.queries || k0 >= plane.end_of_keys(query0 + 16 * strips)) continue;
+      if (next < plane.keys) copy_keys(next, place ^ keys);
+      if (plane.next_key(opaque(query0), 16 * strips, k0) >= min(k0 + keys, plane.keys)) continue;
 
       float s[strips][keys / 8][4];
       mma_row_products<strips, keys>(
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
       for (int strip = 0; strip < strips; ++strip) {
         const int query = query0 + 16 * strip;
         each_sum(s[strip], [&](float& score, int) { score *= p.scale_2(); });
-        if (plane.masks(query, query + 16, k0 + keys)) {
+        if (plane.masks(query, query + 16, k0, k0 + keys)) {
           const unsigned visible = visible_of_queries<keys / 8>(plane, query, k0);
           each_sum(s[strip], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
         }
@@ -207,43 +208,45 @@ __global__ void __launch_bounds__(mma_threads)
   const TileTask task(p.size.N, Shape::own, 0, 1);
   const Plane plane(p.size, p.mask, task.plane);
   const TileDropout dropout(p.dropout, plane);
-  const int end = task.row < plane.queries ? plane.end_of_keys(task.row + Shape::own) : 0;
+  const int begin = plane.next_key(task.row, Shape::own, 0);
   const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
   float sums[1][columns / 8][4] = {};
 
-  const auto copy_keys = [&](int k0) {
-    const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+  const auto copy_keys = [&](int k0, int place) {
+    const Tile k = all_k.row(place), v = all_v.row(place);
     k.template copy<keys>(p.k.at(plane.batch, k0, plane.head), p.k.row_stride, plane.keys - k0, p.D());
     v.template copy<keys>(p.v.at(plane.batch, k0, plane.head), p.v.row_stride, plane.keys - k0, p.M());
     commit_copies();
   };
-  if (end > 0) {
+  if (begin < plane.keys) {
     const int rows = plane.queries - task.row;
     q.template copy<Shape::own>(p.q.at(plane.batch, task.row, plane.head), p.q.row_stride, rows, p.D());
     g.template copy<Shape::own>(dout.at(plane.batch, task.row, plane.head), dout.row_stride, rows, p.M());
-    copy_keys(0);
+    copy_keys(begin, 0);
     QueryState state[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       state[half] = states[plane.index * p.size.N + min(query0 + mma_g() + 8 * half, p.N() - 1)];
 
-    for (int k0 = 0; k0 < end; k0 += keys) {
-      const Tile k = all_k.row(k0 % (2 * keys)), v = all_v.row(k0 % (2 * keys));
+    for (int k0 = begin, next, place = 0; k0 < plane.keys; k0 = next, place ^= keys) {
+      const Tile k = all_k.row(place), v = all_v.row(place);
+      next = plane.next_key(opaque(task.row), Shape::own, k0 + keys);
       wait_for_copies<0>();
-      if (k0 == 0) q.template round<Shape::own>(), g.template round<Shape::own>();
+      if (k0 == begin) q.template round<Shape::own>(), g.template round<Shape::own>();
       k.template round<keys>();
       v.template round<keys>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (k0 + keys < end) copy_keys(k0 + keys);
-      if (query0 >= plane.queries || k0 >= plane.end_of_keys(query0 + 16)) continue;
+      if (next < plane.keys) copy_keys(next, place ^ keys);
+      if (plane.next_key(opaque(query0), 16, opaque(k0)) >= min(k0 + keys, plane.keys)) continue;
 
       float s[1][keys / 8][4], ds[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
       strip_gradient(
           s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
-          plane.masks(query0, query0 + 16, k0 + keys), [&] { return visible_of_queries<keys / 8>(plane, query0, k0); },
-          dropout, [&] { return kept_of_queries<keys / 8>(dropout, query0, k0); });
+          plane.masks(query0, query0 + 16, k0, k0 + keys),
+          [&] { return visible_of_queries<keys / 8>(plane, query0, k0); }, dropout,
+          [&] { return kept_of_queries<keys / 8>(dropout, query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
     }
   }
@@ -269,43 +272,43 @@ __global__ void __launch_bounds__(mma_threads)
   const Plane plane(p.size, p.mask, task.plane);
   const TileDropout dropout(p.dropout, plane);
   const int strip = int(threadIdx.x / 32) * 16, key0 = task.row + strip;  // this warp's
-  const int begin = plane.first_query(task.row) / queries * queries;
-  const int end = task.row < plane.keys ? plane.queries : 0;
+  const int begin = plane.next_query(task.row, Shape::own, 0);
   float sums_k[1][columns / 8][4] = {}, sums_v[1][columns / 8][4] = {};
 
-  const auto copy_queries = [&](int q0) {
+  const auto copy_queries = [&](int q0, int place) {
     const int rows = plane.queries - q0;
-    const Tile q = all_q.row(q0 % (2 * queries)), g = all_g.row(q0 % (2 * queries));
+    const Tile q = all_q.row(place), g = all_g.row(place);
     q.template copy<queries>(p.q.at(plane.batch, q0, plane.head), p.q.row_stride, rows, p.D());
     g.template copy<queries>(dout.at(plane.batch, q0, plane.head), dout.row_stride, rows, p.M());
     const int i = int(threadIdx.x);
     const QueryState* const from = states + plane.index * p.size.N + q0;
-    if (i < queries) copy_async<8>(all_states + q0 % (2 * queries) + i, i < rows ? from + i : from, i < rows);
+    if (i < queries) copy_async<8>(all_states + place + i, i < rows ? from + i : from, i < rows);
     commit_copies();
   };
-  if (begin < end) {
+  if (begin < plane.queries) {
     const int rows = plane.keys - task.row;
     k.template copy<Shape::own>(p.k.at(plane.batch, task.row, plane.head), p.k.row_stride, rows, p.D());
     v.template copy<Shape::own>(p.v.at(plane.batch, task.row, plane.head), p.v.row_stride, rows, p.M());
-    copy_queries(begin);
+    copy_queries(begin, 0);
 
-    for (int q0 = begin; q0 < end; q0 += queries) {
-      const Tile q = all_q.row(q0 % (2 * queries)), g = all_g.row(q0 % (2 * queries));
+    for (int q0 = begin, next, place = 0; q0 < plane.queries; q0 = next, place ^= queries) {
+      const Tile q = all_q.row(place), g = all_g.row(place);
+      next = plane.next_query(opaque(task.row), Shape::own, q0 + queries);
       wait_for_copies<0>();
       if (q0 == begin) k.template round<Shape::own>(), v.template round<Shape::own>();
       q.template round<queries>();
       g.template round<queries>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (q0 + queries < end) copy_queries(q0 + queries);
-      if (key0 >= plane.keys || q0 + queries <= plane.first_query(key0)) continue;
+      if (next < plane.queries) copy_queries(next, place ^ queries);
+      if (plane.next_query(opaque(key0), 16, q0) >= min(q0 + queries, plane.queries)) continue;
 
       float s[1][queries / 8][4], ds[1][queries / 8][4];
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(strip).load_a(step, a); }, g, ds);
-      const QueryState* const state = all_states + q0 % (2 * queries) + 2 * mma_t();
+      const QueryState* const state = all_states + place + 2 * mma_t();
       strip_gradient(
           s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
-          plane.masks(q0, q0 + queries, key0 + 16), [&] { return visible_of_keys<queries / 8>(plane, q0, key0); },
+          plane.masks(q0, q0 + queries, key0, key0 + 16), [&] { return visible_of_keys<queries / 8>(plane, q0, key0); },
           dropout, [&] { return kept_of_keys<queries / 8>(dropout, q0, key0); });
       mma_weighted_rows<1, queries>(s, g, sums_v);
       mma_weighted_rows<1, queries>(ds, q, sums_k);

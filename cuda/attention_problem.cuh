@@ -47,6 +47,23 @@ AttentionProblem<T> attention_problem(const char* operation, const AttentionSize
   return {size, q, k, v, mask, dropout, float(size.scale), packs};
 }
 
+// What the backward pass needs of each query, from its output. A warp a query.
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    output_states(AttentionSize size, Heads<const T> out, Heads<const T> dout, const float* logsumexp,
+                  QueryState* states) {
+  for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {
+    const int64_t plane = row / size.N;
+    const T* const x = out.at(plane / size.H, row % size.N, plane % size.H);
+    const T* const g = dout.at(plane / size.H, row % size.N, plane % size.H);
+    float sum = 0;
+    for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) sum += float(x[c]) * float(g[c]);
+    sum = warp_reduce(sum, Sum{});
+    const float l = logsumexp[row];
+    if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, sum};
+  }
+}
+
 // s = q . k and g = dout . v of a query and a key become z A and dS / scale.
 inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,
                                       float z) {

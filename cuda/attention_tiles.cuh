@@ -20,13 +20,22 @@ inline __device__ float power_of_two(float x) {
 #endif
 }
 
+// The same number, of which the compiler knows nothing: what follows from it is worked out where it is needed, and does
+// not wait in registers from before a loop, of which the kernels have none to spare.
+inline __device__ int opaque(int x) {
+#ifdef __CUDACC__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 // One (batch element, head), and what of it counts.
 struct Plane {
   int64_t index, batch, head;
   int queries, keys;             // that are valid
   const uint8_t* allowed;        // may query 0 attend to key 0; null: all may
   int64_t query_step, key_step;  // of `allowed`
-  bool causal;
+  Positions positions;
 
   __device__ Plane(const AttentionSize& size, const Mask& mask, int64_t plane)
       : index(plane),
@@ -37,10 +46,10 @@ struct Plane {
         allowed(mask.allowed ? mask.allowed + batch * mask.allowed_batch + head * mask.allowed_head : nullptr),
         query_step(mask.allowed_query),
         key_step(mask.allowed_key),
-        causal(mask.causal) {}
+        positions(mask) {}
 
   __device__ bool visible(int query, int key) const {
-    return query < queries && key < keys && !(causal && key > query) &&
+    return query < queries && key < keys && positions.sees(query, key) &&
            (!allowed || allowed[query * query_step + key * key_step]);
   }
   // Bit l: query may attend to key `first` + l.
@@ -50,13 +59,22 @@ struct Plane {
     for (int l = 0; l < 4; ++l) bits |= unsigned(visible(query, first + l)) << l;
     return bits;
   }
-  // Is any score of queries [q0, q1) and keys up to k1 perhaps not visible?
-  __device__ bool masks(int q0, int q1, int k1) const {
-    return allowed || q1 > queries || k1 > keys || (causal && k1 - 1 > q0);
+  // Is any score of queries [q0, q1) and keys [k0, k1) perhaps not visible?
+  __device__ bool masks(int q0, int q1, int k0, int k1) const {
+    return allowed || q1 > queries || k1 > keys || !positions.sees_all(q0, q1, k0, k1);
   }
-  // Queries up to q1 see no key from this one on; keys from k0 on are seen by no query before that one.
-  __device__ int end_of_keys(int q1) const { return causal ? min(keys, q1) : keys; }
-  __device__ int first_query(int k0) const { return causal ? k0 : 0; }
+  // The first key from `from` on that one of `rows` queries from q0 on may see, and the first query that may see one of
+  // `rows` keys from k0 on; behind the last one there is none. `from` is a multiple of 4, and so is what is found.
+  __device__ int next_key(int q0, int rows, int from) const {
+    return positions.next_keys(q0, min(q0 + rows, queries), from, keys).begin;
+  }
+  __device__ int next_query(int k0, int rows, int from) const {
+    return positions.next_queries(k0, min(k0 + rows, keys), from, queries).begin;
+  }
+  // By a causal mask alone: queries up to q1 see no key from this one on; keys from k0 on are seen by no query before
+  // that one.
+  __device__ int end_of_keys(int q1) const { return positions.causal ? min(keys, q1) : keys; }
+  __device__ int first_query(int k0) const { return positions.causal ? k0 : 0; }
 };
 
 // The block's share of the work: a tile of rows of a plane, and a tile of columns.
@@ -171,7 +189,7 @@ using TileOf = float[8][4];
 
 // Bit 4 i + j: may query tile_row(i) attend to key tile_column() + j; is that weight kept.
 inline __device__ unsigned visible_in(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  if (!plane.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
 }
 inline __device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
@@ -181,7 +199,7 @@ inline __device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
 // The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
 inline __device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
 inline __device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0 + tile)) return ~0u;
+  if (!plane.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
 inline __device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
@@ -198,7 +216,9 @@ struct RowBlock {
   int rows, columns;
   bool packs;  // can rows be read four elements at a time?
 
+  __device__ bool has(int r) const { return r < rows; }
   __device__ const T* row(int r) const { return data + r * stride; }
+  __device__ void skip_rows(int n) { data += n * stride, rows -= n; }
 };
 
 // Copies height x width elements to shared memory as float, 0 where x has none. A row takes width + 4 floats, which
@@ -210,7 +230,7 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
   for (int n = 0; n < height * width / 4 / tile_threads; ++n) {
     const int i = n * tile_threads + int(threadIdx.x), r = i / (width / 4), c = i % (width / 4) * 4;
     Pack4 value{};
-    if (r < x.rows && c < x.columns) {
+    if (x.has(r) && c < x.columns) {
       const T* const from = x.row(r);
       if (x.packs) {
         const Pack<T, 4> four = pack<4>(from, c / 4);
@@ -228,8 +248,8 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
 
 // products = A B^T over all columns: this thread's tile_row(i) of A times tile_column() + j of B. `room` takes what is
 // loaded. B's row 4 x + j stands at 16 j + x there, so that neighbouring threads read neighbouring rows.
-template <class T>
-__device__ void row_products(RowBlock<T> a, RowBlock<T> b, float* room, TileOf& products) {
+template <class A, class B>
+__device__ void row_products(A a, B b, float* room, TileOf& products) {
   constexpr int stride = tile_depth + 4;
   float* const rows = room + tile_row() * stride;
   float* const columns = room + (tile + int(threadIdx.x % 16)) * stride;
@@ -274,8 +294,8 @@ inline __device__ void store_weights(float* room, const TileOf& weights) {
 }
 
 // sum += W X for the stored weights: `width` columns of X, of which this thread has four in each 64.
-template <int width, class T>
-__device__ void add_weighted_rows(RowBlock<T> x, float* room, float (&sum)[8][width / 16]) {
+template <int width, class Rows>
+__device__ void add_weighted_rows(Rows x, float* room, float (&sum)[8][width / 16]) {
   const float* const weights = tile_weights(room) + tile_row() * (tile + 4);
   const int last = min(x.rows, tile);
   for (int r0 = 0; r0 < last; r0 += tile_depth) {
@@ -299,7 +319,31 @@ __device__ void add_weighted_rows(RowBlock<T> x, float* room, float (&sum)[8][wi
           for (int c = 0; c < width / 16; ++c) sum[i][c] = fmaf(w.element[e], y[e][c / 4].element[c % 4], sum[i][c]);
       }
     }
-    x.data += tile_depth * x.stride, x.rows -= tile_depth;
+    x.skip_rows(tile_depth);
+  }
+}
+
+// A tile of products becomes weights in the running softmax of its rows, whose sums of weighted rows so far are
+// corrected. Bits of `visible` and `kept` as of visible_in.
+template <int items>
+__device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsigned kept,
+                               RunningSoftmax<8, 16>& softmax, float (&sum)[8][items]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    float largest = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * scale_2 : -INFINITY;
+      largest = fmaxf(largest, s[i][j]);
+    }
+    const float correction = softmax.raise(i, largest);
+#pragma unroll
+    for (int c = 0; c < items; ++c) sum[i][c] *= correction;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float weight = softmax.weight(i, s[i][j]);
+      s[i][j] = kept >> (4 * i + j) & 1 ? weight : 0.0f;
+    }
   }
 }
 

@@ -1,12 +1,12 @@
-// Dropout of single elements: y_i = x_i / (1 - p) or 0, for n elements of float32 or bfloat16. Element i is decided by
-// word i mod 4 of Philox at counter i div 4, so the mask is the CPU's.
+// Dropout of single elements: y_i = x_i / (1 - p) or 0, for n elements of float32 or bfloat16, on its own or added to a
+// residual. Element i is decided by word i mod 4 of Philox at counter i div 4, so the mask is the CPU's.
 //
 // Launch. A thread takes four elements at a time, for which it draws once; blocks of 256 threads, at most 4096 of them,
 // so that the key, ten rounds of Philox by itself, is worked out once for many elements.
-// Traffic: 2 e n bytes for elements of e bytes, the floor. About 25 integer instructions an element are below what the
-// memory lets pass.
+// Traffic: 3 e n bytes for elements of e bytes with a residual (a sum by itself would take 5 e n), 2 e n without, the
+// floor. About 25 integer instructions an element are below what the memory lets pass.
 //
-// cost drop: 2*e*n bytes, n FLOPs
+// cost drop: 3*e*n bytes, 2*n FLOPs
 #include "core/kernels/dropout.h"
 
 #include <algorithm>
@@ -20,23 +20,28 @@ constexpr int threads = 256;
 constexpr int64_t most_blocks = 4096;
 
 template <class T>
-__global__ void __launch_bounds__(threads) drop(int64_t n, bool packs, Dropout dropout, const T* x, T* y) {
+__global__ void __launch_bounds__(threads)
+    drop(int64_t n, bool packs, Dropout dropout, const T* x, const T* residual, T* y) {
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   const uint32_t threshold = dropout.threshold();
   const float scale = dropout.scale();
   const int64_t step = int64_t(gridDim.x) * threads;
   for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < pieces(n, 4); i += step) {
     const PhiloxWords words = philox(key, {{uint32_t(i), uint32_t(uint64_t(i) >> 32), 0, 0}});
-    const auto kept = [&](T value, int k) { return words.w[k] < threshold ? T(0.0f) : T(float(value) * scale); };
+    const auto result = [&](T value, T other, int k) {
+      const float kept = words.w[k] < threshold ? 0.0f : float(value) * scale;
+      return T(residual ? float(other) + kept : kept);
+    };
     if (packs && 4 * i + 4 <= n) {
       Pack<T, 4> value = pack<4>(x, i);
+      const Pack<T, 4> other = residual ? pack<4>(residual, i) : value;
 #pragma unroll
-      for (int k = 0; k < 4; ++k) value.element[k] = kept(value.element[k], k);
+      for (int k = 0; k < 4; ++k) value.element[k] = result(value.element[k], other.element[k], k);
       pack<4>(y, i) = value;
     } else {
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        if (4 * i + k < n) y[4 * i + k] = kept(x[4 * i + k], k);
+        if (const int64_t j = 4 * i + k; j < n) y[j] = result(x[j], residual ? residual[j] : x[j], k);
     }
   }
 }
@@ -44,13 +49,13 @@ __global__ void __launch_bounds__(threads) drop(int64_t n, bool packs, Dropout d
 }  // namespace
 
 template <class T>
-void dropout(Stream stream, int64_t n, Dropout dropout, const T* x, T* y) {
+void dropout(Stream stream, int64_t n, Dropout dropout, const T* x, const T* residual, T* y) {
   if (n == 0) return;
   launch(drop<T>, {unsigned(std::min(most_blocks, pieces(pieces(n, 4), threads))), threads, 0, stream}, n,
-         holds_packs<4>(x, y), dropout, x, y);
+         holds_packs<4>(x, residual, y), dropout, x, residual, y);
 }
 
-template void dropout(Stream, int64_t, Dropout, const float*, float*);
-template void dropout(Stream, int64_t, Dropout, const bfloat16*, bfloat16*);
+template void dropout(Stream, int64_t, Dropout, const float*, const float*, float*);
+template void dropout(Stream, int64_t, Dropout, const bfloat16*, const bfloat16*, bfloat16*);
 
 }  // namespace cairn::gpu

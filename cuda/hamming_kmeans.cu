@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(assign_threads)
 }
 
 // Update number t of all centroids; number 0 is the start.
-__global__ void __launch_bounds__(update_threads) update_centroids(Problem p, Draw draw, uint32_t t) {
+__global__ void __launch_bounds__(update_threads) update_centroids(Problem p, Draw draw, int t) {
   const int64_t cluster = (int64_t(blockIdx.x) * update_threads + threadIdx.x) / 32, C = p.size.C;
   if (cluster >= p.size.B * p.size.H * C) return;
   const int lane = int(threadIdx.x % 32);
@@ -129,12 +129,7 @@ __global__ void __launch_bounds__(update_threads) update_centroids(Problem p, Dr
 
   p.members[cluster] = 0;
   if (C >= n) return;  // every query is its own cluster
-  if (members == 0) {
-    // A query of the cluster's stratum at the start, of the whole row later.
-    const int64_t low = t == 0 ? c * n / C : 0, high = t == 0 ? (c + 1) * n / C : n;
-    const uint32_t word = philox(draw.key(), {{uint32_t(row), uint32_t(c), t, 0}}).w[0];
-    centroid = p.codes[row * p.size.N + low + below(word, uint32_t(high - low))];
-  }
+  if (members == 0) centroid = p.codes[row * p.size.N + draw_query(draw.key(), row, c, C, n, t)];
   p.centroids[cluster] = centroid;
 }
 
@@ -161,7 +156,7 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
 
   const auto update = [&](int t) {
     const int64_t blocks = pieces(clusters * 32, update_threads);
-    if (blocks > 0) launch(update_centroids, {unsigned(blocks), update_threads, 0, stream}, problem, draw, uint32_t(t));
+    if (blocks > 0) launch(update_centroids, {unsigned(blocks), update_threads, 0, stream}, problem, draw, t);
   };
   const auto assign = [&](int counted) {
     launch(assign_queries,

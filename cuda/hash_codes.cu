@@ -3,33 +3,26 @@
 //   bit j of a code = q . p_j > t_j
 //
 // The product is one chain of fused multiply-adds over d = 0 .. D-1 in float32, on every device, so the codes are the
-// CPU's: the work is shared out by bits and queries, never within a chain. A NaN gives 0 bits.
+// CPU's. A NaN gives 0 bits.
 //
 // Shapes. q [B, N, H, D] with any strides but of the last axis, float32 or bfloat16; planes [bits, D + 1], thresholds
 // last; codes [B, H, N].
 //
 // Launch.
 //   make_planes  a thread makes a number
-//   make_codes   a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32`: what they find
-//                for a query is its code after two votes. (A thread a query would need 64 sums of its own, or to go
-//                through its query once for every few planes.) D goes by 32 at a time, through shared memory: the
-//                planes for the whole block, the queries of a warp for that warp. For four steps of its 32 chains a
-//                lane reads 4 pairs of planes, which no other lane wants, and 16 times four elements of a query, which
-//                all lanes want and one reading gives them: 24 transactions of shared memory for 128 multiply-adds. A
-//                multiprocessor does four of these while it does one of those, so arithmetic bounds it, barely.
+//   make_codes   a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32` (projections.cuh):
+//                what they find for a query is its code after two votes
 // Traffic: e D + 8 bytes a query of e bytes an element, the floor, and the planes once a block, from the L2 cache.
 // Cost: 64 D multiply-adds a query, 32 D up to 32 bits; lanes beyond the last plane compute for nothing.
 //
 // cost make_codes: e*B*H*N*D + 8*B*H*N bytes, 2*64*B*H*N*D FLOPs
 #include "core/kernels/hash_codes.h"
 
-#include "cuda/common.cuh"
+#include "cuda/projections.cuh"
 
 namespace cairn::gpu {
 namespace {
 
-constexpr int warps = 8, queries_a_warp = 16, queries_a_block = warps * queries_a_warp;
-constexpr int chunk = 32;  // of D
 constexpr int plane_threads = 128;
 
 __global__ void __launch_bounds__(plane_threads) make_planes(int bits, int64_t D, bool bias, Draw draw, float* planes) {
@@ -39,53 +32,25 @@ __global__ void __launch_bounds__(plane_threads) make_planes(int bits, int64_t D
 
 // `planes_a_lane`: 1 for up to 32 bits, or 2.
 template <class T, int planes_a_lane>
-__global__ void __launch_bounds__(32 * warps, 2)
+__global__ void __launch_bounds__(32 * projection_warps, 2)
     make_codes(HashSize size, Heads<const T> q, const float* planes, uint64_t* codes) {
-  __shared__ Pack<float, planes_a_lane> plane[chunk][33];  // 33: writing a column meets all banks
-  __shared__ Pack<float, 4> query[warps][queries_a_warp][chunk / 4];
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int64_t D = size.D, rows = size.B * size.H * size.N;
-  const int64_t first = int64_t(blockIdx.x) * queries_a_block + warp * queries_a_warp;
+  const int64_t first = int64_t(blockIdx.x) * projected_a_block + warp * projected_a_warp;
 
-  // Where the query of lane 0 .. 15 stands; all lanes get to know it when they load.
   int64_t place = -1;
-  if (const int64_t row = first + lane; lane < queries_a_warp && row < rows) {
+  if (const int64_t row = first + lane; lane < projected_a_warp && row < rows) {
     const int64_t batch_head = row / size.N;
     place = q.at(batch_head / size.H, row % size.N, batch_head % size.H) - q.data;
   }
-
-  float product[queries_a_warp][planes_a_lane] = {};
-  for (int64_t start = 0; start < D; start += chunk) {
-    // Beyond the last d and the last plane stand zeros: they add 0 to finished chains.
-    for (int i = int(threadIdx.x); i < chunk * 32 * planes_a_lane; i += 32 * warps) {
-      const int d = i % chunk, j = i / chunk;
-      plane[d][j % 32].element[j / 32] = start + d < D && j < size.bits ? planes[j * (D + 1) + start + d] : 0.0f;
-    }
-    for (int i = 0; i < queries_a_warp; ++i) {
-      const int64_t from = __shfl_sync(full_warp, place, i);
-      const float value = from >= 0 && start + lane < D ? float(q.data[from + start + lane]) : 0.0f;
-      query[warp][i][lane / 4].element[lane % 4] = value;
-    }
-    __syncthreads();
-#pragma unroll 2
-    for (int d = 0; d < chunk; d += 4) {
-      Pack<float, planes_a_lane> p[4];
-      for (int k = 0; k < 4; ++k) p[k] = plane[d + k][lane];
-      for (int i = 0; i < queries_a_warp; ++i) {
-        const Pack<float, 4> x = query[warp][i][d / 4];
-        for (int k = 0; k < 4; ++k)
-          for (int l = 0; l < planes_a_lane; ++l)
-            product[i][l] = __fmaf_rn(x.element[k], p[k].element[l], product[i][l]);
-      }
-    }
-    __syncthreads();  // both are loaded again
-  }
+  float product[projected_a_warp][planes_a_lane];
+  project(q.data, place, D, planes, D + 1, size.bits, product);
 
   uint64_t code = 0;  // of query `lane`
   for (int l = 0; l < planes_a_lane; ++l) {
     const int j = lane + 32 * l;
     const float threshold = j < size.bits ? planes[j * (D + 1) + D] : INFINITY;
-    for (int i = 0; i < queries_a_warp; ++i) {
+    for (int i = 0; i < projected_a_warp; ++i) {
       const uint64_t votes = __ballot_sync(full_warp, product[i][l] > threshold);
       if (lane == i) code |= votes << (32 * l);
     }
@@ -105,7 +70,7 @@ void hash_codes(Stream stream, HashSize size, Heads<const T> q, const float* pla
   const int64_t rows = size.B * size.H * size.N;
   if (rows == 0) return;
   launch(size.bits <= 32 ? make_codes<T, 1> : make_codes<T, 2>,
-         {unsigned(pieces(rows, queries_a_block)), 32 * warps, 0, stream}, size, q, planes, codes);
+         {unsigned(pieces(rows, projected_a_block)), 32 * projection_warps, 0, stream}, size, q, planes, codes);
 }
 
 template void hash_codes(Stream, HashSize, Heads<const float>, const float*, uint64_t*);

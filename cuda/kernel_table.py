@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- kernels: written by cuda/kernel_table.py -->", "<!-- end of kernels -->"
 
 # A layer of the paper's size on long sequences: B batch, H heads, N queries, S keys, D and M head sizes, C clusters, k top
-# keys, b hash bits, e bytes of an element; R rows of F features, F4 those of the feed forward, V classes, n = R F elements,
-# P parameters.
-PROBLEM = dict(B=4, H=8, N=4096, S=4096, D=64, M=64, C=100, k=32, b=63, e=2, F=512, F4=2048, V=32768)
+# keys, b hash bits, e bytes of an element, L rounds of lsh in chunks of c; R rows of F features, F4 those of the feed
+# forward, V classes, n = R F elements, P parameters.
+PROBLEM = dict(B=4, H=8, N=4096, S=4096, D=64, M=64, C=100, k=32, b=63, e=2, L=4, c=32, F=512, F4=2048, V=32768)
 PROBLEM["R"] = PROBLEM["B"] * PROBLEM["N"]
 PROBLEM["n"] = PROBLEM["R"] * PROBLEM["F"]
 PROBLEM["P"] = 12 * PROBLEM["F"] * PROBLEM["F"]

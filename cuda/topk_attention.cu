@@ -121,6 +121,7 @@ struct IndexedRows {
   int rows, columns;
   bool packs;
 
+  __device__ bool has(int r) const { return r < rows; }
   __device__ const T* row(int r) const { return data + index[r] * stride; }
 };
 

@@ -38,13 +38,17 @@ FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation
 
 Variable FeedForward::operator()(const Variable& x, const Context& context) const {
   const trace::Span span("feed forward", "module");
-  const Variable hidden = linear1(x);
-  const Variable active = activation == Activation::gelu ? gelu(hidden) : relu(hidden);
+  const Variable product = linear(x, for_use_on(x, linear1.weight), {});
+  const Variable active = bias_activation(product, for_use_on(x, linear1.bias), activation);
   return linear2(apply_dropout(active, dropout, context, Purpose::feed_forward_dropout));
 }
 
 Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose) {
   return context.training && p > 0 ? dropout(x, p, context.draw(purpose)) : x;
+}
+
+Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose) {
+  return context.training && p > 0 ? dropout_add(x, p, context.draw(purpose), residual) : residual + x;
 }
 
 Tensor sinusoidal_positions(int64_t n, int64_t features) {

@@ -1,6 +1,7 @@
 #pragma once
 // The simple layers. Inputs are [..., features]. Parameters stay in float32 where activations are bfloat16: a layer
 // rounds them as it uses them, and their gradients, moments and updates are float32 (mixed precision).
+#include "core/kernels/bias_activation.h"
 #include "nn/module.h"
 
 namespace cairn {
@@ -43,8 +44,6 @@ struct LayerNormalisation : Module {
   Variable operator()(const Variable& x) const;
 };
 
-enum class Activation { gelu, relu };
-
 // linear2(dropout(activation(linear1(x)))).
 struct FeedForward : Module {
   Linear linear1, linear2;
@@ -61,6 +60,9 @@ struct FeedForward : Module {
 
 // Dropout in training, nothing otherwise.
 Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose);
+
+// residual + x, with dropout of x in training.
+Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose);
 
 // Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features], element 2 i of row p being
 // sin(p / 10000^(2 i / features)) and element 2 i + 1 its cosine.

@@ -17,22 +17,18 @@ void TransformerOptions::validate() const {
 }
 
 EncoderLayer::EncoderLayer(const TransformerOptions& o, Generator& generator)
-    : attention(o.features(), o.heads, o.head_size, o.attention_dropout,
+    : ResidualLayer(o),
+      attention(o.features(), o.heads, o.head_size, o.attention_dropout,
                 make_attention(o.attention, o.attention_defaults), generator),
       feed_forward(o.features(), o.feed_forward, o.activation, o.dropout, generator),
       norm1(o.features()),
-      norm2(o.features()),
-      norm(o.norm),
-      dropout(o.dropout) {}
+      norm2(o.features()) {}
 
 Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
-  const auto dropped = [&](const Variable& y, Purpose purpose) { return apply_dropout(y, dropout, context, purpose); };
-  if (norm == Norm::post) {
-    const Variable y = norm1(x + dropped(attention(x, mask, context), Purpose::attention_output_dropout));
-    return norm2(y + dropped(feed_forward(y, context), Purpose::feed_forward_output_dropout));
-  }
-  const Variable y = x + dropped(attention(norm1(x), mask, context), Purpose::attention_output_dropout);
-  return y + dropped(feed_forward(norm2(y), context), Purpose::feed_forward_output_dropout);
+  const Variable y = residual(x, norm1, Purpose::attention_output_dropout, context,
+                              [&](const Variable& z) { return attention(z, mask, context); });
+  return residual(y, norm2, Purpose::feed_forward_output_dropout, context,
+                  [&](const Variable& z) { return feed_forward(z, context); });
 }
 
 Encoder::Encoder(const TransformerOptions& options, Generator& generator) {

@@ -1,5 +1,5 @@
 #pragma once
-// The transformer's encoder (Vaswani et al. 2017).
+// The transformer's encoder (Vaswani et al. 2017). decoder.h has the decoder.
 #include <map>
 
 #include "nn/attention/multi_head.h"
@@ -24,14 +24,27 @@ struct TransformerOptions {
   void validate() const;
 };
 
-// post: norm1(x + dropout(attention(x))), then norm2(x + dropout(feed_forward(x))).
-// pre: x + dropout(attention(norm1(x))), then x + dropout(feed_forward(norm2(x))).
-struct EncoderLayer : Module {
+// What layers of encoder and decoder are made of.
+struct ResidualLayer : Module {
+  Norm norm;
+  double dropout;
+
+  explicit ResidualLayer(const TransformerOptions& options) : norm(options.norm), dropout(options.dropout) {}
+
+  // A block with its residual sum. post: normalise(x + dropout(block(x))); pre: x + dropout(block(normalise(x))).
+  template <class Block>
+  Variable residual(const Variable& x, const LayerNormalisation& normalise, Purpose purpose, const Context& context,
+                    Block&& block) const {
+    const Variable y = residual_sum(x, block(norm == Norm::post ? x : normalise(x)), dropout, context, purpose);
+    return norm == Norm::post ? normalise(y) : y;
+  }
+};
+
+// Attention with its residual sum, then the feed forward with its own.
+struct EncoderLayer : ResidualLayer {
   MultiHeadAttention attention;
   FeedForward feed_forward;
   LayerNormalisation norm1, norm2;
-  Norm norm;
-  double dropout;
 
   EncoderLayer(const TransformerOptions& options, Generator& generator);
   void fields(Fields& f) override {

@@ -12,4 +12,13 @@ Variable dropout(const Variable& x, double p, const RandomDraw& draw) {
                 });
 }
 
+Variable dropout_add(const Variable& x, double p, const RandomDraw& draw, const Variable& residual) {
+  if (p == 0) return residual + x;
+  return record("dropout_add", dropout_add(x.value(), p, draw, residual.value()), {x, residual},
+                [p, draw, unchanged = Unchanged(draw)](const Tensor& g) -> Gradients {
+                  unchanged();
+                  return {dropout(g, p, draw), g};
+                });
+}
+
 }  // namespace cairn

@@ -16,17 +16,16 @@ void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const
     thread_local std::vector<T> score_memory, factor_memory;
     const int64_t plane = task / blocks, b = plane / H, h = plane % H;
     const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
-    const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), keys = last_key(mask, size, b, q1);
+    const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
     T* scores = room(score_memory, tile_queries * tile_keys);
     T* factor = room(factor_memory, tile_keys);
     T most[tile_queries], sum[tile_queries];
     std::fill_n(most, tile_queries, none);
     std::fill_n(sum, tile_queries, T(0));
-    if (keys == 0) zero_rows(out, b, h, q0, q1, M);
-    zero_rows(out, b, h, q1, end, M);
+    bool first = true;  // so far, nothing stands in `out`
 
-    for (int64_t k0 = 0; k0 < keys && q1 > q0; k0 += tile_keys) {
-      const Tile t{b, h, q0, q1, k0, std::min(keys, k0 + tile_keys)};
+    each_keys(mask, q0, q1, 0, mask.keys(b, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
+      const Tile t{b, h, q0, q1, k0, k1};
       score_tile(size, q, k, mask, t, scores);
       for (int64_t i = 0; i < t.rows(); ++i) {
         T* row = scores + i * t.cols();
@@ -34,18 +33,20 @@ void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const
         most[i] = std::max(before, maximum(row, t.cols()));
         const T shift = finite_shift(most[i]), correction = exponential(before - shift);
         sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
-        if (k0 > 0 && correction != 1) scale(out.at(b, q0 + i, h), M, correction);
+        if (!first && correction != 1) scale(out.at(b, q0 + i, h), M, correction);
         if (dropout.active()) {
           dropout_factors(dropout, key, plane, q0 + i, k0, t.k1, factor);
           for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
         }
       }
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.cols(), v.at(b, k0, h), v.row_stride,
-                k0 > 0 ? 1.0 : 0.0, out.at(b, q0, h), out.row_stride);
-    }
+                first ? 0.0 : 1.0, out.at(b, q0, h), out.row_stride);
+      first = false;
+    });
+    zero_rows(out, b, h, first ? q0 : q1, end, M);
     for (int64_t i = q0; i < end; ++i) {
       const T total = sum[i - q0];
-      if (i < q1 && keys > 0) scale(out.at(b, i, h), M, total == 0 ? T(0) : 1 / total);
+      if (i < q1 && !first) scale(out.at(b, i, h), M, total == 0 ? T(0) : 1 / total);
       logsumexp[plane * N + i] = total == 0 ? none : most[i - q0] + std::log(total);
     }
   });

@@ -35,13 +35,36 @@ struct Tile {
   int64_t cols() const { return k1 - k0; }
 };
 
+// Calls f(begin, end) for the runs of positions that next(from, limit) finds, at most `most` at a time. `from` and
+// `most` are multiples of 4, and then so is begin.
+template <class Next, class F>
+void each_run(int64_t from, int64_t limit, int64_t most, Next&& next, F&& f) {
+  while (from < limit) {
+    const Range<int64_t> run = next(from, limit);
+    from = std::min(run.end, run.begin + most);
+    if (run.begin < limit) f(run.begin, from);
+  }
+}
+// So with the keys of [from, limit) that one of queries [q0, q1) may see, and the queries of [0, limit) that may see
+// one of keys [k0, k1).
+template <class F>
+void each_keys(const Mask& mask, int64_t q0, int64_t q1, int64_t from, int64_t limit, int64_t most, F&& f) {
+  each_run(
+      from, limit, most, [&](int64_t at, int64_t end) { return mask.next_keys(q0, q1, at, end); }, f);
+}
+template <class F>
+void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64_t most, F&& f) {
+  each_run(
+      0, limit, most, [&](int64_t at, int64_t end) { return mask.next_queries(k0, k1, at, end); }, f);
+}
+
 // scores [rows, cols] = scale Q K^T, minus infinity where masked.
 template <class T>
 void score_tile(const AttentionSize& size, Heads<const T> q, Heads<const T> k, const Mask& mask, const Tile& t,
                 T* scores) {
   gemm_tile(false, true, t.rows(), t.cols(), size.D, size.scale, q.at(t.batch, t.q0, t.head), q.row_stride,
             k.at(t.batch, t.k0, t.head), k.row_stride, 0.0, scores, t.cols());
-  if (!mask.elementwise()) return;
+  if (!mask.allowed && mask.sees_all(t.q0, t.q1, t.k0, t.k1)) return;
   for (int64_t i = t.q0; i < t.q1; ++i)
     for (int64_t j = t.k0; j < t.k1; ++j)
       if (!mask.visible(t.batch, t.head, i, j))
@@ -120,23 +143,15 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
     for (int64_t i = 0; i < N; ++i) std::fill_n(dq_rows + i * dq_stride, D, T(0));
 
     for (int64_t key_tile = first_tile; key_tile < end_tile; ++key_tile) {
-      const int64_t k0 = key_tile * tile_keys_backward, all = std::min(S, k0 + tile_keys_backward);
-      const int64_t k1 = std::min(keys, all);
-      const int64_t first_query = mask.causal ? k0 / tile_queries * tile_queries : 0;
-      if (k1 <= k0 || first_query >= queries) {
-        zero_rows(dk, b, h, k0, all, D);
-        zero_rows(dv, b, h, k0, all, M);
-        continue;
-      }
-      zero_rows(dk, b, h, k1, all, D);
-      zero_rows(dv, b, h, k1, all, M);
-      for (int64_t q0 = first_query; q0 < queries; q0 += tile_queries) {
-        const Tile t{b, h, q0, std::min(queries, q0 + tile_queries), k0, k1};
-        const double add = q0 > first_query;
+      const int64_t first_key = key_tile * tile_keys_backward, end_key = std::min(S, first_key + tile_keys_backward);
+      zero_rows(dk, b, h, first_key, end_key, D);
+      zero_rows(dv, b, h, first_key, end_key, M);
+      const auto add_tile = [&](int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+        const Tile t{b, h, q0, q1, k0, k1};
         score_tile(size, q, k, mask, t, weights);
         gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, v.at(b, k0, h),
                   v.row_stride, 0.0, gradient, t.cols());
-        for (int64_t i = q0; i < t.q1; ++i) {
+        for (int64_t i = q0; i < q1; ++i) {
           T *a = weights + (i - q0) * t.cols(), *g = gradient + (i - q0) * t.cols();
           const int64_t row = plane * N + i;
           const T shift = finite_shift(logsumexp[row]), mean = delta[row];
@@ -153,13 +168,18 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
             for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];
           if (top.k) top.each(row, t, [&](int64_t j) { a[j] = 0; });
         }
-        gemm_tile(true, false, t.cols(), M, t.rows(), 1.0, weights, t.cols(), dout.at(b, q0, h), dout.row_stride, add,
+        gemm_tile(true, false, t.cols(), M, t.rows(), 1.0, weights, t.cols(), dout.at(b, q0, h), dout.row_stride, 1.0,
                   dv.at(b, k0, h), dv.row_stride);
-        gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.cols(), q.at(b, q0, h), q.row_stride, add,
+        gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.cols(), q.at(b, q0, h), q.row_stride, 1.0,
                   dk.at(b, k0, h), dk.row_stride);
         gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.cols(), k.at(b, k0, h), k.row_stride, 1.0,
                   dq_rows + q0 * dq_stride, dq_stride);
-      }
+      };
+      const int64_t limit = std::min(keys, end_key);
+      each_queries(mask, first_key, limit, queries, tile_queries, [&](int64_t q0, int64_t q1) {
+        each_keys(mask, q0, q1, first_key, limit, tile_keys_backward,
+                  [&](int64_t k0, int64_t k1) { add_tile(q0, q1, k0, k1); });
+      });
     }
   });
   if (!partial) return;

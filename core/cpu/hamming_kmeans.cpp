@@ -73,9 +73,8 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
   uint64_t* centroids = scratch.take<uint64_t>(B * H * C);
 
   const auto valid = [&, N = N, H = H](int64_t plane) { return lengths ? int64_t(lengths[plane / H]) : N; };
-  const auto drawn = [&](int64_t plane, int64_t cluster, int iteration, int64_t n) {
-    return int64_t(
-        below(philox(key, {{uint32_t(plane), uint32_t(cluster), uint32_t(iteration), 0}}).w[0], uint32_t(n)));
+  const auto drawn = [&, N = N, C = C](int64_t plane, int64_t c, int iteration) {
+    return codes[plane * N + draw_query(key, plane, c, C, valid(plane), iteration)];
   };
 
   parallel_tasks(B * H, [&, N = N, C = C](int64_t plane) {
@@ -85,10 +84,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
       for (int64_t i = 0; i < n; ++i) labels[plane * N + i] = int32_t(i);
       return;
     }
-    for (int64_t c = 0; c < C; ++c) {
-      const int64_t low = c * n / C, high = (c + 1) * n / C;
-      centroids[plane * C + c] = codes[plane * N + low + drawn(plane, c, 0, high - low)];
-    }
+    for (int64_t c = 0; c < C; ++c) centroids[plane * C + c] = drawn(plane, c, 0);
   });
 
   for (int iteration = 1; iteration <= iterations + 1; ++iteration) {
@@ -116,7 +112,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
         const Counters& count = total[c];
         uint64_t& centroid = centroids[plane * C + c];
         if (count.members == 0)
-          centroid = codes[plane * N + drawn(plane, c, iteration, n)];
+          centroid = drawn(plane, c, iteration);
         else
           centroid = (centroid | count.set_in_most()) & ~count.clear_in_most();
       }

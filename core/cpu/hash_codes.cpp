@@ -1,8 +1,6 @@
 #include "core/kernels/hash_codes.h"
 
-#include <cmath>
-#include <vector>
-
+#include "core/cpu/projections.h"
 #include "core/parallel.h"
 
 namespace cairn::cpu {
@@ -16,25 +14,20 @@ void random_planes(Stream, int bits, int64_t D, bool bias, Draw draw, float* pla
 
 template <class T>
 void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, uint64_t* codes) {
-  // Planes as columns, 64 of them, so that one step of all 64 chains runs along memory.
-  constexpr int width = 64;
   const int64_t D = size.D;
-  std::vector<float> columns(size_t((D + 1) * width));
-  for (int j = 0; j < size.bits; ++j)
-    for (int64_t d = 0; d <= D; ++d) columns[size_t(d * width + j)] = planes[j * (D + 1) + d];
+  Projections project(D);
+  float threshold[Projections::width] = {};
+  for (int j = 0; j < size.bits; ++j) {
+    project.set(j, planes + j * (D + 1));
+    threshold[j] = planes[j * (D + 1) + D];
+  }
   const uint64_t used = size.bits == 64 ? ~uint64_t{0} : (uint64_t{1} << size.bits) - 1;
 
   parallel_for(size.B * size.H * size.N, 128, [&](int64_t begin, int64_t end) {
+    float product[Projections::width];
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch_head = row / size.N;
-      const T* query = q.at(batch_head / size.H, row % size.N, batch_head % size.H);
-      float product[width] = {};
-      for (int64_t d = 0; d < D; ++d) {
-        const float x = float(query[d]);
-        const float* p = columns.data() + d * width;
-        for (int j = 0; j < width; ++j) product[j] = std::fma(x, p[j], product[j]);
-      }
-      const float* threshold = columns.data() + D * width;
+      project(q.at(batch_head / size.H, row % size.N, batch_head % size.H), product);
       // In halves: vectors shift 32 bits by a lane's number.
       uint32_t low = 0, high = 0;
       for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(product[j] > threshold[j]) << j;

@@ -83,10 +83,8 @@ struct Block {
   }
   // Dropout by (query, key).
   void draw_factors(int64_t query, T* factor) const {
-    for (int64_t l = 0; l < top; ++l) {
-      const auto words = Dropout::words(dropout_key, uint32_t(plane), uint32_t(query), uint32_t(keys[l]));
-      factor[l] = words.w[keys[l] % 4] < dropout.threshold() ? T(0) : T(dropout.scale());
-    }
+    for (int64_t l = 0; l < top; ++l)
+      factor[l] = T(dropout.factor(dropout_key, uint32_t(plane), uint32_t(query), uint32_t(keys[l])));
   }
 };
 

@@ -71,4 +71,14 @@ inline void add_scaled(T* y, int64_t n, T alpha, const T* x) {
   for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
 }
 
+// sum[j] += x[d] columns[d][j] over d = 0 .. n-1: `width` chains of fused multiply-adds, whose bits depend on no
+// compiler and no device.
+template <int width, class T, class X>
+inline void add_fused_products(const X* x, int64_t n, const T* columns, T (&sum)[width]) {
+  for (int64_t d = 0; d < n; ++d) {
+    const T value = T(x[d]);
+    for (int j = 0; j < width; ++j) sum[j] = std::fma(value, columns[d * width + j], sum[j]);
+  }
+}
+
 }  // namespace cairn::cpu

@@ -1,6 +1,7 @@
 #pragma once
 // K-means of binary codes under the Hamming distance (the paper's section 3.2.2, step 2).
 #include "core/dispatch.h"
+#include "core/kernels/cluster_draw.h"
 #include "core/kernels/heads.h"
 #include "core/scratch.h"
 
@@ -15,13 +16,11 @@ struct KMeansSize {
 CAIRN_KERNELS(
     // labels [B, H, N] of codes [B, H, N] (bits from `bits` up are 0): the cluster of each query, -1 beyond the batch
     // element's length (lengths [B], or null: all N). Per (batch element, head), with n valid queries:
-    //   start      centroid j is the code of a query drawn from stratum j: positions floor(j n / C) up to
-    //              floor((j + 1) n / C)
+    //   start      centroid j is the code of a query drawn from stratum j (cluster_draw.h)
     //   assign     each code to the nearest centroid, ties to the lowest index
     //   update     each bit of a centroid becomes the strict majority of its members', on a tie it stays; a centroid
     //              without members becomes the code of a query drawn by (iteration, cluster)
-    // C >= n: every query is its own cluster. Draws: word 0 of (row of batch and heads, cluster, iteration), iteration
-    // 0 being the start.
+    // C >= n: every query is its own cluster.
     void hamming_kmeans(Stream, KMeansSize, const uint64_t* codes, const int32_t* lengths, Draw, Scratch&,
                         int32_t* labels);)
 

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 
+#include "core/kernels/positions.h"
 #include "core/random.h"
 
 namespace cairn {
@@ -31,22 +32,21 @@ struct AttentionSize {
   double scale = 1;
 };
 
-// Which keys a query may attend to. Whatever is null masks nothing.
-struct Mask {
+// Which keys a query may attend to: by positions, and by what follows. Whatever is null masks nothing.
+struct Mask : Positions {
   const int32_t* query_lengths = nullptr;  // [B]: queries beyond give zero
   const int32_t* key_lengths = nullptr;    // [B]: keys beyond have no weight
   const uint8_t* allowed = nullptr;        // 0 forbids; element strides below (0 where broadcast)
   int64_t allowed_batch = 0, allowed_head = 0, allowed_query = 0, allowed_key = 0;
-  bool causal = false;  // key j is visible to query i when j <= i
 
   CAIRN_HD int64_t queries(int64_t batch, int64_t N) const { return query_lengths ? query_lengths[batch] : N; }
   CAIRN_HD int64_t keys(int64_t batch, int64_t S) const { return key_lengths ? key_lengths[batch] : S; }
   // Is anything masked beyond the lengths?
-  CAIRN_HD bool elementwise() const { return allowed || causal; }
+  CAIRN_HD bool elementwise() const { return allowed || !all(); }
   CAIRN_HD bool visible(int64_t batch, int64_t head, int64_t query, int64_t key) const {
-    if (causal && key > query) return false;
-    return !allowed ||
-           allowed[batch * allowed_batch + head * allowed_head + query * allowed_query + key * allowed_key] != 0;
+    return sees(query, key) &&
+           (!allowed ||
+            allowed[batch * allowed_batch + head * allowed_head + query * allowed_query + key * allowed_key] != 0);
   }
 };
 

@@ -57,8 +57,10 @@ class Attention : public Module {
                            Purpose purpose = Purpose::attention_dropout) const {
     return {mask, context.weights_dropout(purpose), scale_};
   }
-  // Error: the mask says more than lengths, and `why` the variant cannot tell single pairs apart.
+  // Error: the mask says more than lengths (and whether it is causal), and `why` the variant cannot tell single pairs
+  // apart.
   void lengths_only(const AttentionMask& mask, const char* why) const;
+  void lengths_or_causal_only(const AttentionMask& mask, const char* why) const;
 
  private:
   friend std::unique_ptr<Attention> make_attention(const std::string&, const std::map<std::string, std::string>&);
@@ -80,9 +82,15 @@ class SpecReader {
   int64_t integer(const char* option, int64_t preset, int64_t least, int64_t most, const char* help);
   double real(const char* option, double preset, double least, double most, const char* help);
   bool flag(const char* option, bool preset, const char* help);
+  // Error: an option that all variants have is given, and `why` this one has no use for it.
+  void without(const char* option, const char* why);
+  // Which of some words.
+  std::string choice(const char* option, const char* preset, const std::vector<std::string>& words, const char* help);
 
   // Error: an option that was not asked for; says what was close and what exists.
   void finish() const;
+  // The error of a specification that the variant cannot be made from.
+  [[noreturn]] void fail(const std::string& message) const;
 
   struct Option {
     std::string name, preset, help;
@@ -94,7 +102,6 @@ class SpecReader {
  private:
   // The text given for an option, or null.
   const std::string* given(const char* option, const std::string& preset, const char* help);
-  [[noreturn]] void fail(const std::string& message) const;
 
   std::string name_, number_;
   std::map<std::string, std::string> options_, defaults_;

@@ -1,17 +1,17 @@
 // clustered-C: queries are grouped into C clusters, attention is computed once for each cluster's centroid, and every
-// member receives its result. Cost O(N C) instead of O(N^2).
+// member receives its result. Cost O(N C) instead of O(N^2). How they are grouped is another file's matter.
 #include "nn/attention/query_groups.h"
 
 namespace cairn {
 namespace {
 
 struct Clustered : Attention {
-  GroupingOptions grouping;
+  std::unique_ptr<Grouping> group_queries;
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one row of attention");
-    const Groups groups = group_queries(q.value(), mask, grouping, context);               // section 3.2.2
+    const Groups groups = (*group_queries)(q.value(), mask, context);                      // section 3.2.2
     const Variable centroids = segment_mean(q, groups);                                    // Q^c, equation 3
     const Variable values = attention(centroids, k, v, options(mask.of_keys(), context));  // V^c, equations 4 and 5
     return segment_broadcast(values, groups);                                              // equation 6
@@ -20,11 +20,14 @@ struct Clustered : Attention {
 
 }  // namespace
 
-extern const AttentionVariant clustered_variant{"clustered", "attention of the centroids of clusters of queries",
-                                                [](SpecReader& spec) -> std::unique_ptr<Attention> {
-                                                  auto variant = std::make_unique<Clustered>();
-                                                  variant->grouping = GroupingOptions::read(spec);
-                                                  return variant;
-                                                }};
+std::unique_ptr<Attention> make_clustered(std::unique_ptr<Grouping> grouping) {
+  auto variant = std::make_unique<Clustered>();
+  variant->group_queries = std::move(grouping);
+  return variant;
+}
+
+extern const AttentionVariant clustered_variant{
+    "clustered", "attention of the centroids of clusters of queries",
+    [](SpecReader& spec) { return make_clustered(hamming_grouping(spec)); }};
 
 }  // namespace cairn

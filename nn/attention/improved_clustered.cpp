@@ -19,15 +19,15 @@ namespace cairn {
 namespace {
 
 struct ImprovedClustered : Attention {
-  GroupingOptions grouping;
+  std::unique_ptr<Grouping> group_queries;
   int64_t top = 32;
   bool mass_gradient = true;
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one choice of keys");
-    const Groups groups = group_queries(q.value(), mask, grouping, context);  // section 3.2.2
-    const Variable centroids = segment_mean(q, groups);                       // Q^c, equation 3
+    const Groups groups = (*group_queries)(q.value(), mask, context);  // section 3.2.2
+    const Variable centroids = segment_mean(q, groups);                // Q^c, equation 3
     // A^c of equation 4, split at the k largest: their mass m (equation 9), and the sum of A^c V over the rest.
     const auto [topk, mass, rest] =
         centroid_topk(centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
@@ -41,14 +41,16 @@ struct ImprovedClustered : Attention {
 
 }  // namespace
 
+std::unique_ptr<Attention> make_improved_clustered(std::unique_ptr<Grouping> grouping, SpecReader& spec) {
+  auto variant = std::make_unique<ImprovedClustered>();
+  variant->group_queries = std::move(grouping);
+  variant->top = spec.integer("topk", 32, 1, 1 << 20, "keys on which each query attends by itself");
+  variant->mass_gradient = spec.flag("mass_gradient", true, "false: as in the authors' code, m has no gradient");
+  return variant;
+}
+
 extern const AttentionVariant improved_clustered_variant{
     "i-clustered", "clustered attention, exact on each cluster's top keys",
-    [](SpecReader& spec) -> std::unique_ptr<Attention> {
-      auto variant = std::make_unique<ImprovedClustered>();
-      variant->grouping = GroupingOptions::read(spec);
-      variant->top = spec.integer("topk", 32, 1, 1 << 20, "keys on which each query attends by itself");
-      variant->mass_gradient = spec.flag("mass_gradient", true, "false: as in the authors' code, m has no gradient");
-      return variant;
-    }};
+    [](SpecReader& spec) { return make_improved_clustered(hamming_grouping(spec), spec); }};
 
 }  // namespace cairn

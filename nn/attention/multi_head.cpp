@@ -3,6 +3,20 @@
 #include "core/trace.h"
 
 namespace cairn {
+namespace {
+
+// Has it parameters of its own? Also those that are still to be drawn are listed.
+bool learns(Attention& attention) {
+  struct Seen : Fields {
+    bool any = false;
+    using Fields::operator();
+    void operator()(const std::string&, Variable&) override { any = true; }
+  } seen;
+  attention.fields(seen);
+  return seen.any;
+}
+
+}  // namespace
 
 MultiHeadAttention::MultiHeadAttention(int64_t features, int64_t heads_, int64_t head_size, double dropout_,
                                        std::unique_ptr<Attention> attention_, Generator& generator)
@@ -27,7 +41,7 @@ void MultiHeadAttention::fields(Fields& f) {
 void MultiHeadAttention::swap_attention(std::unique_ptr<Attention> other) {
   check<UsageError>(!other->shares_keys() || !key, "attention '", other->spec(), "' has the queries for keys; these ",
                     "weights were trained with keys of their own ('", attention->spec(), "')");
-  check<UsageError>(parameter_count(*other) == 0 && parameter_count(*attention) == 0, "attention '", attention->spec(),
+  check<UsageError>(!learns(*other) && !learns(*attention), "attention '", attention->spec(),
                     "' cannot be swapped for '", other->spec(), "': one has parameters of its own");
   attention = std::move(other);
 }

@@ -1,23 +1,36 @@
 #pragma once
-// Grouping the queries (the paper's section 3.2.2), for every clustered variant: sign hashes, then k-means in Hamming
-// space.
+// Grouping the queries (the paper's section 3.2.2): what every clustered variant does first. A way of grouping is a
+// class here or in the file of its variants; clustered.cpp and improved_clustered.cpp take any.
 #include "nn/attention/attention.h"
 
 namespace cairn {
 
-struct GroupingOptions {
-  int64_t clusters = 100;
-  int bits = 63;
-  int iterations = 10;  // updates of the centroids
-  bool bias = true;     // hyperplanes with a normal offset, as in the authors' code
+// A way of partitioning the queries [B, N, H, D], each (batch element, head) for itself; queries beyond their length
+// join no group. Carries no gradient.
+class Grouping {
+ public:
+  explicit Grouping(int64_t groups) : groups_(groups) {}
+  virtual ~Grouping() = default;
 
-  // From a specification: the number and the options bits, iterations, bias.
-  static GroupingOptions read(SpecReader& spec);
+  // Labels to replay win; whatever was chosen is reported.
+  Groups operator()(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const;
+
+ protected:
+  // int32 [B, H, N] in [0, groups), -1 beyond the lengths. `made` has the choices to replay, and takes those that lead
+  // to the labels.
+  virtual Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups, const AttentionContext& context,
+                        AttentionChoices& made) const = 0;
+
+ private:
+  int64_t groups_;
 };
 
-// A partition of the queries [B, N, H, D], each (batch element, head) for itself; queries beyond their length join
-// none. The planes are the same for all of one call and fresh at each (seed, step, layer). Carries no gradient.
-Groups group_queries(const Tensor& q, const AttentionMask& mask, const GroupingOptions& options,
-                     const AttentionContext& context);
+// The paper's: sign hashes, then k-means in Hamming space. The planes are the same for all of one call and fresh at
+// each (seed, step, layer). From a specification: the number and the options bits, iterations, bias.
+std::unique_ptr<Grouping> hamming_grouping(SpecReader& spec);
+
+// clustered-C and i-clustered-C with any grouping. The second reads the options topk and mass_gradient.
+std::unique_ptr<Attention> make_clustered(std::unique_ptr<Grouping> grouping);
+std::unique_ptr<Attention> make_improved_clustered(std::unique_ptr<Grouping> grouping, SpecReader& spec);
 
 }  // namespace cairn

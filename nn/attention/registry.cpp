@@ -14,10 +14,34 @@ extern const AttentionVariant shared_full_variant;
 extern const AttentionVariant clustered_variant;
 extern const AttentionVariant improved_clustered_variant;
 extern const AttentionVariant oracle_top_variant;
+extern const AttentionVariant position_variant;
+extern const AttentionVariant improved_position_variant;
+extern const AttentionVariant euclidean_variant;
+extern const AttentionVariant improved_euclidean_variant;
+extern const AttentionVariant lsh_variant;
+extern const AttentionVariant local_variant;
+extern const AttentionVariant longformer_variant;
+extern const AttentionVariant strided_variant;
+extern const AttentionVariant linear_variant;
+extern const AttentionVariant inducing_variant;
 
 static std::vector<const AttentionVariant*>& variants() {
   static std::vector<const AttentionVariant*> all{
-      &full_variant, &shared_full_variant, &clustered_variant, &improved_clustered_variant, &oracle_top_variant,
+      &full_variant,
+      &shared_full_variant,
+      &clustered_variant,
+      &improved_clustered_variant,
+      &oracle_top_variant,
+      &position_variant,
+      &improved_position_variant,
+      &euclidean_variant,
+      &improved_euclidean_variant,
+      &lsh_variant,
+      &local_variant,
+      &longformer_variant,
+      &strided_variant,
+      &linear_variant,
+      &inducing_variant,
   };
   return all;
 }
@@ -31,8 +55,13 @@ void add_attention_variant(const AttentionVariant& variant) {
 }
 
 void Attention::lengths_only(const AttentionMask& mask, const char* why) const {
-  check<UsageError>(!mask.elementwise(), "attention '", spec(), "' cannot honour a ",
-                    mask.causal ? "causal" : "boolean", " mask: ", why);
+  lengths_or_causal_only(mask, why);
+  check<UsageError>(!mask.causal, "attention '", spec(), "' cannot honour a causal mask: ", why);
+}
+
+void Attention::lengths_or_causal_only(const AttentionMask& mask, const char* why) const {
+  check<UsageError>(!mask.allowed.defined(), "attention '", spec(), "' cannot honour a boolean mask: ", why);
+  check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honour a patterned mask: ", why);
 }
 
 // ---- reading a specification
@@ -101,6 +130,23 @@ bool SpecReader::flag(const char* option, bool preset, const char* help) {
   return false;
 }
 
+void SpecReader::without(const char* option, const char* why) {
+  if (options_.count(option)) fail(concat("there is no option ", option, ": ", why));
+  std::erase_if(asked_, [=](const Option& asked) { return asked.name == option; });
+}
+
+std::string SpecReader::choice(const char* option, const char* preset, const std::vector<std::string>& words,
+                               const char* help) {
+  const std::string* text = given(option, preset, help);
+  if (!text) return preset;
+  std::string listed;
+  for (const std::string& word : words) {
+    if (*text == word) return word;
+    listed += (listed.empty() ? "" : " or ") + word;
+  }
+  fail(concat("option ", option, ": expected ", listed, ", got '", *text, "'", did_you_mean(*text, words)));
+}
+
 void SpecReader::finish() const {
   if (!number_.empty() && number_asked_.empty()) fail(concat(name_, " takes no number"));
   std::vector<std::string> known;
@@ -111,7 +157,8 @@ void SpecReader::finish() const {
   }
   for (const auto& [name, value] : options_)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      fail(concat("unknown option '", name, "'", did_you_mean(name, known), "; it has ", listed));
+      fail(concat("unknown option '", name, "'", did_you_mean(name, known), "; it has ",
+                  listed.empty() ? "none" : listed));
 }
 
 namespace {
@@ -194,7 +241,7 @@ std::unique_ptr<Attention> make_attention(const std::string& spec, const std::ma
 std::string describe_attention_variants() {
   std::ostringstream out;
   out.exceptions(std::ios::badbit);  // lets std::bad_alloc through
-  out << "  every variant has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
+  out << "  every variant, if nothing else is said, has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
     SpecReader reader(variant->name, "100", {}, {});
     variant->make(reader);

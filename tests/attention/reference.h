@@ -46,6 +46,14 @@ Matrix full(const Problem& p);  // also for shared-full, with k = q
 Matrix clustered(const Problem& p);
 Matrix improved_clustered(const Problem& p);
 Matrix oracle_top(const Problem& p);
+Matrix linear(const Problem& p);
+Matrix inducing(const Problem& p);
+Matrix position(const Problem& p);
+Matrix improved_position(const Problem& p);
+Matrix lsh(const Problem& p);  // from the buckets
+Matrix local(const Problem& p);
+Matrix longformer(const Problem& p);
+Matrix strided(const Problem& p);
 
 // What the tests hold a variant to.
 struct Entry {

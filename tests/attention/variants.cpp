@@ -4,7 +4,7 @@
 #include "core/parallel.h"
 #include "nn/attention/observe.h"
 #include "tests/attention/trials.h"
-#include "tests/ops/ops_test.h"
+#include "tests/nn/module_test.h"
 
 namespace {
 
@@ -103,14 +103,6 @@ Tensor reordered(const Tensor& x, const std::vector<int64_t>& order) {
     }
   return result;
 }
-
-// Puts variables in the places of a module's parameters, in order.
-struct Replace : Fields {
-  const Variable* next;
-  explicit Replace(const Variable* first) : next(first) {}
-  using Fields::operator();
-  void operator()(const std::string&, Variable& parameter) override { parameter = *next++; }
-};
 
 }  // namespace
 
@@ -404,11 +396,14 @@ TEST_CASE("padding changes an attention variant's results by rounding alone", "[
           REQUIRE(x == 0);
       }
       CHECK(difference(kept, out) <= tolerance::float64);
-      if (!made.labels.defined()) continue;
-      const auto labels = made.labels.to_vector<int32_t>(), padded_labels = padded_made.labels.to_vector<int32_t>();
-      for (int64_t plane = 0; plane < 4; ++plane)
-        for (int64_t i = 0; i < n; ++i)
-          REQUIRE(labels[size_t(plane * n + i)] == padded_labels[size_t(plane * (n + padding) + i)]);
+      for (const auto& [whole, longer] :
+           {std::pair{made.labels, padded_made.labels}, {made.buckets, padded_made.buckets}}) {
+        if (!whole.defined()) continue;
+        const auto labels = whole.to_vector<int32_t>(), padded_labels = longer.to_vector<int32_t>();
+        for (int64_t row = 0; row < whole.elements() / n; ++row)
+          for (int64_t i = 0; i < n; ++i)
+            REQUIRE(labels[size_t(row * n + i)] == padded_labels[size_t(row * (n + padding) + i)]);
+      }
     }
   }
 }
@@ -451,12 +446,86 @@ TEST_CASE("at their exhaustive settings variants equal full attention", "[attent
   for (bool cross : {false, true}) {
     const Inputs in(2, 19, cross ? 8 : 19, 3, 5, 5, DType::float32);
     const auto full = as_double(in.run(*make_attention("full"), context_of(generator)).value());
-    for (const char* spec : {"i-clustered-4:topk=19", "i-clustered-4:topk=400", "clustered-19", "clustered-64",
-                             "i-clustered-19:topk=2", "oracle-top-19", "oracle-top-500"}) {
+    for (const char* spec :
+         {"i-clustered-4:topk=19", "i-clustered-4:topk=400", "clustered-19", "clustered-64", "i-clustered-19:topk=2",
+          "oracle-top-19", "oracle-top-500", "position-19", "position-2000000000:shift=true", "i-position-4:topk=19",
+          "i-position-19:topk=2", "euclidean-19", "euclidean-64:iterations=0", "i-euclidean-4:topk=19",
+          "i-euclidean-19:topk=2"}) {
       INFO(spec << (cross ? " cross" : ""));
       CHECK(difference(in.run(*make_attention(spec), context_of(generator)).value(), full) <= tolerance::float32);
     }
   }
+}
+
+TEST_CASE("one round of one chunk without a bucket mask is attention of unit keys without the diagonal",
+          "[attention]") {
+  const Generator generator(2);
+  for (int64_t n : {2, 19}) {
+    Inputs in(2, n, n, 3, 5, 5);
+    AttentionMask off_diagonal;
+    off_diagonal.allowed = Tensor::full({n, n}, true, DType::boolean);
+    for (int64_t i = 0; i < n; ++i) off_diagonal.allowed.mutable_data<bool>()[i * (n + 1)] = false;
+    const Variable q(in.q), v(in.v);
+    const auto expected = as_double(attention(q, unit_rows(q), v, {off_diagonal, {}, 0}).value());
+    for (const std::string& chunk : {std::to_string(n), std::to_string(n + 1), std::string("2147483646")}) {
+      INFO("n = " << n << ", chunk " << chunk);
+      const auto attention = make_attention("lsh-1:bucket_mask=false,chunk=" + chunk);
+      CHECK(difference(in.run(*attention, context_of(generator)).value(), expected) <= tolerance::float64);
+    }
+    // Every round sees the same, so their number makes no difference, nor how they are combined.
+    for (const char* options : {"", ",deduplicate=true", ",combine=mean"}) {
+      INFO("n = " << n << options);
+      const auto attention = make_attention(concat("lsh-3:bucket_mask=false", options));
+      CHECK(difference(in.run(*attention, context_of(generator)).value(), expected) <= tolerance::float64);
+    }
+  }
+}
+
+TEST_CASE("positions of one direction attend to each other in lsh, and never to the opposite one", "[attention]") {
+  const Generator generator(2);
+  const int64_t n = 12;  // even positions are x or 3 x, odd ones -x
+  Inputs in(1, n, n, 1, 4, n);
+  const Tensor x = in.q;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t d = 0; d < 4; ++d)
+      in.q.mutable_data<double>()[i * 4 + d] = (i % 2 ? -1 : i % 4 + 1) * x.data<double>()[d];
+  const Tensor weights = attention_weights(*make_attention("lsh-2"), in.q, in.q, {}, context_of(generator));
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j) CHECK((weights.data<float>()[i * n + j] > 0) == (i != j && i % 2 == j % 2));
+}
+
+TEST_CASE("where a pattern of positions shows every key, variants equal full attention", "[attention]") {
+  const Generator generator(2);
+  const Inputs in(2, 19, 19, 3, 5, 5, DType::float32);
+  const auto full = as_double(in.run(*make_attention("full"), context_of(generator)).value());
+  for (const char* spec : {"local-18", "local-2147483647", "longformer-1:global=18", "longformer-1:global=2147483647",
+                           "strided-1", "strided-18", "strided-2147483647"}) {
+    INFO(spec);
+    CHECK(difference(in.run(*make_attention(spec), context_of(generator)).value(), full) <= tolerance::float32);
+  }
+  for (const char* spec : {"local-17", "longformer-1:global=16", "strided-2", "strided-9"}) {
+    INFO(spec);
+    CHECK(difference(in.run(*make_attention(spec), context_of(generator)).value(), full) > tolerance::float32);
+  }
+  CHECK(same_bits(in.run(*make_attention("longformer-3:global=0"), context_of(generator)).value(),
+                  in.run(*make_attention("local-3"), context_of(generator)).value()));
+}
+
+TEST_CASE("a pattern of positions as a mask is honoured or refused", "[attention]") {
+  const Generator generator(2);
+  Inputs in(1, 9, 9, 2, 4, 4);
+  in.mask.pattern.window = 2;
+  const auto out = in.run(*make_attention("full"), context_of(generator)).value();
+  Inputs plain = in;
+  plain.mask = {};
+  CHECK(same_bits(out, plain.run(*make_attention("local-2"), context_of(generator)).value()));
+  CHECK(difference(in.run(*make_attention("oracle-top-5"), context_of(generator)).value(), as_double(out)) <=
+        tolerance::float64);
+  for (const char* spec : {"clustered-3", "linear"})
+    CHECK_THROWS_WITH(in.run(*make_attention(spec), context_of(generator)),
+                      Catch::Matchers::Contains("cannot honour a patterned mask"));
+  CHECK_THROWS_WITH(in.run(*make_attention("local-3"), context_of(generator)),
+                    Catch::Matchers::Contains("cannot honour a pattern besides its own"));
 }
 
 TEST_CASE("more clusters than queries cost no memory", "[attention]") {
@@ -470,20 +539,43 @@ TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   CHECK(made.labels.to_vector<int32_t>()[8] == 8);
 }
 
-TEST_CASE("every call draws fresh planes, the same call the same ones", "[attention]") {
-  Generator generator(2);
+TEST_CASE("every call draws afresh, the same call the same", "[attention]") {
   const Inputs in(1, 40, 40, 1, 8, 8);
-  const auto attention = make_attention("clustered-6");
-  const auto labels = [&](uint32_t layer) {
+  for (const char* spec : {"clustered-6", "euclidean-6", "lsh-1:chunk=4"}) {
+    INFO(spec);
+    Generator generator(2);
+    const auto attention = make_attention(spec);
+    const auto labels = [&](uint32_t layer) {
+      AttentionChoices made;
+      AttentionContext context = context_of(generator, &made);
+      context.layer = layer;
+      in.run(*attention, context);
+      return (made.labels.defined() ? made.labels : made.buckets).to_vector<int32_t>();
+    };
+    const auto first = labels(0);
+    CHECK(labels(0) == first);
+    CHECK(labels(1) != first);
+    generator.advance();
+    CHECK(labels(0) != first);
+  }
+}
+
+TEST_CASE("with shift=true the groups of odd layers begin half a group from those of even ones", "[attention]") {
+  const Inputs in(1, 12, 12, 1, 4, 4);
+  const auto labels = [&](const char* spec, uint32_t layer) {
     AttentionChoices made;
-    AttentionContext context = context_of(generator, &made);
+    AttentionContext context;  // nothing is drawn
     context.layer = layer;
-    in.run(*attention, context);
+    context.report = &made;
+    in.run(*make_attention(spec), context);
     return made.labels.to_vector<int32_t>();
   };
-  const auto first = labels(0);
-  CHECK(labels(0) == first);
-  CHECK(labels(1) != first);
-  generator.advance();
-  CHECK(labels(0) != first);
+  const std::vector<int32_t> even{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}, odd{0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0};
+  for (const char* spec : {"position-3:shift=true", "i-position-3:shift=true"}) {
+    INFO(spec);
+    CHECK(labels(spec, 0) == even);
+    CHECK(labels(spec, 1) == odd);
+    CHECK(labels(spec, 2) == even);
+  }
+  CHECK(labels("position-3", 1) == even);
 }

@@ -154,6 +154,8 @@ TEST_CASE("every operation that needs its operands notices that they were change
   fails("gelu", [](const Variable& x) { return gelu(x); });
   fails("matmul", [](const Variable& x) { return matmul(x, x); });
   fails("linear", [](const Variable& x) { return linear(x, Variable(random_tensor({3, 2})), {}); });
+  fails("bias_activation",
+        [](const Variable& x) { return bias_activation(x, Variable(random_tensor({2})), Activation::gelu); });
   fails("layer_norm",
         [](const Variable& x) { return layer_norm(x, Variable(random_tensor({2})), Variable(random_tensor({2}))); });
   fails("cross_entropy", [](const Variable& x) { return cross_entropy(x, Tensor::zeros({2, 2, 2}, DType::int32)); });

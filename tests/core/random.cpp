@@ -30,7 +30,7 @@ TEST_CASE("draws of another seed, step, layer or purpose have another key, in al
   for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, ~uint64_t{0}})
     for (uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, uint64_t{1} << 63})
       for (uint32_t layer : {0u, 1u, 0xffffffffu})
-        for (uint32_t purpose = 0; purpose <= uint32_t(Purpose::test); ++purpose) {
+        for (uint32_t purpose = 0; purpose <= uint32_t(Purpose::rotations); ++purpose) {
           keys.insert(key_of(seed, step, layer, Purpose(purpose)));
           ++expected;
         }
@@ -61,12 +61,14 @@ TEST_CASE("normal numbers have mean 0, variance 1, the tails of twelve uniform o
   CHECK(std::abs(above_two / count - 0.0454) <= tolerance::frequency);
 }
 
-TEST_CASE("a normal number depends on both of its coordinates", "[random]") {
+TEST_CASE("a normal number depends on all of its coordinates", "[random]") {
   const PhiloxKey key{1, 2};
   std::set<float> values;
-  for (uint32_t i = 0; i < 20; ++i)
-    for (uint32_t j = 0; j < 20; ++j) values.insert(normal(key, i, j));
+  for (uint32_t i = 0; i < 10; ++i)
+    for (uint32_t j = 0; j < 10; ++j)
+      for (uint32_t k = 0; k < 4; ++k) values.insert(normal(key, i, j, k));
   CHECK(values.size() > 395);
+  CHECK(normal(key, 3, 4, 0) == normal(key, 3, 4));
   CHECK(normal(key, 3, 4) == normal(key, 3, 4));
   CHECK(normal(key, 3, 4) != normal(key, 4, 3));
 }

@@ -13,6 +13,10 @@ add_executable(cairn-cuda-tests ${cuda_test_sources} ${references})
 target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder cairn ${app_libraries} Catch2::Catch2)
 target_compile_definitions(cairn-cuda-tests PRIVATE CAIRN_PROGRAMS="$<TARGET_FILE_DIR:copy-task>")
 
+if(CAIRN_SANITIZE)
+  target_compile_definitions(cairn-cuda-tests PRIVATE CAIRN_SANITIZED=1)
+endif()
+
 add_dependencies(cairn-cuda-tests cairn-ladder ${app_programs})
 add_test(NAME "gpu: every step of the ladder is right" COMMAND cairn-ladder)
 set_tests_properties("gpu: every step of the ladder is right" PROPERTIES LABELS gpu SKIP_RETURN_CODE 4)

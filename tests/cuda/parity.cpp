@@ -10,8 +10,9 @@ namespace {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto add : {add_elementwise, add_reduce, add_rows, add_dropout, add_layer_norm, add_cross_entropy,
-                         add_optimizers, add_matrix, add_groups, add_attention, add_topk})
+  for (const auto add :
+       {add_elementwise, add_reduce, add_rows, add_bias_activation, add_dropout, add_layer_norm, add_cross_entropy,
+        add_optimizers, add_matrix, add_groups, add_attention, add_topk, add_linear, add_lsh})
     add(cases);
   return cases;
 }

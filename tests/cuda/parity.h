@@ -63,6 +63,7 @@ inline std::string label(const char* what, const Shape& shape) { return std::str
 void add_elementwise(std::vector<Case>& cases);
 void add_reduce(std::vector<Case>& cases);
 void add_rows(std::vector<Case>& cases);
+void add_bias_activation(std::vector<Case>& cases);
 void add_dropout(std::vector<Case>& cases);
 void add_layer_norm(std::vector<Case>& cases);
 void add_cross_entropy(std::vector<Case>& cases);
@@ -71,5 +72,7 @@ void add_matrix(std::vector<Case>& cases);
 void add_groups(std::vector<Case>& cases);
 void add_attention(std::vector<Case>& cases);
 void add_topk(std::vector<Case>& cases);
+void add_linear(std::vector<Case>& cases);
+void add_lsh(std::vector<Case>& cases);
 
 }  // namespace cairn::test

@@ -25,11 +25,13 @@ struct Conditions {
   bool lengths = false, causal = false;
   Shape allowed{0};  // of the boolean mask, 0: that of the sizes; {0}: there is none
   double dropout = 0, scale = 0;
+  Pattern pattern{};
 };
 
 AttentionMask mask_of(const Bench& bench, const Sizes& s, const Conditions& conditions) {
   AttentionMask mask;
   mask.causal = conditions.causal;
+  mask.pattern = conditions.pattern;
   if (conditions.lengths) {
     // None, some, and all that there are.
     std::vector<int32_t> queries, keys;
@@ -169,6 +171,27 @@ Results with_nan_beyond_lengths(const Bench& bench) {
   return in.run(options);
 }
 
+// Results far away from row 450 of an operand, which is NaN: it spoils the tiles that read it, and in the gradients
+// those that read these, but tiles outside of the window are not read.
+Results with_nan_far_away(const Bench& bench, int operand, bool causal) {
+  const Sizes s{1, 1, 900, 900, 8, 8};
+  Inputs in(bench, s);
+  Tensor* const tensors[] = {&in.q, &in.k, &in.v, &in.dout};
+  Tensor host = tensors[operand]->to(Device::cpu).cast(DType::float32);
+  std::fill_n(host.mutable_data<float>() + 450 * 8, 8, NAN);
+  *tensors[operand] = bench.place(host);
+  AttentionOptions options;
+  options.mask.causal = causal;
+  options.mask.pattern.window = 5;
+  Results results = in.run(options);
+  for (Tensor& result : results) {
+    result = result.to(Device::cpu).cast(DType::float32);
+    const int64_t row = result.elements() / 900;
+    std::fill_n(result.mutable_data<float>() + 60 * row, 780 * row, 0);
+  }
+  return results;
+}
+
 }  // namespace
 
 void add_attention(std::vector<Case>& cases) {
@@ -199,7 +222,9 @@ void add_attention(std::vector<Case>& cases) {
                                    {"everything", true, true, {0, 1, 0, 0}, 0.3},
                                    {"dropout", false, false, {0}, 0.25},
                                    {"dropout of everything", false, false, {0}, 1},
-                                   {"a scale", false, false, {0}, 0, -0.75}};
+                                   {"a scale", false, false, {0}, 0, -0.75},
+                                   {"a window", false, false, {0}, 0, 0, {3}},
+                                   {"everything and a pattern", true, true, {0, 1, 0, 0}, 0.3, 0, {2, 5, 1}}};
   for (const Conditions& each : conditions) {
     cases.push_back(parity({4, 2, 5, 6, 4, 3}, each));
     for (const Form form : every_form) cases.push_back(parity({3, 1, 70, 66, 16, 24}, each, form));
@@ -213,9 +238,27 @@ void add_attention(std::vector<Case>& cases) {
   for (const Form form : {Form::usual, Form::float_tf32})
     cases.push_back(parity({1, 1, 130, 146, 8, 8}, {"causal", false, true}, form));
 
+  // Windows and strides that leave out tiles in the middle, beginning and ending within tiles.
+  for (const Form form : every_form) {
+    cases.push_back(parity({1, 1, 300, 300, 8, 8}, {"a window", false, false, {0}, 0.2, 0, {30}}, form));
+    cases.push_back(parity({1, 1, 300, 280, 8, 8}, {"a stride", false, false, {0}, 0, 0, {7, 131}}, form));
+    cases.push_back(parity({1, 1, 290, 300, 8, 8}, {"a causal stride", false, true, {0}, 0.2, 0, {7, 131, 3}}, form));
+  }
+  cases.push_back(parity({1, 1, 290, 300, 8, 8}, {"global positions", false, false, {0}, 0, 0, {2, 0, 70}}));
+  cases.push_back(parity({1, 1, 70, 66, 8, 8}, {"a very wide window", false, false, {0}, 0, 0, {2147483647}}));
+
   for (const Form form : every_form) {
     cases.push_back(in_form(form, "which weights are dropped", dropped_weights));
     cases.push_back(in_form(form, "attention never looks beyond the lengths", with_nan_beyond_lengths));
+    for (const bool causal : {false, true})
+      cases.push_back(
+          in_form(form, std::string("attention leaves out tiles outside of a window") + (causal ? ", causal" : ""),
+                  [=](const Bench& bench) {
+                    Results results;
+                    for (const int operand : {0, 1, 2, 3})
+                      for (const Tensor& result : with_nan_far_away(bench, operand, causal)) results.push_back(result);
+                    return results;
+                  }));
     for (const int operand : {0, 1, 2, 3})
       for (const float bad : {NAN, -INFINITY})
         cases.push_back(in_form(

@@ -112,10 +112,56 @@ static void add_hash_codes(std::vector<Case>& cases) {
                    }});
 }
 
+static void add_position_labels(std::vector<Case>& cases) {
+  for (const Grouped& size : grouped)
+    if (size.C > 0)
+      cases.push_back({grouped_label("position_labels", size), [=](const Bench& bench) -> Results {
+                         const Shape shape{size.B, size.H, size.N};
+                         const Tensor lengths = bench.integers({size.B}, 0, int(size.N));
+                         return {position_labels(shape, lengths, size.C, false, bench.device),
+                                 position_labels(shape, {}, size.C, true, bench.device)};
+                       }});
+}
+
+// Every sum has the same order on both devices, so that labels are equal whatever the numbers are.
+static void add_euclidean_kmeans(std::vector<Case>& cases) {
+  const auto add = [&](const std::string& name, const Grouped& size, int64_t D, int iterations, auto queries) {
+    cases.push_back(
+        {grouped_label(name.c_str(), size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
+           const Generator generator(23, bench.device);
+           const Tensor lengths = bench.integers({size.B}, 0, int(size.N), 5);
+           const RandomDraw draw = generator.draw(1, Purpose::clusters);
+           const Tensor q = queries(bench, Shape{size.B, size.N, size.H, D});
+           return {euclidean_kmeans(q, {}, size.C, iterations, draw),
+                   euclidean_kmeans(q, lengths, size.C, iterations, draw)};
+         }});
+  };
+  const auto normal = [](const Bench& bench, const Shape& shape) { return bench.normal(shape); };
+  // Many of the same, and many at the same distance.
+  const auto whole = [](const Bench& bench, const Shape& shape) {
+    return bench.place(bench.integers(shape, -2, 2).to(Device::cpu));
+  };
+  const auto bad = [](const Bench& bench, const Shape& shape) {
+    Sequence sequence(3, 0, Purpose::test);
+    Tensor x = random_normal(shape, sequence);
+    for (int64_t i = 0; i < x.elements(); i += 61) x.mutable_data<float>()[i] = i % 2 ? NAN : i % 3 ? INFINITY : -3e38f;
+    return bench.place(x);
+  };
+  for (const Grouped& size : grouped)
+    if (size.C > 0 && size.N <= 300) add("euclidean_kmeans", size, 8, 3, normal);
+  for (const int64_t D : {0, 1, 3, 20, 33, 64, 130}) add("euclidean_kmeans", {2, 2, 67, 7}, D, 4, normal);
+  add("euclidean_kmeans", {1, 1, 400, 150}, 6, 3, normal);
+  add("euclidean_kmeans of whole numbers", {2, 2, 150, 20}, 3, 5, whole);
+  add("euclidean_kmeans of whole numbers, the start alone", {2, 2, 150, 70}, 2, 0, whole);
+  add("euclidean_kmeans with NaN and infinities", {2, 2, 90, 9}, 5, 4, bad);
+}
+
 void add_groups(std::vector<Case>& cases) {
   add_hash_codes(cases);
   add_group(cases);
   add_segments(cases);
+  add_position_labels(cases);
+  add_euclidean_kmeans(cases);
 }
 
 }  // namespace cairn::test

@@ -143,6 +143,32 @@ void add_rows(std::vector<Case>& cases) {
                    }});
 }
 
+void add_bias_activation(std::vector<Case>& cases) {
+  // Rows of packs and of single elements; in the last one, more than the threads of the largest grid take at once.
+  for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{1, 1}, Shape{7}, Shape{67, 13}, Shape{2, 3, 8},
+                             Shape{129, 260}, Shape{5003, 211}})
+    for (const Activation activation : {Activation::gelu, Activation::relu})
+      for (const int64_t skip : {0, 1}) {
+        if (shape.elements() > 100'000 && (skip || activation == Activation::gelu)) continue;
+        cases.push_back(
+            {label(activation == Activation::gelu ? "bias and gelu" : "bias and relu", shape) +
+                 (skip ? ", not aligned" : ""),
+             [=](const Bench& bench) -> Results {
+               const auto shifted = [&](const Shape& of, uint64_t seed) {
+                 const int64_t n = of.elements();
+                 return bench.uniform({n + skip}, -2, 2, seed).slice(skip, n + skip).reshape(of);
+               };
+               const Tensor x = shifted(shape, 1), bias = shifted({shape[-1]}, 2), dy = shifted(shape, 3);
+               return {bias_activation(x, bias, activation), bias_activation_backward(x, bias, activation, dy)};
+             }});
+      }
+  cases.push_back(
+      {"bias and activation with gradients", [](const Bench& bench) {
+         const Variable x = bench.variable(bench.normal({3, 7, 12})), bias = bench.variable(bench.normal({12}, 2));
+         return with_gradients(bench, bias_activation(x, bias, Activation::gelu), {x, bias});
+       }});
+}
+
 void add_dropout(std::vector<Case>& cases) {
   for (const int64_t n : {0, 1, 3, 4, 1031, 4100})
     for (const double p : {0.0, 0.1, 0.5, 1.0})
@@ -152,7 +178,8 @@ void add_dropout(std::vector<Case>& cases) {
                            const RandomDraw draw = Generator(7, bench.device).draw(3, Purpose::test);
                            const Tensor x = bench.uniform({n + skip}, 1, 2).slice(skip, n + skip);
                            const Tensor y = dropout(x, p, draw);
-                           return {y, y.cast(DType::boolean)};
+                           const Tensor residual = bench.uniform({n + skip}, -2, 0, 2).slice(skip, n + skip);
+                           return {y, y.cast(DType::boolean), dropout_add(x, p, draw, residual)};
                          },
                          true});
   cases.push_back(
@@ -167,6 +194,13 @@ void add_dropout(std::vector<Case>& cases) {
                      const Variable x = bench.variable(bench.normal({7, 13}));
                      return with_gradients(bench, dropout(x, 0.3, generator.draw(1, Purpose::test)), {x});
                    }});
+  cases.push_back(
+      {"dropout_add with gradients", [](const Bench& bench) {
+         const Generator generator(9, bench.device);
+         const Variable x = bench.variable(bench.normal({7, 13})), residual = bench.variable(bench.normal({7, 13}, 2));
+         const RandomDraw draw = generator.draw(1, Purpose::test);
+         return with_gradients(bench, dropout_add(x, 0.3, draw, residual), {x, residual});
+       }});
 }
 
 // Rows of no, of one, of a few and of more elements than a warp keeps in registers.

@@ -40,7 +40,7 @@ Tensor lengths(const Bench& bench, int64_t B, int64_t most) {
   return Tensor::from(values, {B}).to(bench.device);
 }
 
-enum class Masked { not_at_all, by_lengths, by_element, causal, every_way };
+enum class Masked { not_at_all, by_lengths, by_element, causal, by_pattern, every_way };
 
 AttentionMask mask_of(const Bench& bench, Masked masked, const Sizes& s) {
   AttentionMask mask;
@@ -56,6 +56,7 @@ AttentionMask mask_of(const Bench& bench, Masked masked, const Sizes& s) {
     mask.allowed = allowed.to(bench.device);
   }
   mask.causal = all || masked == Masked::causal;
+  if (masked == Masked::by_pattern) mask.pattern = {int32_t(s.S / 9), int32_t(s.S / 4), 1};
   return mask;
 }
 
@@ -110,8 +111,8 @@ void add_centroid_topk(std::vector<Case>& cases) {
        {Sizes{1, 1, 1, 1, 1, 1}, Sizes{0, 2, 3, 3, 2, 2}, Sizes{2, 0, 3, 3, 2, 2}, Sizes{2, 2, 0, 3, 2, 2},
         Sizes{2, 2, 3, 0, 2, 2}, Sizes{2, 2, 3, 4, 0, 2}, Sizes{2, 2, 3, 4, 2, 0}, Sizes{3, 2, 5, 7, 4, 6}})
     for (const int64_t k : {1, 3, 32}) add({s, k});
-  for (const Masked masked :
-       {Masked::not_at_all, Masked::by_lengths, Masked::by_element, Masked::causal, Masked::every_way})
+  for (const Masked masked : {Masked::not_at_all, Masked::by_lengths, Masked::by_element, Masked::causal,
+                              Masked::by_pattern, Masked::every_way})
     for (const double dropout : {0.0, 0.3}) {
       add({{3, 2, 11, 29, 5, 3}, 4, masked, dropout, false});
       add({{3, 2, 11, 29, 5, 3}, 7, masked, dropout, true});

@@ -60,10 +60,26 @@ struct Training {
   }
 };
 
+// Under sanitizers a step takes long. They look for what a first step does as well as a last one, and what is replayed
+// are the same kernels with every variant.
+#if CAIRN_SANITIZED
+constexpr int64_t compared_steps = 3;
+#else
+constexpr int64_t compared_steps = 20;
+#endif
+
 std::vector<std::string> all_specs() {
   std::vector<std::string> specs;
   for (const auto* variant : attention_variants()) specs.push_back(spec_of(*variant, 4, 5));
   return specs;
+}
+
+std::vector<std::string> replayed_specs() {
+#if CAIRN_SANITIZED
+  return {"full", "i-clustered-4:topk=5"};
+#else
+  return all_specs();
+#endif
 }
 
 }  // namespace
@@ -82,7 +98,7 @@ TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu
       cpu.model.encoder.layers[i]->attention.report = &made[i];
       cuda.model.encoder.layers[i]->attention.replay = &replayed[i];
     }
-    for (int64_t n = 0; n < 20; ++n) {
+    for (int64_t n = 0; n < compared_steps; ++n) {
       const double expected = cpu.step(n);
       for (size_t i = 0; i < layers; ++i) {
         if (made[i].labels.defined()) replayed[i].labels = made[i].labels.to(Device::cuda);
@@ -117,7 +133,7 @@ TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu][trainin
 }
 
 TEST_CASE("a step that is replayed is the step that is run", "[gpu][training]") {
-  for (const std::string& spec : all_specs()) {
+  for (const std::string& spec : replayed_specs()) {
     INFO(spec);
     TransformerOptions options = small_model(spec);
     options.dropout = options.attention_dropout = 0.1;

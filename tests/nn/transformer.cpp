@@ -1,6 +1,6 @@
 #include "nn/transformer.h"
 
-#include "tests/ops/ops_test.h"
+#include "tests/nn/module_test.h"
 
 namespace {
 
@@ -15,22 +15,31 @@ TransformerOptions tiny() {
 
 TEST_CASE("an encoder layer is its blocks with residual sums and norms in the documented order", "[nn]") {
   const Variable x(random_tensor({2, 5, 6}, DType::float32));
-  for (Norm norm : {Norm::post, Norm::pre}) {
-    Generator generator(1);
-    TransformerOptions options = tiny();
-    options.norm = norm;
-    const EncoderLayer layer(options, generator);
-    const Context context;
-    Variable expected;
-    if (norm == Norm::post) {
-      const Variable y = layer.norm1(x + layer.attention(x, {}, context));
-      expected = layer.norm2(y + layer.feed_forward(y, context));
-    } else {
-      const Variable y = x + layer.attention(layer.norm1(x), {}, context);
-      expected = y + layer.feed_forward(layer.norm2(y), context);
+  for (Norm norm : {Norm::post, Norm::pre})
+    for (bool training : {false, true}) {
+      Generator generator(1);
+      TransformerOptions options = tiny();
+      options.norm = norm, options.dropout = 0.3;
+      const EncoderLayer layer(options, generator);
+      const Context context{training, &generator, 2};
+      const auto attention_part = [&](const Variable& y) {
+        const Variable block = layer.attention(y, {}, context);
+        return apply_dropout(block, 0.3, context, Purpose::attention_output_dropout);
+      };
+      const auto feed_forward_part = [&](const Variable& y) {
+        const Variable block = layer.feed_forward(y, context);
+        return apply_dropout(block, 0.3, context, Purpose::feed_forward_output_dropout);
+      };
+      Variable expected;
+      if (norm == Norm::post) {
+        const Variable y = layer.norm1(x + attention_part(x));
+        expected = layer.norm2(y + feed_forward_part(y));
+      } else {
+        const Variable y = x + attention_part(layer.norm1(x));
+        expected = y + feed_forward_part(layer.norm2(y));
+      }
+      CHECK(difference(layer(x, {}, context).value(), expected.value()) == 0);
     }
-    CHECK(difference(layer(x, {}, context).value(), expected.value()) == 0);
-  }
 }
 
 // Straight from the formulas, in double, over single elements.
@@ -86,23 +95,8 @@ TEST_CASE("gradients of a whole encoder layer", "[nn][grad]") {
       layer(Variable(x), {}, context);
       layer.attention.report = nullptr, layer.attention.replay = &made;
 
-      // All parameters and the input are inputs of the check; parameters are swapped in by value.
-      const std::vector<Variable> own = parameters(layer);
-      std::vector<Tensor> inputs{x};
-      for (const Variable& parameter : own) inputs.push_back(parameter.value());
-      const auto run = [&](const std::vector<Variable>& in) {
-        size_t next = 1;
-        struct Assign : Fields {
-          const std::vector<Variable>& in;
-          size_t& next;
-          Assign(const std::vector<Variable>& in_, size_t& next_) : in(in_), next(next_) {}
-          using Fields::operator();
-          void operator()(const std::string&, Variable& parameter) override { parameter = in[next++]; }
-        } assign(in, next);
-        layer.fields(assign);
-        return layer(in[0], {}, context);
-      };
-      const auto checked = check_gradient(run, inputs);
+      const auto checked =
+          check_module_gradient(layer, {x}, [&](const std::vector<Variable>& in) { return layer(in[0], {}, context); });
       INFO(attention << (norm == Norm::post ? " post: " : " pre: ") << checked.where);
       CHECK(checked.error <= tolerance::gradient);
     }

@@ -166,6 +166,35 @@ TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]"
   for (size_t i = 0; i < result.size(); ++i) CHECK(same_bits(result[i], expected[i]));
 }
 
+// Of what a NaN can touch, no more than a few tiles are left if tiles that show nothing are not read: neither by the
+// queries that read it, nor by the keys of these queries in the backward pass.
+TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]") {
+  const Sizes s{1, 1, 3000, 3000, 2, 3};
+  const Tensor g = random_tensor({1, s.N, 1, s.M}, DType::float32, 9);
+  for (bool causal : {false, true})
+    for (const Pattern& pattern : {Pattern{10}, Pattern{10, 1400}}) {
+      const AttentionOptions options{{{}, {}, {}, causal, pattern}, {}, 0};
+      const auto run = [&](const Operands& x) {
+        const AttentionResult kept = attention(x.q, x.k, x.v, options);
+        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
+        return std::vector<Rows4>{Rows4(kept.out), Rows4(dq), Rows4(dk), Rows4(dv)};
+      };
+      const auto clean = run(Operands(s, DType::float32));
+      for (int operand : {0, 1, 2}) {
+        INFO("NaN in operand " << operand << (causal ? ", causal" : "") << ", stride " << pattern.stride);
+        Operands x(s, DType::float32);
+        Tensor& t = operand == 0 ? x.q : operand == 1 ? x.k : x.v;
+        t.mutable_data<float>()[Rows4(t).at(0, 700, 0, 1)] = NAN;
+        const auto result = run(x);
+        CHECK(std::isnan(result[0](0, 700, 0, operand == 2 ? 1 : 0)));
+        for (size_t i = 0; i < result.size(); ++i)
+          for (int64_t n = 0; n < 3000; ++n)
+            if (std::abs(n - 700) > 500 && (pattern.stride == 0 || std::abs(n - 2100) > 500))
+              REQUIRE(result[i](0, n, 0, 0) == clean[i](0, n, 0, 0));
+      }
+    }
+}
+
 TEST_CASE("padding more changes the values of attention by rounding at most", "[attention]") {
   const Sizes s{1, 2, 140, 520, 3, 4};
   const Operands x(s, DType::float32);
@@ -335,6 +364,10 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
   CHECK_ERROR(with({{}, {}, random_mask({5, 4}), false}), "attention: shapes [5, 4] and [2, 3, 4, 5] do not broadcast");
   CHECK_ERROR(with({{}, {}, random_mask({1, 2, 3, 4, 5}), false}),
               "attention: a mask of shape [1, 2, 3, 4, 5] does not broadcast to [B, H, N, S] = [2, 3, 4, 5]");
+  CHECK_ERROR(with({{}, {}, {}, false, {3, -1}}),
+              "attention: expected a pattern's stride and global positions to be at least 0, got -1 and 0");
+  CHECK_ERROR(with({{}, {}, {}, false, {3, 0, -2}}),
+              "attention: expected a pattern's stride and global positions to be at least 0, got 0 and -2");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {1.5, {}}, 0}), "attention: expected a dropout probability, got 1.5");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {NAN, {}}, 0}), "attention: expected a dropout probability, got nan");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {0.5, {}}, 0}), "attention: the state of the draw was never given a value");

@@ -47,6 +47,10 @@ inline bool may_attend(const AttentionMask& mask, int64_t b, int64_t h, int64_t 
   if (mask.query_lengths.defined() && i >= mask.query_lengths.data<int32_t>()[b]) return false;
   if (mask.key_lengths.defined() && j >= mask.key_lengths.data<int32_t>()[b]) return false;
   if (mask.causal && j > i) return false;
+  const auto [window, stride, global] = mask.pattern;
+  const int64_t distance = i < j ? j - i : i - j;
+  if (window >= 0 && distance > window && std::min(i, j) >= global && (stride == 0 || distance % stride != 0))
+    return false;
   if (!mask.allowed.defined()) return true;
   const int64_t index[4] = {b, h, i, j};
   int64_t place = 0;
@@ -223,9 +227,14 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const Sizes
           Shape{s.B, 1, 1, s.S}, Shape{s.B, 1, s.N, 1}, Shape{1, s.H, 1, s.S}, Shape{s.B, s.H, s.N, s.S}})
       masks.push_back({concat("allowed ", shape), {{}, {}, random_mask(shape), false}});
   }
-  masks.push_back(
-      {"everything",
-       {some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3), random_mask({s.B, 1, s.N, s.S}), true}});
+  const AttentionMask everything{some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3),
+                                 random_mask({s.B, 1, s.N, s.S}), true};
+  masks.push_back({"everything", everything});
+  const auto share = [&](int64_t parts) { return int32_t(s.S / parts); };
+  masks.push_back({"a window", {{}, {}, {}, false, {share(9)}}});
+  masks.push_back({"global positions and a stride", {{}, {}, {}, true, {share(40), share(3), 1}}});
+  masks.push_back({"everything and a pattern", everything});
+  masks.back().second.pattern = {share(10), share(4), 2};
   return masks;
 }
 

@@ -66,18 +66,46 @@ TEST_CASE("the gradient of dropout uses the mask of the forward pass", "[dropout
                  random_tensor({3, 7}));
 }
 
+// Its reference is the sum, composed.
+TEST_CASE("dropout_add is a sum with dropout, to the bit, and so are its gradients", "[dropout]") {
+  const Generator generator(3);
+  for (DType dtype : {DType::float32, DType::float64})
+    for (const Shape& shape : odd_shapes())
+      for (double p : {0.0, 0.3, 1.0}) {
+        INFO(shape << ' ' << name(dtype) << ' ' << p);
+        const Tensor dy = random_tensor(shape, dtype, 3);
+        const auto run = [&](auto&& f) {
+          const Variable x(random_tensor(shape, dtype, 1), true), residual(random_tensor(shape, dtype, 2), true);
+          const Variable y = f(x, residual);
+          backward(y, dy);
+          return std::vector<Tensor>{y.value(), x.grad(), residual.grad()};
+        };
+        const auto fused = run([&](auto& x, auto& r) { return dropout_add(x, p, draw_of(generator), r); });
+        const auto composed = run([&](auto& x, auto& r) { return r + dropout(x, p, draw_of(generator)); });
+        for (size_t i = 0; i < 3; ++i) CHECK(same_bits(fused[i], composed[i]));
+        const Tensor x = random_tensor(shape, dtype, 1), residual = random_tensor(shape, dtype, 2);
+        CHECK(same_bits(dropout_add(x, p, draw_of(generator), residual), fused[0]));  // p = 0, too
+      }
+  CHECK_GRADIENT([&](const auto& in) { return dropout_add(square(in[0]), 0.3, draw_of(generator), square(in[1])); },
+                 random_tensor({3, 7}), random_tensor({3, 7}, DType::float64, 2));
+}
+
 TEST_CASE("a generator that moves on before the backward pass of dropout is an error", "[dropout]") {
   Generator generator(3);
   const Variable x(Tensor::full({4}, 1), true);
   const Variable y = sum(dropout(x, 0.3, draw_of(generator)));
+  const Variable z = sum(dropout_add(x, 0.3, draw_of(generator), x));
   generator.advance();
   CHECK_ERROR(backward(y), "dropout: the generator moved to another step");
+  CHECK_ERROR(backward(z), "dropout_add: the generator moved to another step");
 }
 
 TEST_CASE("dropout gives the same bits on any number of threads", "[dropout]") {
   const Generator generator(3);
   const Tensor x = random_tensor({50'001}, DType::float32);
-  check_any_threads([&] { return std::vector<Tensor>{dropout(x, 0.3, draw_of(generator))}; });
+  check_any_threads([&] {
+    return std::vector<Tensor>{dropout(x, 0.3, draw_of(generator)), dropout_add(x, 0.3, draw_of(generator), x)};
+  });
 }
 
 TEST_CASE("dropout refuses what it cannot compute", "[dropout]") {
@@ -94,4 +122,12 @@ TEST_CASE("dropout refuses what it cannot compute", "[dropout]") {
   CHECK_ERROR(dropout(elsewhere({0}), 0.5, draw_of(generator)),
               "dropout: the state of the draw is on cpu, expected cuda");
   CHECK_NEEDS_CUDA(dropout(elsewhere({0}), 0, {}), "dropout");
+  CHECK_ERROR(dropout_add(x, 1.1, draw_of(generator), x), "dropout_add: expected a probability, got 1.1");
+  CHECK_ERROR(dropout_add(x, 0.5, {}, x), "dropout_add: the state of the draw was never given a value");
+  CHECK_ERROR(dropout_add(x, 0.5, draw_of(generator), Tensor({1})),
+              "dropout_add: expected the residual of shape [4], got [1]");
+  CHECK_ERROR(dropout_add(x, 0.5, draw_of(generator), Tensor()), "dropout_add: the residual was never given a value");
+  CHECK_ERROR(dropout_add(x, 0.5, draw_of(generator), x.cast(DType::float64)),
+              "dropout_add: the residual is float64, x is float32");
+  CHECK_NEEDS_CUDA(dropout_add(elsewhere({0}), 0, {}, elsewhere({0})), "dropout_add");
 }

@@ -1,0 +1,127 @@
+// Lloyd's algorithm on queries. Centroids stand in blocks of 64, as columns, so that one step of the products of a
+// query with all of a block runs along memory.
+#include "core/kernels/euclidean_kmeans.h"
+
+#include <vector>
+
+#include "core/cpu/vector.h"
+#include "core/kernels/group.h"
+#include "core/parallel.h"
+
+namespace cairn::cpu {
+namespace {
+
+constexpr int width = 64;       // of a block of centroids
+constexpr int64_t piece = 256;  // queries that one task assigns
+
+template <class T>
+struct Lloyd {
+  EuclideanSize size;
+  Heads<const T> q;
+  const int32_t* lengths;
+  int32_t *labels, *permutation, *offsets;  // as group() has them
+  T *columns, *squares;                     // [B H, blocks, D, 64] and [B H, blocks, 64]: centroids and their |c|^2
+
+  int64_t planes() const { return size.B * size.H; }
+  int64_t blocks() const { return (size.C + width - 1) / width; }
+  int64_t valid(int64_t plane) const { return lengths ? lengths[plane / size.H] : size.N; }
+  const T* query(int64_t plane, int64_t i) const { return q.at(plane / size.H, i, plane % size.H); }
+
+  void set_centroid(int64_t plane, int64_t c, const T* values) const {
+    const int64_t block = plane * blocks() + c / width;
+    T* column = columns + block * size.D * width + c % width;
+    T square = 0;
+    for (int64_t d = 0; d < size.D; ++d) {
+      column[d * width] = values[d];
+      square = std::fma(values[d], values[d], square);
+    }
+    squares[block * width + c % width] = square;
+  }
+
+  // Update number `iteration` of all centroids; number 0 is the start, when none has members.
+  void update(PhiloxKey key, int iteration) const {
+    const int64_t C = size.C, D = size.D;
+    parallel_for(planes() * C, 8, [=, this](int64_t begin, int64_t end) {
+      std::vector<T> part_memory(size_t(mean_parts * D));
+      for (int64_t cluster = begin; cluster < end; ++cluster) {
+        const int64_t plane = cluster / C, c = cluster % C, n = valid(plane);
+        if (C >= n) continue;
+        const int32_t* offset = offsets + plane * (C + 1) + c;
+        const int32_t members = iteration == 0 ? 0 : offset[1] - offset[0];
+        if (members == 0) {
+          set_centroid(plane, c, query(plane, draw_query(key, plane, c, C, n, iteration)));
+          continue;
+        }
+        T* parts = part_memory.data();
+        std::fill_n(parts, mean_parts * D, T(0));
+        const int32_t* member = permutation + plane * size.N + offset[0];
+        for (int32_t m = 0; m < members; ++m) add_scaled(parts + m % mean_parts * D, D, T(1), query(plane, member[m]));
+        for (int part = 1; part < mean_parts; ++part) add_scaled(parts, D, T(1), parts + part * D);
+        for (int64_t d = 0; d < D; ++d) parts[d] /= T(members);
+        set_centroid(plane, c, parts);
+      }
+    });
+  }
+
+  void assign() const {
+    const int64_t N = size.N, D = size.D, C = size.C, pieces = (N + piece - 1) / piece;
+    parallel_tasks(planes() * pieces, [=, this](int64_t task) {
+      const int64_t plane = task / pieces, first = task % pieces * piece, end = std::min(N, first + piece);
+      const int64_t last = std::clamp(valid(plane), first, end);
+      int32_t* label = labels + plane * N;
+      std::fill(label + last, label + end, -1);
+      if (C >= valid(plane)) {
+        for (int64_t i = first; i < last; ++i) label[i] = int32_t(i);
+        return;
+      }
+      T nearest[piece];
+      std::fill_n(nearest, piece, -std::numeric_limits<T>::infinity());
+      std::fill(label + first, label + last, 0);
+      for (int64_t c = 0; c < C; c += width) {  // a block stays in the cache while all queries meet it
+        const int64_t block = plane * blocks() + c / width;
+        const T *column = columns + block * D * width, *square = squares + block * width;
+        for (int64_t i = first; i < last; ++i) {
+          T nearness[width] = {};
+          add_fused_products(query(plane, i), D, column, nearness);
+          for (int j = 0; j < width; ++j) nearness[j] = 2 * nearness[j] - square[j];
+          const int64_t count = std::min<int64_t>(width, C - c);
+          const T most = maximum(nearness, count);
+          if (!(most > nearest[i - first])) continue;
+          nearest[i - first] = most;
+          label[i] = int32_t(c + (std::find(nearness, nearness + count, most) - nearness));
+        }
+      }
+    });
+  }
+};
+
+}  // namespace
+
+template <class T>
+void euclidean_kmeans(Stream stream, EuclideanSize size, Heads<const T> q, const int32_t* lengths, Draw draw,
+                      Scratch& scratch, int32_t* labels) {
+  Lloyd<T> lloyd{size, q, lengths, labels, nullptr, nullptr, nullptr, nullptr};
+  const int64_t planes = lloyd.planes(), blocks = planes * lloyd.blocks();
+  if (planes * size.N == 0) return;
+  lloyd.permutation = scratch.take<int32_t>(planes * size.N);
+  lloyd.offsets = scratch.take<int32_t>(planes * (size.C + 1));
+  lloyd.columns = scratch.take<T>(blocks * size.D * width);
+  lloyd.squares = scratch.take<T>(blocks * width);
+  // Columns beyond the last centroid are computed with.
+  std::fill_n(lloyd.columns, blocks * size.D * width, T(0));
+  std::fill_n(lloyd.squares, blocks * width, T(0));
+
+  const PhiloxKey key = draw.key();
+  lloyd.update(key, 0);
+  lloyd.assign();
+  for (int iteration = 1; iteration <= size.iterations; ++iteration) {
+    group(stream, {size.B, size.H, size.N, size.C}, labels, lloyd.permutation, lloyd.offsets);
+    lloyd.update(key, iteration);
+    lloyd.assign();
+  }
+}
+
+template void euclidean_kmeans(Stream, EuclideanSize, Heads<const float>, const int32_t*, Draw, Scratch&, int32_t*);
+template void euclidean_kmeans(Stream, EuclideanSize, Heads<const double>, const int32_t*, Draw, Scratch&, int32_t*);
+
+}  // namespace cairn::cpu

@@ -1,0 +1,16 @@
+#pragma once
+// A linear layer's bias and the activation behind it, in one pass over the product.
+#include "core/kernels/softmax.h"
+
+namespace cairn {
+
+enum class Activation { gelu, relu };
+
+CAIRN_KERNELS(
+    // y = f(x + bias) for x [rows, cols] and bias [cols].
+    template <class T> void bias_activation_forward(Stream, Activation, Rows, const T* x, const T* bias, T* y);
+    // dx = f'(x + bias) dy. The gradient of bias is its sum over rows.
+    template <class T>
+    void bias_activation_backward(Stream, Activation, Rows, const T* x, const T* bias, const T* dy, T* dx);)
+
+}  // namespace cairn

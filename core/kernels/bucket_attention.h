@@ -1,0 +1,83 @@
+#pragma once
+// Attention of sorted positions in chunks (Reformer, Kitaev et al. 2020, section 2): the positions of a (batch element,
+// head, round) are sorted by their bucket, and each chunk of them attends to itself and the one before it.
+#include <cmath>
+
+#include "core/dispatch.h"
+#include "core/kernels/group.h"
+#include "core/kernels/heads.h"
+
+namespace cairn {
+
+// n sorted places in chunks of `size`, the last one perhaps shorter.
+struct Chunks {
+  int64_t n = 0, size = 1;
+
+  CAIRN_HD int64_t count() const { return (n + size - 1) / size; }
+  // The chunk that `chunk` attends to besides itself: the first one's is the last. A lone chunk's is itself.
+  CAIRN_HD int64_t before(int64_t chunk) const { return chunk > 0 ? chunk - 1 : count() - 1; }
+  // Do a query and a key at these places meet?
+  CAIRN_HD bool meet(int64_t query, int64_t key) const {
+    const int64_t chunk = query / size, other = key / size;
+    return query < n && key < n && (other == chunk || other == before(chunk));
+  }
+};
+
+// Rounds of sorting. Row (plane * rounds + round) of the groups is that of (batch element, head) `plane`.
+struct BucketRounds {
+  GroupView groups;  // labels and permutation [B, H, rounds, N], offsets [B, H, rounds, buckets + 1]
+  int64_t N = 0, buckets = 0, rounds = 1;
+  int64_t first = 0, end = 1;  // those that count
+  int64_t chunk = 32;
+  bool bucket_mask = true;          // keys of other buckets are not visible
+  bool deduplicate = false;         // a key counts in the first of the rounds alone in which a query sees it
+  const int32_t* places = nullptr;  // the inverse of each permutation, needed to deduplicate; a kernel makes it
+
+  CAIRN_HD int64_t row(int64_t plane, int64_t round) const { return plane * rounds + round; }
+  CAIRN_HD const int32_t* labels(int64_t row) const { return groups.labels + row * N; }
+  CAIRN_HD const int32_t* order(int64_t row) const { return groups.permutation + row * N; }
+  CAIRN_HD Chunks chunks(int64_t row) const { return {groups.offsets[row * (buckets + 1) + buckets], chunk}; }
+  CAIRN_HD bool same_bucket(int64_t row, int64_t i, int64_t j) const {
+    return !bucket_mask || labels(row)[i] == labels(row)[j];
+  }
+  // Of query i and key j of a plane: did they meet before this round?
+  CAIRN_HD bool met_before(int64_t plane, int64_t round, int64_t i, int64_t j) const {
+    for (int64_t earlier = first; earlier < round; ++earlier) {
+      const int64_t r = row(plane, earlier);
+      const int32_t* place = places + r * N;
+      if (chunks(r).meet(place[i], place[j]) && same_bucket(r, i, j)) return true;
+    }
+    return false;
+  }
+};
+
+// Sums of exponentials e^logsumexp of two sets of keys, as factors of what each of them averages to.
+template <class T>
+struct MergedKeys {
+  T logsumexp, old_factor, new_factor;
+
+  CAIRN_HD MergedKeys(T old_keys, T new_keys) {
+    const T most = old_keys > new_keys ? old_keys : new_keys, shift = most == -T(INFINITY) ? T(0) : most;
+    const T a = std::exp(old_keys - shift), b = std::exp(new_keys - shift), sum = a + b;
+    old_factor = sum == 0 ? T(0) : a / sum;
+    new_factor = sum == 0 ? T(0) : b / sum;
+    logsumexp = sum == 0 ? -T(INFINITY) : shift + std::log(sum);
+  }
+};
+
+CAIRN_KERNELS(
+    // out_i = softmax over (round, key) pairs of scale q_i . k_j times v_j: all keys j but i itself that the mask, the
+    // chunk and the bucket of i in that round let it see. A key that is seen in several rounds counts as often. If
+    // there is none in any round, out_i = v_i, if the mask lets i see i, else 0. Dropout by (query, key), the same in
+    // all rounds. logsumexp [B, H, N] of the scores of those keys, minus infinity if there is none. size.S = size.N;
+    // positions of no bucket (label -1) see nothing and are seen by none.
+    template <class T>
+    void bucket_attention_forward(Stream, AttentionSize, BucketRounds, Heads<const T> q, Heads<const T> k,
+                                  Heads<const T> v, Mask, Dropout, Heads<T> out, Accum<T>* logsumexp);
+    // All of dq, dk, dv is written.
+    template <class T>
+    void bucket_attention_backward(Stream, AttentionSize, BucketRounds, Heads<const T> q, Heads<const T> k,
+                                   Heads<const T> v, Mask, Dropout, Heads<const T> out, const Accum<T>* logsumexp,
+                                   Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv);)
+
+}  // namespace cairn

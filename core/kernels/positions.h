@@ -1,0 +1,91 @@
+#pragma once
+// Which keys a query may see by their positions alone, and so which tiles of scores are worth computing: both devices
+// go from tile to tile by next_keys() and next_queries(), which cost the same however many tiles they leave out.
+#include <cstdint>
+
+#include "core/host_device.h"
+
+namespace cairn {
+
+// Positions [begin, end).
+template <class Int>
+struct Range {
+  Int begin, end;
+};
+
+// Positions i and j see each other where |i - j| <= window, where (i - j) mod stride = 0, and where one of them is
+// among the `global` first ones. As everywhere in this file, sums that could overflow are written as differences.
+struct Pattern {
+  int32_t window = -1;  // negative: all see all, whatever follows
+  int32_t stride = 0;   // 0: none
+  int32_t global = 0;
+
+  CAIRN_HD bool all() const { return window < 0; }
+  template <class Int>
+  CAIRN_HD bool sees(Int i, Int j) const {
+    const Int distance = i < j ? j - i : i - j;
+    return all() || distance <= window || i < global || j < global || (stride > 0 && distance % stride == 0);
+  }
+
+  // The first run of positions in [from, limit) that one of [begin, end) sees, which is empty, at `limit`, if there is
+  // none. Runs begin and end at multiples of 4 (or end at `limit`), so that dropout, which draws for four keys, can
+  // begin anywhere; so does `from`. No four of them without one that is seen; after a run, the next may follow at once.
+  template <class Int>
+  CAIRN_HD Range<Int> next(Int begin, Int end, Int from, Int limit) const {
+    if (begin >= end || from >= limit) return {limit, limit};
+    const Int rows = end - begin;
+    if (all() || begin < global || (stride > 0 && rows >= stride)) return {from, limit};
+    Range<Int> run{limit, limit};
+    if (from < global) {
+      run = {from, limit < global ? limit : Int(global)};
+    } else {
+      // The windows together are [begin - window, end + window).
+      const Int first = from > begin - window ? from : begin - window;
+      if (from - end < window && first < limit) run = {first, limit - end < window ? limit : end + window};
+      if (stride > 0) {
+        // Whole rows repeat every `stride` positions: `from` is `phase` behind the beginning of one.
+        const Int remainder = (from - begin) % stride, phase = remainder < 0 ? remainder + stride : remainder;
+        const Int skipped = phase < rows ? 0 : stride - phase, length = phase < rows ? rows - phase : rows;
+        if (skipped < run.begin - from) {
+          const Int strided = from + skipped;
+          run = {strided, limit - strided < length ? limit : strided + length};
+        }
+      }
+    }
+    const Int beyond = (4 - run.end % 4) % 4;
+    return {run.begin == limit ? limit : run.begin / 4 * 4, limit - run.end < beyond ? limit : run.end + beyond};
+  }
+};
+
+// A pattern and, perhaps, a causal mask.
+struct Positions {
+  bool causal = false;  // key j is visible to query i when j <= i
+  Pattern pattern;
+
+  CAIRN_HD bool all() const { return !causal && pattern.all(); }
+  template <class Int>
+  CAIRN_HD bool sees(Int query, Int key) const {
+    return !(causal && key > query) && pattern.sees(query, key);
+  }
+  // Is every one of keys [k0, k1) visible to every one of queries [q0, q1)? (No, if in doubt.)
+  template <class Int>
+  CAIRN_HD bool sees_all(Int q0, Int q1, Int k0, Int k1) const {
+    if (causal && k1 - 1 > q0) return false;
+    return pattern.all() || (q1 - 1 - k0 <= pattern.window && k1 - 1 - q0 <= pattern.window) || q1 <= pattern.global ||
+           k1 <= pattern.global;
+  }
+  // Pattern::next() of the keys that queries [q0, q1) see, and of the queries that see keys [k0, k1). A position sees
+  // itself, so that of what a pattern alone shows to several, a causal mask hides just what it hides from all of them.
+  template <class Int>
+  CAIRN_HD Range<Int> next_keys(Int q0, Int q1, Int from, Int limit) const {
+    const Int end = causal && q1 < limit ? q1 : limit;
+    const Range<Int> run = pattern.next(q0, q1, from, end);
+    return run.begin < end ? run : Range<Int>{limit, limit};
+  }
+  template <class Int>
+  CAIRN_HD Range<Int> next_queries(Int k0, Int k1, Int from, Int limit) const {
+    return pattern.next(k0, k1, causal && from < k0 ? k0 / 4 * 4 : from, limit);
+  }
+};
+
+}  // namespace cairn

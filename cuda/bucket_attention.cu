@@ -1,0 +1,473 @@
+// Attention of sorted positions in chunks (Reformer, Kitaev et al. 2020, section 2) and its gradient, over R rounds of
+// sorting. nn/attention/lsh.cpp has the whole of it and where it deviates; core/kernels/bucket_attention.h the
+// definition.
+//
+//   s_ij = scale q_i . k_j for the pairs (round, j) that query i sees: j in the chunk of i or the one before, in the
+//   same bucket, not i itself;  A = softmax over all of them;  out_i = sum z_ij A_ij v_j, z dropout, or z_ii v_i if
+//   there are none
+//   with g = dout:  dA = z (g V^T);  delta_i = g_i . out_i;  dS = A (dA - delta);
+//   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
+//
+// q, k, dq, dk [B, N, H, D], v, dv, out, dout [B, N, H, M], with any strides, in float32 or bfloat16; labels and
+// permutation [B, H, R, N], offsets [B, H, R, buckets + 1]; logsumexp [B, H, N]. Sums are in float32, and in order:
+// nothing is added up by atomics.
+//
+// Launch. Rounds come one after the other, because a query is in one chunk of each: a block then has its queries, or
+// keys, for itself, and adds to what earlier rounds left. It takes 64 neighbours of the sorted order, whatever a chunk
+// is, and the places from the chunk before its first to the end of its last one, 64 at a time, as tiles of float32 out
+// of shared memory (attention_tiles.cuh) whose rows are gathered; a bit for each score says whether that key is seen.
+//   attend_chunks   the mean of the values that a query sees and their logsumexp, merged with those of earlier rounds.
+//                   Logsumexps go from one array to another, because blocks with other columns read them too.
+//   finish_output   a warp a query: those that saw nothing see themselves; results to bfloat16
+//   output_states   delta, a warp a query
+//   query_gradient  the same blocks, for dQ
+//   key_gradient    a block has 64 keys, and meets the queries of their chunks and of the one behind
+//   finish_gradient a warp a query: dv of those that see themselves; results to bfloat16
+//   invert_orders   deduplicating: the place of each position, by which a pair finds out whether it met in an earlier
+//                   round, in which it then counted
+// In bfloat16 sums are kept in float32 in scratch memory: N M floats forward, N (2 D + M) backward.
+// Cost: with chunks of 32, 64 queries meet 96 keys, for which 128 are computed, of which at most 64 are seen. Traffic:
+// the operands twice or three times a round, from the L2 cache mostly, and the sums read and written once a round.
+// Floor: operands and results once. Bound by arithmetic; on tensor cores it would be by memory.
+// Registers for sm_80 (nothing spills): attend_chunks 224 (242 for 128 columns), the gradients 254.
+//
+// Costs of one round, for chunks of c:
+// cost attend_chunks: e*B*H*N*(2*D+M) + 8*B*H*N*M + 16*B*H*N bytes, 4*c*B*H*N*(D+M) FLOPs
+// cost finish_output: (4+e)*B*H*N*M + 4*B*H*N bytes, 0 FLOPs
+// cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
+// cost query_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*D + 16*B*H*N bytes, 4*c*B*H*N*(2*D+M) FLOPs
+// cost key_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*(D+M) + 16*B*H*N bytes, 8*c*B*H*N*(D+M) FLOPs
+// cost finish_gradient: (4+e)*B*H*N*(2*D+M) + 4*B*H*N bytes, 0 FLOPs
+// cost invert_orders: 8*L*B*H*N bytes, 0 FLOPs
+#include "core/kernels/bucket_attention.h"
+
+#include <algorithm>
+
+#include "core/scratch.h"
+#include "cuda/attention_problem.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+template <class T>
+struct Problem : AttentionProblem<T> {
+  BucketRounds rounds;
+};
+
+// What stands at a place of the sorted order.
+struct alignas(16) Place {
+  int position = -1, bucket = -1;
+  int chunk = -1;   // -1: nothing that counts
+  int before = -1;  // the chunk that this one attends to
+};
+
+// Rows of a matrix by their places.
+template <class T>
+struct PlacedRows {
+  using Element = T;
+  const T* data;
+  int64_t stride;
+  const Place* places;
+  int rows, columns;
+  bool packs;
+
+  __device__ bool has(int r) const { return r < rows && places[r].chunk >= 0; }
+  __device__ const T* row(int r) const { return data + places[r].position * stride; }
+  __device__ void skip_rows(int n) { places += n, rows -= n; }
+};
+
+// Bit 4 i + j: f(4 i + j, tile_row(i), tile_column() + j). A loop, because f is long.
+template <class F>
+__device__ unsigned pair_bits(F f) {
+  unsigned bits = 0;
+#pragma unroll 1
+  for (int bit = 0; bit < 32; ++bit) bits |= unsigned(f(bit, tile_row(bit / 4), tile_column() + bit % 4)) << bit;
+  return bits;
+}
+
+// Places, of which some meet a tile: none twice. Those of chunk -1, which is the last one, are below 0, and behind the
+// last chunk come those of the first one again.
+struct Range {
+  int begin, end;
+};
+
+// A block at work on a tile of a round of a plane, whose n places are in chunks of `size`. (It holds no address of its
+// own parts: they are to stay in registers.)
+template <class T>
+struct Work {
+  const Problem<T>& p;
+  Plane plane;
+  TileDropout dropout;
+  int64_t round;
+  const int32_t *order, *labels;
+  int n, size, chunks;
+  Place *queries, *keys;  // of the tile, in shared memory
+
+  __device__ Work(const Problem<T>& problem, const TileTask& task, int64_t of_round, Place* of_queries, Place* of_keys)
+      : p(problem),
+        plane(p.size, p.mask, task.plane),
+        dropout(p.dropout, plane),
+        round(of_round),
+        queries(of_queries),
+        keys(of_keys) {
+    const int64_t row = p.rounds.row(plane.index, round);
+    const Chunks all = p.rounds.chunks(row);
+    order = p.rounds.order(row), labels = p.rounds.labels(row);
+    n = int(all.n), size = int(all.size), chunks = int(all.count());
+  }
+
+  // The places that the queries, or the keys, of the tile at `first` meet.
+  __device__ int last_chunk(int first) const { return (min(first + tile, n) - 1) / size; }
+  __device__ Range keys_of(int first) const {
+    if (first >= n) return {0, 0};
+    const int chunk = first / size, last = last_chunk(first);
+    const bool all = chunk == 0 && last == chunks - 1;
+    return {all ? 0 : (chunk - 1) * size, min((last + 1) * size, n)};
+  }
+  __device__ Range queries_of(int first) const {
+    if (first >= n) return {0, 0};
+    const int chunk = first / size, last = last_chunk(first);
+    if (last < chunks - 1) return {chunk * size, min((last + 2) * size, n)};
+    return {chunk * size, chunk == 0 ? n : (chunks + 1) * size};
+  }
+
+  // What stands at a place; positions from `limit` on do not count.
+  __device__ Place at(int place, int limit) const {
+    Place result;
+    if (place >= p.N()) return result;
+    result.position = order[place];
+    if (place >= n || result.position >= limit) return result;
+    result.bucket = labels[result.position];
+    result.chunk = place / size;
+    result.before = result.chunk > 0 ? result.chunk - 1 : chunks - 1;
+    return result;
+  }
+  // The block's own places, and those of the tile that it meets. The block has them when this returns.
+  __device__ void load_own(Place* to, int first, int limit) const {
+    if (int(threadIdx.x) < tile) to[threadIdx.x] = at(first + int(threadIdx.x), limit);
+    __syncthreads();
+  }
+  __device__ void load_met(Place* to, int first, int end, int limit) const {
+    __syncthreads();  // all have read those that stood there
+    int place = first + int(threadIdx.x);
+    const bool some = place < end;
+    if (place < 0)
+      place += chunks * size;
+    else if (place >= chunks * size)
+      place -= chunks * size;
+    if (int(threadIdx.x) < tile) to[threadIdx.x] = some && place < n ? at(place, limit) : Place{};
+    __syncthreads();
+  }
+  __device__ PlacedRows<T> rows(const Heads<const T>& x, const Place* places, int columns, int column = 0) const {
+    return {x.plane(plane.batch, plane.head) + column, x.row_stride, places, tile, columns - column, p.packs};
+  }
+  __device__ bool sees(int i, int j) const {
+    const Place query = queries[i], key = keys[j];
+    return query.chunk >= 0 && key.chunk >= 0 && (key.chunk == query.chunk || key.chunk == query.before) &&
+           (!p.rounds.bucket_mask || key.bucket == query.bucket) && key.position != query.position &&
+           plane.visible(query.position, key.position) &&
+           !(p.rounds.deduplicate && p.rounds.met_before(plane.index, round, query.position, key.position));
+  }
+  __device__ bool kept(int i, int j) const {
+    const int position = keys[j].position;
+    return dropout.kept(queries[i].position, position & ~3) >> position % 4 & 1;
+  }
+  // What the sums of a row of the tile are added to; null where there is no row.
+  __device__ float* row_of(const Heads<float>& x, const Place& place) const {
+    return place.position < 0 ? nullptr : x.at(plane.batch, place.position, plane.head);
+  }
+};
+
+// Writes factor * sum + old_factor * what stands there, which is not read where old_factor is 0.
+template <int items>
+__device__ void add_row(float (&sum)[items], float factor, float old_factor, float* to, int columns, bool packs) {
+#pragma unroll
+  for (int c = 0; c < items; ++c) {
+    const int column = tile_column() + c % 4 + 64 * (c / 4);
+    sum[c] *= factor;
+    if (old_factor != 0 && column < columns) sum[c] = fmaf(old_factor, to[column], sum[c]);
+  }
+  write_row(sum, 1.0f, to, columns, packs);
+}
+
+// `before`: the logsumexps of earlier rounds; null in the first one.
+template <class T, int width>
+__global__ void __launch_bounds__(tile_threads, 2)
+    attend_chunks(Problem<T> p, int64_t round, Heads<float> out, const float* before, float* logsumexp) {
+  __shared__ Place queries[tile], keys[tile];
+  float* const room = dynamic_shared<float>();
+  const TileTask task(p.size.N, tile, p.size.M, width);
+  const Work<T> work(p, task, round, queries, keys);
+  const Range range = work.keys_of(task.row);
+  RunningSoftmax<8, 16> softmax;
+  float sum[8][width / 16] = {};
+
+  work.load_own(queries, task.row, work.plane.queries);
+  for (int k0 = range.begin; k0 < range.end; k0 += tile) {
+    work.load_met(keys, k0, range.end, work.plane.keys);
+    TileOf s;
+    row_products(work.rows(p.q, queries, p.D()), work.rows(p.k, keys, p.D()), room, s);
+    const unsigned seen = pair_bits([&](int, int i, int j) { return work.sees(i, j); });
+    unsigned kept = seen;
+    if (work.dropout.active)
+      kept = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.kept(i, j); });
+    weigh_products(s, p.scale_2(), seen, kept, softmax, sum);
+    store_weights(room, s);
+    add_weighted_rows<width>(work.rows(p.v, keys, p.M(), task.column), room, sum);
+  }
+  softmax.finish();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const Place query = queries[tile_row(i)];
+    float* const to = work.row_of(out, query);
+    if (!to) continue;
+    const int64_t row = work.plane.index * p.size.N + query.position;
+    const MergedKeys<float> merged(before ? before[row] : -INFINITY, softmax.logsumexp(i));
+    if (softmax.sum[i] == 0)
+#pragma unroll
+      for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a value is NaN
+    add_row(sum[i], merged.new_factor * softmax.inverse(i) * work.dropout.scale, merged.old_factor, to + task.column,
+            p.M() - task.column, p.packs);
+    if (task.column == 0 && tile_column() == 0) logsumexp[row] = merged.logsumexp;
+  }
+}
+
+// The factor of a query's own value, in its output; -1 if it saw other keys.
+template <class T>
+__device__ float self_factor(const Problem<T>& p, const float* logsumexp, int64_t row) {
+  if (logsumexp[row] != -INFINITY) return -1;
+  const Plane plane(p.size, p.mask, row / p.size.N);
+  const int i = int(row % p.size.N);
+  if (!plane.visible(i, i)) return 0;
+  const TileDropout dropout(p.dropout, plane);
+  return !dropout.active || dropout.kept(i, i & ~3) >> i % 4 & 1 ? dropout.scale : 0.0f;
+}
+
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    finish_output(Problem<T> p, Heads<const float> mean, const float* logsumexp, Heads<T> out) {
+  for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
+    const float factor = self_factor(p, logsumexp, row);
+    const int64_t plane = row / p.size.N, b = plane / p.size.H, h = plane % p.size.H, i = row % p.size.N;
+    const float* const x = mean.at(b, i, h);
+    const T* const v = p.v.at(b, i, h);
+    T* const to = out.at(b, i, h);
+    for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32)
+      to[c] = T(factor < 0 ? x[c] : factor > 0 ? factor * float(v[c]) : 0.0f);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------- backward
+
+template <class T, int width>
+__global__ void __launch_bounds__(tile_threads, 2)
+    query_gradient(Problem<T> p, int64_t round, bool first, Heads<const T> dout, const QueryState* states,
+                   Heads<float> dq) {
+  __shared__ Place queries[tile], keys[tile];
+  float* const room = dynamic_shared<float>();
+  const TileTask task(p.size.N, tile, p.size.D, width);
+  const Work<T> work(p, task, round, queries, keys);
+  const Range range = work.keys_of(task.row);
+  float sum[8][width / 16] = {};
+
+  work.load_own(queries, task.row, work.plane.queries);
+  for (int k0 = range.begin; k0 < range.end; k0 += tile) {
+    work.load_met(keys, k0, range.end, work.plane.keys);
+    TileOf s, g;
+    row_products(work.rows(p.q, queries, p.D()), work.rows(p.k, keys, p.D()), room, s);
+    row_products(work.rows(dout, queries, p.M()), work.rows(p.v, keys, p.M()), room, g);
+    const unsigned seen = pair_bits([&](int, int i, int j) { return work.sees(i, j); });
+    unsigned kept = seen;
+    if (work.dropout.active)
+      kept = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.kept(i, j); });
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const QueryState state = states[work.plane.index * p.size.N + max(queries[tile_row(i)].position, 0)];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1,
+                       kept >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
+    }
+    store_weights(room, g);
+    add_weighted_rows<width>(work.rows(p.k, keys, p.D(), task.column), room, sum);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if (float* const to = work.row_of(dq, queries[tile_row(i)]))
+      add_row(sum[i], p.scale, first ? 0.0f : 1.0f, to + task.column, p.D() - task.column, p.packs);
+}
+
+// Rows of the tile are keys here, and columns queries.
+template <class T>
+__global__ void __launch_bounds__(tile_threads, 2)
+    key_gradient(Problem<T> p, int64_t round, bool first, Heads<const T> dout, const QueryState* states,
+                 Heads<float> dk, Heads<float> dv) {
+  __shared__ Place queries[tile], keys[tile];
+  float* const room = dynamic_shared<float>();
+  const TileTask task(p.size.N, tile, max(p.size.D, p.size.M), tile);
+  const Work<T> work(p, task, round, queries, keys);
+  const Range range = work.queries_of(task.row);
+  float sum_k[8][4] = {}, sum_v[8][4] = {};
+
+  work.load_own(keys, task.row, work.plane.keys);
+  for (int q0 = range.begin; q0 < range.end; q0 += tile) {
+    work.load_met(queries, q0, range.end, work.plane.queries);
+    TileOf s, g;
+    row_products(work.rows(p.k, keys, p.D()), work.rows(p.q, queries, p.D()), room, s);
+    row_products(work.rows(p.v, keys, p.M()), work.rows(dout, queries, p.M()), room, g);
+    const unsigned seen = pair_bits([&](int, int i, int j) { return work.sees(j, i); });
+    unsigned kept = seen;
+    if (work.dropout.active)
+      kept = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.kept(j, i); });
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const QueryState state = states[work.plane.index * p.size.N + max(queries[tile_column() + j].position, 0)];
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1,
+                       kept >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
+    }
+    if (task.column < p.M()) {
+      store_weights(room, s);
+      add_weighted_rows<tile>(work.rows(dout, queries, p.M(), task.column), room, sum_v);
+    }
+    if (task.column < p.D()) {
+      store_weights(room, g);
+      add_weighted_rows<tile>(work.rows(p.q, queries, p.D(), task.column), room, sum_k);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const Place key = keys[tile_row(i)];
+    if (key.position < 0) continue;
+    const float old_factor = first ? 0.0f : 1.0f;
+    add_row(sum_k[i], p.scale, old_factor, work.row_of(dk, key) + task.column, p.D() - task.column, p.packs);
+    add_row(sum_v[i], 1.0f, old_factor, work.row_of(dv, key) + task.column, p.M() - task.column, p.packs);
+  }
+}
+
+// The sums of all rounds.
+struct GradientSums {
+  Heads<float> dq, dk, dv;
+};
+
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    finish_gradient(Problem<T> p, GradientSums sums, const float* logsumexp, Heads<const T> dout, Heads<T> dq,
+                    Heads<T> dk, Heads<T> dv) {
+  for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
+    const float factor = self_factor(p, logsumexp, row);
+    const int64_t plane = row / p.size.N, b = plane / p.size.H, h = plane % p.size.H, i = row % p.size.N;
+    const T* const g = dout.at(b, i, h);
+    for (int64_t c = threadIdx.x % 32; c < p.size.D; c += 32) {
+      dq.at(b, i, h)[c] = T(sums.dq.at(b, i, h)[c]);
+      dk.at(b, i, h)[c] = T(sums.dk.at(b, i, h)[c]);
+    }
+    for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32)
+      dv.at(b, i, h)[c] = T(sums.dv.at(b, i, h)[c] + (factor > 0 ? factor * float(g[c]) : 0.0f));
+  }
+}
+
+constexpr int order_threads = 256;
+
+// rows: (plane, round)s.
+__global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds rounds, int64_t rows, int32_t* places) {
+  const int64_t i = int64_t(blockIdx.x) * order_threads + threadIdx.x, row = i / rounds.N;
+  if (row < rows) places[row * rounds.N + rounds.order(row)[i % rounds.N]] = int32_t(i % rounds.N);
+}
+
+// --------------------------------------------------------------------------------------------------- the host's part
+
+template <class T, class... More>
+Problem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds& rounds, Heads<const T> q,
+                   Heads<const T> k, Heads<const T> v, const Mask& mask, const Dropout& dropout, Scratch& scratch,
+                   const More&... more) {
+  check(size.N < 0x3fffffff, "bucket_attention on CUDA: expected fewer than 2^30 - 1 queries, got ", size.N);
+  Problem<T> p{attention_problem("bucket_attention", size, q, k, v, mask, dropout, more...), rounds};
+  p.rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
+  if (!rounds.deduplicate) return p;
+  const int64_t rows = size.B * size.H * rounds.rounds;
+  int32_t* const places = scratch.take<int32_t>(rows * size.N);
+  launch(invert_orders, {unsigned(pieces(rows * size.N, order_threads)), order_threads, 0, stream}, rounds, rows,
+         places);
+  p.rounds.places = places;
+  return p;
+}
+
+// Where sums of rows [B, N, H, columns] in float32 are kept: in the result, if that is float32.
+template <class T>
+Heads<float> sums_of(Heads<T> result, const AttentionSize& size, int64_t columns, Scratch& scratch) {
+  if constexpr (std::is_same_v<T, float>)
+    return result;
+  else
+    return {scratch.take<float>(size.B * size.N * size.H * columns), size.N * size.H * columns, size.H * columns,
+            columns};
+}
+
+// A block for every 64 places and every `width` columns.
+Launch tiles(Stream stream, const AttentionSize& size, int64_t columns, int width) {
+  return {unsigned(size.B * size.H * pieces(size.N, tile) * TileTask::tile_parts(columns, width)), tile_threads,
+          tile_bytes, stream};
+}
+Launch a_warp_a_query(Stream stream, const AttentionSize& size) {
+  return {blocks(pieces(size.B * size.H * size.N, rows_per_block)), 32 * rows_per_block, 0, stream};
+}
+
+}  // namespace
+
+template <class T>
+void bucket_attention_forward(Stream stream, AttentionSize size, BucketRounds rounds, Heads<const T> q,
+                              Heads<const T> k, Heads<const T> v, Mask mask, Dropout dropout, Heads<T> out,
+                              Accum<T>* logsumexp) {
+  const int64_t queries = size.B * size.H * size.N;
+  if (queries == 0) return;
+  Scratch scratch(Device::cuda);
+  const Problem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, scratch, out);
+  const Heads<float> mean = sums_of(out, size, size.M, scratch);
+  float* const other = scratch.take<float>(queries);
+  const float* before = nullptr;
+  for (int64_t round = rounds.first; round < rounds.end; ++round) {
+    float* const now = (rounds.end - round) % 2 == 1 ? logsumexp : other;  // the last round's are the result
+    if (size.M <= 64)
+      launch(attend_chunks<T, 64>, tiles(stream, size, size.M, 64), p, round, mean, before, now);
+    else
+      launch(attend_chunks<T, 128>, tiles(stream, size, size.M, 128), p, round, mean, before, now);
+    before = now;
+  }
+  launch(finish_output<T>, a_warp_a_query(stream, size), p, mean, logsumexp, out);
+}
+
+template <class T>
+void bucket_attention_backward(Stream stream, AttentionSize size, BucketRounds rounds, Heads<const T> q,
+                               Heads<const T> k, Heads<const T> v, Mask mask, Dropout dropout, Heads<const T> out,
+                               const Accum<T>* logsumexp, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+  const int64_t queries = size.B * size.H * size.N;
+  if (queries == 0) return;
+  Scratch scratch(Device::cuda);
+  const Problem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, scratch, dout, dq, dk, dv);
+  QueryState* const states = scratch.take<QueryState>(queries);
+  const GradientSums sums{sums_of(dq, size, size.D, scratch), sums_of(dk, size, size.D, scratch),
+                          sums_of(dv, size, size.M, scratch)};
+  launch(output_states<T>, a_warp_a_query(stream, size), size, out, dout, logsumexp, states);
+  for (int64_t round = rounds.first; round < rounds.end; ++round) {
+    const bool first = round == rounds.first;
+    if (size.D <= 64)
+      launch(query_gradient<T, 64>, tiles(stream, size, size.D, 64), p, round, first, dout, states, sums.dq);
+    else
+      launch(query_gradient<T, 128>, tiles(stream, size, size.D, 128), p, round, first, dout, states, sums.dq);
+    launch(key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, first, dout, states, sums.dk,
+           sums.dv);
+  }
+  launch(finish_gradient<T>, a_warp_a_query(stream, size), p, sums, logsumexp, dout, dq, dk, dv);
+}
+
+#define INSTANTIATE(T)                                                                                         \
+  template void bucket_attention_forward(Stream, AttentionSize, BucketRounds, Heads<const T>, Heads<const T>,  \
+                                         Heads<const T>, Mask, Dropout, Heads<T>, Accum<T>*);                  \
+  template void bucket_attention_backward(Stream, AttentionSize, BucketRounds, Heads<const T>, Heads<const T>, \
+                                          Heads<const T>, Mask, Dropout, Heads<const T>, const Accum<T>*,      \
+                                          Heads<const T>, Heads<T>, Heads<T>, Heads<T>);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
+
+}  // namespace cairn::gpu

@@ -1,0 +1,87 @@
+// Rows of unit length and their gradient:
+//
+//   y_r = x_r / |x_r|,   dx_r = (dy_r - y_r (y_r . dy_r)) / |x_r|,   both zero for a row of zeros
+//
+// |x| is most * norm with most the largest |x_rc|, so that squares neither overflow nor vanish. x, y, dy, dx [rows,
+// cols], float32 or bfloat16; arithmetic is in float32.
+//
+// Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... It reads a row three times, which
+// for rows of the size of a head is from the cache.
+// Traffic: 2 e R cols bytes forward and 3 e R cols backward, the floor. Bound by memory.
+//
+// cost make_unit: 2*e*B*H*N*D bytes, 4*B*H*N*D FLOPs
+// cost unit_gradient: 3*e*B*H*N*D bytes, 8*B*H*N*D FLOPs
+#include "core/kernels/unit_rows.h"
+
+#include "cuda/common.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+// f(c) for this lane's columns.
+template <class F>
+__device__ void each_column(int64_t cols, F f) {
+  for (int64_t c = threadIdx.x % 32; c < cols; c += 32) f(c);
+}
+
+template <class T>
+struct UnitRow {
+  const T* x;
+  float most = 0, norm = 0;
+
+  __device__ UnitRow(const T* row, int64_t cols) : x(row) {
+    each_column(cols, [&](int64_t c) { most = fmaxf(most, fabsf(float(x[c]))); });
+    most = warp_reduce(most, Max{});
+    if (most == 0) most = 1;
+    each_column(cols, [&](int64_t c) { norm += float(x[c]) / most * (float(x[c]) / most); });
+    norm = sqrtf(warp_reduce(norm, Sum{}));
+  }
+  __device__ float operator[](int64_t c) const { return norm == 0 ? 0.0f : float(x[c]) / most / norm; }
+};
+
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block) make_unit(Rows size, const T* x, T* y) {
+  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+    const UnitRow<T> unit(x + row * size.cols, size.cols);
+    each_column(size.cols, [&](int64_t c) { y[row * size.cols + c] = T(unit[c]); });
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block) unit_gradient(Rows size, const T* x, const T* dy, T* dx) {
+  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+    const UnitRow<T> unit(x + row * size.cols, size.cols);
+    const T* const g = dy + row * size.cols;
+    float along = 0;
+    each_column(size.cols, [&](int64_t c) { along += unit[c] * float(g[c]); });
+    along = warp_reduce(along, Sum{});
+    each_column(size.cols, [&](int64_t c) {
+      const float across = float(g[c]) - unit[c] * along;
+      dx[row * size.cols + c] = T(unit.norm == 0 ? 0.0f : across / unit.norm / unit.most);
+    });
+  }
+}
+
+Launch a_warp_a_row(Stream stream, Rows size) {
+  return {blocks(pieces(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
+}
+
+}  // namespace
+
+template <class T>
+void unit_rows(Stream stream, Rows size, const T* x, T* y) {
+  if (size.rows * size.cols > 0) launch(make_unit<T>, a_warp_a_row(stream, size), size, x, y);
+}
+
+template <class T>
+void unit_rows_backward(Stream stream, Rows size, const T* x, const T* dy, T* dx) {
+  if (size.rows * size.cols > 0) launch(unit_gradient<T>, a_warp_a_row(stream, size), size, x, dy, dx);
+}
+
+#define INSTANTIATE(T)                                 \
+  template void unit_rows(Stream, Rows, const T*, T*); \
+  template void unit_rows_backward(Stream, Rows, const T*, const T*, T*);
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
+
+}  // namespace cairn::gpu

@@ -1,0 +1,93 @@
+// lsh-R: Reformer's attention (Kitaev, Kaiser, Levskaya 2020, section 2): R rounds of locality-sensitive hashing. The
+// keys are the queries. For n valid positions, in each round r = 1 .. R:
+//
+//   k_j      = q_j / |q_j|  (a zero query: a zero key)
+//   bucket_j = argmax of [q_j R_r; -q_j R_r], with normal R_r [D, buckets / 2], the same for all of one call;
+//              buckets = 2 ceil(n / (2 chunk)), at least 2
+//   positions are sorted by (bucket, position) and cut into chunks; a chunk attends to itself and to the one before it,
+//   the first one to the last:
+//   P_r(i)   = the keys of these two chunks that are in the bucket of i and that the mask allows, but i itself
+//
+// and over all rounds, with s_ij = scale q_i . k_j:
+//
+//   z_r   = logsumexp over P_r(i) of s_ij,  o_r = sum over P_r(i) of e^(s_ij - z_r) v_j,  z = logsumexp over r of z_r
+//   out_i = sum over r of e^(z_r - z) o_r = sum over the pairs (r, j in P_r(i)) of e^(s_ij - z) v_j
+//
+// which is how it is computed: one softmax in which a key counts as often as it is seen. `deduplicate` counts it once:
+// to subtract the log of the number of rounds that see it, as published, is to leave it out of all of them but the
+// first. Where no round leaves a key, out_i = v_i. `combine=mean` is the mean of the o_r instead, where that rule holds
+// for each round by itself.
+//
+// Deviations. From Kitaev's code: scores are divided by sqrt(D) (`scale=1`: not, as there); a position's own score is
+// not -10^5 but counts only where no other does, which is the limit of that; there are half as many buckets as 2 n /
+// chunk, by each sequence's own length, and lengths need not be a multiple of anything. From the port of the authors of
+// Clustered Attention, which divides by sqrt(D) too: there the first chunk has none before it, a position attends to
+// itself, 2 b buckets come from b projections, other buckets in the two chunks are visible (`bucket_mask=false`), and
+// rounds are averaged (`combine=mean`).
+#include "nn/attention/attention.h"
+
+namespace cairn {
+namespace {
+
+struct Lsh : Attention {
+  BucketOptions options_of_buckets;
+  BucketCount count;
+  bool mean = false;  // of the rounds' results
+
+  Variable operator()(const Variable& q, const Variable&, const Variable& v, const AttentionMask& mask,
+                      const AttentionContext& context) const override {
+    check<UsageError>(q.size(1) == v.size(1),
+                      "attention 'lsh' has the queries for keys and so no cross attention: ", q.size(1), " queries, ",
+                      v.size(1), " values");
+    const int64_t buckets = count(q.size(1));
+    const Groups groups = group_buckets(hash(q.value(), buckets, mask, context), buckets);
+    const Variable keys = unit_rows(q);
+    if (!mean) return bucket_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
+    Variable sum;
+    BucketOptions one = options_of_buckets;
+    for (one.first = 0; one.first < one.rounds; ++one.first) {
+      one.end = one.first + 1;
+      const Variable out = bucket_attention(q, keys, v, groups, one, options(mask, context));
+      sum = sum.defined() ? sum + out : out;
+    }
+    return sum / double(one.rounds);
+  }
+  bool shares_keys() const override { return true; }
+
+  // int32 [B, H, R, N]. Carries no gradient.
+  Tensor hash(const Tensor& q, int64_t buckets, const AttentionMask& mask, const AttentionContext& context) const {
+    Tensor result = context.replay ? context.replay->buckets : Tensor();
+    if (!result.defined()) {
+      const RandomDraw draw = context.draw(Purpose::rotations);
+      const Tensor rotations = random_rotations(options_of_buckets.rounds, buckets / 2, q.size(3), draw, q.device());
+      result = hash_buckets(q, rotations, mask.query_lengths, count);
+    }
+    if (context.report) context.report->buckets = result;
+    return result;
+  }
+};
+
+std::unique_ptr<Attention> make(SpecReader& spec) {
+  constexpr int64_t most = 0x7ffffffe;
+  auto variant = std::make_unique<Lsh>();
+  BucketOptions& options = variant->options_of_buckets;
+  options.rounds = options.end = spec.number("rounds");
+  options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, most, "positions of a chunk");
+  variant->count.given = spec.integer("buckets", 0, 2, most, "of a round, an even number; not given (0): one a chunk");
+  if (variant->count.given % 2 != 0)
+    spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
+  options.bucket_mask = spec.flag("bucket_mask", true, "attend within the same bucket alone");
+  options.deduplicate = spec.flag("deduplicate", false, "count a key once that several rounds see");
+  variant->mean =
+      spec.choice("combine", "logsumexp", {"logsumexp", "mean"}, "weights of the rounds: logsumexp or mean") == "mean";
+  if (variant->mean && options.deduplicate)
+    spec.fail("option deduplicate=true: no key is seen twice in one round, and combine=mean is the mean of rounds");
+  return variant;
+}
+
+}  // namespace
+
+extern const AttentionVariant lsh_variant{"lsh", "the queries for keys, in rounds of chunks sorted by hash (Reformer)",
+                                          make};
+
+}  // namespace cairn

@@ -1,0 +1,29 @@
+#pragma once
+// What local, longformer and strided share: attention in which a query sees keys by their positions alone. The kernels
+// leave out the tiles in which it sees none.
+#include "nn/attention/attention.h"
+
+namespace cairn {
+
+struct Patterned : Attention {
+  Pattern pattern;
+
+  Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
+                      const AttentionContext& context) const override {
+    check<UsageError>(q.size(1) == k.size(1), "attention '", spec(), "' goes by the positions of one sequence and has ",
+                      "no cross attention: ", q.size(1), " queries, ", k.size(1), " keys");
+    check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honour a pattern besides its own");
+    AttentionOptions all = options(mask, context);
+    all.mask.pattern = pattern;
+    return attention(q, k, v, all);
+  }
+};
+
+// Error: see SpecReader::number().
+inline std::unique_ptr<Patterned> make_patterned(SpecReader& spec) {
+  auto variant = std::make_unique<Patterned>();
+  variant->pattern.window = int32_t(spec.number("neighbours"));
+  return variant;
+}
+
+}  // namespace cairn

@@ -1,0 +1,40 @@
+// position-C and i-position-C: C groups of consecutive queries in the place of clusters of similar ones (what reviewer
+// 1 asks to compare with); the rest is clustered-C and i-clustered-C. Query i of n valid ones is in group
+//
+//   floor(i C / n),  or with shift=true, in layers of odd number,  floor(((i + ceil(n / 2C)) mod n) C / n)
+//
+// so that neighbours that one layer parts are together in the next. C >= n: every query is its own group.
+#include "nn/attention/query_groups.h"
+
+namespace cairn {
+namespace {
+
+struct PositionGrouping : Grouping {
+  bool shift = false;
+
+  using Grouping::Grouping;
+
+  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups, const AttentionContext& context,
+                AttentionChoices&) const override {
+    return position_labels({q.size(0), q.size(2), q.size(1)}, mask.query_lengths, groups,
+                           shift && context.layer % 2 == 1, q.device());
+  }
+};
+
+std::unique_ptr<Grouping> position_grouping(SpecReader& spec) {
+  auto grouping = std::make_unique<PositionGrouping>(spec.number("groups"));
+  grouping->shift = spec.flag("shift", false, "odd layers move the groups by half a group");
+  return grouping;
+}
+
+}  // namespace
+
+extern const AttentionVariant position_variant{
+    "position", "attention of the means of groups of consecutive queries",
+    [](SpecReader& spec) { return make_clustered(position_grouping(spec)); }};
+
+extern const AttentionVariant improved_position_variant{
+    "i-position", "position attention, exact on each group's top keys",
+    [](SpecReader& spec) { return make_improved_clustered(position_grouping(spec), spec); }};
+
+}  // namespace cairn

@@ -1,0 +1,30 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "tests/attention/reference.h"
+
+namespace cairn::reference {
+namespace {
+
+// Full attention to the keys that `sees` leaves of those that are visible.
+Matrix patterned(Problem p, const std::function<bool(int64_t, int64_t)>& sees) {
+  p.visible = [sees, visible = p.visible](int64_t i, int64_t j) { return sees(i, j) && visible(i, j); };
+  return full(p);
+}
+
+}  // namespace
+
+Matrix local(const Problem& p) {
+  return patterned(p, [&](int64_t i, int64_t j) { return std::abs(i - j) <= p.number; });
+}
+
+Matrix longformer(const Problem& p) {
+  const int64_t global = p.option("global", 1);
+  return patterned(p, [&](int64_t i, int64_t j) { return std::abs(i - j) <= p.number || std::min(i, j) < global; });
+}
+
+Matrix strided(const Problem& p) {
+  return patterned(p, [&](int64_t i, int64_t j) { return std::abs(i - j) <= p.number || (i - j) % p.number == 0; });
+}
+
+}  // namespace cairn::reference

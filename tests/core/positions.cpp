@@ -1,0 +1,123 @@
+#include "core/kernels/positions.h"
+
+#include <limits>
+#include <vector>
+
+#include "tests/catch.h"
+
+using namespace cairn;  // NOLINT: tests only
+
+namespace {
+
+constexpr int32_t most = std::numeric_limits<int32_t>::max();
+
+std::vector<Positions> every_kind() {
+  std::vector<Positions> kinds;
+  for (bool causal : {false, true})
+    for (int32_t window : {-1, 0, 1, 5, 12, most})
+      for (int32_t stride : {0, 1, 3, 11, most})
+        for (int32_t global : {0, 1, 6, most}) kinds.push_back({causal, {window, stride, global}});
+  return kinds;
+}
+
+std::string text(const Positions& p) {
+  return "window " + std::to_string(p.pattern.window) + " stride " + std::to_string(p.pattern.stride) + " global " +
+         std::to_string(p.pattern.global) + (p.causal ? " causal" : "");
+}
+
+// By the definition.
+bool sees(const Positions& p, int64_t i, int64_t j) {
+  if (p.causal && j > i) return false;
+  const auto [window, stride, global] = p.pattern;
+  if (window < 0) return true;
+  if (std::abs(i - j) <= window) return true;
+  if (i < global || j < global) return true;
+  return stride > 0 && (i - j) % stride == 0;
+}
+
+// Which of the fours below `limit` the runs from `from` on cover.
+template <class Next>
+std::vector<bool> covered(int from, int limit, Next next) {
+  std::vector<bool> fours(size_t(limit + 3) / 4, false);
+  while (from < limit) {
+    const Range<int> run = next(from);
+    REQUIRE(run.begin >= from);
+    if (run.begin == limit) break;
+    REQUIRE(run.begin % 4 == 0);
+    REQUIRE((run.end > run.begin && run.end <= limit));
+    REQUIRE((run.end % 4 == 0 || next(run.end).begin == limit));
+    for (int j = run.begin; j < run.end; ++j) fours[size_t(j) / 4] = true;
+    from = run.end;
+  }
+  return fours;
+}
+
+}  // namespace
+
+TEST_CASE("a query sees a key by their positions as a pattern says", "[attention]") {
+  for (const Positions& p : every_kind())
+    for (int64_t i = 0; i < 26; ++i)
+      for (int64_t j = 0; j < 26; ++j) {
+        INFO(text(p) << ", query " << i << ", key " << j);
+        REQUIRE(p.sees(i, j) == sees(p, i, j));
+        REQUIRE(p.sees(int(i), int(j)) == sees(p, i, j));
+      }
+}
+
+TEST_CASE("runs of positions cover just the fours in which something is seen", "[attention]") {
+  constexpr int n = 30;
+  for (const Positions& p : every_kind())
+    for (int begin = 0; begin < n; begin += 4)
+      for (int end : {begin, begin + 1, begin + 4, begin + 14})
+        for (int limit : {0, 13, n})
+          for (int from : {0, 8}) {
+            INFO(text(p) << ", [" << begin << ", " << end << "), limit " << limit << ", from " << from);
+            std::vector<bool> keys(size_t(limit + 3) / 4, false), queries = keys;
+            for (int i = begin; i < end; ++i)
+              for (int j = from; j < limit; ++j) {
+                if (sees(p, i, j)) keys[size_t(j) / 4] = true;
+                if (sees(p, j, i)) queries[size_t(j) / 4] = true;
+              }
+            REQUIRE(covered(from, limit, [&](int at) { return p.next_keys(begin, end, at, limit); }) == keys);
+            REQUIRE(covered(from, limit, [&](int at) { return p.next_queries(begin, end, at, limit); }) == queries);
+          }
+}
+
+TEST_CASE("what a tile is said to see all of, it sees all of", "[attention]") {
+  constexpr int n = 24;
+  for (const Positions& p : every_kind())
+    for (int q0 = 0; q0 < n; q0 += 3)
+      for (int q1 : {q0 + 1, q0 + 5})
+        for (int k0 = 0; k0 < n; k0 += 3)
+          for (int k1 : {k0 + 1, k0 + 4}) {
+            bool all = true;
+            for (int i = q0; i < q1; ++i)
+              for (int j = k0; j < k1; ++j) all = all && sees(p, i, j);
+            INFO(text(p) << ", queries [" << q0 << ", " << q1 << "), keys [" << k0 << ", " << k1 << ")");
+            if (p.sees_all(q0, q1, k0, k1)) REQUIRE(all);
+            // It is said where all do, or where no stride helps.
+            if (all && p.pattern.stride == 0 && p.pattern.global == 0) REQUIRE(p.sees_all(q0, q1, k0, k1));
+          }
+}
+
+TEST_CASE("patterns of positions do not overflow", "[attention]") {
+  const int last = most - 255;  // the most that CUDA's kernels take
+  std::vector<Positions> kinds = every_kind();
+  for (int32_t large : {most - 1, most - 300, most / 2, 1 << 30}) {
+    kinds.push_back({false, {large, large, 0}});
+    kinds.push_back({false, {0, large, large}});
+  }
+  for (const Positions& p : kinds)
+    for (int begin : {0, 4, 1 << 30, last / 4 * 4 - 64, last / 4 * 4})
+      for (int from : {0, 4, 1 << 30, last / 4 * 4 - 64, last / 4 * 4}) {
+        INFO(text(p) << ", begin " << begin << ", from " << from);
+        const int end = begin + 128;
+        const int64_t b = begin, e = end, f = from, l = last;
+        const auto keys = p.next_keys(begin, end, from, last), queries = p.next_queries(begin, end, from, last);
+        const auto keys_64 = p.next_keys(b, e, f, l), queries_64 = p.next_queries(b, e, f, l);
+        REQUIRE((keys.begin == keys_64.begin && keys.end == keys_64.end));
+        REQUIRE((queries.begin == queries_64.begin && queries.end == queries_64.end));
+        REQUIRE(p.sees_all(begin, end, from, from + 128) == p.sees_all(b, e, f, f + 128));
+        REQUIRE(p.sees(begin, from) == p.sees(b, f));
+      }
+}

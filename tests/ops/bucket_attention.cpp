@@ -1,0 +1,276 @@
+#include "tests/ops/attention_test.h"
+
+namespace cairn {
+
+static std::ostream& operator<<(std::ostream& out, const BucketOptions& o) {
+  return out << "rounds " << o.first << " to " << o.end << " of " << o.rounds << " chunk " << o.chunk
+             << (o.bucket_mask ? "" : " without bucket mask") << (o.deduplicate ? " deduplicated" : "");
+}
+
+}  // namespace cairn
+
+namespace {
+
+// Random buckets (some -1) of a few rounds, and how they are used.
+struct Case {
+  Case(const Sizes& sizes, const BucketOptions& how, int64_t bucket_count, DType dtype, uint64_t seed = 1)
+      : s(sizes),
+        options(how),
+        x(s, dtype, seed),
+        buckets(random_integers({s.B, s.H, options.rounds, s.N}, -1, int(bucket_count) - 1, DType::int32, seed + 40)),
+        groups(group_buckets(buckets, bucket_count)) {}
+
+  // In how many rounds each query sees each key: counted once, if that is asked for.
+  Planes seen(const AttentionMask& mask) const {
+    Planes result(s.B, s.H, s.N, s.N);
+    for (int64_t round = options.first; round < options.end; ++round)
+      for (int64_t b = 0; b < s.B; ++b)
+        for (int64_t h = 0; h < s.H; ++h) {
+          const int32_t* bucket = buckets.data<int32_t>() + ((b * s.H + h) * options.rounds + round) * s.N;
+          std::vector<int64_t> order;
+          for (int64_t i = 0; i < s.N; ++i)
+            if (bucket[i] >= 0) order.push_back(i);
+          std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return bucket[i] < bucket[j]; });
+          const auto n = int64_t(order.size()), chunks = (n + options.chunk - 1) / options.chunk;
+          for (int64_t p = 0; p < n; ++p)
+            for (int64_t l = 0; l < n; ++l) {
+              const int64_t i = order[size_t(p)], j = order[size_t(l)];
+              const bool near =
+                  p / options.chunk == l / options.chunk || p / options.chunk == (l / options.chunk + 1) % chunks;
+              if (near && i != j && (!options.bucket_mask || bucket[i] == bucket[j]) && may_attend(mask, b, h, i, j))
+                result(b, h, i, j) += 1;
+            }
+        }
+    for (double& times : result.values)
+      if (options.deduplicate) times = std::min(times, 1.0);
+    return result;
+  }
+
+  // Softmax over the keys, each as often as it is seen; a query that sees none sees itself.
+  Planes weights(const AttentionOptions& attention, std::vector<double>* logsumexp = nullptr) const {
+    AttentionOptions unmasked = attention;
+    unmasked.mask = {};
+    Planes scores = reference_scores(x.q, x.k, unmasked);
+    const Planes times = seen(attention.mask);
+    for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] += std::log(times.values[i]);
+    if (logsumexp) *logsumexp = reference_logsumexp(scores);
+    Planes result = reference_weights(scores);
+    result.rows([&](int64_t b, int64_t h, int64_t i) {
+      bool alone = true;
+      for (int64_t j = 0; j < s.N; ++j) alone = alone && times(b, h, i, j) == 0;
+      if (alone && may_attend(attention.mask, b, h, i, i)) result(b, h, i, i) = 1;
+    });
+    return result;
+  }
+
+  AttentionResult run(const AttentionOptions& attention = {}) const {
+    return bucket_attention(x.q, x.k, x.v, groups, options, attention);
+  }
+  AttentionGradient gradient(const AttentionOptions& attention, const Tensor& g) const {
+    return bucket_attention_backward(x.q, x.k, x.v, groups, options, attention, run(attention), g);
+  }
+
+  Sizes s;
+  BucketOptions options;
+  Operands x;
+  Tensor buckets;
+  Groups groups;
+};
+
+struct Shapes {
+  Sizes s;
+  BucketOptions options;
+  int64_t buckets;
+};
+// Nothing, one and two positions; a lone chunk, two, an odd and an even number of them, whole ones and not; chunks of
+// one and larger than a tile.
+std::vector<Shapes> every_shape() {
+  return {{{0, 2, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},          {{2, 0, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},
+          {{2, 2, 0, 0, 2, 2}, {2, 0, 2, 2}, 2},          {{2, 2, 5, 5, 0, 2}, {2, 0, 2, 2}, 2},
+          {{2, 2, 5, 5, 2, 0}, {2, 0, 2, 2}, 2},          {{1, 1, 1, 1, 1, 1}, {1, 0, 1, 32}, 2},
+          {{2, 2, 2, 2, 3, 2}, {2, 0, 2, 1}, 2},          {{2, 3, 17, 17, 4, 5}, {1, 0, 1, 32}, 3},
+          {{2, 2, 19, 19, 3, 2}, {2, 0, 2, 10}, 4},       {{2, 2, 23, 23, 3, 2}, {3, 0, 3, 5, true, true}, 4},
+          {{2, 1, 24, 24, 3, 2}, {3, 0, 3, 4, false}, 4}, {{2, 1, 24, 24, 3, 2}, {4, 1, 3, 4, false, true}, 4},
+          {{1, 2, 31, 31, 3, 2}, {2, 0, 2, 1}, 2},        {{1, 1, 307, 307, 7, 5}, {2, 0, 2, 90, false, true}, 3}};
+}
+
+AttentionDropout test_dropout(double p) {
+  static const Generator generator(8);
+  return {p, generator.draw(3, Purpose::attention_dropout)};
+}
+
+// By (query, key), as attention draws it.
+Planes dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+  const Tensor zeros = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64);
+  Planes factors =
+      as_planes(attention(zeros, zeros, identity_values(s.B, s.N, s.H, DType::float64), {{}, dropout, 0}).out);
+  for (double& factor : factors.values) factor *= double(s.N);
+  return factors;
+}
+
+}  // namespace
+
+TEST_CASE("bucket_attention agrees with its formula", "[bucket_attention]") {
+  for (const auto& [s, buckets, count] : every_shape())
+    for (DType dtype : {DType::float32, DType::float64})
+      for (double p : {0.0, 0.3}) {
+        INFO(s << ", " << buckets << ' ' << name(dtype) << ", dropout " << p);
+        const Case test(s, buckets, count, dtype);
+        const AttentionOptions options{{}, test_dropout(p), 0.7};
+        std::vector<double> logsumexp;
+        const Planes weights = product(test.weights(options, &logsumexp), dropout_factors(s, options.dropout));
+        const AttentionResult result = test.run(options);
+        CHECK(difference(result.out, times_values(weights, test.x.v)) <= tolerance_of(dtype));
+        CHECK(difference(result.logsumexp, logsumexp) <= tolerance_of(dtype));
+      }
+}
+
+TEST_CASE("bucket_attention honours every mask", "[bucket_attention]") {
+  const Sizes s{3, 2, 13, 13, 3, 2};
+  for (const auto& [mask_name, mask] : every_mask(s))
+    for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{2, 0, 2, 3, false, true}}) {
+      INFO(mask_name << ", " << buckets);
+      const Case test(s, buckets, 3, DType::float64);
+      const AttentionOptions options{mask, test_dropout(0.3), 0};
+      const Planes weights = test.weights(options), factors = dropout_factors(s, options.dropout);
+      CHECK(difference(test.run(options).out, times_values(product(weights, factors), test.x.v)) <= tolerance::float64);
+      const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
+      const auto expected =
+          reference_score_gradient(weights, product(times_transposed(g, test.x.v), factors), test.x.q, test.x.k, 0);
+      const AttentionGradient result = test.gradient(options, g);
+      CHECK(difference(result.dq, expected.dq) <= tolerance::float64);
+      CHECK(difference(result.dk, expected.dk) <= tolerance::float64);
+      CHECK(difference(result.dv, times_values(transposed(product(weights, factors)), g)) <= tolerance::float64);
+    }
+}
+
+TEST_CASE("gradients of bucket_attention agree with their formulas", "[bucket_attention][grad]") {
+  for (const auto& [s, buckets, count] : every_shape())
+    for (double p : {0.0, 0.3}) {
+      INFO(s << ", " << buckets << ", dropout " << p);
+      const Case test(s, buckets, count, DType::float64);
+      const AttentionOptions options{{}, test_dropout(p), 0.7};
+      const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
+      const Planes weights = test.weights(options), factors = dropout_factors(s, options.dropout);
+      const auto expected =
+          reference_score_gradient(weights, product(times_transposed(g, test.x.v), factors), test.x.q, test.x.k, 0.7);
+      const AttentionGradient result = test.gradient(options, g);
+      CHECK(difference(result.dq, expected.dq) <= tolerance::float64);
+      CHECK(difference(result.dk, expected.dk) <= tolerance::float64);
+      CHECK(difference(result.dv, times_values(transposed(product(weights, factors)), g)) <= tolerance::float64);
+    }
+}
+
+TEST_CASE("gradient of bucket_attention against central differences", "[bucket_attention][grad]") {
+  for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{3, 0, 3, 2, false, true}})
+    for (double p : {0.0, 0.4}) {
+      INFO(buckets << ", dropout " << p);
+      const Case test({2, 2, 7, 7, 2, 3}, buckets, 3, DType::float64);
+      const AttentionOptions options{{}, test_dropout(p), 0};
+      CHECK_GRADIENT(
+          [&](const auto& in) { return bucket_attention(in[0], in[1], in[2], test.groups, buckets, options); },
+          test.x.q, test.x.k, test.x.v);
+    }
+}
+
+TEST_CASE("in one bucket and one chunk bucket_attention is attention without the diagonal", "[bucket_attention]") {
+  const Sizes s{2, 2, 31, 31, 3, 4};
+  for (int64_t chunk : {31, 32, 1000}) {
+    const Case test(s, {1, 0, 1, chunk}, 1, DType::float64);
+    AttentionMask mask;
+    mask.allowed = Tensor::full({31, 31}, true, DType::boolean);
+    for (int64_t i = 0; i < 31; ++i) mask.allowed.mutable_data<bool>()[i * 32] = false;
+    const Groups all = group_buckets(Tensor::zeros({s.B, s.H, 1, s.N}, DType::int32), 1);
+    CHECK(difference(bucket_attention(test.x.q, test.x.k, test.x.v, all, test.options, {}).out,
+                     attention(test.x.q, test.x.k, test.x.v, {mask, {}, 0}).out) <= tolerance::float64);
+  }
+}
+
+TEST_CASE("NaN and infinity stay within their batch element and head in bucket_attention", "[bucket_attention]") {
+  const BucketOptions buckets{2, 0, 2, 5, true, true};
+  const Sizes s{2, 2, 30, 30, 3, 4};
+  const Case clean(s, buckets, 3, DType::float32);
+  const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
+  const auto results = [&](const Case& c) {
+    const auto b = c.gradient({}, g);
+    return std::vector<Rows4>{Rows4(c.run().out), Rows4(b.dq), Rows4(b.dk), Rows4(b.dv)};
+  };
+  const auto expected = results(clean);
+  for (float bad : {float(NAN), float(INFINITY)})
+    for (int operand : {0, 1, 2}) {
+      Case test(s, buckets, 3, DType::float32);
+      Tensor& t = operand == 0 ? test.x.q : operand == 1 ? test.x.k : test.x.v;
+      for (int64_t row = 0; row < 30; ++row) t.mutable_data<float>()[Rows4(t).at(0, row, 1, 1)] = bad;
+      const auto result = results(test);
+      bool seen = false;
+      for (size_t i = 0; i < result.size(); ++i)
+        for (size_t j = 0; j < result[i].values.size(); ++j) {
+          const size_t cols = size_t(result[i].shape[3]), h = j / cols % 2, b = j / cols / 2 / 30;
+          seen = seen || !std::isfinite(result[i].values[j]);
+          if (b != 0 || h != 1) REQUIRE(result[i].values[j] == expected[i].values[j]);
+        }
+      CHECK(seen);
+    }
+}
+
+TEST_CASE("bucket_attention needs memory that grows with the number of positions, not its square",
+          "[bucket_attention]") {
+  const Sizes s{1, 1, 6000, 6000, 4, 4};
+  const Case test(s, {2, 0, 2, 32, true, true}, 188, DType::float32);
+  const Tensor g = random_tensor({1, 6000, 1, 4}, DType::float32, 9);
+  reset_peak_memory(Device::cpu);
+  const int64_t before = memory(Device::cpu).peak;
+  test.gradient({}, g);
+  CHECK(memory(Device::cpu).peak - before < 6000 * 100);
+}
+
+TEST_CASE("bucket_attention gives the same bits on any number of threads", "[bucket_attention]") {
+  for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 20}, BucketOptions{2, 0, 2, 7, false, true}}) {
+    const Case test({2, 2, 301, 301, 7, 5}, buckets, 5, DType::float32);
+    const Tensor g = random_tensor({2, 301, 2, 5}, DType::float32, 9);
+    check_any_threads([&] {
+      const AttentionOptions options{{}, test_dropout(0.2), 0};
+      const auto b = test.gradient(options, g);
+      return std::vector<Tensor>{test.run(options).out, b.dq, b.dk, b.dv};
+    });
+  }
+}
+
+TEST_CASE("a bucket or a step that changes before the backward pass of bucket_attention is an error",
+          "[bucket_attention]") {
+  const Case test({1, 1, 4, 4, 2, 2}, {1, 0, 1, 2}, 2, DType::float64);
+  const Variable q(test.x.q, true), k(test.x.k), v(test.x.v);
+  Generator generator(1);
+  const AttentionOptions options{{}, {0.5, generator.draw(0, Purpose::attention_dropout)}, 0};
+  const Variable out = bucket_attention(q, k, v, test.groups, test.options, options);
+  generator.advance();
+  CHECK_ERROR(backward(out, out.value()), "bucket_attention: the generator moved to another step");
+  Groups groups = test.groups;
+  const Variable other = bucket_attention(q, k, v, groups, test.options);
+  groups.labels.mutable_data<int32_t>()[0] = 1;
+  CHECK_THROWS_AS(backward(other, other.value()), Error);
+}
+
+TEST_CASE("bucket_attention refuses what it cannot compute", "[bucket_attention]") {
+  const Case t({2, 3, 4, 4, 6, 7}, {2, 0, 2, 2}, 3, DType::float32);
+  const auto run = [&](const Groups& groups, const BucketOptions& buckets) {
+    return bucket_attention(t.x.q, t.x.k, t.x.v, groups, buckets, {});
+  };
+  CHECK_ERROR(bucket_attention(Tensor(), t.x.k, t.x.v, t.groups, t.options, {}),
+              "bucket_attention: q was never given a value");
+  const Tensor longer({2, 5, 3, 6}), values({2, 5, 3, 7});
+  CHECK_ERROR(bucket_attention(t.x.q, longer, values, t.groups, t.options, {}),
+              "bucket_attention: 4 queries and 5 keys, expected as many");
+  CHECK_ERROR(run({}, t.options), "bucket_attention: labels was never given a value");
+  CHECK_ERROR(run(t.groups, {1, 0, 1, 2}), "bucket_attention: expected labels of shape [2, 3, 4], got [2, 6, 4]");
+  CHECK_ERROR(run(t.groups, {2, 0, 3, 2}), "bucket_attention: rounds 0 up to 3 of 2, expected one or more of them");
+  CHECK_ERROR(run(t.groups, {2, -1, 1, 2}), "bucket_attention: rounds -1 up to 1 of 2");
+  CHECK_ERROR(run(t.groups, {2, 1, 1, 2}), "bucket_attention: rounds 1 up to 1 of 2");
+  CHECK_ERROR(run(t.groups, {2, 0, 2, 0}), "bucket_attention: chunk = 0, expected at least 1");
+  CHECK_ERROR(t.gradient({}, t.x.q), "bucket_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
+  CHECK_ERROR(group_buckets(Tensor::zeros({2, 3, 4}, DType::int32), 2),
+              "group_buckets: expected buckets [B, H, rounds, N], got [2, 3, 4]");
+  const Tensor cuda = elsewhere({0, 4, 3, 6}), labels = elsewhere({0, 6, 4}, DType::int32);
+  const Groups none{labels, labels, elsewhere({0, 6, 2}, DType::int32), 1};
+  CHECK_NEEDS_CUDA(bucket_attention(cuda, cuda, cuda, none, {2, 0, 2, 2}, {}), "bucket_attention");
+}

@@ -1,0 +1,174 @@
+#include "core/random.h"
+#include "tests/ops/ops_test.h"
+
+static RandomDraw test_draw(uint64_t seed = 1, uint64_t step = 0, uint32_t layer = 0) {
+  Generator generator(seed);
+  generator.set_step(step);
+  return generator.draw(layer, Purpose::rotations);
+}
+
+// One chain of fused multiply-adds a column, in float32, then the argmax of these and their opposites.
+static std::vector<int32_t> reference(const Tensor& q, const Tensor& rotations, const std::vector<int32_t>& lengths,
+                                      const BucketCount& count) {
+  const auto x = q.cast(DType::float32).to_vector<float>(), r = rotations.to_vector<float>();
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), columns = rotations.size(1);
+  std::vector<int32_t> buckets;
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t round = 0; round < rotations.size(0); ++round)
+        for (int64_t i = 0; i < N; ++i) {
+          const int64_t n = lengths.empty() ? N : lengths[size_t(b)], half = count(n) / 2;
+          std::vector<float> y(size_t(2 * half));
+          for (int64_t j = 0; j < half; ++j) {
+            float product = 0;
+            for (int64_t d = 0; d < D; ++d)
+              product =
+                  std::fma(x[size_t(((b * N + i) * H + h) * D + d)], r[size_t((round * columns + j) * D + d)], product);
+            y[size_t(j)] = product, y[size_t(half + j)] = -product;
+          }
+          buckets.push_back(i < n ? int32_t(std::max_element(y.begin(), y.end()) - y.begin()) : -1);
+        }
+  return buckets;
+}
+
+TEST_CASE("buckets are the argmax of projections and their opposites, to the bit", "[hash_buckets]") {
+  for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 7, 3, 5}, Shape{3, 300, 1, 32}, Shape{0, 3, 2, 4},
+                             Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}})
+    for (const BucketCount& count :
+         {BucketCount{2, 32}, BucketCount{0, 1}, BucketCount{0, 4}, BucketCount{0, 1000}, BucketCount{258, 32}})
+      for (bool with_lengths : {false, true})
+        for (DType dtype : {DType::float32, DType::float64}) {
+          INFO(shape << ' ' << count.given << " buckets, chunk " << count.chunk << (with_lengths ? ", lengths " : " ")
+                     << name(dtype));
+          std::vector<int32_t> lengths;
+          for (int64_t b = 0; b < shape[0] && with_lengths; ++b) lengths.push_back(int32_t(shape[1] * b / 2) % 301);
+          if (with_lengths && shape[0] > 2) lengths[2] = 7;
+          const Tensor q = random_tensor(shape, dtype, 5);
+          const Tensor rotations = random_rotations(3, count(shape[1]) / 2 + 1, shape[3], test_draw(), Device::cpu);
+          const Tensor buckets = hash_buckets(q, rotations, with_lengths ? int32s(lengths) : Tensor(), count);
+          CHECK(buckets.shape() == Shape{shape[0], shape[2], 3, shape[1]});
+          CHECK(buckets.to_vector<int32_t>() == reference(q, rotations, lengths, count));
+        }
+}
+
+TEST_CASE("there is a bucket for each chunk, an even number of them, at least 2", "[hash_buckets]") {
+  const BucketCount count{0, 32};
+  for (const auto& [n, expected] : {std::pair{0, 2}, {1, 2}, {64, 2}, {65, 4}, {128, 4}, {129, 6}, {4096, 128}})
+    CHECK(count(n) == expected);
+  CHECK(BucketCount{0, 0x7ffffffe}(0x7fffffff) == 2);
+  CHECK(BucketCount{6, 32}(10000) == 6);
+}
+
+TEST_CASE("equal largest projections go to the lowest bucket", "[hash_buckets]") {
+  const Tensor rotations = Tensor::from<float>({1, 2, 2}, {1, 3, 1});
+  const auto bucket = [&](float x) {
+    return hash_buckets(Tensor::from<float>({x}, {1, 1, 1, 1}), rotations, {}, {6, 32}).to_vector<int32_t>()[0];
+  };
+  CHECK(bucket(1) == 1);   // 1 2 2 | -1 -2 -2
+  CHECK(bucket(-1) == 4);  // -1 -2 -2 | 1 2 2
+  CHECK(bucket(0) == 0);
+  CHECK(bucket(-0.0f) == 0);
+  CHECK(bucket(INFINITY) == 0);
+  CHECK(bucket(-INFINITY) == 3);
+  CHECK(bucket(NAN) == 0);
+}
+
+TEST_CASE("NaN changes the bucket of its own query alone", "[hash_buckets]") {
+  Tensor q = random_tensor({1, 200, 1, 4}, DType::float32);
+  const Tensor rotations = random_rotations(2, 40, 4, test_draw(), Device::cpu);
+  auto expected = hash_buckets(q, rotations, {}, {80, 32}).to_vector<int32_t>();
+  q.mutable_data<float>()[130 * 4 + 2] = NAN;
+  expected[130] = expected[330] = 0;
+  CHECK(hash_buckets(q, rotations, {}, {80, 32}).to_vector<int32_t>() == expected);
+}
+
+TEST_CASE("vectors of one direction always share a bucket, and opposite ones never", "[hash_buckets]") {
+  // Row 1 is row 0, row 2 four times it, row 3 its opposite.
+  Tensor q({40, 4, 1, 6});
+  const Tensor x = random_tensor({40, 6}, DType::float32);
+  const float factors[] = {1, 1, 4, -1};
+  for (int64_t i = 0; i < q.elements(); ++i)
+    q.mutable_data<float>()[i] = factors[i / 6 % 4] * x.data<float>()[i / 24 * 6 + i % 6];
+  for (int64_t count : {2, 4, 30, 200}) {
+    const Tensor rotations = random_rotations(20, count / 2, 6, test_draw(uint64_t(count)), Device::cpu);
+    const auto bucket = hash_buckets(q, rotations, {}, {count, 32}).to_vector<int32_t>();
+    for (size_t row = 0; row < 40 * 20; ++row) {
+      const int32_t* of = bucket.data() + row * 4;
+      REQUIRE((of[0] == of[1] && of[0] == of[2]));
+      REQUIRE(of[3] == (of[0] + count / 2) % count);
+    }
+  }
+}
+
+TEST_CASE("two of two buckets are told apart with the probability angle / pi", "[hash_buckets]") {
+  const int64_t pairs = 4, D = 6, rounds = 50'000;
+  const Tensor q = random_tensor({1, 2 * pairs, 1, D}, DType::float32, 17);
+  const float* x = q.data<float>();
+  const auto bucket =
+      hash_buckets(q, random_rotations(rounds, 1, D, test_draw(3), Device::cpu), {}, {2, 32}).to_vector<int32_t>();
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float *a = x + 2 * i * D, *b = a + D;
+    double ab = 0, aa = 0, bb = 0, apart = 0;
+    for (int64_t d = 0; d < D; ++d) ab += a[d] * b[d], aa += a[d] * a[d], bb += b[d] * b[d];
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int32_t* of = bucket.data() + round * 2 * pairs + 2 * i;
+      apart += of[0] != of[1];
+    }
+    INFO("pair " << i);
+    CHECK(std::abs(apart / double(rounds) - std::acos(ab / std::sqrt(aa * bb)) / std::acos(-1.0)) <=
+          2 * tolerance::hash_angle);  // more than four standard deviations
+  }
+}
+
+TEST_CASE("rotations are normal, and do not depend on the number of rounds or columns", "[hash_buckets]") {
+  const Tensor some = random_rotations(2, 3, 5, test_draw(), Device::cpu);
+  const Tensor more = random_rotations(4, 7, 5, test_draw(), Device::cpu);
+  const PhiloxKey key = test_draw().view().key();
+  for (int64_t round = 0; round < 2; ++round)
+    for (int64_t column = 0; column < 3; ++column)
+      for (int64_t d = 0; d < 5; ++d) {
+        const float x = some.data<float>()[(round * 3 + column) * 5 + d];
+        CHECK(x == normal(key, uint32_t(column), uint32_t(d), uint32_t(round)));
+        CHECK(x == more.data<float>()[(round * 7 + column) * 5 + d]);
+      }
+  const auto of = [](uint64_t seed, uint64_t step, uint32_t layer) {
+    return random_rotations(1, 2, 3, test_draw(seed, step, layer), Device::cpu);
+  };
+  CHECK(same_bits(of(1, 2, 3), of(1, 2, 3)));
+  CHECK_FALSE(same_bits(of(1, 2, 3), of(2, 2, 3)));
+  CHECK_FALSE(same_bits(of(1, 2, 3), of(1, 3, 3)));
+  CHECK_FALSE(same_bits(of(1, 2, 3), of(1, 2, 4)));
+}
+
+TEST_CASE("hash_buckets gives the same bits on any number of threads", "[hash_buckets]") {
+  const Tensor q = random_tensor({2, 301, 2, 7}, DType::float32);
+  check_any_threads([&] {
+    const Tensor rotations = random_rotations(3, 70, 7, test_draw(), Device::cpu);
+    return std::vector<Tensor>{rotations, hash_buckets(q, rotations, int32s({301, 40}), {0, 3})};
+  });
+}
+
+TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
+  const Tensor q({2, 3, 4, 5}), rotations({2, 1, 5});
+  const BucketCount two{2, 32};
+  CHECK_THROWS_AS(random_rotations(0, 1, 4, test_draw(), Device::cpu), UsageError);
+  CHECK_ERROR(random_rotations(0, 1, 4, test_draw(), Device::cpu), "random_rotations: rounds = 0, expected at least 1");
+  CHECK_ERROR(random_rotations(1, 0, 4, test_draw(), Device::cpu),
+              "random_rotations: columns = 0, expected at least 1");
+  CHECK_ERROR(random_rotations(1, 1, 4, {}, Device::cpu),
+              "random_rotations: the state of the draw was never given a value");
+  CHECK_ERROR(hash_buckets(Tensor(), rotations, {}, two), "hash_buckets: q was never given a value");
+  CHECK_ERROR(hash_buckets(q.reshape({2, 3, 20}), rotations, {}, two),
+              "hash_buckets: expected q [B, N, H, D], got [2, 3, 20]");
+  CHECK_ERROR(hash_buckets(q, rotations, {}, {3, 32}), "hash_buckets: 3 buckets, expected an even number");
+  CHECK_ERROR(hash_buckets(q, rotations, {}, {-2, 32}), "hash_buckets: -2 buckets, expected an even number");
+  CHECK_ERROR(hash_buckets(q, rotations, {}, {0, 0}), "hash_buckets: chunk = 0, expected at least 1");
+  CHECK_ERROR(hash_buckets(q, Tensor(), {}, two), "hash_buckets: rotations was never given a value");
+  CHECK_ERROR(hash_buckets(q, rotations, {}, {4, 32}),
+              "hash_buckets: expected rotations [rounds, 2 or more, 5], got [2, 1, 5]");
+  CHECK_ERROR(hash_buckets(q, Tensor({2, 1, 4}), {}, two),
+              "hash_buckets: expected rotations [rounds, 1 or more, 5], got [2, 1, 4]");
+  CHECK_ERROR(hash_buckets(q, rotations, int32s({3, 4}), two), "hash_buckets: lengths[1] is 4, expected 0 to 3");
+  CHECK_ERROR(hash_buckets(q, elsewhere({0, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, expected cpu");
+  CHECK_NEEDS_CUDA(hash_buckets(elsewhere({0, 3, 4, 5}), elsewhere({0, 1, 5}), {}, two), "hash_buckets");
+}

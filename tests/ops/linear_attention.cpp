@@ -1,0 +1,354 @@
+#include "tests/ops/attention_test.h"
+
+namespace {
+
+double feature(double x) { return (x > 0 ? x : std::expm1(x)) + 1; }
+double slope(double x) { return x > 0 ? 1 : std::exp(x); }
+
+// Sum over the elements of feature(q) feature(k), 0 where masked; and its sums over keys, [B, H, N].
+Planes reference_products(const Tensor& query, const Tensor& key, const AttentionMask& mask) {
+  const Rows4 q(query), k(key);
+  Planes products(query.size(0), query.size(2), query.size(1), key.size(1));
+  products.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < products.S; ++j)
+      for (int64_t d = 0; d < query.size(3) && may_attend(mask, b, h, i, j); ++d)
+        products(b, h, i, j) += feature(q(b, i, h, d)) * feature(k(b, j, h, d));
+  });
+  return products;
+}
+std::vector<double> reference_denominators(const Planes& products) {
+  std::vector<double> sums;
+  products.rows([&](int64_t b, int64_t h, int64_t i) {
+    sums.push_back(0);
+    for (int64_t j = 0; j < products.S; ++j) sums.back() += products(b, h, i, j);
+  });
+  return sums;
+}
+Planes over_their_sums(Planes products) {
+  const auto sums = reference_denominators(products);
+  for (size_t i = 0; i < products.values.size(); ++i)
+    if (const double sum = sums[i / size_t(products.S)]; sum > 0) products.values[i] /= sum;
+  return products;
+}
+
+AttentionDropout test_dropout(double p) {
+  static const Generator generator(8);
+  return {p, generator.draw(3, Purpose::attention_dropout)};
+}
+
+// By key: what attention draws for query 0, for all queries.
+Planes dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+  const Tensor q = Tensor::zeros({s.B, 1, s.H, 1}, DType::float64),
+               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
+  const Planes first = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
+  Planes factors(s.B, s.H, s.N, s.S);
+  factors.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < s.S; ++j) factors(b, h, i, j) = first(b, h, 0, j) * double(s.S);
+  });
+  return factors;
+}
+
+// None, one and a few of everything; more than a chunk, by one or several; other numbers of keys than of queries.
+std::vector<Sizes> every_size() {
+  return {{1, 1, 1, 1, 1, 1},     {2, 3, 17, 11, 4, 5},   {0, 2, 3, 4, 2, 2},     {2, 0, 3, 4, 2, 2},
+          {2, 2, 0, 4, 2, 2},     {2, 2, 5, 0, 2, 2},     {2, 2, 5, 4, 0, 2},     {2, 2, 5, 4, 2, 0},
+          {3, 1, 145, 270, 7, 5}, {1, 2, 129, 5, 33, 17}, {2, 1, 5, 300, 17, 33}, {1, 1, 257, 130, 3, 2}};
+}
+
+struct Masked {
+  const char* name;
+  AttentionMask mask;
+};
+std::vector<Masked> every_linear_mask(const Sizes& s) {
+  return {{"nothing", {}},
+          {"causal", {{}, {}, {}, true}},
+          {"lengths", {some_lengths(s.B, s.N - s.N / 4), some_lengths(s.B, s.S - s.S / 3), {}, false}},
+          {"lengths and causal", {some_lengths(s.B, s.N), some_lengths(s.B, s.S - s.S / 3), {}, true}}};
+}
+
+}  // namespace
+
+TEST_CASE("linear attention agrees with its formula for every mask and size", "[linear_attention]") {
+  for (const Sizes& s : every_size())
+    for (const auto& [what, mask] : every_linear_mask(s)) {
+      const Operands exact(s, DType::float64);
+      const Planes products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
+      for (double p : {0.0, 0.3}) {
+        const auto out = times_values(product(a, dropout_factors(s, test_dropout(p))), exact.v);
+        for (DType dtype : {DType::float32, DType::float64}) {
+          INFO(s << ' ' << name(dtype) << ", masked: " << what << ", dropout " << p);
+          const Operands x(s, dtype);
+          const LinearAttentionResult result = linear_attention(x.q, x.k, x.v, {mask, test_dropout(p), 0});
+          CHECK(difference(result.out, out) <= tolerance_of(dtype));
+          CHECK(difference(result.denominators, reference_denominators(products)) <= tolerance_of(dtype));
+        }
+      }
+    }
+}
+
+TEST_CASE("gradients of linear attention agree with their formulas for every mask and size",
+          "[linear_attention][grad]") {
+  for (const Sizes& s : every_size())
+    for (const Masked& masked : every_linear_mask(s)) {
+      const AttentionMask& mask = masked.mask;
+      const Operands exact(s, DType::float64);
+      const Planes products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
+      const auto sums = reference_denominators(products);
+      const Rows4 q(exact.q), k(exact.k);
+      const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
+      for (double p : {0.0, 0.3}) {
+        const Planes factors = dropout_factors(s, test_dropout(p));
+        const Planes da = product(times_transposed(g, exact.v), factors);
+        // The gradient of w_ij in A_ij = w_ij / sum over l of w_il, and from it those of the features.
+        Rows4 dq(Tensor::zeros(exact.q.shape(), DType::float64)), dk(Tensor::zeros(exact.k.shape(), DType::float64));
+        a.rows([&](int64_t b, int64_t h, int64_t i) {
+          double mean = 0;
+          for (int64_t j = 0; j < s.S; ++j) mean += a(b, h, i, j) * da(b, h, i, j);
+          for (int64_t j = 0; j < s.S; ++j) {
+            if (!may_attend(mask, b, h, i, j)) continue;
+            const double dw = (da(b, h, i, j) - mean) / sums[size_t((b * s.H + h) * s.N + i)];
+            for (int64_t d = 0; d < s.D; ++d) {
+              dq(b, i, h, d) += slope(q(b, i, h, d)) * dw * feature(k(b, j, h, d));
+              dk(b, j, h, d) += slope(k(b, j, h, d)) * dw * feature(q(b, i, h, d));
+            }
+          }
+        });
+        const auto dv = times_values(transposed(product(a, factors)), g);
+        for (DType dtype : {DType::float32, DType::float64}) {
+          INFO(s << ' ' << name(dtype) << ", masked: " << masked.name << ", dropout " << p);
+          const Operands x(s, dtype);
+          const AttentionOptions options{mask, test_dropout(p), 0};
+          const auto result = linear_attention_backward(x.q, x.k, x.v, options,
+                                                        linear_attention(x.q, x.k, x.v, options), g.cast(dtype));
+          CHECK(difference(result.dq, dq.values) <= tolerance_of(dtype));
+          CHECK(difference(result.dk, dk.values) <= tolerance_of(dtype));
+          CHECK(difference(result.dv, dv) <= tolerance_of(dtype));
+        }
+      }
+    }
+}
+
+TEST_CASE("gradient of linear attention against central differences", "[linear_attention][grad]") {
+  for (const Sizes& s : {Sizes{2, 2, 5, 4, 3, 2}, Sizes{2, 1, 3, 6, 2, 3}})
+    for (const auto& [what, mask] : every_linear_mask(s))
+      for (double p : {0.0, 0.4}) {
+        INFO(s << ", masked: " << what << ", dropout " << p);
+        const Operands x(s, DType::float64);
+        const AttentionOptions options{mask, test_dropout(p), 0};
+        CHECK_GRADIENT([&](const auto& in) { return linear_attention(in[0], in[1], in[2], options); }, x.q, x.k, x.v);
+      }
+}
+
+TEST_CASE("the last query of causal linear attention sees what it sees without the mask", "[linear_attention]") {
+  const Sizes s{2, 2, 301, 301, 5, 4};
+  const Operands x(s, DType::float64);
+  const Rows4 all(linear_attention(x.q, x.k, x.v).out);
+  const Rows4 causal(linear_attention(x.q, x.k, x.v, {{{}, {}, {}, true}, {}, 0}).out), v(x.v);
+  for (int64_t b = 0; b < s.B; ++b)
+    for (int64_t h = 0; h < s.H; ++h)
+      for (int64_t m = 0; m < s.M; ++m) {
+        CHECK(std::abs(causal(b, s.N - 1, h, m) - all(b, s.N - 1, h, m)) <= tolerance::float64);
+        CHECK(std::abs(causal(b, 0, h, m) - v(b, 0, h, m)) <= tolerance::float64);  // one key: its value
+      }
+}
+
+TEST_CASE("linear attention gives exact zeros where no key is left and beyond the lengths", "[linear_attention]") {
+  const Sizes s{3, 2, 140, 150, 4, 5};
+  const Operands x(s, DType::float32);
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  const int32_t queries[] = {130, 140, 0}, keys[] = {150, 0, 7};
+  for (bool causal : {false, true}) {
+    const AttentionOptions options{
+        {int32s({queries[0], queries[1], queries[2]}), int32s({keys[0], keys[1], keys[2]}), {}, causal}, {}, 0};
+    const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
+    const auto gradient = linear_attention_backward(x.q, x.k, x.v, options, kept, g);
+    const Rows4 out(kept.out), dq(gradient.dq), dk(gradient.dk), dv(gradient.dv);
+    const auto all_zero = [](const Rows4& t, int64_t b, int64_t n) {
+      bool zero = true;
+      for (int64_t h = 0; h < t.shape[2]; ++h)
+        for (int64_t d = 0; d < t.shape[3]; ++d) zero = zero && t(b, n, h, d) == 0;
+      return zero;
+    };
+    for (int64_t b = 0; b < s.B; ++b) {
+      for (int64_t i = 0; i < s.N; ++i) {
+        const bool sees_nothing = i >= queries[b] || keys[b] == 0;
+        REQUIRE(all_zero(out, b, i) == sees_nothing);
+        // A single key has the weight 1 whatever the query is.
+        if (!causal || i > 0) REQUIRE(all_zero(dq, b, i) == sees_nothing);
+      }
+      for (int64_t j = 0; j < s.S; ++j) {
+        const bool seen = j < keys[b] && (causal ? j < queries[b] : queries[b] > 0);
+        REQUIRE(all_zero(dk, b, j) == !seen);
+        REQUIRE(all_zero(dv, b, j) == !seen);
+      }
+    }
+  }
+}
+
+TEST_CASE("linear attention never looks at what lies beyond the lengths", "[linear_attention]") {
+  const Sizes s{2, 2, 150, 150, 3, 4};
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  for (bool causal : {false, true}) {
+    const AttentionOptions options{{int32s({70, 0}), int32s({67, 140}), {}, causal}, {}, 0};
+    const auto run = [&](float beyond) {
+      Operands x(s, DType::float32);
+      Tensor dout = g.cast(DType::float64).cast(DType::float32);
+      for (auto [t, first, second] : {std::tuple{&x.q, 70, 0}, {&dout, 70, 0}, {&x.k, 67, 140}, {&x.v, 67, 140}}) {
+        const int64_t row = t->size(2) * t->size(3);
+        std::fill_n(t->mutable_data<float>() + first * row, (150 - first) * row, beyond);
+        std::fill_n(t->mutable_data<float>() + (150 + second) * row, (150 - second) * row, beyond);
+      }
+      const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, kept, dout);
+      return std::vector<Tensor>{kept.out, kept.denominators, dq, dk, dv};
+    };
+    const auto with_zeros = run(0), with_nan = run(NAN);
+    for (size_t i = 0; i < with_nan.size(); ++i) CHECK(same_bits(with_zeros[i], with_nan[i]));
+  }
+}
+
+TEST_CASE("features that vanish give zeros or the right weights, never NaN", "[linear_attention]") {
+  const Sizes s{1, 1, 6, 5, 3, 2};
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  // Elements of q and of k are that much smaller. Where all of one side's are, the features of the other decide.
+  for (const auto& [of_q, of_k, vanishes] : {std::tuple{60.0, 0.0, false},
+                                             {0.0, 60.0, false},
+                                             {30.0, 30.0, false},
+                                             {1e4, 0.0, true},
+                                             {0.0, 1e4, true},
+                                             {80.0, 80.0, true},
+                                             {3e38, 3e38, true},
+                                             {75.0, 3.0, true},
+                                             {3.0, 85.0, true}}) {
+    INFO("minus " << of_q << " and " << of_k);
+    Operands x(s, DType::float32);
+    for (int64_t i = 0; i < x.q.elements(); ++i) x.q.mutable_data<float>()[i] -= float(of_q);
+    for (int64_t i = 0; i < x.k.elements(); ++i) x.k.mutable_data<float>()[i] -= float(of_k);
+    const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v);
+    const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, {}, kept, g);
+    if (vanishes) {
+      for (const Tensor& t : {kept.out, kept.denominators, dq, dk, dv}) CHECK(same_bits(t, Tensor::zeros(t.shape())));
+      continue;
+    }
+    const LinearAttentionResult expected =
+        linear_attention(x.q.cast(DType::float64), x.k.cast(DType::float64), x.v.cast(DType::float64));
+    const auto expected_gradient =
+        linear_attention_backward(x.q.cast(DType::float64), x.k.cast(DType::float64), x.v.cast(DType::float64), {},
+                                  expected, g.cast(DType::float64));
+    CHECK(difference(kept.out, as_double(expected.out)) <= tolerance::float32);
+    CHECK(difference(dq, as_double(expected_gradient.dq)) <= tolerance::float32);
+    CHECK(difference(dk, as_double(expected_gradient.dk)) <= tolerance::float32);
+    CHECK(difference(dv, as_double(expected_gradient.dv)) <= tolerance::float32);
+  }
+}
+
+TEST_CASE("NaN and infinity stay within their batch element and head in linear attention", "[linear_attention]") {
+  const Sizes s{2, 2, 140, 270, 3, 4};
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  for (bool causal : {false, true}) {
+    const AttentionOptions options{{{}, int32s({270, 269}), {}, causal}, {}, 0};
+    const auto run = [&](const Operands& x) {
+      const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, kept, g);
+      return std::vector<Rows4>{Rows4(kept.out), Rows4(dq), Rows4(dk), Rows4(dv)};
+    };
+    const auto clean = run(Operands(s, DType::float32));
+    for (float bad : {float(NAN), float(INFINITY)})
+      for (int operand : {0, 1, 2}) {
+        INFO(bad << " in operand " << operand);
+        Operands x(s, DType::float32);
+        Tensor& t = operand == 0 ? x.q : operand == 1 ? x.k : x.v;
+        t.mutable_data<float>()[Rows4(t).at(1, 5, 0, 1)] = bad;  // batch element 1, row 5, head 0
+        const auto result = run(x);
+        bool seen = false;
+        for (size_t i = 0; i < result.size(); ++i)
+          for (int64_t b = 0; b < 2; ++b)
+            for (int64_t n = 0; n < result[i].shape[1]; ++n)
+              for (int64_t h = 0; h < 2; ++h)
+                for (int64_t d = 0; d < result[i].shape[3]; ++d) {
+                  seen = seen || !std::isfinite(result[i](b, n, h, d));
+                  if (b != 1 || h != 0) REQUIRE(result[i](b, n, h, d) == clean[i](b, n, h, d));
+                }
+        CHECK(seen);
+      }
+  }
+}
+
+TEST_CASE("dropout of linear attention drops values of keys, in the right proportion", "[linear_attention]") {
+  const Sizes s{2, 3, 2, 40000, 1, 1};
+  const Operands x(s, DType::float64);
+  const Tensor g = Tensor::full({s.B, s.N, s.H, s.M}, 1, DType::float64);
+  const auto dv = [&](double p) {
+    const AttentionOptions options{{}, test_dropout(p), 0};
+    return as_double(linear_attention_backward(x.q, x.k, x.v, options, linear_attention(x.q, x.k, x.v, options), g).dv);
+  };
+  const auto plain = dv(0);
+  for (double p : {0.1, 0.5}) {
+    const auto dropped = dv(p);
+    int64_t zeros = 0;
+    double worst = 0;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      zeros += dropped[i] == 0;
+      if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / plain[i] * (1 - double(float(p))) - 1));
+    }
+    CHECK(worst <= tolerance::float32);
+    CHECK(std::abs(double(zeros) / double(plain.size()) - p) <= tolerance::frequency);
+  }
+  const AttentionOptions all{{}, test_dropout(1), 0};
+  CHECK(difference(linear_attention(x.q, x.k, x.v, all).out, Tensor::zeros(g.shape(), DType::float64)) == 0);
+}
+
+TEST_CASE("linear attention gives the same bits on any number of threads", "[linear_attention]") {
+  const Sizes s{1, 2, 601, 503, 7, 9};
+  const Operands x(s, DType::float32);
+  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  for (bool causal : {false, true})
+    check_any_threads([&] {
+      const AttentionOptions options{{{}, {}, {}, causal}, test_dropout(0.2), 0};
+      const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, kept, g);
+      return std::vector<Tensor>{kept.out, kept.denominators, dq, dk, dv};
+    });
+}
+
+TEST_CASE("linear attention of 100,000 tokens never holds the matrix of weights", "[linear_attention]") {
+  const Sizes s{1, 1, 100000, 100000, 8, 8};
+  const Operands x(s, DType::float32);
+  for (bool causal : {false, true}) {
+    const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+    reset_peak_memory(Device::cpu);
+    const int64_t before = memory(Device::cpu).live;
+    const Variable out = linear_attention(q, k, v, {{{}, {}, {}, causal}, {}, 0});
+    backward(out, out.value());
+    CHECK(memory(Device::cpu).peak - before < 30'000'000);  // the matrix has 40 GB
+    CHECK(q.grad().shape() == q.shape());
+  }
+}
+
+TEST_CASE("a generator that moves on before the backward pass of linear attention is an error", "[linear_attention]") {
+  Generator generator(1);
+  const Operands x({1, 1, 3, 3, 2, 2}, DType::float32);
+  const Variable out = linear_attention(Variable(x.q, true), Variable(x.k), Variable(x.v),
+                                        {{}, {0.5, generator.draw(0, Purpose::attention_dropout)}, 0});
+  generator.advance();
+  CHECK_ERROR(backward(out, out.value()), "linear_attention: the generator moved to another step");
+}
+
+TEST_CASE("linear attention refuses what it cannot compute", "[linear_attention]") {
+  const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
+  const auto with = [&](const AttentionMask& mask) { return linear_attention(x.q, x.k, x.v, {mask, {}, 0}); };
+  CHECK_ERROR(linear_attention(Tensor(), x.k, x.v), "linear_attention: q was never given a value");
+  CHECK_ERROR(linear_attention(x.q, x.k.reshape({2, 5, 6, 3}), x.v),
+              "linear_attention: k of shape [2, 5, 6, 3] does not match q of shape [2, 4, 3, 6]");
+  CHECK_ERROR(with({{}, int32s({6, 1}), {}, false}), "linear_attention: key_lengths[0] is 6, expected 0 to 5");
+  CHECK_ERROR(with({{}, {}, random_mask({4, 5}), false}), "linear_attention: cannot honour a boolean mask");
+  CHECK_THROWS_AS(with({{}, {}, random_mask({4, 5}), true}), UsageError);
+  CHECK_ERROR(linear_attention(x.q, x.k, x.v, {{}, {}, 0.5}),
+              "linear_attention: it has no scores to scale, got scale = 0.5");
+  CHECK_ERROR(linear_attention(x.q, x.k, x.v, {{}, {0.5, {}}, 0}),
+              "linear_attention: the state of the draw was never given a value");
+  CHECK_ERROR(linear_attention_backward(x.q, x.k, x.v, {}, linear_attention(x.q, x.k, x.v), x.q),
+              "linear_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
+  const Tensor cuda = elsewhere({0, 4, 3, 6});
+  CHECK_NEEDS_CUDA(linear_attention(cuda, cuda, cuda), "linear_attention");
+}

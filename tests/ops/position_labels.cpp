@@ -1,0 +1,71 @@
+#include "tests/ops/ops_test.h"
+
+namespace {
+
+// The largest group whose share of the n positions begins at or before position i.
+int32_t expected_label(int64_t i, int64_t n, int64_t C, bool shift) {
+  if (shift) {
+    int64_t half = 0;  // half a group, rounded up
+    while (half * 2 * C < n) ++half;
+    i = (i + half) % n;
+  }
+  if (C >= n) return int32_t(i);
+  int32_t label = 0;
+  while ((label + 1) * n <= i * C) ++label;
+  return label;
+}
+
+}  // namespace
+
+TEST_CASE("position labels are those of the formula", "[position_labels]") {
+  for (const bool shift : {false, true})
+    for (const int64_t N : {0, 1, 2, 7, 12, 31, 64})
+      for (const int64_t C : {1, 2, 3, 5, 12, 31, 100}) {
+        const std::vector<int32_t> lengths{int32_t(N), int32_t(N / 2), int32_t(N > 0 ? 1 : 0), 0};
+        const auto labels = position_labels({4, 2, N}, int32s(lengths), C, shift, Device::cpu).to_vector<int32_t>();
+        INFO("N " << N << " C " << C << (shift ? " shifted" : ""));
+        for (int64_t row = 0; row < 8; ++row)
+          for (int64_t i = 0; i < N; ++i) {
+            const int64_t n = lengths[size_t(row / 2)];
+            CHECK(labels[size_t(row * N + i)] == (i < n ? expected_label(i, n, C, shift) : -1));
+          }
+        const auto all = position_labels({1, 1, N}, {}, C, shift, Device::cpu).to_vector<int32_t>();
+        CHECK(all == std::vector<int32_t>(labels.begin(), labels.begin() + N));
+      }
+}
+
+TEST_CASE("position groups are consecutive, and their sizes differ by one at most", "[position_labels]") {
+  for (const int64_t n : {13, 64, 100})
+    for (const int64_t C : {1, 4, 7, 13}) {
+      const auto labels = position_labels({1, 1, n}, {}, C, false, Device::cpu).to_vector<int32_t>();
+      std::vector<int64_t> sizes(size_t(C), 0);
+      for (int64_t i = 0; i < n; ++i) {
+        ++sizes[size_t(labels[size_t(i)])];
+        if (i > 0) CHECK(labels[size_t(i)] - labels[size_t(i - 1)] <= 1);
+      }
+      const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+      CHECK(*least >= 1);
+      CHECK(*most - *least <= 1);
+    }
+}
+
+TEST_CASE("position labels of more groups than there are queries, and of very many", "[position_labels]") {
+  const int64_t n = 70'000, most = 2147483647;
+  const auto labels = position_labels({1, 1, n}, {}, most, false, Device::cpu).to_vector<int32_t>();
+  for (int64_t i = 0; i < n; ++i) REQUIRE(labels[size_t(i)] == i);
+  const auto fewer = position_labels({1, 1, n}, {}, n - 1, false, Device::cpu).to_vector<int32_t>();
+  CHECK(fewer.front() == 0);
+  CHECK(fewer.back() == n - 2);  // (n - 1)^2 / n, which 32 bits do not hold on the way
+}
+
+TEST_CASE("position_labels refuses what it cannot compute", "[position_labels]") {
+  CHECK_ERROR(position_labels({2, 5}, {}, 3, false, Device::cpu),
+              "position_labels: expected a shape [B, H, N], got [2, 5]");
+  CHECK_ERROR(position_labels({1, 2, 5}, {}, 0, false, Device::cpu),
+              "position_labels: clusters = 0, expected at least 1");
+  CHECK_ERROR(position_labels({2, 1, 5}, int32s({1, 6}), 3, false, Device::cpu),
+              "position_labels: lengths[1] is 6, expected 0 to 5");
+  CHECK_ERROR(position_labels({2, 1, 5}, int32s({1}), 3, false, Device::cpu),
+              "position_labels: expected lengths of shape [2], got [1]");
+  CHECK_NEEDS_CUDA(position_labels({1, 2, 0}, {}, 3, false, Device::cuda), "position_labels");
+}
