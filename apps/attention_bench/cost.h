@@ -1,0 +1,31 @@
+#pragma once
+// What has to be computed and moved, whoever does it: the numbers that a time is compared with.
+#include <cstdint>
+#include <string>
+
+namespace cairn::attention_bench {
+
+enum class What { attention, layer, cluster };
+
+struct Problem {
+  std::string attention = "i-clustered-100";
+  int64_t length = 4096, batch = 1;
+  What what = What::layer;
+  bool backward = true;  // forward and backward, or forward alone
+  int64_t heads = 6, head_size = 64, feed_forward = 1536;
+
+  int64_t features() const { return heads * head_size; }
+  int64_t tokens() const { return batch * length; }
+};
+
+// Floating-point operations, of which a multiply-add is two, and the bytes of operands and results, each moved once (in
+// a backward pass twice). NaN: there is no formula for the variant.
+struct Cost {
+  double flops = 0, bytes = 0;
+};
+Cost cost_of(const Problem& problem, int64_t element_bytes);
+
+// An option of a specification, or its preset.
+double option_of(const std::string& spec, const char* option, double preset);
+
+}  // namespace cairn::attention_bench

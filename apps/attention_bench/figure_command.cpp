@@ -1,0 +1,313 @@
+// attention-bench figure: the paper's figure 4, time and memory of an element by the length of the sequence.
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/attention_bench/commands.h"
+#include "apps/attention_bench/settings.h"
+#include "apps/common/options.h"
+#include "apps/common/report.h"
+#include "apps/common/svg.h"
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "nn/attention/attention.h"
+#include "nn/io/file.h"
+
+namespace cairn::attention_bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// One measured point.
+struct Point {
+  std::string attention, what;
+  bool backward = false;
+  int64_t length = 0, batch = 0;
+  Timing timing;
+  int64_t peak = 0;
+
+  double tokens() const { return double(length) * double(batch); }
+  double seconds_per_element() const { return timing.median / tokens(); }
+  double bytes_per_element() const { return double(peak) / tokens(); }
+};
+
+struct FigureCommand {
+  explicit FigureCommand(CLI::App& app)
+      : command(*app.add_subcommand("figure", "Draw the paper's figure 4: time and memory by length")),
+        options(&command) {
+    command.footer(
+        "Writes figure.csv, figure.json and report.html. All variants of one length are measured in turn. A length "
+        "whose\n"
+        "attention would take more than --longest seconds a repetition is left out for that variant.\n\n"
+        "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096");
+    add_path(command, "--out", out, "DIR", "write into this folder");
+    options.text("attention", attention, "variants, comma-separated");
+    options.text("lengths", lengths, "comma-separated");
+    options.real("longest", longest, 0.001, 1e6, "seconds of one repetition beyond which a variant goes no further");
+    settings.repetitions.seconds = 4;
+    settings.define(command, options, "attention");
+    command.callback([this] { execute(); });
+  }
+
+  void execute() {
+    options.read();
+    options.assign();
+    settings.finish();
+    check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
+    std::vector<std::string> specs;
+    about_option("--attention", [&] {
+      specs = split_specs(attention);
+      for (const std::string& spec : specs) make_attention(spec);
+    });
+    const std::vector<int64_t> all = read_lengths();
+    std::error_code error;
+    fs::create_directories(out, error);
+    check<UsageError>(!error && fs::is_directory(out), "--out ", out, ": cannot be made a folder: ", error.message());
+    catch_interrupts(settings.output.quiet);
+    ceilings = measure_ceilings(settings.compute);
+
+    std::map<std::string, double> last;  // seconds of a repetition at the length before
+    for (const int64_t length : all) {
+      std::vector<std::unique_ptr<Workload>> workloads;
+      std::vector<Workload*> pointers;
+      for (const std::string& spec : specs) {
+        // Full attention takes four times as long at twice the length.
+        if (last.count(spec) && 4 * last[spec] > longest) {
+          note(concat(spec, " is left out from length ", length, " on: --longest ", longest), settings.output.quiet);
+          last[spec] = INFINITY;
+          continue;
+        }
+        workloads.push_back(std::make_unique<Workload>(settings.problem(spec, length), settings.compute,
+                                                       uint64_t(settings.common.seed)));
+        pointers.push_back(workloads.back().get());
+      }
+      const auto timings = measure(pointers, settings.repetitions);
+      if (interrupted()) break;
+      for (size_t i = 0; i < pointers.size(); ++i) {
+        const Problem& p = pointers[i]->problem();
+        points.push_back(
+            {p.attention, settings.what, p.backward, length, p.batch, timings[i], pointers[i]->peak_bytes()});
+        last[p.attention] = timings[i].median;
+        note(line(points.back()), settings.output.quiet);
+      }
+      write_all(specs);  // whatever happens next, this is kept
+    }
+    if (interrupted()) {
+      note(concat("interrupted; ", out, " has what was measured until then"), settings.output.quiet);
+      throw CLI::RuntimeError(exit_interrupted);
+    }
+    Json json = as_json(specs);
+    if (settings.output.json) return print(json.dump() + "\n");
+    print(summary(specs) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+  }
+
+  std::vector<int64_t> read_lengths() const {
+    std::vector<int64_t> result;
+    std::istringstream list(lengths);
+    list.exceptions(std::ios::badbit);
+    for (std::string item; std::getline(list, item, ',');) {
+      char* end = nullptr;
+      const long long value = std::strtoll(item.c_str(), &end, 10);
+      check<UsageError>(!item.empty() && *end == 0 && value >= 1 && value <= (1 << 30),
+                        "--lengths: expected whole numbers from 1 on with a comma between, got '", lengths, "'");
+      check<UsageError>(result.empty() || value > result.back(), "--lengths: expected them to rise, got '", lengths,
+                        "'");
+      result.push_back(value);
+    }
+    check<UsageError>(!result.empty(), "--lengths: expected at least one");
+    return result;
+  }
+
+  static std::string line(const Point& p) {
+    char text[160];
+    std::snprintf(text, sizeof text, "%-22s length %6lld  batch %4lld  %9.3f us and %8.0f bytes an element",
+                  p.attention.c_str(), (long long)p.length, (long long)p.batch, p.seconds_per_element() * 1e6,
+                  p.bytes_per_element());
+    return text;
+  }
+
+  std::vector<Point> of(const std::string& spec) const {
+    std::vector<Point> result;
+    for (const Point& p : points)
+      if (p.attention == spec) result.push_back(p);
+    return result;
+  }
+
+  // The length at which `fast` becomes faster than `slow`, on straight lines between the logarithms; NaN: it does not.
+  double crossover(const std::string& slow, const std::string& fast) const {
+    double before = NAN, length_before = NAN;
+    for (const Point& s : of(slow))
+      for (const Point& f : of(fast)) {
+        if (s.length != f.length) continue;
+        const double ratio = std::log(f.seconds_per_element() / s.seconds_per_element());  // below 0: faster
+        if (ratio < 0 && std::isnan(before)) return double(f.length);                      // from the first length on
+        if (ratio < 0 && before >= 0)
+          return std::exp(std::log(length_before) +
+                          before / (before - ratio) * (std::log(double(f.length)) - std::log(length_before)));
+        before = ratio, length_before = double(f.length);
+      }
+    return NAN;
+  }
+
+  // Of time per element by length, both as logarithms, from `least` on: least squares.
+  static double slope(const std::vector<Point>& of, int64_t least) {
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (const Point& p : of) {
+      if (p.length < least) continue;
+      const double a = std::log(double(p.length)), b = std::log(p.seconds_per_element());
+      n += 1, x += a, y += b, xx += a * a, xy += a * b;
+    }
+    return n < 2 ? NAN : (n * xy - x * y) / (n * xx - x * x);
+  }
+
+  Json as_json(const std::vector<std::string>& specs) const {
+    Json json = {{"what", settings.what},
+                 {"pass", settings.pass},
+                 {"tokens", settings.tokens},
+                 {"threads", threads()},
+                 {"device", name(settings.compute.device)},
+                 {"gflops", ceilings.flops * 1e-9},
+                 {"gigabytes_per_second", ceilings.bytes * 1e-9},
+                 {"points", Json::array()},
+                 {"crossovers", Json::object()},
+                 {"slopes", Json::object()}};
+    for (const Point& p : points)
+      json["points"].push_back({{"attention", p.attention},
+                                {"length", p.length},
+                                {"batch", p.batch},
+                                {"median_seconds", p.timing.median},
+                                {"spread", p.timing.spread},
+                                {"repetitions", p.timing.repetitions},
+                                {"seconds_per_element", p.seconds_per_element()},
+                                {"peak_bytes", p.peak},
+                                {"bytes_per_element", p.bytes_per_element()}});
+    for (const std::string& spec : specs) {
+      const double cross = crossover("full", spec), steep = slope(of(spec), 2048);
+      if (spec != "full") json["crossovers"][spec] = std::isfinite(cross) ? Json(cross) : Json();
+      json["slopes"][spec] = std::isfinite(steep) ? Json(steep) : Json();
+    }
+    return json;
+  }
+
+  std::string summary(const std::vector<std::string>& specs) const {
+    std::string text;
+    for (const std::string& spec : specs) {
+      char words[200];
+      const double steep = slope(of(spec), 2048), cross = crossover("full", spec);
+      std::snprintf(words, sizeof words, "%-22s time an element grows as length^%.2f from 2048 on", spec.c_str(),
+                    steep);
+      text += words;
+      if (spec != "full" && !of("full").empty())
+        text += std::isfinite(cross) ? concat("; faster than full from length ", std::llround(cross), " on")
+                                     : "; never faster than full here";
+      text += "\n";
+    }
+    return text;
+  }
+
+  void write_all(const std::vector<std::string>& specs) const {
+    std::string csv = "attention,what,pass,length,batch,median_seconds,spread,repetitions,peak_bytes\n";
+    for (const Point& p : points) {
+      char text[300];
+      std::snprintf(text, sizeof text, "\"%s\",%s,%s,%lld,%lld,%.9g,%.3g,%lld,%lld\n", p.attention.c_str(),
+                    p.what.c_str(), p.backward ? "both" : "forward", (long long)p.length, (long long)p.batch,
+                    p.timing.median, p.timing.spread, (long long)p.timing.repetitions, (long long)p.peak);
+      csv += text;
+    }
+    write_file(fs::path(out) / "figure.csv", {csv});
+    write_file(fs::path(out) / "figure.json", {as_json(specs).dump(1) + "\n"});
+    write_file(fs::path(out) / "report.html", {report(specs)});
+  }
+
+  svg::LineChart chart(const std::vector<std::string>& specs, bool time) const {
+    svg::LineChart chart;
+    chart.title = time ? "Time an element by length" : "Memory an element by length";
+    chart.description = "Both axes are logarithmic; a line for each variant.";
+    chart.x.label = "length", chart.x.log = true;
+    for (const Point& p : points)
+      if (chart.x.ticks.empty() || double(p.length) > chart.x.ticks.back()) chart.x.ticks.push_back(double(p.length));
+    chart.y.label = time ? "microseconds an element" : "kilobytes an element", chart.y.log = true;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      svg::Series series;
+      series.name = specs[i], series.colour = int(i), series.dots = true;
+      for (const Point& p : of(specs[i])) {
+        series.x.push_back(double(p.length));
+        series.y.push_back(time ? p.seconds_per_element() * 1e6 : p.bytes_per_element() / 1e3);
+      }
+      chart.series.push_back(series);
+    }
+    // Where a variant becomes faster than full attention.
+    svg::Series crossings;
+    crossings.name = "", crossings.dots = true, crossings.colour = 7;
+    for (const std::string& spec : specs) {
+      const double at = crossover("full", spec);
+      if (!time || spec == "full" || !std::isfinite(at)) continue;
+      double value = NAN;
+      const auto full = of("full");
+      for (size_t i = 0; i + 1 < full.size(); ++i)
+        if (at >= double(full[i].length) && at <= double(full[i + 1].length)) {
+          const double part =
+              std::log(at / double(full[i].length)) / std::log(double(full[i + 1].length) / double(full[i].length));
+          value = std::exp((1 - part) * std::log(full[i].seconds_per_element()) +
+                           part * std::log(full[i + 1].seconds_per_element()));
+        }
+      crossings.x.push_back(at), crossings.y.push_back(value * 1e6);
+    }
+    if (!crossings.x.empty()) chart.series.push_back(crossings);
+    return chart;
+  }
+
+  std::string report(const std::vector<std::string>& specs) const {
+    Report page(
+        "Time and memory by length",
+        concat("One ", settings.what == "layer" ? "transformer layer" : "attention call", ", ",
+               settings.pass == "both" ? "forward and backward" : "forward", ", ", settings.heads, " heads of ",
+               settings.head_size, ", ",
+               settings.batch.empty() ? concat(settings.tokens, " positions at once") : "batch " + settings.batch, ", ",
+               name(settings.compute.device), ", ", threads(), " threads. The paper's figure 4."));
+    page.figures({{svg::draw(chart(specs, true)),
+                   "Time an element. Grey marks: where a variant becomes faster than full attention."},
+                  {svg::draw(chart(specs, false)), "Memory an element, at the most, with operands and gradients."}},
+                 2);
+    Report::Pairs rows;
+    for (const std::string& spec : specs) {
+      const double cross = crossover("full", spec), steep = slope(of(spec), 2048);
+      rows.emplace_back(spec, concat("time an element ~ length^", svg::number(steep),
+                                     spec == "full" || !std::isfinite(cross)
+                                         ? ""
+                                         : concat("; faster than full from ", svg::number(std::round(cross)), " on")));
+    }
+    page.table("Growth and crossovers", rows);
+    Report::Pairs all;
+    for (const Point& p : points)
+      all.emplace_back(concat(p.attention, ", length ", p.length),
+                       concat(svg::number(p.seconds_per_element() * 1e6), " us, ", svg::number(p.bytes_per_element()),
+                              " bytes an element; batch ", p.batch, ", median of ", p.timing.repetitions));
+    page.table("All measurements", all);
+    page.table("This machine, measured at the start",
+               {{"products of matrices", concat(svg::number(ceilings.flops * 1e-9), " GFLOP/s")},
+                {"memory", concat(svg::number(ceilings.bytes * 1e-9), " GB/s")}});
+    return page.html();
+  }
+
+  CLI::App& command;
+  Options options;
+  Settings settings;
+  std::string out, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4",
+                   lengths = "512,1024,2048,4096,8192,16384";
+  double longest = 60;
+  Ceilings ceilings;
+  std::vector<Point> points;
+};
+
+}  // namespace
+
+void define_figure(CLI::App& app) {
+  static std::unique_ptr<FigureCommand> command;
+  command = std::make_unique<FigureCommand>(app);
+}
+
+}  // namespace cairn::attention_bench

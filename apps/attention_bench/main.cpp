@@ -1,0 +1,19 @@
+// attention-bench: time and memory of attention variants (the paper's appendix C.1 and figure 4).
+#include "apps/attention_bench/commands.h"
+
+#include "apps/common/program.h"
+
+int main(int argc, char** argv) {
+  return cairn::run_program(
+      "attention-bench", "Time and memory of attention variants, for sequences of any length.",
+      "Examples:\n"
+      "  attention-bench run --attention i-clustered-100 --length 4096\n"
+      "  attention-bench run --attention full,i-clustered-100 --length 4096 --what attention --stages\n"
+      "  attention-bench figure --out figure4\n"
+      "\n"
+      "Exit codes: 0 done, 1 failure, 2 usage, 4 device or out of memory, 130 interrupted.",
+      argc, argv, [](CLI::App& app) {
+        cairn::attention_bench::define_run(app);
+        cairn::attention_bench::define_figure(app);
+      });
+}

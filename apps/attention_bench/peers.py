@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Ours and others' side by side, interleaved in one run: PyTorch's scaled_dot_product_attention in the same transformer
+layer, and the authors' pytorch-fast-transformers where it is installed.
+
+    pip install torch                                   # in a virtual environment outside the repository
+    apps/attention_bench/peers.py --rows cpu --program build/cpu/bin
+
+The authors' code: pip install --no-build-isolation pytorch-fast-transformers, without nvcc in the PATH (a few minutes).
+Prints, for each row, both medians and peer / ours: above 1, ours is faster. --json FILE keeps the numbers.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+try:
+    import torch
+except ImportError:
+    sys.exit("peers.py: error: PyTorch is not installed; pip install torch, in a virtual environment")
+
+F = torch.nn.functional
+HEADS, SIZE, HIDDEN = 6, 64, 1536
+FEATURES = HEADS * SIZE
+
+
+class SdpaLayer(torch.nn.Module):
+    """Post-norm, exact gelu, no dropout, as ours."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value, self.out = (torch.nn.Linear(FEATURES, FEATURES) for _ in range(4))
+        self.linear1, self.linear2 = torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Linear(HIDDEN, FEATURES)
+        self.norm1, self.norm2 = torch.nn.LayerNorm(FEATURES), torch.nn.LayerNorm(FEATURES)
+
+    def forward(self, x):
+        B, N, _ = x.shape
+        q, k, v = (p(x).view(B, N, HEADS, SIZE).transpose(1, 2) for p in (self.query, self.key, self.value))
+        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, N, FEATURES)
+        x = self.norm1(x + self.out(attended))
+        return self.norm2(x + self.linear2(F.gelu(self.linear1(x))))
+
+
+def seconds(f):
+    start = time.perf_counter()
+    f()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def layer_peer(length, batch, compiled=False):
+    torch.manual_seed(1)
+    layer = SdpaLayer()
+    run = torch.compile(layer) if compiled else layer
+    x = torch.randn(batch, length, FEATURES, requires_grad=True)
+    gradient = torch.randn(batch, length, FEATURES)
+
+    def once():
+        layer.zero_grad()
+        x.grad = None
+        run(x).backward(gradient)
+
+    return once
+
+
+def authors():
+    """Their modules, or why they are not there."""
+    try:
+        from fast_transformers.attention.clustered_attention import ClusteredAttention
+        from fast_transformers.attention.improved_clustered_attention import ImprovedClusteredAttention
+        from fast_transformers.masking import FullMask, LengthMask
+
+        return {"clustered": ClusteredAttention, "i-clustered": ImprovedClusteredAttention, "full": FullMask, "length": LengthMask}
+    except Exception as error:  # missing, or built for another PyTorch
+        return str(error)
+
+
+def authors_attention(kind, length, batch):
+    modules = authors()
+    torch.manual_seed(1)
+    options = {"clusters": 100, "iterations": 10, "bits": 63, "attention_dropout": 0.0}
+    attention = modules[kind](**(options | ({"topk": 32} if kind == "i-clustered" else {})))
+    q, k, v = (torch.randn(batch, length, HEADS, SIZE, requires_grad=True) for _ in range(3))
+    mask, lengths = modules["full"](length, length), modules["length"](torch.full((batch,), length))
+    gradient = torch.randn(batch, length, HEADS, SIZE)
+
+    def once():
+        for x in (q, k, v):
+            x.grad = None
+        attention(q, k, v, mask, lengths, lengths).backward(gradient)
+
+    return once
+
+
+def authors_kmeans(length, batch):
+    from fast_transformers.clustering.hamming import cluster
+
+    torch.manual_seed(1)
+    codes = torch.randint(0, 2**62, (batch, HEADS, length))
+    lengths = torch.full((batch,), length, dtype=torch.int32)
+    return lambda: cluster(codes, lengths, clusters=100, iterations=10, bits=63)
+
+
+class CopyTaskModel(torch.nn.Module):
+    def __init__(self, layers, heads, size, hidden, length):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(12, heads * size)
+        layer = torch.nn.TransformerEncoderLayer(heads * size, heads, hidden, 0.0, "gelu", batch_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, layers)
+        self.out = torch.nn.Linear(heads * size, 11)
+        self.register_buffer("positions", torch.randn(length, heads * size))
+
+    def forward(self, x):
+        return self.out(self.encoder(self.embedding(x) + self.positions))
+
+
+def copy_task_peer(layers, heads, size, hidden, length=31, batch=32):
+    torch.manual_seed(1)
+    n = 2 * (length + 1)
+    model = CopyTaskModel(layers, heads, size, hidden, n)
+    optimizer = torch.optim.RAdam(model.parameters(), 2e-4)
+    x, y = torch.randint(0, 12, (batch, n)), torch.randint(0, 11, (batch, n))
+
+    def once():
+        optimizer.zero_grad()
+        F.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+        optimizer.step()
+
+    return once
+
+
+class Ours:
+    """One repetition of attention-bench run; the program is started for each, and tells the time of its repetition alone."""
+
+    def __init__(self, program, threads, **options):
+        self.command = [os.path.join(program, "attention-bench"), "run", "--json", "--quiet", "--device", "cpu", "--threads", str(threads), "--repeat", "3"]
+        for name, value in options.items():
+            self.command += [f"--{name.replace('_', '-')}", str(value)]
+        self.result = None
+
+    def __call__(self):
+        output = subprocess.run(self.command, check=True, capture_output=True, text=True).stdout
+        self.result = json.loads(output.splitlines()[-1])
+        return self.result["median_seconds"]
+
+
+def copy_task_ours(program, threads, *arguments):
+    command = [os.path.join(program, "copy-task"), "train", "--json", "--quiet", "--device", "cpu", "--threads", str(threads), "--attention", "full",
+               "--evaluate-every", "1000000", *arguments]
+
+    def once():
+        times = []
+        for iterations in (5, 25):  # what is not a step falls out of the difference
+            output = subprocess.run([*command, "--iterations", str(iterations)], check=True, capture_output=True, text=True).stdout
+            times.append(json.loads(output.splitlines()[-1])["steps_per_second"])
+        return 1 / times[1]
+
+    return once
+
+
+def rows(group, program, threads, tokens):
+    """Name, what it must reach, the aim, ours, the peer's."""
+    for length in (512, 1024, 2048, 4096) if group == "cpu" else ():
+        batch = max(1, tokens // length)
+        ours = Ours(program, threads, attention="full", length=length, batch=batch, what="layer")
+        yield f"full layer, N = {length}, PyTorch's SDPA", 1.0, 1.25, ours, layer_peer(length, batch)
+    for length, must, aim in ((4096, 2.5, 3.3), (32768, 13, 19)):
+        batch = max(1, tokens // length)
+        ours = Ours(program, threads, attention="i-clustered-100", length=length, batch=batch, what="layer")
+        yield f"i-clustered-100 layer, N = {length}, PyTorch's SDPA layer", must, aim, ours, layer_peer(length, batch)
+    if isinstance(authors(), dict):
+        for kind in ("i-clustered", "clustered"):
+            ours = Ours(program, threads, attention=f"{kind}-100", length=4096, batch=1, what="attention")
+            yield f"{kind}-100 attention, N = 4096, the authors'", 4 if kind[0] == "i" else None, 7, ours, authors_attention(kind, 4096, 1)
+        ours = Ours(program, threads, attention="clustered-100", length=16384, batch=1, what="cluster")
+        yield "Hamming k-means, N = 16384, the authors'", 15, 40, ours, authors_kmeans(16384, 1)
+    else:
+        print(f"the authors' code is left out: {authors()}", file=sys.stderr)
+    yield "copy task, quick model, a step", 1.0, 1.5, copy_task_ours(program, threads, "--quick"), copy_task_peer(2, 4, 32, 512)
+    yield "copy task, the paper's model, a step", 1.0, 1.5, copy_task_ours(program, threads), copy_task_peer(4, 6, 32, 768)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", choices=["cpu"], default="cpu", help="which table")
+    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--program", default="build/cpu/bin", help="the folder of our programs")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--repeat", type=int, default=5, help="how often each is measured, in turn")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the SDPA layer too")
+    parser.add_argument("--json", metavar="FILE", help="keep the numbers here")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    print(f"PyTorch {torch.__version__}, {arguments.threads} threads, {arguments.tokens} tokens")
+    print(f"{'':58} {'ours ms':>9} {'peer ms':>9} {'peer/ours':>9}  must   aim")
+    results = []
+    for name, must, aim, ours, peer in rows(arguments.rows, arguments.program, arguments.threads, arguments.tokens):
+        if arguments.only not in name:
+            continue
+        peer()
+        mine, theirs = [], []
+        for _ in range(arguments.repeat):
+            mine.append(ours())
+            theirs.append(statistics.median(seconds(peer) for _ in range(3)))
+        a, b = statistics.median(mine), statistics.median(theirs)
+        verdict = "" if must is None else ("met" if b / a >= must else "NOT MET")
+        print(f"{name:58} {a * 1e3:9.2f} {b * 1e3:9.2f} {b / a:9.2f}  {must or '-':>4} {aim:>5}  {verdict}", flush=True)
+        results.append({"row": name, "ours_seconds": a, "peer_seconds": b, "ratio": b / a, "must": must, "aim": aim})
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+main()

@@ -1,0 +1,129 @@
+// attention-bench run: one length, one variant or several in turn.
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/attention_bench/commands.h"
+#include "apps/attention_bench/settings.h"
+#include "apps/common/options.h"
+#include "nn/attention/attention.h"
+
+namespace cairn::attention_bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+struct RunCommand {
+  explicit RunCommand(CLI::App& app)
+      : command(*app.add_subcommand("run", "Measure one length; several variants in turn")), options(&command) {
+    command.footer(
+        "Times are those of a whole batch. The floor is the time that the arithmetic and the memory traffic alone "
+        "would take "
+        "at\nthe speeds of this machine, measured at the start.\n\nExample:\n"
+        "  attention-bench run --attention full,clustered-100,i-clustered-100 --length 4096 --what attention --stages");
+    options.text("attention", attention, "variants, comma-separated");
+    options.integer("length", length, 1, int64_t(1) << 30, "positions of a sequence");
+    command.add_flag("--stages", stages, "also tell where the time goes (CPU)")->disable_flag_override();
+    settings.define(command, options, "layer");
+    command.callback([this] { execute(); });
+  }
+
+  void execute() {
+    options.read();
+    options.assign();
+    settings.finish();
+    std::vector<std::string> specs;
+    about_option("--attention", [&] {
+      specs = split_specs(attention);
+      for (const std::string& spec : specs) make_attention(spec);
+    });
+    check<UsageError>(!specs.empty(), "--attention: expected a variant");
+    catch_interrupts(settings.output.quiet);
+    const Ceilings ceilings = measure_ceilings(settings.compute);
+    note(text("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
+         settings.output.quiet);
+    std::vector<std::unique_ptr<Workload>> workloads;
+    std::vector<Workload*> pointers;
+    for (const std::string& spec : specs) {
+      workloads.push_back(
+          std::make_unique<Workload>(settings.problem(spec, length), settings.compute, uint64_t(settings.common.seed)));
+      pointers.push_back(workloads.back().get());
+    }
+    const auto timings = measure(pointers, settings.repetitions);
+    if (interrupted()) throw CLI::RuntimeError(exit_interrupted);
+    Json results = Json::array();
+    for (size_t i = 0; i < specs.size(); ++i) results.push_back(result(*workloads[i], timings[i], ceilings));
+    if (!settings.output.json) return print(table(results));
+    Json json = specs.size() == 1 ? results[0] : Json{{"results", results}};
+    json["gflops"] = ceilings.flops * 1e-9, json["gigabytes_per_second"] = ceilings.bytes * 1e-9;
+    print(json.dump() + "\n");
+  }
+
+  Json result(Workload& workload, const Timing& timing, const Ceilings& ceilings) const {
+    const Problem& p = workload.problem();
+    const Cost cost = cost_of(p, int64_t(size_of(settings.compute.activations)));
+    Json json = {{"attention", p.attention},
+                 {"length", p.length},
+                 {"batch", p.batch},
+                 {"what", settings.what},
+                 {"pass", p.backward ? "both" : "forward"},
+                 {"median_seconds", timing.median},
+                 {"spread", timing.spread},
+                 {"repetitions", timing.repetitions},
+                 {"peak_bytes", workload.peak_bytes()},
+                 {"flops", finite(cost.flops)},
+                 {"bytes", finite(cost.bytes)},
+                 {"floor_seconds", finite(ceilings.floor_seconds(cost))},
+                 {"stages", Json::object()}};
+    if (stages || settings.output.json)
+      for (const auto& [name, seconds] : workload.stages()) json["stages"][name] = seconds;
+    return json;
+  }
+
+  template <class... Numbers>
+  static std::string text(const char* format, Numbers... numbers) {
+    char line[200];
+    std::snprintf(line, sizeof line, format, numbers...);
+    return line;
+  }
+
+  std::string table(const Json& results) const {
+    std::string lines = text("%-28s %7s %12s %9s %12s %12s %8s\n", "", "batch", "ms", "spread", "us a token",
+                             "bytes a token", "of floor");
+    for (const Json& r : results) {
+      const double tokens = r.at("length").get<double>() * r.at("batch").get<double>(),
+                   seconds = r.at("median_seconds");
+      const double floor = r.at("floor_seconds").is_null() ? NAN : r.at("floor_seconds").get<double>();
+      lines += text("%-28s %7lld %12.3f %9.3f %12.3f %13.0f ", r.at("attention").get<std::string>().c_str(),
+                    (long long)r.at("batch"), seconds * 1e3, r.at("spread").get<double>() * 1e3, seconds / tokens * 1e6,
+                    r.at("peak_bytes").get<double>() / tokens);
+      lines += std::isfinite(floor) && floor > 0 ? text("%7.0f%%\n", 100 * floor / seconds) : "       -\n";
+      if (!stages) continue;
+      std::vector<std::pair<double, std::string>> parts;
+      for (const auto& [name, s] : r.at("stages").items()) parts.emplace_back(s.get<double>(), name);
+      std::sort(parts.rbegin(), parts.rend());
+      for (const auto& [s, name] : parts)
+        lines += text("    %-34s %10.3f ms %5.1f%%\n", name.c_str(), s * 1e3, 100 * s / seconds);
+    }
+    return lines;
+  }
+
+  CLI::App& command;
+  Options options;
+  Settings settings;
+  std::string attention = "i-clustered-100";
+  int64_t length = 4096;
+  bool stages = false;
+};
+
+}  // namespace
+
+void define_run(CLI::App& app) {
+  static std::unique_ptr<RunCommand> command;
+  command = std::make_unique<RunCommand>(app);
+}
+
+}  // namespace cairn::attention_bench
