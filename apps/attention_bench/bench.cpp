@@ -185,7 +185,6 @@ Ceilings measure_ceilings(const Compute& compute) {
   };
   Ceilings ceilings;
   ceilings.flops = 2 * std::pow(double(n), 3) / best_of([&] { return matmul(a, a); });
-  Tensor to(x.shape(), x.dtype(), x.device());
   ceilings.bytes = 2 * double(x.bytes()) / best_of([&] { return affine(x, 2); });
   return ceilings;
 }

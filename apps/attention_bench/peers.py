@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/ usr / bin / env python3
 """Ours and others' side by side, interleaved in one run: PyTorch's scaled_dot_product_attention in the same transformer
 layer, and the authors' pytorch-fast-transformers where it is installed.
 
@@ -82,7 +82,8 @@ def authors_attention(kind, length, batch):
     modules = authors()
     torch.manual_seed(1)
     options = {"clusters": 100, "iterations": 10, "bits": 63, "attention_dropout": 0.0}
-    attention = modules[kind](**(options | ({"topk": 32} if kind == "i-clustered" else {})))
+    attention = modules[kind](**(options | ({
+      "topk" : 32} if kind == "i-clustered" else {})))
     q, k, v = (torch.randn(batch, length, HEADS, SIZE, requires_grad=True) for _ in range(3))
     mask, lengths = modules["full"](length, length), modules["length"](torch.full((batch,), length))
     gradient = torch.randn(batch, length, HEADS, SIZE)

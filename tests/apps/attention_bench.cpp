@@ -1,0 +1,76 @@
+// The program attention-bench: what its result holds, and what it refuses. Times are nobody's to assert.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/attention_bench/cost.h"
+#include "tests/apps/markup.h"
+#include "tests/apps/process.h"
+#include "tests/catch.h"
+
+using namespace cairn;  // NOLINT: tests only
+using attention_bench::What;
+
+TEST_CASE("attention-bench run tells what it promises", "[attention-bench]") {
+  for (const std::string what : {"attention", "layer", "cluster"})
+    for (const std::string pass : {"forward", "both"}) {
+      const auto run =
+          run_process("attention-bench",
+                      "run --json --quiet --attention clustered-5 --length 30 --batch 2 --heads 2 --head-size 8 "
+                      "--feed-forward 16 --repeat 1 --what " +
+                          what + " --pass " + pass);
+      INFO(what << ' ' << pass << ' ' << run.err);
+      REQUIRE(run.exit_code == 0);
+      const auto json = nlohmann::json::parse(last_line(run.out));
+      CHECK(json.at("median_seconds").get<double>() > 0);
+      CHECK(json.at("peak_bytes").get<int64_t>() > 0);
+      for (const char* key : {"spread", "flops", "bytes", "floor_seconds"}) CHECK(json.at(key).is_number());
+      CHECK(json.at("stages").count("hamming_kmeans") == 1);
+      CHECK(json.at("stages").count("backward: attention") == (what != "cluster" && pass == "both"));
+      CHECK(json.at("batch") == 2);
+    }
+}
+
+TEST_CASE("attention-bench says what it cannot measure", "[attention-bench]") {
+  const auto fails = [](const std::string& arguments, const std::string& text) {
+    const auto run = run_process("attention-bench", arguments);
+    INFO(arguments << ": " << run.err);
+    CHECK(run.exit_code == 2);
+    CHECK_THAT(run.err, Catch::Matchers::StartsWith("attention-bench: error: "));
+    CHECK_THAT(run.err, Catch::Matchers::Contains(text));
+  };
+  fails("run --quiet --attention ful --length 8", "unknown attention 'ful'");
+  fails("run --quiet --attention full --length 8 --what cluster", "does not cluster codes");
+  fails("run --quiet --length 8 --batch many", "or max, got 'many'");
+  fails("figure --quiet", "expected --out");
+  fails("figure --quiet --out /tmp --lengths 8,4", "expected them to rise");
+}
+
+TEST_CASE("attention-bench figure writes its numbers and a report", "[attention-bench]") {
+  const auto folder = std::filesystem::temp_directory_path() / ("cairn-bench-" + std::to_string(getpid()));
+  const auto run =
+      run_process("attention-bench",
+                  "figure --json --quiet --lengths 16,32,64 --tokens 64 --heads 2 --head-size 8 --repeat 1 "
+                  "--attention full,i-clustered-4:topk=3 --out " +
+                      folder.string());
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  const auto json = nlohmann::json::parse(last_line(run.out));
+  CHECK(json.at("points").size() == 6);
+  CHECK(json.at("crossovers").size() == 1);
+  std::ifstream file(folder / "report.html");
+  std::string page{std::istreambuf_iterator<char>(file), {}};
+  CHECK(page.find("i-clustered-4:topk=3") != std::string::npos);
+  CHECK(std::filesystem::file_size(folder / "figure.csv") > 100);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("the costs of attention are those of its formulas", "[attention-bench]") {
+  attention_bench::Problem p;  // 6 heads of 64
+  p.what = What::attention, p.length = 4096, p.backward = false;
+  p.attention = "full";
+  CHECK(cost_of(p, 4).flops == 1536.0 * 4096 * 4096);
+  p.backward = true;
+  CHECK(cost_of(p, 4).flops == 5376.0 * 4096 * 4096);
+  p.attention = "i-clustered-100";
+  CHECK(cost_of(p, 4).flops == (6 * 2 * 63 * 64 + 5376.0 * 132) * 4096);
+}
