@@ -1,4 +1,5 @@
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -242,6 +243,35 @@ TEST_CASE("an interruption is acknowledged, and what it cut off is no result", "
   CHECK(text.exit_code == 130);
   CHECK(text.err.empty());
   CHECK_THAT(text.out, Catch::Matchers::Contains("Interrupted"));
+}
+
+TEST_CASE("what the quick copy task reaches is written down for every attention variant", "[copy-task]") {
+  std::ifstream list(CAIRN_SOURCE_DIR "/apps/copy_task/variants.tsv");
+  REQUIRE(list.is_open());
+  std::multiset<std::string> listed;
+  for (std::string line; std::getline(list, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    INFO(line);
+    std::vector<std::string> fields(1);
+    for (char c : line) c == '\t' ? void(fields.emplace_back()) : fields.back().push_back(c);
+    REQUIRE(fields.size() == 5);  // specification, least, most, found, why
+    CHECK(make_attention(fields[0])->spec() == fields[0]);
+    const double least = std::stod(fields[1]), most = std::stod(fields[2]), found = std::stod(fields[3]);
+    CHECK((0 <= least && least <= found && found <= most && most <= 1));
+    std::string variant;  // the longest name that it begins with
+    for (const auto* each : attention_variants())
+      if (const std::string name = each->name; fields[0].rfind(name, 0) == 0 && name.size() > variant.size())
+        variant = name;
+    listed.insert(variant);
+  }
+  std::ifstream readme(CAIRN_SOURCE_DIR "/nn/attention/README.md");
+  const std::string table{std::istreambuf_iterator<char>(readme), {}};
+  for (const auto* variant : attention_variants()) {
+    INFO(variant->name);
+    if (variant->name == std::string("sharp")) continue;  // these tests' own
+    CHECK(listed.count(variant->name) == 1);
+    CHECK_THAT(table, Catch::Matchers::Contains("`" + std::string(variant->name)));
+  }
 }
 
 TEST_CASE("text for a shell", "[copy-task]") {
