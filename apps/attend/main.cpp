@@ -140,10 +140,11 @@ struct Attend {
     std::unique_ptr<Runner> other;
     Outcome others;
     if (!compare.empty() || !picture.empty()) {
-      RunOptions forward = run;
-      other = std::make_unique<Runner>(target, inputs, forward);
+      other = std::make_unique<Runner>(target, inputs, run);
       others = other->run();
     }
+    std::vector<double> other_weights;
+    if (!picture.empty()) other_weights = dense_weights(inputs, *other, 0, head - 1);
     std::vector<Result> results;
     std::vector<Panel> panels;
     for (const std::string& spec : specs) {
@@ -153,7 +154,7 @@ struct Attend {
         Runner runner(spec, inputs, run);
         result.outcome = spec == target && other ? others : runner.run();
         if (other) result.distance = distance(inputs, runner, result.outcome.out, *other, others.out);
-        if (!picture.empty()) panels.push_back(panel(runner, result, *other));
+        if (!picture.empty()) panels.push_back(panel(runner, result, other_weights));
         if (!out.empty()) replace_file(out, safetensors_bytes(output_file(spec, inputs, result.outcome)));
       } catch (const UsageError& error) {
         if (!pass_over) throw;
@@ -167,9 +168,8 @@ struct Attend {
   }
 
   // Of one head, with the distance of that head's rows.
-  Panel panel(const Runner& runner, const Result& result, const Runner& other) const {
+  Panel panel(const Runner& runner, const Result& result, const std::vector<double>& others) const {
     Panel panel{result.spec, dense_weights(inputs, runner, 0, head - 1), {}, NAN};
-    const auto others = dense_weights(inputs, other, 0, head - 1);
     double sum = 0;
     for (size_t i = 0; i < others.size(); ++i) sum += std::abs(panel.weights[i] - others[i]);
     const int64_t rows =
