@@ -62,7 +62,8 @@ struct FigureCommand {
       specs = split_specs(attention);
       for (const std::string& spec : specs) make_attention(spec);
     });
-    const std::vector<int64_t> all = read_lengths();
+    std::vector<int64_t> all;
+    about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     std::error_code error;
     fs::create_directories(out, error);
     check<UsageError>(!error && fs::is_directory(out), "--out ", out, ": cannot be made a folder: ", error.message());
@@ -102,23 +103,6 @@ struct FigureCommand {
     Json json = as_json(specs);
     if (settings.output.json) return print(json.dump() + "\n");
     print(summary(specs) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
-  }
-
-  std::vector<int64_t> read_lengths() const {
-    std::vector<int64_t> result;
-    std::istringstream list(lengths);
-    list.exceptions(std::ios::badbit);
-    for (std::string item; std::getline(list, item, ',');) {
-      char* end = nullptr;
-      const long long value = std::strtoll(item.c_str(), &end, 10);
-      check<UsageError>(!item.empty() && *end == 0 && value >= 1 && value <= (1 << 30),
-                        "--lengths: expected whole numbers from 1 on with a comma between, got '", lengths, "'");
-      check<UsageError>(result.empty() || value > result.back(), "--lengths: expected them to rise, got '", lengths,
-                        "'");
-      result.push_back(value);
-    }
-    check<UsageError>(!result.empty(), "--lengths: expected at least one");
-    return result;
   }
 
   static std::string line(const Point& p) {

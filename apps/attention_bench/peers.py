@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Ours and others' side by side, interleaved in one run: PyTorch's scaled_dot_product_attention in the same transformer
 layer, and the authors' pytorch-fast-transformers where it is installed.
 
@@ -82,8 +82,7 @@ def authors_attention(kind, length, batch):
     modules = authors()
     torch.manual_seed(1)
     options = {"clusters": 100, "iterations": 10, "bits": 63, "attention_dropout": 0.0}
-    attention = modules[kind](**(options | ({
-      "topk" : 32} if kind == "i-clustered" else {})))
+    attention = modules[kind](**options, **({"topk": 32} if kind == "i-clustered" else {}))
     q, k, v = (torch.randn(batch, length, HEADS, SIZE, requires_grad=True) for _ in range(3))
     mask, lengths = modules["full"](length, length), modules["length"](torch.full((batch,), length))
     gradient = torch.randn(batch, length, HEADS, SIZE)
@@ -152,12 +151,12 @@ def copy_task_ours(program, threads, *arguments):
     command = [os.path.join(program, "copy-task"), "train", "--json", "--quiet", "--device", "cpu", "--threads", str(threads), "--attention", "full",
                "--evaluate-every", "1000000", *arguments]
 
+    def seconds_of(steps):
+        output = subprocess.run([*command, "--iterations", str(steps)], check=True, capture_output=True, text=True).stdout
+        return steps / json.loads(output.splitlines()[-1])["steps_per_second"]
+
     def once():
-        times = []
-        for iterations in (5, 25):  # what is not a step falls out of the difference
-            output = subprocess.run([*command, "--iterations", str(iterations)], check=True, capture_output=True, text=True).stdout
-            times.append(json.loads(output.splitlines()[-1])["steps_per_second"])
-        return 1 / times[1]
+        return (seconds_of(25) - seconds_of(5)) / 20  # the first steps, which warm up, fall out
 
     return once
 

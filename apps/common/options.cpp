@@ -60,6 +60,20 @@ std::vector<std::string> split_specs(const std::string& list) {
   return specs;
 }
 
+std::vector<int64_t> rising_integers(const std::string& list, int64_t most) {
+  std::vector<int64_t> result;
+  for (size_t begin = 0, end; begin <= list.size(); begin = end + 1) {
+    end = std::min(list.find(',', begin), list.size());
+    const Options::Json value = number_from<int64_t>(list.substr(begin, end - begin));
+    check<UsageError>(value.is_number() && value >= 1 && value <= most, "expected whole numbers from 1 to ", most,
+                      " with a comma between, got ", in_quotes(list));
+    check<UsageError>(result.empty() || value > result.back(), "expected each larger than the one before, got ",
+                      in_quotes(list));
+    result.push_back(value);
+  }
+  return result;
+}
+
 struct Options::Setting {
   std::string name, key;  // "head-size", "head_size"
   Belongs belongs = Belongs::to_the_run;

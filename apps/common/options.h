@@ -36,6 +36,9 @@ void of_a_run(F&& f) try {
 // Error (UsageError): an empty one among them.
 std::vector<std::string> split_specs(const std::string& list);
 
+// "512,1024": whole numbers from 1 to `most`, each larger than the one before. Error (UsageError): it is not that.
+std::vector<int64_t> rising_integers(const std::string& list, int64_t most);
+
 // What f refuses (UsageError) was given as this option, which the message then begins with.
 template <class F>
 void about_option(const std::string& option, F&& f) try {

@@ -11,5 +11,6 @@ void define_evaluate(CLI::App& app);
 void define_show(CLI::App& app);
 void define_solve(CLI::App& app);
 void define_report(CLI::App& app);
+void define_figure(CLI::App& app);
 
 }  // namespace cairn::copy_task

@@ -20,5 +20,6 @@ int main(int argc, char** argv) {
         cairn::copy_task::define_show(app);
         cairn::copy_task::define_solve(app);
         cairn::copy_task::define_report(app);
+        cairn::copy_task::define_figure(app);
       });
 }

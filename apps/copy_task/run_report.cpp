@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/copy_task/report.h"
+#include "apps/copy_task/results.h"
 #include "nn/io/file.h"
 
 namespace cairn::copy_task {
@@ -18,6 +19,29 @@ Report::Pairs pairs(const Json& object) {
 }
 
 }  // namespace
+
+Json about_run(const Options& options, const TrainOptions& train) {
+  return {{"program", "copy-task"},
+          {"configuration", options.configuration()},
+          {"provenance", provenance(std::string(name(train.compute.device)))}};
+}
+
+std::optional<Json> finished_result(const std::filesystem::path& run, const FoundCheckpoint& found,
+                                    int64_t iterations) {
+  const TrainState state = train_state(found);
+  if (!(state.stopped ? state.step <= iterations : state.step == iterations)) return {};
+  const auto records = read_metrics(run, state.metrics_bytes);
+  if (records.empty() || !records.back().contains("result")) return {};
+  const Json& result = records.back().at("result");
+  if (!is_result(result) || result.at("iterations") != state.step) return {};
+  return result;
+}
+
+void finish_run(RunFolder& folder, const Json& result) {
+  folder.record({{"result", result}});
+  folder.sync_metrics();
+  write_report(*read_run(folder.path()), folder.path(), folder.path() / "report.html");
+}
 
 void write_report(const Trained& trained, const std::filesystem::path& run, const std::filesystem::path& file) {
   const TrainOptions& train = trained.settings.train;

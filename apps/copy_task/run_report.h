@@ -1,8 +1,19 @@
 #pragma once
 // A run's report, from what its folder holds.
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
 #include "apps/copy_task/settings.h"
 
 namespace cairn::copy_task {
+
+// What goes into every checkpoint of a run: its settings and what it is made with.
+nlohmann::ordered_json about_run(const Options& options, const TrainOptions& train);
+// The result that a run recorded, if it has nothing left to do: it made its iterations, or stopped by itself.
+std::optional<nlohmann::ordered_json> finished_result(const std::filesystem::path& run, const FoundCheckpoint& found,
+                                                      int64_t iterations);
+// Records the result of a run that ended, and writes its report. Error: the folder cannot be written.
+void finish_run(RunFolder& folder, const nlohmann::ordered_json& result);
 
 // Writes the report of `run`, read back as `trained`, to `file`. Errors: `file` cannot be written.
 void write_report(const Trained& trained, const std::filesystem::path& run, const std::filesystem::path& file);

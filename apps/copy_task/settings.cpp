@@ -8,11 +8,16 @@
 namespace cairn::copy_task {
 
 void Settings::define(Options& options) {
+  options.text("attention", train.model.attention, "attention variant (listed below)");
+  options.integer("length", train.length, 1, 1 << 20, "symbols in w; a sequence has 2 (length + 1)");
+  define_training(options);
+  options.presets("quick", quick_presets(4000));
+}
+
+void Settings::define_training(Options& options) {
   TransformerOptions& model = train.model;
-  options.text("attention", model.attention, "attention variant (listed below)");
   options.integer("topk", topk, 1, 1 << 20,
                   "top keys of a variant that says none; by default what the list below says");
-  options.integer("length", train.length, 1, 1 << 20, "symbols in w; a sequence has 2 (length + 1)");
   options.integer("iterations", train.iterations, 0, most_steps, "training steps, at most", Belongs::free);
   options.integer("batch", train.batch, 1, 1 << 20, "sequences a step");
   options.integer("layers", model.layers, 1, 1024, "encoder layers");
@@ -31,15 +36,18 @@ void Settings::define(Options& options) {
                   "steps between checkpoints, with --out; 0: only at the end", Belongs::free);
   options.text("also-evaluate", also, "variants to evaluate the trained weights with, comma-separated");
   options.flag("quick", quick, "a small model that learns in about a minute, where nothing else is asked for");
-  options.presets("quick", {{"topk", "16"},
-                            {"layers", "2"},
-                            {"heads", "4"},
-                            {"feed-forward", "512"},
-                            {"lr", "1e-3"},
-                            {"iterations", "4000"},
-                            {"evaluate-every", "100"},
-                            {"stop-at", "0.995"}});
   common.define(options);
+}
+
+std::vector<std::pair<std::string, std::string>> quick_presets(int64_t iterations) {
+  return {{"topk", "16"},
+          {"layers", "2"},
+          {"heads", "4"},
+          {"feed-forward", "512"},
+          {"lr", "1e-3"},
+          {"iterations", std::to_string(iterations)},
+          {"evaluate-every", "100"},
+          {"stop-at", "0.995"}};
 }
 
 void Settings::finish() {

@@ -11,14 +11,18 @@ struct Settings {
   TrainOptions train;
   bool quick = false;
 
-  // Declares all settings.
+  // Declares all settings, or all but --attention and --length and what --quick presets.
   void define(Options& options);
+  void define_training(Options& options);
   // After Options::assign(): what follows from the settings. Errors (UsageError): attention variants that are none.
   void finish();
 
   std::string norm = "post", activation = "gelu", also;
   int64_t topk = 0;  // 0: the variants' own
 };
+
+// What --quick presets, with so many steps at the most.
+std::vector<std::pair<std::string, std::string>> quick_presets(int64_t iterations);
 
 // A run as its newest good checkpoint holds it.
 struct Trained {

@@ -51,11 +51,7 @@ struct TrainCommand {
            output.quiet);
     const TrainResult result = train_traced();
     Json json = result_json(settings.train.model.attention, result);
-    if (folder && !result.interrupted) {
-      folder->record({{"result", json}});
-      folder->sync_metrics();
-      write_report(*read_run(out), out, report());
-    }
+    if (folder && !result.interrupted) finish_run(*folder, json);
     trace.finish(output.quiet);
     json["peak_bytes"] = result.peak_bytes;
     if (settings.train.compute.device == Device::cuda) json["graph_replays"] = result.graph_replays;
@@ -114,13 +110,9 @@ struct TrainCommand {
 
   // Has the run nothing left to do? Then its result is told again, and nothing changes.
   bool finished() {
+    const std::optional<Json> result = finished_result(out, *found, settings.train.iterations);
+    if (!result) return false;
     const TrainState state = train_state(*found);
-    if (!(state.stopped ? state.step <= settings.train.iterations : state.step == settings.train.iterations))
-      return false;
-    const auto records = read_metrics(out, state.metrics_bytes);
-    if (records.empty() || !records.back().contains("result")) return false;
-    const Json& result = records.back().at("result");
-    if (!is_result(result) || result.at("iterations") != state.step) return false;
     if (!is_there(report())) write_report(*read_run(out), out, report());
     note(concat(out, ": this run is finished: it ",
                 state.stopped
@@ -130,15 +122,13 @@ struct TrainCommand {
                     : concat("made its ", state.step, " steps; more --iterations would continue it")),
          output.quiet);
     trace.nothing_ran(output.quiet);
-    tell(result, false);
+    tell(*result, false);
     return true;
   }
 
   // A training that diverges leaves its trace too.
   TrainResult train_traced() {
-    const Json about = {{"program", "copy-task"},
-                        {"configuration", options.configuration()},
-                        {"provenance", provenance(std::string(name(settings.train.compute.device)))}};
+    const Json about = about_run(options, settings.train);
     Progress progress(settings.train.iterations, output.quiet);
     std::optional<Keep> keep;
     if (folder) keep.emplace(Keep{*folder, about, found ? &*found : nullptr});

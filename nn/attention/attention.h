@@ -123,6 +123,15 @@ const std::vector<const AttentionVariant*>& attention_variants();
 // other threads read the list.
 void add_attention_variant(const AttentionVariant& variant);
 
+// A specification taken apart: of "i-clustered-100:topk=16" the variant i-clustered, "100" and {topk: "16"}. Errors
+// (UsageError): unknown name, not of the form above. Whether numbers and options are right, make_attention knows.
+struct AttentionSpec {
+  const AttentionVariant* variant = nullptr;
+  std::string number;  // empty: none
+  std::map<std::string, std::string> options;
+};
+AttentionSpec parse_attention(const std::string& spec);
+
 // The variant that a specification names, such as "i-clustered-100:topk=32,bits=63". `defaults` replace presets of
 // options that the specification leaves open; those that the variant does not have are ignored. Errors (UsageError):
 // unknown name or option (says what was close and what exists), a missing or surplus number, values out of range.

@@ -163,12 +163,6 @@ void SpecReader::finish() const {
 
 namespace {
 
-struct Parsed {
-  const AttentionVariant* variant = nullptr;
-  std::string number;
-  std::map<std::string, std::string> options;
-};
-
 // The longest variant's name that the head of a specification is, or begins with before "-number".
 const AttentionVariant* find_variant(const std::string& head) {
   const AttentionVariant* best = nullptr;
@@ -197,10 +191,12 @@ const AttentionVariant* find_variant(const std::string& head) {
   throw UsageError("unknown attention '" + head + "'" + suggestion + "; there are " + listed);
 }
 
-Parsed parse(const std::string& spec) {
+}  // namespace
+
+AttentionSpec parse_attention(const std::string& spec) {
   const size_t colon = spec.find(':');
   const std::string head = spec.substr(0, colon);
-  Parsed result;
+  AttentionSpec result;
   result.variant = find_variant(head);
   if (!result.variant) unknown_variant(head);
   const size_t name_size = std::string(result.variant->name).size();
@@ -225,10 +221,8 @@ Parsed parse(const std::string& spec) {
   return result;
 }
 
-}  // namespace
-
 std::unique_ptr<Attention> make_attention(const std::string& spec, const std::map<std::string, std::string>& defaults) {
-  Parsed parsed = parse(spec);
+  const AttentionSpec parsed = parse_attention(spec);
   SpecReader reader(parsed.variant->name, parsed.number, parsed.options, defaults);
   const double scale = reader.real("scale", 0, 0, 1e6, "factor of the scores, 0: 1/sqrt(head size)");
   std::unique_ptr<Attention> attention = parsed.variant->make(reader);

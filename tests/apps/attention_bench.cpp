@@ -42,7 +42,7 @@ TEST_CASE("attention-bench says what it cannot measure", "[attention-bench]") {
   fails("run --quiet --attention full --length 8 --what cluster", "does not cluster codes");
   fails("run --quiet --length 8 --batch many", "or max, got 'many'");
   fails("figure --quiet", "expected --out");
-  fails("figure --quiet --out /tmp --lengths 8,4", "expected them to rise");
+  fails("figure --quiet --out /tmp --lengths 8,4", "expected each larger");
 }
 
 TEST_CASE("attention-bench figure writes its numbers and a report", "[attention-bench]") {

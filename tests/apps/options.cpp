@@ -207,6 +207,15 @@ TEST_CASE("lists of attention specifications: a comma before option=value stays 
     CHECK_THAT(usage_error([&] { split_specs(list); }), Contains("expected attention variants with a comma between"));
 }
 
+TEST_CASE("lists of rising whole numbers") {
+  CHECK(rising_integers("512", 512) == std::vector<int64_t>{512});
+  CHECK(rising_integers("1,20,300", 300) == std::vector<int64_t>{1, 20, 300});
+  for (const char* list : {"", ",", "1,", "0", "-3", "1 ,2", "x", "1.5", "301", "99999999999999999999"})
+    CHECK_THAT(usage_error([&] { rising_integers(list, 300); }), Contains("expected whole numbers from 1 to 300"));
+  for (const char* list : {"2,1", "2,2"})
+    CHECK_THAT(usage_error([&] { rising_integers(list, 300); }), Contains("larger than the one before"));
+}
+
 TEST_CASE("a flag's help lists what it presets") {
   Program p;
   CHECK_THAT(p.app.help(), Contains("--layers 2, --rate 0.25"));

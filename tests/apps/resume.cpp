@@ -5,6 +5,7 @@
 #include "apps/copy_task/settings.h"
 #include "core/parallel.h"
 #include "nn/io/file.h"
+#include "tests/apps/markup.h"
 #include "tests/apps/process.h"
 #include "tests/attention/spec_of.h"
 #include "tests/io/io_test.h"
@@ -313,4 +314,69 @@ TEST_CASE("an interrupted run is saved and goes on", "[copy-task][fault]") {
   REQUIRE(run_process("copy-task", "train --quiet --resume --out " + run + more).exit_code == 0);
   REQUIRE(run_process("copy-task", settings + "--out " + whole + more).exit_code == 0);
   check_same_run(whole, run);
+}
+
+TEST_CASE("the grid of figure 5 is runs that go on where they were stopped", "[copy-task]") {
+  const TemporaryFolder folder;
+  const std::string grid = (folder / "grid").string(), whole = (folder / "whole").string();
+  const std::string settings =
+      "figure --quiet --json --variants full,clustered-3 --lengths 5,7 --layers 1 --heads 1 --head-size 8 "
+      "--feed-forward 8 --batch 4 --evaluate-every 10 --checkpoint-every 0 ";
+  REQUIRE(run_process("copy-task", settings + "--iterations 10 --out " + grid).exit_code == 0);
+  std::filesystem::remove_all(folder / "grid/cells/full,length=7");  // as if that had not been begun
+  const auto more = run_process("copy-task", settings + "--iterations 30 --out " + grid);
+  REQUIRE(more.exit_code == 0);
+  REQUIRE(run_process("copy-task", settings + "--iterations 30 --out " + whole).exit_code == 0);
+
+  const Json cells = Json::parse(last_line(more.out)).at("cells");
+  REQUIRE(cells.size() == 4);
+  for (const Json& cell : cells) {
+    const std::string name =
+        concat("cells/", cell.at("attention").get<std::string>(), ",length=", cell.at("length").get<int64_t>());
+    INFO(name);
+    CHECK(cell.at("iterations") == 30);
+    CHECK(cell.at("masked_accuracy").is_number());
+    CHECK(run_process("copy-task", "evaluate --run '" + (folder / "grid" / name).string() + "' --attention full")
+              .exit_code == 0);
+    // The one that was stopped has another result on its way.
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors"})
+      CHECK(read_file(folder / "grid" / name / "checkpoint" / file) ==
+            read_file(folder / "whole" / name / "checkpoint" / file));
+  }
+  const std::string page = read_file(folder / "grid/report.html");
+  CHECK(markup_error(page.substr(page.find("<html"))).empty());
+  CHECK_THAT(page, Catch::Matchers::Contains("All trainings: 4 of 4 finished"));
+  const std::string table = read_file(folder / "grid/figure.csv");
+  CHECK(std::count(table.begin(), table.end(), '\n') == 5);
+
+  // Nothing is left to do, and nothing of it changes.
+  const auto again = run_process("copy-task", settings + "--iterations 30 --out " + grid);
+  CHECK(last_line(again.out) == last_line(more.out));
+  // Not with other settings.
+  const auto other = run_process("copy-task", settings + "--iterations 30 --seed 2 --out " + grid);
+  CHECK(other.exit_code == 2);
+  CHECK_THAT(other.err, Catch::Matchers::Contains("seed (1 in the run, 2 now)"));
+}
+
+TEST_CASE("an interrupted grid says how it goes on, and what is refused leaves nothing behind", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const std::string grid = (folder / "grid").string();
+  const std::string wait = "sh -c 'p=\"$0\"; \"$p\" \"$@\" & while [ ! -s \"" + grid +
+                           "/cells/full,length=5/metrics.jsonl\" ]; do sleep 0.05; done; kill -s TERM $!; wait $!' ";
+  const auto stopped = run_process("copy-task",
+                                   "figure --variants full,clustered-3 --lengths 5 --layers 1 --heads 1 --head-size 8 "
+                                   "--feed-forward 8 --iterations 100000000 --out " +
+                                       grid,
+                                   wait);
+  INFO(stopped.err);
+  CHECK(stopped.exit_code == 130);
+  CHECK_THAT(stopped.err, Catch::Matchers::Contains("the same command continues: 0 of 2 trainings are finished"));
+
+  for (const std::string arguments : {"--variants ful", "--lengths 5,x", "--lengths 7,5", "--variants ''"}) {
+    const auto run = run_process("copy-task", "figure --out " + (folder / "none").string() + " " + arguments);
+    INFO(arguments << ": " << run.err);
+    CHECK(run.exit_code == 2);
+    CHECK_THAT(run.err, Catch::Matchers::StartsWith("copy-task: error: " + arguments.substr(0, arguments.find(' '))));
+    CHECK_FALSE(std::filesystem::exists(folder / "none"));
+  }
 }
