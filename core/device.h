@@ -18,8 +18,9 @@ struct Stream {
 // ("cuda-host").
 std::string_view backends();
 
-// The BLAS that matrix products on the CPU go to, its version and its kernels: "OpenBLAS 0.3.21 ... Haswell".
-std::string blas();
+// The vectors that the CPU's kernels were compiled for: "AVX-512", "AVX2" or "128 bits". They decide how sums are cut,
+// and so the last bits of results.
+std::string_view cpu_vectors();
 
 // How CUDA multiplies float32 matrices, attention's too: in full, or with operands rounded to TF32 (10 bits of
 // mantissa, sums in float32), which tensor cores do several times faster. Full unless set. The CPU always multiplies in

@@ -146,7 +146,7 @@ std::map<std::string, double> Workload::stages() {
 std::vector<Timing> measure(const std::vector<Workload*>& workloads, const Repetitions& repetitions) {
   std::vector<std::vector<double>> seconds(workloads.size());
   std::vector<double> spent(workloads.size(), 0.0);
-  for (Workload* workload : workloads) (*workload)();  // the first run also warms caches, threads and the BLAS
+  for (Workload* workload : workloads) (*workload)();  // the first run also warms caches, and threads
   for (int64_t i = 0; i < repetitions.most && !interrupted(); ++i)
     for (size_t w = 0; w < workloads.size(); ++w) {
       if (i >= repetitions.least && spent[w] >= repetitions.seconds) continue;

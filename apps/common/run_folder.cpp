@@ -133,8 +133,8 @@ nlohmann::ordered_json provenance(const std::string& device) {
   char time[32];
   const std::time_t now = std::time(nullptr);
   std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()}, {"device", device},
-          {"processor", processor()}, {"threads", threads()},   {"blas", blas()},         {"time", time}};
+  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},   {"device", device},
+          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}, {"time", time}};
 }
 
 }  // namespace cairn

@@ -53,7 +53,7 @@ std::string run_file_in(const std::filesystem::path& folder);
 // records. Errors (DataError): damage, with the line's number; it is no file that can be read.
 std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& run, uint64_t sure);
 
-// What a run was made with: program, version and commit, processor, threads, BLAS, device, time.
+// What a run was made with: program, version and commit, processor, threads, vectors, device, time.
 nlohmann::ordered_json provenance(const std::string& device);
 
 }  // namespace cairn

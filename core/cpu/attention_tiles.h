@@ -1,5 +1,5 @@
 #pragma once
-// What the tiled attention kernels share: blocks of queries against blocks of keys, one product of the BLAS each.
+// What the tiled attention kernels share: blocks of queries against blocks of keys, by products of matrices.
 #include <utility>
 #include <vector>
 

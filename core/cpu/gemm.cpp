@@ -1,61 +1,210 @@
-// The only door to the BLAS. A product is cut into tiles that depend on its shape alone, each a call of the BLAS on one
-// thread, and threads take tiles: the BLAS's own threading changes results with the number of threads at most shapes
-// that are not round.
+// Matrix products. Everything rests on one small loop (`multiply_block`): a block of C, `most_rows` by two vectors,
+// stays in registers over the whole depth, and each step is one outer product of a column of A with a row of B. Twice
+// as many multiply-adds as loads keep the processor's arithmetic busy. Around it:
+//
+// - B is packed into panels of two vectors' columns, one step of the depth behind the other, so that the loop reads
+// memory
+//   in order whatever the strides are. A panel stays in the L1 cache while all rows of A pass it.
+// - A is read where it stands, transposed or not: a step needs one number of each row, and the cache lines that these
+//   come from serve the following steps as well.
+// - The depth is cut so that a panel fits into the L1 cache, and the rows of A so that their part fits into the L2
+// cache.
+//
+// The blocks follow from the shape alone, and each number of C is one chain of fused multiply-adds for each part of the
+// depth: the same bits for any number of threads.
 #include "core/cpu/gemm.h"
 
-#include <cblas.h>
+#include <array>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
-#include <mutex>
-
+#include "core/device.h"
 #include "core/parallel.h"
 
-std::string cairn::blas() {
-#ifdef OPENBLAS_VERSION
-  return openblas_get_config();
+namespace cairn {
+namespace cpu {
+namespace {
+
+// The widest vectors of the processor that this is compiled for, and the rows of a block: as many as leave registers
+// for B. (16 registers, or 32 with AVX-512.)
+#if defined(__AVX512F__)
+constexpr int64_t vector_bytes = 64, most_rows = 14;
+constexpr std::string_view vectors = "AVX-512";
+#elif defined(__AVX2__)
+constexpr int64_t vector_bytes = 32, most_rows = 6;
+constexpr std::string_view vectors = "AVX2";
 #else
-  return "CBLAS";
+constexpr int64_t vector_bytes = 16, most_rows = 6;
+constexpr std::string_view vectors = "128 bits";
 #endif
+template <class T>
+constexpr int64_t lanes = vector_bytes / int64_t(sizeof(T));
+template <class T>
+constexpr int64_t panel = 2 * lanes<T>;  // columns of B
+template <class T>
+using Vector __attribute__((vector_size(vector_bytes))) = T;
+
+constexpr int64_t part_depth = 384, part_rows = 8 * most_rows, part_columns = 768;
+
+// By reference: how a vector is passed by value depends on what the processor has.
+template <class V, class T>
+inline void load(V& v, const T* from) {
+  std::memcpy(&v, from, sizeof v);
+}
+template <class V, class T>
+inline void store(T* to, const V& v) {
+  std::memcpy(to, &v, sizeof v);
 }
 
-namespace cairn::cpu {
+// C = beta C + alpha A B for a block of C: rows by `columns`, at most a panel. Element (i, l) of A is a[i * row + l *
+// step]; B is a packed panel.
+template <class T>
+struct Block {
+  int64_t k;
+  const T* a;
+  int64_t row, step;
+  const T* b;
+  T alpha, beta;
+  T* c;
+  int64_t ldc, columns;
+};
 
-// Once a thread: the OpenMP flavour of OpenBLAS asks how many threads the calling one may start.
-static void single_threaded() {
-#ifdef OPENBLAS_VERSION
-  thread_local const bool once = [] {
-    static std::mutex mutex;
-    const std::lock_guard guard(mutex);
-    openblas_set_num_threads(1);
-    return true;
-  }();
-  (void)once;
-#endif
+template <class T, int rows>
+void multiply_block(const Block<T>& block) {
+  constexpr int64_t w = lanes<T>;
+  const int64_t row = block.row, step = block.step, ldc = block.ldc;
+  const T *a = block.a, *b = block.b;
+  Vector<T> sum[rows][2] = {};
+  for (int64_t l = 0; l < block.k; ++l, a += step, b += 2 * w) {
+    Vector<T> left, right;
+    load(left, b), load(right, b + w);
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; ++i) {
+      const T x = a[i * row];
+      sum[i][0] += x * left;
+      sum[i][1] += x * right;
+    }
+  }
+  const T alpha = block.alpha, beta = block.beta;
+  if (block.columns == 2 * w) {
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; ++i)
+      for (int half = 0; half < 2; ++half) {
+        T* c = block.c + i * ldc + half * w;
+        Vector<T> value = alpha * sum[i][half], before;
+        if (beta != 0) load(before, c), value += beta * before;
+        store(c, value);
+      }
+    return;
+  }
+#pragma GCC unroll 14
+  for (int i = 0; i < rows; ++i) {  // the last columns
+    T value[2 * w], *c = block.c + i * ldc;
+    store(value, sum[i][0]), store(value + w, sum[i][1]);
+    for (int64_t j = 0; j < block.columns; ++j) c[j] = alpha * value[j] + (beta == 0 ? T(0) : beta * c[j]);
+  }
 }
+
+// multiply_block for 1 to most_rows rows.
+template <class T, int... rows>
+constexpr auto blocks_of_rows(std::integer_sequence<int, rows...>) {
+  return std::array<void (*)(const Block<T>&), sizeof...(rows)>{multiply_block<T, rows + 1>...};
+}
+template <class T>
+constexpr auto multiply_rows = blocks_of_rows<T>(std::make_integer_sequence<int, int(most_rows)>());
+
+// One step of a transposition of lanes<T> vectors: exchanges the parts of x and y that lie `distance` off the diagonal.
+template <class T, int distance, size_t... lane>
+inline void exchange(Vector<T>& x, Vector<T>& y, std::index_sequence<lane...>) {
+  constexpr int w = int(lanes<T>);
+  const Vector<T> low = __builtin_shufflevector(x, y, (lane & distance ? w + int(lane) - distance : int(lane))...);
+  y = __builtin_shufflevector(x, y, (lane & distance ? w + int(lane) : int(lane) + distance)...);
+  x = low;
+}
+template <class T, int distance = 1>
+inline void transpose(Vector<T> (&x)[lanes<T>]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < lanes<T>; ++i)
+    if (!(i & distance)) exchange<T, distance>(x[i], x[i + distance], std::make_index_sequence<lanes<T>>());
+  if constexpr (2 * distance < lanes<T>) transpose<T, 2 * distance>(x);
+}
+
+// Packs `columns` columns of B, at most a panel, and k steps; the columns that a panel has beyond are zeros. Element
+// (l, j) of B is b[l * step + j * column], and one of both is 1.
+template <class T>
+void pack_panel(int64_t k, int64_t columns, const T* b, int64_t step, int64_t column, T* to) {
+  constexpr int64_t w = lanes<T>, all = panel<T>;
+  if (columns == all && column == 1) {
+    for (int64_t l = 0; l < k; ++l) std::memcpy(to + l * all, b + l * step, all * sizeof(T));
+    return;
+  }
+  int64_t l = 0;
+  if (columns == all)  // squares of a vector's size, transposed in registers
+    for (; l + w <= k; l += w)
+      for (int64_t half = 0; half < all; half += w) {
+        Vector<T> square[w];
+        for (int64_t i = 0; i < w; ++i) load(square[i], b + (half + i) * column + l);
+        transpose<T>(square);
+        for (int64_t i = 0; i < w; ++i) store(to + (l + i) * all + half, square[i]);
+      }
+  for (; l < k; ++l) {
+    for (int64_t j = 0; j < columns; ++j) to[l * all + j] = b[l * step + j * column];
+    std::fill(to + l * all + columns, to + (l + 1) * all, T(0));
+  }
+}
+
+// Room for the packed part of B, of the calling thread.
+template <class T>
+T* packing_room() {
+  struct alignas(vector_bytes) Line {
+    T value[lanes<T>];
+  };
+  thread_local std::vector<Line> room(size_t(part_depth * (part_columns + panel<T>) / lanes<T>));
+  return room.front().value;
+}
+
+int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+// Parts of [0, n) that are alike, none larger than `most`.
+int64_t even_part(int64_t n, int64_t most) {
+  const int64_t parts = std::max<int64_t>(1, (n + most - 1) / most);
+  return std::max<int64_t>(1, (n + parts - 1) / parts);
+}
+
+}  // namespace
 
 template <class T>
 void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const T* a,
                int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc) {
-  if (m == 0 || n == 0) return;
-  single_threaded();
-  const auto ta = transpose_a ? CblasTrans : CblasNoTrans, tb = transpose_b ? CblasTrans : CblasNoTrans;
-  // The BLAS wants leading dimensions of at least 1 even where nothing is read.
-  const auto rows_apart = [](int64_t ld) { return blasint(std::max<int64_t>(1, ld)); };
-  if constexpr (std::is_same_v<T, float>) {
-    cblas_sgemm(CblasRowMajor, ta, tb, blasint(m), blasint(n), blasint(k), float(alpha), a, rows_apart(lda), b,
-                rows_apart(ldb), float(beta), c, rows_apart(ldc));
-  } else {
-    cblas_dgemm(CblasRowMajor, ta, tb, blasint(m), blasint(n), blasint(k), alpha, a, rows_apart(lda), b,
-                rows_apart(ldb), beta, c, rows_apart(ldc));
-  }
+  const int64_t a_row = transpose_a ? 1 : lda, a_step = transpose_a ? lda : 1;
+  const int64_t b_step = transpose_b ? 1 : ldb, b_column = transpose_b ? ldb : 1;
+  const int64_t depth = even_part(k, part_depth), rows = even_part(m, part_rows),
+                block_rows = even_part(rows, most_rows);
+  T* const packed = packing_room<T>();
+
+  for (int64_t j0 = 0; j0 < n; j0 += part_columns)
+    for (int64_t l0 = 0; l0 == 0 || l0 < k; l0 += depth) {  // once where k = 0: beta C
+      const int64_t columns = std::min(part_columns, n - j0), steps = std::min(depth, k - l0);
+      for (int64_t j = 0; j < columns; j += panel<T>)
+        pack_panel(steps, std::min(panel<T>, columns - j), b + l0 * b_step + (j0 + j) * b_column, b_step, b_column,
+                   packed + j * steps);
+      for (int64_t i0 = 0; i0 < m; i0 += rows)
+        for (int64_t j = 0; j < columns; j += panel<T>)
+          for (int64_t i = i0; i < std::min(m, i0 + rows); i += block_rows)
+            multiply_rows<T>[size_t(std::min({block_rows, i0 + rows - i, m - i}) - 1)](
+                {steps, a + i * a_row + l0 * a_step, a_row, a_step, packed + j * steps, T(alpha),
+                 l0 == 0 ? T(beta) : T(1), c + i * ldc + j0 + j, ldc, std::min(panel<T>, columns - j)});
+    }
 }
 
 template <class T>
 void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
-  // Tall tiles: the BLAS packs its right operand once a tile, so few columns of tiles are best.
-  const int64_t tile_n = g.n > 1536 ? 768 : std::max<int64_t>(1, g.n);
+  // Tall tiles: B is packed once a tile, so few columns of tiles are best.
+  const int64_t tile_n = g.n > 2 * part_columns ? part_columns : std::max<int64_t>(1, g.n);
   const int64_t columns = (g.n + tile_n - 1) / tile_n;
   const int64_t wanted = std::max<int64_t>(1, 16 / std::max<int64_t>(1, g.batch * columns));
-  const int64_t tile_m = std::max<int64_t>(64, (g.m + wanted - 1) / wanted);
+  const int64_t tile_m = rounded_up(std::max<int64_t>(64, (g.m + wanted - 1) / wanted), most_rows);
   const int64_t rows = (g.m + tile_m - 1) / tile_m;
 
   parallel_tasks(g.batch * rows * columns, [&](int64_t task) {
@@ -74,4 +223,8 @@ template void gemm_tile(bool, bool, int64_t, int64_t, int64_t, double, const dou
 template void gemm(Stream, const Gemm&, const float*, const float*, float*);
 template void gemm(Stream, const Gemm&, const double*, const double*, double*);
 
-}  // namespace cairn::cpu
+}  // namespace cpu
+
+std::string_view cpu_vectors() { return cpu::vectors; }
+
+}  // namespace cairn

@@ -1,4 +1,4 @@
-// Linear attention in chunks of queries and keys, by products of the BLAS. Forward and backward are one thing, said of
+// Linear attention in chunks of queries and keys, by products of matrices. Forward and backward are one thing, said of
 // two sides. Row r of a side has the features f_r = phi(x_r) [D] and the vector u_r [M + 1]:
 //
 //   keys      x = k, u_j = [z_j v_j, 1]

@@ -1,6 +1,5 @@
 #pragma once
-// Products of small matrices, where a call of the BLAS would cost more than the product: a few queries against the top
-// keys of their cluster.
+// Products of small matrices, whose right operand needs no packing: a few queries against the top keys of their cluster.
 #include <cstdint>
 #include <cstring>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Matrix products: the only door to the BLAS (core/cpu/gemm.cpp).
+// Matrix products.
 #include <cstdint>
 
 #include "core/dispatch.h"

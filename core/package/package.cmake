@@ -20,7 +20,7 @@ configure_package_config_file(${templates}/cairn-config.cmake.in ${PROJECT_BINAR
                               NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/package/cairn-config.cmake ${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
-              ${templates}/openblas.cmake DESTINATION ${cmake_folder})
+        DESTINATION ${cmake_folder})
 
 # pkg-config. What a static library needs is never private.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig

@@ -208,7 +208,7 @@ TEST_CASE("a program without a command says which there are", "[copy-task][fault
   const auto result = run_process("copy-task", "");
   CHECK(result.exit_code == 2);
   CHECK(result.err ==
-        "copy-task: error: expected a command: train, evaluate, show, solve, report; see copy-task --help\n");
+        "copy-task: error: expected a command: train, evaluate, show, solve, report, figure; see copy-task --help\n");
 }
 
 TEST_CASE("an interrupted training ends in order with 130", "[copy-task][fault]") {

@@ -143,7 +143,7 @@ class Bench:
 
     def environment(self, more):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CAIRN_FAULT")}
-        environment.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"})
+        environment.update({"LC_ALL": "C.UTF-8"})
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # too much memory is the program's to report
             environment[name] = f"{environment.get(name, '')} allocator_may_return_null=1"
         return {**environment, **more}

@@ -1,4 +1,4 @@
-#include "core/kernels/gemm.h"
+#include "core/cpu/gemm.h"
 
 #include "tests/ops/ops_test.h"
 
@@ -71,6 +71,55 @@ TEST_CASE("gemm scales, adds onto C, and reads no C where beta is 0", "[matmul]"
   out = c.clone();
   cpu::gemm<double>({}, g, a.data<double>(), b.data<double>(), out.mutable_data<double>());
   CHECK(difference(out, affine(c, 3)) <= tolerance::float64);
+}
+
+namespace {
+
+// gemm_tile on matrices that are parts of wider ones: what it reads and writes is its part alone.
+template <class T>
+void check_tile(int64_t m, int64_t n, int64_t k, bool ta, bool tb, double beta) {
+  INFO(m << " x " << n << " x " << k << (ta ? " A^T" : "") << (tb ? " B^T" : "") << " beta " << beta);
+  const int64_t lda = (ta ? m : k) + 2, ldb = (tb ? k : n) + 1, ldc = n + 3;
+  const auto part = [](int64_t rows, int64_t cols, int64_t ld, uint64_t seed) {
+    std::vector<T> x(size_t(rows == 0 ? 0 : (rows - 1) * ld + cols), T(NAN));  // between the rows
+    Sequence random(seed, 0, Purpose::test);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j) x[size_t(i * ld + j)] = T(random.uniform() - 0.5);
+    return x;
+  };
+  const std::vector<T> a = part(ta ? k : m, ta ? m : k, lda, 1), b = part(tb ? n : k, tb ? k : n, ldb, 2);
+  std::vector<T> c(size_t(m * ldc), T(7));
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) c[size_t(i * ldc + j)] = beta == 0 ? T(NAN) : T(i - j);
+  cpu::gemm_tile<T>(ta, tb, m, n, k, 0.5, a.data(), lda, b.data(), ldb, beta, c.data(), ldc);
+  double largest = 0;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < ldc; ++j) {
+      double expected = j < n ? (beta == 0 ? 0 : beta * double(i - j)) : 7;
+      for (int64_t l = 0; l < k && j < n; ++l)
+        expected +=
+            0.5 * double(a[size_t(ta ? l * lda + i : i * lda + l)]) * double(b[size_t(tb ? j * ldb + l : l * ldb + j)]);
+      const double error = std::abs(double(c[size_t(i * ldc + j)]) - expected) / std::max(1.0, std::abs(expected));
+      largest = error <= largest ? largest : error;  // NaN stays
+    }
+  CHECK(largest <= tolerance_of(dtype_of<T>));
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("gemm_tile is right at every border of its blocks", "[matmul]", float, double) {
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true}) {
+      for (int64_t m = 0; m <= 30; ++m) check_tile<TestType>(m, 33, 19, ta, tb, 0);  // each number of rows of a block
+      for (const int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65})
+        for (const int64_t k : {0, 1, 15, 16, 17, 33})
+          for (const double beta : {0.0, 1.0, -0.5}) check_tile<TestType>(5, n, k, ta, tb, beta);
+      // More than one part of the columns, the depth, the rows.
+      check_tile<TestType>(3, 801, 5, ta, tb, 1);
+      check_tile<TestType>(3, 40, 1000, ta, tb, 1);
+      check_tile<TestType>(251, 35, 6, ta, tb, 1);
+      check_tile<TestType>(120, 790, 390, ta, tb, 0);
+    }
 }
 
 TEST_CASE("linear is x weight^T + bias over rows of any shape", "[matmul]") {
