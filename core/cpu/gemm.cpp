@@ -20,8 +20,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/cpu/vector.h"
 #include "core/device.h"
 #include "core/parallel.h"
+#include "core/scratch.h"
 
 namespace cairn {
 namespace cpu {
@@ -198,21 +200,40 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
     }
 }
 
+// Products are shared out in tiles of C. Where these are few and the depth is long, as in the gradient of a weight, the
+// depth is shared out as well, and the parts are added up in order.
 template <class T>
 void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
-  // Tall tiles: B is packed once a tile, so few columns of tiles are best.
+  constexpr int64_t wanted = 16, least_rows = 192, least_depth = 512;  // B is packed once a tile: that must be little
   const int64_t tile_n = g.n > 2 * part_columns ? part_columns : std::max<int64_t>(1, g.n);
-  const int64_t columns = (g.n + tile_n - 1) / tile_n;
-  const int64_t wanted = std::max<int64_t>(1, 16 / std::max<int64_t>(1, g.batch * columns));
-  const int64_t tile_m = rounded_up(std::max<int64_t>(64, (g.m + wanted - 1) / wanted), most_rows);
-  const int64_t rows = (g.m + tile_m - 1) / tile_m;
+  const int64_t columns = (g.n + tile_n - 1) / tile_n, across = std::max<int64_t>(1, g.batch * columns);
+  const int64_t tile_m = std::max(least_rows, rounded_up((g.m * across + wanted - 1) / wanted, most_rows));
+  const int64_t rows = (g.m + tile_m - 1) / tile_m, tiles = g.batch * rows * columns;
+  const int64_t parts =
+      std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / least_depth), 1, wanted);
+  const int64_t steps = (g.k + parts - 1) / parts;
+  Scratch scratch(Device::cpu);
+  T* const partial = parts > 1 ? scratch.take<T>(parts * g.batch * g.m * g.n) : nullptr;  // [batch, parts, m, n]
 
-  parallel_tasks(g.batch * rows * columns, [&](int64_t task) {
-    const int64_t member = task / (rows * columns), i = task / columns % rows * tile_m, j = task % columns * tile_n;
-    const T* from_a = a + member * g.stride_a + (g.transpose_a ? i : i * g.lda);
-    const T* from_b = b + member * g.stride_b + (g.transpose_b ? j * g.ldb : j);
-    gemm_tile(g.transpose_a, g.transpose_b, std::min(tile_m, g.m - i), std::min(tile_n, g.n - j), g.k, g.alpha, from_a,
-              g.lda, from_b, g.ldb, g.beta, c + member * g.stride_c + i * g.ldc + j, g.ldc);
+  parallel_tasks(tiles * parts, [&](int64_t task) {
+    const int64_t tile = task / parts, part = task % parts, l = part * steps;
+    const int64_t member = tile / (rows * columns), i = tile / columns % rows * tile_m, j = tile % columns * tile_n;
+    const T* from_a = a + member * g.stride_a + (g.transpose_a ? l * g.lda + i : i * g.lda + l);
+    const T* from_b = b + member * g.stride_b + (g.transpose_b ? j * g.ldb + l : l * g.ldb + j);
+    T* to = partial ? partial + ((member * parts + part) * g.m + i) * g.n + j : c + member * g.stride_c + i * g.ldc + j;
+    gemm_tile(g.transpose_a, g.transpose_b, std::min(tile_m, g.m - i), std::min(tile_n, g.n - j),
+              std::min(steps, g.k - l), g.alpha, from_a, g.lda, from_b, g.ldb, partial ? 0.0 : g.beta, to,
+              partial ? g.n : g.ldc);
+  });
+  if (!partial) return;
+  parallel_for(g.batch * g.m, rows_a_task(parts * g.n), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t member = row / g.m, i = row % g.m;
+      T* to = c + member * g.stride_c + i * g.ldc;
+      for (int64_t j = 0; j < g.n; ++j) to[j] = g.beta == 0 ? T(0) : T(g.beta) * to[j];
+      for (int64_t part = 0; part < parts; ++part)
+        add_scaled(to, g.n, T(1), partial + ((member * parts + part) * g.m + i) * g.n);
+    }
   });
 }
 

@@ -35,6 +35,7 @@ TEST_CASE("matmul agrees with its definition for all transposes, batches and sha
       {{2, 3}, {}, 5, 3, 2}, {{}, {4}, 3, 2, 5},     {{}, {2, 3}, 3, 2, 5},     {{0}, {0}, 3, 2, 5},
       {{0}, {}, 3, 2, 5},    {{3}, {3}, 2, 2, 0},    {{3}, {}, 2, 4, 0},        {{}, {}, 1031, 3, 2},
       {{}, {}, 2, 1601, 3},  {{}, {}, 67, 131, 257}, {{5}, {5}, 130, 9, 3},     {{2}, {}, 530, 4, 3},
+      {{}, {}, 20, 9, 1100}, {{2}, {}, 3, 5, 1031},  {{}, {3}, 3, 5, 1600},
   };
   for (const Case& c : cases)
     for (bool ta : {false, true})
@@ -66,6 +67,13 @@ TEST_CASE("gemm scales, adds onto C, and reads no C where beta is 0", "[matmul]"
   out = Tensor::full({3, 4}, NAN, DType::float64);
   cpu::gemm<double>({}, g, a.data<double>(), b.data<double>(), out.mutable_data<double>());
   CHECK(difference(out, affine(matmul(a, b), 2)) <= tolerance::float64);
+  // The same where the depth is shared out.
+  const Tensor long_a = random_tensor({3, 1500}), long_b = random_tensor({1500, 4});
+  const Gemm deep{3, 4, 1500, false, false, 1500, 4, 4, 2.0, -0.5};
+  out = c.clone();
+  cpu::gemm<double>({}, deep, long_a.data<double>(), long_b.data<double>(), out.mutable_data<double>());
+  const Tensor sum = binary(Binary::add, affine(matmul(long_a, long_b), 2), affine(c, -0.5));
+  CHECK(difference(out, sum) <= tolerance::float64);
   // k = 0 gives beta C.
   g.k = 0, g.beta = 3;
   out = c.clone();
@@ -175,10 +183,10 @@ TEST_CASE("gradient of linear, with a bias and without, of a single row, and of 
 
 TEST_CASE("products give the same bits on any number of threads", "[matmul]") {
   const Tensor a = random_tensor({1031, 67}, DType::float32), b = random_tensor({67, 1601}, DType::float32);
-  const Tensor batch = random_tensor({5, 131, 67}, DType::float32);
+  const Tensor batch = random_tensor({5, 131, 67}, DType::float32), deep = random_tensor({2000, 67}, DType::float32);
   check_any_threads([&] {
     return std::vector<Tensor>{matmul(a, b), matmul(a, a, true, false), matmul(batch, batch, false, true),
-                               matmul(batch, b)};
+                               matmul(batch, b), matmul(deep, deep, true, false)};
   });
 }
 
