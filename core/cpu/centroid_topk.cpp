@@ -1,44 +1,65 @@
-// Centroid attention, split into its top keys and the rest. Two passes over tiles of scores: the first finds logsumexp
-// and the top keys, the second sums the rest. Where all keys fit in one tile its scores are computed once. The gradient
-// is attention_gradient of attention_tiles.h, with another gradient of the weights.
+// Centroid attention, split into its top keys and the rest, in one pass over tiles of scores. A running maximum and sum
+// of exponentials stand for the softmax so far; the keys that are among the top so far are left out of the sum over
+// values, and a key that a later one displaces is added to it then. The gradient is attention_gradient of
+// attention_tiles.h, with another gradient of the weights.
 #include "core/kernels/centroid_topk.h"
+
+#include <bit>
 
 #include "core/cpu/attention_tiles.h"
 
 namespace cairn::cpu {
 namespace {
 
-// The k largest scores seen so far, largest first, equal ones in the order of arrival (by rising index).
+// A key that is not among the largest any more.
+template <class T>
+struct Displaced {
+  int64_t row;
+  int32_t key;
+  T score;
+};
+
+// The k largest scores seen so far of one row, largest first, equal ones in the order of arrival (by rising index).
 template <class T>
 class Largest {
  public:
-  Largest(T* scores, int32_t* keys, int64_t k) : scores_(scores), keys_(keys), k_(k) {}
+  Largest(int64_t row, T* scores, int32_t* keys, int64_t k) : row_(row), scores_(scores), keys_(keys), k_(k) {}
 
   int64_t count() const { return count_; }
   // Whatever is not above this cannot enter. A later score equal to the last one kept loses, as its index is higher.
   T threshold() const { return count_ < k_ ? -std::numeric_limits<T>::infinity() : scores_[k_ - 1]; }
 
-  void offer(const T* scores, int64_t n, int64_t first_key) {
-    constexpr int64_t step = 16;
+  // Offers n scores; adds to `displaced` the keys before first_key that they displace.
+  void offer(const T* scores, int64_t n, int64_t first_key, std::vector<Displaced<T>>& displaced) {
+    constexpr int64_t step = 32;
     for (int64_t j = 0; j < n; j += step) {
-      const int64_t end = std::min(n, j + step);
-      if (!(maximum(scores + j, end - j) > threshold())) continue;
-      for (int64_t l = j; l < end; ++l)
-        if (scores[l] > threshold()) insert(scores[l], int32_t(first_key + l));
+      const T least = threshold();
+      uint32_t above = 0;  // a bit for each score
+      if (j + step <= n)
+        for (int64_t l = 0; l < step; ++l) above |= uint32_t(scores[j + l] > least) << l;
+      else
+        for (int64_t l = 0; j + l < n; ++l) above |= uint32_t(scores[j + l] > least) << l;
+      for (; above; above &= above - 1) {
+        const int64_t l = j + std::countr_zero(above);
+        if (!(scores[l] > threshold())) continue;
+        if (count_ == k_ && keys_[k_ - 1] < first_key) displaced.push_back({row_, keys_[k_ - 1], scores_[k_ - 1]});
+        insert(scores[l], int32_t(first_key + l));
+      }
     }
   }
 
  private:
   void insert(T score, int32_t key) {
-    int64_t place = count_ < k_ ? count_++ : k_ - 1;
-    for (; place > 0 && scores_[place - 1] < score; --place) {
-      scores_[place] = scores_[place - 1];
-      keys_[place] = keys_[place - 1];
-    }
+    int64_t place = 0;
+    for (int64_t i = 0; i < count_; ++i) place += scores_[i] >= score;
+    count_ = std::min(count_ + 1, k_);
+    std::copy_backward(scores_ + place, scores_ + count_ - 1, scores_ + count_);
+    std::copy_backward(keys_ + place, keys_ + count_ - 1, keys_ + count_);
     scores_[place] = score;
     keys_[place] = key;
   }
 
+  int64_t row_;
   T* scores_;
   int32_t* keys_;
   int64_t k_, count_ = 0;
@@ -79,24 +100,44 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
       std::fill_n(largest_scores, (end - q0) * k, none);  // of given keys that are masked
     std::vector<Largest<T>> largest;
     for (int64_t i = q0; i < end; ++i)
-      largest.emplace_back(largest_scores + (i - q0) * k, topk + (plane * N + i) * k, k);
+      largest.emplace_back(i - q0, largest_scores + (i - q0) * k, topk + (plane * N + i) * k, k);
+    std::vector<Displaced<T>> displaced;
 
     for (int64_t k0 = 0; k0 < last && q1 > q0; k0 += tile_keys) {
       const Tile t{b, h, q0, q1, k0, std::min(last, k0 + tile_keys)};
       score_tile(size, q, keys, mask, t, scores);
+      displaced.clear();
       for (int64_t i = 0; i < t.rows(); ++i) {
-        const T* row = scores + i * t.cols();
+        T* row = scores + i * t.cols();
+        int32_t* chosen = topk + (plane * N + q0 + i) * k;
         const T before = most[i];
         most[i] = std::max(before, maximum(row, t.cols()));
-        const T shift = finite_shift(most[i]);
-        sum[i] = sum[i] * exponential(before - shift) +
-                 sum_of<T>(t.cols(), [=](int64_t j) { return exponential(row[j] - shift); });
         if (choose)
-          largest[size_t(i)].offer(row, t.cols(), k0);
+          largest[size_t(i)].offer(row, t.cols(), k0, displaced);
         else
-          keep_given(topk + (plane * N + q0 + i) * k, k, t, row, largest_scores + i * k);
+          keep_given(chosen, k, t, row, largest_scores + i * k);
+        const T shift = finite_shift(most[i]), correction = exponential(before - shift);
+        sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
+        if (!rest) continue;
+        if (k0 > 0 && correction != 1) scale(rest.at(b, q0 + i, h), M, correction);
+        for (int64_t l = 0; l < k; ++l)
+          if (chosen[l] >= k0 && chosen[l] < t.k1) row[chosen[l] - k0] = 0;
+        if (dropout.active()) {
+          dropout_factors(dropout, dropout_key, plane, q0 + i, k0, t.k1, factor);
+          for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
+        }
+      }
+      if (!rest) continue;
+      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.cols(), v.at(b, k0, h), v.row_stride,
+                k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
+      for (const auto& [i, key, score] : displaced) {
+        T weight = exponential(score - finite_shift(most[i]));
+        if (dropout.active())
+          weight *= T(dropout.factor(dropout_key, uint32_t(plane), uint32_t(q0 + i), uint32_t(key)));
+        add_scaled(rest.at(b, q0 + i, h), M, weight, v.at(b, key, h));
       }
     }
+
     for (int64_t i = q0; i < end; ++i) {
       const int64_t row = plane * N + i;
       const T total = sum[i - q0];
@@ -107,26 +148,9 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
       if (choose) std::sort(chosen, chosen + largest[size_t(i - q0)].count());
       const int64_t count = i < q1 && last > 0 ? std::find(chosen, chosen + k, -1) - chosen : 0;
       mass[row] = sum_of<T>(count, [=](int64_t l) { return exponential(top_scores[l] - shift); });
+      if (rest && i < q1 && last > 0) scale(rest.at(b, i, h), M, total == 0 ? T(0) : 1 / total);
     }
-
-    if (!rest) return;
-    zero_rows(rest, b, h, last == 0 ? q0 : q1, end, M);
-    for (int64_t k0 = 0; k0 < last && q1 > q0; k0 += tile_keys) {
-      const Tile t{b, h, q0, q1, k0, std::min(last, k0 + tile_keys)};
-      if (last > tile_keys) score_tile(size, q, keys, mask, t, scores);
-      for (int64_t i = q0; i < q1; ++i) {
-        const int64_t row = plane * N + i;
-        T* a = scores + (i - q0) * t.cols();
-        exponentials(a, t.cols(), finite_shift(logsumexp[row]), a);
-        TopKeys<T>{k, topk}.each(row, t, [&](int64_t j) { a[j] = 0; });
-        if (dropout.active()) {
-          dropout_factors(dropout, dropout_key, plane, i, k0, t.k1, factor);
-          for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];
-        }
-      }
-      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.cols(), v.at(b, k0, h), v.row_stride,
-                k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
-    }
+    if (rest) zero_rows(rest, b, h, last == 0 ? q0 : q1, end, M);
   });
 }
 

@@ -35,15 +35,15 @@ void hash_buckets(Stream, BucketSize size, Heads<const T> q, const int32_t* leng
     const int64_t first = task % tasks * rows_a_task, end = std::min(N, first + rows_a_task);
     int32_t* bucket = buckets + row * N;
     Largest best[rows_a_task];
-    float product[width];
     for (int64_t c0 = 0; c0 < columns; c0 += width)
-      for (int64_t i = first; i < std::min(n, end); ++i) {
-        project[size_t(round * tiles + c0 / width)](q.at(b, i, plane % H), product);
-        for (int64_t j = c0; j < std::min(columns, c0 + width); ++j) {
-          best[i - first].see(product[j - c0], int32_t(j));
-          best[i - first].see(-product[j - c0], int32_t(columns + j));
-        }
-      }
+      project[size_t(round * tiles + c0 / width)].each(
+          first, std::min(n, end), [&](int64_t i) { return q.at(b, i, plane % H); },
+          [&](int64_t i, const float* product) {
+            for (int64_t j = c0; j < std::min(columns, c0 + width); ++j) {
+              best[i - first].see(product[j - c0], int32_t(j));
+              best[i - first].see(-product[j - c0], int32_t(columns + j));
+            }
+          });
     for (int64_t i = first; i < end; ++i) bucket[i] = i < n ? best[i - first].index : -1;
   });
 }

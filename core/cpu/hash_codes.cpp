@@ -24,16 +24,17 @@ void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, ui
   const uint64_t used = size.bits == 64 ? ~uint64_t{0} : (uint64_t{1} << size.bits) - 1;
 
   parallel_for(size.B * size.H * size.N, 128, [&](int64_t begin, int64_t end) {
-    float product[Projections::width];
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t batch_head = row / size.N;
-      project(q.at(batch_head / size.H, row % size.N, batch_head % size.H), product);
+    const auto query = [&](int64_t row) {
+      const int64_t plane = row / size.N;
+      return q.at(plane / size.H, row % size.N, plane % size.H);
+    };
+    project.each(begin, end, query, [&](int64_t row, const float* product) {
       // In halves: vectors shift 32 bits by a lane's number.
       uint32_t low = 0, high = 0;
       for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(product[j] > threshold[j]) << j;
       for (uint32_t j = 0; j < 32; ++j) high |= uint32_t(product[32 + j] > threshold[32 + j]) << j;
       codes[row] = (uint64_t(high) << 32 | low) & used;
-    }
+    });
   });
 }
 

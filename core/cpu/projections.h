@@ -17,11 +17,29 @@ class Projections {
   void set(int j, const float* vector) {
     for (int64_t d = 0; d < D_; ++d) columns_[size_t(d * width + j)] = vector[d];
   }
-  // The products of x with all of them.
-  template <class T>
-  void operator()(const T* x, float (&product)[width]) const {
-    for (float& sum : product) sum = 0;
-    add_fused_products(x, D_, columns_.data(), product);
+  // f(row, products [width]) for rows begin to end, whose elements stand at(row). Several rows at a time, in strips of
+  // columns: that many chains keep the processor's multiply-adds busy.
+  template <class At, class F>
+  void each(int64_t begin, int64_t end, At&& at, F&& f) const {
+    constexpr int rows = 8, strip = 16;
+    float product[rows][width];
+    for (int64_t first = begin; first < end; first += rows) {
+      decltype(at(begin)) x[rows];
+      for (int r = 0; r < rows; ++r) x[r] = at(std::min(first + r, end - 1));
+      for (int64_t column = 0; column < width; column += strip) {
+        float sum[rows][strip] = {};
+        for (int64_t d = 0; d < D_; ++d) {
+          const float* line = columns_.data() + d * width + column;
+#pragma GCC unroll 8
+          for (int r = 0; r < rows; ++r) {
+            const auto value = float(x[r][d]);
+            for (int j = 0; j < strip; ++j) sum[r][j] = std::fma(value, line[j], sum[r][j]);
+          }
+        }
+        for (int r = 0; r < rows; ++r) std::copy_n(sum[r], strip, product[r] + column);
+      }
+      for (int r = 0; r < rows && first + r < end; ++r) f(first + r, product[r]);
+    }
   }
 
  private:

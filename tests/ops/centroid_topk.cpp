@@ -239,10 +239,10 @@ TEST_CASE("given top keys are used as they are", "[centroid_topk]") {
   CHECK(difference(result.rest, times_values(product(weights, complement(member)), x.v)) <= tolerance::float64);
   CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance::float64);
 
-  // The keys it would have chosen change nothing.
+  // The keys it would have chosen change nothing but the order of the sum, to which displaced keys are added late.
   const CentroidTopK chosen = centroid_topk(x.q, x.k, x.v, 4, true, options);
   const CentroidTopK again = centroid_topk(x.q, x.k, x.v, 4, true, options, chosen.topk);
-  CHECK(same_bits(again.rest, chosen.rest));
+  CHECK(difference(again.rest, chosen.rest) <= tolerance::float64);
   CHECK(difference(again.mass, chosen.mass) <= tolerance::float64);
 }
 
