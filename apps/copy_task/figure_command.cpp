@@ -77,7 +77,9 @@ struct FigureCommand {
       Cell& cell = cells[i];
       note(concat(i + 1, " of ", cells.size(), ": ", cell.attention, ", length ", cell.length), output.quiet);
       try {
-        cell.result = Training(*this, cell).run(output.quiet);
+        Training training(*this, cell);
+        training.settings.train.explain = i == 0;  // once is enough
+        cell.result = training.run(output.quiet);
       } catch (const DivergedError& trouble) {  // the others need not wait for it
         note(concat(cell.attention, ", length ", cell.length, ": ", trouble.what()), output.quiet);
         diverged = cell.diverged = trouble.what();

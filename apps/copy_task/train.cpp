@@ -187,7 +187,7 @@ int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
     loss = forward_and_backward(model, on_device, generator);
     optimizer.step();
   });
-  bool explained = false;
+  bool explained = !options.explain;
   while (state.step < options.iterations && !state.stopped && !interrupted()) {
     const trace::Span span("step", "program");
     generator.set_step(uint64_t(state.step));

@@ -26,6 +26,7 @@ struct TrainOptions {
   double stop_at = 0;              // end when masked accuracy on 256 fresh sequences reaches this; 0: never
   int64_t checkpoint_every = 250;  // steps; 0: only at the end
   std::vector<std::string> also_evaluate;
+  bool explain = true;  // the plateau, where it comes
   Compute compute;
 };
 
