@@ -1,17 +1,16 @@
-// Matrix products. Everything rests on one small loop (`multiply_block`): a block of C, `most_rows` by two vectors,
-// stays in registers over the whole depth, and each step is one outer product of a column of A with a row of B. Twice
-// as many multiply-adds as loads keep the processor's arithmetic busy. Around it:
+// Matrix products. Everything rests on one small loop, multiply_block: a block of C, most_rows by two vectors, stays in
+// registers over the whole depth, and each step is one outer product of a column of A with a row of B. Its 28
+// multiply-adds for 16 loads (with AVX-512) keep the processor's arithmetic busy. Around it:
 //
-// - B is packed into panels of two vectors' columns, one step of the depth behind the other, so that the loop reads
-// memory
-//   in order whatever the strides are. A panel stays in the L1 cache while all rows of A pass it.
+// - B is packed into panels of two vectors' columns, one step of the depth behind the other, so that the loop reads it
+//   in order whatever its strides are. A panel stays in the L1 cache while the rows of A pass it.
 // - A is read where it stands, transposed or not: a step needs one number of each row, and the cache lines that these
 //   come from serve the following steps as well.
 // - The depth is cut so that a panel fits into the L1 cache, and the rows of A so that their part fits into the L2
-// cache.
+//   cache.
 //
 // The blocks follow from the shape alone, and each number of C is one chain of fused multiply-adds for each part of the
-// depth: the same bits for any number of threads.
+// depth: the same bits for any number of threads. apps/attention_bench/NOTES.md compares it with OpenBLAS.
 #include "core/cpu/gemm.h"
 
 #include <array>
