@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,23 @@ void replace_file(const fs::path& path, const std::string& bytes) {
   }
 }
 
+// Where results may be written: a new file, or one in the place of a regular file, behind symbolic links. Errors
+// (UsageError): something else is there, or there is no such folder, or it is the file that is read.
+fs::path output_path(const char* option, const std::string& name, const std::string& in) {
+  std::error_code error;
+  const fs::file_status there = fs::status(name, error);
+  check<UsageError>(!fs::is_directory(there), option, ' ', name, ": is a folder, expected a file");
+  check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
+                    ": is no regular file; results replace a file as a whole, so they cannot go there");
+  check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
+                    ": is the file that --in reads; choose another");
+  fs::path path = name;
+  if (fs::is_symlink(fs::symlink_status(path, error))) path = fs::weakly_canonical(path, error);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder.string());
+  return path;
+}
+
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 struct Attend {
@@ -53,13 +71,15 @@ struct Attend {
     app.footer(
         "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], float32 or float64, and may have:\n"
         "  query_lengths, key_lengths  int32 or int64 [B]: what is beyond takes no part\n"
-        "  mask         bool or uint8, broadcastable to [B, H, N, S]: true where a query may attend\n"
+        "  mask         bool or uint8 (0 is false), broadcastable to [B, H, N, S]: true where a query may attend\n"
         "  grad_out     [B, N, H, M]: the gradient of the output, ones by default\n"
         "  planes       [bits, D + 1]: hyperplanes for hashing, the last column their offsets\n"
-        "  labels       int32 [B, H, N]: the queries' clusters, -1 for none\n"
+        "  labels       int32 or int64 [B, H, N]: the queries' clusters, -1 for none\n"
         "  points       [H, I, D]: for inducing\n"
-        "The file --out gets out; with --grad grad_q, grad_k, grad_v, grad_points; and of clustered variants codes,\n"
-        "labels, counts, topk and mass; of lsh buckets. float64 is computed in double, on the CPU.\n"
+        "A variant uses those that mean something to it.\n"
+        "The file --out gets out [B, N, H, M]; with --grad grad_q, grad_k, grad_v, grad_points; of clustered variants\n"
+        "codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k], mass [B, H, C]; of lsh buckets\n"
+        "[B, H, rounds, N]. float64 is computed in double, on the CPU.\n"
         "\n"
         "Examples:\n"
         "  attend --example qkv.safetensors\n"
@@ -76,11 +96,13 @@ struct Attend {
     add_path(app, "--in", in, "FILE", "tensors q, k, v and others, see below (safetensors)");
     add_path(app, "--out", out, "FILE", "write the output, and what the variant chose, here (safetensors)");
     app.add_flag("--grad", run.gradients, "also compute gradients")->disable_flag_override();
+    app.add_flag("--causal", causal, "query i attends to keys up to i")->disable_flag_override();
     options.text("compare", compare,
                  "a variant, such as full, to tell the distance to: of attention rows (mean L1), and of the output");
     add_path(app, "--picture", picture, "FILE", "draw the attention weights of one head here (SVG)");
     options.integer("head", head, 1, 1 << 20, "the head that is drawn, of the first batch element");
-    options.integer("repeat", run.repeat, 1, 1000, "runs to take the median time of; by default 1, with --compare 5");
+    options.integer("repeat", run.repeat, 1, 1000,
+                    "runs to take the median time of; by default 1, which is a cold start, with --compare 5");
     add_path(app, "--example", example, "FILE", "write tensors to try it with here, and end");
     options.integer("length", length, 1, 1 << 20, "queries and keys of the example");
     common.define(options);
@@ -111,9 +133,15 @@ struct Attend {
       for (const std::string& spec : specs) make_attention(spec);
     });
     if (!compare.empty()) about_option("--compare", [&] { make_attention(compare); });
+    if (!out.empty()) out_path = output_path("--out", out, in);
+    if (!picture.empty()) picture_path = output_path("--picture", picture, in);
+    check<UsageError>(out.empty() || out_path.lexically_normal() != picture_path.lexically_normal(), "--picture ",
+                      picture, ": is the file of --out too");
     inputs = read_inputs(read_safetensors(in));
+    inputs.mask.causal = causal;
     if (common.device == "auto" && inputs.q.dtype() == DType::float64) run.compute = {Device::cpu, DType::float32};
-    for (const std::string& name : inputs.unknown) note(concat(in, ": tensor ", name, " is not read"), output.quiet);
+    // Also with --quiet, for a misspelt name changes the result.
+    for (const std::string& name : inputs.unknown) note(concat(in, ": tensor ", name, " is not read"), false);
     if (!picture.empty())
       check<UsageError>(inputs.batches() > 0 && head <= inputs.heads(), "--head ", head, ": there are ",
                         inputs.batches() > 0 ? inputs.heads() : 0);
@@ -124,7 +152,7 @@ struct Attend {
   void write_example() {
     check<UsageError>(in.empty() && out.empty() && attention.empty() && compare.empty() && picture.empty(),
                       "--example: writes tensors and nothing else; leave out the other options");
-    replace_file(example, safetensors_bytes(example_file(length, uint64_t(common.seed))));
+    replace_file(output_path("--example", example, ""), safetensors_bytes(example_file(length, uint64_t(common.seed))));
     note(concat(example, ": q, k, v of 1 sequence, ", length, " positions, 4 heads of 32"), output.quiet);
   }
 
@@ -155,15 +183,20 @@ struct Attend {
         result.outcome = spec == target && other ? others : runner.run();
         if (other) result.distance = distance(inputs, runner, result.outcome.out, *other, others.out);
         if (!picture.empty()) panels.push_back(panel(runner, result, other_weights));
-        if (!out.empty()) replace_file(out, safetensors_bytes(output_file(spec, inputs, result.outcome)));
+        if (!out.empty()) replace_file(out_path, safetensors_bytes(output_file(spec, inputs, result.outcome)));
       } catch (const UsageError& error) {
         if (!pass_over) throw;
+        result.problem = error.what();
+      } catch (const DataError& error) {
+        if (!pass_over) throw DataError(concat(in, ": ", error.what()));
         result.problem = error.what();
       }
       results.push_back(std::move(result));
       if (interrupted()) throw CLI::RuntimeError(exit_interrupted);
     }
-    if (!picture.empty()) replace_file(picture, draw_panels(panels, inputs.queries(), inputs.keys(), target));
+    const bool any = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.problem.empty(); });
+    check<UsageError>(any, "no variant can work on these tensors: ", results.front().problem);
+    if (!picture.empty()) replace_file(picture_path, draw_panels(panels, inputs.queries(), inputs.keys(), target));
     return results;
   }
 
@@ -243,6 +276,8 @@ struct Attend {
   OutputOptions output;
   RunOptions run{{}, 1, false, 0};
   std::string attention, in, out, compare, picture, example;
+  fs::path out_path, picture_path;
+  bool causal = false;
   int64_t head = 1, length = 512;
   Inputs inputs;
 };

@@ -92,6 +92,7 @@ Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& 
   for (Tensor AttentionMask::*part :
        {&AttentionMask::query_lengths, &AttentionMask::key_lengths, &AttentionMask::allowed})
     if ((inputs.mask.*part).defined()) mask_.*part = (inputs.mask.*part).to(options.compute.device);
+  mask_.causal = inputs.mask.causal;
   if (inputs.given.planes.defined()) given_.planes = inputs.given.planes.to(options.compute.device);
   if (inputs.given.labels.defined()) {
     Tensor labels = inputs.given.labels.clone();  // queries beyond their length join no cluster

@@ -36,9 +36,9 @@ struct Lsh : Attention {
 
   Variable operator()(const Variable& q, const Variable&, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
-    check<UsageError>(q.size(1) == v.size(1),
-                      "attention 'lsh' has the queries for keys and so no cross attention: ", q.size(1), " queries, ",
-                      v.size(1), " values");
+    check<UsageError>(q.size(1) == v.size(1), "attention '", spec(),
+                      "' has the queries for keys and so no cross attention: ", q.size(1), " queries, ", v.size(1),
+                      " values");
     const int64_t buckets = count(q.size(1));
     const Groups groups = group_buckets(hash(q.value(), buckets, mask, context), buckets);
     const Variable keys = unit_rows(q);
@@ -73,7 +73,7 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   BucketOptions& options = variant->options_of_buckets;
   options.rounds = options.end = spec.number("rounds");
   options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, most, "positions of a chunk");
-  variant->count.given = spec.integer("buckets", 0, 2, most, "of a round, an even number; not given (0): one a chunk");
+  variant->count.given = spec.integer("buckets", 0, 0, most, "of a round, an even number; 0: one a chunk");
   if (variant->count.given % 2 != 0)
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend within the same bucket alone");

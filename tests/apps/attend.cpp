@@ -1,6 +1,8 @@
 // The program attend: what other programs compute, what it refuses, and how.
 #include "apps/attend/run.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -195,7 +197,15 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(2, "writes tensors and nothing else", concat("--attention full --example ", folder / "e"));
   fails(3, "No such file", concat("--attention full --in ", folder / "missing"));
   fails(3, "folder", concat("--attention full --in ", folder.path.string()));
-  fails(1, "cannot", concat("--attention full --out ", folder / "no/out"));
+  fails(2, "there is no folder", concat("--attention full --out ", folder / "no/out"));
+  fails(2, "is a folder", concat("--attention full --out ", folder.path.string()));
+  fails(2, "is a folder", concat("--attention full --picture ", folder.path.string()));
+  fails(2, "the file that --in reads", concat("--attention full --out ", folder / "in"));
+  fails(2, "the file of --out too",
+        concat("--attention full --out ", folder / "o", " --picture ", folder.path.string(), "/./o"));
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  fails(2, "no regular file", concat("--attention full --out ", folder / "pipe"));
+  CHECK(fs::is_fifo(folder / "pipe"));
   if (backends() == "cpu") fails(4, "CUDA", "--attention full --device cuda");
   // tensors
   const Tensor f32 = random_tensor({1, 6, 2, 3}, DType::float32);
@@ -219,7 +229,62 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(2, "'labels'", "--attention clustered-3", with("labels", int32s({1, 2})));
   fails(3, "from -1 to 2", "--attention clustered-3",
         with("labels", Tensor::from(std::vector<int32_t>(12, 3), {1, 2, 6})));
+  fails(3, (folder / "in") + ": tensor 'labels'", "--attention clustered-3",
+        with("labels", Tensor::from(std::vector<int32_t>(12, 3), {1, 2, 6})));
+  fails(2, "no variant can work on these tensors", concat("--quiet --attention local-2,lsh-2 --picture ", folder / "p"),
+        {{"q", f32},
+         {"k", random_tensor({1, 5, 2, 3}, DType::float32)},
+         {"v", random_tensor({1, 5, 2, 3}, DType::float32)}});
+  CHECK_FALSE(fs::exists(folder / "p"));
   fails(3, "got -2", "--attention clustered-3", with("labels", Tensor::from(std::vector<int32_t>(12, -2), {1, 2, 6})));
+}
+
+TEST_CASE("attend passes over variants that do not fit, and writes behind links", "[attend]") {
+  const Folder folder;
+  auto tensors = tensors_of({1, 6, 2, 3}, 6);
+  tensors.emplace_back("labels", Tensor::from(std::vector<int32_t>{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5}, {1, 2, 6}));
+  tensors.emplace_back("key_length", int32s({3}));
+  write(folder / "in", tensors);
+  const auto run = run_process(
+      "attend", concat("--quiet --json --compare full --attention full,clustered-3,clustered-6 --in ", folder / "in"));
+  REQUIRE(run.exit_code == 0);
+  CHECK_THAT(run.err,
+             Catch::Matchers::Contains("key_length") && Catch::Matchers::Contains("did you mean 'key_lengths'"));
+  const auto results = nlohmann::json::parse(last_line(run.out)).at("results");
+  CHECK(results.at(1).at("problem").get<std::string>().find("expected numbers from -1 to 2") != std::string::npos);
+  CHECK(results.at(2).count("problem") == 0);
+
+  write(folder / "target", tensors_of({1, 1, 1, 1}, 1));
+  fs::create_symlink(folder / "target", folder / "link");
+  REQUIRE(run_process("attend", concat("--quiet --attention full --in ", folder / "in", " --out ", folder / "link"))
+              .exit_code == 0);
+  CHECK(fs::is_symlink(folder / "link"));
+  CHECK(read_safetensors(folder / "target").at("out").shape() == Shape{1, 6, 2, 3});
+}
+
+TEST_CASE("attend --causal is a triangular mask, for variants that can honour it", "[attend]") {
+  const Folder folder;
+  auto tensors = tensors_of({2, 6, 2, 3}, 6, DType::float64);
+  write(folder / "in", tensors);
+  std::vector<uint8_t> lower;
+  for (int i = 0; i < 6; ++i)
+    for (int j = 0; j < 6; ++j) lower.push_back(j <= i);
+  tensors.emplace_back("mask", Tensor::from(lower, {6, 6}));
+  write(folder / "masked", tensors);
+  const auto out_of = [&](const std::string& arguments) {
+    const auto run = run_process("attend", concat("--quiet --out ", folder / "out ", arguments));
+    INFO(arguments << ": " << run.err);
+    REQUIRE(run.exit_code == 0);
+    return read_safetensors(folder / "out").at("out");
+  };
+  const Tensor causal = out_of(concat("--attention full --causal --in ", folder / "in"));
+  CHECK(difference(causal, as_double(out_of(concat("--attention full --in ", folder / "masked")))) <=
+        tolerance::float64);
+  CHECK(difference(causal, as_double(out_of(concat("--attention full --in ", folder / "in")))) > 0.01);
+  out_of(concat("--attention linear --causal --in ", folder / "in"));
+  const auto refused = run_process("attend", concat("--attention clustered-3 --causal --in ", folder / "in"));
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.err, Catch::Matchers::Contains("cannot honour a causal mask"));
 }
 
 TEST_CASE("attend takes the tensors of a trained model", "[attend]") {

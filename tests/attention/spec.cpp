@@ -94,7 +94,7 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"lsh", "expected a number of rounds, as in lsh-100"},
       {"lsh-0", "rounds = 0, expected 1 to 2147483647"},
       {"lsh-4:chunk=0", "option chunk = 0, expected 1 to"},
-      {"lsh-4:buckets=0", "option buckets = 0, expected 2 to"},
+      {"lsh-4:buckets=-2", "option buckets = -2, expected 0 to"},
       {"lsh-4:buckets=7", "attention 'lsh-4': option buckets = 7, expected an even number"},
       {"lsh-4:combine=max", "option combine: expected logsumexp or mean, got 'max'"},
       {"lsh-4:combine=maen", "got 'maen' (did you mean 'mean'?)"},
