@@ -25,6 +25,9 @@ def look(bench):
     left_out = look.left_out = {"mount": "mounting a small disk is not allowed"}
     if not bench.root:
         left_out["root"] = "root alone can"
+    no_file = bench.run(["--version"], bench.scratch, wrapper=["prlimit", "--fsize=0", "--"])
+    if no_file.code == -signal.SIGXFSZ:  # the thread sanitizer's
+        left_out["no file"] = "the sanitizer writes a file before the program begins"
     if os.uname().sysname != "Linux" or not bench.faults:
         left_out["faults"] = left_out["allocations"] = "no library to inject faults (--faults)"
         return left_out
@@ -616,7 +619,7 @@ def cases(bench, options):
                         with_streams(shell, arguments=command, quiet=False))
 
     for size in (0, 100, 1000, 2000, 4096, 4967):
-        yield Steps(f"files may have {size} bytes", file_size_limit(size))
+        yield Steps(f"files may have {size} bytes", file_size_limit(size), needs="" if size else "no file")
     yield Steps("a resumed run's files may have 4096 bytes", resumed_within_limit)
     if can_mount(bench):
         for kilobytes in (4, 8, 16, 20, 24, 32, 40):

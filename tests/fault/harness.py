@@ -78,7 +78,8 @@ class Steps:
 
     name: str
     check: Callable  # (Bench, folder) -> list of problems
-    needs: str = ""  # "faults": the preloaded library; "allocations": and that it sees them; "root"; "user"
+    needs: str = ""  # "faults": the preloaded library; "allocations": and that it sees them; "root"; "user";
+    # "no file": a program that writes none before it begins
     kill: bool = False  # counts by how often processes are killed in it
 
 
