@@ -15,8 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t training_sequences = 256;  // of an evaluation in training
-
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -203,7 +201,7 @@ int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
                          "; try a smaller --lr");
     Json line = {{"step", step}, {"loss", value}, {"gradient_norm", number(after.gradient_norm)}};
     if (step % options.evaluate_every == 0) {
-      state.latest = evaluate(model, options.length, training_sequences, options.seed, uint64_t(step) - 1);
+      state.latest = evaluate(model, options.length, options.sequences_meanwhile, options.seed, uint64_t(step) - 1);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
       line["evaluation"] = as_json(state.latest);
       if (!explained && !state.stopped && state.latest.accuracy > 0.8 && state.latest.masked_accuracy < 0.3) {
@@ -226,13 +224,13 @@ int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
 void evaluate_trained(const TrainOptions& options, Model& model, const TrainState& state, Progress& progress,
                       TrainResult& result) {
   const auto evaluate_now = [&] {
-    return evaluate(model, options.length, final_sequences, options.seed, unseen_step, true);
+    return evaluate(model, options.length, options.sequences_after, options.seed, unseen_step, true);
   };
   result.evaluation = evaluate_now();
-  result.sequences = final_sequences;
+  result.sequences = options.sequences_after;
   if (interrupted()) {
     result.evaluation = state.latest;
-    result.sequences = std::isnan(state.latest.loss) ? 0 : training_sequences;
+    result.sequences = std::isnan(state.latest.loss) ? 0 : options.sequences_meanwhile;
   }
   for (const std::string& spec : options.also_evaluate) {
     if (interrupted()) break;

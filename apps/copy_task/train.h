@@ -23,10 +23,12 @@ struct TrainOptions {
   TransformerOptions model;
   uint64_t seed = 1;
   int64_t evaluate_every = 250;    // steps
-  double stop_at = 0;              // end when masked accuracy on 256 fresh sequences reaches this; 0: never
+  double stop_at = 0;              // end when masked accuracy meanwhile reaches this; 0: never
   int64_t checkpoint_every = 250;  // steps; 0: only at the end
   std::vector<std::string> also_evaluate;
   bool explain = true;  // the plateau, where it comes
+  // Of an evaluation in training, and of the one after it.
+  int64_t sequences_meanwhile = 256, sequences_after = final_sequences;
   Compute compute;
 };
 
@@ -44,7 +46,7 @@ struct VariantResult {
 };
 
 struct TrainResult {
-  Evaluation evaluation;  // on final_sequences; interrupted before: the last one in training, if any
+  Evaluation evaluation;  // of the trained model; interrupted before: the last one in training, if any
   int64_t sequences = 0;  // of that evaluation; 0: there was none
   std::vector<VariantResult> also;
   int64_t iterations = 0, parameters = 0, peak_bytes = 0;

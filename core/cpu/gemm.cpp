@@ -167,6 +167,11 @@ T* packing_room() {
 }
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+// A row of beta C; where beta is 0, C is not read.
+template <class T>
+void scale_row(T* c, int64_t n, double beta) {
+  for (int64_t j = 0; j < n; ++j) c[j] = beta == 0 ? T(0) : T(beta) * c[j];
+}
 // Parts of [0, n) that are alike, none larger than `most`.
 int64_t even_part(int64_t n, int64_t most) {
   const int64_t parts = std::max<int64_t>(1, (n + most - 1) / most);
@@ -178,6 +183,10 @@ int64_t even_part(int64_t n, int64_t most) {
 template <class T>
 void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const T* a,
                int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc) {
+  if (k == 0) {  // A and B may be null
+    for (int64_t i = 0; i < m; ++i) scale_row(c + i * ldc, n, beta);
+    return;
+  }
   const int64_t a_row = transpose_a ? 1 : lda, a_step = transpose_a ? lda : 1;
   const int64_t b_step = transpose_b ? 1 : ldb, b_column = transpose_b ? ldb : 1;
   const int64_t depth = even_part(k, part_depth), rows = even_part(m, part_rows),
@@ -185,7 +194,7 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
   T* const packed = packing_room<T>();
 
   for (int64_t j0 = 0; j0 < n; j0 += part_columns)
-    for (int64_t l0 = 0; l0 == 0 || l0 < k; l0 += depth) {  // once where k = 0: beta C
+    for (int64_t l0 = 0; l0 < k; l0 += depth) {
       const int64_t columns = std::min(part_columns, n - j0), steps = std::min(depth, k - l0);
       for (int64_t j = 0; j < columns; j += panel<T>)
         pack_panel(steps, std::min(panel<T>, columns - j), b + l0 * b_step + (j0 + j) * b_column, b_step, b_column,
@@ -229,7 +238,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t member = row / g.m, i = row % g.m;
       T* to = c + member * g.stride_c + i * g.ldc;
-      for (int64_t j = 0; j < g.n; ++j) to[j] = g.beta == 0 ? T(0) : T(g.beta) * to[j];
+      scale_row(to, g.n, g.beta);
       for (int64_t part = 0; part < parts; ++part)
         add_scaled(to, g.n, T(1), partial + ((member * parts + part) * g.m + i) * g.n);
     }

@@ -95,7 +95,7 @@ TEST_CASE("training gives the same bits for any number of threads", "[copy-task]
     for (int count : {1, 2, 3}) {
       set_threads(count);
       TrainOptions options;
-      options.length = 35, options.batch = 7, options.iterations = 6;
+      options.length = 35, options.batch = 7, options.iterations = 6, options.sequences_after = 100;
       options.model.layers = 2, options.model.heads = 3, options.model.head_size = 8, options.model.feed_forward = 40;
       options.model.attention = attention;
       options.model.dropout = options.model.attention_dropout = 0.1;

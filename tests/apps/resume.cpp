@@ -67,6 +67,7 @@ TEST_CASE("training with every attention variant resumes bit for bit", "[copy-ta
   for (const auto* variant : attention_variants()) {
     TrainOptions options;
     options.length = 9, options.batch = 3, options.evaluate_every = 4, options.checkpoint_every = 3;
+    options.sequences_meanwhile = options.sequences_after = 20;  // they would take nearly all of the time
     options.model.layers = 2, options.model.heads = 3, options.model.head_size = 8, options.model.feed_forward = 24;
     options.model.dropout = options.model.attention_dropout = 0.1;
     options.model.attention = spec_of(*variant, 4, 5);

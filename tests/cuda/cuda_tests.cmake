@@ -9,6 +9,7 @@ file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/host/*.cpp)
 
 add_library(cuda_test_main OBJECT ${folder}/main.cpp)
 target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
+target_compile_options(cuda_test_main PRIVATE -O0)
 add_executable(cairn-cuda-tests ${cuda_test_sources} ${references})
 target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder cairn ${app_libraries} Catch2::Catch2)
 target_compile_definitions(cairn-cuda-tests PRIVATE CAIRN_PROGRAMS="$<TARGET_FILE_DIR:copy-task>")
