@@ -1,7 +1,6 @@
 // attend: any attention variant on anybody's tensors.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -68,7 +67,8 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); 
 
 struct Attend {
   explicit Attend(CLI::App& app) : options(&app) {
-    app.footer(
+    set_footer(
+        app,
         "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], float32 or float64, and may have:\n"
         "  query_lengths, key_lengths  int32 or int64 [B]: what is beyond takes no part\n"
         "  mask         bool or uint8 (0 is false), broadcastable to [B, H, N, S]: true where a query may attend\n"
@@ -88,15 +88,15 @@ struct Attend {
         "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
         "\n"
         "Attention variants:\n" +
-        describe_attention_variants() +
-        "\nExit codes: 0 done, 1 failure, 2 usage or tensors that do not fit, 3 a bad file, 4 device or out of "
-        "memory,\n"
-        "130 interrupted.");
+            describe_attention_variants() +
+            "\nExit codes: 0 done, 1 failure, 2 usage or tensors that do not fit, 3 a bad file, 4 device or out of "
+            "memory,\n"
+            "130 interrupted.");
     options.text("attention", attention, "the variant; several, comma-separated, or all with --compare or --picture");
     add_path(app, "--in", in, "FILE", "tensors q, k, v and others, see below (safetensors)");
     add_path(app, "--out", out, "FILE", "write the output, and what the variant chose, here (safetensors)");
-    app.add_flag("--grad", run.gradients, "also compute gradients")->disable_flag_override();
-    app.add_flag("--causal", causal, "query i attends to keys up to i")->disable_flag_override();
+    add_flag(app, "--grad", run.gradients, "also compute gradients");
+    add_flag(app, "--causal", causal, "query i attends to keys up to i");
     options.text("compare", compare,
                  "a variant, such as full, to tell the distance to: of attention rows (mean L1), and of the output");
     add_path(app, "--picture", picture, "FILE", "draw the attention weights of one head here (SVG)");
@@ -107,7 +107,7 @@ struct Attend {
     options.integer("length", length, 1, 1 << 20, "queries and keys of the example");
     common.define(options);
     output.define(app);
-    app.callback([this] { execute(); });
+    on_run(app, [this] { execute(); });
   }
 
   void execute() {
@@ -192,7 +192,7 @@ struct Attend {
         result.problem = error.what();
       }
       results.push_back(std::move(result));
-      if (interrupted()) throw CLI::RuntimeError(exit_interrupted);
+      if (interrupted()) throw Interrupted();
     }
     const bool any = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.problem.empty(); });
     check<UsageError>(any, "no variant can work on these tensors: ", results.front().problem);

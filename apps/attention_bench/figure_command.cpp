@@ -1,5 +1,4 @@
 // attention-bench figure: the paper's figure 4, time and memory of an element by the length of the sequence.
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -36,20 +35,20 @@ struct Point {
 
 struct FigureCommand {
   explicit FigureCommand(CLI::App& app)
-      : command(*app.add_subcommand("figure", "Draw the paper's figure 4: time and memory by length")),
+      : command(add_command(
+            app, "figure", "Draw the paper's figure 4: time and memory by length",
+            "Writes figure.csv, figure.json and report.html. All variants of one length are measured in turn. A length "
+            "whose\n"
+            "attention would take more than --longest seconds a repetition is left out for that variant.\n\n"
+            "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096")),
         options(&command) {
-    command.footer(
-        "Writes figure.csv, figure.json and report.html. All variants of one length are measured in turn. A length "
-        "whose\n"
-        "attention would take more than --longest seconds a repetition is left out for that variant.\n\n"
-        "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096");
     add_path(command, "--out", out, "DIR", "write into this folder");
     options.text("attention", attention, "variants, comma-separated");
     options.text("lengths", lengths, "comma-separated");
     options.real("longest", longest, 0.001, 1e6, "seconds of one repetition beyond which a variant goes no further");
     settings.repetitions.seconds = 4;
     settings.define(command, options, "attention");
-    command.callback([this] { execute(); });
+    on_run(command, [this] { execute(); });
   }
 
   void execute() {
@@ -98,7 +97,7 @@ struct FigureCommand {
     }
     if (interrupted()) {
       note(concat("interrupted; ", out, " has what was measured until then"), settings.output.quiet);
-      throw CLI::RuntimeError(exit_interrupted);
+      throw Interrupted();
     }
     Json json = as_json(specs);
     if (settings.output.json) return print(json.dump() + "\n");

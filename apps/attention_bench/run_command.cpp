@@ -1,5 +1,4 @@
 // attention-bench run: one length, one variant or several in turn.
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -18,17 +17,19 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); 
 
 struct RunCommand {
   explicit RunCommand(CLI::App& app)
-      : command(*app.add_subcommand("run", "Measure one length; several variants in turn")), options(&command) {
-    command.footer(
-        "Times are those of a whole batch. The floor is the time that the arithmetic and the memory traffic alone "
-        "would take "
-        "at\nthe speeds of this machine, measured at the start.\n\nExample:\n"
-        "  attention-bench run --attention full,clustered-100,i-clustered-100 --length 4096 --what attention --stages");
+      : command(add_command(
+            app, "run", "Measure one length; several variants in turn",
+            "Times are those of a whole batch. The floor is the time that the arithmetic and the memory traffic alone "
+            "would take "
+            "at\nthe speeds of this machine, measured at the start.\n\nExample:\n"
+            "  attention-bench run --attention full,clustered-100,i-clustered-100 --length 4096 --what attention "
+            "--stages")),
+        options(&command) {
     options.text("attention", attention, "variants, comma-separated");
     options.integer("length", length, 1, int64_t(1) << 30, "positions of a sequence");
-    command.add_flag("--stages", stages, "also tell where the time goes (CPU)")->disable_flag_override();
+    add_flag(command, "--stages", stages, "also tell where the time goes (CPU)");
     settings.define(command, options, "layer");
-    command.callback([this] { execute(); });
+    on_run(command, [this] { execute(); });
   }
 
   void execute() {
@@ -53,7 +54,7 @@ struct RunCommand {
       pointers.push_back(workloads.back().get());
     }
     const auto timings = measure(pointers, settings.repetitions);
-    if (interrupted()) throw CLI::RuntimeError(exit_interrupted);
+    if (interrupted()) throw Interrupted();
     Json results = Json::array();
     for (size_t i = 0; i < specs.size(); ++i) results.push_back(result(*workloads[i], timings[i], ceilings));
     if (!settings.output.json) return print(table(results));

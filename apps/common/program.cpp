@@ -118,8 +118,8 @@ int parse_and_run(CLI::App& app, const char* name, int argc, char** argv) {
     if (!app.get_subcommands().empty()) throw UsageError(one_line(error.what()));
     if (argc > 1) unexpected(app, argv[1], name);
     throw UsageError(concat("expected a command: ", joined(command_names(app)), "; see ", name, " --help"));
-  } catch (const CLI::RuntimeError& error) {
-    return error.get_exit_code();
+  } catch (const Interrupted&) {
+    return exit_interrupted;
   } catch (const CLI::ArgumentMismatch& error) {
     throw UsageError(about_value(error.what()));
   } catch (const CLI::ParseError& error) {
@@ -154,7 +154,7 @@ struct WrappedHelp : CLI::Formatter {
 
 }  // namespace
 
-int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
+int run_program(const char* name, const char* summary, const char* footer, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define) {
   // A closed standard output and a file-size limit are errors that can be reported.
   std::signal(SIGPIPE, SIG_IGN);
@@ -165,7 +165,7 @@ int run_program(const char* name, const char* summary, const char* example, int 
   try {
     CLI::App app(summary, name);
     app.formatter(std::make_shared<WrappedHelp>());
-    app.footer(example);
+    app.footer(footer);
     app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, ", commit ", CAIRN_COMMIT,
                                              "; backends: ", backends(), ")"));
     app.option_defaults()->take_last();  // given twice, the last one counts
@@ -228,9 +228,26 @@ Compute CommonSettings::apply() const {
 }
 
 void OutputOptions::define(CLI::App& command) {
-  command.add_flag("--json", json, "print the result as one JSON object on the last line")->disable_flag_override();
-  command.add_flag("--quiet", quiet, "print nothing but the result, errors, and what changes the result")
-      ->disable_flag_override();
+  add_flag(command, "--json", json, "print the result as one JSON object on the last line");
+  add_flag(command, "--quiet", quiet, "print nothing but the result, errors, and what changes the result");
+}
+
+CLI::App& add_command(CLI::App& app, const char* name, const char* summary, const std::string& footer) {
+  CLI::App& command = *app.add_subcommand(name, summary);
+  set_footer(command, footer);
+  return command;
+}
+
+void set_footer(CLI::App& command, const std::string& footer) { command.footer(footer); }
+
+void on_run(CLI::App& command, std::function<void()> run) { command.callback(std::move(run)); }
+
+void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help) {
+  command.add_flag(name, value, help)->disable_flag_override();
+}
+
+void add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words, const std::string& help) {
+  command.add_option(name, words, help)->expected(0, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,

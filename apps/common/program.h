@@ -50,6 +50,15 @@ struct OutputOptions {
   void define(CLI::App& command);
 };
 
+// A program's commands and options. CLI11 is heavy: these and Options are all of it that programs see.
+// Adds a command; `footer` stands at the end of its help.
+CLI::App& add_command(CLI::App& app, const char* name, const char* summary, const std::string& footer);
+void set_footer(CLI::App& command, const std::string& footer);
+// What runs once all options of the command, or of a program without commands, are read.
+void on_run(CLI::App& command, std::function<void()> run);
+void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help);
+// Adds all words that are no options.
+void add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words, const std::string& help);
 // Adds an option that names a file or a folder (`kind`: FILE, DIR).
 void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
               const std::string& help);
@@ -72,7 +81,7 @@ class TraceOption {
 
 // Defines a program's commands on `app` and gives each a callback, or the program itself if it has none; then parses
 // and runs. Returns the exit code.
-int run_program(const char* name, const char* summary, const char* example, int argc, char** argv,
+int run_program(const char* name, const char* summary, const char* footer, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define);
 
 // "a, b, c".
@@ -93,5 +102,6 @@ bool colours();
 bool interrupted();
 void catch_interrupts(bool quiet);
 inline constexpr int exit_interrupted = 130;
+struct Interrupted {};  // thrown once all is in order: the program ends with exit_interrupted
 
 }  // namespace cairn

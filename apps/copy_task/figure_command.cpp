@@ -1,5 +1,4 @@
 // copy-task figure: the grid of the paper's figure 5, a training for each variant and length.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -33,16 +32,17 @@ struct Cell {
 
 struct FigureCommand {
   explicit FigureCommand(CLI::App& app)
-      : command(*app.add_subcommand("figure", "Train the paper's figure 5: every variant at every length")),
+      : command(add_command(
+            app, "figure", "Train the paper's figure 5: every variant at every length",
+            "Each training is a run in DIR/cells, which the other commands read. The same command again continues "
+            "where "
+            "it\n"
+            "was stopped, at any point. Writes figure.csv, figure.json and report.html.\n\n"
+            "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
+            "Examples:\n"
+            "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
+            "  copy-task figure --out figure5 --device cuda")),
         options(&command) {
-    command.footer(
-        "Each training is a run in DIR/cells, which the other commands read. The same command again continues where "
-        "it\n"
-        "was stopped, at any point. Writes figure.csv, figure.json and report.html.\n\n"
-        "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
-        "Examples:\n"
-        "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
-        "  copy-task figure --out figure5 --device cuda");
     add_path(command, "--out", out, "DIR", "keep the runs and the report in this folder");
     options.text("variants", variants, "attention variants, comma-separated");
     options.text("lengths", lengths, "symbols in w, comma-separated");
@@ -52,7 +52,7 @@ struct FigureCommand {
     options.presets("quick", presets);
     options.add_configuration_options();
     output.define(command);
-    command.callback([this] { execute(); });
+    on_run(command, [this] { execute(); });
   }
 
   void execute() {
@@ -90,7 +90,7 @@ struct FigureCommand {
     if (interrupted()) {
       note(concat("Saved; the same command continues: ", finished(), " of ", cells.size(), " trainings are finished"),
            output.quiet);
-      throw CLI::RuntimeError(exit_interrupted);
+      throw Interrupted();
     }
     if (output.json)
       print(as_json().dump() + "\n");

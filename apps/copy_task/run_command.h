@@ -1,7 +1,5 @@
 #pragma once
-// What the commands share that read a run, and how all commands come to be. For the .cpp files of commands alone:
-// CLI11 is heavy.
-#include <CLI/CLI.hpp>
+// What the commands share that read a run, and how all commands come to be.
 #include <limits>
 #include <memory>
 
@@ -14,8 +12,7 @@ namespace cairn::copy_task {
 struct RunCommand {
   RunCommand(CLI::App& app, const char* name, const char* summary, const std::string& footer,
              const char* run_help = "the run's folder")
-      : command(*app.add_subcommand(name, summary)), options(&command) {
-    command.footer(footer);
+      : called(name), command(add_command(app, name, summary, footer)), options(&command) {
     add_path(command, "--run", run, "DIR", run_help);
   }
   virtual ~RunCommand() = default;
@@ -24,9 +21,9 @@ struct RunCommand {
   void define_common(bool needs_run = true) {
     define_threads(options, threads);
     output.define(command);
-    command.callback([this, needs_run] {
-      check<UsageError>(!run.empty() || !needs_run, "expected --run with the folder of a run; see copy-task ",
-                        command.get_name(), " --help");
+    on_run(command, [this, needs_run] {
+      check<UsageError>(!run.empty() || !needs_run, "expected --run with the folder of a run; see copy-task ", called,
+                        " --help");
       options.read();
       options.assign();
       if (threads > 0) set_threads(int(threads));
@@ -42,6 +39,7 @@ struct RunCommand {
     return trained;
   }
 
+  const char* called;
   CLI::App& command;
   Options options;
   OutputOptions output;

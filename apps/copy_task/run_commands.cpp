@@ -45,7 +45,7 @@ struct EvaluateCommand : RunCommand {
       const Evaluation evaluation = evaluate(*trained->model, train.length, sequences, names, unseen_step, true);
       if (interrupted()) {
         note("interrupted in the evaluation of " + spec + "; there is no result", output.quiet);
-        throw CLI::RuntimeError(exit_interrupted);
+        throw Interrupted();
       }
       results.push_back({spec, evaluation});
     }
@@ -164,11 +164,8 @@ struct SolveCommand : RunCommand {
             "--json prints an object for each sequence: \"answer\", the sequence filled in; \"argmax\", what the\n"
             "model would write at every position; \"masked\", for each masked symbol its position (from 0), the\n"
             "answer, its probability, and whether it is readable: stands in the other copy.") {
-    command
-        .add_option("sequence", words,
-                    "0w0w with symbols 1..10, masked ones as M (or m, ?, _); without it, lines are read")
-        ->expected(0, -1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    add_words(command, "sequence", words,
+              "0w0w with symbols 1..10, masked ones as M (or m, ?, _); without it, lines are read");
     options.text("attention", attention, "the variant to solve with; by default the run's own");
     define_common();
   }

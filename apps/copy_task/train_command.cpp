@@ -1,5 +1,4 @@
 // copy-task train
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -17,23 +16,22 @@ using Json = nlohmann::ordered_json;
 
 struct TrainCommand {
   explicit TrainCommand(CLI::App& app)
-      : command(*app.add_subcommand("train", "Train on fresh sequences, then evaluate")), options(&command) {
-    command.footer(
-        "Examples:\n"
-        "  copy-task train --quick --out run\n"
-        "  copy-task train --out run --resume\n"
-        "  copy-task train --attention i-clustered-15 --length 31 --seed 1\n"
-        "  copy-task train --quick --also-evaluate full,clustered-15,i-clustered-15\n\n"
-        "Attention variants:\n" +
-        describe_attention_variants());
+      : command(add_command(app, "train", "Train on fresh sequences, then evaluate",
+                            "Examples:\n"
+                            "  copy-task train --quick --out run\n"
+                            "  copy-task train --out run --resume\n"
+                            "  copy-task train --attention i-clustered-15 --length 31 --seed 1\n"
+                            "  copy-task train --quick --also-evaluate full,clustered-15,i-clustered-15\n\n"
+                            "Attention variants:\n" +
+                                describe_attention_variants())),
+        options(&command) {
     settings.define(options);
     options.add_configuration_options();
     add_path(command, "--out", out, "DIR", "keep the run in this folder: settings, metrics, checkpoints, report");
-    command.add_flag("--resume", resume, "continue the run in --out from its newest checkpoint")
-        ->disable_flag_override();
+    add_flag(command, "--resume", resume, "continue the run in --out from its newest checkpoint");
     trace.define(command);
     output.define(command);
-    command.callback([this] { execute(); });
+    on_run(command, [this] { execute(); });
   }
 
   void execute() {
@@ -156,7 +154,7 @@ struct TrainCommand {
       note(out.empty() ? "Not saved: no --out"
                        : "Saved; continue with: copy-task train --out " + shell_word(out) + " --resume",
            output.quiet);
-      throw CLI::RuntimeError(exit_interrupted);
+      throw Interrupted();
     }
   }
 
