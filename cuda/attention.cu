@@ -37,13 +37,13 @@
 // were worked out once). Traffic: the operands once for each tile of the other side, mostly from the L2 cache, some
 // e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
 //
-// cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs
-// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs
+// cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
+// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs, 48 KB shared
 // cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
-// cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs
-// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs
-// cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs
-// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs
+// cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs, 27 KB shared
+// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs, 49 KB shared
+// cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs, 27 KB shared
+// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 49 KB shared
 #include "core/kernels/attention.h"
 
 #include <algorithm>

@@ -34,13 +34,13 @@
 // and key_gradient.
 //
 // Costs for C centroids and eight splits, which is what few (batch element, head)s get:
-// cost scan_keys: e*B*H*(C+S)*D + 64*B*H*C*k bytes, 2*B*H*C*S*D FLOPs
+// cost scan_keys: e*B*H*(C+S)*D + 64*B*H*C*k bytes, 2*B*H*C*S*D FLOPs, 27 KB shared
 // cost finish_scan: B*H*C*(68*k+S/8) bytes, B*H*C*8*k FLOPs
-// cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+32*M) bytes, 2*B*H*C*S*(D+M) FLOPs
+// cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+32*M) bytes, 2*B*H*C*S*(D+M) FLOPs, 27 KB shared
 // cost add_splits: (32+e)*B*H*C*M bytes, 8*B*H*C*M FLOPs
 // cost query_states: B*H*C*(2*e*M+4*k+S/8) bytes, 2*B*H*C*M FLOPs
-// cost query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+32*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs
-// cost key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs
+// cost query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+32*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs, 27 KB shared
+// cost key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs, 27 KB shared
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>

@@ -18,7 +18,7 @@
 // code, the floor, plus 8 more for the second reading and 8 for writing and reading the label (from the cache, mostly);
 // R C (4 stride + 12) bytes read and written for the counters, which stay in the L2 cache.
 //
-// cost assign_queries: 28*B*H*N bytes, 32*B*H*N*C FLOPs (a popcount as 16: 16 a clock and multiprocessor, not 256)
+// cost assign_queries: 28*B*H*N bytes, 32*B*H*N*C FLOPs, 26 KB shared (a popcount as 16: 16 a clock, not 256)
 // cost update_centroids: B*H*C*(4*64+12) bytes, B*H*C*64 FLOPs
 #include "core/kernels/hamming_kmeans.h"
 

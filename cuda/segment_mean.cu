@@ -17,7 +17,7 @@
 // and as much read, from the L2 cache, where the clusters' rows stay. Bound by memory; one cluster of all N queries by
 // what one multiprocessor can have under way.
 //
-// cost reduce_cluster: e*B*H*D*(N+C) + 4*B*H*N bytes, B*H*N*D FLOPs
+// cost reduce_cluster: e*B*H*D*(N+C) + 4*B*H*N bytes, B*H*N*D FLOPs, 8 KB shared
 // cost broadcast_rows: e*B*H*N*D + 4*B*H*N bytes, 0 FLOPs
 #include "core/kernels/segment_mean.h"
 

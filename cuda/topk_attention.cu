@@ -27,8 +27,8 @@
 // Registers (sm_75, 80 and 90; nothing spills): attend_top 122 (126 for 128 columns), member_gradient 158 (179),
 // key_gradient 32 to 100. Shared memory: 31, 44 and 16 KB.
 //
-// cost attend_top: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) FLOPs
-// cost member_gradient: e*B*H*(N*(2*D+M)+C*k*(D+M)) + 4*B*H*(N/64+C)*k*(D+M) bytes, 2*B*H*N*k*(3*D+2*M) FLOPs
+// cost attend_top: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) FLOPs, 30 KB shared
+// cost member_gradient: B*H*(e*N*(2*D+M)+(e*C+4*C+N/16)*k*(D+M)) bytes, 2*B*H*N*k*(3*D+2*M) FLOPs, 43 KB shared
 // cost key_gradient: 4*B*H*(N/64+C)*k*(D+M) + e*B*H*S*(D+M) bytes, B*H*(N/64+C)*k*(D+M) FLOPs
 // cost mass_gradient: 4*B*H*N bytes, B*H*N FLOPs
 #include "core/kernels/topk_attention.h"

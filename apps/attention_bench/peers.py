@@ -6,7 +6,8 @@ layer, and the authors' pytorch-fast-transformers where it is installed.
     apps/attention_bench/peers.py --rows cpu --program build/cpu/bin
 
 The authors' code: pip install --no-build-isolation pytorch-fast-transformers, without nvcc in the PATH (a few minutes).
-Prints, for each row, both medians and peer / ours: above 1, ours is faster. --json FILE keeps the numbers.
+Prints, for each row, both medians and peer / ours: above 1, ours is faster; then what is measured of ours alone, where
+less is better. --json FILE keeps the numbers.
 """
 import argparse
 import json
@@ -14,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 try:
@@ -132,19 +134,17 @@ def copy_task_peer(layers, heads, size, hidden, length=31, batch=32):
     return once
 
 
-class Ours:
-    """One repetition of attention-bench run; the program is started for each, and tells the time of its repetition alone."""
+def bench(program, command, threads, **options):
+    """What `attention-bench COMMAND --json` ends with."""
+    arguments = [os.path.join(program, "attention-bench"), command, "--json", "--quiet", "--device", "cpu", "--threads", str(threads)]
+    for name, value in options.items():
+        arguments += [f"--{name}", str(value)]
+    return json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
-    def __init__(self, program, threads, **options):
-        self.command = [os.path.join(program, "attention-bench"), "run", "--json", "--quiet", "--device", "cpu", "--threads", str(threads), "--repeat", "3"]
-        for name, value in options.items():
-            self.command += [f"--{name.replace('_', '-')}", str(value)]
-        self.result = None
 
-    def __call__(self):
-        output = subprocess.run(self.command, check=True, capture_output=True, text=True).stdout
-        self.result = json.loads(output.splitlines()[-1])
-        return self.result["median_seconds"]
+def attention_ours(program, threads, **options):
+    """The program is started for each measurement, and tells the median of its repetitions alone."""
+    return lambda: bench(program, "run", threads, repeat=3, **options)["median_seconds"]
 
 
 def copy_task_ours(program, threads, *arguments):
@@ -165,22 +165,38 @@ def rows(group, program, threads, tokens):
     """Name, what it must reach, the aim, ours, the peer's."""
     for length in (512, 1024, 2048, 4096) if group == "cpu" else ():
         batch = max(1, tokens // length)
-        ours = Ours(program, threads, attention="full", length=length, batch=batch, what="layer")
+        ours = attention_ours(program, threads, attention="full", length=length, batch=batch, what="layer")
         yield f"full layer, N = {length}, PyTorch's SDPA", 1.0, 1.25, ours, layer_peer(length, batch)
     for length, must, aim in ((4096, 2.5, 3.3), (32768, 13, 19)):
         batch = max(1, tokens // length)
-        ours = Ours(program, threads, attention="i-clustered-100", length=length, batch=batch, what="layer")
+        ours = attention_ours(program, threads, attention="i-clustered-100", length=length, batch=batch, what="layer")
         yield f"i-clustered-100 layer, N = {length}, PyTorch's SDPA layer", must, aim, ours, layer_peer(length, batch)
     if isinstance(authors(), dict):
         for kind in ("i-clustered", "clustered"):
-            ours = Ours(program, threads, attention=f"{kind}-100", length=4096, batch=1, what="attention")
+            ours = attention_ours(program, threads, attention=f"{kind}-100", length=4096, batch=1, what="attention")
             yield f"{kind}-100 attention, N = 4096, the authors'", 4 if kind[0] == "i" else None, 7, ours, authors_attention(kind, 4096, 1)
-        ours = Ours(program, threads, attention="clustered-100", length=16384, batch=1, what="cluster")
+        ours = attention_ours(program, threads, attention="clustered-100", length=16384, batch=1, what="cluster")
         yield "Hamming k-means, N = 16384, the authors'", 15, 40, ours, authors_kmeans(16384, 1)
     else:
         print(f"the authors' code is left out: {authors()}", file=sys.stderr)
     yield "copy task, quick model, a step", 1.0, 1.5, copy_task_ours(program, threads, "--quick"), copy_task_peer(2, 4, 32, 512)
     yield "copy task, the paper's model, a step", 1.0, 1.5, copy_task_ours(program, threads), copy_task_peer(4, 6, 32, 768)
+
+
+def rows_alone(program, threads):
+    """Rows without a peer, of which less is better: name, it must be at most, the aim, how it is measured."""
+
+    def crossover():
+        with tempfile.TemporaryDirectory() as out:
+            figure = bench(program, "figure", threads, attention="full,i-clustered-100", what="layer", lengths="256,512,1024,2048", out=out)
+        return figure["crossovers"]["i-clustered-100"]
+
+    def peak_ratio():
+        both = bench(program, "run", threads, attention="full,i-clustered-100", what="layer", length=4096, repeat=1)["results"]
+        return both[1]["peak_bytes"] / both[0]["peak_bytes"]
+
+    yield "the N from which i-clustered-100's layer is faster than full's", 1000, 400, crossover
+    yield "peak bytes of i-clustered-100's layer over full's, N = 4096", 1.1, 1.0, peak_ratio
 
 
 def main():
@@ -210,6 +226,15 @@ def main():
         verdict = "" if must is None else ("met" if b / a >= must else "NOT MET")
         print(f"{name:58} {a * 1e3:9.2f} {b * 1e3:9.2f} {b / a:9.2f}  {must or '-':>4} {aim:>5}  {verdict}", flush=True)
         results.append({"row": name, "ours_seconds": a, "peer_seconds": b, "ratio": b / a, "must": must, "aim": aim})
+    print("Ours alone:")
+    for name, must, aim, measure in rows_alone(arguments.program, arguments.threads):
+        if arguments.only not in name:
+            continue
+        value = measure()
+        verdict = "met" if value is not None and value <= must else "NOT MET"
+        shown = "never" if value is None else f"{value:.4g}"
+        print(f"{name:78} {shown:>9}  {must:>4} {aim:>5}  {verdict}", flush=True)
+        results.append({"row": name, "value": value, "must": must, "aim": aim})
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(results, file, indent=1)
