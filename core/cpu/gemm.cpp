@@ -3,10 +3,12 @@
 // multiply-adds for 16 loads (with AVX-512) keep the processor's arithmetic busy. Around it:
 //
 // - B is packed into panels of two vectors' columns, one step of the depth behind the other, so that the loop reads it
-//   in order whatever its strides are. A panel stays in the L1 cache while the rows of A pass it.
-// - A is read where it stands, transposed or not: a step needs one number of each row, and the cache lines that these
-//   come from serve the following steps as well.
-// - The depth is cut so that a panel fits into the L1 cache, and the rows of A so that their part fits into the L2
+//   in order whatever its strides are. The panels pass a block's rows of A one after the other: the rows stay in the L1
+//   cache, the panels come from the L2 cache in order, and C is written along its rows.
+// - A is read where it stands, unless it is transposed: a step needs one number of each row, and the cache lines that
+//   these come from serve the following steps as well. Transposed, a step's numbers are neighbours, and are copied
+//   together. The next block's rows are fetched into the L2 cache meanwhile.
+// - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that their panels fit into the L2
 //   cache.
 //
 // The blocks follow from the shape alone, and each number of C is one chain of fused multiply-adds for each part of the
@@ -47,7 +49,7 @@ constexpr int64_t panel = 2 * lanes<T>;  // columns of B
 template <class T>
 using Vector __attribute__((vector_size(vector_bytes))) = T;
 
-constexpr int64_t part_depth = 384, part_rows = 8 * most_rows, part_columns = 768;
+constexpr int64_t part_depth = 512, part_columns = 384;
 
 // By reference: how a vector is passed by value depends on what the processor has.
 template <class V, class T>
@@ -156,6 +158,45 @@ void pack_panel(int64_t k, int64_t columns, const T* b, int64_t step, int64_t co
   }
 }
 
+// Copies `rows` rows of a transposed A, whose steps are `step` apart, one step of the depth behind the other.
+template <class T>
+void pack_rows(int64_t k, int64_t rows, const T* a, int64_t step, T* to) {
+  constexpr int64_t some = 8;  // twice that many, which may overlap, are copied faster than any number
+  for (int64_t l = 0; l < k; ++l, a += step, to += rows)
+    if (rows >= some && rows <= 2 * some) {
+      std::memcpy(to, a, some * sizeof(T));
+      std::memcpy(to + rows - some, a + rows - some, some * sizeof(T));
+    } else {
+      std::copy_n(a, rows, to);
+    }
+}
+
+// Fetches rows of A into the L2 cache, a share of them with each of `calls` calls: they are too many streams, read side
+// by side, for the processor to do it by itself.
+template <class T>
+class Ahead {
+ public:
+  // `rows` rows and `steps` steps of the depth from a on: element (i, l) is a[i * row + l * step], one of both is 1.
+  Ahead(const T* a, int64_t rows, int64_t steps, int64_t row, int64_t step, int64_t calls)
+      : from_(reinterpret_cast<const char*>(a)),
+        stride_((step == 1 ? row : step) * int64_t(sizeof(T))),
+        bytes_((step == 1 ? steps : rows) * int64_t(sizeof(T))),
+        left_((step == 1 ? rows : steps) * ((bytes_ + line - 1) / line)),
+        share_((left_ + calls - 1) / calls) {}
+
+  void fetch() {
+    for (int64_t some = std::min(share_, left_); some > 0; --some, --left_) {
+      __builtin_prefetch(from_ + at_, 0, 2);
+      if ((at_ += line) >= bytes_) at_ = 0, from_ += stride_;
+    }
+  }
+
+ private:
+  static constexpr int64_t line = 64;
+  const char* from_;
+  int64_t stride_, bytes_, left_, share_, at_ = 0;
+};
+
 // Room for the packed part of B, of the calling thread.
 template <class T>
 T* packing_room() {
@@ -189,9 +230,10 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
   }
   const int64_t a_row = transpose_a ? 1 : lda, a_step = transpose_a ? lda : 1;
   const int64_t b_step = transpose_b ? 1 : ldb, b_column = transpose_b ? ldb : 1;
-  const int64_t depth = even_part(k, part_depth), rows = even_part(m, part_rows),
-                block_rows = even_part(rows, most_rows);
+  const int64_t depth = even_part(k, part_depth), rows = even_part(m, most_rows);
+  constexpr int64_t cached = int64_t(1) << 17;  // elements of A that are in the L2 cache anyway
   T* const packed = packing_room<T>();
+  alignas(vector_bytes) T packed_rows[part_depth * most_rows];
 
   for (int64_t j0 = 0; j0 < n; j0 += part_columns)
     for (int64_t l0 = 0; l0 < k; l0 += depth) {
@@ -199,23 +241,31 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
       for (int64_t j = 0; j < columns; j += panel<T>)
         pack_panel(steps, std::min(panel<T>, columns - j), b + l0 * b_step + (j0 + j) * b_column, b_step, b_column,
                    packed + j * steps);
-      for (int64_t i0 = 0; i0 < m; i0 += rows)
-        for (int64_t j = 0; j < columns; j += panel<T>)
-          for (int64_t i = i0; i < std::min(m, i0 + rows); i += block_rows)
-            multiply_rows<T>[size_t(std::min({block_rows, i0 + rows - i, m - i}) - 1)](
-                {steps, a + i * a_row + l0 * a_step, a_row, a_step, packed + j * steps, T(alpha),
-                 l0 == 0 ? T(beta) : T(1), c + i * ldc + j0 + j, ldc, std::min(panel<T>, columns - j)});
+      for (int64_t i = 0; i < m; i += rows) {
+        const int64_t here = std::min(rows, m - i), next = m * k > cached ? std::min(rows, m - i - here) : 0;
+        const T* of_a = a + i * a_row + l0 * a_step;
+        Ahead<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
+                       (columns + panel<T> - 1) / panel<T>);
+        if (transpose_a) pack_rows(steps, here, of_a, lda, packed_rows), of_a = packed_rows;
+        for (int64_t j = 0; j < columns; j += panel<T>) {
+          ahead.fetch();
+          multiply_rows<T>[size_t(here - 1)]({steps, of_a, transpose_a ? 1 : lda, transpose_a ? here : 1,
+                                              packed + j * steps, T(alpha), l0 == 0 ? T(beta) : T(1),
+                                              c + i * ldc + j0 + j, ldc, std::min(panel<T>, columns - j)});
+        }
+      }
     }
 }
 
-// Products are shared out in tiles of C. Where these are few and the depth is long, as in the gradient of a weight, the
-// depth is shared out as well, and the parts are added up in order.
+// Products are shared out in tiles of C. Where the depth is long, as in the gradient of a weight, it is shared out
+// before, so that A and B are read as seldom as can be, and the parts are added up in order.
 template <class T>
 void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
   constexpr int64_t wanted = 16, least_rows = 192, least_depth = 512;  // B is packed once a tile: that must be little
-  const int64_t tile_n = g.n > 2 * part_columns ? part_columns : std::max<int64_t>(1, g.n);
+  const int64_t tile_n = g.n > 4 * part_columns ? part_columns : std::max<int64_t>(1, g.n);
   const int64_t columns = (g.n + tile_n - 1) / tile_n, across = std::max<int64_t>(1, g.batch * columns);
-  const int64_t tile_m = std::max(least_rows, rounded_up((g.m * across + wanted - 1) / wanted, most_rows));
+  const int64_t wanted_tiles = std::max<int64_t>(1, wanted / std::max<int64_t>(1, g.k / least_depth));
+  const int64_t tile_m = std::max(least_rows, rounded_up((g.m * across + wanted_tiles - 1) / wanted_tiles, most_rows));
   const int64_t rows = (g.m + tile_m - 1) / tile_m, tiles = g.batch * rows * columns;
   const int64_t parts =
       std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / least_depth), 1, wanted);
