@@ -8,18 +8,19 @@ namespace cairn::cpu {
 template <class T>
 void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask mask,
                        Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
+  const int64_t tile_queries = tile_size(mask).queries, tile_keys = tile_size(mask).keys;
   const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + tile_queries - 1) / tile_queries;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   constexpr T none = -std::numeric_limits<T>::infinity();
 
   parallel_tasks(size.B * H * blocks, [&](int64_t task) {
-    thread_local std::vector<T> score_memory, factor_memory;
+    thread_local std::vector<T> score_memory, factor_memory, most_memory, sum_memory;
     const int64_t plane = task / blocks, b = plane / H, h = plane % H;
     const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
-    T* scores = room(score_memory, tile_queries * tile_keys);
+    T* scores = room(score_memory, tile_queries * tile_row(tile_keys));
     T* factor = room(factor_memory, tile_keys);
-    T most[tile_queries], sum[tile_queries];
+    T *most = room(most_memory, tile_queries), *sum = room(sum_memory, tile_queries);
     std::fill_n(most, tile_queries, none);
     std::fill_n(sum, tile_queries, T(0));
     bool first = true;  // so far, nothing stands in `out`
@@ -28,7 +29,7 @@ void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const
       const Tile t{b, h, q0, q1, k0, k1};
       score_tile(size, q, k, mask, t, scores);
       for (int64_t i = 0; i < t.rows(); ++i) {
-        T* row = scores + i * t.cols();
+        T* row = scores + i * t.row();
         const T before = most[i];
         most[i] = std::max(before, maximum(row, t.cols()));
         const T shift = finite_shift(most[i]), correction = exponential(before - shift);
@@ -39,7 +40,7 @@ void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const
           for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
         }
       }
-      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.cols(), v.at(b, k0, h), v.row_stride,
+      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
                 first ? 0.0 : 1.0, out.at(b, q0, h), out.row_stride);
       first = false;
     });

@@ -11,9 +11,17 @@
 namespace cairn::cpu {
 
 // Rows of a tile are queries, columns keys. A tile of scores of the forward pass and the keys it meets fit in an L2
-// cache.
-inline constexpr int64_t tile_queries = 128, tile_keys = 512;
-inline constexpr int64_t tile_keys_backward = 256;  // where two such tiles are alive
+// cache; backward, two such tiles are alive. Keys and values are packed for each tile's products, the more seldom the
+// more queries it has; but what a mask hides is left out by whole tiles.
+struct TileSize {
+  int64_t queries, keys, keys_backward;
+};
+inline TileSize tile_size(const Mask& mask) {
+  return mask.Positions::all() ? TileSize{256, 512, 384} : TileSize{128, 512, 256};
+}
+
+// Elements from a row of a tile to the next. Not a power of two: rows would meet in few sets of the L1 cache.
+inline constexpr int64_t tile_row(int64_t keys) { return keys + 16; }
 
 // Memory of the calling thread that is kept from call to call.
 template <class T>
@@ -33,6 +41,7 @@ struct Tile {
   int64_t batch, head, q0, q1, k0, k1;
   int64_t rows() const { return q1 - q0; }
   int64_t cols() const { return k1 - k0; }
+  int64_t row() const { return tile_row(cols()); }
 };
 
 // Calls f(begin, end) for the runs of positions that next(from, limit) finds, at most `most` at a time. `from` and
@@ -58,17 +67,17 @@ void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64
       0, limit, most, [&](int64_t at, int64_t end) { return mask.next_queries(k0, k1, at, end); }, f);
 }
 
-// scores [rows, cols] = scale Q K^T, minus infinity where masked.
+// scores [rows, cols], whose rows are t.row() apart, = scale Q K^T, minus infinity where masked.
 template <class T>
 void score_tile(const AttentionSize& size, Heads<const T> q, Heads<const T> k, const Mask& mask, const Tile& t,
                 T* scores) {
   gemm_tile(false, true, t.rows(), t.cols(), size.D, size.scale, q.at(t.batch, t.q0, t.head), q.row_stride,
-            k.at(t.batch, t.k0, t.head), k.row_stride, 0.0, scores, t.cols());
+            k.at(t.batch, t.k0, t.head), k.row_stride, 0.0, scores, t.row());
   if (!mask.allowed && mask.sees_all(t.q0, t.q1, t.k0, t.k1)) return;
   for (int64_t i = t.q0; i < t.q1; ++i)
     for (int64_t j = t.k0; j < t.k1; ++j)
       if (!mask.visible(t.batch, t.head, i, j))
-        scores[(i - t.q0) * t.cols() + j - t.k0] = -std::numeric_limits<T>::infinity();
+        scores[(i - t.q0) * t.row() + j - t.k0] = -std::numeric_limits<T>::infinity();
 }
 
 // factor[j - k0] = 1 / (1 - p) or 0 for keys [k0, k1) of one query; `row` is that of batch and heads. k0 is a multiple
@@ -125,16 +134,17 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
   const double scale = scale_;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   // Each part owns the keys of its range, and so their dk and dv; dq gets a contribution from every part.
-  const int64_t key_tiles = (S + tile_keys_backward - 1) / tile_keys_backward;
+  const int64_t tile_queries = tile_size(mask).queries, tile_keys = tile_size(mask).keys_backward;
+  const int64_t key_tiles = (S + tile_keys - 1) / tile_keys;
   const int64_t parts = parts_of(B * H, key_tiles);
   T* partial = nullptr;
   if (parts > 1) partial = scratch.take<T>(B * H * parts * N * D);
 
   parallel_tasks(B * H * parts, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
     thread_local std::vector<T> weight_memory, gradient_memory, factor_memory;
-    T* weights = room(weight_memory, tile_queries * tile_keys_backward);
-    T* gradient = room(gradient_memory, tile_queries * tile_keys_backward);
-    T* factor = room(factor_memory, tile_keys_backward);
+    T* weights = room(weight_memory, tile_queries * tile_row(tile_keys));
+    T* gradient = room(gradient_memory, tile_queries * tile_row(tile_keys));
+    T* factor = room(factor_memory, tile_keys);
     const int64_t plane = task / parts, part = task % parts, b = plane / H, h = plane % H;
     const int64_t queries = mask.queries(b, N), keys = mask.keys(b, S);
     const int64_t first_tile = part * key_tiles / parts, end_tile = (part + 1) * key_tiles / parts;
@@ -143,16 +153,16 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
     for (int64_t i = 0; i < N; ++i) std::fill_n(dq_rows + i * dq_stride, D, T(0));
 
     for (int64_t key_tile = first_tile; key_tile < end_tile; ++key_tile) {
-      const int64_t first_key = key_tile * tile_keys_backward, end_key = std::min(S, first_key + tile_keys_backward);
+      const int64_t first_key = key_tile * tile_keys, end_key = std::min(S, first_key + tile_keys);
       zero_rows(dk, b, h, first_key, end_key, D);
       zero_rows(dv, b, h, first_key, end_key, M);
       const auto add_tile = [&](int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
         const Tile t{b, h, q0, q1, k0, k1};
         score_tile(size, q, k, mask, t, weights);
         gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, v.at(b, k0, h),
-                  v.row_stride, 0.0, gradient, t.cols());
+                  v.row_stride, 0.0, gradient, t.row());
         for (int64_t i = q0; i < q1; ++i) {
-          T *a = weights + (i - q0) * t.cols(), *g = gradient + (i - q0) * t.cols();
+          T *a = weights + (i - q0) * t.row(), *g = gradient + (i - q0) * t.row();
           const int64_t row = plane * N + i;
           const T shift = finite_shift(logsumexp[row]), mean = delta[row];
           if (dropout.active()) {
@@ -168,17 +178,16 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
             for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];
           if (top.k) top.each(row, t, [&](int64_t j) { a[j] = 0; });
         }
-        gemm_tile(true, false, t.cols(), M, t.rows(), 1.0, weights, t.cols(), dout.at(b, q0, h), dout.row_stride, 1.0,
+        gemm_tile(true, false, t.cols(), M, t.rows(), 1.0, weights, t.row(), dout.at(b, q0, h), dout.row_stride, 1.0,
                   dv.at(b, k0, h), dv.row_stride);
-        gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.cols(), q.at(b, q0, h), q.row_stride, 1.0,
+        gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.row(), q.at(b, q0, h), q.row_stride, 1.0,
                   dk.at(b, k0, h), dk.row_stride);
-        gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.cols(), k.at(b, k0, h), k.row_stride, 1.0,
+        gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.row(), k.at(b, k0, h), k.row_stride, 1.0,
                   dq_rows + q0 * dq_stride, dq_stride);
       };
       const int64_t limit = std::min(keys, end_key);
       each_queries(mask, first_key, limit, queries, tile_queries, [&](int64_t q0, int64_t q1) {
-        each_keys(mask, q0, q1, first_key, limit, tile_keys_backward,
-                  [&](int64_t k0, int64_t k1) { add_tile(q0, q1, k0, k1); });
+        each_keys(mask, q0, q1, first_key, limit, tile_keys, [&](int64_t k0, int64_t k1) { add_tile(q0, q1, k0, k1); });
       });
     }
   });

@@ -78,7 +78,7 @@ template <class T>
 void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, Heads<const T> q, Heads<const T> keys,
                            Heads<const T> v, Mask mask, Dropout dropout, int32_t* topk, Accum<T>* logsumexp, T* mass,
                            Heads<T> rest) {
-  constexpr int64_t rows_a_block = 64;
+  constexpr int64_t rows_a_block = 64, tile_keys = 512;
   const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + rows_a_block - 1) / rows_a_block;
   const PhiloxKey dropout_key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   constexpr T none = -std::numeric_limits<T>::infinity();
@@ -88,7 +88,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
     const int64_t plane = task / blocks, b = plane / H, h = plane % H;
     const int64_t q0 = task % blocks * rows_a_block, end = std::min(N, q0 + rows_a_block);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), last = last_key(mask, size, b, q1);
-    T* scores = room(score_memory, rows_a_block * tile_keys);
+    T* scores = room(score_memory, rows_a_block * tile_row(tile_keys));
     T* factor = room(factor_memory, tile_keys);
     T* largest_scores = room(largest_memory, rows_a_block * k);
     T most[rows_a_block], sum[rows_a_block];
@@ -108,7 +108,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
       score_tile(size, q, keys, mask, t, scores);
       displaced.clear();
       for (int64_t i = 0; i < t.rows(); ++i) {
-        T* row = scores + i * t.cols();
+        T* row = scores + i * t.row();
         int32_t* chosen = topk + (plane * N + q0 + i) * k;
         const T before = most[i];
         most[i] = std::max(before, maximum(row, t.cols()));
@@ -128,7 +128,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
         }
       }
       if (!rest) continue;
-      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.cols(), v.at(b, k0, h), v.row_stride,
+      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
                 k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
       for (const auto& [i, key, score] : displaced) {
         T weight = exponential(score - finite_shift(most[i]));

@@ -7,7 +7,7 @@
 //   cache, the panels come from the L2 cache in order, and C is written along its rows.
 // - A is read where it stands, unless it is transposed: a step needs one number of each row, and the cache lines that
 //   these come from serve the following steps as well. Transposed, a step's numbers are neighbours, and are copied
-//   together. The next block's rows are fetched into the L2 cache meanwhile.
+//   together if there are many panels. The next block's rows are fetched into the L2 cache meanwhile.
 // - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that their panels fit into the L2
 //   cache.
 //
@@ -238,6 +238,7 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
   for (int64_t j0 = 0; j0 < n; j0 += part_columns)
     for (int64_t l0 = 0; l0 < k; l0 += depth) {
       const int64_t columns = std::min(part_columns, n - j0), steps = std::min(depth, k - l0);
+      const bool copied = transpose_a && columns >= 8 * panel<T>;  // which many panels have to be worth
       for (int64_t j = 0; j < columns; j += panel<T>)
         pack_panel(steps, std::min(panel<T>, columns - j), b + l0 * b_step + (j0 + j) * b_column, b_step, b_column,
                    packed + j * steps);
@@ -246,10 +247,10 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
         const T* of_a = a + i * a_row + l0 * a_step;
         Ahead<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
                        (columns + panel<T> - 1) / panel<T>);
-        if (transpose_a) pack_rows(steps, here, of_a, lda, packed_rows), of_a = packed_rows;
+        if (copied) pack_rows(steps, here, of_a, lda, packed_rows), of_a = packed_rows;
         for (int64_t j = 0; j < columns; j += panel<T>) {
           ahead.fetch();
-          multiply_rows<T>[size_t(here - 1)]({steps, of_a, transpose_a ? 1 : lda, transpose_a ? here : 1,
+          multiply_rows<T>[size_t(here - 1)]({steps, of_a, copied ? 1 : a_row, copied ? here : a_step,
                                               packed + j * steps, T(alpha), l0 == 0 ? T(beta) : T(1),
                                               c + i * ldc + j0 + j, ldc, std::min(panel<T>, columns - j)});
         }
