@@ -10,8 +10,9 @@ of itself, in lines of its opening comment such as
     // cost attend: e*B*H*(N+S)*(D+M) bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
 
 evaluated for the problem below. Occupancy follows from these: the share of a multiprocessor's threads that as many
-blocks as fit have, the least over the instantiations. The floor is the larger of bytes / bandwidth and FLOPs / arithmetic of an H200 (NVIDIA's
-data sheet: 4.8 TB/s; 67 TFLOP/s in float32, 989 in bfloat16 on tensor cores, which a line asks for with "tensor FLOPs")."""
+blocks as fit have, the least over the instantiations. The floor is the larger of bytes / bandwidth and FLOPs / arithmetic
+of an H200 (NVIDIA's data sheet: 4.8 TB/s; 67 TFLOP/s in float32, 989 in bfloat16 on tensor cores, which a line asks for
+with "tensor FLOPs")."""
 
 import argparse
 import concurrent.futures

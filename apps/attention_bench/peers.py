@@ -226,7 +226,7 @@ def main():
         verdict = "" if must is None else ("met" if b / a >= must else "NOT MET")
         print(f"{name:58} {a * 1e3:9.2f} {b * 1e3:9.2f} {b / a:9.2f}  {must or '-':>4} {aim:>5}  {verdict}", flush=True)
         results.append({"row": name, "ours_seconds": a, "peer_seconds": b, "ratio": b / a, "must": must, "aim": aim})
-    print("Ours alone:")
+    print("Ours alone, where less is better:")
     for name, must, aim, measure in rows_alone(arguments.program, arguments.threads):
         if arguments.only not in name:
             continue

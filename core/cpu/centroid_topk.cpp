@@ -78,7 +78,8 @@ template <class T>
 void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, Heads<const T> q, Heads<const T> keys,
                            Heads<const T> v, Mask mask, Dropout dropout, int32_t* topk, Accum<T>* logsumexp, T* mass,
                            Heads<T> rest) {
-  constexpr int64_t rows_a_block = 64, tile_keys = 512;
+  constexpr int64_t rows_a_block = 64;
+  const int64_t tile_keys = tile_size(mask).keys;
   const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + rows_a_block - 1) / rows_a_block;
   const PhiloxKey dropout_key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   constexpr T none = -std::numeric_limits<T>::infinity();

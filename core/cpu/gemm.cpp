@@ -12,7 +12,7 @@
 //   cache.
 //
 // The blocks follow from the shape alone, and each number of C is one chain of fused multiply-adds for each part of the
-// depth: the same bits for any number of threads. apps/attention_bench/NOTES.md compares it with OpenBLAS.
+// depth: the same bits for any number of threads. apps/attention_bench/NOTES.md compares it with OpenBLAS and oneDNN.
 #include "core/cpu/gemm.h"
 
 #include <array>

@@ -4,7 +4,6 @@
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
 list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
-file(GLOB references CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/attention/reference*.cpp)
 file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/host/*.cpp)
 
 add_library(cuda_test_main OBJECT ${folder}/main.cpp)
