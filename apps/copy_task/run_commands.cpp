@@ -147,8 +147,10 @@ std::string certainty(const Solution& solution) {
 std::string example_of(int64_t length) {
   Sequence random(1, 0, Purpose::data, 2);
   std::string text;
-  for (int32_t token : make_batch(1, length, random).input.to_vector<int32_t>())
-    text += (text.empty() ? "" : " ") + token_text(token);
+  for (int32_t token : make_batch(1, length, random).input.to_vector<int32_t>()) {
+    if (!text.empty()) text += ' ';
+    text += token_text(token);
+  }
   return text;
 }
 

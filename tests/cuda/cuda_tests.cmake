@@ -8,14 +8,10 @@ file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/host/*.cpp)
 
 add_library(cuda_test_main OBJECT ${folder}/main.cpp)
 target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
-target_compile_options(cuda_test_main PRIVATE -O0)
+target_compile_options(cuda_test_main PRIVATE ${main_options})
 add_executable(cairn-cuda-tests ${cuda_test_sources} ${references})
 target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder cairn ${app_libraries} Catch2::Catch2)
 target_compile_definitions(cairn-cuda-tests PRIVATE CAIRN_PROGRAMS="$<TARGET_FILE_DIR:copy-task>")
-
-if(CAIRN_SANITIZE)
-  target_compile_definitions(cairn-cuda-tests PRIVATE CAIRN_SANITIZED=1)
-endif()
 
 add_dependencies(cairn-cuda-tests cairn-ladder ${app_programs})
 add_test(NAME "gpu: every step of the ladder is right" COMMAND cairn-ladder)
@@ -36,14 +32,14 @@ if(CAIRN_SANITIZE)
   set(orders shuffled)
 endif()
 foreach(order IN LISTS orders)
-  foreach(part parity training rest)  # side by side
-    set(cases "[${part}]")
+  foreach(part "parity float32" "parity bfloat16" training rest)  # side by side
+    string(REPLACE " " "][" cases "[${part}]")
     if(part STREQUAL rest)
       set(cases "~[parity]~[training]~[host]~[planted]~[program]")
     endif()
     add_test(NAME "gpu: kernels on the emulator, ${order}, ${part}" COMMAND cairn-cuda-tests ${cases})
     set_tests_properties("gpu: kernels on the emulator, ${order}, ${part}" PROPERTIES LABELS gpu
-                         ENVIRONMENT CAIRN_HOST_CUDA_ORDER=${order})
+                         ENVIRONMENT CAIRN_HOST_CUDA_ORDER=${order} COST 1000)  # the longest, so they begin first
   endforeach()
 endforeach()
 if(NOT CAIRN_SANITIZE)  # each training ends with an evaluation, for which the emulator takes long

@@ -30,7 +30,7 @@ void check_same(const Results& a, const Results& b, double tolerance) {
 
 }  // namespace
 
-TEST_CASE("every operation on CUDA computes what it computes on the CPU", "[gpu][parity]") {
+TEST_CASE("every operation on CUDA computes what it computes on the CPU", "[gpu][parity][float32]") {
   for (const Case& test : all_cases()) {
     INFO(test.name);
     check_same(test.run({Device::cuda, DType::float32}), test.run({Device::cpu, DType::float32}),
@@ -38,7 +38,7 @@ TEST_CASE("every operation on CUDA computes what it computes on the CPU", "[gpu]
   }
 }
 
-TEST_CASE("every operation on CUDA computes in bfloat16 what the CPU does in float32", "[gpu][parity]") {
+TEST_CASE("every operation on CUDA computes in bfloat16 what the CPU does in float32", "[gpu][parity][bfloat16]") {
   for (const Case& test : all_cases()) {
     INFO(test.name);
     check_same(test.run({Device::cuda, DType::bfloat16, true}), test.run({Device::cpu, DType::float32, true}),
