@@ -37,9 +37,9 @@ struct FigureCommand {
   explicit FigureCommand(CLI::App& app)
       : command(add_command(
             app, "figure", "Draw the paper's figure 4: time and memory by length",
-            "Writes figure.csv, figure.json and report.html. All variants of one length are measured in turn. A length "
-            "whose\n"
-            "attention would take more than --longest seconds a repetition is left out for that variant.\n\n"
+            "Writes figure.csv, figure.json, figure.svg and report.html. All variants of one length are measured in\n"
+            "turn. A length whose attention would take more than --longest seconds a repetition is left out for that\n"
+            "variant.\n\n"
             "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096")),
         options(&command) {
     add_path(command, "--out", out, "DIR", "write into this folder");
@@ -202,7 +202,26 @@ struct FigureCommand {
     }
     write_file(fs::path(out) / "figure.csv", {csv});
     write_file(fs::path(out) / "figure.json", {as_json(specs).dump(1) + "\n"});
+    write_file(fs::path(out) / "figure.svg", {sheet(specs)});
     write_file(fs::path(out) / "report.html", {report(specs)});
+  }
+
+  // What was measured, in a sentence.
+  std::string setting() const {
+    return concat("One ", settings.what == "layer" ? "transformer layer" : "attention call", ", ",
+                  settings.pass == "both" ? "forward and backward" : "forward", ", ", settings.heads, " heads of ",
+                  settings.head_size, ", ",
+                  settings.batch.empty() ? concat(settings.tokens, " positions at once") : "batch " + settings.batch,
+                  ", ", name(settings.compute.device), ", ", threads(), " threads. The paper's figure 4.");
+  }
+
+  std::string sheet(const std::vector<std::string>& specs) const {
+    return svg::sheet(
+        "Time and memory by length", setting(),
+        {{svg::draw(chart(specs, true)), "Time an element",
+          "Grey marks: where a variant becomes faster than full attention."},
+         {svg::draw(chart(specs, false)), "Memory an element", "At the most, with operands and gradients."}},
+        2, 520, 305);
   }
 
   svg::LineChart chart(const std::vector<std::string>& specs, bool time) const {
@@ -244,13 +263,7 @@ struct FigureCommand {
   }
 
   std::string report(const std::vector<std::string>& specs) const {
-    Report page(
-        "Time and memory by length",
-        concat("One ", settings.what == "layer" ? "transformer layer" : "attention call", ", ",
-               settings.pass == "both" ? "forward and backward" : "forward", ", ", settings.heads, " heads of ",
-               settings.head_size, ", ",
-               settings.batch.empty() ? concat(settings.tokens, " positions at once") : "batch " + settings.batch, ", ",
-               name(settings.compute.device), ", ", threads(), " threads. The paper's figure 4."));
+    Report page("Time and memory by length", setting());
     page.figures({{svg::draw(chart(specs, true)),
                    "Time an element. Grey marks: where a variant becomes faster than full attention."},
                   {svg::draw(chart(specs, false)), "Memory an element, at the most, with operands and gradients."}},

@@ -476,25 +476,25 @@ std::string draw(const Heatmap& given) {
   return canvas.finish(left + w + 10, top + h + 10, map.title, map.description);
 }
 
-std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles,
-                  int columns) {
-  constexpr double tile_w = 290, tile_h = 330, top = 22;
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
+                  double tile_width, double tile_height) {
+  constexpr double top = 22;
   columns = std::max(1, columns);
   const int64_t rows = (int64_t(tiles.size()) + columns - 1) / columns;
   Canvas canvas;
   for (size_t i = 0; i < tiles.size(); ++i) {
     const size_t row = i / size_t(columns), column = i % size_t(columns);
-    const double x = tile_w * double(column), y = tile_h * double(row);
+    const double x = tile_width * double(column), y = tile_height * double(row);
     canvas.text(x + 10, y + 16, tiles[i].title);
     // A picture within a picture has a place and a size.
     std::string inner = tiles[i].svg;
     if (inner.rfind("<svg ", 0) == 0)
-      inner.insert(5, cat("x=\"", x, "\" y=\"", y + top, "\" width=\"", tile_w - 10, "\" height=\"", tile_h - top - 32,
-                          "\" preserveAspectRatio=\"xMinYMin\" "));
+      inner.insert(5, cat("x=\"", x, "\" y=\"", y + top, "\" width=\"", tile_width - 10, "\" height=\"",
+                          tile_height - top - 32, "\" preserveAspectRatio=\"xMinYMin\" "));
     canvas.out += inner;
-    canvas.text(x + 10, y + tile_h - 14, tiles[i].caption, "start", "soft");
+    canvas.text(x + 10, y + tile_height - 14, tiles[i].caption, "start", "soft");
   }
-  const double w = tile_w * columns, h = tile_h * double(std::max<int64_t>(1, rows));
+  const double w = tile_width * columns, h = tile_height * double(std::max<int64_t>(1, rows));
   std::string text = canvas.finish(w, h, title, description);
   text.insert(text.find('>') + 1,
               cat("<style>", style(), ".picture{font-family:system-ui,sans-serif}</style><rect width=\"", w,

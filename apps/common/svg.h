@@ -91,8 +91,8 @@ std::string draw_levels(const std::vector<double>& edges, const std::string& lab
 struct Tile {
   std::string svg, title, caption;
 };
-std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles,
-                  int columns);
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
+                  double tile_width = 290, double tile_height = 330);
 
 // ---- rows of small cells with text
 struct Cell {

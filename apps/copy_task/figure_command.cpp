@@ -34,10 +34,8 @@ struct FigureCommand {
   explicit FigureCommand(CLI::App& app)
       : command(add_command(
             app, "figure", "Train the paper's figure 5: every variant at every length",
-            "Each training is a run in DIR/cells, which the other commands read. The same command again continues "
-            "where "
-            "it\n"
-            "was stopped, at any point. Writes figure.csv, figure.json and report.html.\n\n"
+            "Each training is a run in DIR/cells, which the other commands read. The same command again continues\n"
+            "where it was stopped, at any point. Writes figure.csv, figure.json, figure.svg and report.html.\n\n"
             "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
             "Examples:\n"
             "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
@@ -189,6 +187,7 @@ struct FigureCommand {
     }
     write_file(fs::path(out) / "figure.csv", {csv});
     write_file(fs::path(out) / "figure.json", {as_json().dump(1) + "\n"});
+    write_file(fs::path(out) / "figure.svg", {sheet()});
     write_file(fs::path(out) / "report.html", {report()});
   }
 
@@ -237,6 +236,13 @@ struct FigureCommand {
     return svg::draw(map);
   }
 
+  std::string sheet() const {
+    std::vector<svg::Tile> tiles;
+    for (const Family& family : families()) tiles.push_back({heatmap(family), family.name, ""});
+    return svg::sheet("The masked copy task by variant and length",
+                      "Masked accuracy: a row for each variant, a column for each length.", tiles, 3);
+  }
+
   std::string report() const {
     const TransformerOptions& model = settings.train.model;
     Report page(
@@ -251,8 +257,7 @@ struct FigureCommand {
     page.text(
         "Masked accuracy is that over the masked symbols alone, on 1024 fresh sequences; guessing is right 1 time in "
         "10. The paper's heatmaps show the accuracy over all symbols, of which copying the input gives 80% already. "
-        "The "
-        "paper's full attention solves every length.");
+        "The paper's full attention solves every length.");
     std::vector<Report::Picture> pictures;
     for (const Family& family : families()) pictures.push_back({heatmap(family), family.paper});
     page.figures(pictures, pictures.size() == 1 ? 1 : 2);

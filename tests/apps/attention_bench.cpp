@@ -61,6 +61,8 @@ TEST_CASE("attention-bench figure writes its numbers and a report", "[attention-
   std::string page{std::istreambuf_iterator<char>(file), {}};
   CHECK(page.find("i-clustered-4:topk=3") != std::string::npos);
   CHECK(std::filesystem::file_size(folder / "figure.csv") > 100);
+  std::ifstream picture(folder / "figure.svg");
+  CHECK(markup_error({std::istreambuf_iterator<char>(picture), {}}).empty());
   std::filesystem::remove_all(folder);
 }
 

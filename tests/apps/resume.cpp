@@ -346,6 +346,7 @@ TEST_CASE("the grid of figure 5 is runs that go on where they were stopped", "[c
   const std::string page = read_file(folder / "grid/report.html");
   CHECK(markup_error(page.substr(page.find("<html"))).empty());
   CHECK_THAT(page, Catch::Matchers::Contains("All trainings: 4 of 4 finished"));
+  CHECK(markup_error(read_file(folder / "grid/figure.svg")).empty());
   const std::string table = read_file(folder / "grid/figure.csv");
   CHECK(std::count(table.begin(), table.end(), '\n') == 5);
 
