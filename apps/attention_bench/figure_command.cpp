@@ -221,7 +221,7 @@ struct FigureCommand {
         {{svg::draw(chart(specs, true)), "Time an element",
           "Grey marks: where a variant becomes faster than full attention."},
          {svg::draw(chart(specs, false)), "Memory an element", "At the most, with operands and gradients."}},
-        2, 520, 305);
+        2, 520, 390);
   }
 
   svg::LineChart chart(const std::vector<std::string>& specs, bool time) const {
@@ -241,24 +241,23 @@ struct FigureCommand {
       }
       chart.series.push_back(series);
     }
-    // Where a variant becomes faster than full attention.
-    svg::Series crossings;
-    crossings.name = "", crossings.dots = true, crossings.colour = 7;
+    // Where a variant becomes faster than full attention, unless it is from the first length on.
+    const auto full = of("full");
     for (const std::string& spec : specs) {
       const double at = crossover("full", spec);
-      if (!time || spec == "full" || !std::isfinite(at)) continue;
-      double value = NAN;
-      const auto full = of("full");
-      for (size_t i = 0; i + 1 < full.size(); ++i)
-        if (at >= double(full[i].length) && at <= double(full[i + 1].length)) {
+      for (size_t i = 0; time && spec != "full" && i + 1 < full.size(); ++i)
+        if (at > double(full[i].length) && at <= double(full[i + 1].length)) {
           const double part =
               std::log(at / double(full[i].length)) / std::log(double(full[i + 1].length) / double(full[i].length));
-          value = std::exp((1 - part) * std::log(full[i].seconds_per_element()) +
-                           part * std::log(full[i + 1].seconds_per_element()));
+          svg::Series crossing;
+          crossing.dots = true, crossing.colour = 7;
+          crossing.x = {at};
+          crossing.y = {std::exp((1 - part) * std::log(full[i].seconds_per_element()) +
+                                 part * std::log(full[i + 1].seconds_per_element())) *
+                        1e6};
+          chart.series.push_back(crossing);
         }
-      crossings.x.push_back(at), crossings.y.push_back(value * 1e6);
     }
-    if (!crossings.x.empty()) chart.series.push_back(crossings);
     return chart;
   }
 
