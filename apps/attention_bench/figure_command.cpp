@@ -135,15 +135,34 @@ struct FigureCommand {
     return NAN;
   }
 
-  // Of time per element by length, both as logarithms, from `least` on: least squares.
-  static double slope(const std::vector<Point>& of, int64_t least) {
-    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
-    for (const Point& p : of) {
-      if (p.length < least) continue;
-      const double a = std::log(double(p.length)), b = std::log(p.seconds_per_element());
+  // How time per element grows from length 2048 on: the slope of its logarithm over the length's, by least squares, and
+  // the largest over the smallest. NaN where there are fewer than two lengths.
+  struct Growth {
+    double slope = NAN, range = NAN;
+  };
+  Growth growth(const std::string& spec) const {
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0, least = INFINITY, most = 0;
+    for (const Point& p : of(spec)) {
+      if (p.length < 2048) continue;
+      const double time = p.seconds_per_element(), a = std::log(double(p.length)), b = std::log(time);
       n += 1, x += a, y += b, xx += a * a, xy += a * b;
+      least = std::min(least, time), most = std::max(most, time);
     }
-    return n < 2 ? NAN : (n * xy - x * y) / (n * xx - x * x);
+    if (n < 2) return {};
+    return {(n * xy - x * y) / (n * xx - x * x), most / least};
+  }
+  // The same and the crossover, for people.
+  std::string growth_text(const std::string& spec) const {
+    const Growth g = growth(spec);
+    std::string text;
+    if (std::isfinite(g.slope))
+      text = concat("time an element grows as length^", svg::number(g.slope), " from 2048 on, largest / smallest ",
+                    svg::number(g.range));
+    if (spec == "full" || of("full").empty()) return text;
+    const double cross = crossover("full", spec);
+    return concat(text, text.empty() ? "" : "; ",
+                  std::isfinite(cross) ? concat("faster than full from length ", std::llround(cross), " on")
+                                       : "never faster than full here");
   }
 
   Json as_json(const std::vector<std::string>& specs) const {
@@ -156,7 +175,8 @@ struct FigureCommand {
                  {"gigabytes_per_second", ceilings.bytes * 1e-9},
                  {"points", Json::array()},
                  {"crossovers", Json::object()},
-                 {"slopes", Json::object()}};
+                 {"slopes", Json::object()},
+                 {"largest_over_smallest", Json::object()}};
     for (const Point& p : points)
       json["points"].push_back({{"attention", p.attention},
                                 {"length", p.length},
@@ -168,9 +188,10 @@ struct FigureCommand {
                                 {"peak_bytes", p.peak},
                                 {"bytes_per_element", p.bytes_per_element()}});
     for (const std::string& spec : specs) {
-      const double cross = crossover("full", spec), steep = slope(of(spec), 2048);
-      if (spec != "full") json["crossovers"][spec] = std::isfinite(cross) ? Json(cross) : Json();
-      json["slopes"][spec] = std::isfinite(steep) ? Json(steep) : Json();
+      const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
+      if (spec != "full") json["crossovers"][spec] = number(crossover("full", spec));
+      json["slopes"][spec] = number(growth(spec).slope);
+      json["largest_over_smallest"][spec] = number(growth(spec).range);
     }
     return json;
   }
@@ -178,15 +199,9 @@ struct FigureCommand {
   std::string summary(const std::vector<std::string>& specs) const {
     std::string text;
     for (const std::string& spec : specs) {
-      char words[200];
-      const double steep = slope(of(spec), 2048), cross = crossover("full", spec);
-      std::snprintf(words, sizeof words, "%-22s time an element grows as length^%.2f from 2048 on", spec.c_str(),
-                    steep);
-      text += words;
-      if (spec != "full" && !of("full").empty())
-        text += std::isfinite(cross) ? concat("; faster than full from length ", std::llround(cross), " on")
-                                     : "; never faster than full here";
-      text += "\n";
+      char words[32];
+      std::snprintf(words, sizeof words, "%-22s ", spec.c_str());
+      text += words + growth_text(spec) + "\n";
     }
     return text;
   }
@@ -268,13 +283,7 @@ struct FigureCommand {
                   {svg::draw(chart(specs, false)), "Memory an element, at the most, with operands and gradients."}},
                  2);
     Report::Pairs rows;
-    for (const std::string& spec : specs) {
-      const double cross = crossover("full", spec), steep = slope(of(spec), 2048);
-      rows.emplace_back(spec, concat("time an element ~ length^", svg::number(steep),
-                                     spec == "full" || !std::isfinite(cross)
-                                         ? ""
-                                         : concat("; faster than full from ", svg::number(std::round(cross)), " on")));
-    }
+    for (const std::string& spec : specs) rows.emplace_back(spec, growth_text(spec));
     page.table("Growth and crossovers", rows);
     Report::Pairs all;
     for (const Point& p : points)
