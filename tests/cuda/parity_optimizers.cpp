@@ -7,8 +7,8 @@
 
 namespace cairn::test {
 
-// Three steps from the count `taken`: an ordinary one, one that is skipped, one that is clipped. The state after each,
-// and the values and the moments in the end. Parameter 2 gets no gradient in the first.
+// Three steps from the count `taken`: an ordinary one, one that is skipped, one that is clipped. The values and the
+// moments after each, and the state. Parameter 2 gets no gradient in the first.
 using Make = std::function<std::unique_ptr<Optimizer>(const std::vector<Variable>&)>;
 static Results steps(const Bench& bench, const Make& make, int64_t taken, const std::vector<int64_t>& sizes) {
   std::vector<Variable> parameters;
@@ -30,12 +30,12 @@ static Results steps(const Bench& bench, const Make& make, int64_t taken, const 
     }
     optimizer->set_max_gradient_norm(step == 2 ? 2 : 0);
     optimizer->step();
+    for (const Variable& x : parameters) results.push_back(x.value().clone());
+    for (const auto& moment : optimizer->moments()) results.push_back(moment.tensor.clone());
     state = optimizer->state();
     results.push_back(Tensor::from<int64_t>({state.step, state.skip, state.skipped, state.skipped_in_a_row}, {4}));
     results.push_back(Tensor::from<double>({state.gradient_norm, state.gradient_scale, state.learning_rate}, {3}));
   }
-  for (const Variable& x : parameters) results.push_back(x.value());
-  for (const auto& moment : optimizer->moments()) results.push_back(moment.tensor);
   return results;
 }
 
@@ -58,11 +58,13 @@ void add_optimizers(std::vector<Case>& cases) {
       cases.push_back({concat(name, ", ", taken, " steps taken"), [=, make = make](const Bench& bench) {
                          return steps(bench, make, taken, {7, 1, 5, 0, 257, 4096, 4099, 13003});
                        }});
+#if CAIRN_SANITIZED  // one of them will do: the loop over more elements than threads is the same for all
+    if (cases.back().name.rfind("R-Adam", 0) != 0) continue;
+#endif
+    cases.push_back({concat(name, ", more elements than the grid takes at once"), [make = make](const Bench& bench) {
+                       return steps(bench, make, 9, {3, 1, 2, 1500001, 700001});
+                     }});
   }
-  cases.push_back(
-      {"an optimiser of more elements than the grid takes at once", [make = optimizers[0].second](const Bench& bench) {
-         return steps(bench, make, 9, {3, 1, 2, 1500001, 700001});
-       }});
   cases.push_back({"an optimiser of hundreds of parameters", [make = optimizers[0].second](const Bench& bench) {
                      std::vector<int64_t> sizes;
                      for (int64_t n = 0; n < 700; ++n) sizes.push_back(n % 13 + 1);
