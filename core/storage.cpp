@@ -1,5 +1,6 @@
 #include "core/storage.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -85,12 +86,22 @@ constexpr bool caching = CAIRN_CACHING;
 
 size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Large blocks ask for large pages: heads are read at strides that touch a page for every few rows.
+void* new_block(size_t bytes) {
+  constexpr size_t line = 64, large_page = size_t{2} << 20;
+  if (bytes < 2 * large_page) return std::aligned_alloc(line, bytes);
+  void* block = nullptr;
+  if (posix_memalign(&block, large_page, bytes) != 0) return nullptr;
+  madvise(block, bytes / large_page * large_page, MADV_HUGEPAGE);  // a hint: it may fail
+  return block;
+}
+
 void* allocate_on_cpu(size_t bytes) {
   if (void* block = caching ? cache().take(bytes) : nullptr) return block;
-  void* block = std::aligned_alloc(64, bytes);
+  void* block = new_block(bytes);
   if (!block) {
     release_cached_memory();
-    block = std::aligned_alloc(64, bytes);
+    block = new_block(bytes);
   }
   return block;
 }

@@ -143,7 +143,13 @@ std::map<std::string, double> Workload::stages() {
   return seconds;
 }
 
-std::vector<Timing> measure(const std::vector<Workload*>& workloads, const Repetitions& repetitions) {
+Timing::Timing(std::vector<double> seconds) : repetitions(int64_t(seconds.size())) {
+  std::sort(seconds.begin(), seconds.end());
+  if (!seconds.empty())
+    median = quantile(seconds, 0.5), spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / 2;
+}
+
+std::vector<std::vector<double>> measure(const std::vector<Workload*>& workloads, const Repetitions& repetitions) {
   std::vector<std::vector<double>> seconds(workloads.size());
   std::vector<double> spent(workloads.size(), 0.0);
   for (Workload* workload : workloads) (*workload)();  // the first run also warms caches, and threads
@@ -153,16 +159,7 @@ std::vector<Timing> measure(const std::vector<Workload*>& workloads, const Repet
       seconds[w].push_back((*workloads[w])());
       spent[w] += seconds[w].back();
     }
-  std::vector<Timing> timings;
-  for (auto& each : seconds) {
-    Timing timing;
-    timing.repetitions = int64_t(each.size());
-    std::sort(each.begin(), each.end());
-    if (!each.empty())
-      timing.median = quantile(each, 0.5), timing.spread = (quantile(each, 0.75) - quantile(each, 0.25)) / 2;
-    timings.push_back(timing);
-  }
-  return timings;
+  return seconds;
 }
 
 double Ceilings::floor_seconds(const Cost& cost) const { return std::max(cost.flops / flops, cost.bytes / bytes); }

@@ -38,11 +38,14 @@ struct Repetitions {
   double seconds = 20;  // of each workload; after `least`, no more are begun
 };
 struct Timing {
+  explicit Timing(std::vector<double> seconds);  // of each repetition
+
   double median = 0, spread = 0;  // seconds; half the distance of the quartiles
   int64_t repetitions = 0;
 };
-// `stop` is asked between repetitions; what was measured until then counts.
-std::vector<Timing> measure(const std::vector<Workload*>& workloads, const Repetitions& repetitions);
+// The seconds of each repetition of each workload. An interrupt ends it between repetitions; what was measured until
+// then counts.
+std::vector<std::vector<double>> measure(const std::vector<Workload*>& workloads, const Repetitions& repetitions);
 
 // What this machine can do, measured now: the floor of a cost is the larger of its two times.
 struct Ceilings {

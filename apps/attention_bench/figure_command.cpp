@@ -1,8 +1,10 @@
 // attention-bench figure: the paper's figure 4, time and memory of an element by the length of the sequence.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/attention_bench/commands.h"
 #include "apps/attention_bench/settings.h"
@@ -22,24 +24,22 @@ namespace fs = std::filesystem;
 
 // One measured point.
 struct Point {
-  std::string attention, what;
-  bool backward = false;
-  int64_t length = 0, batch = 0;
-  Timing timing;
+  Problem problem;
+  std::vector<double> seconds{};  // of each repetition
   int64_t peak = 0;
 
-  double tokens() const { return double(length) * double(batch); }
-  double seconds_per_element() const { return timing.median / tokens(); }
-  double bytes_per_element() const { return double(peak) / tokens(); }
+  Timing timing() const { return Timing(seconds); }
+  double seconds_per_element() const { return timing().median / double(problem.tokens()); }
+  double bytes_per_element() const { return double(peak) / double(problem.tokens()); }
 };
 
 struct FigureCommand {
   explicit FigureCommand(CLI::App& app)
       : command(add_command(
             app, "figure", "Draw the paper's figure 4: time and memory by length",
-            "Writes figure.csv, figure.json, figure.svg and report.html. All variants of one length are measured in\n"
-            "turn. A length whose attention would take more than --longest seconds a repetition is left out for that\n"
-            "variant.\n\n"
+            "Writes figure.csv, figure.json, figure.svg and report.html. All lengths are measured in several passes,\n"
+            "so that a slow moment of the machine hits no point alone, and all variants of a length in turn. A length\n"
+            "whose attention would take more than --longest seconds a repetition is left out for that variant.\n\n"
             "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096")),
         options(&command) {
     add_path(command, "--out", out, "DIR", "write into this folder");
@@ -69,32 +69,19 @@ struct FigureCommand {
     catch_interrupts(settings.output.quiet);
     ceilings = measure_ceilings(settings.compute);
 
-    std::map<std::string, double> last;  // seconds of a repetition at the length before
-    for (const int64_t length : all) {
-      std::vector<std::unique_ptr<Workload>> workloads;
-      std::vector<Workload*> pointers;
-      for (const std::string& spec : specs) {
-        // Full attention takes four times as long at twice the length.
-        if (last.count(spec) && 4 * last[spec] > longest) {
-          note(concat(spec, " is left out from length ", length, " on: --longest ", longest), settings.output.quiet);
-          last[spec] = INFINITY;
-          continue;
-        }
-        workloads.push_back(std::make_unique<Workload>(settings.problem(spec, length), settings.compute,
-                                                       uint64_t(settings.common.seed)));
-        pointers.push_back(workloads.back().get());
+    const int64_t passes = std::min<int64_t>(5, settings.repetitions.most);
+    for (int64_t pass = 1; pass <= passes && !interrupted(); ++pass)
+      for (const int64_t length : all) {
+        if (pass == 1) add_points(specs, length);
+        const auto now = points_of_length(length);
+        measure_once_more(now, passes);
+        if (!measured().empty()) write_all(specs);  // whatever happens next, this is kept
+        if (interrupted()) break;
+        std::string line = concat("pass ", pass, " of ", passes, ", length ", length, ", us an element:");
+        for (const Point* p : now)
+          line += concat(" ", p->problem.attention, " ", svg::number(p->seconds_per_element() * 1e6));
+        note(line, settings.output.quiet);
       }
-      const auto timings = measure(pointers, settings.repetitions);
-      if (interrupted()) break;
-      for (size_t i = 0; i < pointers.size(); ++i) {
-        const Problem& p = pointers[i]->problem();
-        points.push_back(
-            {p.attention, settings.what, p.backward, length, p.batch, timings[i], pointers[i]->peak_bytes()});
-        last[p.attention] = timings[i].median;
-        note(line(points.back()), settings.output.quiet);
-      }
-      write_all(specs);  // whatever happens next, this is kept
-    }
     if (interrupted()) {
       note(concat("interrupted; ", out, " has what was measured until then"), settings.output.quiet);
       throw Interrupted();
@@ -104,18 +91,52 @@ struct FigureCommand {
     print(summary(specs) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
-  static std::string line(const Point& p) {
-    char text[160];
-    std::snprintf(text, sizeof text, "%-22s length %6lld  batch %4lld  %9.3f us and %8.0f bytes an element",
-                  p.attention.c_str(), (long long)p.length, (long long)p.batch, p.seconds_per_element() * 1e6,
-                  p.bytes_per_element());
-    return text;
+  // The points of a length, but of variants that would take too long.
+  void add_points(const std::vector<std::string>& specs, int64_t length) {
+    for (const std::string& spec : specs) {
+      if (too_long.count(spec)) continue;
+      const auto before = of(spec);
+      // Full attention takes four times as long at twice the length.
+      if (!before.empty() && 4 * before.back().timing().median > longest) {
+        note(concat(spec, " is left out from length ", length, " on: --longest ", longest), settings.output.quiet);
+        too_long.insert(spec);
+      } else {
+        points.push_back({settings.problem(spec, length)});
+      }
+    }
+  }
+  std::vector<Point*> points_of_length(int64_t length) {
+    std::vector<Point*> result;
+    for (Point& p : points)
+      if (p.problem.length == length) result.push_back(&p);
+    return result;
+  }
+  // The share of one of `passes` in the repetitions.
+  void measure_once_more(const std::vector<Point*>& now, int64_t passes) {
+    std::vector<std::unique_ptr<Workload>> workloads;
+    std::vector<Workload*> pointers;
+    for (const Point* p : now) {
+      workloads.push_back(std::make_unique<Workload>(p->problem, settings.compute, uint64_t(settings.common.seed)));
+      pointers.push_back(workloads.back().get());
+    }
+    const Repetitions& all = settings.repetitions;
+    const auto share = [&](int64_t n) { return (n + passes - 1) / passes; };
+    const auto seconds = measure(pointers, {share(all.most), share(all.least), all.seconds / double(passes)});
+    for (size_t i = 0; i < now.size(); ++i) {
+      now[i]->seconds.insert(now[i]->seconds.end(), seconds[i].begin(), seconds[i].end());
+      now[i]->peak = std::max(now[i]->peak, pointers[i]->peak_bytes());
+    }
   }
 
-  std::vector<Point> of(const std::string& spec) const {
+  std::vector<Point> measured() const {
     std::vector<Point> result;
-    for (const Point& p : points)
-      if (p.attention == spec) result.push_back(p);
+    std::copy_if(points.begin(), points.end(), std::back_inserter(result),
+                 [](const Point& p) { return !p.seconds.empty(); });
+    return result;
+  }
+  std::vector<Point> of(const std::string& spec) const {
+    std::vector<Point> result = measured();
+    std::erase_if(result, [&](const Point& p) { return p.problem.attention != spec; });
     return result;
   }
 
@@ -124,13 +145,13 @@ struct FigureCommand {
     double before = NAN, length_before = NAN;
     for (const Point& s : of(slow))
       for (const Point& f : of(fast)) {
-        if (s.length != f.length) continue;
+        if (s.problem.length != f.problem.length) continue;
         const double ratio = std::log(f.seconds_per_element() / s.seconds_per_element());  // below 0: faster
-        if (ratio < 0 && std::isnan(before)) return double(f.length);                      // from the first length on
+        if (ratio < 0 && std::isnan(before)) return double(f.problem.length);              // from the first length on
         if (ratio < 0 && before >= 0)
           return std::exp(std::log(length_before) +
-                          before / (before - ratio) * (std::log(double(f.length)) - std::log(length_before)));
-        before = ratio, length_before = double(f.length);
+                          before / (before - ratio) * (std::log(double(f.problem.length)) - std::log(length_before)));
+        before = ratio, length_before = double(f.problem.length);
       }
     return NAN;
   }
@@ -143,8 +164,8 @@ struct FigureCommand {
   Growth growth(const std::string& spec) const {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0, least = INFINITY, most = 0;
     for (const Point& p : of(spec)) {
-      if (p.length < 2048) continue;
-      const double time = p.seconds_per_element(), a = std::log(double(p.length)), b = std::log(time);
+      if (p.problem.length < 2048) continue;
+      const double time = p.seconds_per_element(), a = std::log(double(p.problem.length)), b = std::log(time);
       n += 1, x += a, y += b, xx += a * a, xy += a * b;
       least = std::min(least, time), most = std::max(most, time);
     }
@@ -177,13 +198,13 @@ struct FigureCommand {
                  {"crossovers", Json::object()},
                  {"slopes", Json::object()},
                  {"largest_over_smallest", Json::object()}};
-    for (const Point& p : points)
-      json["points"].push_back({{"attention", p.attention},
-                                {"length", p.length},
-                                {"batch", p.batch},
-                                {"median_seconds", p.timing.median},
-                                {"spread", p.timing.spread},
-                                {"repetitions", p.timing.repetitions},
+    for (const Point& p : measured())
+      json["points"].push_back({{"attention", p.problem.attention},
+                                {"length", p.problem.length},
+                                {"batch", p.problem.batch},
+                                {"median_seconds", p.timing().median},
+                                {"spread", p.timing().spread},
+                                {"repetitions", p.timing().repetitions},
                                 {"seconds_per_element", p.seconds_per_element()},
                                 {"peak_bytes", p.peak},
                                 {"bytes_per_element", p.bytes_per_element()}});
@@ -208,11 +229,13 @@ struct FigureCommand {
 
   void write_all(const std::vector<std::string>& specs) const {
     std::string csv = "attention,what,pass,length,batch,median_seconds,spread,repetitions,peak_bytes\n";
-    for (const Point& p : points) {
+    for (const Point& p : measured()) {
       char text[300];
-      std::snprintf(text, sizeof text, "\"%s\",%s,%s,%lld,%lld,%.9g,%.3g,%lld,%lld\n", p.attention.c_str(),
-                    p.what.c_str(), p.backward ? "both" : "forward", (long long)p.length, (long long)p.batch,
-                    p.timing.median, p.timing.spread, (long long)p.timing.repetitions, (long long)p.peak);
+      const Timing timing = p.timing();
+      std::snprintf(text, sizeof text, "\"%s\",%s,%s,%lld,%lld,%.9g,%.3g,%lld,%lld\n", p.problem.attention.c_str(),
+                    settings.what.c_str(), p.problem.backward ? "both" : "forward", (long long)p.problem.length,
+                    (long long)p.problem.batch, timing.median, timing.spread, (long long)timing.repetitions,
+                    (long long)p.peak);
       csv += text;
     }
     write_file(fs::path(out) / "figure.csv", {csv});
@@ -244,14 +267,15 @@ struct FigureCommand {
     chart.title = time ? "Time an element by length" : "Memory an element by length";
     chart.description = "Both axes are logarithmic; a line for each variant.";
     chart.x.label = "length", chart.x.log = true;
-    for (const Point& p : points)
-      if (chart.x.ticks.empty() || double(p.length) > chart.x.ticks.back()) chart.x.ticks.push_back(double(p.length));
+    for (const Point& p : measured())
+      if (chart.x.ticks.empty() || double(p.problem.length) > chart.x.ticks.back())
+        chart.x.ticks.push_back(double(p.problem.length));
     chart.y.label = time ? "microseconds an element" : "kilobytes an element", chart.y.log = true;
     for (size_t i = 0; i < specs.size(); ++i) {
       svg::Series series;
       series.name = specs[i], series.colour = int(i), series.dots = true;
       for (const Point& p : of(specs[i])) {
-        series.x.push_back(double(p.length));
+        series.x.push_back(double(p.problem.length));
         series.y.push_back(time ? p.seconds_per_element() * 1e6 : p.bytes_per_element() / 1e3);
       }
       chart.series.push_back(series);
@@ -261,9 +285,9 @@ struct FigureCommand {
     for (const std::string& spec : specs) {
       const double at = crossover("full", spec);
       for (size_t i = 0; time && spec != "full" && i + 1 < full.size(); ++i)
-        if (at > double(full[i].length) && at <= double(full[i + 1].length)) {
-          const double part =
-              std::log(at / double(full[i].length)) / std::log(double(full[i + 1].length) / double(full[i].length));
+        if (at > double(full[i].problem.length) && at <= double(full[i + 1].problem.length)) {
+          const double part = std::log(at / double(full[i].problem.length)) /
+                              std::log(double(full[i + 1].problem.length) / double(full[i].problem.length));
           svg::Series crossing;
           crossing.dots = true, crossing.colour = 7;
           crossing.x = {at};
@@ -286,10 +310,10 @@ struct FigureCommand {
     for (const std::string& spec : specs) rows.emplace_back(spec, growth_text(spec));
     page.table("Growth and crossovers", rows);
     Report::Pairs all;
-    for (const Point& p : points)
-      all.emplace_back(concat(p.attention, ", length ", p.length),
+    for (const Point& p : measured())
+      all.emplace_back(concat(p.problem.attention, ", length ", p.problem.length),
                        concat(svg::number(p.seconds_per_element() * 1e6), " us, ", svg::number(p.bytes_per_element()),
-                              " bytes an element; batch ", p.batch, ", median of ", p.timing.repetitions));
+                              " bytes an element; batch ", p.problem.batch, ", median of ", p.timing().repetitions));
     page.table("All measurements", all);
     page.table("This machine, measured at the start",
                {{"products of matrices", concat(svg::number(ceilings.flops * 1e-9), " GFLOP/s")},
@@ -304,7 +328,8 @@ struct FigureCommand {
                    lengths = "512,1024,2048,4096,8192,16384";
   double longest = 60;
   Ceilings ceilings;
-  std::vector<Point> points;
+  std::vector<Point> points;       // by length, in the order of the variants; some may not be measured yet
+  std::set<std::string> too_long;  // variants that go no further
 };
 
 }  // namespace

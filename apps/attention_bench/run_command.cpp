@@ -53,10 +53,10 @@ struct RunCommand {
           std::make_unique<Workload>(settings.problem(spec, length), settings.compute, uint64_t(settings.common.seed)));
       pointers.push_back(workloads.back().get());
     }
-    const auto timings = measure(pointers, settings.repetitions);
+    const auto seconds = measure(pointers, settings.repetitions);
     if (interrupted()) throw Interrupted();
     Json results = Json::array();
-    for (size_t i = 0; i < specs.size(); ++i) results.push_back(result(*workloads[i], timings[i], ceilings));
+    for (size_t i = 0; i < specs.size(); ++i) results.push_back(result(*workloads[i], Timing(seconds[i]), ceilings));
     if (!settings.output.json) return print(table(results));
     Json json = specs.size() == 1 ? results[0] : Json{{"results", results}};
     json["gflops"] = ceilings.flops * 1e-9, json["gigabytes_per_second"] = ceilings.bytes * 1e-9;

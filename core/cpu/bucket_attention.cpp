@@ -1,8 +1,7 @@
-// Chunks of sorted positions against themselves and the chunk before, a tile of gathered rows at a time. What a query
-// has seen so far is the weighted mean in `out` and its logsumexp; each tile, of any round, is merged into that.
+// Chunks of sorted positions against themselves and the chunk before. A task takes a run of chunks: their rows are
+// gathered once, and serve both the chunk they belong to and the next one. What a query has seen so far is the weighted
+// mean in `out` and its logsumexp; each tile of a run, of any round, is merged into that.
 #include "core/kernels/bucket_attention.h"
-
-#include <span>
 
 #include "core/cpu/attention_tiles.h"
 #include "core/scratch.h"
@@ -11,6 +10,7 @@ namespace cairn::cpu {
 namespace {
 
 constexpr int64_t most_queries = 64, most_keys = 128;  // of a tile
+constexpr int64_t run_rows = 256;  // of a run, if a chunk is no longer: with their gradients they fit into an L2 cache
 
 template <class T>
 struct Problem {
@@ -34,6 +34,8 @@ struct Problem {
   }
 
   int64_t planes() const { return size.B * size.H; }
+  int64_t chunks_a_run() const { return std::max<int64_t>(1, run_rows / rounds.chunk); }
+  int64_t runs() const { return Chunks{size.N, chunks_a_run() * rounds.chunk}.count(); }
   // Does the mask let query i see key j?
   bool visible(int64_t plane, int64_t i, int64_t j) const {
     const int64_t b = plane / size.H;
@@ -43,155 +45,196 @@ struct Problem {
     return dropout.active() ? T(dropout.factor(dropout_key, uint32_t(plane), uint32_t(i), uint32_t(j))) : T(1);
   }
 
-  // f(plane, i) for all queries.
+  // f(plane, round, run, turn) for all runs. A query is in one chunk of a round: a round's turns come one after the
+  // other, and so do the rounds of a plane; of few planes at a time, so that a round finds in the caches what the one
+  // before has used.
+  template <class F>
+  void each_run(int64_t turns, F&& f) const {
+    const int64_t in_plane = runs(), some = std::max<int64_t>(1, 64 / std::max<int64_t>(1, in_plane));
+    for (int64_t plane = 0; plane < planes(); plane += some)
+      for (int64_t round = rounds.first; round < rounds.end; ++round)
+        for (int64_t turn = 0; turn < turns; ++turn)
+          parallel_tasks(std::min(some, planes() - plane) * in_plane,
+                         [&](int64_t task) { f(plane + task / in_plane, round, task % in_plane, turn); });
+  }
+  // f(plane, i) for all queries, in the order of memory.
   template <class F>
   void each_query(F&& f) const {
-    parallel_for(planes() * size.N, 64, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) f(row / size.N, row % size.N);
+    parallel_for(size.B * size.N, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        for (int64_t h = 0; h < size.H; ++h) f(row / size.N * size.H + h, row % size.N);
     });
   }
 };
 
-// Some queries of a chunk with some of the keys that it attends to, gathered.
+// Consecutive chunks of a round, gathered. Its keys are the chunk before the first one, and then its queries: query i
+// of the run is its key before + i.
 template <class T>
-struct ChunkTile {
+struct Run {
   const Problem<T>& p;
-  int64_t plane, round;
-  std::span<const int32_t> queries, keys;  // their positions
-  T *q, *k, *v, *weights;                  // [queries, D], [keys, D], [keys, M], [queries, keys]
+  int64_t plane, round, batch, head;
+  Chunks chunks;
+  int64_t first, end;                      // its chunks
+  int64_t queries, before, keys;           // how many; keys = before + queries
+  int32_t* position;                       // [keys]
+  int32_t *label_of_key, *label_of_query;  // [keys], [queries]: alike where the bucket and the lengths let them meet
+  T *q, *k, *v;                            // [queries, D], [keys, D], [keys, M]
+  T *weights, *dweights;                   // of a tile
   T* next;                                 // room for results
 
-  // Room for the tile, and for a gradient of each operand and of the weights.
-  static int64_t room_for(const AttentionSize& size) {
-    return 2 * (most_queries * (size.D + size.M) + most_keys * (size.D + size.M) + most_queries * most_keys);
-  }
+  Run(const Problem<T>& problem, int64_t plane_, int64_t round_, int64_t index)
+      : p(problem), plane(plane_), round(round_), batch(plane / p.size.H), head(plane % p.size.H) {
+    const int64_t N = p.size.N, D = p.size.D, M = p.size.M;
+    const int64_t row = p.rounds.row(plane, round), own_chunks = p.chunks_a_run();
+    chunks = p.rounds.chunks(row);
+    first = std::min(index * own_chunks, chunks.count()), end = std::min(first + own_chunks, chunks.count());
+    const int64_t place = first * chunks.size;                                      // of the first query
+    queries = std::max<int64_t>(0, std::min(end * chunks.size, chunks.n) - place);  // none beyond the last chunk
+    const int64_t other = queries > 0 ? chunks.before(first) : first, place_before = other * chunks.size;
+    before = other == first ? 0 : std::min(chunks.size, chunks.n - place_before);
+    keys = before + queries;
 
-  ChunkTile(const Problem<T>& problem, int64_t plane_, int64_t round_, std::span<const int32_t> queries_,
-            std::span<const int32_t> keys_)
-      : p(problem), plane(plane_), round(round_), queries(queries_), keys(keys_) {
+    thread_local std::vector<int32_t> numbers;
+    position = room(numbers, 2 * keys + queries), label_of_key = position + keys, label_of_query = label_of_key + keys;
+    std::copy_n(p.rounds.order(row) + place_before, before, position);
+    std::copy_n(p.rounds.order(row) + place, queries, position + before);
+    const int32_t* const labels = p.rounds.labels(row);
+    const int64_t queries_seen = p.mask.queries(batch, N), keys_seen = p.mask.keys(batch, N);
+    for (int64_t j = 0; j < keys; ++j) {
+      const int32_t label = p.rounds.bucket_mask ? labels[position[j]] : 0;
+      label_of_key[j] = position[j] < keys_seen ? label : -1;
+      if (j >= before) label_of_query[j - before] = position[j] < queries_seen ? label : -2;
+    }
+
     thread_local std::vector<T> memory;
-    next = room(memory, room_for(p.size));
-    q = gathered(p.q, queries, p.size.D), k = gathered(p.k, keys, p.size.D), v = gathered(p.v, keys, p.size.M);
-    weights = take(rows() * cols());
+    next = room(memory, 2 * (queries + keys) * (D + M) + 2 * most_queries * tile_row(most_keys));
+    q = gathered(p.q, position + before, queries, D);
+    k = gathered(p.k, position, keys, D), v = gathered(p.v, position, keys, M);
+    weights = take(most_queries * tile_row(most_keys)), dweights = take(most_queries * tile_row(most_keys));
   }
 
-  int64_t rows() const { return int64_t(queries.size()); }
-  int64_t cols() const { return int64_t(keys.size()); }
+  const int32_t* query_position() const { return position + before; }
   T* take(int64_t n) { return std::exchange(next, next + n); }
-  template <class U>
-  U* row(Heads<U> x, int32_t position) const {
-    return x.at(plane / p.size.H, position, plane % p.size.H);
+  T* zeros(int64_t n) {
+    std::fill_n(next, n, T(0));
+    return take(n);
   }
-
-  T* gathered(Heads<const T> x, std::span<const int32_t> positions, int64_t n) {
-    T* const to = take(int64_t(positions.size()) * n);
-    for (size_t i = 0; i < positions.size(); ++i) std::copy_n(row(x, positions[i]), n, to + int64_t(i) * n);
+  T* gathered(Heads<const T> x, const int32_t* rows, int64_t count, int64_t n) {
+    T* const to = take(count * n);
+    gather_rows(x, batch, head, rows, count, n, to);
     return to;
   }
-  void add(const T* rows_of, std::span<const int32_t> positions, int64_t n, Heads<T> to) const {
-    for (size_t i = 0; i < positions.size(); ++i) add_scaled(row(to, positions[i]), n, T(1), rows_of + int64_t(i) * n);
+  void add(const T* from, const int32_t* rows, int64_t count, int64_t n, Heads<T> to) const {
+    each_row(to, batch, head, rows, count, n, [=](int64_t i, T* row) { add_scaled(row, n, T(1), from + i * n); });
+  }
+
+  // f(tile) for all tiles of the run, by numbers of its queries and keys.
+  template <class F>
+  void each_tile(F&& f) const {
+    for (int64_t c = first; c < end; ++c) {
+      const int64_t begin = (c - first) * chunks.size, stop = std::min(begin + chunks.size, queries);
+      const int64_t from = c == first ? 0 : before + begin - chunks.size;
+      for (int64_t i = begin; i < stop; i += most_queries)
+        for (int64_t j = from; j < before + stop; j += most_keys)
+          f(Tile{batch, head, i, std::min(i + most_queries, stop), j, std::min(j + most_keys, before + stop)});
+    }
   }
 
   // weights = scale Q K^T, minus infinity where a key is not seen.
-  void scores() const {
-    gemm_tile(false, true, rows(), cols(), p.size.D, p.size.scale, q, p.size.D, k, p.size.D, 0.0, weights, cols());
-    const int64_t sorted = p.rounds.row(plane, round);
-    T* score = weights;
-    for (int32_t i : queries)
-      for (int32_t j : keys) {
-        const bool seen = i != j && p.rounds.same_bucket(sorted, i, j) && p.visible(plane, i, j) &&
-                          !(p.rounds.deduplicate && p.rounds.met_before(plane, round, i, j));
-        if (!seen) *score = -std::numeric_limits<T>::infinity();
-        ++score;
+  void scores(const Tile& t) const {
+    constexpr T none = -std::numeric_limits<T>::infinity();
+    const int64_t D = p.size.D;
+    gemm_tile(false, true, t.rows(), t.cols(), D, p.size.scale, q + t.q0 * D, D, k + t.k0 * D, D, 0.0, weights,
+              t.row());
+    const bool deduplicate = p.rounds.deduplicate && round > p.rounds.first;
+    const int32_t *label = label_of_key + t.k0, *key = position + t.k0;
+    for (int64_t i = t.q0; i < t.q1; ++i) {
+      T* const score = weights + (i - t.q0) * t.row();
+      const int32_t own = label_of_query[i], query = query_position()[i];
+      for (int64_t j = 0; j < t.cols(); ++j) {
+        const bool seen = (label[j] == own) & (key[j] != query);
+        score[j] = seen ? score[j] : none;
       }
+      if (!deduplicate && !p.mask.elementwise()) continue;
+      for (int64_t j = 0; j < t.cols(); ++j)
+        if (score[j] != none && (!p.mask.visible(batch, head, query, key[j]) ||
+                                 (deduplicate && p.rounds.met_before(plane, round, query, key[j]))))
+          score[j] = none;
+    }
   }
-  // x [queries, keys] times the factors of dropout.
-  void drop(T* x) const {
+  // x, a tile, times the factors of dropout.
+  void drop(const Tile& t, T* x) const {
     if (!p.dropout.active()) return;
-    for (int32_t i : queries)
-      for (int32_t j : keys) *x++ *= p.factor(plane, i, j);
+    for (int64_t i = t.q0; i < t.q1; ++i)
+      for (int64_t j = t.k0; j < t.k1; ++j)
+        x[(i - t.q0) * t.row() + j - t.k0] *= p.factor(plane, query_position()[i], position[j]);
   }
 };
 
-// f(tile) for chunk c of a round, in the order of tiles.
-template <class T, class F>
-void each_tile(const Problem<T>& p, int64_t plane, int64_t round, int64_t c, F&& f) {
-  const int64_t row = p.rounds.row(plane, round);
-  const Chunks chunks = p.rounds.chunks(row);
-  if (c >= chunks.count()) return;
-  const auto members = [&](int64_t chunk) {
-    const int64_t first = chunk * chunks.size;
-    return std::span(p.rounds.order(row) + first, size_t(std::min(chunks.size, chunks.n - first)));
-  };
-  thread_local std::vector<int32_t> memory;
-  memory.assign(members(c).begin(), members(c).end());
-  if (const int64_t before = chunks.before(c); before != c)
-    memory.insert(memory.end(), members(before).begin(), members(before).end());
-  const std::span<const int32_t> queries = members(c), keys = memory;
-  const auto piece = [](std::span<const int32_t> of, size_t first, size_t most) {
-    return of.subspan(first, std::min(most, of.size() - first));
-  };
-  for (size_t i = 0; i < queries.size(); i += most_queries)
-    for (size_t j = 0; j < keys.size(); j += most_keys)
-      f(ChunkTile<T>(p, plane, round, piece(queries, i, most_queries), piece(keys, j, most_keys)));
-}
-
 template <class T>
-void attend(ChunkTile<T> tile, Heads<T> out, Accum<T>* logsumexp) {
-  const int64_t M = tile.p.size.M, rows = tile.rows(), cols = tile.cols();
-  tile.scores();
-  T sums[most_queries], most[most_queries];
-  for (int64_t i = 0; i < rows; ++i) {
-    T* row = tile.weights + i * cols;
-    most[i] = maximum(row, cols);
-    sums[i] = exponentials(row, cols, finite_shift(most[i]), row);
-  }
-  tile.drop(tile.weights);
-  T* const values = tile.take(rows * M);
-  gemm_tile(false, false, rows, M, cols, 1.0, tile.weights, cols, tile.v, M, 0.0, values, M);
-  for (int64_t i = 0; i < rows; ++i) {
-    if (sums[i] == 0) continue;  // sees none of these keys
-    const int32_t query = tile.queries[size_t(i)];
-    T* const to = tile.row(out, query);
-    Accum<T>& kept = logsumexp[tile.plane * tile.p.size.N + query];
-    const MergedKeys<T> merged(kept, finite_shift(most[i]) + std::log(sums[i]));
-    kept = merged.logsumexp;
-    scale(to, M, merged.old_factor);
-    add_scaled(to, M, merged.new_factor / sums[i], values + i * M);
-  }
-}
-
-template <class T>
-void add_gradient(ChunkTile<T> tile, const Accum<T>* logsumexp, const T* delta, Heads<const T> dout, Heads<T> dq,
-                  Heads<T> dk, Heads<T> dv) {
-  const int64_t D = tile.p.size.D, M = tile.p.size.M, rows = tile.rows(), cols = tile.cols();
-  const T* const g = tile.gathered(dout, tile.queries, M);
-  T *const dscores = tile.take(rows * cols), *const of_queries = tile.take(rows * D);
-  T *const of_keys = tile.take(cols * D), *const of_values = tile.take(cols * M);
-  tile.scores();
-  gemm_tile(false, true, rows, cols, M, 1.0, g, M, tile.v, M, 0.0, dscores, cols);
-  tile.drop(dscores);
-  for (int64_t i = 0; i < rows; ++i) {
-    T *a = tile.weights + i * cols, *ds = dscores + i * cols;
-    const int64_t row = tile.plane * tile.p.size.N + tile.queries[size_t(i)];
-    const T shift = finite_shift(logsumexp[row]), mean = delta[row];
-    for (int64_t j = 0; j < cols; ++j) {
-      a[j] = exponential(a[j] - shift);
-      ds[j] = T(tile.p.size.scale) * a[j] * (ds[j] - mean);
+void attend(Run<T> run, Heads<T> out, Accum<T>* logsumexp) {
+  const int64_t M = run.p.size.M;
+  T* const values = run.take(std::min(most_queries, run.queries) * M);
+  run.each_tile([&](const Tile& t) {
+    run.scores(t);
+    T sums[most_queries], most[most_queries];
+    for (int64_t i = 0; i < t.rows(); ++i) {
+      T* row = run.weights + i * t.row();
+      most[i] = maximum(row, t.cols());
+      sums[i] = exponentials(row, t.cols(), finite_shift(most[i]), row);
     }
-  }
-  tile.drop(tile.weights);
-  gemm_tile(false, false, rows, D, cols, 1.0, dscores, cols, tile.k, D, 0.0, of_queries, D);
-  gemm_tile(true, false, cols, D, rows, 1.0, dscores, cols, tile.q, D, 0.0, of_keys, D);
-  gemm_tile(true, false, cols, M, rows, 1.0, tile.weights, cols, g, M, 0.0, of_values, M);
-  tile.add(of_queries, tile.queries, D, dq);
-  tile.add(of_keys, tile.keys, D, dk);
-  tile.add(of_values, tile.keys, M, dv);
+    run.drop(t, run.weights);
+    gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, run.weights, t.row(), run.v + t.k0 * M, M, 0.0, values, M);
+    const int32_t* const queries = run.query_position() + t.q0;
+    each_row(out, run.batch, run.head, queries, t.rows(), M, [&](int64_t i, T* to) {
+      if (sums[i] == 0) return;  // sees none of these keys
+      Accum<T>& kept = logsumexp[run.plane * run.p.size.N + queries[i]];
+      const MergedKeys<T> merged(kept, finite_shift(most[i]) + std::log(sums[i]));
+      if (std::exchange(kept, merged.logsumexp) == -std::numeric_limits<T>::infinity())
+        std::fill_n(to, M, T(0));  // the first keys that it sees: nothing is written before
+      else
+        scale(to, M, merged.old_factor);
+      add_scaled(to, M, merged.new_factor / sums[i], values + i * M);
+    });
+  });
 }
 
-// Chunks of one turn have no keys in common: the even ones, the odd ones, and, where that is even like the last one, to
+template <class T>
+void add_gradient(Run<T> run, const Accum<T>* logsumexp, const T* delta, Heads<const T> dout, Heads<T> dq, Heads<T> dk,
+                  Heads<T> dv) {
+  const int64_t N = run.p.size.N, D = run.p.size.D, M = run.p.size.M;
+  const T* const g = run.gathered(dout, run.query_position(), run.queries, M);
+  T *const of_queries = run.zeros(run.queries * D), *const of_keys = run.zeros(run.keys * D);
+  T* const of_values = run.zeros(run.keys * M);
+  T *const weights = run.weights, *const dscores = run.dweights;
+  run.each_tile([&](const Tile& t) {
+    const int64_t rows = t.rows(), cols = t.cols();
+    const T *const q_rows = run.q + t.q0 * D, *const g_rows = g + t.q0 * M;
+    run.scores(t);
+    gemm_tile(false, true, rows, cols, M, 1.0, g_rows, M, run.v + t.k0 * M, M, 0.0, dscores, t.row());
+    run.drop(t, dscores);
+    for (int64_t i = 0; i < rows; ++i) {
+      T *a = weights + i * t.row(), *ds = dscores + i * t.row();
+      const int64_t row = run.plane * N + run.query_position()[t.q0 + i];
+      const T shift = finite_shift(logsumexp[row]), mean = delta[row];
+      for (int64_t j = 0; j < cols; ++j) {
+        a[j] = exponential(a[j] - shift);
+        ds[j] = T(run.p.size.scale) * a[j] * (ds[j] - mean);
+      }
+    }
+    run.drop(t, weights);
+    gemm_tile(false, false, rows, D, cols, 1.0, dscores, t.row(), run.k + t.k0 * D, D, 1.0, of_queries + t.q0 * D, D);
+    gemm_tile(true, false, cols, D, rows, 1.0, dscores, t.row(), q_rows, D, 1.0, of_keys + t.k0 * D, D);
+    gemm_tile(true, false, cols, M, rows, 1.0, weights, t.row(), g_rows, M, 1.0, of_values + t.k0 * M, M);
+  });
+  run.add(of_queries, run.query_position(), run.queries, D, dq);
+  run.add(of_keys, run.position, run.keys, D, dk);
+  run.add(of_values, run.position, run.keys, M, dv);
+}
+
+// Runs of one turn have no keys in common: the even ones, the odd ones, and, where that is even like the last one, to
 // which it wraps, the first.
-int64_t turn(int64_t chunk, int64_t count) { return chunk == 0 && count > 1 && count % 2 == 1 ? 2 : chunk % 2; }
+int64_t turn_of(int64_t run, int64_t count) { return run == 0 && count > 1 && count % 2 == 1 ? 2 : run % 2; }
 
 }  // namespace
 
@@ -200,23 +243,18 @@ void bucket_attention_forward(Stream, AttentionSize size, BucketRounds rounds, H
                               Heads<const T> v, Mask mask, Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
   Scratch scratch(Device::cpu);
   const Problem<T> p(size, rounds, q, k, v, mask, dropout, scratch);
-  const int64_t H = size.H, N = size.N, M = size.M, chunks = (N + rounds.chunk - 1) / rounds.chunk;
+  const int64_t H = size.H, N = size.N, M = size.M;
   constexpr T none = -std::numeric_limits<T>::infinity();
-  p.each_query([&](int64_t plane, int64_t i) {
-    std::fill_n(out.at(plane / H, i, plane % H), M, T(0));
-    logsumexp[plane * N + i] = none;
+  std::fill_n(logsumexp, p.planes() * N, none);
+  p.each_run(1, [&](int64_t plane, int64_t round, int64_t run, int64_t) {
+    attend(Run<T>(p, plane, round, run), out, logsumexp);
   });
-  // A query is in one chunk of a round; so rounds come one after the other.
-  for (int64_t round = rounds.first; round < rounds.end; ++round)
-    parallel_tasks(p.planes() * chunks, [&](int64_t task) {
-      each_tile(p, task / chunks, round, task % chunks,
-                [&](const ChunkTile<T>& tile) { attend(tile, out, logsumexp); });
-    });
   // Whoever saw no other key sees itself.
   p.each_query([&](int64_t plane, int64_t i) {
+    if (logsumexp[plane * N + i] != none) return;
     const int64_t b = plane / H, h = plane % H;
-    if (logsumexp[plane * N + i] == none && p.visible(plane, i, i))
-      add_scaled(out.at(b, i, h), M, p.factor(plane, i, i), v.at(b, i, h));
+    std::fill_n(out.at(b, i, h), M, T(0));
+    if (p.visible(plane, i, i)) add_scaled(out.at(b, i, h), M, p.factor(plane, i, i), v.at(b, i, h));
   });
 }
 
@@ -226,7 +264,7 @@ void bucket_attention_backward(Stream, AttentionSize size, BucketRounds rounds, 
                                const Accum<T>* logsumexp, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
   Scratch scratch(Device::cpu);
   const Problem<T> p(size, rounds, q, k, v, mask, dropout, scratch);
-  const int64_t H = size.H, N = size.N, D = size.D, M = size.M, chunks = (N + rounds.chunk - 1) / rounds.chunk;
+  const int64_t H = size.H, N = size.N, D = size.D, M = size.M;
   T* const delta = scratch.take<T>(p.planes() * N);  // the sum over keys of A dA is g . out, dropout or not
   p.each_query([&](int64_t plane, int64_t i) {
     const int64_t b = plane / H, h = plane % H, row = plane * N + i;
@@ -237,14 +275,11 @@ void bucket_attention_backward(Stream, AttentionSize size, BucketRounds rounds, 
     if (logsumexp[row] == -std::numeric_limits<T>::infinity() && p.visible(plane, i, i))  // out_i = z v_i
       add_scaled(dv.at(b, i, h), M, p.factor(plane, i, i), dout.at(b, i, h));
   });
-  for (int64_t round = rounds.first; round < rounds.end; ++round)
-    for (int64_t now = 0; now < 3; ++now)
-      parallel_tasks(p.planes() * chunks, [&](int64_t task) {
-        const int64_t plane = task / chunks, c = task % chunks;
-        if (turn(c, rounds.chunks(rounds.row(plane, round)).count()) != now) return;
-        each_tile(p, plane, round, c,
-                  [&](const ChunkTile<T>& tile) { add_gradient(tile, logsumexp, delta, dout, dq, dk, dv); });
-      });
+  p.each_run(3, [&](int64_t plane, int64_t round, int64_t run, int64_t turn) {
+    const Chunks all = rounds.chunks(rounds.row(plane, round));
+    if (turn == turn_of(run, Chunks{all.n, p.chunks_a_run() * all.size}.count()))
+      add_gradient(Run<T>(p, plane, round, run), logsumexp, delta, dout, dq, dk, dv);
+  });
 }
 
 #define INSTANTIATE(T)                                                                                         \

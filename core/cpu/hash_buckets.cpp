@@ -1,6 +1,7 @@
 #include "core/kernels/hash_buckets.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/cpu/projections.h"
 #include "core/parallel.h"
@@ -8,29 +9,38 @@
 namespace cairn::cpu {
 
 // The largest of y_0 .. y_{c-1}, -y_0 .. -y_{c-1} and its index, as struct Largest finds it: that of the |y|, kept for
-// each of 16 lanes, so that a step is a few vector operations.
+// each of 16 lanes, so that a step is a few vector operations. |y| and, for equal ones, whether y >= 0, whose index is
+// the lower one, make one integer that is ordered like that: twice the bits of |y|, and one more or two. 0: a NaN.
 class LargestOfBoth {
  public:
   // y_first .. y_{first + 63}; those from y_c on do not count.
   void see(const float* y, int32_t first, int32_t c) {
-    for (int32_t j = first; j < std::min(first + Projections::width, c); j += lanes, y += lanes)
+    uint32_t order[lanes];
+    int32_t column[lanes];  // copies, because y might be these members
+    std::copy_n(order_, lanes, order), std::copy_n(column_, lanes, column);
+    for (int32_t j = 0; j < Projections::width; j += lanes)
       for (int32_t l = 0; l < lanes; ++l) {
-        const float x = j + l < c ? std::fabs(y[l]) : -1.0f;
-        const int32_t at = j + l + (y[l] >= 0 ? 0 : c);
-        const bool better = (x > value_[l]) | ((x == value_[l]) & (at < index_[l]));  // for a NaN it is false
-        value_[l] = better ? x : value_[l];
-        index_[l] = better ? at : index_[l];
+        const float x = y[j + l];
+        const uint32_t twice = std::bit_cast<uint32_t>(x) << 1, both = x >= 0 ? twice + 2 : x < 0 ? twice + 1 : 0;
+        const uint32_t here = first + j + l < c ? both : 0;
+        column[l] = here > order[l] ? first + j + l : column[l];
+        order[l] = here > order[l] ? here : order[l];
       }
+    std::copy_n(order, lanes, order_), std::copy_n(column, lanes, column_);
   }
-  int32_t index() const {
-    Largest best;
-    for (int l = 0; l < lanes; ++l) best.see(value_[l], index_[l]);
-    return best.index;
+  int32_t index(int32_t c) const {
+    uint32_t most = 0;
+    int32_t best = 0;
+    for (int l = 0; l < lanes; ++l) {
+      if (order_[l] < most || (order_[l] == most && column_[l] >= best)) continue;
+      most = order_[l], best = column_[l];
+    }
+    return most % 2 == 1 ? best + c : best;
   }
 
  private:
-  float value_[lanes] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};  // nothing, below any |y|
-  int32_t index_[lanes] = {};
+  uint32_t order_[lanes] = {};
+  int32_t column_[lanes] = {};
 };
 
 void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw draw, float* rotations) {
@@ -53,19 +63,20 @@ void hash_buckets(Stream, BucketSize size, Heads<const T> q, const int32_t* leng
     project[size_t(round * tiles + column / width)].set(int(column % width), rotations + i * D);
   }
 
-  const int64_t tasks = (N + rows_a_task - 1) / rows_a_task;
-  parallel_tasks(size.B * H * size.rounds * tasks, [&](int64_t task) {
-    const int64_t row = task / tasks, plane = row / size.rounds, round = row % size.rounds, b = plane / H;
+  // Rounds and heads of the same positions follow each other: they read the same memory.
+  const int64_t tasks = (N + rows_a_task - 1) / rows_a_task, rows = H * size.rounds;
+  parallel_tasks(size.B * tasks * rows, [&](int64_t task) {
+    const int64_t round = task % size.rounds, h = task % rows / size.rounds, b = task / rows / tasks;
     const int64_t n = lengths ? std::clamp<int64_t>(lengths[b], 0, N) : N;
     const int64_t columns = std::min(size.count(n) / 2, size.columns);
-    const int64_t first = task % tasks * rows_a_task, end = std::min(N, first + rows_a_task);
-    int32_t* bucket = buckets + row * N;
+    const int64_t first = task / rows % tasks * rows_a_task, end = std::min(N, first + rows_a_task);
+    int32_t* bucket = buckets + (b * rows + task % rows) * N;
     LargestOfBoth best[rows_a_task];
     for (int64_t c0 = 0; c0 < columns; c0 += width)
       project[size_t(round * tiles + c0 / width)].each(
-          first, std::min(n, end), [&](int64_t i) { return q.at(b, i, plane % H); },
+          first, std::min(n, end), [&](int64_t i) { return q.at(b, i, h); },
           [&](int64_t i, const float* product) { best[i - first].see(product, int32_t(c0), int32_t(columns)); });
-    for (int64_t i = first; i < end; ++i) bucket[i] = i < n ? best[i - first].index() : -1;
+    for (int64_t i = first; i < end; ++i) bucket[i] = i < n ? best[i - first].index(int32_t(columns)) : -1;
   });
 }
 

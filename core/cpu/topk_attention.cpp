@@ -45,18 +45,14 @@ struct Block {
     plane = of, batch = of / size.H, head = of % size.H;
     keys = top_keys;
     top = std::find(top_keys, top_keys + k, -1) - top_keys;
-    gather(keys, top, batch, head, size.D, key, key_rows);
-    gather(keys, top, batch, head, size.M, value, value_rows);
-  }
-
-  static void gather(const int32_t* index, int64_t count, int64_t b, int64_t h, int64_t n, Heads<const T> from, T* to) {
-    for (int64_t i = 0; i < count; ++i) std::copy_n(from.at(b, index[i], h), n, to + i * n);
+    gather_rows(key, batch, head, keys, top, size.D, key_rows);
+    gather_rows(value, batch, head, keys, top, size.M, value_rows);
   }
 
   // weights = softmax over the top keys of scale q . k for members [first, first + count); with dropout also factors.
   void begin_members(const int32_t* first, int64_t count, Heads<const T> q) {
     members = first, rows = count;
-    gather(members, rows, batch, head, size.D, q, query_rows);
+    gather_rows(q, batch, head, members, rows, size.D, query_rows);
     gemm_tile(false, true, rows, top, size.D, size.scale, query_rows, size.D, key_rows, size.D, 0.0, weights, top);
     for (int64_t i = 0; i < rows; ++i) {
       T* a = weights + i * top;
@@ -143,7 +139,7 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
       double before = 0;  // of dk and dv: nothing before the first block
       each_block(groups.permutation + plane * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, q);
-        Block<T>::gather(members, rows, b, h, M, dout, block.gradient_rows);
+        gather_rows(dout, b, h, members, rows, M, block.gradient_rows);
         // da = g V_T^T
         gemm_tile(false, true, rows, top, M, 1.0, block.gradient_rows, M, block.value_rows, M, 0.0, block.dweights,
                   top);

@@ -83,7 +83,7 @@ struct Shapes {
   int64_t buckets;
 };
 // Nothing, one and two positions; a lone chunk, two, an odd and an even number of them, whole ones and not; chunks of
-// one and larger than a tile.
+// one and larger than a tile; several runs of chunks, and more planes than are taken at once.
 std::vector<Shapes> every_shape() {
   return {{{0, 2, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},          {{2, 0, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},
           {{2, 2, 0, 0, 2, 2}, {2, 0, 2, 2}, 2},          {{2, 2, 5, 5, 0, 2}, {2, 0, 2, 2}, 2},
@@ -91,7 +91,8 @@ std::vector<Shapes> every_shape() {
           {{2, 2, 2, 2, 3, 2}, {2, 0, 2, 1}, 2},          {{2, 3, 17, 17, 4, 5}, {1, 0, 1, 32}, 3},
           {{2, 2, 19, 19, 3, 2}, {2, 0, 2, 10}, 4},       {{2, 2, 23, 23, 3, 2}, {3, 0, 3, 5, true, true}, 4},
           {{2, 1, 24, 24, 3, 2}, {3, 0, 3, 4, false}, 4}, {{2, 1, 24, 24, 3, 2}, {4, 1, 3, 4, false, true}, 4},
-          {{1, 2, 31, 31, 3, 2}, {2, 0, 2, 1}, 2},        {{1, 1, 307, 307, 7, 5}, {2, 0, 2, 90, false, true}, 3}};
+          {{1, 2, 31, 31, 3, 2}, {2, 0, 2, 1}, 2},        {{1, 1, 307, 307, 7, 5}, {2, 0, 2, 90, false, true}, 3},
+          {{1, 1, 500, 500, 3, 2}, {1, 0, 1, 200}, 2},    {{33, 2, 3, 3, 2, 2}, {2, 0, 2, 2}, 2}};
 }
 
 AttentionDropout test_dropout(double p) {
@@ -226,8 +227,8 @@ TEST_CASE("bucket_attention needs memory that grows with the number of positions
 
 TEST_CASE("bucket_attention gives the same bits on any number of threads", "[bucket_attention]") {
   for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 20}, BucketOptions{2, 0, 2, 7, false, true}}) {
-    const Case test({2, 2, 301, 301, 7, 5}, buckets, 5, DType::float32);
-    const Tensor g = random_tensor({2, 301, 2, 5}, DType::float32, 9);
+    const Case test({2, 2, 701, 701, 7, 5}, buckets, 5, DType::float32);
+    const Tensor g = random_tensor({2, 701, 2, 5}, DType::float32, 9);
     check_any_threads([&] {
       const AttentionOptions options{{}, test_dropout(0.2), 0};
       const auto b = test.gradient(options, g);
