@@ -5,6 +5,7 @@
 #include "core/kernels/centroid_topk.h"
 
 #include <bit>
+#include <functional>
 
 #include "core/cpu/attention_tiles.h"
 
@@ -27,11 +28,12 @@ class Largest {
 
   int64_t count() const { return count_; }
   // Whatever is not above this cannot enter. A later score equal to the last one kept loses, as its index is higher.
-  T threshold() const { return count_ < k_ ? -std::numeric_limits<T>::infinity() : scores_[k_ - 1]; }
+  T threshold() const { return count_ < k_ ? floor_ : scores_[k_ - 1]; }
 
   // Offers n scores; adds to `displaced` the keys before first_key that they displace.
   void offer(const T* scores, int64_t n, int64_t first_key, std::vector<Displaced<T>>& displaced) {
     constexpr int64_t step = 32;
+    if (count_ == 0) floor_ = below_k_of(scores, n);
     for (int64_t j = 0; j < n; j += step) {
       const T least = threshold();
       uint32_t above = 0;  // a bit for each score
@@ -49,6 +51,22 @@ class Largest {
   }
 
  private:
+  // A number that at least k of n scores are above, so that few but the k largest are inserted: of 2 k groups of
+  // scores, k have a largest one that is not below the k-th largest of those. (Minus infinity, if that would be no
+  // gain.)
+  T below_k_of(const T* scores, int64_t n) const {
+    constexpr int64_t most = 256, step = 16;
+    constexpr T none = -std::numeric_limits<T>::infinity();
+    const int64_t groups = (2 * k_ + step - 1) / step * step;
+    if (groups > most || n < 2 * groups) return none;
+    T largest[most];
+    std::fill_n(largest, groups, none);
+    for (int64_t j = 0; j + groups <= n; j += groups)
+      for (int64_t l = 0; l < groups; ++l) largest[l] = scores[j + l] > largest[l] ? scores[j + l] : largest[l];
+    std::nth_element(largest, largest + k_ - 1, largest + groups, std::greater<T>());
+    return std::nextafter(largest[k_ - 1], none);
+  }
+
   void insert(T score, int32_t key) {
     int64_t place = 0;
     for (int64_t i = 0; i < count_; ++i) place += scores_[i] >= score;
@@ -63,6 +81,7 @@ class Largest {
   T* scores_;
   int32_t* keys_;
   int64_t k_, count_ = 0;
+  T floor_ = -std::numeric_limits<T>::infinity();
 };
 
 // The scores of given keys that lie within a tile.

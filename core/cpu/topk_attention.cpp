@@ -22,7 +22,6 @@ struct Block {
   const int32_t* keys = nullptr;     // their indices
   const int32_t* members = nullptr;  // the members' indices
 
-  std::vector<T> memory{};
   T *key_rows, *value_rows;         // [k, D], [k, M]
   T *query_rows, *gradient_rows;    // [members, D], [members, M]
   T *weights, *factors, *dweights;  // [members, top] each
@@ -31,8 +30,8 @@ struct Block {
   Block(const AttentionSize& size_, const Dropout& dropout_, int64_t k_)
       : size(size_), dropout(dropout_), dropout_key(dropout_.active() ? dropout_.draw.key() : PhiloxKey{}), k(k_) {
     const int64_t D = size.D, M = size.M, R = members_a_block;
-    memory.resize(size_t(2 * k * (D + M) + 2 * R * (D + M) + 3 * R * k));
-    T* next = memory.data();
+    thread_local std::vector<T> memory;
+    T* next = room(memory, 2 * k * (D + M) + 2 * R * (D + M) + 3 * R * k);
     const auto take = [&next](int64_t n) { return std::exchange(next, next + n); };
     key_rows = take(k * D), value_rows = take(k * M);
     query_rows = take(R * D), gradient_rows = take(R * M);
