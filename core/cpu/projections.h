@@ -21,28 +21,35 @@ class Projections {
   // columns: that many chains keep the processor's multiply-adds busy.
   template <class At, class F>
   void each(int64_t begin, int64_t end, At&& at, F&& f) const {
-    constexpr int rows = 8, strip = 16;
     float product[rows][width];
     for (int64_t first = begin; first < end; first += rows) {
       decltype(at(begin)) x[rows];
       for (int r = 0; r < rows; ++r) x[r] = at(std::min(first + r, end - 1));
-      for (int64_t column = 0; column < width; column += strip) {
-        float sum[rows][strip] = {};
-        for (int64_t d = 0; d < D_; ++d) {
-          const float* line = columns_.data() + d * width + column;
-#pragma GCC unroll 8
-          for (int r = 0; r < rows; ++r) {
-            const auto value = float(x[r][d]);
-            for (int j = 0; j < strip; ++j) sum[r][j] = std::fma(value, line[j], sum[r][j]);
-          }
-        }
-        for (int r = 0; r < rows; ++r) std::copy_n(sum[r], strip, product[r] + column);
-      }
+      for (int64_t column = 0; column < width; column += strip)
+        multiply_strip(x, columns_.data() + column, D_, product[0] + column);
       for (int r = 0; r < rows && first + r < end; ++r) f(first + r, product[r]);
     }
   }
 
  private:
+  static constexpr int rows = 8, strip = 16;
+
+  // products, whose rows are `width` apart, of x and a strip of columns. Not inlined: where little else is alive, all
+  // pointers have registers.
+  template <class X>
+  [[gnu::noinline]] static void multiply_strip(const X* const (&x)[rows], const float* columns, int64_t D,
+                                               float* products) {
+    float sum[rows][strip] = {};
+    for (int64_t d = 0; d < D; ++d, columns += width) {
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+        const auto value = float(x[r][d]);
+        for (int j = 0; j < strip; ++j) sum[r][j] = std::fma(value, columns[j], sum[r][j]);
+      }
+    }
+    for (int r = 0; r < rows; ++r) std::copy_n(sum[r], strip, products + r * width);
+  }
+
   int64_t D_;
   std::vector<float> columns_;
 };
