@@ -12,7 +12,7 @@ class Projections {
  public:
   static constexpr int width = 64;
 
-  explicit Projections(int64_t D) : D_(D), columns_(size_t(D * width)) {}
+  explicit Projections(int64_t D) : D_(D), columns_(size_t(std::max<int64_t>(1, D) * width)) {}
   // Vector j, of D elements.
   void set(int j, const float* vector) {
     for (int64_t d = 0; d < D_; ++d) columns_[size_t(d * width + j)] = vector[d];
