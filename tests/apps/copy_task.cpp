@@ -228,12 +228,16 @@ TEST_CASE("an interruption is acknowledged, and what it cut off is no result", "
   const std::string small = "train --length 15 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --iterations 0 ";
   std::string many = "full";
   for (int i = 0; i < 400; ++i) many += ",full";
-  const auto result = run_process("copy-task", small + "--also-evaluate " + many + " --json",
-                                  "timeout --preserve-status --signal INT 3 ");
-  CHECK(result.exit_code == 130);
-  CHECK_THAT(result.err, Catch::Matchers::Contains("stopping after this step; once more to stop at once\n"));
-  CHECK_THAT(result.err, Catch::Matchers::Contains("Not saved: no --out\n"));
-  const auto json = nlohmann::json::parse(last_line(result.out));
+  nlohmann::json json;
+  for (const char* seconds : {"3", "12"}) {  // after the evaluation of the model itself: on a busy machine not within 3
+    const auto result = run_process("copy-task", small + "--also-evaluate " + many + " --json",
+                                    std::string("timeout --preserve-status --signal INT ") + seconds + " ");
+    CHECK(result.exit_code == 130);
+    CHECK_THAT(result.err, Catch::Matchers::Contains("stopping after this step; once more to stop at once\n"));
+    CHECK_THAT(result.err, Catch::Matchers::Contains("Not saved: no --out\n"));
+    json = nlohmann::json::parse(last_line(result.out));
+    if (json["sequences"] == final_sequences) break;
+  }
   REQUIRE(json["sequences"] == final_sequences);
   REQUIRE(json.contains("also"));
   CHECK(json["also"].size() < 400);
