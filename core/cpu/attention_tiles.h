@@ -104,20 +104,11 @@ void zero_rows(Heads<T> x, int64_t batch, int64_t head, int64_t begin, int64_t e
   for (int64_t i = begin; i < end; ++i) std::fill_n(x.at(batch, i, head), cols, T(0));
 }
 
-// f(i, row) for `count` rows of (batch, head) that stand anywhere in memory, each of n elements. Rows ahead are fetched
-// meanwhile: the processor cannot foresee them, and each may come from far.
+// f(i, row) for `count` rows of (batch, head) that stand anywhere in memory, each of n elements.
 template <class T, class F>
 void each_row(Heads<T> x, int64_t batch, int64_t head, const int32_t* rows, int64_t count, int64_t n, F&& f) {
-  constexpr int64_t ahead = 8, line = 64 / int64_t(sizeof(T));
-  const auto fetch = [&](int64_t i) {
-    T* const row = x.at(batch, rows[i], head);
-    for (int64_t j = 0; j < n; j += line) __builtin_prefetch(row + j, std::is_const_v<T> ? 0 : 1);
-  };
-  for (int64_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
-  for (int64_t i = 0; i < count; ++i) {
-    if (i + ahead < count) fetch(i + ahead);
-    f(i, x.at(batch, rows[i], head));
-  }
+  each_fetched_row(
+      count, n, [=](int64_t i) { return x.at(batch, rows[i], head); }, f);
 }
 // Copies such rows to `to` [count, n].
 template <class T>

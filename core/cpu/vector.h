@@ -71,6 +71,23 @@ inline void add_scaled(T* y, int64_t n, T alpha, const T* x) {
   for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
 }
 
+// f(i, row) for rows 0 .. count-1, which stand at(i), of n elements each, far apart or in no order: rows ahead are
+// fetched meanwhile, because the processor cannot foresee them.
+template <class At, class F>
+inline void each_fetched_row(int64_t count, int64_t n, At&& at, F&& f) {
+  using Row = std::remove_pointer_t<decltype(at(0))>;
+  constexpr int64_t ahead = 8, line = 64 / int64_t(sizeof(Row));
+  const auto fetch = [&](int64_t i) {
+    Row* const row = at(i);
+    for (int64_t j = 0; j < n; j += line) __builtin_prefetch(row + j, std::is_const_v<Row> ? 0 : 1);
+  };
+  for (int64_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
+  for (int64_t i = 0; i < count; ++i) {
+    if (i + ahead < count) fetch(i + ahead);
+    f(i, at(i));
+  }
+}
+
 // sum[j] += x[d] columns[d][j] over d = 0 .. n-1: `width` chains of fused multiply-adds, whose bits depend on no
 // compiler and no device.
 template <int width, class T, class X>
