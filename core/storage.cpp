@@ -92,7 +92,9 @@ void* new_block(size_t bytes) {
   if (bytes < 2 * large_page) return std::aligned_alloc(line, bytes);
   void* block = nullptr;
   if (posix_memalign(&block, large_page, bytes) != 0) return nullptr;
+#ifdef MADV_HUGEPAGE
   madvise(block, bytes / large_page * large_page, MADV_HUGEPAGE);  // a hint: it may fail
+#endif
   return block;
 }
 

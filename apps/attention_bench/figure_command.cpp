@@ -140,20 +140,26 @@ struct FigureCommand {
     return result;
   }
 
-  // The length at which `fast` becomes faster than `slow`, on straight lines between the logarithms; NaN: it does not.
-  double crossover(const std::string& slow, const std::string& fast) const {
-    double before = NAN, length_before = NAN;
-    for (const Point& s : of(slow))
-      for (const Point& f : of(fast)) {
-        if (s.problem.length != f.problem.length) continue;
-        const double ratio = std::log(f.seconds_per_element() / s.seconds_per_element());  // below 0: faster
-        if (ratio < 0 && std::isnan(before)) return double(f.problem.length);              // from the first length on
-        if (ratio < 0 && before >= 0)
-          return std::exp(std::log(length_before) +
-                          before / (before - ratio) * (std::log(double(f.problem.length)) - std::log(length_before)));
-        before = ratio, length_before = double(f.problem.length);
+  // Where a variant becomes faster than full attention, on straight lines between the logarithms; NaN: it does not.
+  struct Crossover {
+    double length = NAN, seconds_per_element = NAN;
+  };
+  Crossover crossover(const std::string& spec) const {
+    double ratio_before = NAN, length_before = NAN, time_before = NAN;  // logarithms
+    const std::vector<Point> full = of("full"), others = of(spec);
+    for (const Point& slow : full)
+      for (const Point& fast : others) {
+        if (slow.problem.length != fast.problem.length) continue;
+        const double length = std::log(double(slow.problem.length)), time = std::log(slow.seconds_per_element());
+        const double ratio = std::log(fast.seconds_per_element()) - time;  // below 0: faster
+        if (ratio < 0) {
+          const double part = std::isnan(ratio_before) ? 1 : ratio_before / (ratio_before - ratio);
+          const auto between = [=](double x, double y) { return std::exp(part == 1 ? y : x + part * (y - x)); };
+          return {between(length_before, length), between(time_before, time)};
+        }
+        ratio_before = ratio, length_before = length, time_before = time;
       }
-    return NAN;
+    return {};
   }
 
   // How time per element grows from length 2048 on: the slope of its logarithm over the length's, by least squares, and
@@ -180,7 +186,7 @@ struct FigureCommand {
       text = concat("time an element grows as length^", svg::number(g.slope), " from 2048 on, largest / smallest ",
                     svg::number(g.range));
     if (spec == "full" || of("full").empty()) return text;
-    const double cross = crossover("full", spec);
+    const double cross = crossover(spec).length;
     return concat(text, text.empty() ? "" : "; ",
                   std::isfinite(cross) ? concat("faster than full from length ", std::llround(cross), " on")
                                        : "never faster than full here");
@@ -210,20 +216,35 @@ struct FigureCommand {
                                 {"bytes_per_element", p.bytes_per_element()}});
     for (const std::string& spec : specs) {
       const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
-      if (spec != "full") json["crossovers"][spec] = number(crossover("full", spec));
-      json["slopes"][spec] = number(growth(spec).slope);
-      json["largest_over_smallest"][spec] = number(growth(spec).range);
+      if (spec != "full") json["crossovers"][spec] = number(crossover(spec).length);
+      const Growth g = growth(spec);
+      json["slopes"][spec] = number(g.slope);
+      json["largest_over_smallest"][spec] = number(g.range);
     }
     return json;
   }
 
   std::string summary(const std::vector<std::string>& specs) const {
+    const auto cell = [](const std::string& text, int width) {
+      char padded[80];
+      std::snprintf(padded, sizeof padded, "%*s ", width, text.c_str());
+      return std::string(padded);
+    };
+    std::set<int64_t> all;
+    for (const Point& p : measured()) all.insert(p.problem.length);
     std::string text;
-    for (const std::string& spec : specs) {
-      char words[32];
-      std::snprintf(words, sizeof words, "%-22s ", spec.c_str());
-      text += words + growth_text(spec) + "\n";
+    for (bool time : {true, false}) {
+      text += cell(time ? "us an element" : "kilobytes an element", -22);
+      for (int64_t length : all) text += cell(concat(length), 7);
+      for (const std::string& spec : specs) {
+        text += "\n" + cell(spec, -22);
+        for (const Point& p : of(spec))
+          text += cell(svg::number(time ? p.seconds_per_element() * 1e6 : p.bytes_per_element() * 1e-3), 7);
+      }
+      text += "\n\n";
     }
+    for (const std::string& spec : specs)
+      if (const std::string words = growth_text(spec); !words.empty()) text += cell(spec, -22) + words + "\n";
     return text;
   }
 
@@ -281,21 +302,13 @@ struct FigureCommand {
       chart.series.push_back(series);
     }
     // Where a variant becomes faster than full attention, unless it is from the first length on.
-    const auto full = of("full");
     for (const std::string& spec : specs) {
-      const double at = crossover("full", spec);
-      for (size_t i = 0; time && spec != "full" && i + 1 < full.size(); ++i)
-        if (at > double(full[i].problem.length) && at <= double(full[i + 1].problem.length)) {
-          const double part = std::log(at / double(full[i].problem.length)) /
-                              std::log(double(full[i + 1].problem.length) / double(full[i].problem.length));
-          svg::Series crossing;
-          crossing.dots = true, crossing.colour = 7;
-          crossing.x = {at};
-          crossing.y = {std::exp((1 - part) * std::log(full[i].seconds_per_element()) +
-                                 part * std::log(full[i + 1].seconds_per_element())) *
-                        1e6};
-          chart.series.push_back(crossing);
-        }
+      const Crossover at = crossover(spec);
+      if (!time || spec == "full" || !(at.length > chart.x.ticks.front())) continue;
+      svg::Series crossing;
+      crossing.dots = true, crossing.colour = 7;
+      crossing.x = {at.length}, crossing.y = {at.seconds_per_element * 1e6};
+      chart.series.push_back(crossing);
     }
     return chart;
   }

@@ -426,7 +426,8 @@ std::string draw(const Heatmap& given) {
   if (!map.row_title.empty()) left += 18;
   if (!map.row_colours.empty()) left += 10;
   const auto n = double(std::max<int64_t>(1, std::max(map.rows, map.columns)));
-  const double cell_w = labelled ? std::max({52.0, labels_width}) : 256 / n, cell_h = labelled ? 34 : 256 / n;
+  const double cell_w = labelled ? std::max({map.percent ? 62.0 : 52.0, labels_width}) : 256 / n,
+               cell_h = labelled ? 34 : 256 / n;
   const double w = cell_w * double(std::max<int64_t>(1, map.columns)),
                h = cell_h * double(std::max<int64_t>(1, map.rows));
 
@@ -476,11 +477,26 @@ std::string draw(const Heatmap& given) {
   return canvas.finish(left + w + 10, top + h + 10, map.title, map.description);
 }
 
+// Width and height that the viewBox of a picture gives; zeros if it has none.
+static std::pair<double, double> size_of(const std::string& picture) {
+  double width = 0, height = 0;
+  if (const size_t at = picture.find("viewBox=\""); at != std::string::npos)
+    std::sscanf(picture.c_str() + at, "viewBox=\"%*f %*f %lf %lf", &width, &height);
+  return {width, height};
+}
+
 std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
-                  double tile_width, double tile_height) {
-  constexpr double top = 22;
+                  double tile_width, double most_height) {
+  constexpr double top = 22, bottom = 32, right = 10;
   columns = std::max(1, columns);
   const int64_t rows = (int64_t(tiles.size()) + columns - 1) / columns;
+  double scale = 1, highest = 0;
+  for (const Tile& tile : tiles)
+    if (const auto [width, height] = size_of(tile.svg); width > 0 && height > 0) {
+      scale = std::min({scale, (tile_width - right) / width, (most_height - top - bottom) / height});
+      highest = std::max(highest, height);
+    }
+  const double tile_height = top + scale * highest + bottom;
   Canvas canvas;
   for (size_t i = 0; i < tiles.size(); ++i) {
     const size_t row = i / size_t(columns), column = i % size_t(columns);
@@ -488,9 +504,10 @@ std::string sheet(const std::string& title, const std::string& description, cons
     canvas.text(x + 10, y + 16, tiles[i].title);
     // A picture within a picture has a place and a size.
     std::string inner = tiles[i].svg;
+    const auto [width, height] = size_of(inner);
     if (inner.rfind("<svg ", 0) == 0)
-      inner.insert(5, cat("x=\"", x, "\" y=\"", y + top, "\" width=\"", tile_width - 10, "\" height=\"",
-                          tile_height - top - 32, "\" preserveAspectRatio=\"xMinYMin\" "));
+      inner.insert(
+          5, cat("x=\"", x, "\" y=\"", y + top, "\" width=\"", width * scale, "\" height=\"", height * scale, "\" "));
     canvas.out += inner;
     canvas.text(x + 10, y + tile_height - 14, tiles[i].caption, "start", "soft");
   }
