@@ -1,5 +1,7 @@
 #include "apps/common/svg.h"
 
+#include <regex>
+
 #include "apps/common/report.h"
 #include "tests/apps/markup.h"
 #include "tests/catch.h"
@@ -119,6 +121,26 @@ TEST_CASE("large heatmaps are pooled by their maximum", "[svg]") {
   map.values.assign(512 * 512, 0.0);
   map.values[511 * 512 + 6] = 1;
   CHECK(occurrences(draw(map), "d=\"M1 127h1\"") == 1);
+}
+
+TEST_CASE("the pictures of a sheet have one scale, and its rows their height", "[svg]") {
+  svg::Heatmap small, large;
+  small.rows = small.columns = large.columns = 2, large.rows = 20;
+  small.row_labels = {"a", "b"}, large.row_labels = std::vector<std::string>(20, "a long name of a row");
+  const std::string sheet = svg::sheet("two", "", {{draw(small), "a", ""}, {draw(large), "b", ""}}, 2, 300, 200);
+  const std::string one = svg::sheet("one", "", {{draw(small), "a", ""}}, 2, 300, 200);
+  check_picture(svg::sheet("none", "", {}, 2));
+  CHECK(markup_error(sheet) == "");
+  CHECK(occurrences(sheet, "viewBox=\"0 0 600 200\"") == 1);
+  CHECK(occurrences(one, "viewBox=\"0 0 600 200\"") == 0);
+  const std::regex picture(
+      "<svg x=[^>]* width=\"([0-9.]+)\" height=\"([0-9.]+)\"[^>]* viewBox=\"0 0 ([0-9.]+) ([0-9.]+)\"");
+  std::vector<double> scales;
+  for (std::sregex_iterator at(sheet.begin(), sheet.end(), picture), end; at != end; ++at)
+    for (size_t side : {1, 2}) scales.push_back(std::stod((*at)[side]) / std::stod((*at)[side + 2]));
+  REQUIRE(scales.size() == 4);
+  for (double scale : scales) CHECK(scale == Approx(scales[0]).epsilon(0.01));
+  CHECK(scales[0] < 1);
 }
 
 TEST_CASE("a report is one well-formed page that needs nothing else", "[svg]") {
