@@ -25,6 +25,7 @@ class Projections {
     for (int64_t first = begin; first < end; first += rows) {
       decltype(at(begin)) x[rows];
       for (int r = 0; r < rows; ++r) x[r] = at(std::min(first + r, end - 1));
+      for (int r = 0; r < rows; ++r) fetch_row(at(std::min(first + rows + r, end - 1)), D_);
       for (int64_t column = 0; column < width; column += strip)
         multiply_strip(x, columns_.data() + column, D_, product[0] + column);
       for (int r = 0; r < rows && first + r < end; ++r) f(first + r, product[r]);

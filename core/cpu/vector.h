@@ -71,16 +71,18 @@ inline void add_scaled(T* y, int64_t n, T alpha, const T* x) {
   for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
 }
 
-// f(i, row) for rows 0 .. count-1, which stand at(i), of n elements each, far apart or in no order: rows ahead are
-// fetched meanwhile, because the processor cannot foresee them.
+// Fetches a row of n elements into the caches, to be written to unless it is const: where rows stand far apart or in no
+// order, the processor cannot foresee the next one.
+template <class T>
+inline void fetch_row(T* row, int64_t n) {
+  for (int64_t j = 0; j < n; j += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + j, std::is_const_v<T> ? 0 : 1);
+}
+
+// f(i, row) for rows 0 .. count-1 of n elements, which stand at(i). Rows ahead are fetched meanwhile.
 template <class At, class F>
 inline void each_fetched_row(int64_t count, int64_t n, At&& at, F&& f) {
-  using Row = std::remove_pointer_t<decltype(at(0))>;
-  constexpr int64_t ahead = 8, line = 64 / int64_t(sizeof(Row));
-  const auto fetch = [&](int64_t i) {
-    Row* const row = at(i);
-    for (int64_t j = 0; j < n; j += line) __builtin_prefetch(row + j, std::is_const_v<Row> ? 0 : 1);
-  };
+  constexpr int64_t ahead = 8;
+  const auto fetch = [&](int64_t i) { fetch_row(at(i), n); };
   for (int64_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
   for (int64_t i = 0; i < count; ++i) {
     if (i + ahead < count) fetch(i + ahead);
