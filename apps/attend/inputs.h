@@ -11,7 +11,8 @@ struct Inputs {
   Tensor grad_out;         // [B, N, H, M], or undefined
   Tensor points;           // float32 or float64 [H, I, D], or undefined
   AttentionChoices given;  // planes, labels
-  std::vector<std::string> unknown;  // other names in the file
+  std::vector<std::string> unknown;     // other names in the file
+  std::vector<std::string> not_finite;  // of q, k, v: which has NaN or infinities, how many, and where the first is
 
   int64_t batches() const { return q.size(0); }
   int64_t queries() const { return q.size(1); }

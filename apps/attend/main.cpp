@@ -114,6 +114,9 @@ struct Attend {
     options.read();
     options.assign();
     if (!example.empty()) return write_example();
+    check<UsageError>(!options.given("length"), "--length: is that of the example; it needs --example");
+    check<UsageError>(!options.given("head") || !picture.empty(),
+                      "--head: is the one that is drawn; it needs --picture");
     check<UsageError>(!in.empty(),
                       "expected --in with a file of tensors (--example FILE writes one); see attend --help");
     std::vector<std::string> specs;
@@ -142,6 +145,7 @@ struct Attend {
     if (common.device == "auto" && inputs.q.dtype() == DType::float64) run.compute = {Device::cpu, DType::float32};
     // Also with --quiet, for a misspelt name changes the result.
     for (const std::string& name : inputs.unknown) note(concat(in, ": tensor ", name, " is not read"), false);
+    for (const std::string& what : inputs.not_finite) note(concat(in, ": ", what), false);
     if (!picture.empty())
       check<UsageError>(inputs.batches() > 0 && head <= inputs.heads(), "--head ", head, ": there are ",
                         inputs.batches() > 0 ? inputs.heads() : 0);
@@ -150,7 +154,8 @@ struct Attend {
   }
 
   void write_example() {
-    check<UsageError>(in.empty() && out.empty() && attention.empty() && compare.empty() && picture.empty(),
+    check<UsageError>(in.empty() && out.empty() && attention.empty() && compare.empty() && picture.empty() && !causal &&
+                          !run.gradients && !options.given("head") && !options.given("repeat"),
                       "--example: writes tensors and nothing else; leave out the other options");
     replace_file(output_path("--example", example, ""), safetensors_bytes(example_file(length, uint64_t(common.seed))));
     note(concat(example, ": q, k, v of 1 sequence, ", length, " positions, 4 heads of 32"), output.quiet);

@@ -83,6 +83,8 @@ class Options {
   void continue_run(const Json& configuration, const std::string& where);
   // Has anything been given at all, here or by the run that is continued?
   bool any_given() const { return !given_.empty(); }
+  // Has the setting of this key?
+  bool given(const std::string& key) const { return given_.count(key) != 0; }
   // Writes the settings into their variables.
   void assign();
   // All settings as they are now; a valid --config. A number below its range stands for "not set" and is left out.

@@ -46,25 +46,25 @@ void thin(const std::vector<LossRecord>& losses, size_t points, svg::Series& raw
   }
 }
 
-void write_curves(Report& page, const ReportInput& in) {
-  page.section("Learning");
-  if (int64_t(in.losses.size()) < in.steps)
-    page.text(concat("Of ", count(in.steps, "step"), " metrics.jsonl has the records of ", in.losses.size(),
-                     " alone; the curves show those."));
-  const auto plateau = find_plateau(in.evaluations);
-  const double n = double(sequence_length(in.length)), masked = 2 * double(masked_per_half(in.length));
+// Is the loss of a step drawn faint, under its mean?
+bool is_long(const ReportInput& in) { return in.losses.size() >= 250; }
 
+struct Curves {
+  svg::LineChart loss, accuracy;
+};
+
+Curves draw_curves(const ReportInput& in) {
+  const auto plateau = find_plateau(in.evaluations);
   svg::LineChart loss{
       "Training loss", "Cross entropy of each training batch over the training steps.", {}, {}, {}, {}, {}};
   loss.x.label = "training step", loss.y.label = "loss, nats a symbol";
-  const bool is_long = in.losses.size() >= 250;
-  svg::Series raw{"", {}, {}, 0, is_long, false}, smooth{"", {}, {}, 0, false, false};
+  svg::Series raw{"", {}, {}, 0, is_long(in), false}, smooth{"", {}, {}, 0, false, false};
   thin(in.losses, 300, raw, smooth);
   const auto [low, high] = std::minmax_element(raw.y.begin(), raw.y.end());
   loss.y.log = !raw.y.empty() && *low > 0 && *high > 20 * *low;
   if (!loss.y.log) loss.y.low = 0;
   loss.series.push_back(raw);
-  if (is_long) loss.series.push_back(smooth);
+  if (is_long(in)) loss.series.push_back(smooth);
 
   svg::LineChart accuracy{
       "Accuracy on fresh sequences", "Share of symbols answered right, over the training steps.", {}, {}, {}, {}, {}};
@@ -76,7 +76,7 @@ void write_curves(Report& page, const ReportInput& in) {
     all.y.push_back(record.evaluation.accuracy), hidden.y.push_back(record.evaluation.masked_accuracy);
   }
   accuracy.series = {all};
-  if (masked > 0) {
+  if (masked_per_half(in.length) > 0) {
     accuracy.series.push_back(hidden);
     accuracy.rules.push_back({1.0 / symbols, "guessing"});
   }
@@ -85,6 +85,17 @@ void write_curves(Report& page, const ReportInput& in) {
     if (in.steps > 0) chart->x.high = double(in.steps);
     if (plateau) chart->bands.push_back({double(plateau->first), double(plateau->last), "plateau"});
   }
+  return {loss, accuracy};
+}
+
+void write_curves(Report& page, const ReportInput& in) {
+  page.section("Learning");
+  if (int64_t(in.losses.size()) < in.steps)
+    page.text(concat("Of ", count(in.steps, "step"), " metrics.jsonl has the records of ", in.losses.size(),
+                     " alone; the curves show those."));
+  const auto plateau = find_plateau(in.evaluations);
+  const double n = double(sequence_length(in.length)), masked = 2 * double(masked_per_half(in.length));
+  const Curves curves = draw_curves(in);
 
   if (plateau) {
     const int64_t one_in = std::llround(1 / std::max(plateau->masked_accuracy, 1e-3));
@@ -96,8 +107,9 @@ void write_curves(Report& page, const ReportInput& in) {
                      plateau->over ? concat("By step ", number(double(*plateau->over)), " it had begun to.")
                                    : std::string("In this run it had not done so by the last evaluation.")));
   }
-  std::string loss_text = loss.y.log ? "Loss of each training batch, on a log scale" : "Loss of each training batch";
-  if (is_long)
+  std::string loss_text =
+      curves.loss.y.log ? "Loss of each training batch, on a log scale" : "Loss of each training batch";
+  if (is_long(in))
     loss_text += concat("; the strong line is its mean over ", std::max<size_t>(1, in.losses.size() / 50), " steps");
   std::string accuracy_text = "Share of symbols answered right on fresh sequences";
   if (masked > 0)
@@ -105,7 +117,7 @@ void write_curves(Report& page, const ReportInput& in) {
         concat(", over all positions and over the masked ones alone. Guessing one of the ", symbols,
                " symbols is right ", percent(1.0 / symbols), " of the time; whoever copies what is visible and ",
                "guesses the rest gets ", percent(1 - masked / n * (1 - 1.0 / symbols)), " of all symbols");
-  page.figures({{svg::draw(loss), loss_text + "."}, {svg::draw(accuracy), accuracy_text + "."}}, 2);
+  page.figures({{svg::draw(curves.loss), loss_text + "."}, {svg::draw(curves.accuracy), accuracy_text + "."}}, 2);
 }
 
 // ---- one example
@@ -495,6 +507,16 @@ double to_other_copy(const float* weights, const std::vector<int32_t>& input) {
   for (int64_t i = 0; i < n; ++i)
     if (input[size_t(i)] == mask_token) sum += weights[i * n + (i + n / 2) % n], ++masked;
   return masked ? sum / double(masked) : NAN;
+}
+
+std::string make_curves(const ReportInput& in) {
+  const Curves curves = draw_curves(in);
+  const std::string run = concat(in.attention, ", ", count(in.length, "symbol"), ", seed ", in.seed);
+  return svg::sheet(concat("Copy task, ", run), "Loss and accuracy over the training steps.",
+                    {{svg::draw(curves.loss), run,
+                      is_long(in) ? "Loss of each training batch, and its mean." : "Loss of each batch."},
+                     {svg::draw(curves.accuracy), "", "Symbols answered right on fresh sequences."}},
+                    2, 520, 390);
 }
 
 std::string make_report(const ReportInput& in) {

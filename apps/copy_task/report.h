@@ -40,6 +40,8 @@ double to_other_copy(const float* weights, const std::vector<int32_t>& input);
 
 // The page, as HTML. The same for the same input. Runs the model on 65 sequences of its own.
 std::string make_report(const ReportInput& input);
+// Its curves of loss and accuracy alone, as an SVG file.
+std::string make_curves(const ReportInput& input);
 
 // ---- what the report says, for tests
 

@@ -11,6 +11,7 @@
 #include "apps/copy_task/run_command.h"
 #include "apps/copy_task/run_report.h"
 #include "core/ops.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn::copy_task {
@@ -247,16 +248,21 @@ struct ReportCommand : RunCommand {
       : RunCommand(app, "report", "Write a run's report.html anew, also of one that still runs or was interrupted",
                    "Example:\n  copy-task report --run run --to report.html") {
     add_path(command, "--to", to, "FILE", "the file to write; by default report.html in the run's folder");
+    add_path(command, "--curves", curves, "FILE", "write the curves of loss and accuracy alone here too (SVG)");
     define_common();
   }
 
   void execute() override {
     if (to.empty()) to = (std::filesystem::path(run) / "report.html").string();
-    write_report(*read(), run, to);
-    print(output.json ? Json({{"report", to}}).dump() + "\n" : to + "\n");
+    const std::unique_ptr<Trained> trained = read();
+    write_report(*trained, run, to);
+    if (!curves.empty()) write_file(curves, {make_curves(report_input(*trained, run))});
+    Json json = {{"report", to}};
+    if (!curves.empty()) json["curves"] = curves;
+    print(output.json ? json.dump() + "\n" : to + "\n" + (curves.empty() ? "" : curves + "\n"));
   }
 
-  std::string to;
+  std::string to, curves;
 };
 
 }  // namespace

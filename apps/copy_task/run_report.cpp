@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/copy_task/report.h"
 #include "apps/copy_task/results.h"
 #include "nn/io/file.h"
 
@@ -43,7 +42,7 @@ void finish_run(RunFolder& folder, const Json& result) {
   write_report(*read_run(folder.path()), folder.path(), folder.path() / "report.html");
 }
 
-void write_report(const Trained& trained, const std::filesystem::path& run, const std::filesystem::path& file) {
+ReportInput report_input(const Trained& trained, const std::filesystem::path& run) {
   const TrainOptions& train = trained.settings.train;
   const Json& about = *trained.checkpoint.about;
   const TrainState state = train_state(trained.checkpoint);
@@ -75,7 +74,11 @@ void write_report(const Trained& trained, const std::filesystem::path& run, cons
   } catch (const Json::exception&) {
     throw DataError(concat((run / "metrics.jsonl").string(), ": not the metrics of a copy-task run"));
   }
-  write_file(file, {make_report(input)});
+  return input;
+}
+
+void write_report(const Trained& trained, const std::filesystem::path& run, const std::filesystem::path& file) {
+  write_file(file, {make_report(report_input(trained, run))});
 }
 
 }  // namespace cairn::copy_task

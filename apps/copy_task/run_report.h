@@ -3,6 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
+#include "apps/copy_task/report.h"
 #include "apps/copy_task/settings.h"
 
 namespace cairn::copy_task {
@@ -15,6 +16,8 @@ std::optional<nlohmann::ordered_json> finished_result(const std::filesystem::pat
 // Records the result of a run that ended, and writes its report. Error: the folder cannot be written.
 void finish_run(RunFolder& folder, const nlohmann::ordered_json& result);
 
+// What the report of `run`, read back as `trained`, is made of. Errors (DataError): metrics.jsonl.
+ReportInput report_input(const Trained& trained, const std::filesystem::path& run);
 // Writes the report of `run`, read back as `trained`, to `file`. Errors: `file` cannot be written.
 void write_report(const Trained& trained, const std::filesystem::path& run, const std::filesystem::path& file);
 

@@ -228,8 +228,11 @@ std::string TensorFile::suggest(std::string_view name) const {
   std::vector<std::string> names;
   for (const auto& [each, tensor] : tensors)
     if (each.size() < 256) names.push_back(each);
-  const std::string near = nearest(name, names);
-  return near.empty() ? concat("; there are ", tensors.size(), " others") : "; did you mean " + in_quotes(near) + "?";
+  if (const std::string near = nearest(name, names); !near.empty()) return "; did you mean " + in_quotes(near) + "?";
+  if (names.empty() || names.size() > 12) return concat("; there are ", tensors.size(), " others");
+  std::string list;
+  for (const std::string& each : names) list += (list.empty() ? "; there are " : ", ") + in_quotes(each);
+  return list;
 }
 
 TensorFile parse_safetensors(std::string_view bytes, const std::string& where) { return Parser(bytes, where).parse(); }

@@ -195,6 +195,8 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(2, "--out: one file", concat("--attention full,clustered-3 --compare full --out ", folder / "out"));
   fails(2, "--head 3: there are 2", concat("--attention full --head 3 --picture ", folder / "p"));
   fails(2, "writes tensors and nothing else", concat("--attention full --example ", folder / "e"));
+  fails(2, "--head: is the one that is drawn", "--attention full --head 2");
+  fails(2, "--length: is that of the example", "--attention full --length 100");
   fails(3, "No such file", concat("--attention full --in ", folder / "missing"));
   fails(3, "folder", concat("--attention full --in ", folder.path.string()));
   fails(2, "there is no folder", concat("--attention full --out ", folder / "no/out"));
@@ -209,7 +211,7 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   if (backends() == "cpu") fails(4, "CUDA", "--attention full --device cuda");
   // tensors
   const Tensor f32 = random_tensor({1, 6, 2, 3}, DType::float32);
-  fails(3, "no tensor \"v\"; there ", "--attention full", {{"q", f32}, {"k", f32}});
+  fails(3, "no tensor \"v\"; there are \"q\", \"k\"", "--attention full", {{"q", f32}, {"k", f32}});
   fails(2, "needs keys", "--attention full", {{"q", f32}, {"v", f32}});
   fails(3, "expected float32 or float64, got int32", "--attention full",
         with("q", random_integers({1, 6, 2, 3}, 0, 3)));
@@ -237,6 +239,24 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
          {"v", random_tensor({1, 5, 2, 3}, DType::float32)}});
   CHECK_FALSE(fs::exists(folder / "p"));
   fails(3, "got -2", "--attention clustered-3", with("labels", Tensor::from(std::vector<int32_t>(12, -2), {1, 2, 6})));
+}
+
+TEST_CASE("attend --example takes no option that would do nothing, and tells of numbers that are not finite",
+          "[attend]") {
+  const Folder folder;
+  for (const char* option : {"--grad", "--causal", "--head 1", "--repeat 3"}) {
+    const auto run = run_process("attend", concat("--example ", folder / "e ", option));
+    CHECK(run.exit_code == 2);
+    CHECK_THAT(run.err, Catch::Matchers::Contains("writes tensors and nothing else"));
+  }
+  auto tensors = tensors_of({1, 6, 2, 3}, 6);
+  for (auto& [name, x] : tensors)
+    if (name == "k") x.mutable_data<float>()[4 * 6 + 3 + 2] = NAN, x.mutable_data<float>()[35] = INFINITY;
+  write(folder / "in", std::move(tensors));
+  const auto run = run_process("attend", concat("--quiet --attention full --in ", folder / "in"));
+  CHECK(run.exit_code == 0);
+  CHECK_THAT(run.err, Catch::Matchers::Contains("tensor 'k' has 2 numbers that are NaN or infinite, the first at "
+                                                "[0, 4, 1, 2]"));
 }
 
 TEST_CASE("attend passes over variants that do not fit, and writes behind links", "[attend]") {

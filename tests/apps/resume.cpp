@@ -194,7 +194,8 @@ TEST_CASE("the records that a save covers are whole, or that is said", "[copy-ta
   const std::string text = read_file(folder / "run/metrics.jsonl");
   const auto report = [&](const std::string& metrics) {
     put_file(folder / "run/metrics.jsonl", metrics);
-    return run_process("copy-task", "report --run " + (folder / "run").string());
+    return run_process("copy-task", concat("report --run ", (folder / "run").string(), " --curves ",
+                                           (folder / "curves.svg").string()));
   };
   const size_t second = text.find('\n') + 1;
   const auto damaged = report(text.substr(0, second) + "x" + text.substr(second));
@@ -204,6 +205,9 @@ TEST_CASE("the records that a save covers are whole, or that is said", "[copy-ta
   CHECK_THAT(read_file(folder / "run/report.html"),
              Catch::Matchers::Contains("Of 6 steps metrics.jsonl has the records of 1 alone") &&
                  Catch::Matchers::Contains("<dd>6 steps</dd>"));
+  CHECK(markup_error(read_file(folder / "curves.svg")) == "");
+  CHECK_THAT(read_file(folder / "curves.svg"),
+             Catch::Matchers::Contains("Training loss") && Catch::Matchers::Contains("Accuracy on fresh sequences"));
   // Behind the save, a crash may have left anything.
   CHECK(read_metrics(folder / "run", 0).size() == 1);
   CHECK(report(text + "x\n").exit_code == 0);
