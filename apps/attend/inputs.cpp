@@ -55,11 +55,14 @@ bool broadcasts(const Shape& shape, const Shape& full) {
 
 // "tensor 'q' has 3 numbers that are NaN or infinite, the first at [0, 1, 0, 2]"; empty if there is none.
 std::string not_finite(const char* name, const Tensor& x) {
-  const auto values = x.cast(DType::float64).to_vector<double>();
-  const auto odd = [](double value) { return !std::isfinite(value); };
-  const auto count = std::count_if(values.begin(), values.end(), odd);
+  int64_t count = 0, at = 0;
+  const auto look = [&](const auto* values) {
+    const auto odd = [](auto value) { return !std::isfinite(value); };
+    count = std::count_if(values, values + x.elements(), odd);
+    at = std::find_if(values, values + x.elements(), odd) - values;
+  };
+  x.dtype() == DType::float64 ? look(x.data<double>()) : look(x.data<float>());
   if (count == 0) return {};
-  int64_t at = std::find_if(values.begin(), values.end(), odd) - values.begin();
   std::vector<int64_t> place(size_t(x.rank()));
   for (int axis = x.rank() - 1; axis >= 0; at /= x.size(axis--)) place[size_t(axis)] = at % x.size(axis);
   return concat("tensor '", name, "' has ", count, count == 1 ? " number that is" : " numbers that are",

@@ -152,10 +152,12 @@ struct FigureCommand {
         if (slow.problem.length != fast.problem.length) continue;
         const double length = std::log(double(slow.problem.length)), time = std::log(slow.seconds_per_element());
         const double ratio = std::log(fast.seconds_per_element()) - time;  // below 0: faster
+        if (ratio < 0 && std::isnan(ratio_before))                         // from the first length on
+          return {double(slow.problem.length), slow.seconds_per_element()};
         if (ratio < 0) {
-          const double part = std::isnan(ratio_before) ? 1 : ratio_before / (ratio_before - ratio);
-          const auto between = [=](double x, double y) { return std::exp(part == 1 ? y : x + part * (y - x)); };
-          return {between(length_before, length), between(time_before, time)};
+          const double part = ratio_before / (ratio_before - ratio);
+          return {std::exp(length_before + part * (length - length_before)),
+                  std::exp(time_before + part * (time - time_before))};
         }
         ratio_before = ratio, length_before = length, time_before = time;
       }
@@ -303,8 +305,9 @@ struct FigureCommand {
     }
     // Where a variant becomes faster than full attention, unless it is from the first length on.
     for (const std::string& spec : specs) {
+      if (!time || spec == "full") continue;
       const Crossover at = crossover(spec);
-      if (!time || spec == "full" || !(at.length > chart.x.ticks.front())) continue;
+      if (!(at.length > chart.x.ticks.front())) continue;
       svg::Series crossing;
       crossing.dots = true, crossing.colour = 7;
       crossing.x = {at.length}, crossing.y = {at.seconds_per_element * 1e6};
