@@ -3,6 +3,7 @@
 // are done here, once, so that an operation's gradient is only its mathematics.
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/variable.h"

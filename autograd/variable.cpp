@@ -1,5 +1,7 @@
 #include "autograd/variable.h"
 
+#include <utility>
+
 namespace cairn {
 
 Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<State>()) {

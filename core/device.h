@@ -1,6 +1,5 @@
 #pragma once
 // Where numbers live, and the opaque stream that orders work on a device.
-#include <string>
 #include <string_view>
 
 namespace cairn {

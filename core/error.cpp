@@ -1,6 +1,7 @@
 #include "core/error.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 namespace cairn {

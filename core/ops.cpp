@@ -1,6 +1,6 @@
 #include "core/ops.h"
 
-#include <limits>
+#include <algorithm>
 
 #include "core/dispatch.h"
 #include "core/kernels/cross_entropy.h"

@@ -2,7 +2,6 @@
 // Operations from tensors to tensors: each checks its arguments, allocates its result and calls the kernel of the
 // device. Autograd and code without gradients (labels, metrics, data) call these. Floating operands of one operation
 // must agree in dtype and device; a message says which did not. Empty tensors are fine everywhere.
-#include <utility>
 
 #include "core/kernels/bias_activation.h"
 #include "core/kernels/elementwise.h"

@@ -5,9 +5,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>

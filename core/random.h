@@ -3,7 +3,6 @@
 // on nothing else, so any thread of any device computes any of them, in any order, with the same bits.
 //
 // The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-#include <array>
 #include <cstdint>
 
 #include "core/host_device.h"

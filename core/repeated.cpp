@@ -1,5 +1,7 @@
 #include "core/repeated.h"
 
+#include <utility>
+
 #include "core/dispatch.h"
 #include "core/kernels/memory.h"
 

@@ -1,6 +1,7 @@
 #include "core/shape.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <ostream>
 
 #include "core/error.h"

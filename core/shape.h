@@ -1,6 +1,7 @@
 #pragma once
 // Sizes of a tensor's axes, outermost first. Rank 0 is a scalar.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>

@@ -2,7 +2,6 @@
 // A block of memory on a device, shared by the tensors that look at it, with a count of the changes made to it.
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "core/device.h"
 

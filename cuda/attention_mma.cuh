@@ -1,6 +1,8 @@
 #pragma once
 // The kernels of cuda/attention.cu on tensor cores (Dao 2023): whatever a warp sums up stays in its registers, weights
 // too, which are what the second product's fragments are made of.
+#include <cmath>
+
 #include "cuda/attention_problem.cuh"
 #include "cuda/mma_tiles.cuh"
 

@@ -1,6 +1,8 @@
 #pragma once
 // What attention kernels share: which scores of a tile count, the softmax that goes along with the tiles, which weights
 // are dropped, and products of tiles in float32 out of shared memory.
+#include <cmath>
+
 #include "core/kernels/attention.h"
 #include "cuda/common.cuh"
 

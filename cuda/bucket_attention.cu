@@ -42,6 +42,7 @@
 #include "core/kernels/bucket_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/scratch.h"
 #include "cuda/attention_problem.cuh"

@@ -44,6 +44,7 @@
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cuda/attention_problem.cuh"
 

@@ -1,8 +1,8 @@
 #pragma once
 // What many kernels need: reductions over a warp and over a block, rows shared out to warps, and elements moved several
 // at a time.
+#include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "core/host_device.h"
 #include "cuda/launch.h"

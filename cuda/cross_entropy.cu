@@ -17,6 +17,8 @@
 // cost gradient: 2*e*R*F + 30*R bytes, 5*R*F FLOPs
 #include "core/kernels/cross_entropy.h"
 
+#include <cmath>
+
 #include "core/functors.h"
 #include "core/scratch.h"
 #include "cuda/common.cuh"

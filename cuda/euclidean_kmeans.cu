@@ -20,6 +20,8 @@
 // cost update_centroids: e*B*H*N*D + 4*B*H*N + 4*B*H*C*(D+2) bytes, B*H*(N+2*C)*D FLOPs
 #include "core/kernels/euclidean_kmeans.h"
 
+#include <cmath>
+
 #include "core/kernels/group.h"
 #include "cuda/attention_problem.cuh"
 

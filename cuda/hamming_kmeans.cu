@@ -22,6 +22,8 @@
 // cost update_centroids: B*H*C*(4*64+12) bytes, B*H*C*64 FLOPs
 #include "core/kernels/hamming_kmeans.h"
 
+#include <algorithm>
+
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {

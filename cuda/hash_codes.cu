@@ -18,6 +18,8 @@
 // cost make_codes: e*B*H*N*D + 8*B*H*N bytes, 2*64*B*H*N*D FLOPs
 #include "core/kernels/hash_codes.h"
 
+#include <cmath>
+
 #include "cuda/projections.cuh"
 
 namespace cairn::gpu {

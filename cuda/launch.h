@@ -2,7 +2,6 @@
 // How kernels are launched, the same for nvcc and for the emulator of cuda/host: never with <<<>>>. Every launch and
 // every call of CUDA is checked. Kernel files include this instead of CUDA's headers.
 #include <cstddef>
-#include <string>
 #include <tuple>
 #include <utility>
 

@@ -21,6 +21,8 @@
 // cost add_pieces: 8*F bytes, 2*F FLOPs
 #include "core/kernels/layer_norm.h"
 
+#include <cmath>
+
 #include "core/scratch.h"
 #include "cuda/common.cuh"
 

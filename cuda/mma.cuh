@@ -11,6 +11,8 @@
 //   TF32  A [16, 8], one a register:
 //                               a[0]: row g, column t;  a[1]: row g + 8;  a[2], a[3]: 4 columns further
 //         B [8, 8]:             b[0]: row t of column g;  b[1]: 4 rows further
+#include <cstring>
+
 #include "core/dtype.h"
 #include "cuda/common.cuh"
 

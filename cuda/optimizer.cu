@@ -17,6 +17,7 @@
 // cost take_step: 28*P bytes, 12*P FLOPs
 #include "core/kernels/optimizer.h"
 
+#include <cmath>
 #include <new>
 
 #include "core/functors.h"

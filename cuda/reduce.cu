@@ -14,6 +14,8 @@
 // cost reduce_columns: e*n bytes, n FLOPs
 #include "core/kernels/reduce.h"
 
+#include <cmath>
+
 #include "core/scratch.h"
 #include "cuda/common.cuh"
 

@@ -17,6 +17,8 @@
 // cost softmax_gradient_long: 5*e*n bytes, 4*n FLOPs
 #include "core/kernels/softmax.h"
 
+#include <cmath>
+
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {

@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "core/scratch.h"
 #include "cuda/common.cuh"

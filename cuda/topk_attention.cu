@@ -34,6 +34,7 @@
 #include "core/kernels/topk_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/kernels/segment_mean.h"
 #include "core/scratch.h"

@@ -13,6 +13,8 @@
 // cost unit_gradient: 3*e*B*H*N*D bytes, 8*B*H*N*D FLOPs
 #include "core/kernels/unit_rows.h"
 
+#include <cmath>
+
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {

@@ -1,6 +1,7 @@
 #include "nn/module.h"
 
 #include <sstream>
+#include <type_traits>
 
 namespace cairn {
 namespace {

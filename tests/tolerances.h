@@ -2,6 +2,7 @@
 // Every tolerance of the tests stands here.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <vector>
 
 namespace cairn::tolerance {

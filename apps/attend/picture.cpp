@@ -1,5 +1,7 @@
 #include "apps/attend/picture.h"
 
+#include <cmath>
+
 #include "apps/common/svg.h"
 
 namespace cairn::attend {

@@ -1,4 +1,5 @@
 // attention-bench run: one length, one variant or several in turn.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>

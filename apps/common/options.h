@@ -5,7 +5,6 @@
 // What counts, from the weakest to the strongest: the default, what a flag such as --quick presets, --config FILE,
 // --set key=value, the option itself.
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

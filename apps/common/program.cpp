@@ -6,7 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -14,6 +16,8 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <new>
+#include <sstream>
 
 #include "apps/common/commit.h"
 #include "apps/common/options.h"

@@ -1,10 +1,13 @@
 #include "apps/common/svg.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 
 namespace cairn::svg {
 namespace {

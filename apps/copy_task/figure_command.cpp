@@ -1,6 +1,10 @@
 // copy-task figure: the grid of the paper's figure 5, a training for each variant and length.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "apps/common/report.h"
 #include "apps/common/svg.h"

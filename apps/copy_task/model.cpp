@@ -1,5 +1,6 @@
 #include "apps/copy_task/model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "apps/common/program.h"

@@ -1,6 +1,5 @@
 #pragma once
 // What the commands share that read a run, and how all commands come to be.
-#include <limits>
 #include <memory>
 
 #include "apps/copy_task/settings.h"

@@ -1,10 +1,14 @@
 // copy-task evaluate, solve and report: what can be done with a trained run.
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/results.h"

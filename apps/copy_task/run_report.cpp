@@ -1,5 +1,7 @@
 #include "apps/copy_task/run_report.h"
 
+#include <filesystem>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/copy_task/results.h"

@@ -1,5 +1,6 @@
 #pragma once
 // A run's report, from what its folder holds.
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 

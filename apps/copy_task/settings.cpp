@@ -1,6 +1,8 @@
 #include "apps/copy_task/settings.h"
 
-#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
 #include <nlohmann/json.hpp>
 
 #include "nn/io/json.h"

@@ -1,5 +1,7 @@
 #pragma once
 // The settings of a run, from the command line or from a run's config.json.
+#include <filesystem>
+
 #include "apps/common/options.h"
 #include "apps/common/program.h"
 #include "apps/copy_task/train.h"

@@ -1,5 +1,6 @@
 #include "apps/copy_task/train.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "autograd/ops.h"
 
 namespace cairn {

@@ -1,6 +1,10 @@
 // Full attention in tiles, with a running maximum and sum of exponentials for each query.
 #include "core/kernels/attention.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "core/cpu/attention_tiles.h"
 
 namespace cairn::cpu {

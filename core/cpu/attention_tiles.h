@@ -1,6 +1,7 @@
 #pragma once
 // What the tiled attention kernels share: blocks of queries against blocks of keys, by products of matrices.
-#include <utility>
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "core/cpu/gemm.h"

@@ -3,6 +3,10 @@
 // mean in `out` and its logsumexp; each tile of a run, of any round, is merged into that.
 #include "core/kernels/bucket_attention.h"
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include "core/cpu/attention_tiles.h"
 #include "core/scratch.h"
 

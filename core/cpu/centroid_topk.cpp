@@ -4,8 +4,11 @@
 // attention_tiles.h, with another gradient of the weights.
 #include "core/kernels/centroid_topk.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "core/cpu/attention_tiles.h"
 

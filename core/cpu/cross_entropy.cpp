@@ -1,5 +1,8 @@
 #include "core/kernels/cross_entropy.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/cpu/vector.h"
 #include "core/parallel.h"
 

@@ -1,5 +1,7 @@
 #include "core/kernels/dropout.h"
 
+#include <algorithm>
+
 #include "core/parallel.h"
 
 namespace cairn::cpu {

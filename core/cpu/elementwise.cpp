@@ -1,5 +1,7 @@
 #include "core/kernels/elementwise.h"
 
+#include <algorithm>
+
 #include "core/functors.h"
 #include "core/parallel.h"
 

@@ -2,6 +2,8 @@
 // query with all of a block runs along memory.
 #include "core/kernels/euclidean_kmeans.h"
 
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "core/cpu/vector.h"

@@ -15,9 +15,9 @@
 // depth: the same bits for any number of threads. apps/attention_bench/NOTES.md compares it with OpenBLAS and oneDNN.
 #include "core/cpu/gemm.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

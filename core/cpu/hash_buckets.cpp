@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "core/cpu/projections.h"
 #include "core/cpu/rounded_projections.h"

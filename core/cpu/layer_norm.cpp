@@ -1,5 +1,7 @@
 #include "core/kernels/layer_norm.h"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/cpu/vector.h"

@@ -13,6 +13,8 @@
 // chunks before a query's (behind a key's), and its own chunk row by row.
 #include "core/kernels/linear_attention.h"
 
+#include <algorithm>
+
 #include "core/cpu/attention_tiles.h"
 
 namespace cairn::cpu {

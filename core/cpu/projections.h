@@ -1,5 +1,7 @@
 #pragma once
 // Random projections of a row, each one chain of fused multiply-adds over d = 0 .. D-1 in float32, as on every device.
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/cpu/vector.h"

@@ -1,5 +1,6 @@
 #include "core/kernels/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>

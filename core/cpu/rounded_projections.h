@@ -2,6 +2,7 @@
 // Which of many projections of a row is the largest, from numbers rounded to 16 bits: a processor with AVX512-VNNI
 // multiplies twice as many of them at once as of 32 bits. The error of such a product is bounded, so rows that this
 // leaves open are known: of normal ones about 2 in 100.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>

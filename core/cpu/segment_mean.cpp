@@ -1,5 +1,7 @@
 #include "core/kernels/segment_mean.h"
 
+#include <algorithm>
+
 #include "core/cpu/vector.h"
 #include "core/parallel.h"
 

@@ -2,6 +2,9 @@
 // in blocks.
 #include "core/kernels/topk_attention.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/cpu/attention_tiles.h"
 
 namespace cairn::cpu {

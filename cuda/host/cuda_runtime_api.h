@@ -2,7 +2,6 @@
 // The part of CUDA's runtime interface that cuda/ uses, over the memory of the host. Names, values and meanings are
 // CUDA's. Everything is done at once, except for what is captured into a graph.
 #include <cstddef>
-#include <cstdint>
 
 enum cudaError_t : int {
   cudaSuccess = 0,

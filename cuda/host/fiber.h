@@ -10,7 +10,7 @@
 #define CAIRN_HOST_CUDA_UCONTEXT 1
 #endif
 #if CAIRN_HOST_CUDA_UCONTEXT
-#include <ucontext.h>
+#include <ucontext.h>  // IWYU pragma: export
 #endif
 
 namespace cairn::host_cuda {

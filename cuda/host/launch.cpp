@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <string>
+#include <utility>
 
 #include "core/parallel.h"
 #include "cuda/host/host_cuda.h"

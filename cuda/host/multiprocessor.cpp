@@ -1,7 +1,11 @@
 #include "cuda/host/multiprocessor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <exception>
+#include <ios>
+#include <sstream>
 #include <utility>
 
 #if CAIRN_HOST_CUDA_TSAN

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <string>
+#include <span>
+#include <string_view>
 
 #include "cuda/host/sanitizers.h"
 

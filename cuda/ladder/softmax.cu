@@ -1,5 +1,7 @@
 // Softmax over rows, y_c = exp(x_c - max) / sum, in five steps. n = rows * cols floats; the floor is 8 n bytes, each
 // read and written once. cuda/softmax.cu is the library's.
+#include <cmath>
+
 #include "cuda/common.cuh"
 #include "cuda/ladder/ladder.h"
 

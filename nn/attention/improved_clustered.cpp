@@ -13,6 +13,8 @@
 //
 // Deviation: the authors' code gives the mass m no gradient (their backward drops the dm term). Here it has its
 // gradient; mass_gradient=false reproduces theirs.
+#include <algorithm>
+
 #include "nn/attention/query_groups.h"
 
 namespace cairn {

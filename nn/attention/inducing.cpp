@@ -6,6 +6,7 @@
 // P [H, I, D] is learned, a set of points a head. Cost (N + S) I instead of N S.
 //
 // Dropout acts on the queries' weights over the points, not on the points' over the keys.
+#include <algorithm>
 #include <limits>
 
 #include "nn/attention/attention.h"

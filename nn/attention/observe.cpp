@@ -1,5 +1,7 @@
 #include "nn/attention/observe.h"
 
+#include <algorithm>
+
 namespace cairn {
 namespace {
 

@@ -1,5 +1,7 @@
 // oracle-top-k: every query attends to the k keys with its own largest scores, and to nothing else (section 4.1). It is
 // the top-k part of i-clustered with every query a cluster of its own, all the mass and no rest.
+#include <algorithm>
+
 #include "nn/attention/attention.h"
 
 namespace cairn {

@@ -1,8 +1,12 @@
 #include "nn/io/json.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"

@@ -1,5 +1,7 @@
 #include "nn/optim/adam.h"
 
+#include <utility>
+
 #include "core/dispatch.h"
 
 namespace cairn {

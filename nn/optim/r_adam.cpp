@@ -1,5 +1,7 @@
 #include "nn/optim/r_adam.h"
 
+#include <utility>
+
 #include "core/dispatch.h"
 
 namespace cairn {

@@ -3,7 +3,13 @@
 
 #include <sys/stat.h>
 
+#include <unistd.h>
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/attend/picture.h"
@@ -172,7 +178,7 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
     INFO(arguments << ": " << run.err);
     CHECK(run.exit_code == code);
     CHECK_THAT(run.err, Catch::Matchers::StartsWith("attend: error: "));
-    CHECK_THAT(run.err, Catch::Matchers::Contains(text));
+    CHECK_THAT(run.err, Catch::Matchers::ContainsSubstring(text));
     CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
     CHECK(run.out.empty());
   };
@@ -247,7 +253,7 @@ TEST_CASE("attend --example takes no option that would do nothing, and tells of 
   for (const char* option : {"--grad", "--causal", "--head 1", "--repeat 3"}) {
     const auto run = run_process("attend", concat("--example ", folder / "e ", option));
     CHECK(run.exit_code == 2);
-    CHECK_THAT(run.err, Catch::Matchers::Contains("writes tensors and nothing else"));
+    CHECK_THAT(run.err, Catch::Matchers::ContainsSubstring("writes tensors and nothing else"));
   }
   auto tensors = tensors_of({1, 6, 2, 3}, 6);
   for (auto& [name, x] : tensors)
@@ -255,7 +261,8 @@ TEST_CASE("attend --example takes no option that would do nothing, and tells of 
   write(folder / "in", std::move(tensors));
   const auto run = run_process("attend", concat("--quiet --attention full --in ", folder / "in"));
   CHECK(run.exit_code == 0);
-  CHECK_THAT(run.err, Catch::Matchers::Contains("tensor 'k' has 2 numbers that are NaN or infinite, the first at "
+  CHECK_THAT(run.err,
+             Catch::Matchers::ContainsSubstring("tensor 'k' has 2 numbers that are NaN or infinite, the first at "
                                                 "[0, 4, 1, 2]"));
 }
 
@@ -268,8 +275,8 @@ TEST_CASE("attend passes over variants that do not fit, and writes behind links"
   const auto run = run_process(
       "attend", concat("--quiet --json --compare full --attention full,clustered-3,clustered-6 --in ", folder / "in"));
   REQUIRE(run.exit_code == 0);
-  CHECK_THAT(run.err,
-             Catch::Matchers::Contains("key_length") && Catch::Matchers::Contains("did you mean 'key_lengths'"));
+  CHECK_THAT(run.err, Catch::Matchers::ContainsSubstring("key_length") &&
+                          Catch::Matchers::ContainsSubstring("did you mean 'key_lengths'"));
   const auto results = nlohmann::json::parse(last_line(run.out)).at("results");
   CHECK(results.at(1).at("problem").get<std::string>().find("expected numbers from -1 to 2") != std::string::npos);
   CHECK(results.at(2).count("problem") == 0);
@@ -304,7 +311,7 @@ TEST_CASE("attend --causal is a triangular mask, for variants that can honour it
   out_of(concat("--attention linear --causal --in ", folder / "in"));
   const auto refused = run_process("attend", concat("--attention clustered-3 --causal --in ", folder / "in"));
   CHECK(refused.exit_code == 2);
-  CHECK_THAT(refused.err, Catch::Matchers::Contains("cannot honour a causal mask"));
+  CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring("cannot honour a causal mask"));
 }
 
 TEST_CASE("attend takes the tensors of a trained model", "[attend]") {
@@ -354,5 +361,5 @@ TEST_CASE("attend --compare tells the error and the time of every variant", "[at
   const std::string picture{std::istreambuf_iterator<char>(file), {}};
   CHECK(markup_error(picture).empty());
   for (const auto& result : json.at("results"))
-    CHECK_THAT(picture, Catch::Matchers::Contains(result.at("attention").get<std::string>()));
+    CHECK_THAT(picture, Catch::Matchers::ContainsSubstring(result.at("attention").get<std::string>()));
 }

@@ -1,5 +1,8 @@
 // The program attention-bench: what its result holds, and what it refuses. Times are nobody's to assert.
+#include <unistd.h>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/attention_bench/cost.h"
@@ -36,7 +39,7 @@ TEST_CASE("attention-bench says what it cannot measure", "[attention-bench]") {
     INFO(arguments << ": " << run.err);
     CHECK(run.exit_code == 2);
     CHECK_THAT(run.err, Catch::Matchers::StartsWith("attention-bench: error: "));
-    CHECK_THAT(run.err, Catch::Matchers::Contains(text));
+    CHECK_THAT(run.err, Catch::Matchers::ContainsSubstring(text));
   };
   fails("run --quiet --attention ful --length 8", "unknown attention 'ful'");
   fails("run --quiet --attention full --length 8 --what cluster", "does not cluster codes");

@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "apps/copy_task/train.h"
 #include "core/parallel.h"
@@ -135,7 +138,8 @@ TEST_CASE("the program's JSON result carries what it promises", "[copy-task]") {
 TEST_CASE("a program built without CUDA says so", "[copy-task][fault]") {
   const auto result = run_process("copy-task", "train --device cuda --quiet");
   CHECK(result.exit_code == 4);
-  CHECK_THAT(result.err, Catch::Matchers::Contains("error: --device cuda: this program was built without CUDA"));
+  CHECK_THAT(result.err,
+             Catch::Matchers::ContainsSubstring("error: --device cuda: this program was built without CUDA"));
 }
 #endif
 
@@ -199,7 +203,7 @@ TEST_CASE("bad input ends with one clear line and the documented exit code", "[c
     CHECK(result.exit_code == c.exit_code);
     CHECK(result.out.empty());
     CHECK(result.err.rfind("copy-task: error: ", 0) == 0);
-    CHECK_THAT(result.err, Catch::Matchers::Contains(c.message));
+    CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring(c.message));
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   }
 }
@@ -233,8 +237,8 @@ TEST_CASE("an interruption is acknowledged, and what it cut off is no result", "
     const auto result = run_process("copy-task", small + "--also-evaluate " + many + " --json",
                                     std::string("timeout --preserve-status --signal INT ") + seconds + " ");
     CHECK(result.exit_code == 130);
-    CHECK_THAT(result.err, Catch::Matchers::Contains("stopping after this step; once more to stop at once\n"));
-    CHECK_THAT(result.err, Catch::Matchers::Contains("Not saved: no --out\n"));
+    CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring("stopping after this step; once more to stop at once\n"));
+    CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring("Not saved: no --out\n"));
     json = nlohmann::json::parse(last_line(result.out));
     if (json["sequences"] == final_sequences) break;
   }
@@ -246,7 +250,7 @@ TEST_CASE("an interruption is acknowledged, and what it cut off is no result", "
                                 "timeout --preserve-status --signal INT 1 ");
   CHECK(text.exit_code == 130);
   CHECK(text.err.empty());
-  CHECK_THAT(text.out, Catch::Matchers::Contains("Interrupted"));
+  CHECK_THAT(text.out, Catch::Matchers::ContainsSubstring("Interrupted"));
 }
 
 TEST_CASE("what the quick copy task reaches is written down for every attention variant", "[copy-task]") {
@@ -274,7 +278,7 @@ TEST_CASE("what the quick copy task reaches is written down for every attention 
     INFO(variant->name);
     if (variant->name == std::string("sharp")) continue;  // these tests' own
     CHECK(listed.count(variant->name) == 1);
-    CHECK_THAT(table, Catch::Matchers::Contains("`" + std::string(variant->name)));
+    CHECK_THAT(table, Catch::Matchers::ContainsSubstring("`" + std::string(variant->name)));
   }
 }
 
@@ -289,15 +293,15 @@ TEST_CASE("help and version are printed on standard output", "[copy-task]") {
   const auto help = run_process("copy-task", "train --help");
   CHECK(help.exit_code == 0);
   for (const char* text : {"--attention", "i-clustered-<clusters>", "Examples:", "--quick"})
-    CHECK_THAT(help.out, Catch::Matchers::Contains(text));
+    CHECK_THAT(help.out, Catch::Matchers::ContainsSubstring(text));
   const auto version = run_process("copy-task", "--version");
   CHECK(version.exit_code == 0);
-  CHECK_THAT(version.out, Catch::Matchers::Contains("backends: cpu"));
+  CHECK_THAT(version.out, Catch::Matchers::ContainsSubstring("backends: cpu"));
 }
 
 TEST_CASE("help begins with how to call the program, and its options fit into 80 columns", "[copy-task]") {
   const std::string help = run_process("copy-task", "train --help").out;
-  CHECK_THAT(help, Catch::Matchers::Contains("Usage: copy-task train [OPTIONS]"));
+  CHECK_THAT(help, Catch::Matchers::ContainsSubstring("Usage: copy-task train [OPTIONS]"));
   std::istringstream options(help.substr(help.find("Options:"), help.find("Examples:") - help.find("Options:")));
   for (std::string line; std::getline(options, line);) {
     INFO(line);

@@ -1,5 +1,6 @@
 #include "apps/copy_task/report.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/apps/markup.h"

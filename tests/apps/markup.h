@@ -1,5 +1,6 @@
 #pragma once
 // A small check of XML: tags balance, attributes are quoted, text and attributes are escaped, there is one root.
+#include <cstddef>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,9 @@
 // A run that is stopped and resumed is the run that was never stopped, to the last bit.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "apps/copy_task/settings.h"
 #include "core/parallel.h"
@@ -152,7 +154,7 @@ TEST_CASE("a folder with somebody's files is no place for a run", "[copy-task][f
       INFO(refused.err);
       CHECK((refused.exit_code == 2 || *resumed));
       CHECK(refused.exit_code != 0);
-      CHECK_THAT(refused.err, Catch::Matchers::Contains(name));
+      CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring(name));
     }
     CHECK(read_file(folder / name) == "mine");
   }
@@ -200,21 +202,21 @@ TEST_CASE("the records that a save covers are whole, or that is said", "[copy-ta
   const size_t second = text.find('\n') + 1;
   const auto damaged = report(text.substr(0, second) + "x" + text.substr(second));
   CHECK(damaged.exit_code == 3);
-  CHECK_THAT(damaged.err, Catch::Matchers::Contains("metrics.jsonl: line 2: expected a record"));
+  CHECK_THAT(damaged.err, Catch::Matchers::ContainsSubstring("metrics.jsonl: line 2: expected a record"));
   CHECK(report(text.substr(0, second + 5)).exit_code == 0);  // cut off by a crash
   CHECK_THAT(read_file(folder / "run/report.html"),
-             Catch::Matchers::Contains("Of 6 steps metrics.jsonl has the records of 1 alone") &&
-                 Catch::Matchers::Contains("<dd>6 steps</dd>"));
+             Catch::Matchers::ContainsSubstring("Of 6 steps metrics.jsonl has the records of 1 alone") &&
+                 Catch::Matchers::ContainsSubstring("<dd>6 steps</dd>"));
   CHECK(markup_error(read_file(folder / "curves.svg")) == "");
-  CHECK_THAT(read_file(folder / "curves.svg"),
-             Catch::Matchers::Contains("Training loss") && Catch::Matchers::Contains("Accuracy on fresh sequences"));
+  CHECK_THAT(read_file(folder / "curves.svg"), Catch::Matchers::ContainsSubstring("Training loss") &&
+                                                   Catch::Matchers::ContainsSubstring("Accuracy on fresh sequences"));
   // Behind the save, a crash may have left anything.
   CHECK(read_metrics(folder / "run", 0).size() == 1);
   CHECK(report(text + "x\n").exit_code == 0);
   std::filesystem::remove(folder / "run/metrics.jsonl");
   CHECK(read_metrics(folder / "run", 100).empty());
   std::filesystem::create_directory(folder / "run/metrics.jsonl");
-  CHECK_THAT(data_error([&] { read_metrics(folder / "run", 0); }), Catch::Matchers::Contains("is a folder"));
+  CHECK_THAT(data_error([&] { read_metrics(folder / "run", 0); }), Catch::Matchers::ContainsSubstring("is a folder"));
 }
 
 TEST_CASE("a training that diverges keeps what was good", "[copy-task][fault]") {
@@ -224,8 +226,8 @@ TEST_CASE("a training that diverges keeps what was good", "[copy-task][fault]") 
       "copy-task", tiny + "--iterations 300 --lr 1e6 --checkpoint-every 1 --trace " + trace + " --out " + run);
   INFO(diverged.err);
   CHECK(diverged.exit_code == 5);
-  CHECK_THAT(diverged.err, Catch::Matchers::Contains("; the checkpoint of step ") &&
-                               Catch::Matchers::Contains(" is in " + run + "/checkpoint\n"));
+  CHECK_THAT(diverged.err, Catch::Matchers::ContainsSubstring("; the checkpoint of step ") &&
+                               Catch::Matchers::ContainsSubstring(" is in " + run + "/checkpoint\n"));
   CHECK(run_process("copy-task", "evaluate --quiet --run " + run).exit_code == 0);
   CHECK(Json::parse(read_file(trace)).contains("traceEvents"));
 }
@@ -236,13 +238,14 @@ TEST_CASE("a finished run says why it ended", "[copy-task]") {
   REQUIRE(run_process("copy-task", tiny + "--evaluate-every 2 --stop-at 1e-9 --iterations 50 --out '" + run + "'")
               .exit_code == 0);
   const auto stopped = run_process("copy-task", resume + " --trace '" + run + "/trace'");
-  CHECK_THAT(stopped.err, Catch::Matchers::Contains("reached --stop-at 1e-09 at step ") &&
-                              Catch::Matchers::Contains("--config '" + run + "/config.json' --set stop_at=0") &&
-                              Catch::Matchers::Contains("--trace: nothing ran"));
+  CHECK_THAT(stopped.err,
+             Catch::Matchers::ContainsSubstring("reached --stop-at 1e-09 at step ") &&
+                 Catch::Matchers::ContainsSubstring("--config '" + run + "/config.json' --set stop_at=0") &&
+                 Catch::Matchers::ContainsSubstring("--trace: nothing ran"));
   CHECK_FALSE(std::filesystem::exists(run + "/trace"));
   const auto fewer = run_process("copy-task", resume + " --iterations 1");
   CHECK(fewer.exit_code == 2);
-  CHECK_THAT(fewer.err, Catch::Matchers::Contains("--iterations 1: the run has made"));
+  CHECK_THAT(fewer.err, Catch::Matchers::ContainsSubstring("--iterations 1: the run has made"));
 }
 
 TEST_CASE("a checkpoint that is passed over is told, also to who wants quiet", "[copy-task][fault]") {
@@ -251,15 +254,16 @@ TEST_CASE("a checkpoint that is passed over is told, also to who wants quiet", "
   REQUIRE(run_process("copy-task", tiny + "--checkpoint-every 2 --out " + run).exit_code == 0);
   put_file(run + "/checkpoint/weights.safetensors", "x");
   const auto evaluated = run_process("copy-task", "evaluate --quiet --run " + run);
-  CHECK_THAT(evaluated.err,
-             Catch::Matchers::Contains("the checkpoint of step 4 in " + run + "/checkpoint.previous is used\n"));
+  CHECK_THAT(evaluated.err, Catch::Matchers::ContainsSubstring("the checkpoint of step 4 in " + run +
+                                                               "/checkpoint.previous is used\n"));
   const auto resumed = run_process("copy-task", "train --resume --quiet --out " + run);
   CHECK(resumed.exit_code == 0);
-  CHECK_THAT(resumed.err, Catch::Matchers::Contains("the damaged one is moved to " + run + "/checkpoint.damaged\n"));
+  CHECK_THAT(resumed.err,
+             Catch::Matchers::ContainsSubstring("the damaged one is moved to " + run + "/checkpoint.damaged\n"));
   CHECK(std::filesystem::exists(run + "/checkpoint.damaged"));
   for (const char* which : {"/checkpoint", "/checkpoint.previous"}) put_file(run + which + "/weights.safetensors", "x");
   CHECK_THAT(run_process("copy-task", "evaluate --run " + run).err,
-             Catch::Matchers::Contains("or train again: --config " + run + "/config.json --out ANOTHER"));
+             Catch::Matchers::ContainsSubstring("or train again: --config " + run + "/config.json --out ANOTHER"));
 }
 
 TEST_CASE("solve fills in, and says what the model would write", "[copy-task]") {
@@ -276,7 +280,7 @@ TEST_CASE("solve fills in, and says what the model would write", "[copy-task]") 
   CHECK(json["masked"][1]["answer"] == json["argmax"][10]);
   CHECK(json["masked"][1]["readable"] == true);
   CHECK_THAT(run_process("copy-task", "solve --run " + run + " '0;3'").err,
-             Catch::Matchers::Contains("separate symbols by spaces"));
+             Catch::Matchers::ContainsSubstring("separate symbols by spaces"));
 }
 
 TEST_CASE("show looks where it is asked to, and says what it leaves out", "[copy-task]") {
@@ -284,15 +288,16 @@ TEST_CASE("show looks where it is asked to, and says what it leaves out", "[copy
   const std::string run = (folder / "run").string();
   REQUIRE(run_process("copy-task", tiny + "--layers 2 --heads 2 --out " + run).exit_code == 0);
   const std::string layer = run_process("copy-task", "show --run " + run + " --layer 2 --threads 1").out;
-  CHECK_THAT(layer, Catch::Matchers::Contains("masked symbols of layer 2, head "));
+  CHECK_THAT(layer, Catch::Matchers::ContainsSubstring("masked symbols of layer 2, head "));
   const auto json = Json::parse(run_process("copy-task", "show --json --run " + run).out);
   const auto& shares = json["attention_on_the_other_copy"][1];
-  CHECK_THAT(layer, Catch::Matchers::Contains(shares[0] < shares[1] ? "layer 2, head 2 look" : "layer 2, head 1 look"));
+  CHECK_THAT(layer, Catch::Matchers::ContainsSubstring(shares[0] < shares[1] ? "layer 2, head 2 look"
+                                                                             : "layer 2, head 1 look"));
   const std::string wide = (folder / "wide").string();
   REQUIRE(run_process("copy-task", tiny + "--length 150 --attention clustered-200 --iterations 0 --out " + wide)
               .exit_code == 0);
   const std::string text = run_process("copy-task", "show --run " + wide).out;
-  CHECK_THAT(text, Catch::Matchers::Contains("Where they look is left out: 302 positions"));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("Where they look is left out: 302 positions"));
   // Clusters from 100 on keep their distance.
   std::istringstream lines(text.substr(text.find("The clusters of")));
   for (std::string text_line; std::getline(lines, text_line);)
@@ -349,7 +354,7 @@ TEST_CASE("the grid of figure 5 is runs that go on where they were stopped", "[c
   }
   const std::string page = read_file(folder / "grid/report.html");
   CHECK(markup_error(page.substr(page.find("<html"))).empty());
-  CHECK_THAT(page, Catch::Matchers::Contains("All trainings: 4 of 4 finished"));
+  CHECK_THAT(page, Catch::Matchers::ContainsSubstring("All trainings: 4 of 4 finished"));
   CHECK(markup_error(read_file(folder / "grid/figure.svg")).empty());
   const std::string table = read_file(folder / "grid/figure.csv");
   CHECK(std::count(table.begin(), table.end(), '\n') == 5);
@@ -360,7 +365,7 @@ TEST_CASE("the grid of figure 5 is runs that go on where they were stopped", "[c
   // Not with other settings.
   const auto other = run_process("copy-task", settings + "--iterations 30 --seed 2 --out " + grid);
   CHECK(other.exit_code == 2);
-  CHECK_THAT(other.err, Catch::Matchers::Contains("seed (1 in the run, 2 now)"));
+  CHECK_THAT(other.err, Catch::Matchers::ContainsSubstring("seed (1 in the run, 2 now)"));
 }
 
 TEST_CASE("an interrupted grid says how it goes on, and what is refused leaves nothing behind", "[copy-task][fault]") {
@@ -375,7 +380,8 @@ TEST_CASE("an interrupted grid says how it goes on, and what is refused leaves n
                                    wait);
   INFO(stopped.err);
   CHECK(stopped.exit_code == 130);
-  CHECK_THAT(stopped.err, Catch::Matchers::Contains("the same command continues: 0 of 2 trainings are finished"));
+  CHECK_THAT(stopped.err,
+             Catch::Matchers::ContainsSubstring("the same command continues: 0 of 2 trainings are finished"));
 
   for (const std::string arguments : {"--variants ful", "--lengths 5,x", "--lengths 7,5", "--variants ''"}) {
     const auto run = run_process("copy-task", "figure --out " + (folder / "none").string() + " " + arguments);

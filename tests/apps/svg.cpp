@@ -1,5 +1,7 @@
 #include "apps/common/svg.h"
 
+#include <cmath>
+#include <cstddef>
 #include <regex>
 
 #include "apps/common/report.h"

@@ -1,5 +1,7 @@
 #include "autograd/gradcheck.h"
 
+#include <cmath>
+
 #include "tests/ops/ops_test.h"
 
 // x^2 with a gradient of our choice.

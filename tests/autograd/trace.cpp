@@ -1,6 +1,7 @@
 #include "core/trace.h"
 
 #include <set>
+#include <sstream>
 
 #include "tests/ops/ops_test.h"
 

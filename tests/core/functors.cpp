@@ -1,5 +1,8 @@
 #include "core/functors.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "tests/ops/ops_test.h"

@@ -1,9 +1,11 @@
 #include "core/parallel.h"
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "tests/ops/ops_test.h"
 

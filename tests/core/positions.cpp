@@ -1,6 +1,9 @@
 #include "core/kernels/positions.h"
 
+#include <cstddef>
+#include <cstdlib>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "tests/catch.h"

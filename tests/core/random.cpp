@@ -1,5 +1,7 @@
 #include "core/random.h"
 
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 

@@ -1,5 +1,7 @@
 #include "core/storage.h"
 
+#include <cstring>
+
 #include "core/scratch.h"
 #include "tests/ops/ops_test.h"
 

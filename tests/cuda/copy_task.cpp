@@ -1,6 +1,10 @@
 // copy-task --device cuda, as a user runs it.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+
 #include "apps/common/run_folder.h"
 #include "nn/io/file.h"
 #include "tests/apps/process.h"
@@ -9,7 +13,7 @@
 #include "tests/tolerances.h"
 
 using namespace cairn;
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -63,7 +67,7 @@ TEST_CASE("a run goes on with another device", "[gpu][program]") {
 TEST_CASE("precisions that the CPU does not have", "[gpu][program]") {
   const ProcessResult refused = run_process("copy-task", small + "--device cpu --precision bf16 --quiet");
   CHECK(refused.exit_code == 2);
-  CHECK_THAT(refused.err, Contains("--precision bf16: the CPU computes in float32"));
+  CHECK_THAT(refused.err, ContainsSubstring("--precision bf16: the CPU computes in float32"));
   for (const char* precision : {"tf32", "bf16"})
     result_of(run_process("copy-task", small + "--iterations 4 --json --quiet --device cuda --precision " + precision));
 }
@@ -79,7 +83,8 @@ TEST_CASE("where the device's memory does not suffice, copy-task says which batc
   const std::string before = "; about --batch ";
   const size_t at = refused.err.find(before);
   REQUIRE(at != std::string::npos);
-  CHECK_THAT(refused.err, Contains("out of memory on cuda: ") && Contains(" bytes requested, ") && Contains(" free"));
+  CHECK_THAT(refused.err, ContainsSubstring("out of memory on cuda: ") && ContainsSubstring(" bytes requested, ") &&
+                              ContainsSubstring(" free"));
   const int64_t batch = std::stoll(refused.err.substr(at + before.size()));
   CHECK(batch >= 4);
   // A tenth less than said, for what comes to more than it in a whole training; twice as much is too much.

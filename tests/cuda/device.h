@@ -1,6 +1,5 @@
 #pragma once
 // What the tests of CUDA kernels share.
-#include <cstdint>
 #include <vector>
 
 #include "core/kernels/memory.h"

@@ -1,6 +1,7 @@
 #include "core/kernels/gemm.h"
 
 #include <cmath>
+#include <utility>
 
 #include "tests/catch.h"
 #include "tests/cuda/device.h"

@@ -10,12 +10,7 @@
 
 using namespace cairn;
 using namespace cairn::test;
-
-#if defined(CATCH_VERSION_MAJOR) && CATCH_VERSION_MAJOR >= 3
 using Catch::Matchers::ContainsSubstring;
-#else
-inline auto ContainsSubstring(const std::string& text) { return Catch::Matchers::Contains(text); }
-#endif
 
 TEST_CASE("a launch may ask for more than 48 KB of shared memory", "[gpu]") {
   std::vector<float> numbers(15000);  // 60 KB, which every GPU since Turing has

@@ -1,5 +1,7 @@
 #include "tests/cuda/launch_kernels.h"
 
+#include <cmath>
+
 #include "cuda/common.cuh"
 
 namespace cairn::test {

@@ -1,6 +1,9 @@
 // The wrappers of cuda/mma.cuh against plain arithmetic: on the emulator what it takes the instructions to do, on a GPU
 // what they do.
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "core/dtype.h"

@@ -1,4 +1,5 @@
 // Cases of parity.h: full attention.
+#include <algorithm>
 #include <cmath>
 
 #include "core/attention_ops.h"

@@ -1,4 +1,6 @@
 // Cases of parity.h: hash codes, groups and segments.
+#include <cmath>
+
 #include "tests/cuda/parity.h"
 
 namespace cairn::test {

@@ -1,4 +1,5 @@
 // Cases of parity.h: matrix products and order within rows (gemm, sort).
+#include <cmath>
 #include <limits>
 
 #include "tests/cuda/parity.h"

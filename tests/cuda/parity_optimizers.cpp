@@ -1,4 +1,6 @@
 // Cases of parity.h: optimisers.
+#include <cmath>
+
 #include "tests/cuda/parity.h"
 
 #include "nn/optim/adam.h"

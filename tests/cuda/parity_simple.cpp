@@ -1,4 +1,8 @@
 // Cases of parity.h: what works element by element and row by row.
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
 #include "tests/cuda/parity.h"
 
 namespace cairn::test {

@@ -1,4 +1,8 @@
 // Cases of parity.h: top keys of centroids, and attention to them.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "tests/cuda/parity.h"
 
 #include "core/attention_ops.h"

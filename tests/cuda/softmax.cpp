@@ -1,5 +1,6 @@
 #include "core/kernels/softmax.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/catch.h"

@@ -1,4 +1,6 @@
 // Training on CUDA: the same losses as on the CPU, steps that are replayed as a graph, and memory that runs out.
+#include <cstdlib>
+
 #include "apps/copy_task/model.h"
 #include "core/repeated.h"
 #include "nn/optim/r_adam.h"
@@ -9,7 +11,7 @@
 
 using namespace cairn;
 using namespace cairn::copy_task;
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -214,8 +216,9 @@ TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]
       train();
     } catch (const OutOfMemory& error) {
       failed = true;
-      REQUIRE_THAT(error.what(), Contains("out of memory on cuda: ") && Contains(" bytes requested, ") &&
-                                     Contains(" in use by tensors, ") && Contains(" free"));
+      REQUIRE_THAT(error.what(), ContainsSubstring("out of memory on cuda: ") &&
+                                     ContainsSubstring(" bytes requested, ") &&
+                                     ContainsSubstring(" in use by tensors, ") && ContainsSubstring(" free"));
     }
     host_cuda::fail_allocation(0);
     REQUIRE(memory(Device::cuda).live == live);
@@ -236,7 +239,7 @@ TEST_CASE("a launch that fails leaves nothing behind", "[gpu][training]") {
       for (int64_t step = 0; step < 3; ++step) training.step(step);
     } catch (const DeviceError& error) {
       failed = true;
-      REQUIRE_THAT(error.what(), Contains("CUDA: too many resources requested for launch"));
+      REQUIRE_THAT(error.what(), ContainsSubstring("CUDA: too many resources requested for launch"));
     }
     host_cuda::fail_launch(0);
     CHECK(memory(Device::cuda).live == live);

@@ -137,6 +137,9 @@ class Bench:
         self.processes = 0
         self.kills = []  # what killed a training
         self.root = os.geteuid() == 0
+        self.program_of_others = None  # a copy, because others may not enter root's folders
+        if self.root:
+            self.program_of_others = shutil.copy(self.program, self.scratch)
         self.lock = threading.Lock()
         self.finished = {}  # steps -> a run that was never stopped
 
@@ -158,10 +161,12 @@ class Bench:
 
     def start(self, arguments, folder, stdin=subprocess.DEVNULL, environment={}, wrapper=(), user=False, **streams):
         self.processes += 1
-        ids = {"user": 65534, "group": 65534, "extra_groups": []} if user and self.root else {}
+        program, ids = self.program, {}
+        if user and self.root:
+            program, ids = self.program_of_others, {"user": 65534, "group": 65534, "extra_groups": []}
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
         return subprocess.Popen(
-            [*wrapper, self.program, *arguments], cwd=folder, stdin=stdin, env=self.environment(environment), **streams,
+            [*wrapper, program, *arguments], cwd=folder, stdin=stdin, env=self.environment(environment), **streams,
             **ids)
 
     def run(self, arguments, folder, stdin=b"", **how):

@@ -1,6 +1,8 @@
 // A text is refused with a DataError of one short line, or it is JSON whose text gives the same value again.
 #include "nn/io/json.h"
 
+#include <cstddef>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/fuzz.h"

@@ -4,11 +4,12 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "tests/io/io_test.h"
 
 using namespace cairn;
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 
 static std::string write_error(const std::filesystem::path& path, const std::vector<std::string_view>& pieces) {
   try {
@@ -38,7 +39,7 @@ TEST_CASE("what cannot be read is one line that names it", "[io]") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::string& name, const char* why) {
     const std::string message = data_error([&] { read_file(folder / name); });
-    CHECK_THAT(message, Contains((folder / name).string()) && Contains(why));
+    CHECK_THAT(message, ContainsSubstring((folder / name).string()) && ContainsSubstring(why));
   };
   refused("missing", "No such file");
   refused(".", "is a folder");
@@ -48,17 +49,19 @@ TEST_CASE("what cannot be read is one line that names it", "[io]") {
   refused("pipe", "not a regular file");
   std::filesystem::create_symlink("loop", folder / "loop");
   refused("loop", "symbolic links");
-  CHECK_THAT(data_error([] { read_file("/dev/zero"); }), Contains("not a regular file"));
+  CHECK_THAT(data_error([] { read_file("/dev/zero"); }), ContainsSubstring("not a regular file"));
   // Its size is said to be 0, and it is not empty: as a file that grows.
-  CHECK_THAT(data_error([] { read_file("/proc/self/status"); }), Contains("changed its size"));
+  CHECK_THAT(data_error([] { read_file("/proc/self/status"); }), ContainsSubstring("changed its size"));
 }
 
 TEST_CASE("what cannot be written is an error that says why", "[io]") {
   const TemporaryFolder folder;
-  CHECK_THAT(write_error(folder / "missing/file", {"x"}), Contains("missing/file") && Contains("No such file"));
-  CHECK_THAT(write_error(folder.path(), {"x"}), Contains("cannot be created") && Contains("directory"));
-  CHECK_THAT(write_error("/dev/full", {"x"}), Contains("/dev/full") && Contains("No space left"));
-  CHECK_THROWS_WITH(sync_folder(folder / "missing"), Contains("missing") && Contains("No such file"));
+  CHECK_THAT(write_error(folder / "missing/file", {"x"}),
+             ContainsSubstring("missing/file") && ContainsSubstring("No such file"));
+  CHECK_THAT(write_error(folder.path(), {"x"}),
+             ContainsSubstring("cannot be created") && ContainsSubstring("directory"));
+  CHECK_THAT(write_error("/dev/full", {"x"}), ContainsSubstring("/dev/full") && ContainsSubstring("No space left"));
+  CHECK_THROWS_WITH(sync_folder(folder / "missing"), ContainsSubstring("missing") && ContainsSubstring("No such file"));
 }
 
 TEST_CASE("a limit of a file's size is an error, not the end of the process", "[io]") {
@@ -72,7 +75,7 @@ TEST_CASE("a limit of a file's size is an error, not the end of the process", "[
   const std::string message = write_error(folder / "file", {text});
   const std::string fits = write_error(folder / "small", {std::string_view(text).substr(1)});
   REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
-  CHECK_THAT(message, Contains("file: cannot be written") && Contains("large"));
+  CHECK_THAT(message, ContainsSubstring("file: cannot be written") && ContainsSubstring("large"));
   CHECK(fits == "no error");
   sigset_t pending, blocked;
   sigpending(&pending);

@@ -1,5 +1,7 @@
 #include "nn/transformer.h"
 
+#include <cmath>
+
 #include "tests/nn/module_test.h"
 
 namespace {

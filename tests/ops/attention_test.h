@@ -2,8 +2,9 @@
 // What the tests of the attention family share: the formulas in double, one sentence after the other, over
 // whole matrices of weights.
 #include <algorithm>
-#include <limits>
-#include <numeric>
+#include <cmath>
+#include <ostream>
+#include <utility>
 
 #include "tests/ops/ops_test.h"
 

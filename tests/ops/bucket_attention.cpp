@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
 #include "tests/ops/attention_test.h"
 
 namespace cairn {

@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
 #include "tests/ops/attention_test.h"
 
 namespace {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "tests/ops/ops_test.h"
 
 // Mean over the rows that count of -log softmax(logits)[target], in double.

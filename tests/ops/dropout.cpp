@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
 #include "tests/ops/ops_test.h"
 
 static RandomDraw draw_of(const Generator& generator) { return generator.draw(1, Purpose::feed_forward_dropout); }

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <utility>
+
 #include "tests/ops/ops_test.h"
 
 namespace {

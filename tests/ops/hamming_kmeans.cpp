@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <bit>
+#include <ostream>
 
 #include "tests/ops/ops_test.h"
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
 #include "core/cpu/rounded_projections.h"
 #include "core/random.h"
 #include "tests/ops/ops_test.h"

@@ -1,4 +1,6 @@
 #include <bit>
+#include <cmath>
+#include <cstdlib>
 
 #include "core/random.h"
 #include "tests/ops/ops_test.h"

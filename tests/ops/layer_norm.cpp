@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tests/ops/ops_test.h"
 
 // From the definition, in double: y, mean, rstd.

@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <tuple>
+
 #include "tests/ops/attention_test.h"
 
 namespace {

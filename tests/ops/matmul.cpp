@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
 #include "core/cpu/gemm.h"
 
 #include "tests/ops/ops_test.h"

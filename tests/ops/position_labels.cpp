@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/ops/ops_test.h"
 
 namespace {

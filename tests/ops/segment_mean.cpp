@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/ops/attention_test.h"
 
 namespace {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "tests/ops/ops_test.h"
 
 // Straight from the definition, in double.
@@ -37,6 +40,8 @@ TEST_CASE("gradient of softmax", "[softmax][grad]") {
 }
 
 TEST_CASE("softmax refuses what it cannot compute", "[softmax]") {
-  CHECK_THROWS_WITH(softmax(Tensor({2}, DType::int32)), Catch::Matchers::Contains("softmax: x must be floating"));
-  CHECK_THROWS_WITH(softmax(Tensor(Shape{})), Catch::Matchers::Contains("softmax: expected at least one axis"));
+  CHECK_THROWS_WITH(softmax(Tensor({2}, DType::int32)),
+                    Catch::Matchers::ContainsSubstring("softmax: x must be floating"));
+  CHECK_THROWS_WITH(softmax(Tensor(Shape{})),
+                    Catch::Matchers::ContainsSubstring("softmax: expected at least one axis"));
 }

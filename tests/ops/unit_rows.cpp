@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tests/ops/ops_test.h"
 
 // x and the gradient of its unit rows for dy, by the formulas.

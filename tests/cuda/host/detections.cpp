@@ -1,6 +1,7 @@
 // What the emulator finds wrong with a kernel: each detection is triggered by a kernel that has just that mistake.
 // Lines of kernels that a message must name are marked, so that the test knows them.
 #include <cmath>
+#include <stdexcept>
 
 #include "tests/cuda/host/kernels.h"
 

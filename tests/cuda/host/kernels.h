@@ -6,10 +6,6 @@
 
 namespace cairn::test {
 
-#if defined(CATCH_VERSION_MAJOR) && CATCH_VERSION_MAJOR >= 3
 using Catch::Matchers::ContainsSubstring;
-#else
-inline auto ContainsSubstring(const std::string& text) { return Catch::Matchers::Contains(text); }
-#endif
 
 }  // namespace cairn::test

@@ -1,4 +1,6 @@
 // CUDA's runtime interface, as the emulator has it.
+#include <algorithm>
+
 #include "tests/cuda/host/kernels.h"
 
 using namespace cairn;

@@ -1,4 +1,5 @@
 // Streams, events, and what is captured into graphs: CUDA's rules, as the emulator has them.
+#include <chrono>
 #include <thread>
 
 #include "tests/cuda/host/kernels.h"
