@@ -33,7 +33,7 @@ TEST_CASE("dropout keeps everything at p = 0 and nothing at p = 1", "[dropout]")
   for (float y : dropout(x, 1, draw_of(generator)).to_vector<float>()) REQUIRE(y == 0);
 }
 
-TEST_CASE("the same draw drops the same elements, whatever the length; another one drops others", "[dropout]") {
+TEST_CASE("the same draw drops the same elements, whatever the length, and another one drops others", "[dropout]") {
   Generator generator(3);
   const Tensor ones = Tensor::full({10'001}, 1);
   const auto run = [&](uint32_t layer, Purpose purpose) {

@@ -1,6 +1,6 @@
 #include "tests/ops/ops_test.h"
 
-TEST_CASE("gather_rows picks rows, zeros for -1; scatter_add_rows adds them back", "[rows]") {
+TEST_CASE("gather_rows picks rows, zeros for -1, and scatter_add_rows adds them back", "[rows]") {
   for (const Shape& picked : {Shape{}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{0}, Shape{2, 0}, Shape{2003}})
     for (int64_t n : {1, 4, 300})
       for (int64_t cols : {0, 1, 5, 131})
