@@ -117,14 +117,17 @@ __global__ void __launch_bounds__(32 * rows_per_block) scale(Gemm g, T* c) {
 template <class T>
 void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;
-  if (g.k == 0)
+  if (g.k == 0) {
     launch(scale<T>, {blocks(pieces(g.batch * g.m, rows_per_block)), 32 * rows_per_block, 0, stream}, g, c);
-  else
+    return;
+  }
+  if (launch_log) launch_log->before(stream, nullptr, SourceLine::current());
 #ifdef __CUDACC__
-    multiply(stream, g, a, b, c);
+  multiply(stream, g, a, b, c);
 #else
-    check_cuda(host_cuda::enqueue(native(stream), [=] { multiply(stream, g, a, b, c); }));
+  check_cuda(host_cuda::enqueue(native(stream), [=] { multiply(stream, g, a, b, c); }));
 #endif
+  if (launch_log) launch_log->after(stream);
 }
 
 template void gemm(Stream, const Gemm&, const float*, const float*, float*);

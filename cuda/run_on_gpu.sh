@@ -1,146 +1,280 @@
 #!/bin/bash
-# run_on_gpu.sh [--out DIR] [--steps "build test sanitizer copy-task timing"] [CMAKE ARGUMENT...]
-# All there is to try on a machine with an NVIDIA GPU, in one command and without a network:
-#   build      preset cuda for the GPU at hand; further arguments go to cmake (-DCMAKE_PREFIX_PATH=...)
-#   test       the whole test suite, on both devices
-#   sanitizer  compute-sanitizer's memcheck, racecheck and synccheck over the tests of the kernels, where it runs
-#   copy-task  the copy task at the paper's settings: full and i-clustered-15, in float32 and bf16
-#   timing     steps of the copy task on both devices, and the kernels of cuda/ladder
-# Writes DIR/summary.md (build/cuda/gpu by default), with the commit and the GPU, and DIR/*.log. Steps that were run before
-# keep their part of the summary. Ends with 1 if a step failed.
+# run_on_gpu.sh [OPTION...] [CMAKE ARGUMENT...]
+# All there is to find out on a machine with an NVIDIA GPU, the most telling first: a smoke test, all tests of kernels, times
+# beside PyTorch's, each kernel's time, the copy task, compute-sanitizer. Needs no network, and beside CUDA's libraries
+# nothing but bash, coreutils, grep, sed and tar; python3 with PyTorch is used where it is there.
+#
+#   cuda/run_on_gpu.sh --pack gpu.tar.gz      here, with nvcc: builds the programs for sm_90 and packs them with this script
+#   tar -xf gpu.tar.gz && cairn-gpu/run_on_gpu.sh --out result     there
+#   cuda/run_on_gpu.sh --out result -DCMAKE_PREFIX_PATH=...        or there, in the tree: builds it first
+#
+#   --out DIR         the folder of results (build/cuda/gpu, or gpu-results in a pack): summary.md, logs, results.tar
+#   --budget SECONDS  begin nothing that does not fit into these (570); the same call again goes on with what is missing
+#   --parts "..."     of: smoke tests timing figure kernels copy-task sanitizer
+#   --again           forget the results in --out
+#   --tiny            sizes for the emulator, which is how this script is tested
+#   --build DIR       with --pack: pack the programs of this build folder
+#
+# Each step's result is in the summary as soon as it ends. Exit codes: 0 all passed, 1 a step failed, 2 usage, 3 steps are left
+# (call again), 4 something is missing here.
 set -uo pipefail
-cd "$(dirname "$0")/.."
-out=build/cuda/gpu steps="build test sanitizer copy-task timing"
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+fail() { echo "run_on_gpu.sh: error: $2" >&2; exit "$1"; }
+packed=yes root=$here out=gpu-results
+if [ ! -d "$here/bin" ]; then packed='' root=$(dirname "$here") out=$root/build/cuda/gpu; fi
+budget=570 parts="smoke tests timing figure kernels copy-task sanitizer" tiny='' again='' pack='' build=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --out) out=$2; shift 2 ;;
-    --steps) steps=$2; shift 2 ;;
-    -h|--help) sed -n '2,11s/^# \?//p' "$0"; exit 0 ;;
-    *) break ;;
+    --out|--budget|--parts|--pack|--build)
+      [ $# -gt 1 ] || fail 2 "$1: expected a value; see --help"
+      declare "${1#--}=$2"
+      shift 2 ;;
+    --tiny) tiny=yes; shift ;;
+    --again) again=yes; shift ;;
+    -h|--help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$here/run_on_gpu.sh"; exit 0 ;;
+    -D*|-G*) break ;;
+    *) fail 2 "unknown option '$1'; see --help" ;;
   esac
 done
-mkdir -p "$out/parts"
-out=$(realpath "$out") failed=0
-bin=$PWD/build/cuda/bin
+case $budget in ''|*[!0-9]*) fail 2 "--budget: expected seconds, got '$budget'" ;; esac
+for part in $parts; do
+  case $part in
+    smoke|tests|timing|figure|kernels|copy-task|sanitizer) ;;
+    *) fail 2 "--parts: unknown part '$part'" ;;
+  esac
+done
+programs="attention-bench copy-task cairn-cuda-tests cairn-ladder"
+
+# ---------------------------------------------------------------------------------------------------------------- pack
+
+configure() { # FOLDER ARGUMENT...
+  (cd "$root" && PATH=$PATH:/usr/local/cuda/bin && cmake --preset cuda -B "$1" "${@:2}" &&
+    cmake --build "$1" --target $programs)
+}
+
+if [ -n "$pack" ]; then
+  [ -z "$packed" ] || fail 2 "--pack: this is a pack already"
+  if [ -z "$build" ]; then
+    build=$root/build/pack
+    configure "$build" -DCAIRN_NATIVE=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real -DCMAKE_EXE_LINKER_FLAGS=-s "$@" ||
+      fail 1 "the build failed"
+  fi
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  mkdir -p "$work/cairn-gpu/bin" "$work/cairn-gpu/lib"
+  for program in $programs; do
+    [ -x "$build/bin/$program" ] || fail 4 "--build $build: no program $program"
+    cp "$build/bin/$program" "$work/cairn-gpu/bin"
+    # The compiler's own libraries go along: a system there may have older ones.
+    for library in $(ldd "$build/bin/$program" | sed -n 's/.* => \(.*\/lib\(stdc++\|gcc_s\)\.so[^ ]*\) .*/\1/p'); do
+      cp -L "$library" "$work/cairn-gpu/lib"
+    done
+  done
+  cp "$here/run_on_gpu.sh" "$root"/apps/attention_bench/peers*.py "$work/cairn-gpu"
+  git -C "$root" describe --always --dirty >"$work/cairn-gpu/COMMIT" 2>/dev/null || echo unknown >"$work/cairn-gpu/COMMIT"
+  tar -C "$work" -caf "$pack" cairn-gpu || fail 1 "$pack: cannot be written"
+  size=$(($(stat -c %s "$pack") / 1000000))
+  echo "$pack: $size MB, commit $(cat "$work/cairn-gpu/COMMIT")"
+  [ $size -le 62 ] || fail 1 "$pack: $size MB, more than 62; leave programs out or strip them"
+  exit 0
+fi
+
+# ------------------------------------------------------------------------------------------------------------ programs
+
+[ -z "$again" ] || rm -rf "$out"
+mkdir -p "$out/steps" "$out/logs" || fail 1 "--out $out: cannot be made a folder"
+out=$(cd "$out" && pwd)
+if [ -n "$packed" ]; then
+  bin=$here/bin peers=$here commit=$(cat "$here/COMMIT")
+  export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+  bin=$root/build/cuda/bin peers=$root/apps/attention_bench
+  commit=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
+  if [ ! -x "$bin/cairn-cuda-tests" ]; then
+    echo "building, see $out/logs/build.log"
+    configure "$root/build/cuda" -DCMAKE_CUDA_ARCHITECTURES=native "$@" >"$out/logs/build.log" 2>&1 ||
+      fail 1 "the build failed: $(grep -m 1 -i error "$out/logs/build.log")"
+  fi
+fi
+python=$(command -v python3 || true)
+torch='' # where python3 has PyTorch
+if [ -n "$python" ] && "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then
+  torch=yes
+fi
+
+# cuBLAS: of the major version that the programs were linked to, from the toolkit or from PyTorch's packages.
+cublas=$(grep -a -o -m 1 'libcublas\.so\.[0-9]*' "$bin/attention-bench" | head -n 1)
+if [ -n "$cublas" ]; then
+  site=''
+  [ -z "$python" ] || site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  found=''
+  for folder in ${LD_LIBRARY_PATH//:/ } /usr/local/cuda/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/lib/x86_64-linux-gnu \
+                "$site"/nvidia/*/lib; do
+    [ -e "$folder/$cublas" ] || continue
+    found=$folder
+    break
+  done
+  [ -n "$found" ] || fail 4 "$cublas was not found: in LD_LIBRARY_PATH, in /usr/local/cuda, in PyTorch's packages"
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$found
+  cublas=$(readlink -f "$found/$cublas")
+fi
+version=$("$bin/attention-bench" --version 2>&1) || fail 4 "the programs do not start: $version"
 PATH=$PATH:/usr/local/cuda/bin
 
-# part NAME: the step's section of the summary, from standard input.
-part() { { echo "## $1"; echo; cat; echo; } >"$out/parts/$1.md"; }
-# tried NAME COMMAND...: runs it into NAME.log, and says how it ended and how long it took.
-tried() {
-  local name=$1 start=$SECONDS code=0
-  shift
-  "$@" >"$out/$name.log" 2>&1 || code=$?
-  echo "- \`$*\`: $([ $code = 0 ] && echo passed || echo "**failed ($code)**"), $((SECONDS - start)) s"
-  return $code
+# --------------------------------------------------------------------------------------------------- what a step's log says
+# Each reads the log from standard input and writes what the summary shows of it.
+
+nothing() { :; }
+block() { echo '```'; cat; echo '```'; }
+tables() { sed -n '/^|/p;/^[A-Z].*[^:]$/p'; }
+test_totals() { grep -E 'test cases:|All tests passed|skipped' | sed 's/^/  - /'; }
+sanitizer_totals() { grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|not supported' | sed 's/^=* */  - /' | tail -n 2; }
+# value KEY JSON: of an object on one line.
+value() { sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" <<<"$2"; }
+training() {
+  local json
+  json=$(tail -n 1)
+  printf '  - masked accuracy %.4f after %s steps; %.1f steps/s, replayed ones %.1f/s (%s of them); peak %s bytes\n' \
+    "$(value masked_accuracy "$json")" "$(value iterations "$json")" "$(value steps_per_second "$json")" \
+    "$(value replayed_steps_per_second "$json")" "$(value graph_replays "$json")" "$(value peak_bytes "$json")"
 }
 
-build() {
-  tried configure cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=native -DCAIRN_WERROR=ON "$@" &&
-    tried build cmake --build --preset cuda
-}
+# ---------------------------------------------------------------------------------------------------------------- plan
 
-test_() {
-  # What is no test of the GPU is done on the CPU, where thousands of processes need not start CUDA each.
-  local code=0 where
-  tried test-cpu env CUDA_VISIBLE_DEVICES= ctest --preset cuda -LE gpu || code=1
-  tried test-gpu ctest --preset cuda -L gpu || code=1
-  for where in cpu gpu; do sed -n '/tests passed/,$p' "$out/test-$where.log" | sed 's/^/    /'; done
-  return $code
+steps=() limits=() shows=() commands=()
+# step PART/NAME SECONDS SHOW COMMAND...: the command may take so long; SHOW, one of the above, reads its log.
+step() {
+  case " $parts " in *" ${1%%/*} "*) ;; *) return ;; esac
+  steps+=("$1") limits+=("$2") shows+=("$3")
+  shift 3
+  commands+=("${*@Q}")
 }
+kernel_tests() { step "$1" "$2" test_totals "$bin/cairn-cuda-tests" "$3"; }
+measure() { step "$1" 40 "$2" "$bin/attention-bench" run --device cuda --quiet --what attention "${@:3}"; }
 
-sanitizer() {
-  command -v compute-sanitizer >/dev/null || { echo "not here: left out"; return 0; }
-  local code=0 tool
-  for tool in memcheck racecheck synccheck; do
-    # The first call tells whether this machine lets it run at all.
-    if ! compute-sanitizer --tool $tool "$bin/cairn-cuda-tests" "memory goes to the device*" >"$out/$tool.log" 2>&1 &&
-       grep -qi "not supported\|internal sanitizer error\|unable to\|failed to initialize" "$out/$tool.log"; then
-      echo "- $tool: this machine does not let it run: $(grep -i -m1 'error\|not supported' "$out/$tool.log")"
-      continue
-    fi
-    tried $tool timeout 900 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/cairn-cuda-tests" \
-      "~[host]~[planted]~more elements*" || code=1
-    grep "ERROR SUMMARY\|RACECHECK SUMMARY" "$out/$tool.log" | sed 's/^=* */    /'
-  done
-  return $code
-}
+B=4 H=6 lengths="4096 1024 16384 65536" sizes="64 128" precisions="bf16 float32" passes="both forward" figure=''
+model="--stop-at 0.995" models="full/float32 full/bf16 i-clustered-15/float32 i-clustered-15/bf16" repeat="--seconds 1" C=100
+if [ -n "$tiny" ]; then
+  B=1 H=2 lengths=32 sizes=16 precisions=bf16 passes=both figure="--lengths 16,32 --tokens 32 --heads 2 --head-size 16"
+  model="--length 5 --layers 1 --heads 2 --head-size 8 --feed-forward 16 --batch 3 --iterations 6"
+  models=i-clustered-15/bf16 repeat="--seconds 0 --repeat 1" C=5
+fi
 
-copy_task() {
-  local code=0 attention precision
-  echo "| attention | precision | masked accuracy | steps | replayed | seconds | steps/s | peak MB |"
-  echo "|---|---|---|---|---|---|---|---|"
-  for attention in full i-clustered-15; do
-    for precision in float32 bf16; do
-      local log=$out/copy-task-$attention-$precision.log
-      "$bin/copy-task" train --device cuda --precision $precision --attention $attention --stop-at 0.995 --json \
-        >"$log" 2>&1 || code=1
-      tail -1 "$log" | python3 -c "
-import json, sys
-r = json.loads(sys.stdin.read())
-print(f'| $attention | $precision | {r[\"masked_accuracy\"]:.4f} | {r[\"iterations\"]} | {r[\"graph_replays\"]} '
-      f'| {r[\"seconds\"]:.0f} | {r[\"steps_per_second\"]:.1f} | {r[\"peak_bytes\"] / 1e6:.0f} |')
-sys.exit(r['masked_accuracy'] < 0.99)" || { code=1; echo "| $attention | $precision | **failed**, see $(basename "$log") |||||| "; }
-    done
-  done
-  return $code
-}
+kernel_tests smoke/mma 30 "tensor cores multiply*"
+kernel_tests smoke/memory 30 "memory goes to the device*"
+kernel_tests smoke/launch 30 "a launch may ask*"
 
-timing() {
-  echo "| steps/s, length 31 and 255 | cpu | cuda float32 | cuda tf32 | cuda bf16 |"
-  echo "|---|---|---|---|---|"
-  local attention length how
-  for attention in full clustered-15 i-clustered-15; do
-    for length in 31 255; do
-      printf '| %s, %s |' $attention $length
-      for how in "cpu float32" "cuda float32" "cuda tf32" "cuda bf16"; do
-        local steps=200
-        [ "${how% *}" = cpu ] && steps=20
-        "$bin/copy-task" train --device "${how% *}" --precision "${how#* }" --attention $attention --length $length \
-          --iterations $steps --evaluate-every 1000000 --json 2>/dev/null | tail -1 |
-          python3 -c "import json, sys; print(f' {json.loads(sys.stdin.read())[\"steps_per_second\"]:.1f} |', end='')" ||
-          printf ' failed |'
-      done
-      echo
-    done
-  done
-  echo
-  [ -x "$bin/cairn-ladder" ] && "$bin/cairn-ladder" | sed 's/^/    /'
-}
+if [ -n "$tiny" ]; then
+  kernel_tests tests/some 60 "numbers are rounded*"
+else
+  kernel_tests tests/parity-float32 90 "[parity][float32]"
+  kernel_tests tests/parity-bfloat16 90 "[parity][bfloat16]"
+  kernel_tests tests/training 90 "[training]"
+  kernel_tests tests/rest 90 "~[parity]~[training]~[program]~[host]~[planted]"
+  step tests/ladder 60 block "$bin/cairn-ladder"
+fi
 
-run() {
-  local name=$1 started=$SECONDS
-  shift
-  echo "== $name"
-  "$@" >"$out/parts/$name.tmp" || { failed=1; echo "$name failed" >&2; }
-  part "$name" <"$out/parts/$name.tmp"
-  rm "$out/parts/$name.tmp"
-  cat "$out/parts/$name.md"
-  echo "($((SECONDS - started)) s)"
-}
+# Attention by length, beside PyTorch's where that is here.
+if [ -n "$torch" ]; then
+  step timing/peers 400 tables "$python" "$peers/peers.py" --device cuda --program "$bin" --json "$out/peers.json" --budget 330 \
+    ${tiny:+--lengths 32 --head-sizes 16 --batch 1 --heads 2 --rounds 1}
+else
+  for precision in $precisions; do for size in $sizes; do for length in $lengths; do for pass in $passes; do
+    measure "timing/$precision-$size-$length-$pass" block --attention full,clustered-$C,i-clustered-$C --length "$length" \
+      --batch $B --heads $H --head-size "$size" --precision "$precision" --pass "$pass" $repeat
+  done; done; done; done
+fi
 
-for step in $steps; do
-  case $step in
-    build) run build build "$@" ;;
-    test) run test test_ ;;
-    sanitizer) run sanitizer sanitizer ;;
-    copy-task) run copy-task copy_task ;;
-    timing) run timing timing ;;
-    *) echo "run_on_gpu.sh: unknown step $step" >&2; exit 2 ;;
-  esac
-  [ "$step" = build ] && [ $failed = 1 ] && break
+# The paper's figure 4.
+for what in attention layer; do
+  step figure/$what 150 block "$bin/attention-bench" figure --device cuda --quiet --out "$out/figure-$what" --what $what \
+    --precision bf16 --longest 1 $repeat --attention full,clustered-$C,i-clustered-$C $figure
 done
 
-{
-  echo "# On a GPU: $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)"
-  echo
-  echo "$(date -u +%Y-%m-%d), commit $(git describe --always --dirty 2>/dev/null || echo unknown)," \
-    "driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)," \
-    "$(nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/CUDA \1/p'), by cuda/run_on_gpu.sh"
-  echo
-  for step in build test sanitizer copy-task timing; do
-    if [ -f "$out/parts/$step.md" ]; then cat "$out/parts/$step.md"; else printf '## %s\n\nnot run\n\n' $step; fi
+# The time of each kernel, to be held against its prediction (cuda/README.md).
+for attention in i-clustered-$C full clustered-$C; do for size in $sizes; do for length in $lengths; do
+  measure "kernels/$attention-$size-$length" block --attention $attention --stages --precision bf16 --length "$length" \
+    --batch $B --heads $H --head-size "$size" --json $repeat
+done; done; done
+
+for name in $models; do
+  step "copy-task/${name/\//-}" 90 training "$bin/copy-task" train --device cuda --attention "${name%/*}" \
+    --precision "${name#*/}" $model --quiet --json
+done
+
+# Memory, races, barriers and reads of what nobody wrote, in every variant at small shapes.
+if command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck racecheck synccheck initcheck; do
+    step sanitizer/$tool 90 sanitizer_totals compute-sanitizer --tool $tool --error-exitcode 9 "$bin/cairn-cuda-tests" \
+      "memory goes to the device*,tensor cores multiply*,a warp loads*,every attention variant gives the same bits*"
   done
-} >"$out/summary.md"
+else
+  step sanitizer/none 5 block echo "compute-sanitizer is not here"
+fi
+
+# ------------------------------------------------------------------------------------------------------------- summary
+
+gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+left=0
+summarise() {
+  local entry part=''
+  left=0
+  {
+    echo "# On a GPU: ${gpu:-none, but the emulator}"
+    echo
+    echo "$(date -u +%F), commit $commit, \`$version\`${cublas:+, ${cublas##*/}}, by cuda/run_on_gpu.sh${tiny:+ --tiny}"
+    for entry in "${steps[@]}"; do
+      if [ "${entry%%/*}" != "$part" ]; then
+        part=${entry%%/*}
+        printf '\n## %s\n\n' "$part"
+      fi
+      if [ -e "$out/steps/${entry/\//-}.md" ]; then
+        cat "$out/steps/${entry/\//-}.md"
+      else
+        echo "- ${entry#*/}: not run yet"
+        left=$((left + 1))
+      fi
+    done
+    echo
+    if [ $left = 0 ]; then echo "Complete."; else echo "$left steps are left: the same call again goes on."; fi
+  } >"$out/summary.tmp"
+  mv "$out/summary.tmp" "$out/summary.md"
+}
+
+# run INDEX SECONDS: a step, for at most so long; leaves its part of the summary, unless it was cut short by the budget.
+run() {
+  local entry=${steps[$1]} code=0 begun=$SECONDS
+  local name=${entry/\//-}
+  echo "== $entry"
+  eval "timeout -k 5 $2 ${commands[$1]}" >"$out/logs/$name.log" 2>&1 || code=$?
+  if [ $code = 124 ] && [ "$2" -lt "${limits[$1]}" ]; then return; fi
+  {
+    case $code in
+      0) echo "- ${entry#*/}: passed, $((SECONDS - begun)) s" ;;
+      124 | 137) echo "- ${entry#*/}: **stopped** after $2 s" ;;
+      *) echo "- ${entry#*/}: **failed** ($code), $((SECONDS - begun)) s" ;;
+    esac
+    ${shows[$1]} <"$out/logs/$name.log"
+    [ $code = 0 ] || tail -n 12 "$out/logs/$name.log" | block
+  } >"$out/steps/$name.tmp"
+  mv "$out/steps/$name.tmp" "$out/steps/$name.md"
+  cat "$out/steps/$name.md"
+}
+
+summarise
+for ((i = 0; i < ${#steps[@]}; ++i)); do
+  seconds=$((budget - SECONDS))
+  [ ! -e "$out/steps/${steps[i]/\//-}.md" ] || continue
+  [ $((2 * seconds)) -ge "${limits[i]}" ] || continue # less than half its time is left: for the next call
+  run $i $((seconds < limits[i] ? seconds : limits[i]))
+  summarise
+done
+for log in "$out"/logs/*; do # all of it fits into 16 MB
+  [ -e "$log" ] && [ "$(stat -c %s "$log")" -gt 200000 ] || continue
+  tail -c 200000 "$log" >"$log.tail" && mv "$log.tail" "$log"
+done
+tar -C "$out" --exclude results.tar -cf "$out/results.tar" .
 echo "$out/summary.md"
-exit $failed
+if grep -q -F -e '**failed' -e '**stopped' "$out/summary.md"; then exit 1; fi
+[ $left = 0 ] || exit 3

@@ -1,23 +1,37 @@
 #include "apps/attention_bench/bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <functional>
+#include <numeric>
+#include <string_view>
+#include <utility>
 
 #include "core/ops.h"
+#include "core/repeated.h"
 #include "core/storage.h"
-#include "core/trace.h"
+#include "core/timing.h"
 #include "nn/transformer.h"
 
 namespace cairn::attention_bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+// Seconds that a measurement on CUDA lasts at least: events tell half a microsecond.
+constexpr double measured_at_once = 5e-3;
 
-void finish(const Tensor& x) {
-  if (x.device() == Device::cuda)
-    x.reshape({x.elements()}).slice(0, std::min<int64_t>(1, x.elements())).to(Device::cpu);
+// Recorded work, done often enough to be timed: the seconds of one time.
+double seconds_of_replays(Repeated& work, int64_t times) {
+  return seconds_of(Device::cuda,
+                    [&] {
+                      for (int64_t i = 0; i < times; ++i) work();
+                    }) /
+         double(times);
+}
+// Records work, and tells how often it is to be replayed for one measurement.
+int64_t record(Repeated& work) {
+  while (work.replays() == 0) work();
+  const double once = seconds_of_replays(work, 2);
+  return std::clamp<int64_t>(int64_t(measured_at_once / std::max(once, 1e-7)), 1, 1000);
 }
 
 double quantile(const std::vector<double>& sorted, double q) {
@@ -38,22 +52,30 @@ struct Workload::State {
   std::vector<Variable> learned;
   Tensor gradient, codes;
   int bits = 0, iterations = 0;
-  int64_t clusters = 0, peak = 0;
+  int64_t clusters = 0, peak = 0, replays = 0;  // replays: of one measurement on CUDA, 0 before it is recorded
+  Tensor labels;
+  Repeated recorded;
 
-  State(Problem p, Device device, uint64_t seed) : problem(std::move(p)), generator(seed, device) {}
+  State(Problem p, Device device, uint64_t seed)
+      : problem(std::move(p)),
+        generator(seed, device),
+        recorded(
+            device, [this] { run(); }, 1) {}
 
   Context context() const { return {true, &generator}; }
 
+  void cluster() {
+    labels = hamming_kmeans(codes, {}, clusters, bits, iterations, generator.draw(0, Purpose::clusters));
+  }
   void run() {
-    if (problem.what == What::cluster) {
-      finish(hamming_kmeans(codes, {}, clusters, bits, iterations, generator.draw(0, Purpose::clusters)));
-      return;
-    }
-    for (auto* list : {&operands, &learned})
-      for (Variable& x : *list) x.clear_grad();
+    if (problem.what == What::cluster) return cluster();
+    clear_gradients();
     const Variable out = forward();
     if (problem.backward) backward(out, gradient);
-    finish(problem.backward ? operands[0].grad() : out.value());
+  }
+  void clear_gradients() {
+    for (auto* list : {&operands, &learned})
+      for (Variable& x : *list) x.clear_grad();
   }
 
   Variable forward() {
@@ -67,8 +89,9 @@ Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
     : state_(std::make_unique<State>(p, compute.device, seed)) {
   State& s = *state_;
   Sequence random(seed, 0, Purpose::data);
+  // A batch is one sequence many times over.
   const auto normal = [&](const Shape& shape) {
-    return random_normal(shape, random).cast(compute.activations).to(compute.device);
+    return broadcast_to(random_normal(shape.with(0, 1), random).cast(compute.activations).to(compute.device), shape);
   };
   const Shape flat{p.batch, p.length, p.features()}, split{p.batch, p.length, p.heads, p.head_size};
   if (p.what == What::layer) {
@@ -104,41 +127,41 @@ Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
 }
 
 Workload::~Workload() = default;
-const Problem& Workload::problem() const { return state_->problem; }
 
-double Workload::operator()() {
+double Workload::run_once() {
   const Device device = state_->generator.state().device();
   reset_peak_memory(device);
   const int64_t others = memory(device).live;
-  const auto start = Clock::now();
-  state_->run();
-  const double seconds = since(start);
+  const double seconds = seconds_of(Device::cpu, [this] { state_->run(); });
   int64_t own = 0;
   for (const auto* list : {&state_->operands, &state_->learned})
     for (const Variable& x : *list) own += int64_t(x.value().bytes());
   for (const Tensor* x : {&state_->gradient, &state_->codes})
     if (x->defined()) own += int64_t(x->bytes());
   state_->peak = memory(device).peak - others + own;
-  for (auto* list : {&state_->operands, &state_->learned})
-    for (Variable& x : *list) x.clear_grad();
+  state_->clear_gradients();
   return seconds;
+}
+
+double Workload::operator()() {
+  const Device device = state_->generator.state().device();
+  if (device == Device::cpu) return run_once();
+  if (state_->replays == 0) state_->replays = record(state_->recorded);
+  return seconds_of_replays(state_->recorded, state_->replays);
 }
 
 int64_t Workload::peak_bytes() const { return state_->peak; }
 
 std::map<std::string, double> Workload::stages() {
-  trace::start();
-  state_->run();
-  const trace::Recording recording = trace::stop();
-  std::map<std::string, double> seconds;
-  int64_t gradients_end = -1;  // of the backward span that is open
-  for (const trace::Event& event : recording.events) {
-    if (std::string(event.category) == "backward")
-      gradients_end = std::max(gradients_end, event.begin + event.duration);
-    if (std::string(event.category) != "kernel") continue;
-    const bool in_gradient = event.begin < gradients_end;
-    seconds[(in_gradient ? "backward: " : "") + std::string(event.name)] += double(event.duration) * 1e-9;
-  }
+  State& s = *state_;
+  const Device device = s.generator.state().device();
+  if (s.problem.what == What::cluster) return kernel_seconds(device, [&] { s.cluster(); });
+  Variable out;
+  auto seconds = kernel_seconds(device, [&] { out = s.forward(); });
+  if (s.problem.backward)
+    for (const auto& [kernel, time] : kernel_seconds(device, [&] { backward(out, s.gradient); }))
+      seconds["backward: " + kernel] = time;
+  s.clear_gradients();
   return seconds;
 }
 
@@ -148,17 +171,34 @@ Timing::Timing(std::vector<double> seconds) : repetitions(int64_t(seconds.size()
     median = quantile(seconds, 0.5), spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / 2;
 }
 
-std::vector<std::vector<double>> measure(const std::vector<Workload*>& workloads, const Repetitions& repetitions) {
-  std::vector<std::vector<double>> seconds(workloads.size());
-  std::vector<double> spent(workloads.size(), 0.0);
-  for (Workload* workload : workloads) (*workload)();  // the first run also warms caches, and threads
-  for (int64_t i = 0; i < repetitions.most && !interrupted(); ++i)
-    for (size_t w = 0; w < workloads.size(); ++w) {
-      if (i >= repetitions.least && spent[w] >= repetitions.seconds) continue;
-      seconds[w].push_back((*workloads[w])());
-      spent[w] += seconds[w].back();
+std::vector<Measurement> measure(const std::vector<Problem>& problems, const Compute& compute, uint64_t seed,
+                                 const Repetitions& repetitions, bool stages) {
+  std::vector<Measurement> results(problems.size());
+  // One repetition of each of `these` after another.
+  const auto in_turn = [&](const std::vector<size_t>& these) {
+    std::map<size_t, std::unique_ptr<Workload>> workloads;
+    std::map<size_t, double> spent;
+    for (const size_t i : these) {
+      workloads[i] = std::make_unique<Workload>(problems[i], compute, seed);
+      workloads[i]->run_once();  // kernels are loaded, caches warm, the peak known
     }
-  return seconds;
+    for (int64_t n = 0; n < repetitions.most && !interrupted(); ++n)
+      for (const size_t i : these) {
+        if (n >= repetitions.least && spent[i] >= repetitions.seconds) continue;
+        spent[i] += seconds_of(Device::cpu, [&] { results[i].seconds.push_back((*workloads[i])()); });
+      }
+    for (const size_t i : these) {
+      results[i].peak_bytes = workloads[i]->peak_bytes();
+      if (stages && !interrupted()) results[i].stages = workloads[i]->stages();
+    }
+  };
+  std::vector<size_t> all(problems.size());
+  std::iota(all.begin(), all.end(), size_t(0));
+  if (compute.device == Device::cpu)
+    in_turn(all);
+  else
+    for (const size_t i : all) in_turn({i});
+  return results;
 }
 
 double Ceilings::floor_seconds(const Cost& cost) const { return std::max(cost.flops / flops, cost.bytes / bytes); }
@@ -166,23 +206,26 @@ double Ceilings::floor_seconds(const Cost& cost) const { return std::max(cost.fl
 Ceilings measure_ceilings(const Compute& compute) {
   Sequence random(1, 0, Purpose::test);
   const bool gpu = compute.device == Device::cuda;
-  const int64_t n = gpu ? 4096 : 1024, elements = gpu ? int64_t(1) << 28 : int64_t(1) << 24;
+  // (What the emulator does in a second tells nothing.)
+  const bool emulated = gpu && std::string_view(backends()) == "cuda-host";
+  const int64_t n = emulated ? 64 : gpu ? 4096 : 1024, elements = int64_t(1) << (emulated ? 12 : gpu ? 28 : 24);
   const Tensor a = random_normal({n, n}, random).cast(compute.activations).to(compute.device);
   const Tensor x = Tensor::full({elements}, 1, compute.activations, compute.device);
-  const auto best_of = [](auto&& f) {
-    double best = INFINITY;
-    f();
-    const auto begin = Clock::now();
-    for (int i = 0; i < 7 || since(begin) < 0.5; ++i) {  // long enough to meet a quiet moment of a shared machine
-      const auto start = Clock::now();
-      finish(f());
-      best = std::min(best, since(start));
+  // Long enough to meet a quiet moment of a shared machine.
+  const auto best_of = [&](const std::function<void()>& work) {
+    Repeated recorded(compute.device, work, gpu ? 1 : 0);
+    const int64_t replays = gpu ? record(recorded) : 1;
+    double best = INFINITY, spent = 0;
+    for (int i = 0; i < 8 || (spent < 0.5 && !emulated); ++i) {
+      const double seconds = gpu ? seconds_of_replays(recorded, replays) : seconds_of(Device::cpu, work);
+      best = std::min(best, seconds), spent += seconds * double(replays);
     }
     return best;
   };
+  Tensor result;
   Ceilings ceilings;
-  ceilings.flops = 2 * std::pow(double(n), 3) / best_of([&] { return matmul(a, a); });
-  ceilings.bytes = 2 * double(x.bytes()) / best_of([&] { return affine(x, 2); });
+  ceilings.flops = 2 * std::pow(double(n), 3) / best_of([&] { result = matmul(a, a); });
+  ceilings.bytes = 2 * double(x.bytes()) / best_of([&] { result = affine(x, 2); });
   return ceilings;
 }
 

@@ -10,7 +10,8 @@
 
 namespace cairn::attention_bench {
 
-// One repetition can be run again and again; making it does all that is done once.
+// One repetition can be run again and again; making it does all that is done once. On CUDA it is recorded as a graph,
+// and a time is that of the device between two events, for as many replays as take some milliseconds.
 class Workload {
  public:
   // Errors: the specification (UsageError); What::cluster of a variant that has no clusters.
@@ -19,12 +20,13 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  const Problem& problem() const;
-  // Runs once, and waits until it is done. Returns the seconds it took.
+  // Runs once, on CUDA without recording. Returns the seconds of the host, which on CUDA only queues the work.
+  double run_once();
+  // The seconds that one run takes.
   double operator()();
-  // Bytes held at the most while it runs, with its operands; the most of the last run.
+  // Bytes held at the most while it runs, with its operands; of the last run_once().
   int64_t peak_bytes() const;
-  // Where the time of one run goes: seconds of each kernel, "backward: " before those of gradients. On the CPU alone.
+  // Where the time of one run goes: seconds of each kernel, "backward: " before those of gradients.
   std::map<std::string, double> stages();
 
  private:
@@ -32,21 +34,27 @@ class Workload {
   std::unique_ptr<State> state_;
 };
 
-// Repetitions of several workloads, one of each in turn, so that what else the machine does hits all alike.
 struct Repetitions {
   int64_t most = 20, least = 3;
-  double seconds = 20;  // of each workload; after `least`, no more are begun
+  double seconds = 20;  // of each problem; after `least`, no more are begun
 };
+struct Measurement {
+  std::vector<double> seconds;  // of each repetition
+  int64_t peak_bytes = 0;
+  std::map<std::string, double> stages;  // if they were asked for
+};
+// Measures several problems. On the CPU in turn, one repetition of each, so that what else the machine does hits all
+// alike; on CUDA one after another, because a recorded workload keeps its memory. An interrupt ends it between
+// repetitions; what was measured until then counts.
+std::vector<Measurement> measure(const std::vector<Problem>& problems, const Compute& compute, uint64_t seed,
+                                 const Repetitions& repetitions, bool stages = false);
+
 struct Timing {
   explicit Timing(std::vector<double> seconds);  // of each repetition
 
   double median = 0, spread = 0;  // seconds; half the distance of the quartiles
   int64_t repetitions = 0;
 };
-// The seconds of each repetition of each workload. An interrupt ends it between repetitions; what was measured until
-// then counts.
-std::vector<std::vector<double>> measure(const std::vector<Workload*>& workloads, const Repetitions& repetitions);
-
 // What this machine can do, measured now: the floor of a cost is the larger of its two times.
 struct Ceilings {
   double flops = 0, bytes = 0;  // a second

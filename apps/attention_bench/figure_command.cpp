@@ -45,7 +45,7 @@ struct FigureCommand {
         options(&command) {
     add_path(command, "--out", out, "DIR", "write into this folder");
     options.text("attention", attention, "variants, comma-separated");
-    options.text("lengths", lengths, "comma-separated");
+    options.text("lengths", lengths, "comma-separated; by default 512 to 16384, on a GPU 1024 to 131072");
     options.real("longest", longest, 0.001, 1e6, "seconds of one repetition beyond which a variant goes no further");
     settings.repetitions.seconds = 4;
     settings.define(command, options, "attention");
@@ -62,6 +62,9 @@ struct FigureCommand {
       specs = split_specs(attention);
       for (const std::string& spec : specs) make_attention(spec);
     });
+    const bool gpu = settings.compute.device == Device::cuda;
+    if (lengths.empty())
+      lengths = gpu ? "1024,2048,4096,8192,16384,32768,65536,131072" : "512,1024,2048,4096,8192,16384";
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     std::error_code error;
@@ -70,7 +73,8 @@ struct FigureCommand {
     catch_interrupts(settings.output.quiet);
     ceilings = measure_ceilings(settings.compute);
 
-    const int64_t passes = std::min<int64_t>(5, settings.repetitions.most);
+    // (A GPU is nobody else's meanwhile.)
+    const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.most);
     for (int64_t pass = 1; pass <= passes && !interrupted(); ++pass)
       for (const int64_t length : all) {
         if (pass == 1) add_points(specs, length);
@@ -114,18 +118,15 @@ struct FigureCommand {
   }
   // The share of one of `passes` in the repetitions.
   void measure_once_more(const std::vector<Point*>& now, int64_t passes) {
-    std::vector<std::unique_ptr<Workload>> workloads;
-    std::vector<Workload*> pointers;
-    for (const Point* p : now) {
-      workloads.push_back(std::make_unique<Workload>(p->problem, settings.compute, uint64_t(settings.common.seed)));
-      pointers.push_back(workloads.back().get());
-    }
+    std::vector<Problem> problems;
+    for (const Point* p : now) problems.push_back(p->problem);
     const Repetitions& all = settings.repetitions;
     const auto share = [&](int64_t n) { return (n + passes - 1) / passes; };
-    const auto seconds = measure(pointers, {share(all.most), share(all.least), all.seconds / double(passes)});
+    const auto found = measure(problems, settings.compute, uint64_t(settings.common.seed),
+                               {share(all.most), share(all.least), all.seconds / double(passes)});
     for (size_t i = 0; i < now.size(); ++i) {
-      now[i]->seconds.insert(now[i]->seconds.end(), seconds[i].begin(), seconds[i].end());
-      now[i]->peak = std::max(now[i]->peak, pointers[i]->peak_bytes());
+      now[i]->seconds.insert(now[i]->seconds.end(), found[i].seconds.begin(), found[i].seconds.end());
+      now[i]->peak = std::max(now[i]->peak, found[i].peak_bytes);
     }
   }
 
@@ -341,8 +342,7 @@ struct FigureCommand {
   CLI::App& command;
   Options options;
   Settings settings;
-  std::string out, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4",
-                   lengths = "512,1024,2048,4096,8192,16384";
+  std::string out, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4", lengths;
   double longest = 60;
   Ceilings ceilings;
   std::vector<Point> points;       // by length, in the order of the variants; some may not be measured yet

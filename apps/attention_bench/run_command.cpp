@@ -28,7 +28,7 @@ struct RunCommand {
         options(&command) {
     options.text("attention", attention, "variants, comma-separated");
     options.integer("length", length, 1, int64_t(1) << 30, "positions of a sequence");
-    add_flag(command, "--stages", stages, "also tell where the time goes (CPU)");
+    add_flag(command, "--stages", stages, "also tell where the time goes");
     settings.define(command, options, "layer");
     on_run(command, [this] { execute(); });
   }
@@ -47,25 +47,21 @@ struct RunCommand {
     const Ceilings ceilings = measure_ceilings(settings.compute);
     note(text("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
          settings.output.quiet);
-    std::vector<std::unique_ptr<Workload>> workloads;
-    std::vector<Workload*> pointers;
-    for (const std::string& spec : specs) {
-      workloads.push_back(
-          std::make_unique<Workload>(settings.problem(spec, length), settings.compute, uint64_t(settings.common.seed)));
-      pointers.push_back(workloads.back().get());
-    }
-    const auto seconds = measure(pointers, settings.repetitions);
+    std::vector<Problem> problems;
+    for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length));
+    const auto measured = measure(problems, settings.compute, uint64_t(settings.common.seed), settings.repetitions,
+                                  stages || settings.output.json);
     if (interrupted()) throw Interrupted();
     Json results = Json::array();
-    for (size_t i = 0; i < specs.size(); ++i) results.push_back(result(*workloads[i], Timing(seconds[i]), ceilings));
+    for (size_t i = 0; i < problems.size(); ++i) results.push_back(result(problems[i], measured[i], ceilings));
     if (!settings.output.json) return print(table(results));
     Json json = specs.size() == 1 ? results[0] : Json{{"results", results}};
     json["gflops"] = ceilings.flops * 1e-9, json["gigabytes_per_second"] = ceilings.bytes * 1e-9;
     print(json.dump() + "\n");
   }
 
-  Json result(Workload& workload, const Timing& timing, const Ceilings& ceilings) const {
-    const Problem& p = workload.problem();
+  Json result(const Problem& p, const Measurement& measured, const Ceilings& ceilings) const {
+    const Timing timing(measured.seconds);
     const Cost cost = cost_of(p, int64_t(size_of(settings.compute.activations)));
     Json json = {{"attention", p.attention},
                  {"length", p.length},
@@ -75,13 +71,12 @@ struct RunCommand {
                  {"median_seconds", timing.median},
                  {"spread", timing.spread},
                  {"repetitions", timing.repetitions},
-                 {"peak_bytes", workload.peak_bytes()},
+                 {"peak_bytes", measured.peak_bytes},
                  {"flops", finite(cost.flops)},
                  {"bytes", finite(cost.bytes)},
                  {"floor_seconds", finite(ceilings.floor_seconds(cost))},
                  {"stages", Json::object()}};
-    if (stages || settings.output.json)
-      for (const auto& [name, seconds] : workload.stages()) json["stages"][name] = seconds;
+    for (const auto& [name, seconds] : measured.stages) json["stages"][name] = seconds;
     return json;
   }
 

@@ -12,7 +12,7 @@ namespace {
 int64_t bytes_of(Problem problem, int64_t batch, const Settings& settings) {
   problem.batch = batch;
   Workload workload(problem, settings.compute, uint64_t(settings.common.seed));
-  workload();
+  workload.run_once();
   return workload.peak_bytes();
 }
 

@@ -172,9 +172,15 @@ constexpr const char* plateau =
     "Unmasked symbols are copied by now; masked ones are still guessed, right about 1 time in 8. This plateau lasts "
     "until the attention finds the other copy, often several hundred steps, and then ends quickly.";
 
-// Makes the steps that are left, until the user or the figures stop it; records and saves them. Returns how often a
-// step was replayed as a CUDA graph.
-int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Generator& generator,
+// The steps that were replayed as a CUDA graph, and the seconds of those after the first, without evaluations and
+// saves.
+struct Replays {
+  int64_t count = 0;
+  double seconds = 0;
+};
+
+// Makes the steps that are left, until the user or the figures stop it; records and saves them.
+Replays make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Generator& generator,
                    Journal& journal, Progress& progress, TrainState& state, const std::function<double()>& seconds) {
   const Device device = options.compute.device;
   // A step reads its sequences and leaves its loss in memory that stays, so that CUDA can replay it.
@@ -186,9 +192,12 @@ int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
     loss = forward_and_backward(model, on_device, generator);
     optimizer.step();
   });
+  double replaying = 0;
   bool explained = !options.explain;
   while (state.step < options.iterations && !state.stopped && !interrupted()) {
     const trace::Span span("step", "program");
+    const auto begun = std::chrono::steady_clock::now();
+    const bool replayed = learn.replays() > 0;
     generator.set_step(uint64_t(state.step));
     const Batch batch = step_data(options, state.step);
     on_device.input.copy_from(batch.input);
@@ -196,6 +205,7 @@ int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
     learn_from(learn, model, options, generator);
     const double value = loss.item();
     const OptimizerState after = optimizer.state();
+    if (replayed) replaying += since(begun);
     Optimizer::check_diverged(after);
     const int64_t step = ++state.step;
     check<DivergedError>(std::isfinite(value), "training diverged: the loss of step ", step, " is ", value,
@@ -217,7 +227,7 @@ int64_t make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
   }
   progress.finish();
   journal.save(state, seconds());
-  return learn.replays();
+  return {learn.replays(), replaying};
 }
 
 // Evaluates the trained weights, with other variants too. What an interruption leaves unfinished is no result: then
@@ -272,8 +282,10 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   const auto training_start = std::chrono::steady_clock::now();
   progress.start_at(state.step);
   try {
-    result.graph_replays = make_steps(options, model, optimizer, generator, journal, progress, state,
-                                      [&] { return before + since(start); });
+    const Replays replays = make_steps(options, model, optimizer, generator, journal, progress, state,
+                                       [&] { return before + since(start); });
+    result.graph_replays = replays.count;
+    if (replays.seconds > 0) result.replayed_steps_per_second = double(replays.count - 1) / replays.seconds;
     const double training = before + since(training_start);
     result.iterations = state.step;
     result.steps_per_second = training > 0 ? double(state.step) / training : 0;

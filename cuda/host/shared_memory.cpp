@@ -1,6 +1,8 @@
 #include "cuda/host/shared_memory.h"
 
 #include <link.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -66,7 +68,10 @@ void for_each_module(F f) {
 std::map<ElfW(Addr), std::vector<Symbol>> all_tagged_symbols() {
   std::map<ElfW(Addr), std::vector<Symbol>> symbols;
   for_each_module([&](const dl_phdr_info& module) {
-    symbols[module.dlpi_addr] = tagged_symbols(*module.dlpi_name ? module.dlpi_name : "/proc/self/exe");
+    // The program has no name here: it is the file that was executed.
+    const char* const program = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+    const char* const linked = access("/proc/self/exe", R_OK) == 0 ? "/proc/self/exe" : program;
+    symbols[module.dlpi_addr] = tagged_symbols(*module.dlpi_name ? module.dlpi_name : linked);
   });
   return symbols;
 }

@@ -35,6 +35,7 @@ TEST_CASE("copy-task on CUDA follows the losses of the CPU", "[gpu][program]") {
   result_of(run_process("copy-task", arguments + cpu.path().string() + " --device cpu"));
   const Json result = result_of(run_process("copy-task", arguments + cuda.path().string() + " --device cuda"));
   CHECK(result.at("graph_replays") == 17);  // all but three ordinary steps
+  CHECK(result.at("replayed_steps_per_second").get<double>() > 0);
   const auto expected = read_metrics(cpu.path(), 0), found = read_metrics(cuda.path(), 0);
   REQUIRE(expected.size() == 21);
   REQUIRE(found.size() == 21);

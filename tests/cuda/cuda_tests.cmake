@@ -52,6 +52,10 @@ endif()
 add_test(NAME "gpu: the emulator" COMMAND cairn-cuda-tests "[host]~[planted]${without_races}")
 set_tests_properties("gpu: the emulator" PROPERTIES LABELS gpu)
 
+# The script for a machine with a GPU, in a chroot that holds next to nothing; killed in the middle and begun again.
+add_test(NAME "gpu: a dry run of run_on_gpu.sh" COMMAND ${folder}/dry_run.sh ${PROJECT_BINARY_DIR})
+set_tests_properties("gpu: a dry run of run_on_gpu.sh" PROPERTIES LABELS gpu SKIP_RETURN_CODE 77 TIMEOUT 300)
+
 # An order that does not exist is an error of the first launch.
 add_test(NAME "gpu: a bad order in the environment" COMMAND cairn-cuda-tests "a launch that CUDA refuses*")
 set_tests_properties("gpu: a bad order in the environment" PROPERTIES LABELS gpu
