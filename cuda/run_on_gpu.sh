@@ -151,7 +151,7 @@ step() {
   commands+=("${*@Q}")
 }
 kernel_tests() { step "$1" "$2" test_totals "$bin/cairn-cuda-tests" "$3"; }
-measure() { step "$1" 40 "$2" "$bin/attention-bench" run --device cuda --quiet --what attention "${@:3}"; }
+measure() { step "$1" 40 "$2" "$bin/attention-bench" run --device cuda --quiet --no-floor --what attention "${@:3}"; }
 
 B=4 H=6 lengths="4096 1024 16384 65536" sizes="64 128" precisions="bf16 float32" passes="both forward" figure=''
 model="--stop-at 0.995" models="full/float32 full/bf16 i-clustered-15/float32 i-clustered-15/bf16" repeat="--seconds 1" C=100
@@ -210,7 +210,7 @@ if command -v compute-sanitizer >/dev/null; then
       "memory goes to the device*,tensor cores multiply*,a warp loads*,every attention variant gives the same bits*"
   done
 else
-  step sanitizer/none 5 block echo "compute-sanitizer is not here"
+  step sanitizer/none 5 block "$BASH" -c 'echo "compute-sanitizer is not here"'
 fi
 
 # ------------------------------------------------------------------------------------------------------------- summary

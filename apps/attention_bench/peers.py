@@ -1,252 +1,72 @@
 #!/usr/bin/env python3
-"""Ours and others' side by side, interleaved in one run: PyTorch's scaled_dot_product_attention in the same transformer
-layer, and the authors' pytorch-fast-transformers where it is installed.
+"""Ours and others' side by side, interleaved in one run.
 
     pip install torch                                   # in a virtual environment outside the repository
     apps/attention_bench/peers.py --rows cpu --program build/cpu/bin
+    apps/attention_bench/peers.py --device cuda --json peers.json
 
-The authors' code: pip install --no-build-isolation pytorch-fast-transformers, without nvcc in the PATH (a few minutes).
-Prints, for each row, both medians and peer / ours: above 1, ours is faster; then what is measured of ours alone, where
-less is better. --json FILE keeps the numbers.
+On the CPU: PyTorch's scaled_dot_product_attention in the same transformer layer, and the authors'
+pytorch-fast-transformers where it is installed (pip install --no-build-isolation pytorch-fast-transformers, without
+nvcc in the PATH: a few minutes). Prints, for each row, both medians and peer / ours: above 1, ours is faster; then what
+is measured of ours alone, where less is better.
+
+On a GPU: attention by PyTorch's backends (flash, cuDNN, memory-efficient), by an N x N matrix, and ours; the layer
+beside cuDNN's. Prints time, rate and memory for each length, then Markdown tables and the lengths from which ours is
+faster. A measurement that fails says so and the run goes on. Without PyTorch or a GPU only ours are measured.
+
+--json FILE keeps the numbers.
 """
 import argparse
-import json
 import os
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
-
-try:
-    import torch
-except ImportError:
-    sys.exit("peers.py: error: PyTorch is not installed; pip install torch, in a virtual environment")
-
-F = torch.nn.functional
-HEADS, SIZE, HIDDEN = 6, 64, 1536
-FEATURES = HEADS * SIZE
 
 
-class SdpaLayer(torch.nn.Module):
-    """Post-norm, exact gelu, no dropout, as ours."""
-
-    def __init__(self):
-        super().__init__()
-        self.query, self.key, self.value, self.out = (torch.nn.Linear(FEATURES, FEATURES) for _ in range(4))
-        self.linear1, self.linear2 = torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Linear(HIDDEN, FEATURES)
-        self.norm1, self.norm2 = torch.nn.LayerNorm(FEATURES), torch.nn.LayerNorm(FEATURES)
-
-    def forward(self, x):
-        B, N, _ = x.shape
-        q, k, v = (p(x).view(B, N, HEADS, SIZE).transpose(1, 2) for p in (self.query, self.key, self.value))
-        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, N, FEATURES)
-        x = self.norm1(x + self.out(attended))
-        return self.norm2(x + self.linear2(F.gelu(self.linear1(x))))
+def numbers(text):
+    return [int(word) for word in text.split(",")]
 
 
-def seconds(f):
-    start = time.perf_counter()
-    f()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+def words_of(*choices):
+    def words(text):
+        unknown = [word for word in text.split(",") if word not in choices]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"expected {', '.join(choices)}, with a comma between; got {unknown[0]!r}")
+        return text.split(",")
 
-
-def layer_peer(length, batch, compiled=False):
-    torch.manual_seed(1)
-    layer = SdpaLayer()
-    run = torch.compile(layer) if compiled else layer
-    x = torch.randn(batch, length, FEATURES, requires_grad=True)
-    gradient = torch.randn(batch, length, FEATURES)
-
-    def once():
-        layer.zero_grad()
-        x.grad = None
-        run(x).backward(gradient)
-
-    return once
-
-
-def authors():
-    """Their modules, or why they are not there."""
-    try:
-        from fast_transformers.attention.clustered_attention import ClusteredAttention
-        from fast_transformers.attention.improved_clustered_attention import ImprovedClusteredAttention
-        from fast_transformers.masking import FullMask, LengthMask
-
-        return {"clustered": ClusteredAttention, "i-clustered": ImprovedClusteredAttention, "full": FullMask, "length": LengthMask}
-    except Exception as error:  # missing, or built for another PyTorch
-        return str(error)
-
-
-def authors_attention(kind, length, batch):
-    modules = authors()
-    torch.manual_seed(1)
-    options = {"clusters": 100, "iterations": 10, "bits": 63, "attention_dropout": 0.0}
-    attention = modules[kind](**options, **({"topk": 32} if kind == "i-clustered" else {}))
-    q, k, v = (torch.randn(batch, length, HEADS, SIZE, requires_grad=True) for _ in range(3))
-    mask, lengths = modules["full"](length, length), modules["length"](torch.full((batch,), length))
-    gradient = torch.randn(batch, length, HEADS, SIZE)
-
-    def once():
-        for x in (q, k, v):
-            x.grad = None
-        attention(q, k, v, mask, lengths, lengths).backward(gradient)
-
-    return once
-
-
-def authors_kmeans(length, batch):
-    from fast_transformers.clustering.hamming import cluster
-
-    torch.manual_seed(1)
-    codes = torch.randint(0, 2**62, (batch, HEADS, length))
-    lengths = torch.full((batch,), length, dtype=torch.int32)
-    return lambda: cluster(codes, lengths, clusters=100, iterations=10, bits=63)
-
-
-class CopyTaskModel(torch.nn.Module):
-    def __init__(self, layers, heads, size, hidden, length):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(12, heads * size)
-        layer = torch.nn.TransformerEncoderLayer(heads * size, heads, hidden, 0.0, "gelu", batch_first=True)
-        self.encoder = torch.nn.TransformerEncoder(layer, layers)
-        self.out = torch.nn.Linear(heads * size, 11)
-        self.register_buffer("positions", torch.randn(length, heads * size))
-
-    def forward(self, x):
-        return self.out(self.encoder(self.embedding(x) + self.positions))
-
-
-def copy_task_peer(layers, heads, size, hidden, length=31, batch=32):
-    torch.manual_seed(1)
-    n = 2 * (length + 1)
-    model = CopyTaskModel(layers, heads, size, hidden, n)
-    optimizer = torch.optim.RAdam(model.parameters(), 2e-4)
-    x, y = torch.randint(0, 12, (batch, n)), torch.randint(0, 11, (batch, n))
-
-    def once():
-        optimizer.zero_grad()
-        F.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
-        optimizer.step()
-
-    return once
-
-
-def bench(program, command, threads, **options):
-    """What `attention-bench COMMAND --json` ends with."""
-    arguments = [os.path.join(program, "attention-bench"), command, "--json", "--quiet", "--device", "cpu", "--threads", str(threads)]
-    for name, value in options.items():
-        arguments += [f"--{name}", str(value)]
-    return json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-
-
-def attention_ours(program, threads, **options):
-    """The program is started for each measurement, and tells the median of its repetitions alone."""
-    return lambda: bench(program, "run", threads, repeat=3, **options)["median_seconds"]
-
-
-def copy_task_ours(program, threads, *arguments):
-    command = [os.path.join(program, "copy-task"), "train", "--json", "--quiet", "--device", "cpu", "--threads", str(threads), "--attention", "full",
-               "--evaluate-every", "1000000", *arguments]
-
-    def seconds_of(steps):
-        output = subprocess.run([*command, "--iterations", str(steps)], check=True, capture_output=True, text=True).stdout
-        return steps / json.loads(output.splitlines()[-1])["steps_per_second"]
-
-    def once():
-        return (seconds_of(25) - seconds_of(5)) / 20  # the first steps, which warm up, fall out
-
-    return once
-
-
-def rows(group, program, threads, tokens):
-    """Name, what it must reach, the aim, ours, the peer's."""
-    for length in (512, 1024, 2048, 4096) if group == "cpu" else ():
-        batch = max(1, tokens // length)
-        ours = attention_ours(program, threads, attention="full", length=length, batch=batch, what="layer")
-        yield f"full layer, N = {length}, PyTorch's SDPA", 1.0, 1.25, ours, layer_peer(length, batch)
-    for length, must, aim in ((4096, 2.5, 3.3), (32768, 13, 19)):
-        batch = max(1, tokens // length)
-        ours = attention_ours(program, threads, attention="i-clustered-100", length=length, batch=batch, what="layer")
-        yield f"i-clustered-100 layer, N = {length}, PyTorch's SDPA layer", must, aim, ours, layer_peer(length, batch)
-    if isinstance(authors(), dict):
-        for kind in ("i-clustered", "clustered"):
-            ours = attention_ours(program, threads, attention=f"{kind}-100", length=4096, batch=1, what="attention")
-            yield f"{kind}-100 attention, N = 4096, the authors'", 4 if kind[0] == "i" else None, 7, ours, authors_attention(kind, 4096, 1)
-        ours = attention_ours(program, threads, attention="clustered-100", length=16384, batch=1, what="cluster")
-        yield "Hamming k-means, N = 16384, the authors'", 15, 40, ours, authors_kmeans(16384, 1)
-    else:
-        print(f"the authors' code is left out: {authors()}", file=sys.stderr)
-    yield "copy task, quick model, a step", 1.0, 1.5, copy_task_ours(program, threads, "--quick"), copy_task_peer(2, 4, 32, 512)
-    yield "copy task, the paper's model, a step", 1.0, 1.5, copy_task_ours(program, threads), copy_task_peer(4, 6, 32, 768)
-
-
-def rows_alone(program, threads):
-    """Rows without a peer, of which less is better: name, it must be at most, the aim, how it is measured."""
-
-    def crossover():
-        with tempfile.TemporaryDirectory() as out:
-            figure = bench(program, "figure", threads, attention="full,i-clustered-100", what="layer", lengths="256,512,1024,2048", out=out)
-        return figure["crossovers"]["i-clustered-100"]
-
-    def peak_ratio():
-        both = bench(program, "run", threads, attention="full,i-clustered-100", what="layer", length=4096, repeat=1)["results"]
-        return both[1]["peak_bytes"] / both[0]["peak_bytes"]
-
-    yield "the N from which i-clustered-100's layer is faster than full's", 1000, 400, crossover
-    yield "peak bytes of i-clustered-100's layer over full's, N = 4096", 1.1, 1.0, peak_ratio
-
-
-def short_median(f):
-    """Of three times, or of fewer where they take long."""
-    times = [seconds(f)]
-    while len(times) < 3 and sum(times) < 2:
-        times.append(seconds(f))
-    return statistics.median(times)
+    return words
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", choices=["cpu"], default="cpu", help="which table")
-    parser.add_argument("--only", default="", help="rows whose name has this in it")
-    parser.add_argument("--program", default="build/cpu/bin", help="the folder of our programs")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--tokens", type=int, default=16384)
-    parser.add_argument("--repeat", type=int, default=5, help="how often each is measured, in turn, at the most")
-    parser.add_argument("--seconds", type=float, default=40, help="of a row, after which no repetition is begun")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the SDPA layer too")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--program", help="the folder of our programs: build/cpu/bin, or build/cuda/bin")
+    parser.add_argument("--tokens", type=int, help="of a row with an aim: 16384, or on a GPU 131072")
     parser.add_argument("--json", metavar="FILE", help="keep the numbers here")
+    cpu = parser.add_argument_group("with --device cpu")
+    cpu.add_argument("--rows", choices=["cpu"], default="cpu", help="which table")
+    cpu.add_argument("--only", default="", help="rows whose name has this in it")
+    cpu.add_argument("--threads", type=int, default=os.cpu_count())
+    cpu.add_argument("--repeat", type=int, default=5, help="how often each is measured, in turn, at the most")
+    cpu.add_argument("--seconds", type=float, default=40, help="of a row, after which no repetition is begun")
+    cpu.add_argument("--compile", action="store_true", help="torch.compile the SDPA layer too")
+    cuda = parser.add_argument_group("with --device cuda (lists have commas)")
+    cuda.add_argument("--lengths", type=numbers, default=[4096, 1024, 16384, 65536], help="in this order")
+    cuda.add_argument("--head-sizes", type=numbers, default=[64, 128])
+    cuda.add_argument("--precisions", type=words_of("bf16", "float32", "tf32"), default=["bf16", "float32"])
+    cuda.add_argument("--passes", type=words_of("both", "forward"), default=["both", "forward"])
+    cuda.add_argument("--batch", type=int, default=4, help="of attention by length")
+    cuda.add_argument("--heads", type=int, default=6, help="of attention")
+    cuda.add_argument("--layer-lengths", type=numbers, default=[8192, 32768], help="of the layer; 0: no layer")
+    cuda.add_argument("--rounds", type=int, default=2, help="how often each is measured, in turn")
+    cuda.add_argument("--budget", type=float, default=300, help="seconds in all; what is left then is left out")
+    cuda.add_argument("--show", metavar="FILE", help="only print the tables of a run's --json")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    print(f"PyTorch {torch.__version__}, {arguments.threads} threads, {arguments.tokens} tokens")
-    print(f"{'':58} {'ours ms':>9} {'peer ms':>9} {'peer/ours':>9}  must   aim")
-    results = []
-    for name, must, aim, ours, peer in rows(arguments.rows, arguments.program, arguments.threads, arguments.tokens):
-        if arguments.only not in name:
-            continue
-        start, mine, theirs = time.perf_counter(), [], []
-        peer()
-        while not mine or (len(mine) < arguments.repeat and time.perf_counter() - start < arguments.seconds):
-            mine.append(ours())
-            theirs.append(short_median(peer))
-        a, b = statistics.median(mine), statistics.median(theirs)
-        verdict = "" if must is None else ("met" if b / a >= must else "NOT MET")
-        print(f"{name:58} {a * 1e3:9.2f} {b * 1e3:9.2f} {b / a:9.2f}  {must or '-':>4} {aim:>5}  {verdict}", flush=True)
-        results.append({"row": name, "ours_seconds": a, "peer_seconds": b, "ratio": b / a, "must": must, "aim": aim})
-    alone = [row for row in rows_alone(arguments.program, arguments.threads) if arguments.only in row[0]]
-    if alone:
-        print("Ours alone, where less is better:")
-    for name, must, aim, measure in alone:
-        value = measure()
-        verdict = "met" if value is not None and value <= must else "NOT MET"
-        shown = "never" if value is None else f"{value:.4g}"
-        print(f"{name:78} {shown:>9}  {must:>4} {aim:>5}  {verdict}", flush=True)
-        results.append({"row": name, "value": value, "must": must, "aim": aim})
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=1)
+    if arguments.device == "cpu":
+        import peers_cpu as peers
+    else:
+        import peers_cuda as peers
+    arguments.program = arguments.program or f"build/{arguments.device}/bin"
+    arguments.tokens = arguments.tokens or (16384 if arguments.device == "cpu" else 131072)
+    peers.main(arguments)
 
 
-main()
+if __name__ == "__main__":
+    main()

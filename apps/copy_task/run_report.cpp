@@ -35,7 +35,7 @@ std::optional<Json> finished_result(const std::filesystem::path& run, const Foun
   if (records.empty() || !records.back().contains("result")) return {};
   const Json& result = records.back().at("result");
   if (!is_result(result) || result.at("iterations") != state.step) return {};
-  return result;
+  return std::make_optional(result);  // (JSON can be made of anything, an optional too)
 }
 
 void finish_run(RunFolder& folder, const Json& result) {

@@ -33,6 +33,16 @@ TEST_CASE("attention-bench run tells what it promises", "[attention-bench]") {
     }
 }
 
+TEST_CASE("attention-bench run --no-floor measures no machine", "[attention-bench]") {
+  const auto run = run_process("attention-bench",
+                               "run --json --quiet --no-floor --attention full --length 8 --batch 1 --heads 1 "
+                               "--head-size 8 --repeat 1 --what attention");
+  REQUIRE(run.exit_code == 0);
+  const auto json = nlohmann::json::parse(last_line(run.out));
+  CHECK(json.at("median_seconds").get<double>() > 0);
+  for (const char* key : {"floor_seconds", "gflops", "gigabytes_per_second"}) CHECK(json.at(key).is_null());
+}
+
 TEST_CASE("attention-bench says what it cannot measure", "[attention-bench]") {
   const auto fails = [](const std::string& arguments, const std::string& text) {
     const auto run = run_process("attention-bench", arguments);
