@@ -132,6 +132,12 @@ test_totals() { grep -E 'test cases:|All tests passed|skipped' | sed 's/^/  - /'
 sanitizer_totals() { grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|not supported' | sed 's/^=* */  - /' | tail -n 2; }
 # value KEY JSON: of an object on one line.
 value() { sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" <<<"$2"; }
+stages() {
+  local json
+  json=$(tail -n 1)
+  echo "  - seconds in all: $(value median_seconds "$json"); by kernel:"
+  sed 's/.*"stages":{\([^}]*\)}.*/\1/; s/,/\n/g' <<<"$json" | tr -d '"' | sort -t : -k 1 | block
+}
 training() {
   local json
   json=$(tail -n 1)
@@ -194,7 +200,7 @@ done
 
 # The time of each kernel, to be held against its prediction (cuda/README.md).
 for attention in i-clustered-$C full clustered-$C; do for size in $sizes; do for length in $lengths; do
-  measure "kernels/$attention-$size-$length" block --attention $attention --stages --precision bf16 --length "$length" \
+  measure "kernels/$attention-$size-$length" stages --attention $attention --stages --precision bf16 --length "$length" \
     --batch $B --heads $H --head-size "$size" --json $repeat
 done; done; done
 
