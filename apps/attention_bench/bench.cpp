@@ -156,6 +156,7 @@ std::map<std::string, double> Workload::stages() {
   State& s = *state_;
   const Device device = s.generator.state().device();
   if (s.problem.what == What::cluster) return kernel_seconds(device, [&] { s.cluster(); });
+  s.clear_gradients();
   Variable out;
   auto seconds = kernel_seconds(device, [&] { out = s.forward(); });
   if (s.problem.backward)
