@@ -4,6 +4,7 @@
 #include "apps/copy_task/model.h"
 #include "core/repeated.h"
 #include "nn/optim/r_adam.h"
+#include "nn/optim/sgd.h"
 #include "tests/attention/spec_of.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
@@ -158,6 +159,40 @@ TEST_CASE("a step that is replayed is the step that is run", "[gpu][training]") 
       CHECK(weights[i].value().to_vector<float>() == others[i].value().to_vector<float>());
     CHECK(run.optimizer.state().step == replayed.optimizer.state().step);
   }
+}
+
+// The device's list of parameters is part of what a recording writes and of what it reads.
+TEST_CASE("ordinary steps and replayed ones take turns with an optimiser", "[gpu][training]") {
+  const auto numbers = [](double value) { return Tensor::full({3}, value, DType::float32, Device::cuda); };
+  const Tensor one = numbers(1), ten = numbers(10);
+  Variable x(numbers(0), true);
+  Sgd optimizer({x}, 1);
+  const auto step_with = [&](const Tensor& gradient) {
+    x.mutable_grad() = gradient;
+    optimizer.step();
+  };
+  const auto sum = [&] { return -x.value().to_vector<float>()[1]; };
+  Repeated by_ten(
+      Device::cuda, [&] { step_with(ten); }, 0);
+  step_with(one);
+  by_ten();
+  by_ten();
+  CHECK(sum() == 21);
+  step_with(one);
+  CHECK(sum() == 22);
+  by_ten();
+  step_with(one);  // where the ordinary step before had it
+  CHECK(sum() == 33);
+
+  // Recorded when the device already had the list.
+  Repeated by_one(
+      Device::cuda, [&] { step_with(one); }, 0);
+  by_one();
+  CHECK(sum() == 34);
+  step_with(ten);
+  by_one();
+  CHECK(sum() == 45);
+  CHECK(by_ten.replays() + by_one.replays() == 5);
 }
 
 TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu][training]") {
