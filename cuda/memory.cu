@@ -35,21 +35,24 @@ cudaMemcpyKind direction(Device to, Device from) {
   return from == Device::cuda ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
 }
 
-// Where small numbers wait to be copied to the device, so that the host need not wait. Memory that is not paged.
+// Small copies to the device, for which the host need not wait: their bytes wait in here. Memory that is not paged.
 class Ring {
  public:
   static constexpr size_t size = size_t{1} << 20, most = size / 8;
 
-  const void* hold(Stream stream, const void* from, size_t bytes) {
+  // Copies into the ring and queues the copy out of it, both under the lock: a thread that starts the ring over waits
+  // for queued copies, so there must be no others.
+  void copy(Stream stream, void* to, const void* from, size_t bytes) {
     const std::lock_guard guard(mutex_);
     if (!memory_) check_cuda(cudaMallocHost(&memory_, size));
     if (next_ + bytes > size) {
-      synchronize(stream);  // all that stands in it has been read
+      check_cuda(cudaDeviceSynchronize());  // all that stands in it has been read, whatever stream it was for
       next_ = 0;
     }
     void* place = static_cast<char*>(memory_) + next_;
     next_ += (bytes + 255) / 256 * 256;
-    return std::memcpy(place, from, bytes);
+    std::memcpy(place, from, bytes);
+    check_cuda(cudaMemcpyAsync(to, place, bytes, cudaMemcpyHostToDevice, native(stream)));
   }
   static Ring& instance() {
     static Ring* ring = new Ring;  // never destroyed: the device may be reading
@@ -118,8 +121,7 @@ void copy(Stream stream, void* to, Device to_device, const void* from, Device fr
       from = std::memcpy(arena->host(bytes), from, bytes);
       wait = false;
     } else if (bytes <= Ring::most) {
-      from = Ring::instance().hold(stream, from, bytes);
-      wait = false;
+      return Ring::instance().copy(stream, to, from, bytes);
     }
   }
   check_cuda(cudaMemcpyAsync(to, from, bytes, direction(to_device, from_device), native(stream)));
