@@ -146,6 +146,9 @@ int device_count() {
 
 std::string device_problem() {
   if (device_count() == 0) return "no usable NVIDIA GPU or driver was found";
+  int has_pools = 0;
+  check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, 0));
+  if (!has_pools) return "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack";
 #if !CAIRN_CUDA_HOST
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing); status != cudaSuccess) {

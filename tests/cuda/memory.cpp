@@ -59,3 +59,13 @@ TEST_CASE("all kernels are loaded with the first call of CUDA, unless the user h
   REQUIRE(loading != nullptr);
   CHECK(std::string(loading) == (set ? set : "EAGER"));
 }
+
+#if CAIRN_CUDA_HOST
+TEST_CASE("a device without memory pools is a problem that is said", "[gpu]") {
+  CHECK(gpu::device_problem().empty());
+  const bool before = host_cuda::claim_memory_pools(false);
+  CHECK(gpu::device_problem() == "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack");
+  host_cuda::claim_memory_pools(before);
+  CHECK(gpu::device_problem().empty());
+}
+#endif
