@@ -63,12 +63,19 @@ struct Training {
   }
 };
 
+// Steps in which the losses of two devices are compared: the first five of R-Adam follow the gradient, and from the
+// sixth on it divides by the root of the second moment, which makes a full update of what is nothing but rounding. Ten
+// have both, and stay far from where that could matter. Measured, with normal noise added to each gradient in every
+// step: the CPU's losses move by at most 1.1e-7 (their last bit) if the noise is 1e-6 of the parameter's largest
+// gradient, which is more than the order of sums or an approximate exponential makes, whatever the variant, and by no
+// more in 20 steps. Noise of 1e-2 moves them by 1e-5 in ten steps, by 4e-5 in 20.
+//
 // Under sanitizers a step takes long. They look for what a first step does as well as a last one; of the requests that
 // fail they see one in three; and what is replayed are the same kernels with every variant.
 #if CAIRN_SANITIZED
 constexpr int64_t compared_steps = 3, failing_every = 3;
 #else
-constexpr int64_t compared_steps = 20, failing_every = 1;
+constexpr int64_t compared_steps = 10, failing_every = 1;
 #endif
 
 std::vector<std::string> all_specs() {
