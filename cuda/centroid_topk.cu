@@ -107,7 +107,7 @@ struct Largest {
   int k;
 
   __device__ void clear() const {
-    for (int l = int(threadIdx.x % 32); l < k; l += 32) scores[l] = -INFINITY;
+    for (int l = int(threadIdx.x % 32); l < k; l += 32) scores[l] = -INFINITY, keys[l] = -1;
     __syncwarp();
   }
   // Whatever is not above this cannot enter.
@@ -455,10 +455,9 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 #pragma unroll
       for (int j = 0; j < 4; ++j) g[i][j] *= kept >> (4 * i + j) & 1 ? dropout.scale : 0.0f;
     const unsigned in_top = marked_in(p, bits, plane, q0, k0);
-    const CentroidState* const state = states + plane.index * p.size.N + q0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const CentroidState centroid = state[tile_row(i)];
+      const CentroidState centroid = states[plane.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
 #pragma unroll
       for (int j = 0; j < 4; ++j) score_gradient(s[i][j], g[i][j], centroid, in_top >> (4 * i + j) & 1);
     }
@@ -548,8 +547,8 @@ Problem<T> problem(const AttentionSize& size, int64_t k, Heads<const T> q, Heads
 
 template <class T>
 Launch split_tiles(Stream stream, const Problem<T>& p, int64_t columns, int width) {
-  return {unsigned(p.size.B * p.size.H * pieces(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width)),
-          tile_threads, tile_bytes, stream};
+  return {p.size.B * p.size.H * pieces(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width), tile_threads,
+          tile_bytes, stream};
 }
 
 // Memory for the sums of the splits, unless there is one.
@@ -600,8 +599,7 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, Heads<
                             Heads<const T> drest, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
   const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, drest, dq, dk, dv);
   const int64_t rows = p.centroids();
-  // A tile more, because tiles read behind the last row. What they read there does not count: the scores are masked.
-  CentroidState* const states = scratch.take<CentroidState>(rows + tile);
+  CentroidState* const states = scratch.take<CentroidState>(rows);
   uint32_t* const bits = scratch.take<uint32_t>(rows * words(size.S));
   if (rows > 0)
     launch(query_states<T>, {blocks(pieces(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, topk, logsumexp,
@@ -616,9 +614,8 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, Heads<
   }
   const int64_t columns = std::max(size.D, size.M), key_tiles = size.B * size.H * pieces(size.S, tile);
   if (key_tiles > 0)
-    launch(key_gradient<T>,
-           {unsigned(key_tiles * TileTask::tile_parts(columns, tile)), tile_threads, tile_bytes, stream}, p, drest,
-           states, bits, dk, dv);
+    launch(key_gradient<T>, {key_tiles * TileTask::tile_parts(columns, tile), tile_threads, tile_bytes, stream}, p,
+           drest, states, bits, dk, dv);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

@@ -5,6 +5,7 @@
 // they come from the recording's arena.
 #include "core/kernels/memory.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -35,21 +36,24 @@ cudaMemcpyKind direction(Device to, Device from) {
   return from == Device::cuda ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
 }
 
-// Where small numbers wait to be copied to the device, so that the host need not wait. Memory that is not paged.
+// Small copies to the device, for which the host need not wait: their bytes wait in here. Memory that is not paged.
 class Ring {
  public:
   static constexpr size_t size = size_t{1} << 20, most = size / 8;
 
-  const void* hold(Stream stream, const void* from, size_t bytes) {
+  // Copies into the ring and queues the copy out of it, both under the lock: a thread that starts the ring over waits
+  // for queued copies, so there must be no others.
+  void copy(Stream stream, void* to, const void* from, size_t bytes) {
     const std::lock_guard guard(mutex_);
     if (!memory_) check_cuda(cudaMallocHost(&memory_, size));
     if (next_ + bytes > size) {
-      synchronize(stream);  // all that stands in it has been read
+      check_cuda(cudaDeviceSynchronize());  // all that stands in it has been read, whatever stream it was for
       next_ = 0;
     }
     void* place = static_cast<char*>(memory_) + next_;
     next_ += (bytes + 255) / 256 * 256;
-    return std::memcpy(place, from, bytes);
+    std::memcpy(place, from, bytes);
+    check_cuda(cudaMemcpyAsync(to, place, bytes, cudaMemcpyHostToDevice, native(stream)));
   }
   static Ring& instance() {
     static Ring* ring = new Ring;  // never destroyed: the device may be reading
@@ -61,6 +65,12 @@ class Ring {
   void* memory_ = nullptr;
   size_t next_ = 0;
 };
+
+// By default CUDA loads a kernel when it is first launched (CUDA_MODULE_LOADING=LAZY). In a graph capture that load may
+// fail, because it may have to synchronize the context. So all kernels are loaded when CUDA is initialized, which takes
+// longer and more device memory (cuBLAS has many kernels). A value that the user has set is kept. This runs before
+// main(): before any call of CUDA, and before another thread can read the environment.
+[[maybe_unused]] const int loads_kernels_at_once = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 
 // Whether a device has code of this build is whether it has this.
 [[maybe_unused]] __global__ void nothing() {}
@@ -118,8 +128,7 @@ void copy(Stream stream, void* to, Device to_device, const void* from, Device fr
       from = std::memcpy(arena->host(bytes), from, bytes);
       wait = false;
     } else if (bytes <= Ring::most) {
-      from = Ring::instance().hold(stream, from, bytes);
-      wait = false;
+      return Ring::instance().copy(stream, to, from, bytes);
     }
   }
   check_cuda(cudaMemcpyAsync(to, from, bytes, direction(to_device, from_device), native(stream)));
@@ -137,6 +146,9 @@ int device_count() {
 
 std::string device_problem() {
   if (device_count() == 0) return "no usable NVIDIA GPU or driver was found";
+  int has_pools = 0;
+  check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, 0));
+  if (!has_pools) return "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack";
 #if !CAIRN_CUDA_HOST
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing); status != cudaSuccess) {

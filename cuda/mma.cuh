@@ -54,14 +54,16 @@ inline bool has_mma() {
 
 // ---- numbers
 
-// x rounded to TF32, which has float's exponent and 10 bits of mantissa: to the nearest, ties away from 0.
+// x rounded to TF32, which has float's exponent and 10 bits of mantissa: to the nearest, ties away from 0. It is for
+// mma_tf32 alone: PTX leaves the layout of TF32 to the implementation, and nothing says what the 13 lowest bits are.
+// (On the emulator some are set, so that infinity looks like a NaN to whoever takes it for a float.)
 inline __device__ float round_tf32(float x) {
 #ifdef __CUDACC__
   uint32_t y = 0;
   CAIRN_PTX("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
   return __uint_as_float(y);
 #else
-  return x == x ? __uint_as_float((__float_as_uint(x) + 0x1000) & ~0x1fffu) : __uint_as_float(0x7fffffff);
+  return x == x ? __uint_as_float(((__float_as_uint(x) + 0x1000) & ~0x1fffu) | 0x1234u) : __uint_as_float(0x7fffffff);
 #endif
 }
 

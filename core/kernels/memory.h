@@ -25,8 +25,8 @@ void copy(Stream stream, void* to, Device to_device, const void* from, Device fr
 void synchronize(Stream stream);
 // How many CUDA devices there are. 0 without a driver.
 int device_count();
-// Why the first of them cannot be used: no driver, no device, none of the architectures that this build was compiled
-// for. Empty if it can be.
+// Why the first of them cannot be used: no driver, no device, no memory pools, none of the architectures that this
+// build was compiled for. Empty if it can be.
 std::string device_problem();
 
 // Work of a stream, recorded instead of done, and then replayed (a CUDA graph). While it is recorded nothing can be

@@ -57,5 +57,8 @@ Counts counts();
 // The compute capability that the device says it has: 10 times the major version plus the minor one. Returns the one
 // before. Errors: not 10 to 999 (UsageError; also of CAIRN_HOST_CUDA_ARCHITECTURE, when it is first asked for).
 int claim_architecture(int architecture);
+// Whether the device says that it has memory pools, without which there is no cudaMallocAsync. Returns what it said
+// before: at first, that it has.
+bool claim_memory_pools(bool has);
 
 }  // namespace cairn::host_cuda

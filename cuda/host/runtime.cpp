@@ -282,6 +282,9 @@ std::atomic<int>& architecture() {
 
 }  // namespace
 
+static std::atomic<bool> has_memory_pools = true;
+bool cairn::host_cuda::claim_memory_pools(bool has) { return has_memory_pools.exchange(has); }
+
 int cairn::host_cuda::claim_architecture(int value) {
   return architecture().exchange(checked_architecture(value, "host_cuda::claim_architecture"));
 }
@@ -292,6 +295,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor: *value = now / 10; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
+    case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; return cudaSuccess;
   }
   return report(cudaErrorInvalidValue);
 }

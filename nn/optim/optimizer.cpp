@@ -71,10 +71,11 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
   state_ = bytes_of(state).to(first_value().device());
 }
 
-// Writes down where parameters, gradients and moments are. Gradients move: every backward pass makes new ones. The list
-// is sent to the device only if it has changed.
+// Writes down where parameters, gradients and moments are, and sends that to the device in every step. Gradients move:
+// every backward pass makes new ones. And what the device holds is not what the host sent last, if a recorded step was
+// replayed in between; a step that is recorded needs the copy too, whatever ordinary steps send later.
 template <class T>
-void Optimizer::refresh_list() {
+void Optimizer::send_list() {
   std::vector<Parameter<T>> list(parameters_.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const Tensor& gradient = parameters_[i].grad();
@@ -84,14 +85,10 @@ void Optimizer::refresh_list() {
     if (!first_.empty()) list[i].first = first_[i].mutable_data<T>();
     if (!second_.empty()) list[i].second = second_[i].mutable_data<T>();
   }
-  const size_t bytes = list.size() * sizeof(Parameter<T>);
-  if (host_list_.defined() && std::memcmp(host_list_.raw(), list.data(), bytes) == 0) return;
-  if (!host_list_.defined()) {
-    host_list_ = Tensor({int64_t(bytes)}, DType::uint8);
-    list_ = Tensor({int64_t(bytes)}, DType::uint8, first_value().device());
-  }
-  std::memcpy(host_list_.mutable_raw(), list.data(), bytes);
-  list_.copy_from(host_list_);
+  Tensor bytes({int64_t(list.size() * sizeof(Parameter<T>))}, DType::uint8);
+  std::memcpy(bytes.mutable_raw(), list.data(), bytes.bytes());
+  if (!list_.defined()) list_ = Tensor(bytes.shape(), DType::uint8, first_value().device());
+  list_.copy_from(bytes);
 }
 
 void Optimizer::step() {
@@ -110,7 +107,7 @@ void Optimizer::step() {
   }
   check(any, "optimizer: no parameter has a gradient; call backward() before step()");
 
-  visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { refresh_list<T>(); });
+  visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { send_list<T>(); });
   auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
   CAIRN_RUN("optimizer", first_value(),
             prepare_step<T>(stream, count(), parameter_list<T>(), max_gradient_norm_, state));

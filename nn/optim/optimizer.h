@@ -87,11 +87,11 @@ class Optimizer {
 
  private:
   template <class T>
-  void refresh_list();
+  void send_list();
 
   std::vector<Variable> parameters_;
   std::vector<Tensor> first_, second_;  // one a parameter, or none
-  Tensor host_list_, list_;             // the Parameter<T>s' bytes as last sent, and on the device
+  Tensor list_;                         // the Parameter<T>s' bytes, on the device
   Tensor state_;                        // an OptimizerState's bytes, on the device
   double learning_rate_, max_gradient_norm_ = 0;
 };

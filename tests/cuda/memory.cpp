@@ -1,6 +1,10 @@
 #include "core/kernels/memory.h"
 
+#include <atomic>
+#include <cstdlib>
 #include <numeric>
+#include <string>
+#include <thread>
 
 #include "core/error.h"
 #include "tests/catch.h"
@@ -30,3 +34,38 @@ TEST_CASE("more memory than the device has gives null, and the device goes on", 
   CHECK_THROWS_AS(Storage(size_t{1} << 50, Device::cuda), DeviceError);
   CHECK(OnDevice<int>(std::vector<int>{1, 2, 3}).values() == std::vector<int>{1, 2, 3});
 }
+
+TEST_CASE("threads that copy to the device at the same time each get their own numbers there", "[gpu]") {
+  constexpr int threads = 4, rounds = 1000;
+  constexpr size_t n = 32 << 10;  // as bytes the most that waits in the ring, which has room for eight of them
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t)
+    all.emplace_back([&wrong, t] {
+      OnDevice<int> place(n);
+      for (int round = 0; round < rounds; ++round) {
+        const std::vector<int> numbers(n, round * threads + t);
+        gpu::copy({}, place.data(), Device::cuda, numbers.data(), Device::cpu, n * sizeof(int));
+        wrong += place.values() != numbers;
+      }
+    });
+  for (std::thread& thread : all) thread.join();
+  CHECK(wrong == 0);
+}
+
+// CAIRN_TEST_MODULE_LOADING is what cuda_tests.cmake has set CUDA_MODULE_LOADING to, where it does.
+TEST_CASE("all kernels are loaded with the first call of CUDA, unless the user has chosen", "[gpu]") {
+  const char *const loading = std::getenv("CUDA_MODULE_LOADING"), *const set = std::getenv("CAIRN_TEST_MODULE_LOADING");
+  REQUIRE(loading != nullptr);
+  CHECK(std::string(loading) == (set ? set : "EAGER"));
+}
+
+#if CAIRN_CUDA_HOST
+TEST_CASE("a device without memory pools is a problem that is said", "[gpu]") {
+  CHECK(gpu::device_problem().empty());
+  const bool before = host_cuda::claim_memory_pools(false);
+  CHECK(gpu::device_problem() == "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack");
+  host_cuda::claim_memory_pools(before);
+  CHECK(gpu::device_problem().empty());
+}
+#endif
