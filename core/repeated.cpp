@@ -8,7 +8,9 @@
 namespace cairn {
 
 Repeated::Repeated(Device device, std::function<void()> work, int ordinary)
-    : device_(device), work_(std::move(work)), ordinary_(ordinary) {}
+    : device_(device), work_(std::move(work)), ordinary_(ordinary) {
+  check(ordinary >= 1, "repeated work: expected at least 1 ordinary run, got ", ordinary);
+}
 
 Repeated::~Repeated() = default;
 

@@ -38,12 +38,21 @@
 // e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
 //
 // cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
-// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs, 48 KB shared
+// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs, 16+D/2 KB shared
 // cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
 // cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs, 27 KB shared
-// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs, 49 KB shared
+// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs, 33+D/4 KB shared
 // cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs, 27 KB shared
-// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 49 KB shared
+// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 33+D/4 KB shared
+//
+// Loops: copies to shared memory; then the tiles of the other side, each with the next copies, the mask and dropout.
+// trips attend_mma<bfloat16, 64>: B*H*ceil(N/128) blocks, loops 8 4 4 ceil(S/64) {4 4 0 0 0 0}
+// trips attend_mma<bfloat16, 128>: B*H*ceil(N/64) blocks, loops 8 8 8 ceil(S/64) {8 8 0 0}
+// trips output_states<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {0}
+// trips query_gradient_mma<bfloat16, 64>: B*H*ceil(N/64) blocks, loops 4 4 4 4 ceil(S/64) {4 4 0 0}
+// trips query_gradient_mma<bfloat16, 128>: B*H*ceil(N/64) blocks, loops 8 8 4 4 ceil(S/32) {4 4 0 0}
+// trips key_gradient_mma<bfloat16, 64>: B*H*ceil(S/64) blocks, loops 4 4 4 4 ceil(N/64) {4 4 0 0}
+// trips key_gradient_mma<bfloat16, 128>: B*H*ceil(S/64) blocks, loops 8 8 4 4 ceil(N/32) {4 4 0 0}
 #include "core/kernels/attention.h"
 
 #include <algorithm>

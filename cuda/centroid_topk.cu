@@ -25,7 +25,8 @@
 // keys instead, and computing the scores of the k best such blocks once more, needs no lists, but 32 k scores that
 // share no tile: 256 KB from the L2 cache a centroid where D = 64 in float32, which takes longer than all its scores
 // did for S up to 8192. What is bad for lists is scores that rise: each enters, and the scan takes several times as
-// long.
+// long. cuda/cost_model.py predicts that lists cost more than that: each of 8 splits fills lists of its own, with 147
+// insertions a centroid for S = 4096, and an insertion is 42 instructions that mostly wait for each other.
 //
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
 // cache mostly; the floor is once each. Scratch: a bit a score for T, 8 k bytes a centroid and split for the lists.
@@ -33,14 +34,39 @@
 // Nothing spills; registers are in cuda/README.md. Shared memory: 27 KB for each of scan_keys, sum_rest, query_gradient
 // and key_gradient.
 //
-// Costs for C centroids and eight splits, which is what few (batch element, head)s get:
-// cost scan_keys: e*B*H*(C+S)*D + 64*B*H*C*k bytes, 2*B*H*C*S*D FLOPs, 27 KB shared
-// cost finish_scan: B*H*C*(68*k+S/8) bytes, B*H*C*8*k FLOPs
-// cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+32*M) bytes, 2*B*H*C*S*(D+M) FLOPs, 27 KB shared
-// cost add_splits: (32+e)*B*H*C*M bytes, 8*B*H*C*M FLOPs
+// Costs for C centroids:
+// size tiles: ceil(C/64)
+// size splits: max(1,min(ceil(512/(B*H*tiles)),ceil(S/64)//8))
+// cost scan_keys: e*B*H*(C+S)*D + 8*splits*B*H*C*k bytes, 2*B*H*C*S*D FLOPs, 27 KB shared
+// cost finish_scan: B*H*C*((8*splits+4)*k+S/8) bytes, B*H*C*8*k FLOPs
+// cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+4*splits*M) bytes, 2*B*H*C*S*(D+M) FLOPs, 27 KB shared
+// cost add_splits: (4*splits+e)*B*H*C*M bytes, splits*B*H*C*M FLOPs
 // cost query_states: B*H*C*(2*e*M+4*k+S/8) bytes, 2*B*H*C*M FLOPs
-// cost query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+32*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs, 27 KB shared
+// cost query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs, 27 KB shared
 // cost key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs, 27 KB shared
+//
+// `share` is the number of key tiles in a split. A score enters a list if it is above the k-th of the tiles before:
+// every score of the first tile does, and, in random order, k / t scores of tile t + 1. These are `inserts` for a
+// centroid and split; a share `busy` of the tiles has any. Merging the list of one more split inserts `merged` scores.
+// Loops of scan_keys: clear the lists; for each tile multiply (load, products), mask, compare four rows at a time, and
+// insert for each row (new scores of the first half, of the second half). Loops of finish_scan: maxima of the splits by
+// 16 and by 4, sums alike, merge, count, sort, mass, scores of a given T, bits. Loops of the other kernels, for each
+// tile: products, mask, dropout, bits of T, weighted rows.
+// size share: ceil(S/64)/splits
+// size inserts: 64+k*(log(max(share,2)-0.5)+0.58)
+// size busy: min(1,k*(1+log(max(1,share/k)))/share)
+// size merged: k*(log(splits-0.5)+0.58)/max(1,splits-1)
+// trips scan_keys<bfloat16>: B*H*tiles*splits blocks, without LDG.E.U16,
+//     loops 16 {0} share {D/16 {4} 0 4 16*busy {1 {inserts/share/busy/2 inserts/share/busy/2}}}
+// trips finish_scan<bfloat16>: ceil(B*H*C/4) blocks,
+//     loops 1 {0 splits//4 0 splits//4 splits-1 {1 {1 {merged 0}}} 0 k/32 {k//16 0} 0 0 ceil(S/1024) {5 1}}
+// trips sum_rest<bfloat16, D>: B*H*tiles*splits blocks, without LDG.E.U16, loops share {D/16 {4} 0 0 8 4 {4}}
+// trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, loops 0 0 1 {splits//16 splits%16//4}
+// trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 0 ceil(S/1024) {5 1}}
+// trips query_gradient<bfloat16, D>: B*H*tiles*splits blocks, without LDG.E.U16,
+//     loops share {D/16 {4} 0 D/16 {4} 0 8 4 {4}}
+// trips key_gradient<bfloat16>: B*H*ceil(S/64)*ceil(D/64) blocks, without LDG.E.U16,
+//     loops tiles {D/16 {4} D/16 {4} 0 8 0 4 {4} 4 {4}}
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>

@@ -18,8 +18,17 @@
 // Traffic: 20 bytes a query and up to 64 for the table, mostly from the L2 cache; the floor is 8. The steps of a warp
 // wait for each other, so it is latency that bounds the first kernel: about half a microsecond for 32 queries.
 //
+// size piece: 32*ceil(max(256,C//4,ceil(N/1024))/32)
+// size pieces: ceil(N/piece)
 // cost rank_queries: 12*B*H*N bytes, 0 FLOPs
+// cost scan_pieces: 8*B*H*(C+1)*pieces bytes, 0 FLOPs
+// cost scan_buckets: 8*B*H*(C+1) bytes, 0 FLOPs
 // cost place_queries: 12*B*H*N bytes, 0 FLOPs
+//
+// trips rank_queries: ceil(B*H*pieces/8) blocks, loops piece/32 {int(1+log(C,2))//4}
+// trips scan_pieces: ceil(B*H*(C+1)/8) blocks, loops pieces//128 ceil(pieces%128/32)
+// trips scan_buckets: B*H blocks, loops ceil((C+1)/256)
+// trips place_queries: B*H*ceil(N/256) blocks
 #include "core/kernels/group.h"
 
 #include <algorithm>

@@ -18,8 +18,17 @@
 // code, the floor, plus 8 more for the second reading and 8 for writing and reading the label (from the cache, mostly);
 // R C (4 stride + 12) bytes read and written for the counters, which stay in the L2 cache.
 //
-// cost assign_queries: 28*B*H*N bytes, 32*B*H*N*C FLOPs, 26 KB shared (a popcount as 16: 16 a clock, not 256)
+// cost assign_queries: 28*B*H*N bytes, 32*B*H*N*C FLOPs, C*65/256 KB shared (a popcount as 16: 16 a clock,
+//    not 256)
 // cost update_centroids: B*H*C*(4*64+12) bytes, B*H*C*64 FLOPs
+//
+// Loops of assign_queries: for 256 queries at a time and each tile of centroids, load the tile and compare with four
+// centroids at a time; then for each tile of counters, clear it, count (without bits, with four bits at a time), and
+// add the bits and the members to the totals.
+// size piece: min(2048,max(256,2**int(log(B*H*N/1024,2))))
+// trips assign_queries: B*H*ceil(N/piece) blocks, i+1 launches, loops piece/256 {1 {0 C/4}}
+//     i/(i+1) {1 0 piece/256 {b//4} C*64//1024 0} (the last launch does not count)
+// trips update_centroids: ceil(B*H*C/4) blocks, i+1 launches, loops 0 2 0 0
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>

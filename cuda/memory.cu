@@ -5,7 +5,6 @@
 // they come from the recording's arena.
 #include "core/kernels/memory.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -65,12 +64,6 @@ class Ring {
   void* memory_ = nullptr;
   size_t next_ = 0;
 };
-
-// By default CUDA loads a kernel when it is first launched (CUDA_MODULE_LOADING=LAZY). In a graph capture that load may
-// fail, because it may have to synchronize the context. So all kernels are loaded when CUDA is initialized, which takes
-// longer and more device memory (cuBLAS has many kernels). A value that the user has set is kept. This runs before
-// main(): before any call of CUDA, and before another thread can read the environment.
-[[maybe_unused]] const int loads_kernels_at_once = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 
 // Whether a device has code of this build is whether it has this.
 [[maybe_unused]] __global__ void nothing() {}

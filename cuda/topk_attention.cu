@@ -28,9 +28,32 @@
 // key_gradient 32 to 100. Shared memory: 31, 44 and 16 KB.
 //
 // cost attend_top: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) FLOPs, 30 KB shared
-// cost member_gradient: B*H*(e*N*(2*D+M)+(e*C+4*C+N/16)*k*(D+M)) bytes, 2*B*H*N*k*(3*D+2*M) FLOPs, 43 KB shared
-// cost key_gradient: 4*B*H*(N/64+C)*k*(D+M) + e*B*H*S*(D+M) bytes, B*H*(N/64+C)*k*(D+M) FLOPs
+// size rounds: ceil(B*H/max(1,min(B*H,2**24//((N//64+C+1)*k*(D+M)))))
+// cost member_gradient: B*H*(e*N*(2*D+M)+(e*C+4*C+N/16)*k*(D+M))/rounds bytes, 2*B*H*N*k*(3*D+2*M)/rounds FLOPs,
+//     43 KB shared
+// cost key_gradient: B*H*(4*(N/64+C)*k+e*S)*(D+M)/rounds bytes, B*H*(N/64+C)*k*(D+M)/rounds FLOPs
 // cost mass_gradient: 4*B*H*N bytes, B*H*N FLOPs
+//
+// If clusters have the same size, each has `tasks` tasks, and a task has `portions` portions of up to 32 members. Loops
+// of attend_top and member_gradient: find the cluster, find the end of T, and for each portion, step and 32 keys:
+// multiply 64 columns (gather members, gather keys, products), dropout, weighted sums (gather rows, add). Loops of
+// key_gradient, for 32 clusters at a time: two searches, then the clusters that have one of the block's keys among
+// theirs (`hits` in all), their keys, and their tasks by 16 and by 4. (The model counts both sides of its branches: 212
+// instructions for a key, of which about 70 run where a cluster has one task.)
+// size tasks: ceil(N/C/64)
+// size portions: ceil(N/C/tasks/32)
+// size hits: C*(1-(1-min(1,32/S))**k)
+// trips attend_top<bfloat16, 64>: B*H*C*tasks blocks, without LDG.E.U16,
+//     loops 7 6 portions {1 {1 {1 {2 2/portions 16} 0 2/portions 32}}}
+// trips attend_top<bfloat16, 128>: B*H*C*tasks blocks, without LDG.E.U16,
+//     loops 7 6 portions {1 {1 {2 {2 2 16} 0 2 32 2 32}}}
+// trips member_gradient<bfloat16, 64>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.U16,
+//     loops 7 6 portions {1 {1 {1 {2 2/portions 16} 1 {2 2/portions 16} 0 0 32 0 8 0 8}}}
+// trips member_gradient<bfloat16, 128>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.U16,
+//     loops 7 6 portions {1 {1 {2 {2 2 16} 2 {2 2 16} 0 2 32 2 8 2 8 2 32 2 8 2 8}}}
+// trips key_gradient<bfloat16>: B*H*ceil(S/32)*ceil((D+M)/128)/rounds blocks, rounds launches,
+//     loops ceil(C/32) {6 6 hits/ceil(C/32) {C*k*32/S/hits {tasks//16 tasks%16//4}}}
+// trips mass_gradient<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {N/C/32//16}
 #include "core/kernels/topk_attention.h"
 
 #include <algorithm>

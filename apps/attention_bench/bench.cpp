@@ -214,7 +214,7 @@ Ceilings measure_ceilings(const Compute& compute) {
   const Tensor x = Tensor::full({elements}, 1, compute.activations, compute.device);
   // Long enough to meet a quiet moment of a shared machine.
   const auto best_of = [&](const std::function<void()>& work) {
-    Repeated recorded(compute.device, work, gpu ? 1 : 0);
+    Repeated recorded(compute.device, work, 1);
     const int64_t replays = gpu ? record(recorded) : 1;
     double best = INFINITY, spent = 0;
     for (int i = 0; i < 8 || (spent < 0.5 && !emulated); ++i) {

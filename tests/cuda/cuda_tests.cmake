@@ -65,11 +65,6 @@ set_tests_properties("gpu: a bad order in the environment" PROPERTIES LABELS gpu
                      ENVIRONMENT CAIRN_HOST_CUDA_ORDER=sideways
                      PASS_REGULAR_EXPRESSION "expected forward, reverse or shuffled, got 'sideways'")
 
-# What the user has said of loading kernels stays.
-add_test(NAME "gpu: kernels are loaded as the user wants" COMMAND cairn-cuda-tests "all kernels are loaded*")
-set_tests_properties("gpu: kernels are loaded as the user wants" PROPERTIES LABELS gpu
-                     ENVIRONMENT "CUDA_MODULE_LOADING=LAZY;CAIRN_TEST_MODULE_LOADING=LAZY")
-
 # The switch of stacks that other processors use. (Sanitizers are told of it in the same place as of ours.)
 if(NOT CAIRN_SANITIZE)
   file(GLOB emulator ${PROJECT_SOURCE_DIR}/cuda/host/*.cpp)

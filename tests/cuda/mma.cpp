@@ -142,12 +142,12 @@ TEST_CASE("asynchronous copies are there after the wait, group by group", "[gpu]
     const auto seen = to.values();
     for (int time = 0; time < 3; ++time)
       for (int i = 0; i < 96; ++i) {
-        // What has been waited for is there. What has not may be, on a GPU.
+        // What has been waited for is there. What has not may be, on a GPU alone.
         const int value = seen[size_t(96 * time + i)];
         if (i / 32 <= time)
           CHECK(value == i);
         else
-          CHECK((value == -1 || (value == i && backends() != "cuda-host")));
+          CHECK((value == -1 || (value == i && backends().find("cuda-host") == std::string_view::npos)));
       }
   });
 }
