@@ -189,13 +189,13 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
 }
 template <class T>
 Launch mma_tiles(Stream stream, const AttentionProblem<T>& p, int64_t rows, int tile_rows, int shared) {
-  return {unsigned(p.size.B * p.size.H * pieces(rows, tile_rows)), mma_threads, size_t(shared), stream};
+  return {p.size.B * p.size.H * pieces(rows, tile_rows), mma_threads, size_t(shared), stream};
 }
 
 // A block for every tile of rows and of columns.
 Launch tiles(Stream stream, const AttentionSize& size, int64_t rows, int64_t columns, int width) {
-  return {unsigned(size.B * size.H * pieces(rows, tile) * TileTask::tile_parts(columns, width)), tile_threads,
-          tile_bytes, stream};
+  return {size.B * size.H * pieces(rows, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+          stream};
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void choose_kernel(Activation activation, Rows size, Run run, const T*... addres
   if (size.rows * size.cols == 0) return;
   const auto run_width = [&]<int width>() {
     const int64_t row = size.cols / width, packs = size.rows * row;
-    const unsigned grid = unsigned(std::min(most_blocks, pieces(packs, threads)));
+    const int64_t grid = std::min(most_blocks, pieces(packs, threads));
     choose(activation, [&]<Unary f>() { run.template operator()<width, f>(grid, packs, row); });
   };
   if (size.cols % 4 == 0 && holds_packs<4>(addresses...))
@@ -81,7 +81,7 @@ void choose_kernel(Activation activation, Rows size, Run run, const T*... addres
 
 template <class T>
 void bias_activation_forward(Stream stream, Activation activation, Rows size, const T* x, const T* bias, T* y) {
-  const auto run = [=]<int width, Unary f>(unsigned grid, int64_t packs, int64_t row) {
+  const auto run = [=]<int width, Unary f>(int64_t grid, int64_t packs, int64_t row) {
     launch(bias_activate<width, f, T>, {grid, threads, 0, stream}, packs, row, x, bias, y);
   };
   choose_kernel(activation, size, run, x, bias, y);
@@ -90,7 +90,7 @@ void bias_activation_forward(Stream stream, Activation activation, Rows size, co
 template <class T>
 void bias_activation_backward(Stream stream, Activation activation, Rows size, const T* x, const T* bias, const T* dy,
                               T* dx) {
-  const auto run = [=]<int width, Unary f>(unsigned grid, int64_t packs, int64_t row) {
+  const auto run = [=]<int width, Unary f>(int64_t grid, int64_t packs, int64_t row) {
     launch(bias_activate_gradient<width, f, T>, {grid, threads, 0, stream}, packs, row, x, bias, dy, dx);
   };
   choose_kernel(activation, size, run, x, bias, dy, dx);

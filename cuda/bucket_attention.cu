@@ -389,8 +389,7 @@ Problem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds&
   if (!rounds.deduplicate) return p;
   const int64_t rows = size.B * size.H * rounds.rounds;
   int32_t* const places = scratch.take<int32_t>(rows * size.N);
-  launch(invert_orders, {unsigned(pieces(rows * size.N, order_threads)), order_threads, 0, stream}, rounds, rows,
-         places);
+  launch(invert_orders, {pieces(rows * size.N, order_threads), order_threads, 0, stream}, rounds, rows, places);
   p.rounds.places = places;
   return p;
 }
@@ -407,8 +406,8 @@ Heads<float> sums_of(Heads<T> result, const AttentionSize& size, int64_t columns
 
 // A block for every 64 places and every `width` columns.
 Launch tiles(Stream stream, const AttentionSize& size, int64_t columns, int width) {
-  return {unsigned(size.B * size.H * pieces(size.N, tile) * TileTask::tile_parts(columns, width)), tile_threads,
-          tile_bytes, stream};
+  return {size.B * size.H * pieces(size.N, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+          stream};
 }
 Launch a_warp_a_query(Stream stream, const AttentionSize& size) {
   return {blocks(pieces(size.B * size.H * size.N, rows_per_block)), 32 * rows_per_block, 0, stream};

@@ -547,8 +547,8 @@ Problem<T> problem(const AttentionSize& size, int64_t k, Heads<const T> q, Heads
 
 template <class T>
 Launch split_tiles(Stream stream, const Problem<T>& p, int64_t columns, int width) {
-  return {unsigned(p.size.B * p.size.H * pieces(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width)),
-          tile_threads, tile_bytes, stream};
+  return {p.size.B * p.size.H * pieces(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width), tile_threads,
+          tile_bytes, stream};
 }
 
 // Memory for the sums of the splits, unless there is one.
@@ -614,9 +614,8 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, Heads<
   }
   const int64_t columns = std::max(size.D, size.M), key_tiles = size.B * size.H * pieces(size.S, tile);
   if (key_tiles > 0)
-    launch(key_gradient<T>,
-           {unsigned(key_tiles * TileTask::tile_parts(columns, tile)), tile_threads, tile_bytes, stream}, p, drest,
-           states, bits, dk, dv);
+    launch(key_gradient<T>, {key_tiles * TileTask::tile_parts(columns, tile), tile_threads, tile_bytes, stream}, p,
+           drest, states, bits, dk, dv);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

@@ -60,8 +60,8 @@ __device__ void each_kept(int64_t cols, F f) {
   }
 }
 
-// As many blocks as a grid can have: the kernels go on with further rows.
-constexpr unsigned blocks(int64_t n) { return unsigned(n < 0x7fffffff ? n : 0x7fffffff); }
+// n blocks, or as many as a grid can have: for kernels that go on with further rows.
+constexpr int64_t blocks(int64_t n) { return n < 0x7fffffff ? n : 0x7fffffff; }
 
 // ---- n elements that move as one word of up to 16 bytes.
 template <class T, int n>

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 void dropout(Stream stream, int64_t n, Dropout dropout, const T* x, const T* residual, T* y) {
   if (n == 0) return;
-  launch(drop<T>, {unsigned(std::min(most_blocks, pieces(pieces(n, 4), threads))), threads, 0, stream}, n,
+  launch(drop<T>, {std::min(most_blocks, pieces(pieces(n, 4), threads)), threads, 0, stream}, n,
          holds_packs<4>(x, residual, y), dropout, x, residual, y);
 }
 

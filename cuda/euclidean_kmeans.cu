@@ -134,11 +134,11 @@ void euclidean_kmeans(Stream stream, EuclideanSize size, Heads<const T> q, const
   problem.packs = size.D % 4 == 0 && aligned(q, 4 * sizeof(T));
 
   const auto update = [&](int t) {
-    launch(update_centroids<T>, {unsigned(clusters), 32 * mean_parts, 0, stream}, problem, draw, t);
+    launch(update_centroids<T>, {clusters, 32 * mean_parts, 0, stream}, problem, draw, t);
   };
   const auto assign = [&] {
-    launch(assign_queries<T>, {unsigned(rows * pieces(size.N, tile)), tile_threads, size_t(assign_bytes), stream},
-           problem, labels);
+    launch(assign_queries<T>, {rows * pieces(size.N, tile), tile_threads, size_t(assign_bytes), stream}, problem,
+           labels);
   };
   update(0);
   assign();

@@ -154,11 +154,10 @@ void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permut
   p.table = scratch.take<int32_t>(entries);
 
   check_cuda(cudaMemsetAsync(p.table, 0, size_t(entries) * sizeof(int32_t), native(stream)));
-  launch(rank_queries, {unsigned(pieces(p.rows() * p.pieces, warps)), threads, 0, stream}, p,
-         std::bit_width(uint32_t(size.C)));
-  launch(scan_pieces, {unsigned(pieces(p.rows() * p.buckets(), warps)), threads, 0, stream}, p, offsets);
-  launch(scan_buckets, {unsigned(p.rows()), threads, 0, stream}, p.buckets(), offsets);
-  launch(place_queries, {unsigned(p.rows() * pieces(size.N, threads)), threads, 0, stream}, p, offsets, permutation);
+  launch(rank_queries, {pieces(p.rows() * p.pieces, warps), threads, 0, stream}, p, std::bit_width(uint32_t(size.C)));
+  launch(scan_pieces, {pieces(p.rows() * p.buckets(), warps), threads, 0, stream}, p, offsets);
+  launch(scan_buckets, {p.rows(), threads, 0, stream}, p.buckets(), offsets);
+  launch(place_queries, {p.rows() * pieces(size.N, threads), threads, 0, stream}, p, offsets, permutation);
 }
 
 }  // namespace cairn::gpu

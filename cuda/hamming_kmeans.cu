@@ -158,12 +158,11 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
 
   const auto update = [&](int t) {
     const int64_t blocks = pieces(clusters * 32, update_threads);
-    if (blocks > 0) launch(update_centroids, {unsigned(blocks), update_threads, 0, stream}, problem, draw, t);
+    if (blocks > 0) launch(update_centroids, {blocks, update_threads, 0, stream}, problem, draw, t);
   };
   const auto assign = [&](int counted) {
-    launch(assign_queries,
-           {unsigned(rows * pieces_per_row), assign_threads, size_t(counted * bytes_per_cluster), stream}, problem,
-           piece_size, pieces_per_row, counted, labels);
+    launch(assign_queries, {rows * pieces_per_row, assign_threads, size_t(counted * bytes_per_cluster), stream},
+           problem, piece_size, pieces_per_row, counted, labels);
   };
   update(0);
   for (int t = 1; t <= size.iterations; ++t) {

@@ -77,8 +77,7 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
 void random_rotations(Stream stream, int64_t rounds, int64_t columns, int64_t D, Draw draw, float* rotations) {
   const int64_t n = rounds * columns * D;
   if (n > 0)
-    launch(make_rotations, {unsigned(pieces(n, rotation_threads)), rotation_threads, 0, stream}, n, columns, D, draw,
-           rotations);
+    launch(make_rotations, {pieces(n, rotation_threads), rotation_threads, 0, stream}, n, columns, D, draw, rotations);
 }
 
 template <class T>
@@ -86,8 +85,8 @@ void hash_buckets(Stream stream, BucketSize size, Heads<const T> q, const int32_
                   int32_t* buckets) {
   const int64_t blocks = size.B * size.H * size.rounds * pieces(size.N, projected_a_block);
   if (blocks == 0) return;
-  launch(size.columns <= 32 ? make_buckets<T, 1> : make_buckets<T, 2>,
-         {unsigned(blocks), 32 * projection_warps, 0, stream}, size, q, lengths, rotations, buckets);
+  launch(size.columns <= 32 ? make_buckets<T, 1> : make_buckets<T, 2>, {blocks, 32 * projection_warps, 0, stream}, size,
+         q, lengths, rotations, buckets);
 }
 
 #define INSTANTIATE(T) \

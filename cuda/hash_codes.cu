@@ -63,8 +63,7 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
 }  // namespace
 
 void random_planes(Stream stream, int bits, int64_t D, bool bias, Draw draw, float* planes) {
-  launch(make_planes, {unsigned(pieces(bits * (D + 1), plane_threads)), plane_threads, 0, stream}, bits, D, bias, draw,
-         planes);
+  launch(make_planes, {pieces(bits * (D + 1), plane_threads), plane_threads, 0, stream}, bits, D, bias, draw, planes);
 }
 
 template <class T>
@@ -72,7 +71,7 @@ void hash_codes(Stream stream, HashSize size, Heads<const T> q, const float* pla
   const int64_t rows = size.B * size.H * size.N;
   if (rows == 0) return;
   launch(size.bits <= 32 ? make_codes<T, 1> : make_codes<T, 2>,
-         {unsigned(pieces(rows, projected_a_block)), 32 * projection_warps, 0, stream}, size, q, planes, codes);
+         {pieces(rows, projected_a_block), 32 * projection_warps, 0, stream}, size, q, planes, codes);
 }
 
 template void hash_codes(Stream, HashSize, Heads<const float>, const float*, uint64_t*);

@@ -2,6 +2,7 @@
 // How kernels are launched, the same for nvcc and for the emulator of cuda/host: never with <<<>>>. Every launch and
 // every call of CUDA is checked. Kernel files include this instead of CUDA's headers.
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 #include <utility>
 
@@ -29,9 +30,25 @@ inline void check_cuda(cudaError_t status, SourceLine where = SourceLine::curren
       concat("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") at ", to_string(where)));
 }
 
+// The blocks of a launch. Kernels count them in 64 bits, CUDA in 32: this is the one place that converts them.
+// Error: DeviceError, more blocks than a grid has room for (2147483647 in x, 65535 in y and z), or fewer than none.
+struct Grid : dim3 {
+  Grid(int64_t in_x, int64_t in_y = 1, int64_t in_z = 1, SourceLine where = SourceLine::current())
+      : dim3(checked("x", in_x, 0x7fffffff, where), checked("y", in_y, 65535, where),
+             checked("z", in_z, 65535, where)) {}
+
+ private:
+  static unsigned checked(const char* axis, int64_t n, int64_t most, SourceLine where) {
+    check<DeviceError>(0 <= n && n <= most, "a launch needs ", n, " blocks in ", axis, ", at most ", most, ", at ",
+                       to_string(where));
+    return unsigned(n);
+  }
+};
+
 // The shape of a launch: blocks, threads a block, bytes of dynamic shared memory, and the stream.
 struct Launch {
-  dim3 grid, block;
+  Grid grid;
+  dim3 block;
   size_t shared = 0;
   Stream stream = {};
   SourceLine where = SourceLine::current();

@@ -344,7 +344,7 @@ Side<T> key_side(Stream stream, const AttentionProblem<T>& p, Scratch& scratch) 
   Side<T> side{false, p.k, p.v, p.size.S};
   if (!p.dropout.active() || keys == 0) return side;
   Factors* const factors = scratch.take<Factors>(keys);
-  launch(key_factors, {unsigned(pieces(keys, sum_threads)), sum_threads, 0, stream}, p.size, p.dropout, factors);
+  launch(key_factors, {pieces(keys, sum_threads), sum_threads, 0, stream}, p.size, p.dropout, factors);
   side.given = factors;
   return side;
 }
@@ -361,10 +361,9 @@ Sums sum_side(Stream stream, const AttentionProblem<T>& p, const Side<T>& side, 
   Sums sums{nullptr, int(count), size.D, size.M, p.packs};
   sums.data = scratch.take<float>(planes * count * sums.elements());
   if (planes * sums.elements() * count == 0) return sums;
-  launch(sum_rows<T>,
-         {{unsigned(planes * count), unsigned(d_tiles), unsigned(m_tiles)}, tile_threads, tile_bytes, stream}, p, side,
-         int(tiles), sums);
-  launch(combine_sums, {unsigned(pieces(planes * sums.elements(), sum_threads)), sum_threads, 0, stream}, sums, planes,
+  launch(sum_rows<T>, {{planes * count, d_tiles, m_tiles}, tile_threads, tile_bytes, stream}, p, side, int(tiles),
+         sums);
+  launch(combine_sums, {pieces(planes * sums.elements(), sum_threads), sum_threads, 0, stream}, sums, planes,
          p.mask.causal, side.queries);
   return sums;
 }
@@ -372,8 +371,8 @@ Sums sum_side(Stream stream, const AttentionProblem<T>& p, const Side<T>& side, 
 // A block for every tile of rows and of columns.
 template <class T>
 Launch tiles(Stream stream, const AttentionProblem<T>& p, const Side<T>& own, int64_t columns, int width) {
-  return {unsigned(p.size.B * p.size.H * pieces(own.rows, tile) * TileTask::tile_parts(columns, width)), tile_threads,
-          tile_bytes, stream};
+  return {p.size.B * p.size.H * pieces(own.rows, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+          stream};
 }
 
 template <class T>

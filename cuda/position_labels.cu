@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(threads)
 void position_labels(Stream stream, GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
-  launch(label_queries, {unsigned(pieces(queries, threads)), threads, 0, stream}, size, lengths, shift, labels);
+  launch(label_queries, {pieces(queries, threads), threads, 0, stream}, size, lengths, shift, labels);
 }
 
 }  // namespace cairn::gpu

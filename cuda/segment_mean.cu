@@ -113,15 +113,15 @@ void reduce(Stream stream, Problem p, Heads<const T> x, Heads<T> out) {
   const auto wanted = int64_t(std::bit_ceil(uint64_t(columns * p.size.N / p.size.C / 4)));
   const int64_t threads = std::clamp(wanted, std::max(columns, fewest_threads), most_threads);
   launch(reduce_cluster<T, width>,
-         {unsigned(p.size.B * p.size.H * p.size.C), unsigned(threads), size_t(threads) * width * sizeof(float), stream},
-         p, int(columns), x, out);
+         {p.size.B * p.size.H * p.size.C, unsigned(threads), size_t(threads) * width * sizeof(float), stream}, p,
+         int(columns), x, out);
 }
 
 template <int width, class T>
 void broadcast(Stream stream, Problem p, Heads<const T> x, Heads<T> out) {
   const int64_t lanes = std::min(int64_t{32}, int64_t(std::bit_ceil(uint64_t(p.packs))));
   launch(broadcast_rows<T, width>,
-         {unsigned(p.size.B * p.size.H * pieces(p.size.N, broadcast_threads / lanes)), broadcast_threads, 0, stream}, p,
+         {p.size.B * p.size.H * pieces(p.size.N, broadcast_threads / lanes), broadcast_threads, 0, stream}, p,
          int(lanes), x, out);
 }
 

@@ -183,7 +183,7 @@ void sort(Stream stream, const Order<T>& order) {
   Runs runs{uint32_t(cols), 0};
   for (int round = 0; round < log_tile; ++round) runs = runs.merged(log_k);
   const int64_t tiles_a_row = pieces(cols, int64_t{1} << log_tile);
-  const unsigned tile_blocks = unsigned(pieces(rows * tiles_a_row, tile_entries >> log_tile));
+  const int64_t tile_blocks = pieces(rows * tiles_a_row, tile_entries >> log_tile);
 
   Scratch scratch(Device::cuda);
   Entry<T>* from = tiles_a_row > 1 ? scratch.take<Entry<T>>(rows * runs.n) : nullptr;

@@ -580,7 +580,7 @@ void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_
   const Problem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, out);
   const int width = size.M <= 64 ? 64 : 128;
   const int64_t blocks = size.B * size.H * tasks_of_plane(size.N, p.C) * TileTask::tile_parts(size.M, width);
-  const Launch shape{unsigned(blocks), tile_threads, sizeof(float) * (3 * row_floats + weight_floats), stream};
+  const Launch shape{blocks, tile_threads, sizeof(float) * (3 * row_floats + weight_floats), stream};
   if (width == 64)
     launch(attend_top<T, 64>, shape, p, rest, out);
   else
@@ -604,11 +604,11 @@ void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64
   for (; parts.plane0 < planes; parts.plane0 += round) {
     parts.planes = std::min(round, planes - parts.plane0);
     const int64_t blocks = parts.planes * tasks * TileTask::tile_parts(widest, int(width));
-    const Launch shape{unsigned(blocks), tile_threads, sizeof(float) * (4 * row_floats + 2 * weight_floats), stream};
+    const Launch shape{blocks, tile_threads, sizeof(float) * (4 * row_floats + 2 * weight_floats), stream};
     if (size.N > 0 && width == 64) launch(member_gradient<T, 64>, shape, p, dout, parts, means, dq);
     if (size.N > 0 && width == 128) launch(member_gradient<T, 128>, shape, p, dout, parts, means, dq);
     const int64_t key_blocks = parts.planes * pieces(size.S, portion) * pieces(columns, key_columns);
-    if (key_blocks > 0) launch(key_gradient<T>, {unsigned(key_blocks), tile_threads, 0, stream}, p, parts, dk, dv);
+    if (key_blocks > 0) launch(key_gradient<T>, {key_blocks, tile_threads, 0, stream}, p, parts, dk, dv);
   }
   if (dmass && C > 0)
     launch(mass_gradient<T>, {gpu::blocks(pieces(planes * C, rows_per_block)), 32 * rows_per_block, 0, stream}, p,

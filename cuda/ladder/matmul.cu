@@ -161,8 +161,7 @@ __global__ void __launch_bounds__(threads, 2) two_slabs(Product p, const float* 
 
 template <auto kernel, int rows_a_block, int columns_a_block, int threads_a_block>
 void run(Stream stream, Product p, const float* a, const float* b, float* c) {
-  const dim3 grid(unsigned(pieces(p.n, columns_a_block)), unsigned(pieces(p.m, rows_a_block)));
-  launch(kernel, {grid, threads_a_block, 0, stream}, p, a, b, c);
+  launch(kernel, {{pieces(p.n, columns_a_block), pieces(p.m, rows_a_block)}, threads_a_block, 0, stream}, p, a, b, c);
 }
 template <auto kernel>
 void run_tiles(Stream stream, Product p, const float* a, const float* b, float* c) {

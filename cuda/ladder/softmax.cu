@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(32 * rows_per_block) in_packs(Rows size, const
 }
 
 void run_naive(Stream stream, Rows size, const float* x, float* y) {
-  launch(thread_a_row, {blocks(pieces(size.rows, naive_threads)), naive_threads, 0, stream}, size, x, y);
+  launch(thread_a_row, {pieces(size.rows, naive_threads), naive_threads, 0, stream}, size, x, y);
 }
 template <auto kernel>
 void run(Stream stream, Rows size, const float* x, float* y) {

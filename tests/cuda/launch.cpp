@@ -1,9 +1,11 @@
 #include "cuda/source_line.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "core/error.h"
+#include "core/kernels/position_labels.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/launch_kernels.h"
@@ -11,6 +13,7 @@
 using namespace cairn;
 using namespace cairn::test;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 
 TEST_CASE("a launch may ask for more than 48 KB of shared memory", "[gpu]") {
   std::vector<float> numbers(15000);  // 60 KB, which every GPU since Turing has
@@ -36,6 +39,22 @@ TEST_CASE("a launch that CUDA refuses says so, and the next one works", "[gpu]")
                     ContainsSubstring("invalid argument"));
   reverse_through_shared(buffer.data(), buffer.data(), 4, 64);
   gpu::synchronize({});
+}
+
+TEST_CASE("more blocks than a grid has room for are an error, not fewer blocks", "[gpu]") {
+  using Blocks = std::array<unsigned, 3>;
+  CHECK(blocks_of(0, 0, 0) == Blocks{0, 0, 0});
+  CHECK(blocks_of(2147483647, 65535, 65535) == Blocks{2147483647, 65535, 65535});
+  CHECK_THROWS_AS(blocks_of(int64_t{1} << 31), DeviceError);
+  CHECK_THROWS_WITH(blocks_of((int64_t{1} << 32) + 1),
+                    StartsWith("a launch needs 4294967297 blocks in x, at most 2147483647, at launch_kernels.cu:"));
+  CHECK_THROWS_WITH(blocks_of(1, 65536), ContainsSubstring("65536 blocks in y, at most 65535"));
+  CHECK_THROWS_WITH(blocks_of(1, 1, 65536), ContainsSubstring("65536 blocks in z, at most 65535"));
+  CHECK_THROWS_WITH(blocks_of(-1), ContainsSubstring("-1 blocks in x"));
+  // A kernel's own count: 2^32 + 1 blocks of 256 queries would be one block, if nobody looked.
+  OnDevice<int32_t> labels(256);
+  CHECK_THROWS_WITH(gpu::position_labels({}, {1, 1, (int64_t{1} << 40) + 1, 4}, nullptr, false, labels.data()),
+                    ContainsSubstring("needs 4294967297 blocks"));
 }
 
 TEST_CASE("a block's reduction reaches every thread", "[gpu]") {

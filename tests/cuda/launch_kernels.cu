@@ -29,6 +29,10 @@ void reverse_through_shared(const float* from, float* to, int n, size_t bytes) {
 }
 void launch_nothing() { gpu::launch(nothing, {0, 32}); }
 void launch_too_many_threads() { gpu::launch(nothing, {1, 1025}); }
+std::array<unsigned, 3> blocks_of(int64_t x, int64_t y, int64_t z) {
+  const gpu::Grid grid(x, y, z);
+  return {grid.x, grid.y, grid.z};
+}
 void reduce_block(int threads, int* sums, float* maxima) { gpu::launch(reduce, {1, unsigned(threads)}, sums, maxima); }
 
 }  // namespace cairn::test

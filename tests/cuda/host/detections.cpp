@@ -55,14 +55,14 @@ __global__ void divergent_barriers() {
 
 TEST_CASE("detected: threads of a block wait at different barriers", "[gpu][host]") {
   in_every_order([] {
-    const auto message = message_of([] { launch(divergent_barriers, {dim3(3, 2), 64}); });
+    const auto message = message_of([] { launch(divergent_barriers, {{3, 2}, 64}); });
     CHECK_THAT(message, ContainsSubstring("divergent barrier") && ContainsSubstring("block (") &&
                             ContainsSubstring("thread (") &&
                             ContainsSubstring(":" + std::to_string(line_of_divergent)) &&
                             ContainsSubstring(":" + std::to_string(line_of_divergent + 2)));
   });
   host_cuda::configure({1, host_cuda::Order::forward, 1});
-  const auto message = message_of([] { launch(divergent_barriers, {dim3(3, 2), dim3(32, 2)}); });
+  const auto message = message_of([] { launch(divergent_barriers, {{3, 2}, dim3(32, 2)}); });
   CHECK_THAT(message, Catch::Matchers::StartsWith(in_file(line_of_divergent + 2)) &&
                           ContainsSubstring("in block (0,0,0) thread (8,1,0)") &&
                           ContainsSubstring("thread (0,0,0) waits in __syncthreads at detections.cpp:" +
@@ -270,7 +270,7 @@ TEST_CASE("detected: dynamic shared memory is written out of bounds", "[gpu][hos
   in_every_order([] {
     for (const int at : {9, 72, -1, -64}) {
       const int line = __LINE__ + 1;
-      const auto message = message_of([&] { launch(overrun, {dim3(3, 2), 64, 36}, at); });
+      const auto message = message_of([&] { launch(overrun, {{3, 2}, 64, 36}, at); });
       CHECK_THAT(message, Catch::Matchers::StartsWith(in_file(line_of_overrun)) &&
                               ContainsSubstring("dynamic shared memory written out of bounds: byte " +
                                                 std::to_string(4 * at) + " of 36") &&

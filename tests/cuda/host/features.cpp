@@ -29,7 +29,7 @@ __global__ void write_indices(int* out) {
 TEST_CASE("every thread of a three-dimensional grid runs once and knows its indices", "[gpu][host]") {
   in_every_order([] {
     OnDevice<int> out(Ints(4 * 3 * 2 * 5 * 2 * 3, 0));
-    launch(write_indices, {dim3(4, 3, 2), dim3(5, 2, 3)}, out.data());
+    launch(write_indices, {{4, 3, 2}, dim3(5, 2, 3)}, out.data());
     Ints expected;
     for (int bz = 0; bz < 2; ++bz)
       for (int by = 0; by < 3; ++by)
