@@ -24,12 +24,13 @@ The predicted time of a launch is LAUNCH plus the largest of these:
 The model assumes that these overlap perfectly, that work is spread evenly, and that the L2 cache serves what is read again
 for free. So it is rather too low there, and rather too high where both sides of a branch count.
 
-cuda/found.tsv, if it exists, has the measured times for the columns "found": lines of what, N, D, pass and microseconds,
-separated by tabs. What is VARIANT, or VARIANT:KERNEL for all launches of a kernel (VARIANT:STEM/KERNEL if two kernels of
+cuda/found.tsv, if it exists, has the measured times for the columns "found" (--measured makes it from the results of
+cuda/run_on_gpu.sh): lines of what, N, D, pass and microseconds, separated by tabs. What is VARIANT, or VARIANT:KERNEL for all launches of a kernel (VARIANT:STEM/KERNEL if two kernels of
 the variant have the name). The pass of a variant is forward or forward+backward, that of a kernel forward or backward."""
 
 import argparse
 import concurrent.futures
+import json
 import math
 import os
 import re
@@ -233,6 +234,31 @@ class Model:
         return sum(calls * x.seconds for calls, x in self.calls(variant, which, N, D)) * 1e6
 
 
+def take(results):
+    """Writes cuda/found.tsv from a folder of results of cuda/run_on_gpu.sh."""
+    lines = []
+    peers = results / "peers.json"
+    for cell in json.loads(peers.read_text())["cells"] if peers.exists() else []:
+        if (cell["what"], cell["precision"], cell["batch"], cell.get("heads")) == ("attention", "bf16", 4, 6):
+            which = {"both": "forward+backward", "forward": "forward"}[cell["pass"]]
+            lines += [(variant, cell["length"], cell["head_size"], which, cell["times"][variant]["seconds"])
+                      for variant in VARIANTS if "seconds" in cell["times"].get(variant, {})]
+    for log in sorted((results / "logs").glob("kernels-*.log")):
+        variant, D, N = re.fullmatch(r"kernels-(.+)-(\d+)-(\d+)", log.stem).groups()
+        text = log.read_text().splitlines()[-1:]
+        if variant not in VARIANTS or not text or not text[0].startswith("{"):
+            continue
+        for name, seconds in json.loads(text[0])["stages"].items():
+            which, kernel = ("backward", name[10:]) if name.startswith("backward: ") else ("forward", name)
+            if kernel in (known for known, _, _ in VARIANTS[variant][which]):
+                lines.append((f"{variant}:{kernel}", N, D, which, seconds))
+    if not lines:
+        fail(f"{results}: no results of attention at B = 4, H = 6 in bf16")
+    path = ROOT / "cuda/found.tsv"
+    path.write_text("".join(f"{what}\t{N}\t{D}\t{which}\t{seconds * 1e6:.2f}\n" for what, N, D, which, seconds in lines))
+    print(f"{path}: {len(lines)} times")
+
+
 class Found:
     """Measured microseconds, as texts."""
 
@@ -335,7 +361,11 @@ def main():
     parser.add_argument("--tools", default=os.environ.get("CAIRN_CUDA_TOOLS"), metavar="DIR",
                         help="where cuobjdump and nvdisasm are (or $CAIRN_CUDA_TOOLS)")
     parser.add_argument("--loops", nargs="+", metavar="NAME", help="print the loops of kernels, as their instructions")
+    parser.add_argument("--measured", type=Path, metavar="DIR",
+                        help="first write cuda/found.tsv from the results of cuda/run_on_gpu.sh (its --out)")
     options = parser.parse_args()
+    if options.measured:
+        take(options.measured)
     found = Found()
     stems = {name.split("/")[0] for passes in VARIANTS.values() for calls in passes.values() for name, _, _ in calls
              if "/" in name}
