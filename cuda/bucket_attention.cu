@@ -227,7 +227,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
     if (softmax.sum[i] == 0)
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a value is NaN
-    add_row(sum[i], merged.new_factor * softmax.inverse(i) * work.dropout.scale, merged.old_factor, to + task.column,
+    // Before the first round nothing stands there, and a logsumexp that is NaN makes both factors NaN.
+    const float old_factor = before ? merged.old_factor : 0.0f;
+    add_row(sum[i], merged.new_factor * softmax.inverse(i) * work.dropout.scale, old_factor, to + task.column,
             p.M() - task.column, p.packs);
     if (task.column == 0 && tile_column() == 0) logsumexp[row] = merged.logsumexp;
   }

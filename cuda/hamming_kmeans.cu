@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(update_threads) update_centroids(Problem p, Dr
   const int64_t row = cluster / C, c = cluster % C, n = p.valid(row);
   uint32_t* const ones = p.ones + cluster * p.stride;
   const uint32_t members = t == 0 ? 0 : p.members[cluster];
-  uint64_t centroid = t == 0 ? 0 : p.centroids[cluster];
+  uint64_t centroid = t == 0 || C >= n ? 0 : p.centroids[cluster];  // C >= n: nobody wrote it
 
   for (int base = 0; base < p.stride; base += 32) {
     const uint32_t have = t == 0 ? 0 : ones[base + lane], have_not = members - have;

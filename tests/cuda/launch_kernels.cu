@@ -1,5 +1,6 @@
 #include "tests/cuda/launch_kernels.h"
 
+#include <array>
 #include <cmath>
 
 #include "cuda/common.cuh"
