@@ -149,7 +149,8 @@ training() {
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 steps=() limits=() shows=() commands=()
-# step PART/NAME SECONDS SHOW COMMAND...: the command may take so long; SHOW, one of the above, reads its log.
+# step PART/NAME SECONDS SHOW COMMAND...: the command may take so long; SHOW, one of the above, reads its log. BUDGET in the
+# command stands for somewhat less than the seconds that it gets.
 step() {
   case " $parts " in *" ${1%%/*} "*) ;; *) return ;; esac
   steps+=("$1") limits+=("$2") shows+=("$3")
@@ -183,7 +184,7 @@ fi
 
 # Attention by length, beside PyTorch's where that is here.
 if [ -n "$torch" ]; then
-  step timing/peers 400 tables "$python" "$peers/peers.py" --device cuda --program "$bin" --json "$out/peers.json" --budget 330 \
+  step timing/peers 400 tables "$python" "$peers/peers.py" --device cuda --program "$bin" --json "$out/peers.json" --budget BUDGET \
     ${tiny:+--lengths 32 --head-sizes 16 --batch 1 --heads 2 --rounds 1}
 else
   for precision in $precisions; do for size in $sizes; do for length in $lengths; do for pass in $passes; do
@@ -253,7 +254,7 @@ run() {
   local entry=${steps[$1]} code=0 begun=$SECONDS
   local name=${entry/\//-}
   echo "== $entry"
-  eval "timeout -k 5 $2 ${commands[$1]}" >"$out/logs/$name.log" 2>&1 || code=$?
+  eval "timeout -k 5 $2 ${commands[$1]//BUDGET/$(($2 * 5 / 6))}" >"$out/logs/$name.log" 2>&1 || code=$?
   if [ $code = 124 ] && [ "$2" -lt "${limits[$1]}" ]; then return; fi
   {
     case $code in
