@@ -23,8 +23,9 @@ class Recording;
 
 class Repeated {
  public:
-  // `ordinary`: how many times it runs before it is recorded, at least once. CUDA loads a kernel when it is first launched,
-  // which may have to wait for the device, and so must not happen while work is recorded; and gradients must exist.
+  // `ordinary`: how many times it runs before it is recorded, at least once. CUDA loads a kernel when it is first
+  // launched, which may have to wait for the device, and so must not happen while work is recorded; and gradients must
+  // exist.
   Repeated(Device device, std::function<void()> work, int ordinary = 3);
   ~Repeated();
 
