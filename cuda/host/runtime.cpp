@@ -14,8 +14,11 @@
 #include "cuda/host/stream.h"
 
 #if CAIRN_HOST_CUDA_ASAN
-// Without /proc there is no looking for leaks, and trying to ends every program with an error.
-extern "C" const char* __asan_default_options() { return access("/proc/self/task", R_OK) == 0 ? "" : "detect_leaks=0"; }
+// Without /proc there is no looking for leaks, and trying to ends every program with an error. (A program may have
+// options of its own.)
+extern "C" __attribute__((weak)) const char* __asan_default_options() {
+  return access("/proc/self/task", R_OK) == 0 ? "" : "detect_leaks=0";
+}
 #endif
 
 struct CUmemPoolHandle_st {};
