@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "cuda/launch.h"
@@ -15,6 +14,8 @@
 
 #ifdef __CUDACC__
 #include <cxxabi.h>
+
+#include <new>
 #endif
 
 namespace cairn::gpu {

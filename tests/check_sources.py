@@ -20,6 +20,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VOCABULARY = {"cstddef", "cstdint", "functional", "initializer_list", "map", "memory", "optional", "set", "string",
@@ -79,8 +80,15 @@ def faults(cleaner, build, name):
     return lines
 
 
+def portable(command):
+    """A command's words that every compiler understands: no precompiled header of the build's own clang, no sanitizers."""
+    words = shlex.split(command)
+    return [word for before, word in zip([""] + words, words)
+            if "-Xclang" not in (before, word) and not word.startswith(("-fsanitize", "-fno-sanitize"))]
+
+
 def compile_only(compiler, entry):
-    words = [word for word in shlex.split(entry["command"])[1:] if not word.startswith("-fsanitize")]
+    words = portable(entry["command"])[1:]
     output = words.index("-o")
     del words[output:output + 2]
     run = subprocess.run([compiler, "-fsyntax-only", *words], cwd=entry["directory"], capture_output=True, text=True)
@@ -100,7 +108,10 @@ def main():
     listed = subprocess.run(["git", "ls-files", "*.cpp", "*.cu", "*.h", "*.cuh"], cwd=ROOT, check=True, capture_output=True,
                             text=True).stdout.split()
     names = [name for name in listed if name.endswith("h") or str(ROOT / name) in entries]
-    found = on_all_processors(lambda name: faults(cleaner, str(build), name), names)
+    with tempfile.TemporaryDirectory() as database:
+        commands = [{**entry, "command": shlex.join(portable(entry["command"]))} for entry in entries.values()]
+        (pathlib.Path(database) / "compile_commands.json").write_text(json.dumps(commands))
+        found = on_all_processors(lambda name: faults(cleaner, database, name), names)
     print(f"clang {version} read {len(names)} files")
 
     version, compiler = newest("g++")
