@@ -55,7 +55,10 @@ configure() { # FOLDER ARGUMENT...
 
 if [ -n "$pack" ]; then
   [ -z "$packed" ] || fail 2 "--pack: this is a pack already"
-  if [ -z "$build" ]; then
+  most=62 # MB; a build folder of one's own may be larger, with sanitizers say
+  if [ -n "$build" ]; then
+    most=1000
+  else
     build=$root/build/pack
     configure "$build" -DCAIRN_NATIVE=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real -DCMAKE_EXE_LINKER_FLAGS=-s "$@" ||
       fail 1 "the build failed"
@@ -76,7 +79,7 @@ if [ -n "$pack" ]; then
   tar -C "$work" -caf "$pack" cairn-gpu || fail 1 "$pack: cannot be written"
   size=$(($(stat -c %s "$pack") / 1000000))
   echo "$pack: $size MB, commit $(cat "$work/cairn-gpu/COMMIT")"
-  [ $size -le 62 ] || fail 1 "$pack: $size MB, more than 62; leave programs out or strip them"
+  [ $size -le $most ] || fail 1 "$pack: $size MB, more than $most; leave programs out or strip them"
   exit 0
 fi
 
@@ -164,7 +167,7 @@ B=4 H=6 lengths="4096 1024 16384 65536" sizes="64 128" precisions="bf16 float32"
 model="--stop-at 0.995" models="full/float32 full/bf16 i-clustered-15/float32 i-clustered-15/bf16" repeat="--seconds 1" C=100
 if [ -n "$tiny" ]; then
   B=1 H=2 lengths=32 sizes=16 precisions=bf16 passes=both figure="--lengths 16,32 --tokens 32 --heads 2 --head-size 16"
-  model="--length 5 --layers 1 --heads 2 --head-size 8 --feed-forward 16 --batch 3 --iterations 6"
+  model="--length 2 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --batch 3 --iterations 6"
   models=i-clustered-15/bf16 repeat="--seconds 0 --repeat 1" C=5
 fi
 
@@ -206,7 +209,7 @@ for attention in i-clustered-$C full clustered-$C; do for size in $sizes; do for
 done; done; done
 
 for name in $models; do
-  step "copy-task/${name/\//-}" 90 training "$bin/copy-task" train --device cuda --attention "${name%/*}" \
+  step "copy-task/${name/\//-}" 120 training "$bin/copy-task" train --device cuda --attention "${name%/*}" \
     --precision "${name#*/}" $model --quiet --json
 done
 

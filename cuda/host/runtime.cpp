@@ -14,10 +14,11 @@
 #include "cuda/host/stream.h"
 
 #if CAIRN_HOST_CUDA_ASAN
-// Without /proc there is no looking for leaks, and trying to ends every program with an error. (A program may have
-// options of its own.)
-extern "C" __attribute__((weak)) const char* __asan_default_options() {
-  return access("/proc/self/task", R_OK) == 0 ? "" : "detect_leaks=0";
+// More memory than there is is for the caller to notice. Without /proc there is no looking for leaks, and trying to
+// ends every program with an error.
+extern "C" const char* __asan_default_options() {
+  return access("/proc/self/task", R_OK) == 0 ? "allocator_may_return_null=1"
+                                              : "allocator_may_return_null=1:detect_leaks=0";
 }
 #endif
 
