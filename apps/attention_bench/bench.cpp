@@ -146,7 +146,11 @@ double Workload::run_once() {
 double Workload::operator()() {
   const Device device = state_->generator.state().device();
   if (device == Device::cpu) return run_once();
-  if (state_->replays == 0) state_->replays = record(state_->recorded);
+  if (state_->replays == 0) {
+    state_->recorded();
+    state_->clear_gradients();  // what stands there while work is recorded cannot be used again
+    state_->replays = record(state_->recorded);
+  }
   return seconds_of_replays(state_->recorded, state_->replays);
 }
 
