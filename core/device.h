@@ -13,8 +13,8 @@ struct Stream {
   void* handle = nullptr;
 };
 
-// How this library was built: "cpu" alone, or with CUDA kernels for a GPU ("cuda") or executed on the CPU
-// ("cuda-host").
+// How this library was built, for people: "cpu", "cpu, cuda", or "cpu, cuda-host (...)" where CUDA kernels are executed
+// on the CPU. Code asks CAIRN_HAS_CUDA and CAIRN_CUDA_HOST.
 std::string_view backends();
 
 // The vectors that the CPU's kernels were compiled for: "AVX-512", "AVX2" or "128 bits". They decide how sums are cut,

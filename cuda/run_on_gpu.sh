@@ -94,12 +94,12 @@ if [ -n "$packed" ]; then
 else
   bin=$root/build/cuda/bin peers=$root/apps/attention_bench
   commit=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
-  if [ ! -x "$bin/cairn-cuda-tests" ]; then
-    echo "building, see $out/logs/build.log"
-    configure "$root/build/cuda" -DCMAKE_CUDA_ARCHITECTURES=native "$@" >"$out/logs/build.log" 2>&1 ||
-      fail 1 "the build failed: $(grep -m 1 -i error "$out/logs/build.log")"
-  fi
+  echo "building, see $out/logs/build.log"
+  configure "$root/build/cuda" -DCMAKE_CUDA_ARCHITECTURES=native "$@" >"$out/logs/build.log" 2>&1 ||
+    fail 1 "the build failed: $(grep -m 1 -i error "$out/logs/build.log")"
 fi
+[ -e "$out/COMMIT" ] || echo "$commit" >"$out/COMMIT"
+[ "$(cat "$out/COMMIT")" = "$commit" ] || fail 2 "$out has results of commit $(cat "$out/COMMIT"), this is $commit; see --again"
 python=$(command -v python3 || true)
 torch='' # where python3 has PyTorch
 if [ -n "$python" ] && "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then
@@ -128,7 +128,6 @@ PATH=$PATH:/usr/local/cuda/bin
 # --------------------------------------------------------------------------------------------------- what a step's log says
 # Each reads the log from standard input and writes what the summary shows of it.
 
-nothing() { :; }
 block() { echo '```'; cat; echo '```'; }
 tables() { sed -n '/^|/p;/^[A-Z].*[^:]$/p'; }
 test_totals() { grep -E 'test cases:|All tests passed|skipped' | sed 's/^/  - /'; }

@@ -49,9 +49,9 @@ code=0
 wait "$!" 2>/dev/null || code=$?
 [ $code = 137 ] || { echo "killed after four steps: expected 137, got $code"; exit 1; }
 grep -q 'steps are left' "$summary" || { echo "killed in the middle, it left no summary that says so"; exit 1; }
-before=$(grep -c ': passed' "$summary" || true)
-echo "== begun again after $before steps"
-"${call[@]}" || { echo "begun again: exit code $?"; cat "$summary"; exit 1; }
+"${call[@]}" >"$work/second" || { echo "begun again: exit code $?"; cat "$summary"; exit 1; }
+if grep -q '^== smoke/' "$work/second"; then echo "begun again, it ran steps that had passed"; exit 1; fi
+grep -q '^== copy-task/' "$work/second" || { echo "begun again, it did not run what was missing"; exit 1; }
 cat "$summary"
 for part in smoke tests timing figure kernels copy-task sanitizer; do
   grep -q "^## $part\$" "$summary" || { echo "the summary has no part $part"; exit 1; }
@@ -63,3 +63,8 @@ tar -tf "$work/root/result/results.tar" | grep -q './summary.md' || { echo "no s
 # A third call has nothing to do.
 "${call[@]}" >"$work/third" || { echo "a third call: exit code $?"; exit 1; }
 if grep -q '^==' "$work/third"; then echo "a third call ran steps again"; exit 1; fi
+# Nor are results of different commits put together.
+echo another >"$work/root/result/COMMIT"
+code=0
+"${call[@]}" >"$work/fourth" 2>&1 || code=$?
+[ $code = 2 ] || { echo "results of another commit: expected exit code 2, got $code"; cat "$work/fourth"; exit 1; }
