@@ -134,6 +134,12 @@ test_totals() { grep -E 'test cases:|All tests passed|skipped' | sed 's/^/  - /'
 sanitizer_totals() { grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|not supported' | sed 's/^=* */  - /' | tail -n 2; }
 # value KEY JSON: of an object on one line.
 value() { sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" <<<"$2"; }
+# figure KEY JSON: a number to four digits; null where there is none.
+figure() {
+  local found
+  found=$(value "$@")
+  if [ "$found" = null ]; then echo null; else printf %.4g "$found"; fi
+}
 stages() {
   local json
   json=$(tail -n 1)
@@ -143,9 +149,9 @@ stages() {
 training() {
   local json
   json=$(tail -n 1)
-  printf '  - masked accuracy %.4f after %s steps; %.1f steps/s, replayed ones %.1f/s (%s of them); peak %s bytes\n' \
-    "$(value masked_accuracy "$json")" "$(value iterations "$json")" "$(value steps_per_second "$json")" \
-    "$(value replayed_steps_per_second "$json")" "$(value graph_replays "$json")" "$(value peak_bytes "$json")"
+  printf '  - masked accuracy %s after %s steps; %s steps/s, replayed ones %s/s (%s of them); peak %s bytes\n' \
+    "$(figure masked_accuracy "$json")" "$(value iterations "$json")" "$(figure steps_per_second "$json")" \
+    "$(figure replayed_steps_per_second "$json")" "$(value graph_replays "$json")" "$(value peak_bytes "$json")"
 }
 
 # ---------------------------------------------------------------------------------------------------------------- plan

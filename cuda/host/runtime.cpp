@@ -14,11 +14,12 @@
 #include "cuda/host/stream.h"
 
 #if CAIRN_HOST_CUDA_ASAN
-// More memory than there is is for the caller to notice. Without /proc there is no looking for leaks, and trying to
-// ends every program with an error.
+// More memory than there is is for the caller to notice. Without /proc the sanitizer can neither look for leaks nor read
+// options, and knows no stack, so that what it says after an exception may be wrong: there it ends no program.
 extern "C" const char* __asan_default_options() {
-  return access("/proc/self/task", R_OK) == 0 ? "allocator_may_return_null=1"
-                                              : "allocator_may_return_null=1:detect_leaks=0";
+  return access("/proc/self/task", R_OK) == 0
+             ? "allocator_may_return_null=1"
+             : "allocator_may_return_null=1:detect_leaks=0:halt_on_error=0:log_path=/tmp/asan";
 }
 #endif
 
