@@ -1,10 +1,24 @@
 #include "core/error.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <numeric>
 
 namespace cairn {
+namespace detail {
+
+// At most 24 characters each.
+template <class... Format>
+static void append_number(std::string& text, auto value, Format... format) {
+  char digits[32];
+  text.append(digits, std::to_chars(digits, digits + sizeof(digits), value, format...).ptr);
+}
+void append_integer(std::string& text, int64_t value) { append_number(text, value); }
+void append_integer(std::string& text, uint64_t value) { append_number(text, value); }
+void append_real(std::string& text, double value) { append_number(text, value, std::chars_format::general, 6); }
+
+}  // namespace detail
 
 // Levenshtein's distance, one row at a time.
 static size_t edit_distance(std::string_view a, std::string_view b) {
@@ -36,9 +50,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string best = nearest(word, candidates);
-  return best.empty() ? "" : " (did you mean '" + best + "'?)";
+void append(std::string& text, const DidYouMean& suggestion) {
+  const std::string best = nearest(suggestion.word, suggestion.candidates);
+  if (!best.empty()) text += " (did you mean '" + best + "'?)";
 }
 
 }  // namespace cairn

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <ostream>
 
 #include "core/error.h"
 
@@ -49,10 +48,10 @@ Shape Shape::without(int axis) const {
   return result;
 }
 
-std::ostream& operator<<(std::ostream& out, const Shape& shape) {
-  out << '[';
-  for (int i = 0; i < shape.rank(); ++i) out << (i ? ", " : "") << shape[i];
-  return out << ']';
+void append(std::string& text, const Shape& shape) {
+  text += '[';
+  for (int i = 0; i < shape.rank(); ++i) text += concat(i ? ", " : "", shape[i]);
+  text += ']';
 }
 
 std::string to_string(const Shape& shape) { return concat(shape); }

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <iosfwd>
 #include <string>
 
 namespace cairn {
@@ -43,7 +42,7 @@ class Shape {
   int rank_ = 0;
 };
 
-std::ostream& operator<<(std::ostream& out, const Shape& shape);  // [2, 3]
+void append(std::string& text, const Shape& shape);  // [2, 3]
 std::string to_string(const Shape& shape);
 
 // The shape that `a` and `b` broadcast to: axes aligned at the end, sizes equal or 1. Error names the operation.

@@ -1,6 +1,5 @@
 #include "nn/module.h"
 
-#include <sstream>
 #include <type_traits>
 
 namespace cairn {
@@ -85,11 +84,10 @@ void convert_to(Module& module, DType dtype) {
 }
 
 std::string describe(Module& module) {
-  std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // lets std::bad_alloc through
-  each(module, [&](const std::string& name, Variable& parameter) { out << name << ' ' << parameter.shape() << '\n'; });
-  out << parameter_count(module) << " parameters\n";
-  return out.str();
+  std::string text;
+  each(module,
+       [&](const std::string& name, Variable& parameter) { text += concat(name, ' ', parameter.shape(), '\n'); });
+  return text + concat(parameter_count(module), " parameters\n");
 }
 
 RandomDraw Context::draw(Purpose purpose) const {

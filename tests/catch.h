@@ -1,5 +1,6 @@
 #pragma once
 // Catch2 3, and what Catch2 2 (Debian 12) has by other names.
+#include <ostream>
 #include <string>
 
 #if __has_include(<catch2/catch_all.hpp>)
@@ -11,3 +12,10 @@ namespace Catch::Matchers {
 inline auto ContainsSubstring(const std::string& text) { return Contains(text); }
 }  // namespace Catch::Matchers
 #endif
+
+// Shapes in messages.
+namespace cairn {
+class Shape;
+std::string to_string(const Shape& shape);
+inline std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }
+}  // namespace cairn

@@ -130,7 +130,7 @@ Inputs read_inputs(const TensorFile& file) {
   }
   for (const auto& [name, tensor] : file.tensors)
     if (std::find(read.known.begin(), read.known.end(), name) == read.known.end())
-      in.unknown.push_back(in_quotes(name) + did_you_mean(name, read.known));
+      in.unknown.push_back(concat(in_quotes(name), did_you_mean(name, read.known)));
   return in;
 }
 

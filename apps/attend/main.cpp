@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "apps/attend/picture.h"
+#include "apps/common/format.h"
 #include "apps/common/options.h"
 #include "nn/io/file.h"
 
@@ -63,7 +63,7 @@ fs::path output_path(const char* option, const std::string& name, const std::str
   fs::path path = name;
   if (fs::is_symlink(fs::symlink_status(path, error))) path = fs::weakly_canonical(path, error);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder.string());
+  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder);
   return path;
 }
 
@@ -256,12 +256,7 @@ struct Attend {
     size_t width = 9;
     for (const Result& result : results) width = std::max(width, result.spec.size());
     const auto cell = [](double value, int columns, int decimals) {
-      char text[64];
-      if (std::isfinite(value))
-        std::snprintf(text, sizeof text, "%*.*f", columns, decimals, value);
-      else
-        std::snprintf(text, sizeof text, "%*s", columns, "-");
-      return std::string(text);
+      return std::isfinite(value) ? formatted("%*.*f", columns, decimals, value) : formatted("%*s", columns, "-");
     };
     std::string text = std::string("attention") + std::string(width - 9, ' ') +
                        (run.gradients ? "  ms (with gradients)" : "            ms");

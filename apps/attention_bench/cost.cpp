@@ -1,6 +1,7 @@
 #include "apps/attention_bench/cost.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "nn/attention/attention.h"
@@ -8,15 +9,22 @@
 namespace cairn::attention_bench {
 namespace {
 
+// Of a number that make_attention accepts.
+double value_of(const std::string& text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
 // The numbers of a specification, with the presets of its variant.
 struct Numbers {
   AttentionSpec spec;
 
   explicit Numbers(const std::string& text) : spec(parse_attention(text)) {}
-  double count() const { return spec.number.empty() ? 0 : std::stod(spec.number); }
+  double count() const { return spec.number.empty() ? 0 : value_of(spec.number); }
   double option(const char* option, double preset) const {
     const auto found = spec.options.find(option);
-    return found == spec.options.end() ? preset : std::stod(found->second);
+    return found == spec.options.end() ? preset : value_of(found->second);
   }
 };
 

@@ -1,7 +1,6 @@
 // attention-bench figure: the paper's figure 4, time and memory of an element by the length of the sequence.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 
 #include "apps/attention_bench/commands.h"
 #include "apps/attention_bench/settings.h"
+#include "apps/common/format.h"
 #include "apps/common/options.h"
 #include "apps/common/report.h"
 #include "apps/common/svg.h"
@@ -229,11 +229,7 @@ struct FigureCommand {
   }
 
   std::string summary(const std::vector<std::string>& specs) const {
-    const auto cell = [](const std::string& text, int width) {
-      char padded[80];
-      std::snprintf(padded, sizeof padded, "%*s ", width, text.c_str());
-      return std::string(padded);
-    };
+    const auto cell = [](const std::string& text, int width) { return formatted("%*s ", width, text.c_str()); };
     std::set<int64_t> all;
     for (const Point& p : measured()) all.insert(p.problem.length);
     std::string text;
@@ -241,7 +237,7 @@ struct FigureCommand {
       text += cell(time ? "us an element" : "kilobytes an element", -22);
       for (int64_t length : all) text += cell(concat(length), 7);
       for (const std::string& spec : specs) {
-        text += "\n" + cell(spec, -22);
+        text += concat('\n', cell(spec, -22));
         for (const Point& p : of(spec))
           text += cell(svg::number(time ? p.seconds_per_element() * 1e6 : p.bytes_per_element() * 1e-3), 7);
       }
@@ -255,13 +251,11 @@ struct FigureCommand {
   void write_all(const std::vector<std::string>& specs) const {
     std::string csv = "attention,what,pass,length,batch,median_seconds,spread,repetitions,peak_bytes\n";
     for (const Point& p : measured()) {
-      char text[300];
       const Timing timing = p.timing();
-      std::snprintf(text, sizeof text, "\"%s\",%s,%s,%lld,%lld,%.9g,%.3g,%lld,%lld\n", p.problem.attention.c_str(),
-                    settings.what.c_str(), p.problem.backward ? "both" : "forward", (long long)p.problem.length,
-                    (long long)p.problem.batch, timing.median, timing.spread, (long long)timing.repetitions,
-                    (long long)p.peak);
-      csv += text;
+      csv +=
+          formatted("\"%s\",%s,%s,%lld,%lld,%.9g,%.3g,%lld,%lld\n", p.problem.attention.c_str(), settings.what.c_str(),
+                    p.problem.backward ? "both" : "forward", (long long)p.problem.length, (long long)p.problem.batch,
+                    timing.median, timing.spread, (long long)timing.repetitions, (long long)p.peak);
     }
     write_file(fs::path(out) / "figure.csv", {csv});
     write_file(fs::path(out) / "figure.json", {as_json(specs).dump(1) + "\n"});

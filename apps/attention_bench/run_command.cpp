@@ -1,11 +1,11 @@
 // attention-bench run: one length, one variant or several in turn.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "apps/attention_bench/commands.h"
 #include "apps/attention_bench/settings.h"
+#include "apps/common/format.h"
 #include "apps/common/options.h"
 #include "nn/attention/attention.h"
 
@@ -48,7 +48,7 @@ struct RunCommand {
     Ceilings ceilings{NAN, NAN};
     if (!no_floor) {
       ceilings = measure_ceilings(settings.compute);
-      note(text("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
+      note(formatted("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
            settings.output.quiet);
     }
     std::vector<Problem> problems;
@@ -84,30 +84,23 @@ struct RunCommand {
     return json;
   }
 
-  template <class... Numbers>
-  static std::string text(const char* format, Numbers... numbers) {
-    char line[200];
-    std::snprintf(line, sizeof line, format, numbers...);
-    return line;
-  }
-
   std::string table(const Json& results) const {
-    std::string lines = text("%-28s %7s %12s %9s %12s %12s %8s\n", "", "batch", "ms", "spread", "us a token",
-                             "bytes a token", "of floor");
+    std::string lines = formatted("%-28s %7s %12s %9s %12s %12s %8s\n", "", "batch", "ms", "spread", "us a token",
+                                  "bytes a token", "of floor");
     for (const Json& r : results) {
       const double tokens = r.at("length").get<double>() * r.at("batch").get<double>(),
                    seconds = r.at("median_seconds");
       const double floor = r.at("floor_seconds").is_null() ? NAN : r.at("floor_seconds").get<double>();
-      lines += text("%-28s %7lld %12.3f %9.3f %12.3f %13.0f ", r.at("attention").get<std::string>().c_str(),
-                    (long long)r.at("batch"), seconds * 1e3, r.at("spread").get<double>() * 1e3, seconds / tokens * 1e6,
-                    r.at("peak_bytes").get<double>() / tokens);
-      lines += std::isfinite(floor) && floor > 0 ? text("%7.0f%%\n", 100 * floor / seconds) : "       -\n";
+      lines += formatted("%-28s %7lld %12.3f %9.3f %12.3f %13.0f ", r.at("attention").get<std::string>().c_str(),
+                         (long long)r.at("batch"), seconds * 1e3, r.at("spread").get<double>() * 1e3,
+                         seconds / tokens * 1e6, r.at("peak_bytes").get<double>() / tokens);
+      lines += std::isfinite(floor) && floor > 0 ? formatted("%7.0f%%\n", 100 * floor / seconds) : "       -\n";
       if (!stages) continue;
       std::vector<std::pair<double, std::string>> parts;
       for (const auto& [name, s] : r.at("stages").items()) parts.emplace_back(s.get<double>(), name);
       std::sort(parts.rbegin(), parts.rend());
       for (const auto& [s, name] : parts)
-        lines += text("    %-34s %10.3f ms %5.1f%%\n", name.c_str(), s * 1e3, 100 * s / seconds);
+        lines += formatted("    %-34s %10.3f ms %5.1f%%\n", name.c_str(), s * 1e3, 100 * s / seconds);
     }
     return lines;
   }

@@ -19,17 +19,22 @@ std::string with_underscores(std::string name) {
 }
 
 // A value as it stands in a message, cut where it is long.
-std::string shown(const nlohmann::ordered_json& value) {
-  std::string text = value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+struct Shown {
+  const nlohmann::ordered_json& value;
+};
+void append(std::string& text, const Shown& shown) {
+  std::string value = shown.value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+  text += value.size() > 60 ? value.substr(0, 57) + "..." : value;
 }
 
 // Text from outside as programs quote it; in_quotes has JSON's.
-std::string quoted_text(const std::string& text) {
-  std::string result = in_quotes(text);
+struct QuotedText {
+  const std::string& text;
+};
+void append(std::string& text, const QuotedText& quoted) {
+  std::string result = concat(in_quotes(quoted.text));
   result.front() = result[result.rfind('"')] = '\'';
-  return result;
+  text += result;
 }
 
 // A decimal number, if the whole text is one; else null.
@@ -195,7 +200,7 @@ const Options::Setting* Options::find(const std::string& key) const {
 Options::Json Options::from_text(const Setting& setting, const std::string& text, const std::string& where) const {
   Json value = setting.read(text);
   check<UsageError>(!value.is_null() && setting.valid(value), where, ": expected ", setting.expected, ", got ",
-                    quoted_text(text));
+                    QuotedText{text});
   return value;
 }
 
@@ -204,12 +209,11 @@ void Options::give(const std::string& key, Json value, const std::string& where)
   if (!setting) {
     std::vector<std::string> keys;
     for (const auto& known : settings_) keys.push_back(known->key);
-    const std::string close = did_you_mean(key, keys);
-    throw UsageError(
-        concat(where, ": unknown key ", quoted_text(key), close, close.empty() ? "; there is " + joined(keys) : ""));
+    throw UsageError(concat(where, ": unknown key ", QuotedText{key}, did_you_mean(key, keys),
+                            nearest(key, keys).empty() ? "; there is " + joined(keys) : ""));
   }
   check<UsageError>(setting->valid(value), where, ": key '", key, "': expected ", setting->expected, ", got ",
-                    shown(value));
+                    Shown{value});
   given_[key] = std::make_unique<Json>(std::move(value));
 }
 
@@ -229,7 +233,7 @@ void Options::read() {
   }
   for (const std::string& set : sets_) {
     const size_t equals = set.find('=');
-    check<UsageError>(equals != std::string::npos && equals > 0, "--set: expected key=value, got ", quoted_text(set));
+    check<UsageError>(equals != std::string::npos && equals > 0, "--set: expected key=value, got ", QuotedText{set});
     const std::string key = with_underscores(set.substr(0, equals));
     const Setting* setting = find(key);
     give(key, setting ? from_text(*setting, set.substr(equals + 1), "--set " + key) : Json(), "--set");
@@ -254,8 +258,8 @@ void Options::continue_run(const Json& configuration, const std::string& where) 
     const bool same = run != given_.end() && *run->second == *value;
     if (find(key)->belongs == Belongs::to_the_run && !same)
       differences +=
-          concat(differences.empty() ? "" : ", ", key, " (", run == given_.end() ? "unset" : shown(*run->second),
-                 " in the run, ", shown(*value), " now)");
+          concat(differences.empty() ? "" : ", ", key, " (",
+                 run == given_.end() ? "unset" : concat(Shown{*run->second}), " in the run, ", Shown{*value}, " now)");
     given_[key] = std::move(value);
   }
   check<UsageError>(differences.empty(), where,

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 
+#include "apps/common/format.h"
 #include "apps/common/program.h"
+#include "core/error.h"
 
 namespace cairn {
 namespace {
@@ -35,13 +35,9 @@ std::string bar(double fraction, int width) {
 
 std::string clock_time(double seconds) {
   const int64_t whole = std::llround(seconds);
-  char text[32];
-  if (whole >= 3600)
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", (long long)whole / 3600, (long long)whole / 60 % 60,
-                  (long long)whole % 60);
-  else
-    std::snprintf(text, sizeof text, "%lld:%02lld", (long long)whole / 60, (long long)whole % 60);
-  return text;
+  return (whole >= 3600 ? formatted("%lld:%02lld", (long long)whole / 3600, (long long)whole / 60 % 60)
+                        : formatted("%lld", (long long)whole / 60)) +
+         formatted(":%02lld", (long long)whole % 60);
 }
 
 Progress::Progress(int64_t total, bool quiet)
@@ -55,15 +51,13 @@ void Progress::draw(int64_t done, const std::string& numbers, bool ended) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = elapsed > 0 ? double(done - first_) / elapsed : 0;
   const double fraction = total_ > 0 ? double(done) / double(total_) : 1;
-  char rates[64], left[64];
-  std::snprintf(rates, sizeof rates, "  %.1f steps/s  %s", rate, clock_time(elapsed).c_str());
-  std::snprintf(left, sizeof left, "  at most %s more",
-                rate > 0 ? clock_time(double(total_ - done) / rate).c_str() : "?");
+  const std::string rates = formatted("  %.1f steps/s  %s", rate, clock_time(elapsed).c_str()),
+                    left = concat("  at most ", rate > 0 ? clock_time(double(total_ - done) / rate) : "?", " more");
   // What matters most comes first; a narrow terminal loses the rest.
   std::string line = std::to_string(done) + "/" + std::to_string(total_) + "  " + numbers;
   const size_t width = terminal_ ? size_t(std::max(1, columns() - 1)) : std::string::npos;
-  for (const char* part : {rates, left})
-    if (!(ended && part == left) && line.size() + std::strlen(part) <= width) line += part;
+  if (line.size() + rates.size() <= width) line += rates;
+  if (!ended && line.size() + left.size() <= width) line += left;
   if (!terminal_) {
     std::cerr << line << '\n';
     return;

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
-  throw Error(concat(path.string(), ": ", what, ": ", std::strerror(errno)));
+  throw Error(concat(path, ": ", what, ": ", std::strerror(errno)));
 }
 
 // The processor's name, as the system tells it.
@@ -44,17 +44,17 @@ std::string processor() {
 RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
   std::error_code error;
   const auto status = fs::status(path_, error);
-  check(status.type() != fs::file_type::none, "--out ", path_.string(), ": cannot be looked at: ", error.message());
-  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path_.string(),
+  check(status.type() != fs::file_type::none, "--out ", path_, ": cannot be looked at: ", error);
+  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path_,
                     ": expected a folder, or a name for a new one, got a file");
   fs::create_directories(path_, error);
-  check(!error, "--out ", path_.string(), ": cannot make the folder: ", error.message());
+  check(!error, "--out ", path_, ": cannot make the folder: ", error);
   lock_ = again([this] { return open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
   if (lock_ < 0) fail(path_, "cannot write into the folder");
   if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) != 0) {
     close(lock_);
     lock_ = -1;
-    throw UsageError(concat("--out ", path_.string(),
+    throw UsageError(concat("--out ", path_,
                             ": another run is writing into this folder; wait for it, or "
                             "train into another folder"));
   }
@@ -70,14 +70,14 @@ void RunFolder::write(const std::string& name, const std::string& text) {
   write_file(beside, {text});
   std::error_code error;
   fs::rename(beside, path_ / name, error);
-  check(!error, (path_ / name).string(), ": cannot be replaced: ", error.message());
+  check(!error, path_ / name, ": cannot be replaced: ", error);
   sync_folder(path_);
 }
 
 void RunFolder::remove(const std::string& name) {
   std::error_code error;
   fs::remove(path_ / name, error);
-  check(!error, (path_ / name).string(), ": cannot be removed: ", error.message());
+  check(!error, path_ / name, ": cannot be removed: ", error);
 }
 
 bool RunFolder::cut_metrics(uint64_t bytes) {
@@ -125,7 +125,7 @@ std::vector<nlohmann::ordered_json> read_metrics(const fs::path& run, uint64_t s
     end = std::min(text.find('\n', begin), text.size());
     auto record = nlohmann::ordered_json::parse(std::string_view(text).substr(begin, end - begin), nullptr, false);
     if (!record.is_object()) {
-      check<DataError>(begin >= sure || end == text.size(), path.string(), ": line ", records.size() + 1,
+      check<DataError>(begin >= sure || end == text.size(), path, ": line ", records.size() + 1,
                        ": expected a record of the run; without the file the run can still be used, but for the "
                        "curves in its report");
       break;

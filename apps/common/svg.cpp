@@ -1,13 +1,16 @@
 #include "apps/common/svg.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <string_view>
 #include <type_traits>
 #include <utility>
+
+#include "apps/common/format.h"
 
 namespace cairn::svg {
 namespace {
@@ -16,9 +19,7 @@ constexpr double chart_width = 460, character = 7.2;  // a character's width, ab
 
 // A coordinate: at most two decimals, no trailing zeros.
 std::string c(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", value);
-  std::string result = text;
+  std::string result = formatted("%.2f", value);
   result.erase(result.find_last_not_of('0') + 1);
   if (result.back() == '.') result.pop_back();
   return result == "-0" ? "0" : result;
@@ -207,30 +208,21 @@ std::string escape(const std::string& text) {
 std::string number(double value, bool percent) {
   if (std::isnan(value)) return "–";
   if (std::isinf(value)) return value > 0 ? "∞" : "−∞";
-  if (percent && value > 0.99 && value < 1) {  // what is missing counts: 99.96% is not 100%
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2f%%", std::min(99.99, 100 * value));
-    return text;
-  }
+  if (percent && value > 0.99 && value < 1)  // what is missing counts: 99.96% is not 100%
+    return formatted("%.2f%%", std::min(99.99, 100 * value));
   if (percent) return number(100 * value) + "%";
   const double size = std::abs(value);
   const std::string sign = value < 0 ? "−" : "";
-  char text[32];
-  if (size >= 1e15 || (size > 0 && size < 1e-4)) {
-    std::snprintf(text, sizeof text, "%.3g", size);
-    return sign + text;
-  }
+  if (size >= 1e15 || (size > 0 && size < 1e-4)) return sign + formatted("%.3g", size);
   for (const auto& [unit, name] : {std::pair{1e12, "T"}, {1e9, "G"}, {1e6, "M"}})
     if (size >= 0.9999995 * unit) return sign + number(std::round(size / unit * 100) / 100) + name;
   if (size >= 999.5) {
     const long long whole = std::llround(size);
-    std::snprintf(text, sizeof text, "%lld,%03lld", whole / 1000, whole % 1000);
-    return sign + text;
+    return sign + formatted("%lld,%03lld", whole / 1000, whole % 1000);
   }
   // Three significant digits, written out.
   const int decimals = size == 0 ? 0 : std::clamp(2 - int(std::floor(std::log10(size))), 0, 7);
-  std::snprintf(text, sizeof text, "%.*f", decimals, size);
-  std::string result = text;
+  std::string result = formatted("%.*f", decimals, size);
   if (result.find('.') != std::string::npos) {
     result.erase(result.find_last_not_of('0') + 1);
     if (result.back() == '.') result.pop_back();
@@ -482,9 +474,13 @@ std::string draw(const Heatmap& given) {
 
 // Width and height that the viewBox of a picture gives; zeros if it has none.
 static std::pair<double, double> size_of(const std::string& picture) {
+  constexpr std::string_view before = "viewBox=\"0 0 ";
   double width = 0, height = 0;
-  if (const size_t at = picture.find("viewBox=\""); at != std::string::npos)
-    std::sscanf(picture.c_str() + at, "viewBox=\"%*f %*f %lf %lf", &width, &height);
+  if (const size_t at = picture.find(before); at != std::string::npos) {
+    const char* end = picture.data() + picture.size();
+    const char* space = std::from_chars(picture.data() + at + before.size(), end, width).ptr;
+    if (space != end) std::from_chars(space + 1, end, height);
+  }
   return {width, height};
 }
 

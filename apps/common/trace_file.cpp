@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/common/format.h"
 #include "core/error.h"
 
 namespace cairn {
@@ -26,9 +26,7 @@ std::string quoted(const std::string& text) {
 
 // Nanoseconds as microseconds, exactly.
 std::string microseconds(int64_t nanoseconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%lld.%03lld", (long long)(nanoseconds / 1000), (long long)(nanoseconds % 1000));
-  return text;
+  return formatted("%lld.%03lld", (long long)(nanoseconds / 1000), (long long)(nanoseconds % 1000));
 }
 
 std::string named(const char* what, int thread, const std::string& name) {
@@ -71,14 +69,14 @@ std::map<Kind, Times> times_by_kind(const std::vector<trace::Event>& events) {
 void write_trace(const std::string& path, const trace::Recording& recording, const std::string& program) {
   std::ofstream out(path);
   check<UsageError>(bool(out), "trace: cannot write ", path, ": ", std::strerror(errno));
-  out << R"({"displayTimeUnit":"ms","otherData":{"dropped":)" << recording.dropped << "},\"traceEvents\":[\n"
+  out << R"({"displayTimeUnit":"ms","otherData":{"dropped":)" << concat(recording.dropped) << "},\"traceEvents\":[\n"
       << named("process_name", 0, program);
   std::set<int> threads;
   for (const trace::Event& event : recording.events) threads.insert(event.thread);
   for (int thread : threads) out << ",\n" << named("thread_name", thread, concat("thread ", thread));
   for (const trace::Event& event : recording.events) {
     out << ",\n{\"name\":" << quoted(event.name) << ",\"cat\":" << quoted(event.category)
-        << ",\"ph\":\"X\",\"pid\":1,\"tid\":" << event.thread << ",\"ts\":" << microseconds(event.begin)
+        << ",\"ph\":\"X\",\"pid\":1,\"tid\":" << concat(event.thread) << ",\"ts\":" << microseconds(event.begin)
         << ",\"dur\":" << microseconds(event.duration);
     if (!event.detail.empty()) out << ",\"args\":{\"detail\":" << quoted(event.detail) << "}";
     out << "}";
@@ -101,10 +99,10 @@ std::string trace_summary(const trace::Recording& recording, size_t most) {
   for (size_t i = 0; i < std::min(most, rows.size()); ++i) {
     const auto& [kind, time] = rows[i];
     const auto& [name, category, in_gradient] = kind;
-    char numbers[96];
-    std::snprintf(numbers, sizeof numbers, "%9.3f %5.1f%% %10.3f %9lld  ", seconds(time.self),
+    text +=
+        formatted("%9.3f %5.1f%% %10.3f %9lld  ", seconds(time.self),
                   all > 0 ? 100 * double(time.self) / double(all) : 0.0, seconds(time.total), (long long)time.count);
-    text += concat(numbers, category, ' ', name, in_gradient ? " in a gradient\n" : "\n");
+    text += concat(category, ' ', name, in_gradient ? " in a gradient\n" : "\n");
   }
   if (rows.size() > most) text += concat("and ", rows.size() - most, " kinds with less\n");
   if (recording.dropped > 0)

@@ -1,11 +1,11 @@
 // copy-task figure: the grid of the paper's figure 5, a training for each variant and length.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "apps/common/format.h"
 #include "apps/common/report.h"
 #include "apps/common/svg.h"
 #include "apps/copy_task/commands.h"
@@ -153,11 +153,9 @@ struct FigureCommand {
     return cell.result.is_null() || !cell.result.at(key).is_number() ? NAN : cell.result.at(key).get<double>();
   }
   static std::string line(const Cell& cell) {
-    char text[200];
-    std::snprintf(text, sizeof text, "%-20s length %4lld  masked accuracy %.4f  accuracy %.4f  %5.0f steps  %6.0f s",
-                  cell.attention.c_str(), (long long)cell.length, value(cell, "masked_accuracy"),
-                  value(cell, "accuracy"), value(cell, "iterations"), value(cell, "seconds"));
-    return text;
+    return formatted("%-20s length %4lld  masked accuracy %.4f  accuracy %.4f  %5.0f steps  %6.0f s",
+                     cell.attention.c_str(), (long long)cell.length, value(cell, "masked_accuracy"),
+                     value(cell, "accuracy"), value(cell, "iterations"), value(cell, "seconds"));
   }
   std::string table() const {
     std::string text;
@@ -183,11 +181,9 @@ struct FigureCommand {
     std::string csv = "attention,length,masked_accuracy,accuracy,loss,steps,seconds\n";
     for (const Cell& cell : cells) {
       if (cell.result.is_null()) continue;
-      char text[300];
-      std::snprintf(text, sizeof text, "\"%s\",%lld,%.6f,%.6f,%.6g,%.0f,%.1f\n", cell.attention.c_str(),
-                    (long long)cell.length, value(cell, "masked_accuracy"), value(cell, "accuracy"),
-                    value(cell, "loss"), value(cell, "iterations"), value(cell, "seconds"));
-      csv += text;
+      csv += formatted("\"%s\",%lld,%.6f,%.6f,%.6g,%.0f,%.1f\n", cell.attention.c_str(), (long long)cell.length,
+                       value(cell, "masked_accuracy"), value(cell, "accuracy"), value(cell, "loss"),
+                       value(cell, "iterations"), value(cell, "seconds"));
     }
     write_file(fs::path(out) / "figure.csv", {csv});
     write_file(fs::path(out) / "figure.json", {as_json().dump(1) + "\n"});

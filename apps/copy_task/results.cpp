@@ -1,7 +1,8 @@
 #include "apps/copy_task/results.h"
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "apps/common/format.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -15,11 +16,7 @@ Json row(const VariantResult& variant) {
 }
 
 // "0.9978", or "-" where there is none.
-std::string figure(const Json& value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4f", value.is_number() ? value.get<double>() : 0.0);
-  return value.is_number() ? text : "-";
-}
+std::string figure(const Json& value) { return value.is_number() ? formatted("%.4f", value.get<double>()) : "-"; }
 
 std::string line(const Json& row) {
   std::string name = row.at("attention");
@@ -67,16 +64,14 @@ std::string evaluations_text(const Json& result) {
 
 std::string result_text(const Json& result, bool interrupted) {
   const int64_t steps = result.at("iterations"), sequences = result.value("sequences", final_sequences);
-  char head[192];
-  std::snprintf(head, sizeof head, "%lld step%s in %s (%.1f steps/s), %lld parameters", (long long)steps,
-                steps == 1 ? "" : "s", clock_time(result.at("seconds")).c_str(),
-                result.at("steps_per_second").get<double>(), (long long)result.at("parameters").get<int64_t>());
-  std::string text = head;
+  std::string text =
+      formatted("%lld step%s in %s (%.1f steps/s), %lld parameters", (long long)steps, steps == 1 ? "" : "s",
+                clock_time(result.at("seconds")).c_str(), result.at("steps_per_second").get<double>(),
+                (long long)result.at("parameters").get<int64_t>());
   if (result.contains("peak_bytes")) {
     const double bytes = result.at("peak_bytes");
     const bool few = bytes < 1e6;
-    std::snprintf(head, sizeof head, ", %.0f %s at most", bytes / (few ? 1e3 : 1e6), few ? "kB" : "MB");
-    text += head;
+    text += formatted(", %.0f %s at most", bytes / (few ? 1e3 : 1e6), few ? "kB" : "MB");
   }
   text += "\n";
   if (sequences == 0) return text + "Interrupted before the first evaluation.\n";

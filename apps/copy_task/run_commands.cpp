@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "apps/common/format.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/results.h"
 #include "apps/copy_task/run_command.h"
@@ -67,20 +66,18 @@ struct EvaluateCommand : RunCommand {
 
 // A masked sequence as a person writes it: "0 3 M 7 0 3 5 M". Errors (UsageError): what it is not.
 std::vector<int32_t> read_sequence(const std::string& line) {
-  std::string text = line;
-  for (char& c : text)
-    if (c == ',' || c == '\t' || c == '\r') c = ' ';
-  std::istringstream in(text);
-  in.exceptions(std::ios::badbit);  // lets std::bad_alloc through
+  constexpr const char* between = " ,\t\r\n\v\f";
   std::vector<int32_t> sequence;
-  for (std::string word; in >> word;) {
+  for (size_t begin = 0, end; (begin = line.find_first_not_of(between, begin)) < line.size(); begin = end) {
+    end = std::min(line.find_first_of(between, begin), line.size());
+    const std::string word = line.substr(begin, end - begin);
     if (word == "M" || word == "m" || word == "?" || word == "_") {
       sequence.push_back(mask_token);
       continue;
     }
     int32_t value = -1;
-    const char* end = std::from_chars(word.data(), word.data() + word.size(), value).ptr;
-    check<UsageError>(end == word.data() + word.size() && value >= 0 && value <= symbols, "symbol ",
+    const char* behind = std::from_chars(word.data(), word.data() + word.size(), value).ptr;
+    check<UsageError>(behind == word.data() + word.size() && value >= 0 && value <= symbols, "symbol ",
                       sequence.size() + 1, ": expected a number from 0 to ", symbols, " or M for a masked one, got ",
                       in_quotes(word), "; separate symbols by spaces");
     sequence.push_back(value);
@@ -143,8 +140,7 @@ std::string certainty(const Solution& solution) {
     least = std::min(least, double(solution.probability[size_t(i)]));
   }
   if (masked == 0) return "nothing is masked, so nothing was filled in";
-  char sure[96];
-  std::snprintf(sure, sizeof sure, "least sure of a filled-in symbol: %.0f%%", 100 * least);
+  const std::string sure = formatted("least sure of a filled-in symbol: %.0f%%", 100 * least);
   return blind ? concat(sure, "; ", blind, " are masked in both copies and can only be guessed") : sure;
 }
 

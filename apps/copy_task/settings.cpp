@@ -81,9 +81,8 @@ std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& r
   }
   if (!found || found->passed_over.empty()) return found;
   // Also with --quiet, for it changes the result.
-  note(concat(joined(found->passed_over), "; the checkpoint of step ", train_state(*found).step, " in ",
-              found->folder.string(), " is used",
-              to_train ? ", and the damaged one is moved to " + (run / "checkpoint.damaged").string() : ""),
+  note(concat(joined(found->passed_over), "; the checkpoint of step ", train_state(*found).step, " in ", found->folder,
+              " is used", to_train ? ", and the damaged one is moved to " + (run / "checkpoint.damaged").string() : ""),
        false);
   return found;
 }
@@ -92,11 +91,11 @@ std::unique_ptr<Trained> read_run(const std::filesystem::path& run) {
   auto trained = std::make_unique<Trained>();
   std::error_code ignored;
   const auto status = std::filesystem::status(run, ignored);
-  check<DataError>(!std::filesystem::exists(status) || std::filesystem::is_directory(status), "--run ", run.string(),
+  check<DataError>(!std::filesystem::exists(status) || std::filesystem::is_directory(status), "--run ", run,
                    ": is a file, expected the folder of a run");
-  check<DataError>(std::filesystem::exists(status), "--run ", run.string(), ": there is no such folder");
+  check<DataError>(std::filesystem::exists(status), "--run ", run, ": there is no such folder");
   auto found = find_checkpoint_of(run, false);
-  check<DataError>(found.has_value(), "--run ", run.string(), ": the folder holds no checkpoint of a run");
+  check<DataError>(found.has_value(), "--run ", run, ": the folder holds no checkpoint of a run");
   trained->checkpoint = std::move(*found);
   const std::string where = (trained->checkpoint.folder / "checkpoint.json").string();
   Settings& settings = trained->settings;

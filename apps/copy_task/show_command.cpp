@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/format.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/report.h"
 #include "apps/copy_task/run_command.h"
@@ -126,15 +126,10 @@ struct ShowCommand : RunCommand {
       for (int64_t i = begin; i < end; ++i) width = std::max(width, int(of(i).size()) + 1);
     const int64_t fit = (columns - 14) / width;
     std::string text;
-    char cell[64];
     for (int64_t from = begin; from < end; from += fit) {
       for (const auto& [name, of] : lines) {
-        std::snprintf(cell, sizeof cell, "%12s ", name.c_str());
-        std::string line = cell;
-        for (int64_t i = from; i < std::min(end, from + fit); ++i) {
-          std::snprintf(cell, sizeof cell, "%*s", width, of(i).c_str());
-          line += cell;
-        }
+        std::string line = formatted("%12s ", name.c_str());
+        for (int64_t i = from; i < std::min(end, from + fit); ++i) line += formatted("%*s", width, of(i).c_str());
         line.erase(line.find_last_not_of(' ') + 1);
         if (line.find_first_not_of(' ') != std::string::npos) text += line + "\n";
       }
@@ -146,6 +141,7 @@ struct ShowCommand : RunCommand {
   std::string as_text(const Answer& answer) const {
     using Cell = std::function<std::string(int64_t)>;
     std::vector<std::pair<std::string, Cell>> lines;
+    lines.reserve(4);  // (without it GCC 12 warns of its own code)
     lines.emplace_back("input", [this](int64_t i) { return token_text(input[size_t(i)]); });
     lines.emplace_back("target", [this](int64_t i) { return token_text(target[size_t(i)]); });
     int64_t wrong = 0;
@@ -168,18 +164,12 @@ struct ShowCommand : RunCommand {
     int64_t best_layer = std::max<int64_t>(layer - 1, 0), best_head = std::max<int64_t>(head - 1, 0);
     std::string text =
         "\nHow much of their attention masked symbols give to the same place in the other copy:\n\n          ";
-    char cell[64];
-    for (int64_t h = 0; h < heads; ++h) {
-      std::snprintf(cell, sizeof cell, "  head %-2lld", (long long)h + 1);
-      text += cell;
-    }
+    for (int64_t h = 0; h < heads; ++h) text += formatted("  head %-2lld", (long long)h + 1);
     for (int64_t l = 0; l < int64_t(answer.layers.size()); ++l) {
-      std::snprintf(cell, sizeof cell, "\n  layer %-2lld", (long long)l + 1);
-      text += cell;
+      text += formatted("\n  layer %-2lld", (long long)l + 1);
       for (int64_t h = 0; h < heads; ++h) {
         const double found = share(answer.layers[size_t(l)], h);
-        std::snprintf(cell, sizeof cell, "%9.3f", found);
-        text += cell;
+        text += formatted("%9.3f", found);
         const bool asked_for = (layer == 0 || l == layer - 1) && (head == 0 || h == head - 1);
         if (asked_for && found > share(answer.layers[size_t(best_layer)], best_head)) best_layer = l, best_head = h;
       }
@@ -206,21 +196,18 @@ struct ShowCommand : RunCommand {
     static constexpr char shades[] = " .:-=+*#%@";
     std::string text = concat("\n\nWhere the masked symbols of layer ", l + 1, ", head ", h + 1,
                               " look: a row each, a column a\nposition, from ' ' (nothing) to '@' (all).\n\n");
-    char cell[64];
     const float* weights = seen.weights.data<float>() + h * n * n;
     for (int64_t i = 0; i < n; ++i) {
       if (!is_masked(i)) continue;
-      std::snprintf(cell, sizeof cell, "%5lld  ", (long long)i + 1);
-      text += cell;
+      text += formatted("%5lld  ", (long long)i + 1);
       int64_t most = 0;
       for (int64_t j = 0; j < n; ++j) {
         const double w = weights[i * n + j];
         if (w > weights[i * n + most]) most = j;
         text += shades[std::min<int64_t>(9, int64_t(w * 10))];
       }
-      std::snprintf(cell, sizeof cell, "  most at %lld (%.2f)%s\n", (long long)most + 1, double(weights[i * n + most]),
-                    most == other(i) ? ", the other copy" : "");
-      text += cell;
+      text += formatted("  most at %lld (%.2f)%s\n", (long long)most + 1, double(weights[i * n + most]),
+                        most == other(i) ? ", the other copy" : "");
     }
     return text;
   }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/format.h"
 #include "core/repeated.h"
 #include "core/trace.h"
 #include "nn/optim/r_adam.h"
@@ -25,11 +25,7 @@ void check_memory(const TransformerOptions& model, Device device) {
   const double f = double(model.features()), hidden = double(model.feed_forward);
   const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
   const double available = double(most_memory(device));
-  const auto gigabytes = [](double size) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f GB", size / 1e9);
-    return std::string(text);
-  };
+  const auto gigabytes = [](double size) { return formatted("%.1f GB", size / 1e9); };
   check<DeviceError>(bytes <= available, "out of memory on ", name(device),
                      ": the parameters, their gradients and moments need ", gigabytes(bytes), ", ",
                      device == Device::cpu ? "this machine has " : "the device has free ", gigabytes(available),
@@ -51,12 +47,8 @@ void check_variants(const TrainOptions& options) {
 }
 
 std::string numbers(double loss, const Evaluation& evaluation) {
-  char text[96];
-  if (std::isnan(evaluation.masked_accuracy))
-    std::snprintf(text, sizeof text, "loss %.4f", loss);
-  else
-    std::snprintf(text, sizeof text, "loss %.4f  masked accuracy %.3f", loss, evaluation.masked_accuracy);
-  return text;
+  if (std::isnan(evaluation.masked_accuracy)) return formatted("loss %.4f", loss);
+  return formatted("loss %.4f  masked accuracy %.3f", loss, evaluation.masked_accuracy);
 }
 
 // Keeps a run in its folder; without one, it does nothing.

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <exception>
-#include <ios>
-#include <sstream>
 #include <utility>
 
 #if CAIRN_HOST_CUDA_TSAN
@@ -52,9 +51,8 @@ const char* name(WarpOp op) {
 std::string text(uint3 index) { return concat('(', index.x, ',', index.y, ',', index.z, ')'); }
 
 std::string hex(unsigned mask) {
-  std::ostringstream out;
-  out << "0x" << std::hex << mask;
-  return out.str();
+  char digits[16];
+  return "0x" + std::string(digits, std::to_chars(digits, digits + sizeof(digits), mask, 16).ptr);
 }
 
 // Of the numbers that __reduce_..._sync takes, as 64 bits that keep their sign.

@@ -1,11 +1,8 @@
 #include <algorithm>
-#include <cctype>
-#include <cerrno>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
-#include <sstream>
+#include <system_error>
 
 #include "nn/attention/attention.h"
 
@@ -80,18 +77,18 @@ void SpecReader::fail(const std::string& message) const {
   throw UsageError("attention '" + name_ + (number_.empty() ? "" : "-" + number_) + "': " + message);
 }
 
-static bool parse_integer(const std::string& text, int64_t& value) {
-  char* end = nullptr;
-  errno = 0;
-  value = std::strtoll(text.c_str(), &end, 10);
-  return !text.empty() && !std::isspace(static_cast<unsigned char>(text[0])) && *end == 0 && errno == 0;
+// A number that is the whole text, in every locale the same.
+template <class T>
+static bool parse_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
 }
 
 int64_t SpecReader::number(const char* what) {
   number_asked_ = what;
   int64_t value = 0;
   if (number_.empty()) fail(concat("expected a number of ", what, ", as in ", name_, "-100"));
-  if (!parse_integer(number_, value)) fail(concat("expected a whole number of ", what, ", got '", number_, "'"));
+  if (!parse_number(number_, value)) fail(concat("expected a whole number of ", what, ", got '", number_, "'"));
   // Labels and indices are int32.
   if (value < 1 || value > std::numeric_limits<int32_t>::max())
     fail(concat(what, " = ", number_, ", expected 1 to 2147483647"));
@@ -109,7 +106,7 @@ int64_t SpecReader::integer(const char* option, int64_t preset, int64_t least, i
   const std::string* text = given(option, std::to_string(preset), help);
   if (!text) return preset;
   int64_t value = 0;
-  if (!parse_integer(*text, value)) fail(concat("option ", option, ": expected a whole number, got '", *text, "'"));
+  if (!parse_number(*text, value)) fail(concat("option ", option, ": expected a whole number, got '", *text, "'"));
   if (value < least || value > most) fail(concat("option ", option, " = ", *text, ", expected ", least, " to ", most));
   return value;
 }
@@ -117,9 +114,8 @@ int64_t SpecReader::integer(const char* option, int64_t preset, int64_t least, i
 double SpecReader::real(const char* option, double preset, double least, double most, const char* help) {
   const std::string* text = given(option, concat(preset), help);
   if (!text) return preset;
-  char* end = nullptr;
-  const double value = std::strtod(text->c_str(), &end);
-  if (text->empty() || *end != 0 || !std::isfinite(value))
+  double value = 0;
+  if (!parse_number(*text, value) || !std::isfinite(value))
     fail(concat("option ", option, ": expected a finite number, got '", *text, "'"));
   if (value < least || value > most) fail(concat("option ", option, " = ", *text, ", expected ", least, " to ", most));
   return value;
@@ -209,12 +205,11 @@ AttentionSpec parse_attention(const std::string& spec) {
   }
   if (colon == std::string::npos) return result;
 
-  std::istringstream list(spec.substr(colon + 1));
-  list.exceptions(std::ios::badbit);  // lets std::bad_alloc through
-  std::string item;
-  check<UsageError>(list.peek() != EOF && spec.back() != ',', "attention '", spec,
+  check<UsageError>(spec.size() > colon + 1 && spec.back() != ',', "attention '", spec,
                     "': expected option=value behind the colon");
-  while (std::getline(list, item, ',')) {
+  for (size_t begin = colon + 1, end; begin < spec.size(); begin = end + 1) {
+    end = std::min(spec.find(',', begin), spec.size());
+    const std::string item = spec.substr(begin, end - begin);
     const size_t equals = item.find('=');
     check<UsageError>(equals != std::string::npos && equals > 0, "attention '", spec, "': expected option=value, got '",
                       item, "'");
@@ -236,19 +231,18 @@ std::unique_ptr<Attention> make_attention(const std::string& spec, const std::ma
 }
 
 std::string describe_attention_variants() {
-  std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // lets std::bad_alloc through
-  out << "  every variant, if nothing else is said, has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
+  std::string text =
+      "  every variant, if nothing else is said, has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
     SpecReader reader(variant->name, "100", {}, {});
     variant->make(reader);
-    out << "  " << variant->name;
-    if (!reader.number_asked().empty()) out << "-<" << reader.number_asked() << ">";
-    out << "  " << variant->summary << '\n';
+    text += concat("  ", variant->name);
+    if (!reader.number_asked().empty()) text += concat("-<", reader.number_asked(), ">");
+    text += concat("  ", variant->summary, '\n');
     for (const auto& option : reader.asked())
-      out << "      :" << option.name << '=' << option.preset << "  " << option.help << '\n';
+      text += concat("      :", option.name, '=', option.preset, "  ", option.help, '\n');
   }
-  return out.str();
+  return text;
 }
 
 }  // namespace cairn

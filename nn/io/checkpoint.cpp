@@ -36,26 +36,26 @@ template <class E = Error>
 bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
-  check<E>(status.type() != fs::file_type::none, path.string(), ": cannot be looked at: ", error.message());
+  check<E>(status.type() != fs::file_type::none, path, ": cannot be looked at: ", error);
   return fs::exists(status);
 }
 
 void move_folder(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
-  check(!error, from.string(), ": cannot be renamed to ", to.string(), ": ", error.message());
+  check(!error, from, ": cannot be renamed to ", to, ": ", error);
 }
 
 void remove_folder(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  check(!error, path.string(), ": cannot be removed: ", error.message());
+  check(!error, path, ": cannot be removed: ", error);
 }
 
 void make_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  check(!error, path.string(), ": cannot be made: ", error.message());
+  check(!error, path, ": cannot be made: ", error);
 }
 
 // A line of checksums, in the format of xxh128sum.
@@ -153,8 +153,8 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
       const std::string bytes = read_file(path);
       const Json& file = json.at("files").at(tensor_files[i]);
       const auto size = file.at("bytes").get<uint64_t>();
-      check<DataError>(bytes.size() == size, path.string(), ": damaged, ", bytes.size(), " bytes, expected ", size);
-      check<DataError>(xxh128(bytes) == file.at("xxh128").get<std::string>(), path.string(),
+      check<DataError>(bytes.size() == size, path, ": damaged, ", bytes.size(), " bytes, expected ", size);
+      check<DataError>(xxh128(bytes) == file.at("xxh128").get<std::string>(), path,
                        ": damaged, its hash is not that in checkpoint.json");
       computed += checksum_line(bytes, tensor_files[i]);
       *targets[i] = parse_safetensors(bytes, path.string());
@@ -163,7 +163,7 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
   } catch (const Json::exception&) {
     throw DataError(where + ": not a checkpoint of this version: expected version, files and about");
   }
-  check<DataError>(checksums == computed, (folder / "checksums").string(), ": damaged");
+  check<DataError>(checksums == computed, folder / "checksums", ": damaged");
   check_finite<DataError>(found.weights, false, found.weights.where);
   check_finite<DataError>(found.optimizer, true, found.optimizer.where);
   return found;

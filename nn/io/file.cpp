@@ -59,7 +59,7 @@ class BlockSizeSignal {
 template <class E = Error>
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
   const int number = errno;
-  throw E(concat(path.string(), ": ", what, ": ", std::strerror(number)));
+  throw E(concat(path, ": ", what, ": ", std::strerror(number)));
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ std::string read_file(const std::filesystem::path& path) {
   if (file.handle() < 0) fail<DataError>(path, "cannot be opened");
   struct stat status {};
   if (fstat(file.handle(), &status) != 0) fail<DataError>(path, "cannot be read");
-  check<DataError>(!S_ISDIR(status.st_mode), path.string(), ": is a folder, expected a file");
-  check<DataError>(S_ISREG(status.st_mode), path.string(), ": is not a regular file");
+  check<DataError>(!S_ISDIR(status.st_mode), path, ": is a folder, expected a file");
+  check<DataError>(S_ISREG(status.st_mode), path, ": is not a regular file");
 
   std::string bytes(size_t(status.st_size), '\0');
   size_t done = 0;
@@ -83,7 +83,7 @@ std::string read_file(const std::filesystem::path& path) {
   }
   char more = 0;
   const bool ended = again([&] { return read(file.handle(), &more, 1); }) == 0;
-  check<DataError>(done == bytes.size() && ended, path.string(), ": changed its size of ", bytes.size(),
+  check<DataError>(done == bytes.size() && ended, path, ": changed its size of ", bytes.size(),
                    " bytes while it was read");
   return bytes;
 }

@@ -76,7 +76,8 @@ class Builder {
   bool number_integer(Json::number_integer_t value) { return add(value); }
   bool number_unsigned(Json::number_unsigned_t value) { return add(value); }
   bool number_float(Json::number_float_t value, const std::string& text) {
-    if (text.find_first_of(".eE") == std::string::npos) fail_here("a whole number beyond 64 bits");
+    // Not by the decimal point, which the parser makes the locale's.
+    if (text.find_first_not_of("-0123456789") == std::string::npos) fail_here("a whole number beyond 64 bits");
     return add(value);
   }
   bool string(std::string& value) { return add(std::move(value)); }
@@ -85,7 +86,8 @@ class Builder {
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& key) {
     Level& level = open_.back();
-    if (!level.keys.insert(key).second) fail_here("the key " + in_quotes(key) + " a second time in the same object");
+    if (!level.keys.insert(key).second)
+      fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
     level.key = std::move(key);
     return true;
   }
@@ -148,10 +150,11 @@ Json parse_json(std::string_view text, const std::string& where) { return Builde
 
 Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }
 
-std::string in_quotes(std::string_view text) {
+void append(std::string& text, const Quoted& quoted) {
   constexpr size_t longest = 80;
-  const auto shown = Json(std::string(text.substr(0, longest))).dump(-1, ' ', true, Json::error_handler_t::replace);
-  return text.size() > longest ? shown + "..." : shown;
+  const std::string shown(quoted.text.substr(0, longest));
+  text += Json(shown).dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (quoted.text.size() > longest) text += "...";
 }
 
 }  // namespace cairn

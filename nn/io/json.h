@@ -14,7 +14,12 @@ nlohmann::ordered_json parse_json(std::string_view text, const std::string& wher
 // The same of a file. Errors (DataError) also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
 
-// Text from outside for a message: in double quotes, printable ASCII alone, cut off where it is long.
-std::string in_quotes(std::string_view text);
+// Text from outside for a message: in double quotes, printable ASCII alone, cut off where it is long. Quoted when it is
+// written, so the text must be there until then.
+struct Quoted {
+  std::string_view text;
+};
+inline Quoted in_quotes(std::string_view text) { return {text}; }
+void append(std::string& text, const Quoted& quoted);
 
 }  // namespace cairn

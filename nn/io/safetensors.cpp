@@ -32,6 +32,20 @@ struct Range {
   std::string_view name;
 };
 
+// The beginning of a message about a tensor.
+struct TensorNamed {
+  std::string_view name;
+};
+void append(std::string& text, const TensorNamed& tensor) { text += concat("tensor ", in_quotes(tensor.name), ": "); }
+
+// A number, or what there is instead.
+struct ShownNumber {
+  const Json& value;
+};
+void append(std::string& text, const ShownNumber& shown) {
+  text += shown.value.is_number() ? shown.value.dump() : shown.value.type_name();
+}
+
 // Reads one file. `where_` and the tensor's name begin every message.
 class Parser {
  public:
@@ -83,7 +97,7 @@ class Parser {
   }
 
   Tensor parse_tensor(const std::string& name, const Json& entry, std::vector<Range>& ranges) const {
-    const std::string what = "tensor " + in_quotes(name) + ": ";
+    const TensorNamed what{name};
     expect(!name.empty() && name.find('\0') == std::string::npos, what, "a name that is empty or contains NUL");
     expect(entry.is_object() && entry.size() == 3 && entry.contains("dtype") && entry.contains("shape") &&
                entry.contains("data_offsets"),
@@ -116,7 +130,7 @@ class Parser {
     return tensor;
   }
 
-  DType parse_dtype(const std::string& what, const Json& value) const {
+  DType parse_dtype(TensorNamed what, const Json& value) const {
     expect(value.is_string(), what, "dtype: expected a string, got ", value.type_name());
     const auto& text = value.get_ref<const std::string&>();
     const auto* known = std::find(std::begin(dtype_names), std::end(dtype_names), text);
@@ -128,7 +142,7 @@ class Parser {
                            "; expected one of ", all));
   }
 
-  Shape parse_shape(const std::string& what, const Json& value) const {
+  Shape parse_shape(TensorNamed what, const Json& value) const {
     expect(value.is_array(), what, "shape: expected an array, got ", value.type_name());
     expect(value.size() <= size_t(max_rank), what, "shape: ", value.size(), " axes, expected at most ", max_rank);
     Shape shape;
@@ -136,7 +150,7 @@ class Parser {
       // Errors of Shape itself are about what this program does, not about a file.
       const bool fits = size.is_number_unsigned() && size.get<uint64_t>() <= uint64_t(INT64_MAX);
       int64_t product = 0;
-      expect(fits, what, "shape: expected sizes from 0 to 2^63 - 1, got ", number_text(size));
+      expect(fits, what, "shape: expected sizes from 0 to 2^63 - 1, got ", ShownNumber{size});
       const int64_t axis = size.get<int64_t>();
       expect(axis == 0 || !__builtin_mul_overflow(nonzero_product(shape), axis, &product), what,
              "shape: too many elements");
@@ -149,10 +163,6 @@ class Parser {
     int64_t product = 1;
     for (int64_t size : shape) product *= std::max<int64_t>(size, 1);
     return product;
-  }
-
-  static std::string number_text(const Json& value) {
-    return value.is_number() ? value.dump() : std::string(value.type_name());
   }
 
   // The ranges, sorted, must fill the bytes behind the header.
@@ -221,19 +231,21 @@ const Tensor* TensorFile::find(std::string_view name) const {
 
 const Tensor& TensorFile::at(std::string_view name) const {
   const Tensor* found = find(name);
-  check<DataError>(found != nullptr, where.empty() ? "" : where + ": ", "no tensor ", in_quotes(name), suggest(name));
+  check<DataError>(found != nullptr, where, where.empty() ? "" : ": ", "no tensor ", in_quotes(name), suggest(name));
   return *found;
 }
 
-std::string TensorFile::suggest(std::string_view name) const {
+void append(std::string& text, const TensorFile::Suggestion& suggestion) {
+  const auto& tensors = suggestion.file.tensors;
   std::vector<std::string> names;
   for (const auto& [each, tensor] : tensors)
     if (each.size() < 256) names.push_back(each);
-  if (const std::string near = nearest(name, names); !near.empty()) return "; did you mean " + in_quotes(near) + "?";
-  if (names.empty() || names.size() > 12) return concat("; there are ", tensors.size(), " others");
-  std::string list;
-  for (const std::string& each : names) list += (list.empty() ? "; there are " : ", ") + in_quotes(each);
-  return list;
+  if (const std::string near = nearest(suggestion.name, names); !near.empty())
+    text += concat("; did you mean ", in_quotes(near), '?');
+  else if (names.empty() || names.size() > 12)
+    text += concat("; there are ", tensors.size(), " others");
+  else
+    for (size_t i = 0; i < names.size(); ++i) text += concat(i == 0 ? "; there are " : ", ", in_quotes(names[i]));
 }
 
 TensorFile parse_safetensors(std::string_view bytes, const std::string& where) { return Parser(bytes, where).parse(); }

@@ -23,9 +23,16 @@ struct TensorFile {
   const Tensor* find(std::string_view name) const;
   // Error (DataError): there is none; says which name is near.
   const Tensor& at(std::string_view name) const;
-  // "; did you mean ...?" or how many tensors there are: the end of a message about a name that is missing.
-  std::string suggest(std::string_view name) const;
+  // "; did you mean ...?" or how many tensors there are: the end of a message about a name that is missing. Looked up
+  // when it is written.
+  struct Suggestion {
+    const TensorFile& file;
+    std::string_view name;
+  };
+  Suggestion suggest(std::string_view name) const { return {*this, name}; }
 };
+
+void append(std::string& text, const TensorFile::Suggestion& suggestion);
 
 // The tensors, copied to the CPU. `where` begins every message. Errors (DataError): whatever is not as the format has
 // it, and what Cairn has no place for: other element types (float16, int8 ...), more axes than Shape takes.

@@ -1,5 +1,12 @@
 #include "core/error.h"
 
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
 #include "tests/ops/ops_test.h"
 
 TEST_CASE("every kind of error has its exit code", "[error]") {
@@ -18,6 +25,37 @@ TEST_CASE("check throws what it is asked to, with its arguments one after anothe
   CHECK(concat("a", 1, 'b', 2.5) == "a1b2.5");
 }
 
+namespace error_test {
+// Counts how often it is written.
+struct Counted {
+  int* written;
+};
+static void append(std::string& text, const Counted& counted) { text += std::to_string(++*counted.written); }
+}  // namespace error_test
+
+TEST_CASE("a message costs nothing until it is needed", "[error]") {
+  int written = 0;
+  const error_test::Counted counted{&written};
+  check(true, "never ", counted);
+  CHECK(written == 0);
+  CHECK_THROWS_WITH(check(false, "once: ", counted), "once: 1");
+}
+
+TEST_CASE("values in messages", "[error]") {
+  const std::string text = "text";
+  const std::error_code error = std::make_error_code(std::errc::permission_denied);
+  CHECK(concat("a", text, std::string_view("b"), 'c', true, false) == "atextbc10");
+  CHECK(concat(INT64_MIN, ' ', UINT64_MAX, ' ', int8_t(-3), ' ', uint8_t(65)) ==
+        "-9223372036854775808 18446744073709551615 -3 65");
+  CHECK(concat(std::filesystem::path("a/b"), ": ", error) == "a/b: " + error.message());
+  char expected[32];
+  for (const double x : {0.0, -0.0, 1.0, 0.1, 1e-5, 123456.0, 1234567.0, 1.0 / 3, -1e300, 5e-324, 99999.95}) {
+    std::snprintf(expected, sizeof expected, "%g", x);
+    CHECK(concat(x) == expected);
+  }
+  CHECK(concat(0.1F, ' ', INFINITY, ' ', -INFINITY) == "0.1 inf -inf");
+}
+
 TEST_CASE("an unknown name is answered with the nearest one, if it is near", "[error]") {
   const std::vector<std::string> names{"full", "shared-full", "clustered", "i-clustered", "lsh"};
   CHECK(nearest("clusterd", names) == "clustered");
@@ -28,6 +66,6 @@ TEST_CASE("an unknown name is answered with the nearest one, if it is near", "[e
   CHECK(nearest("lhs", names) == "lsh");
   CHECK(nearest("reformer", names) == "");
   CHECK(nearest("x", {}) == "");
-  CHECK(did_you_mean("clusterd", names) == " (did you mean 'clustered'?)");
-  CHECK(did_you_mean("reformer", names) == "");
+  CHECK(concat(did_you_mean("clusterd", names)) == " (did you mean 'clustered'?)");
+  CHECK(concat(did_you_mean("reformer", names)) == "");
 }

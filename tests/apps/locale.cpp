@@ -1,0 +1,141 @@
+// What is written and read is the same whatever locale the process has set: that of C++ and that of C.
+#include <clocale>
+#include <cstdlib>
+#include <filesystem>
+#include <locale>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/options.h"
+#include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
+#include "apps/common/svg.h"
+#include "apps/common/trace_file.h"
+#include "core/tensor.h"
+#include "nn/attention/attention.h"
+#include "nn/io/checkpoint.h"
+#include "nn/io/json.h"
+#include "nn/layers.h"
+#include "nn/optim/r_adam.h"
+#include "tests/io/io_test.h"
+
+using namespace cairn;  // NOLINT: tests only
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// 1234.5 is 1'2'3'4~5.
+struct Grouping : std::numpunct<char> {
+  char do_decimal_point() const override { return '~'; }
+  char do_thousands_sep() const override { return '\''; }
+  std::string do_grouping() const override { return "\1"; }
+  std::string do_truename() const override { return "ja"; }
+};
+
+template <class F>
+std::string refused(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// Whatever numbers are written into and read from, in `folder`.
+std::map<std::string, std::string> everything(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> all;
+  all["message"] = concat(-1234567, ' ', 1234.5, ' ', 0.25F, ' ', uint64_t(1) << 63, ' ', true, ' ', Shape{2000, 3000});
+  all["variants"] = describe_attention_variants();
+  all["point"] = make_attention("i-clustered-1000:scale=0.5,topk=2000")->spec();
+  all["comma"] = refused([] { make_attention("full:scale=0~5"); });
+  all["range"] = refused([] { make_attention("i-clustered-15:bits=12345"); });
+  all["json"] = parse_json("[0.5, 1234.5e3, 123456]", "here").dump();
+  all["large"] = refused([] { parse_json("[1.5,\n 12345678901234567890123]", "here"); });
+  all["huge"] = refused([] { parse_json(concat(std::string(2000, ' '), "1.5e999"), "here"); });
+
+  Options options;
+  double rate = 0;
+  int64_t steps = 0;
+  options.real("rate", rate, 0, 12345.5, "");
+  options.integer("steps", steps, 0, 123456, "");
+  options.load(parse_json(R"({"rate": 1234.5, "steps": 12345})", "here"), "here");
+  options.assign();
+  all["options"] = options.configuration().dump();
+  all["option"] = refused([&] { options.load(parse_json(R"({"steps": 1234567})", "here"), "here"); });
+
+  svg::LineChart chart;
+  chart.title = "loss", chart.series = {{"a", {0.5, 1000.5, 20000}, {1234.5, 0.125, 1e-9}}};
+  const std::string picture = svg::draw(chart);
+  all["picture"] = picture;
+  all["sheet"] = svg::sheet("all", "", {{"one", picture, "1"}, {"two", picture, "2"}}, 2, 500, 300);
+  all["numbers"] = svg::number(1234) + svg::number(0.125) + svg::number(0.9996, true) + clock_time(12345);
+
+  write_trace(folder / "trace.json", {{{"step", "module", "", 1234567, 12345678, 1234}}, 1234}, "test");
+  all["trace"] = bytes_of_file(folder / "trace.json");
+  all["summary"] = trace_summary({{{"step", "module", "", 1234567, 1234567890123, 0}}, 1234}, 3);
+
+  RunFolder run(folder / "run");
+  run.cut_metrics(0);
+  run.record({{"step", 12345}, {"loss", 1234.5}});
+  run.sync_metrics();
+  all["metrics"] = bytes_of_file(run.path() / "metrics.jsonl");
+
+  Generator generator(1);
+  Linear linear(1500, 2, generator);
+  RAdam optimizer(parameters(linear), 0.125);
+  save_checkpoint(run.path(), linear, optimizer, {{"step", 12345}, {"loss", 1234.5}});
+  for (const char* file : {"weights.safetensors", "optimizer.safetensors", "checkpoint.json", "checksums"})
+    all[file] = bytes_of_file(run.path() / "checkpoint" / file);
+  const auto found = find_checkpoint(run.path());
+  restore(*found, linear, &optimizer);
+  all["about"] = found->about->dump();
+  put_file(folder / "cut", all["weights.safetensors"].substr(0, 9000));
+  all["cut"] = refused([&] { read_safetensors(folder / "cut"); }).substr(folder.string().size());
+  return all;
+}
+
+// Sets both locales while it lives.
+struct Locales {
+  Locales(const std::locale& of_cpp, const char* of_c) : before(std::locale::global(of_cpp)) {
+    REQUIRE(std::setlocale(LC_ALL, of_c) != nullptr);
+  }
+  ~Locales() {
+    std::locale::global(before);
+    std::setlocale(LC_ALL, "C");
+  }
+  std::locale before;
+};
+
+void check_same(const std::locale& of_cpp, const char* of_c) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "a");
+  std::filesystem::create_directory(folder / "b");
+  const auto expected = everything(folder / "a");
+  std::map<std::string, std::string> found;
+  {
+    const Locales locales(of_cpp, of_c);
+    found = everything(folder / "b");
+  }
+  for (const auto& [what, text] : expected) {
+    INFO(what);
+    CHECK(found[what] == text);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("no file and no message depends on a locale that groups digits", "[locale]") {
+  check_same(std::locale(std::locale::classic(), new Grouping), "C");
+}
+
+TEST_CASE("no file and no message depends on the locale de_DE.UTF-8", "[locale]") {
+  const bool is_there = std::setlocale(LC_ALL, "de_DE.UTF-8") != nullptr;
+  std::setlocale(LC_ALL, "C");
+  if (!is_there && !std::getenv("CAIRN_NEEDS_LOCALES")) {  // which continuous integration sets
+    WARN("the locale de_DE.UTF-8 is not installed here: .ci/packages --all does that");
+    return;
+  }
+  REQUIRE(is_there);
+  check_same(std::locale("de_DE.UTF-8"), "de_DE.UTF-8");
+}
