@@ -81,10 +81,6 @@ Unchanged& Unchanged::add(const Tensor& tensor) {
   return *this;
 }
 
-Unchanged& Unchanged::add(const Groups& groups) {
-  return add(groups.labels).add(groups.permutation).add(groups.offsets);
-}
-
 void Unchanged::operator()() const {
   for (const Saved& tensor : tensors_) tensor();
   check(!step_.changed(), running_gradient ? running_gradient : "backward",

@@ -56,14 +56,12 @@ class Saved {
   uint64_t version_ = 0;
 };
 
-// Tensors that a gradient reads through options and groups: masks, labels, top keys, and the step of what is drawn
-// again.
+// Tensors that a gradient reads besides its operands: masks, top keys, and the step of what is drawn again. (Groups
+// notice by themselves.)
 class Unchanged {
  public:
   explicit Unchanged(const AttentionOptions& options);
   explicit Unchanged(const RandomDraw& draw) : step_(draw.state) {}
-  explicit Unchanged(const Groups& groups) { add(groups); }
-  Unchanged& add(const Groups& groups);
   Unchanged& add(const Tensor& tensor);
   // Error: one of them was changed, or the generator moved to another step.
   void operator()() const;

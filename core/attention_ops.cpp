@@ -1,6 +1,8 @@
 #include "core/attention_ops.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "core/dispatch.h"
 #include "core/kernels/bucket_attention.h"
@@ -37,8 +39,7 @@ DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::fl
 void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t most,
                    Device device) {
   if (!lengths.defined()) return;
-  check_integers(operation, argument, lengths, DType::int32, device);
-  check_shape(operation, argument, lengths, {B});
+  check_tensor(operation, argument, lengths, DType::int32, device, {B});
   if (device != Device::cpu) return;
   for (int64_t b = 0; b < B; ++b) {
     const int32_t length = lengths.data<int32_t>()[b];
@@ -70,22 +71,36 @@ Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
 Dropout kernel_dropout(const AttentionDropout& dropout) { return {dropout.draw.view(), float(dropout.p)}; }
 
 GroupSize group_size(const Groups& groups) {
-  return {groups.labels.size(0), groups.labels.size(1), groups.labels.size(2), groups.clusters};
+  const Shape& shape = groups.labels().shape();
+  return {shape[0], shape[1], shape[2], groups.clusters()};
 }
 
 GroupView view(const Groups& groups) {
-  return {groups.labels.data<int32_t>(), groups.permutation.data<int32_t>(), groups.offsets.data<int32_t>()};
+  return {groups.labels().data<int32_t>(), groups.permutation().data<int32_t>(), groups.offsets().data<int32_t>()};
 }
 
-void check_groups(const char* operation, const Groups& groups, int64_t B, int64_t H, int64_t N, Device device) {
-  check_integers(operation, "labels", groups.labels, DType::int32, device);
-  check_shape(operation, "labels", groups.labels, {B, H, N});
-  check_shape(operation, "permutation", groups.permutation, {B, H, N});
-  check_shape(operation, "offsets", groups.offsets, {B, H, groups.clusters + 1});
+// Error: a number of clusters (`least` or more of them) or of what belongs to them that int32 does not hold.
+void check_clusters(const char* operation, int64_t clusters, int64_t least, int64_t N) {
+  check<UsageError>(clusters >= least, operation, ": clusters = ", clusters, ", expected at least ", least);
+  check<UsageError>(clusters <= INT32_MAX, operation, ": clusters = ", clusters, ", expected at most ", INT32_MAX);
+  check(N <= INT32_MAX, operation, ": ", N, " queries, expected at most ", INT32_MAX);
 }
 
-// Error (on the CPU): a row that does not rise and then hold -1, or a key outside [-1, S).
-void check_top_keys(const char* operation, const Tensor& topk, int64_t S) {
+// What a backward pass gets: the output and the numbers of each query that the forward pass saved, and the gradient.
+void check_saved(const char* operation, const AttentionSize& size, const Tensor& q, const Tensor& out,
+                 const NamedTensor& numbers, const NamedTensor& gradient) {
+  const Shape shape{size.B, size.N, size.H, size.M};
+  check_operands(operation, {{"q", q}, {"the saved output", out}, gradient});
+  check_shape(operation, "the saved output", out, shape);
+  check_shape(operation, gradient.name, gradient.tensor, shape);
+  check_tensor(operation, numbers.name, numbers.tensor, sums_of(q), q.device(), {size.B, size.H, size.N});
+}
+
+// Error: not int32 `shape` = [B, H, C, k]; or (on the CPU) a row that does not rise and then hold -1, or a key outside
+// [-1, S).
+void check_top_keys(const char* operation, const char* argument, const Tensor& topk, const Shape& shape, int64_t S,
+                    Device device) {
+  check_tensor(operation, argument, topk, DType::int32, device, shape);
   check_indices(operation, "key", topk, -1, S);
   if (topk.device() != Device::cpu) return;
   const int32_t* keys = topk.data<int32_t>();
@@ -95,6 +110,11 @@ void check_top_keys(const char* operation, const Tensor& topk, int64_t S) {
 }
 
 }  // namespace
+
+void Groups::check(const char* operation, const Shape& shape, Device device) const {
+  check_tensor(operation, "labels", labels_, DType::int32, device, shape);
+  cairn::check(version() == version_, operation, ": the groups were changed after they were made");
+}
 
 AttentionSize attention_size(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionOptions& options) {
@@ -106,12 +126,14 @@ AttentionSize attention_size(const char* operation, const Tensor& q, const Tenso
         " does not match q of shape ", q.shape(), ": expected [", size.B, ", S, ", size.H, ", ", size.D, "]");
   check(v.size(0) == size.B && v.size(2) == size.H && v.size(1) == size.S, operation, ": v of shape ", v.shape(),
         " does not match k of shape ", k.shape(), ": expected [", size.B, ", ", size.S, ", ", size.H, ", M]");
+  check(size.N <= INT32_MAX && size.S <= INT32_MAX, operation, ": ", size.N, " queries and ", size.S,
+        " keys, expected at most ", INT32_MAX);
   const AttentionMask& mask = options.mask;
   check_lengths(operation, "query_lengths", mask.query_lengths, size.B, size.N, q.device());
   check_lengths(operation, "key_lengths", mask.key_lengths, size.B, size.S, q.device());
   if (mask.allowed.defined()) {
     const Shape full{size.B, size.H, size.N, size.S};
-    check_integers(operation, "the mask", mask.allowed, DType::boolean, q.device());
+    check_tensor(operation, "the mask", mask.allowed, DType::boolean, q.device());
     check(mask.allowed.rank() <= 4 && broadcast(mask.allowed.shape(), full, operation) == full, operation,
           ": a mask of shape ", mask.allowed.shape(), " does not broadcast to [B, H, N, S] = ", full);
   }
@@ -141,8 +163,7 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
 AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                      const AttentionResult& kept, const Tensor& dout) {
   const AttentionSize size = attention_size("attention", q, k, v, options);
-  check_operands("attention", {{"q", q}, {"the gradient", dout}});
-  check_shape("attention", "the gradient", dout, kept.out.shape());
+  check_saved("attention", size, q, kept.out, {"the saved logsumexp", kept.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   Scratch scratch(q.device());
   CAIRN_RUN("attention", q,
@@ -160,6 +181,7 @@ static void check_bits(const char* operation, int64_t bits) {
 
 Tensor random_planes(int bits, int64_t D, bool bias, const RandomDraw& draw, Device device) {
   check_bits("random_planes", bits);
+  check(D >= 0 && D <= INT32_MAX, "random_planes: D = ", D, ", expected 0 to ", INT32_MAX);
   check_draw("random_planes", draw, device);
   Tensor planes({bits, D + 1}, DType::float32, device);
   CAIRN_DISPATCH("random_planes", float, planes,
@@ -170,7 +192,7 @@ Tensor random_planes(int bits, int64_t D, bool bias, const RandomDraw& draw, Dev
 Tensor hash_codes(const Tensor& q, const Tensor& planes) {
   check_operands("hash_codes", {{"q", q}});
   check(q.rank() == 4, "hash_codes: expected q [B, N, H, D], got ", q.shape());
-  check_integers("hash_codes", "planes", planes, DType::float32, q.device());
+  check_tensor("hash_codes", "planes", planes, DType::float32, q.device());
   check(planes.rank() == 2 && planes.size(1) == q.size(3) + 1, "hash_codes: expected planes [bits, ", q.size(3) + 1,
         "], got ", planes.shape());
   check_bits("hash_codes", planes.size(0));
@@ -183,9 +205,9 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes) {
 
 Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int bits, int iterations,
                       const RandomDraw& draw) {
-  check_integers("hamming_kmeans", "codes", codes, DType::uint64, codes.device());
+  check_tensor("hamming_kmeans", "codes", codes, DType::uint64, codes.device());
   check(codes.rank() == 3, "hamming_kmeans: expected codes [B, H, N], got ", codes.shape());
-  check<UsageError>(clusters >= 1, "hamming_kmeans: clusters = ", clusters, ", expected at least 1");
+  check_clusters("hamming_kmeans", clusters, 1, codes.size(2));
   check<UsageError>(iterations >= 0, "hamming_kmeans: iterations = ", iterations, ", expected at least 0");
   check_bits("hamming_kmeans", bits);
   check_lengths("hamming_kmeans", "lengths", lengths, codes.size(0), codes.size(2), codes.device());
@@ -201,30 +223,34 @@ Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t cluste
 }
 
 Groups group(const Tensor& labels, int64_t clusters) {
-  check_integers("group", "labels", labels, DType::int32, labels.device());
+  check_tensor("group", "labels", labels, DType::int32, labels.device());
   check(labels.rank() == 3, "group: expected labels [B, H, N], got ", labels.shape());
-  check<UsageError>(clusters >= 0, "group: clusters = ", clusters, ", expected at least 0");
-  Groups groups{labels, Tensor(labels.shape(), DType::int32, labels.device()),
-                Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device()), clusters};
+  check_clusters("group", clusters, 0, labels.size(2));
+  Groups groups;
+  groups.labels_ = labels;
+  groups.permutation_ = Tensor(labels.shape(), DType::int32, labels.device());
+  groups.offsets_ = Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device());
+  groups.clusters_ = clusters;
   CAIRN_DISPATCH("group", int32_t, labels,
                  group(current_stream(labels.device()), group_size(groups), labels.data<int32_t>(),
-                       groups.permutation.mutable_data<int32_t>(), groups.offsets.mutable_data<int32_t>()));
+                       groups.permutation_.mutable_data<int32_t>(), groups.offsets_.mutable_data<int32_t>()));
+  groups.version_ = groups.version();
   return groups;
 }
 
 Tensor Groups::counts() const {
-  const auto host = offsets.to_vector<int32_t>();
+  const auto host = offsets_.to_vector<int32_t>();
   std::vector<int32_t> result;
   for (int64_t i = 0; i < int64_t(host.size()); ++i)
-    if ((i + 1) % (clusters + 1) != 0) result.push_back(host[size_t(i + 1)] - host[size_t(i)]);
-  return Tensor::from(result, offsets.shape().with(-1, clusters)).to(offsets.device());
+    if ((i + 1) % (clusters_ + 1) != 0) result.push_back(host[size_t(i + 1)] - host[size_t(i)]);
+  return Tensor::from(result, offsets_.shape().with(-1, clusters_)).to(offsets_.device());
 }
 
 Tensor segment_reduce(Segment kind, const Tensor& x, const Groups& groups) {
   check_operands("segment_reduce", {{"x", x}});
   check(x.rank() == 4, "segment_reduce: expected x [B, N, H, D], got ", x.shape());
-  check_groups("segment_reduce", groups, x.size(0), x.size(2), x.size(1), x.device());
-  Tensor out(x.shape().with(1, groups.clusters), x.dtype(), x.device());
+  groups.check("segment_reduce", {x.size(0), x.size(2), x.size(1)}, x.device());
+  Tensor out(x.shape().with(1, groups.clusters()), x.dtype(), x.device());
   CAIRN_RUN("segment_reduce", x,
             segment_reduce<T>(stream, kind, group_size(groups), x.size(3), view(groups), heads<T>(x), heads<T>(out)));
   return out;
@@ -233,10 +259,11 @@ Tensor segment_reduce(Segment kind, const Tensor& x, const Groups& groups) {
 Tensor segment_broadcast(Segment kind, const Tensor& x, const Groups& groups) {
   check_operands("segment_broadcast", {{"x", x}});
   check(x.rank() == 4, "segment_broadcast: expected x [B, C, H, D], got ", x.shape());
-  check_integers("segment_broadcast", "labels", groups.labels, DType::int32, x.device());
-  check_groups("segment_broadcast", groups, x.size(0), x.size(2), groups.labels.size(-1), x.device());
-  check_shape("segment_broadcast", "x", x, x.shape().with(1, groups.clusters));
-  Tensor out(x.shape().with(1, groups.labels.size(-1)), x.dtype(), x.device());
+  check_tensor("segment_broadcast", "labels", groups.labels(), DType::int32, x.device());
+  const int64_t N = groups.labels().size(2);
+  groups.check("segment_broadcast", {x.size(0), x.size(2), N}, x.device());
+  check_shape("segment_broadcast", "x", x, x.shape().with(1, groups.clusters()));
+  Tensor out(x.shape().with(1, N), x.dtype(), x.device());
   CAIRN_RUN(
       "segment_broadcast", x,
       segment_broadcast<T>(stream, kind, group_size(groups), x.size(3), view(groups), heads<T>(x), heads<T>(out)));
@@ -253,9 +280,7 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
   CentroidTopK result{Tensor({size.B, size.H, size.N, top}, DType::int32, k.device()),
                       Tensor(rows, sums_of(k), k.device()), Tensor(rows, k.dtype(), k.device()), Tensor()};
   if (given.defined()) {
-    check_integers("centroid_topk", "the given top keys", given, DType::int32, k.device());
-    check_shape("centroid_topk", "the given top keys", given, result.topk.shape());
-    check_top_keys("centroid_topk", given, size.S);
+    check_top_keys("centroid_topk", "the given top keys", given, result.topk.shape(), size.S, k.device());
     result.topk.copy_from(given);
   }
   if (with_rest) result.rest = Tensor({size.B, size.N, size.H, size.M}, k.dtype(), k.device());
@@ -271,9 +296,15 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
                                          const AttentionOptions& options, const CentroidTopK& kept, const Tensor& dmass,
                                          const Tensor& drest) {
   const AttentionSize size = attention_size("centroid_topk", centroids, k, v, options);
-  check_operands("centroid_topk", {{"k", k}, {"the gradient of mass", dmass}, {"the gradient of rest", drest}});
-  check_shape("centroid_topk", "the gradient of mass", dmass, kept.mass.shape());
-  check_shape("centroid_topk", "the gradient of rest", drest, kept.rest.shape());
+  const Shape rows{size.B, size.H, size.N};
+  check_saved("centroid_topk", size, k, kept.rest, {"the saved logsumexp", kept.logsumexp},
+              {"the gradient of rest", drest});
+  check_operands("centroid_topk", {{"k", k}, {"the saved mass", kept.mass}, {"the gradient of mass", dmass}});
+  check_shape("centroid_topk", "the saved mass", kept.mass, rows);
+  check_shape("centroid_topk", "the gradient of mass", dmass, rows);
+  check(kept.topk.rank() == 4, "centroid_topk: expected saved top keys [B, H, C, k], got ", kept.topk.shape());
+  check_top_keys("centroid_topk", "the saved top keys", kept.topk, {size.B, size.H, size.N, kept.topk.size(3)}, size.S,
+                 k.device());
   AttentionGradient g{like(centroids), like(k), like(v)};
   Scratch scratch(k.device());
   CAIRN_RUN("centroid_topk", k,
@@ -288,12 +319,13 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
 static AttentionSize check_topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                           const Tensor& topk, const Tensor& mass, const AttentionOptions& options) {
   const AttentionSize size = attention_size("topk_attention", q, k, v, options);
-  check_groups("topk_attention", groups, size.B, size.H, size.N, q.device());
-  check_integers("topk_attention", "topk", topk, DType::int32, q.device());
+  groups.check("topk_attention", {size.B, size.H, size.N}, q.device());
+  check_tensor("topk_attention", "topk", topk, DType::int32, q.device());
   check(topk.rank() == 4, "topk_attention: expected topk [B, H, C, k], got ", topk.shape());
-  check_shape("topk_attention", "topk", topk, {size.B, size.H, groups.clusters, topk.size(3)});
-  check_top_keys("topk_attention", topk, size.S);
-  if (mass.defined()) check_shape("topk_attention", "mass", mass, topk.shape().without(-1));
+  check_top_keys("topk_attention", "topk", topk, {size.B, size.H, groups.clusters(), topk.size(3)}, size.S, q.device());
+  if (!mass.defined()) return size;
+  check_operands("topk_attention", {{"q", q}, {"mass", mass}});
+  check_shape("topk_attention", "mass", mass, topk.shape().without(-1));
   return size;
 }
 
@@ -302,13 +334,13 @@ Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const G
   const AttentionSize size = check_topk_attention(q, k, v, groups, topk, mass, options);
   check(mass.defined() == rest.defined(), "topk_attention: mass and rest go together");
   if (rest.defined()) {
-    check_operands("topk_attention", {{"q", q}, {"mass", mass}, {"rest", rest}});
-    check_shape("topk_attention", "rest", rest, {size.B, groups.clusters, size.H, size.M});
+    check_operands("topk_attention", {{"q", q}, {"rest", rest}});
+    check_shape("topk_attention", "rest", rest, {size.B, groups.clusters(), size.H, size.M});
   }
   Tensor out({size.B, size.N, size.H, size.M}, q.dtype(), q.device());
   CAIRN_RUN(
       "topk_attention", q,
-      topk_attention_forward<T>(stream, size, groups.clusters, topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v),
+      topk_attention_forward<T>(stream, size, groups.clusters(), topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v),
                                 view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
                                 optional_heads<T>(rest), kernel_dropout(options.dropout), heads<T>(out)));
   return out;
@@ -323,11 +355,11 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
   TopKAttentionGradient g{like(q), like(k), like(v), {}, {}};
   if (mass.defined()) {
     g.dmass = like(mass);
-    g.drest = Tensor({size.B, groups.clusters, size.H, size.M}, q.dtype(), q.device());
+    g.drest = Tensor({size.B, groups.clusters(), size.H, size.M}, q.dtype(), q.device());
   }
   CAIRN_RUN("topk_attention", q,
             topk_attention_backward<T>(
-                stream, size, groups.clusters, topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v), view(groups),
+                stream, size, groups.clusters(), topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v), view(groups),
                 topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr, kernel_dropout(options.dropout),
                 heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv),
                 mass.defined() ? g.dmass.mutable_data<T>() : nullptr, mass.defined() ? heads<T>(g.drest) : Heads<T>{}));
@@ -362,8 +394,8 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
                                             const AttentionOptions& options, const LinearAttentionResult& kept,
                                             const Tensor& dout) {
   const AttentionSize size = check_linear_attention(q, k, v, options);
-  check_operands("linear_attention", {{"q", q}, {"the gradient", dout}});
-  check_shape("linear_attention", "the gradient", dout, kept.out.shape());
+  check_saved("linear_attention", size, q, kept.out, {"the saved denominators", kept.denominators},
+              {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   Scratch scratch(q.device());
   CAIRN_RUN("linear_attention", q,
@@ -378,7 +410,7 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
 
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
   check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);
-  check<UsageError>(clusters >= 1, "position_labels: clusters = ", clusters, ", expected at least 1");
+  check_clusters("position_labels", clusters, 1, shape[2]);
   check_lengths("position_labels", "lengths", lengths, shape[0], shape[2], device);
   Tensor labels(shape, DType::int32, device);
   CAIRN_DISPATCH(
@@ -392,7 +424,7 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
                         const RandomDraw& draw) {
   check_operands("euclidean_kmeans", {{"q", q}});
   check(q.rank() == 4, "euclidean_kmeans: expected q [B, N, H, D], got ", q.shape());
-  check<UsageError>(clusters >= 1, "euclidean_kmeans: clusters = ", clusters, ", expected at least 1");
+  check_clusters("euclidean_kmeans", clusters, 1, q.size(1));
   check<UsageError>(iterations >= 0, "euclidean_kmeans: iterations = ", iterations, ", expected at least 0");
   const EuclideanSize size{q.size(0), q.size(2), q.size(1), q.size(3), clusters, iterations};
   check_lengths("euclidean_kmeans", "lengths", lengths, size.B, size.N, q.device());
@@ -444,11 +476,11 @@ Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const Random
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
   check_operands("hash_buckets", {{"q", q}});
   check(q.rank() == 4, "hash_buckets: expected q [B, N, H, D], got ", q.shape());
-  check<UsageError>(count.given >= 0 && count.given % 2 == 0, "hash_buckets: ", count.given,
-                    " buckets, expected an even number");
+  check<UsageError>(count.given >= 0 && count.given <= INT32_MAX && count.given % 2 == 0, "hash_buckets: ", count.given,
+                    " buckets, expected an even number below 2^31");
   check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
-  check_integers("hash_buckets", "rotations", rotations, DType::float32, q.device());
-  check(rotations.rank() == 3 && rotations.size(2) == q.size(3) && 2 * rotations.size(1) >= count(q.size(1)),
+  check_tensor("hash_buckets", "rotations", rotations, DType::float32, q.device());
+  check(rotations.rank() == 3 && rotations.size(2) == q.size(3) && rotations.size(1) >= count(q.size(1)) / 2,
         "hash_buckets: expected rotations [rounds, ", count(q.size(1)) / 2, " or more, ", q.size(3), "], got ",
         rotations.shape());
   const BucketSize size{q.size(0), q.size(2), q.size(1), q.size(3), rotations.size(0), rotations.size(1), count};
@@ -461,25 +493,28 @@ Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& leng
 }
 
 Groups group_buckets(const Tensor& buckets, int64_t count) {
-  check_integers("group_buckets", "buckets", buckets, DType::int32, buckets.device());
+  check_tensor("group_buckets", "buckets", buckets, DType::int32, buckets.device());
   check(buckets.rank() == 4, "group_buckets: expected buckets [B, H, rounds, N], got ", buckets.shape());
   return group(buckets.reshape({buckets.size(0), buckets.size(1) * buckets.size(2), buckets.size(3)}), count);
 }
 
-static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options) {
+static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options,
+                                  Device device) {
   const auto [rounds, first, end, chunk, bucket_mask, deduplicate] = options;
   check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
   check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
                     " up to ", end, " of ", rounds, ", expected one or more of them");
   check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
-  return {view(groups), size.N, groups.clusters, rounds, first, end, chunk, bucket_mask, deduplicate};
+  const Shape rows{size.B, size.H, rounds, size.N};  // an error where H * rounds overflows
+  groups.check("bucket_attention", {size.B, size.H * rounds, size.N}, device);
+  const int64_t longest = std::min(chunk, std::max<int64_t>(1, size.N));
+  return {view(groups), size.N, groups.clusters(), rounds, first, end, longest, bucket_mask, deduplicate};
 }
 
 AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                  const BucketOptions& buckets, const AttentionOptions& options) {
   const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
-  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
-  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
   AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   CAIRN_RUN("bucket_attention", q,
@@ -493,10 +528,8 @@ AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, co
                                             const BucketOptions& buckets, const AttentionOptions& options,
                                             const AttentionResult& kept, const Tensor& dout) {
   const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
-  check_groups("bucket_attention", groups, size.B, size.H * buckets.rounds, size.N, q.device());
-  const BucketRounds rounds = kernel_rounds(size, groups, buckets);
-  check_operands("bucket_attention", {{"q", q}, {"the gradient", dout}});
-  check_shape("bucket_attention", "the gradient", dout, kept.out.shape());
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
+  check_saved("bucket_attention", size, q, kept.out, {"the saved logsumexp", kept.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   CAIRN_RUN("bucket_attention", q,
             bucket_attention_backward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),

@@ -60,17 +60,31 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes);
 Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int bits, int iterations,
                       const RandomDraw& draw);
 
-// A partition of queries. Members of cluster c: permutation[offsets[c]] up to permutation[offsets[c + 1]], rising.
-struct Groups {
-  Tensor labels;       // int32 [B, H, N], -1: none
-  Tensor permutation;  // int32 [B, H, N]
-  Tensor offsets;      // int32 [B, H, C + 1]
-  int64_t clusters = 0;
+// A partition of queries. Members of cluster c: permutation[offsets[c]] up to permutation[offsets[c + 1]], rising. Only
+// group() makes one, so its tensors fit together; kernels rely on that and read its contents unchecked.
+class Groups {
+ public:
+  Groups() = default;  // no partition: no operation takes it
 
+  const Tensor& labels() const { return labels_; }            // int32 [B, H, N], outside [0, C): in no cluster
+  const Tensor& permutation() const { return permutation_; }  // int32 [B, H, N]
+  const Tensor& offsets() const { return offsets_; }          // int32 [B, H, C + 1]
+  int64_t clusters() const { return clusters_; }              // C
   // Members of each cluster, int32 [B, H, C].
   Tensor counts() const;
+
+  // Error: not a partition of `shape` = [B, H, N] on this device, or one of its tensors was changed since it was made.
+  void check(const char* operation, const Shape& shape, Device device) const;
+
+ private:
+  friend Groups group(const Tensor& labels, int64_t clusters);
+  uint64_t version() const { return labels_.version() + permutation_.version() + offsets_.version(); }
+
+  Tensor labels_, permutation_, offsets_;
+  int64_t clusters_ = 0;
+  uint64_t version_ = 0;  // when it was made; versions only rise, and so does their sum
 };
-// Error: clusters < 0. Labels outside [0, clusters) count as -1.
+// Error: clusters outside 0..2^31 - 1. Labels outside [0, clusters) count as -1.
 Groups group(const Tensor& labels, int64_t clusters);
 
 // Sum or mean of x [B, N, H, D] over each cluster: [B, C, H, D].

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "core/kernels/bias_activation.h"
@@ -121,7 +122,8 @@ void choose(Activation activation, F&& f) {
   }
 }
 
-// x as another element type. bfloat16 goes by way of float.
+// x as another element type. bfloat16 goes by way of float. What is beyond an integer type becomes its nearest number,
+// NaN 0.
 template <class To, class From>
 CAIRN_HD To convert(From x) {
   if constexpr (std::is_same_v<From, To>)
@@ -130,7 +132,11 @@ CAIRN_HD To convert(From x) {
     return To(float(x));
   else if constexpr (std::is_same_v<To, bfloat16>)
     return bfloat16(float(x));
-  else
+  else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && !std::is_same_v<To, bool>) {
+    constexpr To least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+    if (x != x) return To(0);
+    return x <= From(least) ? least : x >= From(most) ? most : To(x);
+  } else
     return To(x);
 }
 

@@ -1,6 +1,7 @@
 #include "core/ops.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "core/dispatch.h"
 #include "core/kernels/cross_entropy.h"
@@ -15,6 +16,9 @@ namespace cairn {
 namespace {
 
 Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
+
+// What sums of x's elements are kept in.
+DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
 
 // x as a matrix of rows along its last axis.
 Rows rows_of(const char* operation, const Tensor& x) {
@@ -59,7 +63,7 @@ void check_shape(const char* operation, const char* argument, const Tensor& tens
         tensor.shape());
 }
 
-void check_integers(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device) {
+void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device) {
   check(tensor.defined(), operation, ": ", argument, " was never given a value");
   check(tensor.dtype() == dtype, operation, ": expected ", argument, " to be ", name(dtype), ", got ",
         name(tensor.dtype()));
@@ -67,9 +71,14 @@ void check_integers(const char* operation, const char* argument, const Tensor& t
         name(device));
 }
 
+void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device,
+                  const Shape& shape) {
+  check_tensor(operation, argument, tensor, dtype, device);
+  check_shape(operation, argument, tensor, shape);
+}
+
 void check_draw(const char* operation, const RandomDraw& draw, Device device) {
-  check_integers(operation, "the state of the draw", draw.state, DType::uint64, device);
-  check_shape(operation, "the state of the draw", draw.state, {2});
+  check_tensor(operation, "the state of the draw", draw.state, DType::uint64, device, {2});
 }
 
 void check_indices(const char* operation, const char* what, const Tensor& index, int64_t lowest, int64_t n) {
@@ -150,8 +159,8 @@ Tensor sum_all(const Tensor& x) {
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
   check_operands("sum_to", {{"x", x}});
+  if (x.shape() == shape) return x;
   check(broadcast(x.shape(), shape, "sum_to") == x.shape(), "sum_to: ", shape, " does not broadcast to ", x.shape());
   // Leading axes that were added or stretched go in one step: a bias's gradient is one sum over rows.
   int leading = 0;
@@ -172,8 +181,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
   check_operands("broadcast_to", {{"x", x}});
+  if (x.shape() == shape) return x;
   check(broadcast(x.shape(), shape, "broadcast_to") == shape, "broadcast_to: ", x.shape(), " does not broadcast to ",
         shape);
   Broadcast strides;
@@ -290,8 +299,7 @@ LayerNorm layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   const Rows size = rows_of("layer_norm", x);
   check_shape("layer_norm", "weight", weight, {size.cols});
   check_shape("layer_norm", "bias", bias, {size.cols});
-  const DType sums = x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype();
-  LayerNorm result{like(x), Tensor({size.rows}, sums, x.device()), Tensor({size.rows}, sums, x.device())};
+  LayerNorm result{like(x), Tensor({size.rows}, sums_of(x), x.device()), Tensor({size.rows}, sums_of(x), x.device())};
   CAIRN_RUN("layer_norm", x,
             layer_norm_forward<T>(stream, size, epsilon, x.data<T>(), weight.data<T>(), bias.data<T>(),
                                   result.y.mutable_data<T>(), result.mean.mutable_data<Accum<T>>(),
@@ -303,6 +311,9 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
   check_operands("layer_norm", {{"x", x}, {"weight", weight}, {"the gradient", dy}});
   check_shape("layer_norm", "the gradient", dy, x.shape());
   const Rows size = rows_of("layer_norm", x);
+  check_shape("layer_norm", "weight", weight, {size.cols});
+  check_tensor("layer_norm", "the saved mean", kept.mean, sums_of(x), x.device(), {size.rows});
+  check_tensor("layer_norm", "the saved rstd", kept.rstd, sums_of(x), x.device(), {size.rows});
   LayerNormGradient g{like(x), like(weight), like(weight)};
   CAIRN_RUN("layer_norm", x,
             layer_norm_backward<T>(stream, size, x.data<T>(), weight.data<T>(), kept.mean.data<Accum<T>>(),
@@ -337,7 +348,7 @@ Tensor dropout_add(const Tensor& x, double p, const RandomDraw& draw, const Tens
 Tensor gather_rows(const Tensor& table, const Tensor& index) {
   check_operands("gather_rows", {{"table", table}});
   check(table.rank() == 2, "gather_rows: expected a table [n, cols], got ", table.shape());
-  check_integers("gather_rows", "index", index, DType::int32, table.device());
+  check_tensor("gather_rows", "index", index, DType::int32, table.device());
   check_indices("gather_rows", "index", index, -1, table.size(0));
   const RowSelection size{index.elements(), table.size(1), table.size(0)};
   Tensor out(appended(index.shape(), size.cols), table.dtype(), table.device());
@@ -349,7 +360,7 @@ Tensor gather_rows(const Tensor& table, const Tensor& index) {
 Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n) {
   check_operands("scatter_add_rows", {{"x", x}});
   check(n >= 0, "scatter_add_rows: expected at least 0 rows, got ", n);
-  check_integers("scatter_add_rows", "index", index, DType::int32, x.device());
+  check_tensor("scatter_add_rows", "index", index, DType::int32, x.device());
   const int64_t cols = rows_of("scatter_add_rows", x).cols;
   check_shape("scatter_add_rows", "x", x, appended(index.shape(), cols));
   check_indices("scatter_add_rows", "index", index, -1, n);
@@ -360,24 +371,23 @@ Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n) {
   return table;
 }
 
-// Error (on the CPU): a target that is no class.
-static void check_targets(const Tensor& targets, int64_t classes) {
-  if (targets.device() != Device::cpu) return;
+// Checks logits and targets; the rows of logits. Error (on the CPU): a target that is no class.
+static Rows check_targets(const Tensor& logits, const Tensor& targets) {
+  check_operands("cross_entropy", {{"logits", logits}});
+  const Rows size = rows_of("cross_entropy", logits);
+  check_tensor("cross_entropy", "targets", targets, DType::int32, logits.device(), logits.shape().without(-1));
+  if (targets.device() != Device::cpu) return size;
   const int32_t* target = targets.data<int32_t>();
   for (int64_t i = 0; i < targets.elements(); ++i)
-    check(target[i] < classes, "cross_entropy: target ", target[i], " at position ", i, " is no class (there are ",
-          classes, "); a negative one is ignored");
+    check(target[i] < size.cols, "cross_entropy: target ", target[i], " at position ", i, " is no class (there are ",
+          size.cols, "); a negative one is ignored");
+  return size;
 }
 
 CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets) {
-  check_operands("cross_entropy", {{"logits", logits}});
-  const Rows size = rows_of("cross_entropy", logits);
-  check_integers("cross_entropy", "targets", targets, DType::int32, logits.device());
-  check_shape("cross_entropy", "targets", targets, logits.shape().without(-1));
-  check_targets(targets, size.cols);
-  const DType sums = logits.dtype() == DType::bfloat16 ? DType::float32 : logits.dtype();
-  CrossEntropy result{Tensor({}, logits.dtype(), logits.device()), Tensor({size.rows}, sums, logits.device()),
-                      Tensor({}, DType::int32, logits.device())};
+  const Rows size = check_targets(logits, targets);
+  CrossEntropy result{Tensor({}, logits.dtype(), logits.device()),
+                      Tensor({size.rows}, sums_of(logits), logits.device()), Tensor({}, DType::int32, logits.device())};
   CAIRN_RUN("cross_entropy", logits,
             cross_entropy_forward<T>(stream, size, logits.data<T>(), targets.data<int32_t>(),
                                      result.logsumexp.mutable_data<Accum<T>>(), result.loss.mutable_data<T>(),
@@ -387,15 +397,16 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets) {
 
 Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& kept,
                               const Tensor& dloss) {
+  const Rows size = check_targets(logits, targets);
+  check_tensor("cross_entropy", "the saved logsumexp", kept.logsumexp, sums_of(logits), logits.device(), {size.rows});
+  check_tensor("cross_entropy", "the saved count", kept.count, DType::int32, logits.device(), {});
   check_operands("cross_entropy", {{"logits", logits}, {"the gradient", dloss}});
-  check_integers("cross_entropy", "targets", targets, DType::int32, logits.device());
-  check_shape("cross_entropy", "targets", targets, logits.shape().without(-1));
-  check_targets(targets, logits.size(-1));
+  check_shape("cross_entropy", "the gradient", dloss, {});
   Tensor dlogits = like(logits);
   CAIRN_RUN("cross_entropy", logits,
-            cross_entropy_backward<T>(stream, rows_of("cross_entropy", logits), logits.data<T>(),
-                                      targets.data<int32_t>(), kept.logsumexp.data<Accum<T>>(),
-                                      kept.count.data<int32_t>(), dloss.data<T>(), dlogits.mutable_data<T>()));
+            cross_entropy_backward<T>(stream, size, logits.data<T>(), targets.data<int32_t>(),
+                                      kept.logsumexp.data<Accum<T>>(), kept.count.data<int32_t>(), dloss.data<T>(),
+                                      dlogits.mutable_data<T>()));
   return dlogits;
 }
 
@@ -413,18 +424,25 @@ static void visit_sortable(const char* operation, const Tensor& x, F&& f) {
   }
 }
 
+// Error: columns that int32 cannot number.
+static void check_columns(const char* operation, const Rows& size) {
+  check(size.cols <= INT32_MAX, operation, ": ", size.cols, " columns, expected at most ", INT32_MAX);
+}
+
 Tensor stable_sort(const Tensor& x) {
+  const Rows size = rows_of("stable_sort", x);
+  check_columns("stable_sort", size);
   Tensor permutation(x.shape(), DType::int32, x.device());
   visit_sortable("stable_sort", x, [&]<class T>(T) {
     CAIRN_DISPATCH("stable_sort", T, x,
-                   stable_sort<T>(current_stream(x.device()), rows_of("stable_sort", x), x.data<T>(),
-                                  permutation.mutable_data<int32_t>()));
+                   stable_sort<T>(current_stream(x.device()), size, x.data<T>(), permutation.mutable_data<int32_t>()));
   });
   return permutation;
 }
 
 TopK top_k(const Tensor& x, int64_t k) {
   const Rows size = rows_of("top_k", x);
+  check_columns("top_k", size);
   check(k >= 0 && k <= size.cols, "top_k: k = ", k, " of ", size.cols, " columns of ", x.shape());
   TopK result{Tensor(with_last(x.shape(), k), x.dtype(), x.device()),
               Tensor(with_last(x.shape(), k), DType::int32, x.device())};

@@ -88,7 +88,7 @@ TopK top_k(const Tensor& x, int64_t k);
 // Column of the largest of the last axis, int32 [...]. Error: the axis is empty.
 Tensor argmax(const Tensor& x);
 
-// ---- checks that operations share
+// ---- checks that operations share (README.md has the rule)
 struct NamedTensor {
   const char* name;
   const Tensor& tensor;
@@ -97,8 +97,10 @@ struct NamedTensor {
 void check_operands(const char* operation, std::initializer_list<NamedTensor> operands);
 // Error: not of this shape.
 void check_shape(const char* operation, const char* argument, const Tensor& tensor, const Shape& expected);
-// Error: not of this dtype or on another device.
-void check_integers(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device);
+// Error: undefined, not of this dtype, on another device or (if there is one) not of this shape.
+void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device);
+void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device,
+                  const Shape& shape);
 // Error: a draw without a state, or with one that is not uint64 [2] on this device.
 void check_draw(const char* operation, const RandomDraw& draw, Device device);
 // Error: an element of an int32 tensor is outside [lowest, n). On CUDA nothing is read back: kernels pass over such

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/error.h"
+
 namespace cairn {
 
 // Threads used from now on. Error: less than 1. At start: as many as the machine offers this process.
@@ -26,10 +28,12 @@ void parallel_tasks(int64_t n, F&& f) {
       n, [](void* closure, int64_t i) { (*static_cast<std::remove_reference_t<F>*>(closure))(i); }, &f);
 }
 
-// f(begin, end) over consecutive pieces of [0, n), `grain` long (the last one may be shorter).
+// f(begin, end) over consecutive pieces of [0, n), `grain` long (the last one may be shorter). Error: grain < 1.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
-  parallel_tasks((n + grain - 1) / grain, [&](int64_t i) { f(i * grain, std::min(n, (i + 1) * grain)); });
+  check(grain >= 1, "parallel_for: grain = ", grain, ", expected at least 1");
+  const int64_t pieces = n / grain + (n % grain > 0);
+  parallel_tasks(pieces, [&](int64_t i) { f(i * grain, i * grain + std::min(grain, n - i * grain)); });
 }
 
 }  // namespace cairn

@@ -102,10 +102,12 @@ struct RandomDraw {
 };
 
 // The seed and the step, on a device. advance() once a training step; whoever drew for a backward pass to come finds
-// out if the step has changed since (the tensor's version).
+// out if the step has changed since (the tensor's version). It cannot be copied: a copy would draw the same numbers.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0, Device device = Device::cpu);
+  Generator(Generator&&) = default;
+  Generator& operator=(Generator&&) = default;
 
   uint64_t seed() const { return seed_; }
   uint64_t step() const { return step_; }

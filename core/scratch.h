@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/error.h"
 #include "core/storage.h"
 
 namespace cairn {
@@ -11,9 +12,10 @@ class Scratch {
  public:
   explicit Scratch(Device device) : device_(device) {}
 
-  // n uninitialised elements, kept until the scratch ends.
+  // n uninitialised elements, kept until the scratch ends. Error: OutOfMemory.
   template <class T>
   T* take(int64_t n) {
+    check<OutOfMemory>(n >= 0 && n < int64_t{1} << 56, "out of memory: ", n, " elements of workspace requested");
     blocks_.push_back(std::make_unique<Storage>(size_t(n) * sizeof(T), device_));
     return static_cast<T*>(blocks_.back()->data());
   }

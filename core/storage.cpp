@@ -3,15 +3,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <list>
 #include <map>
 #include <mutex>
 #include <new>
-#include <vector>
+#include <string>
 
 #include "core/dispatch.h"
 #include "core/error.h"
+#include "core/kernels/elementwise.h"
 #include "core/kernels/memory.h"
 
 namespace cairn {
@@ -32,39 +38,65 @@ Counter& counter(Device device) {
   return counters[int(device)];
 }
 
-// Free blocks of the CPU by size. At most `limit` bytes are kept.
+// Free blocks of the CPU.
 class Cache {
  public:
   void* take(size_t bytes) {
     std::lock_guard guard(mutex_);
-    const auto found = free_.find(bytes);
-    if (found == free_.end() || found->second.empty()) return nullptr;
-    void* block = found->second.back();
-    found->second.pop_back();
-    held_ -= bytes;
-    return block;
+    const auto after = by_size_.upper_bound(bytes);
+    if (after == by_size_.begin() || std::prev(after)->first != bytes) return nullptr;
+    return remove(std::prev(after));  // the one freed last
   }
   bool keep(void* block, size_t bytes) noexcept try {
     std::lock_guard guard(mutex_);
-    if (held_ + bytes > limit) return false;
-    free_[bytes].push_back(block);
+    by_age_.push_back({block, bytes});
+    try {
+      by_size_.emplace(bytes, std::prev(by_age_.end()));
+    } catch (const std::bad_alloc&) {
+      by_age_.pop_back();
+      throw;
+    }
     held_ += bytes;
+    trim_locked();
     return true;
   } catch (const std::bad_alloc&) {
     return false;  // no memory left even to remember it
   }
+  void trim() {
+    std::lock_guard guard(mutex_);
+    trim_locked();
+  }
   void clear() {
     std::lock_guard guard(mutex_);
-    for (auto& [bytes, blocks] : free_)
-      for (void* block : blocks) std::free(block);
-    free_.clear();
-    held_ = 0;
+    while (!by_age_.empty()) std::free(remove(by_size_.lower_bound(by_age_.front().bytes)));
+  }
+  int64_t held() {
+    std::lock_guard guard(mutex_);
+    return int64_t(held_);
   }
 
  private:
-  static constexpr size_t limit = size_t{2} << 30;
+  struct Block {
+    void* memory;
+    size_t bytes;
+  };
+  using BySize = std::multimap<size_t, std::list<Block>::iterator>;  // blocks of one size: the oldest first
+
+  void* remove(BySize::iterator entry) {
+    void* memory = entry->second->memory;
+    held_ -= entry->first;
+    by_age_.erase(entry->second);
+    by_size_.erase(entry);
+    return memory;
+  }
+  void trim_locked() {
+    const size_t limit = size_t(std::max<int64_t>(64 << 20, counter(Device::cpu).peak));
+    while (held_ > limit) std::free(remove(by_size_.lower_bound(by_age_.front().bytes)));
+  }
+
   std::mutex mutex_;
-  std::map<size_t, std::vector<void*>> free_;
+  std::list<Block> by_age_;
+  BySize by_size_;
   size_t held_ = 0;
 };
 Cache& cache() {
@@ -128,6 +160,15 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
                              " in use by tensors", free));
   }
   counter(device).add(int64_t(bytes));
+  static const bool fill = [] {
+    const char* value = std::getenv("CAIRN_FILL_NAN");
+    return value && *value == '1';
+  }();
+  if (!fill) return;
+  if (device == Device::cpu)
+    std::memset(data_, 0xff, bytes);
+  else
+    CAIRN_ON_CUDA("", gpu::fill(current_stream(device), int64_t(bytes), uint8_t{0xff}, static_cast<uint8_t*>(data_)));
 }
 
 Storage::~Storage() {
@@ -144,8 +185,13 @@ size_t most_memory(Device device) {
   return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE));
 }
 
-MemoryCount memory(Device device) { return {counter(device).live, counter(device).peak}; }
-void reset_peak_memory(Device device) { counter(device).peak = counter(device).live.load(); }
+MemoryCount memory(Device device) {
+  return {counter(device).live, counter(device).peak, device == Device::cpu ? cache().held() : 0};
+}
+void reset_peak_memory(Device device) {
+  counter(device).peak = counter(device).live.load();
+  cache().trim();
+}
 void release_cached_memory() { cache().clear(); }
 
 }  // namespace cairn

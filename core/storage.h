@@ -9,7 +9,9 @@ namespace cairn {
 
 class Storage {
  public:
-  // Uninitialised memory, aligned to 64 bytes. Error: OutOfMemory, with the bytes requested, in use and (on CUDA) free.
+  // Uninitialised memory, aligned to 64 bytes; where the environment has CAIRN_FILL_NAN=1, bytes of 0xFF, which as
+  // floating numbers are NaN, so that tests see what was read before it was written. Error: OutOfMemory, with the bytes
+  // requested, in use and (on CUDA) free.
   Storage(size_t bytes, Device device);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -34,15 +36,15 @@ class Storage {
 // touched.
 size_t most_memory(Device device);
 
-// Bytes held by storages on a device: now, and the most since the last reset.
+// Bytes held by storages on a device: now, and the most since the last reset; and (of the CPU) by freed blocks that are
+// kept for the next request of the same size, because a training step asks for the same sizes again and fresh pages are
+// slow: at most 64 MB or the peak, whichever is more. Those freed longest ago go first.
 struct MemoryCount {
-  int64_t live = 0, peak = 0;
+  int64_t live = 0, peak = 0, cached = 0;
 };
 MemoryCount memory(Device device);
 void reset_peak_memory(Device device);
-
-// Freed blocks are kept for the next request of the same size, because a training step asks for the same sizes again
-// and fresh pages are slow. This gives them back to the system.
+// Gives the CPU's cached blocks back to the system.
 void release_cached_memory();
 
 }  // namespace cairn

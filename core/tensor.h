@@ -58,7 +58,8 @@ class Tensor {
 
   Tensor clone() const;
   Tensor to(Device device) const;  // itself if it is there already
-  Tensor cast(DType dtype) const;  // itself if it has that type already
+  // Itself if it has that type already. What is beyond an integer type becomes its nearest number, NaN 0.
+  Tensor cast(DType dtype) const;
   // Copies the numbers of `source` (same shape and dtype, any device) into this tensor's memory.
   void copy_from(const Tensor& source);
 

@@ -10,7 +10,7 @@ Variable bucket_attention(const Variable& q, const Variable& k, const Variable& 
   return record(
       "bucket_attention", kept.out, {q, k, v},
       [q = Saved(q.value()), k = Saved(k.value()), v = Saved(v.value()), out = Saved(kept.out),
-       unchanged = Unchanged(options).add(groups), groups, buckets, options,
+       unchanged = Unchanged(options), groups, buckets, options,
        logsumexp = kept.logsumexp](const Tensor& g) -> Gradients {
         unchanged();
         auto [dq, dk, dv] = bucket_attention_backward(q(), k(), v(), groups, buckets, options, {out(), logsumexp}, g);

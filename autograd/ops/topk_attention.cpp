@@ -11,7 +11,7 @@ Variable topk_attention(const Variable& q, const Variable& k, const Variable& v,
   const Tensor m = mass.defined() ? mass.value() : Tensor(), b = with_rest ? rest.value() : Tensor();
   const Tensor out = topk_attention(q.value(), k.value(), v.value(), groups, topk, m, b, options);
   const auto gradient = [q = Saved(q.value()), k = Saved(k.value()), v = Saved(v.value()), mass = Saved(m),
-                         unchanged = Unchanged(options).add(groups).add(topk), groups, topk, options,
+                         unchanged = Unchanged(options).add(topk), groups, topk, options,
                          with_rest](const Tensor& g) -> Gradients {
     unchanged();
     auto [dq, dk, dv, dmass, drest] = topk_attention_backward(q(), k(), v(), groups, topk, mass(), options, g);

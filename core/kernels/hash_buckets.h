@@ -15,8 +15,8 @@ struct BucketCount {
   // For n queries; even, at least 2.
   CAIRN_HD int64_t operator()(int64_t n) const {
     if (given > 0) return given;
-    const int64_t pairs = (n + 2 * chunk - 1) / (2 * chunk);
-    return 2 * (pairs > 1 ? pairs : 1);
+    const int64_t chunks = n / chunk + (n % chunk > 0);
+    return chunks > 2 ? chunks + chunks % 2 : 2;
   }
 };
 

@@ -16,11 +16,18 @@ bool learns(Attention& attention) {
   return seen.any;
 }
 
+// Features of all heads together. Error: fewer than one head or feature, or more than there can be.
+int64_t features_of(int64_t heads, int64_t head_size) {
+  check<UsageError>(heads >= 1, "attention: ", heads, " heads, expected at least 1");
+  check<UsageError>(head_size >= 1, "attention: heads of size ", head_size, ", expected at least 1");
+  return Shape{heads, head_size}.elements();
+}
+
 }  // namespace
 
 MultiHeadAttention::MultiHeadAttention(int64_t features, int64_t heads_, int64_t head_size, double dropout_,
                                        std::unique_ptr<Attention> attention_, Generator& generator)
-    : query(features, heads_ * head_size, generator),
+    : query(features, features_of(heads_, head_size), generator),
       key(attention_->shares_keys() ? nullptr : std::make_unique<Linear>(features, heads_ * head_size, generator)),
       value(features, heads_ * head_size, generator),
       out(heads_ * head_size, features, generator),

@@ -14,6 +14,7 @@ struct MultiHeadAttention : Module {
   double dropout;  // of attention weights
   std::unique_ptr<Attention> attention;
 
+  // Error (UsageError): heads or head_size < 1.
   MultiHeadAttention(int64_t features, int64_t heads, int64_t head_size, double dropout,
                      std::unique_ptr<Attention> attention, Generator& generator);
   void fields(Fields& f) override;

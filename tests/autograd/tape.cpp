@@ -2,6 +2,10 @@
 
 #include <pthread.h>
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "tests/ops/ops_test.h"
 
 using Catch::Matchers::ContainsSubstring;
@@ -38,6 +42,19 @@ TEST_CASE("accumulating never changes a gradient that somebody else holds", "[ta
   CHECK(seed.to_vector<double>() == std::vector<double>{10, 20});
   CHECK(gradient(x) == std::vector<double>{10 + 50, 20 + 140});
   CHECK(gradient(y) == std::vector<double>{10 + 20, 20 + 60});
+}
+
+TEST_CASE("adding to a gradient that two results share leaves the other's as it was", "[tape]") {
+  // The sum a + b gives both, which are no leaves, one tensor; 5 a adds to that of a before b has used its own.
+  const auto check_order = [](auto&& loss) {
+    const Variable x = leaf({1}, {1});
+    backward(loss(2.0 * x, 3.0 * x));
+    CHECK(gradient(x) == std::vector<double>{2 * (1 + 5) + 3});
+  };
+  check_order([](const Variable& a, const Variable& b) { return (a + b) + 5.0 * a; });
+  check_order([](const Variable& a, const Variable& b) { return (b + a) + 5.0 * a; });
+  check_order([](const Variable& a, const Variable& b) { return 5.0 * a + (a + b); });
+  check_order([](const Variable& a, const Variable& b) { return 5.0 * a + (b + a); });
 }
 
 TEST_CASE("a diamond of operations sums the gradients of both ways", "[tape]") {
@@ -140,59 +157,172 @@ TEST_CASE("a tensor changed before its backward pass is an error that names the 
   CHECK(gradient(x) == std::vector<double>{2, 2});
 }
 
-TEST_CASE("every operation that needs its operands notices that they were changed", "[tape]") {
-  const auto fails = [](const char* operation, auto&& f) {
-    INFO(operation);
-    Variable x(random_tensor({2, 2, 2, 2}), true);
-    const Variable y = f(x);
-    x.mutable_value().mutable_data<double>();
-    CHECK_THROWS_WITH(backward(y, y.value()), StartsWith(operation + std::string(": a tensor of shape [2")));
+// An operation, and of its tensors those that its gradient reads.
+struct Reader {
+  const char* name;
+  std::vector<Tensor> tensors;
+  std::function<Variable(const std::vector<Tensor>&)> run;  // its variables are differentiable
+  size_t read;                                              // the first so many of them
+  bool own_result = false;                                  // and the result
+};
+
+static std::vector<Reader> readers() {
+  const auto numbers = [](const Shape& shape) { return random_tensor(shape); };
+  const auto integers = [](const Shape& shape, int most) { return random_integers(shape, 0, most); };
+  const auto variable = [](const Tensor& x) { return Variable(x, true); };
+  const auto masked = [](const Tensor& query_lengths, const Tensor& key_lengths, const Tensor& allowed, double p = 0,
+                         const Tensor& state = {}) {
+    return AttentionOptions{
+        {query_lengths, key_lengths, allowed}, {p, RandomDraw{state, 0, Purpose::attention_dropout}}, 0};
   };
-  fails("multiply", [](const Variable& x) { return x * x; });
-  fails("divide", [](const Variable& x) { return x / x; });
-  fails("sqrt", [](const Variable& x) { return sqrt(x); });
-  fails("gelu", [](const Variable& x) { return gelu(x); });
-  fails("matmul", [](const Variable& x) { return matmul(x, x); });
-  fails("linear", [](const Variable& x) { return linear(x, Variable(random_tensor({3, 2})), {}); });
-  fails("bias_activation",
-        [](const Variable& x) { return bias_activation(x, Variable(random_tensor({2})), Activation::gelu); });
-  fails("layer_norm",
-        [](const Variable& x) { return layer_norm(x, Variable(random_tensor({2})), Variable(random_tensor({2}))); });
-  fails("cross_entropy", [](const Variable& x) { return cross_entropy(x, Tensor::zeros({2, 2, 2}, DType::int32)); });
-  fails("attention", [](const Variable& x) { return attention(x, x, x); });
-  const Groups groups = group(Tensor::zeros({2, 2, 2}, DType::int32), 1);
-  fails("centroid_topk", [](const Variable& x) { return centroid_topk(x, x, x, 1).rest; });
-  fails("topk_attention", [&](const Variable& x) {
-    return topk_attention(x, x, x, groups, Tensor::zeros({2, 2, 1, 1}, DType::int32), {}, {});
-  });
-  fails("linear_attention", [](const Variable& x) { return linear_attention(x, x, x); });
-  fails("unit_rows", [](const Variable& x) { return unit_rows(x); });
-  fails("bucket_attention", [&](const Variable& x) { return bucket_attention(x, x, x, groups, {}); });
-  // And those that keep their result.
-  const Variable x(random_tensor({2, 2}), true);
-  Variable y = softmax(x);
-  y.mutable_value().mutable_data<double>();
-  CHECK_THROWS_WITH(backward(y, y.value()), StartsWith("softmax: a tensor of shape [2, 2]"));
+  const Tensor x = numbers({2, 3}), heads = numbers({2, 4, 2, 3}), queries = int32s({4, 2}), keys = int32s({3, 4}),
+               allowed = Tensor::full({4, 4}, 1, DType::boolean), labels = integers({2, 2, 4}, 1),
+               state = Generator(1).state();
+  std::vector<Reader> all;
+  const auto unary = [&](const char* name, Variable (*f)(const Variable&)) {
+    all.push_back({name, {x}, [=](const auto& t) { return f(variable(t[0])); }, 1});
+  };
+  unary("negate", [](const Variable& v) { return -v; });
+  unary("exp", exp), unary("log", log), unary("sqrt", sqrt), unary("square", square), unary("relu", relu);
+  unary("gelu", gelu), unary("unit_rows", unit_rows);
+  const auto binary = [&](const char* name, const Tensor& a, const Tensor& b, auto f, size_t read) {
+    all.push_back({name, {a, b}, [=](const auto& t) { return f(variable(t[0]), variable(t[1])); }, read});
+  };
+  binary(
+      "multiply", x, numbers({3}), [](const auto& a, const auto& b) { return a * b; }, 2);
+  binary(
+      "divide", numbers({3}), x, [](const auto& a, const auto& b) { return b / a; }, 1);
+  all.back().own_result = true;
+  for (const bool transposed : {false, true})
+    binary(
+        "matmul", numbers({3, 3}), numbers({3, 3}),
+        [=](const auto& a, const auto& b) { return matmul(a, b, transposed, transposed); }, 2);
+  binary(
+      "linear", x, numbers({4, 3}), [](const auto& a, const auto& b) { return linear(a, b, {}); }, 2);
+  binary(
+      "bias_activation", x, numbers({3}),
+      [](const auto& a, const auto& b) { return bias_activation(a, b, Activation::gelu); }, 2);
+  all.push_back({"softmax", {x}, [=](const auto& t) { return softmax(variable(t[0])); }, 0, true});
+  all.push_back({"layer_norm",
+                 {x, numbers({3}), numbers({3})},
+                 [=](const auto& t) { return layer_norm(variable(t[0]), variable(t[1]), variable(t[2])); },
+                 2});
+  all.push_back({"dropout",
+                 {state, x},
+                 [=](const auto& t) {
+                   return dropout(variable(t[1]), 0.5, {t[0], 0, Purpose::test});
+                 },
+                 1});
+  all.push_back({"dropout_add",
+                 {state, x},
+                 [=](const auto& t) {
+                   return dropout_add(variable(t[1]), 0.5, {t[0], 0, Purpose::test}, variable(t[1]));
+                 },
+                 1});
+  all.push_back(
+      {"gather_rows", {integers({4}, 1), x}, [=](const auto& t) { return gather_rows(variable(t[1]), t[0]); }, 1});
+  all.push_back({"scatter_add_rows",
+                 {integers({2}, 4), x},
+                 [=](const auto& t) { return scatter_add_rows(variable(t[1]), t[0], 5); },
+                 1});
+  all.push_back(
+      {"cross_entropy", {x, integers({2}, 2)}, [=](const auto& t) { return cross_entropy(variable(t[0]), t[1]); }, 2});
+
+  // ---- attention
+  all.push_back({"attention",
+                 {heads, heads, heads, queries, keys, allowed, state},
+                 [=](const auto& t) {
+                   return attention(variable(t[0]), variable(t[1]), variable(t[2]),
+                                    masked(t[3], t[4], t[5], 0.5, t[6]));
+                 },
+                 7,
+                 true});
+  all.push_back({"linear_attention",
+                 {heads, heads, heads, queries, keys, state},
+                 [=](const auto& t) {
+                   return linear_attention(variable(t[0]), variable(t[1]), variable(t[2]),
+                                           masked(t[3], t[4], {}, 0.5, t[5]));
+                 },
+                 6,
+                 true});
+  all.push_back({"bucket_attention",
+                 {heads, heads, heads, queries, keys, allowed, state, labels},
+                 [=](const auto& t) {
+                   return bucket_attention(variable(t[0]), variable(t[1]), variable(t[2]), group(t[7], 2), {},
+                                           masked(t[3], t[4], t[5], 0.5, t[6]));
+                 },
+                 8,
+                 true});
+  all.push_back({"segment_mean",
+                 {labels, heads},
+                 [=](const auto& t) { return segment_mean(variable(t[1]), group(t[0], 2)); },
+                 1});
+  all.push_back({"segment_broadcast",
+                 {labels, numbers({2, 2, 2, 3})},
+                 [=](const auto& t) { return segment_broadcast(variable(t[1]), group(t[0], 2)); },
+                 1});
+  for (const bool of_mass : {false, true})
+    all.push_back({"centroid_topk",
+                   {heads, heads, heads, queries, keys, allowed, state},
+                   [=](const auto& t) {
+                     const auto split = centroid_topk(variable(t[0]), variable(t[1]), variable(t[2]), 2,
+                                                      masked(t[3], t[4], t[5], 0.5, t[6]));
+                     return of_mass ? split.mass : split.rest;
+                   },
+                   7,
+                   true});
+  all.push_back({"topk_attention",
+                 {heads, heads, heads, numbers({2, 2, 2}), labels, Tensor::zeros({2, 2, 2, 1}, DType::int32), state,
+                  numbers({2, 2, 2, 3})},
+                 [=](const auto& t) {
+                   return topk_attention(variable(t[0]), variable(t[1]), variable(t[2]), group(t[4], 2), t[5],
+                                         variable(t[3]), variable(t[7]), masked({}, {}, {}, 0.5, t[6]));
+                 },
+                 7});
+  return all;
 }
 
-TEST_CASE("masks, labels and top keys that are changed before the backward pass are noticed", "[tape]") {
-  const Variable x(random_tensor({1, 4, 1, 3}, DType::float32), true);
-  const auto noticed = [](const Variable& y, Tensor changed) {
-    changed.mutable_raw();
-    CHECK_THROWS_WITH(backward(sum(y)), ContainsSubstring("that its gradient needs was changed"));
-  };
-  AttentionOptions options;
-  options.mask.key_lengths = int32s({3});
-  noticed(attention(x, x, x, options), options.mask.key_lengths);
-  options.mask.allowed = Tensor::full({4, 4}, 1, DType::boolean);
-  noticed(attention(x, x, x, options), options.mask.allowed);
+TEST_CASE("a gradient notices that any tensor that it reads was changed", "[tape]") {
+  for (const Reader& reader : readers()) {
+    // What the backward pass says after a change of the tensors that the operation read, or of its result.
+    const auto message_after = [&](auto&& change) -> std::string {
+      std::vector<Tensor> tensors;
+      for (const Tensor& tensor : reader.tensors) tensors.push_back(tensor.clone());
+      const Variable y = reader.run(tensors);
+      const Tensor gradient = y.value().clone();
+      change(tensors, y);
+      try {
+        backward(y, gradient);
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return "nothing";
+    };
+    INFO(reader.name);
+    CHECK(message_after([](auto&, const Variable&) {}) == "nothing");
+    for (size_t i = 0; i < reader.read; ++i) {
+      INFO("tensor " << i);
+      const std::string message = message_after([i](auto& tensors, const Variable&) { tensors[i].mutable_raw(); });
+      CHECK_THAT(message, ContainsSubstring(" changed after ") || ContainsSubstring("moved to another step"));
+    }
+    if (!reader.own_result) continue;
+    CHECK_THAT(message_after([](auto&, Variable y) { y.mutable_value().mutable_raw(); }),
+               StartsWith(reader.name) && ContainsSubstring("was changed after the forward pass"));
+  }
+}
 
-  const Groups groups = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
-  noticed(segment_mean(x, groups), groups.offsets);
-  noticed(segment_broadcast(segment_mean(x, groups), groups), groups.labels);
-  const auto [topk, mass, rest] = centroid_topk(segment_mean(x, groups), x, x, 2);
-  noticed(topk_attention(x, x, x, groups, topk, mass, rest), groups.permutation);
-  noticed(rest, topk);
+TEST_CASE("the top keys and groups that an operation gave, or got, may not change before its gradient", "[tape]") {
+  const Variable x(random_tensor({1, 4, 1, 3}), true);
+  const auto changed = [](Tensor tensor) { tensor.mutable_raw(); };
+  const auto [topk, mass, rest] = centroid_topk(x, x, x, 2);
+  changed(topk);
+  CHECK_THROWS_WITH(backward(sum(rest)), ContainsSubstring("that its gradient needs was changed"));
+  for (const int which : {0, 1}) {
+    const Groups groups = group(int32s({0, 1, 0, 1}).reshape({1, 1, 4}), 2);
+    const Variable y = topk_attention(x, x, x, groups, Tensor::zeros({1, 1, 2, 1}, DType::int32), {}, {});
+    changed(which == 0 ? groups.permutation() : groups.offsets());
+    CHECK_THROWS_WITH(backward(sum(y)), "topk_attention: the groups were changed after they were made");
+  }
 }
 
 TEST_CASE("the generator may move on where nothing was drawn", "[tape]") {

@@ -2,10 +2,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/ops/ops_test.h"
 
@@ -19,6 +22,21 @@ struct Threads {
 };
 
 }  // namespace
+
+TEST_CASE("pieces of a loop are at least 1 long, and as long as may be", "[parallel]") {
+  const auto pieces = [](int64_t n, int64_t grain) {
+    std::vector<std::pair<int64_t, int64_t>> result;
+    const Threads one(1);
+    parallel_for(n, grain, [&](int64_t begin, int64_t end) { result.emplace_back(begin, end); });
+    return result;
+  };
+  CHECK_ERROR(pieces(3, 0), "parallel_for: grain = 0, expected at least 1");
+  CHECK_ERROR(pieces(3, -1), "parallel_for: grain = -1, expected at least 1");
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();
+  CHECK(pieces(3, most) == std::vector<std::pair<int64_t, int64_t>>{{0, 3}});
+  CHECK(pieces(most, most - 1) == std::vector<std::pair<int64_t, int64_t>>{{0, most - 1}, {most - 1, most}});
+  CHECK(pieces(-2, 2).empty());
+}
 
 TEST_CASE("every index of a loop comes exactly once, on any number of threads", "[parallel]") {
   for (int count : {1, 2, 3, 8}) {

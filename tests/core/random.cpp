@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <type_traits>
 
 #include "tests/ops/ops_test.h"
 
@@ -127,6 +128,8 @@ TEST_CASE("tensors of random numbers follow the sequence", "[random]") {
 }
 
 TEST_CASE("a generator keeps seed and step where kernels read them, and its draws see every step", "[random]") {
+  static_assert(!std::is_copy_constructible_v<Generator> &&
+                !std::is_copy_assignable_v<Generator>);  // nor can it be copied
   Generator generator(uint64_t{5} << 40);
   const RandomDraw draw = generator.draw(3, Purpose::planes);
   CHECK(draw.layer == 3);

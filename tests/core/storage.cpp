@@ -1,5 +1,7 @@
 #include "core/storage.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "core/scratch.h"
@@ -38,6 +40,40 @@ TEST_CASE("memory kept for later requests does not count as live", "[storage]") 
   CHECK(memory(Device::cpu).live == before);
   const Storage block(12345, Device::cpu);  // and there is memory afterwards
   CHECK(block.data() != nullptr);
+}
+
+TEST_CASE("freed blocks are kept up to the peak of live memory, or 64 MB", "[storage]") {
+  release_cached_memory();
+  reset_peak_memory(Device::cpu);
+  const auto most = [] { return std::max<int64_t>(64 << 20, memory(Device::cpu).peak); };
+  const auto bytes_of = [](int64_t length) { return size_t(length) * 256; };
+  int64_t all = 0, cached = 0;
+  for (int64_t length = 1; length <= 4000; ++length) {  // 2 GB of blocks of different sizes, one after another
+    all += int64_t(bytes_of(length));
+    const Storage block(bytes_of(length), Device::cpu);
+    cached = std::max(cached, memory(Device::cpu).cached);
+    REQUIRE(memory(Device::cpu).cached <= most());
+  }
+  CHECK(all > 2'000'000'000);
+#if !CAIRN_SANITIZED  // under the address sanitizer nothing is kept
+  CHECK(cached > 60'000'000);
+  // Those freed last are still there.
+  const int64_t before = memory(Device::cpu).cached;
+  { const Storage again(bytes_of(3999), Device::cpu); }
+  CHECK(memory(Device::cpu).cached == before);
+  const Storage last(bytes_of(3999), Device::cpu);
+  CHECK(memory(Device::cpu).cached == before - int64_t(bytes_of(3999)));
+  {
+    // More may be kept where more was in use.
+    const Storage large(100 << 20, Device::cpu), other(100 << 20, Device::cpu);
+  }
+  CHECK(memory(Device::cpu).cached > 200 << 20);
+  reset_peak_memory(Device::cpu);
+  CHECK(memory(Device::cpu).cached <= most());
+#endif
+  release_cached_memory();
+  CHECK(memory(Device::cpu).cached == 0);
+  CHECK(memory(Device::cuda).cached == 0);
 }
 
 TEST_CASE("storage is aligned to 64 bytes and can be written to its end", "[storage]") {

@@ -29,16 +29,16 @@ static void add_group(std::vector<Case>& cases) {
   for (const Grouped& size : grouped)
     cases.push_back({grouped_label("group", size), [=](const Bench& bench) -> Results {
                        const Groups groups = group(labels(bench, size), size.C);
-                       return {groups.permutation, groups.offsets};
+                       return {groups.permutation(), groups.offsets()};
                      }});
   // 938 pieces of 320 queries.
   cases.push_back({"group of more queries than pieces of the least size hold", [](const Bench& bench) -> Results {
                      const Groups groups = group(bench.integers({1, 1, 300'007}, -1, 12), 12);
-                     return {groups.permutation, groups.offsets};
+                     return {groups.permutation(), groups.offsets()};
                    }});
   cases.push_back({"group of queries of one cluster", [](const Bench& bench) -> Results {
                      const Groups groups = group(bench.integers({1, 2, 1000}, 3, 3), 5);
-                     return {groups.permutation, groups.offsets};
+                     return {groups.permutation(), groups.offsets()};
                    }});
 }
 

@@ -7,12 +7,12 @@ TEST_CASE("group lists the members of each cluster in rising order, those of non
       INFO(shape << " C " << C);
       const Tensor labels = random_integers(shape, -2, int(C) + 1);  // -2, -1, C and C + 1 are no clusters
       const Groups groups = group(labels, C);
-      const auto label = labels.to_vector<int32_t>(), permutation = groups.permutation.to_vector<int32_t>(),
-                 offsets = groups.offsets.to_vector<int32_t>(), counts = groups.counts().to_vector<int32_t>();
-      CHECK(groups.clusters == C);
-      CHECK(same_bits(groups.labels, labels));
-      CHECK(groups.permutation.shape() == shape);
-      CHECK(groups.offsets.shape() == shape.with(-1, C + 1));
+      const auto label = labels.to_vector<int32_t>(), permutation = groups.permutation().to_vector<int32_t>(),
+                 offsets = groups.offsets().to_vector<int32_t>(), counts = groups.counts().to_vector<int32_t>();
+      CHECK(groups.clusters() == C);
+      CHECK(same_bits(groups.labels(), labels));
+      CHECK(groups.permutation().shape() == shape);
+      CHECK(groups.offsets().shape() == shape.with(-1, C + 1));
       CHECK(groups.counts().shape() == shape.with(-1, C));
       const int64_t N = shape[-1], planes = shape[0] * shape[1];
       std::vector<int32_t> expected, starts, sizes;
@@ -39,8 +39,8 @@ TEST_CASE("group lists the members of each cluster in rising order, those of non
 
 TEST_CASE("without clusters every query is outside", "[group]") {
   const Groups groups = group(Tensor::full({1, 1, 3}, 0, DType::int32), 0);
-  CHECK(groups.permutation.to_vector<int32_t>() == std::vector<int32_t>{0, 1, 2});
-  CHECK(groups.offsets.to_vector<int32_t>() == std::vector<int32_t>{0});
+  CHECK(groups.permutation().to_vector<int32_t>() == std::vector<int32_t>{0, 1, 2});
+  CHECK(groups.offsets().to_vector<int32_t>() == std::vector<int32_t>{0});
   CHECK(groups.counts().shape() == Shape{1, 1, 0});
 }
 

@@ -14,13 +14,13 @@ struct Case {
   // f(b, h, i, label, size of its cluster) for each query of a cluster.
   template <class F>
   void each(F&& f) const {
-    const auto labels = groups.labels.to_vector<int32_t>();
+    const auto labels = groups.labels().to_vector<int32_t>();
     const int64_t H = x.size(2), N = x.size(1);
     for (int64_t b = 0; b < x.size(0); ++b)
       for (int64_t h = 0; h < H; ++h) {
         const auto first = labels.begin() + (b * H + h) * N;
         for (int64_t i = 0; i < N; ++i)
-          if (first[i] >= 0 && first[i] < groups.clusters)
+          if (first[i] >= 0 && first[i] < groups.clusters())
             f(b, h, i, int64_t(first[i]), double(std::count(first, first + N, first[i])));
       }
   }
@@ -42,7 +42,7 @@ std::vector<Case> every_case(DType dtype) {
 TEST_CASE("segment_reduce sums and averages the members of each cluster, zero for none", "[segment_mean]") {
   for (DType dtype : {DType::float32, DType::float64})
     for (const Case& c : every_case(dtype)) {
-      INFO(c.x.shape() << " C " << c.groups.clusters << ' ' << name(dtype));
+      INFO(c.x.shape() << " C " << c.groups.clusters() << ' ' << name(dtype));
       const Rows4 x(c.x);
       Rows4 sum(Tensor::zeros(c.centroids.shape(), DType::float64)), mean = sum;
       c.each([&](int64_t b, int64_t h, int64_t i, int64_t label, double size) {
@@ -59,7 +59,7 @@ TEST_CASE("segment_reduce sums and averages the members of each cluster, zero fo
 TEST_CASE("segment_broadcast gives each query its cluster's row, zero to a query of none", "[segment_mean]") {
   for (DType dtype : {DType::float32, DType::float64})
     for (const Case& c : every_case(dtype)) {
-      INFO(c.x.shape() << " C " << c.groups.clusters << ' ' << name(dtype));
+      INFO(c.x.shape() << " C " << c.groups.clusters() << ' ' << name(dtype));
       const Rows4 rows(c.centroids);
       Rows4 copy(Tensor::zeros(c.x.shape(), DType::float64)), share = copy;
       c.each([&](int64_t b, int64_t h, int64_t i, int64_t label, double size) {
@@ -101,11 +101,10 @@ TEST_CASE("segment operations refuse what they cannot compute", "[segment_mean]"
               "segment_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
   CHECK_ERROR(segment_broadcast(Segment::sum, c.centroids.reshape({2, 15, 4}), c.groups),
               "segment_broadcast: expected x [B, C, H, D], got [2, 15, 4]");
-  const Tensor labels = elsewhere({0, 2, 3}, DType::int32);
-  const Groups there{labels, labels, elsewhere({0, 2, 5}, DType::int32), 4};
-  CHECK_ERROR(segment_reduce(Segment::sum, Tensor({0, 3, 2, 5}), there),
-              "segment_reduce: labels is on cuda, expected cpu");
-  CHECK_NEEDS_CUDA(segment_reduce(Segment::sum, elsewhere({0, 3, 2, 5}), there), "segment_reduce");
-  CHECK_NEEDS_CUDA(segment_broadcast(Segment::sum, elsewhere({0, 4, 2, 5}), there), "segment_broadcast");
-  CHECK_NEEDS_CUDA(group(labels, 4), "group");
+  const Groups here = group(Tensor({0, 2, 3}, DType::int32), 4);
+  CHECK_ERROR(segment_reduce(Segment::sum, elsewhere({0, 3, 2, 5}), here),
+              "segment_reduce: labels is on cpu, expected cuda");
+  CHECK_ERROR(segment_broadcast(Segment::sum, elsewhere({0, 4, 2, 5}), here),
+              "segment_broadcast: labels is on cpu, expected cuda");
+  CHECK_NEEDS_CUDA(group(elsewhere({0, 2, 3}, DType::int32), 4), "group");
 }

@@ -48,7 +48,7 @@ struct Case {
     return result;
   }
   int64_t label(int64_t b, int64_t h, int64_t i) const {
-    return groups.labels.data<int32_t>()[(b * s.H + h) * s.N + i];
+    return groups.labels().data<int32_t>()[(b * s.H + h) * s.N + i];
   }
 
   Sizes s;
@@ -94,10 +94,10 @@ struct Shapes {
   int64_t C, k;
 };
 std::vector<Shapes> every_shape() {
-  return {{{1, 1, 1, 1, 1, 1}, 1, 1},  {{2, 3, 17, 11, 4, 5}, 5, 3},    {{2, 2, 6, 3, 3, 2}, 2, 8},
-          {{0, 2, 3, 4, 2, 2}, 2, 2},  {{2, 0, 3, 4, 2, 2}, 2, 2},      {{2, 2, 0, 4, 2, 2}, 3, 2},
-          {{2, 2, 5, 0, 2, 2}, 3, 2},  {{2, 2, 5, 4, 0, 2}, 3, 2},      {{2, 2, 5, 4, 2, 0}, 3, 2},
-          {{1, 2, 5, 4, 2, 3}, 20, 2}, {{1, 2, 301, 600, 7, 5}, 13, 32}};
+  return {{{1, 1, 1, 1, 1, 1}, 1, 1},  {{2, 3, 17, 11, 4, 5}, 5, 3},     {{2, 2, 6, 3, 3, 2}, 2, 8},
+          {{0, 2, 3, 4, 2, 2}, 2, 2},  {{2, 0, 3, 4, 2, 2}, 2, 2},       {{2, 2, 0, 4, 2, 2}, 3, 2},
+          {{2, 2, 5, 0, 2, 2}, 3, 2},  {{2, 2, 5, 4, 0, 2}, 3, 2},       {{2, 2, 5, 4, 2, 0}, 3, 2},
+          {{1, 2, 5, 4, 2, 3}, 20, 2}, {{1, 2, 301, 600, 7, 5}, 13, 32}, {{2, 2, 301, 40, 7, 5}, 2, 9}};
 }
 
 AttentionDropout test_dropout(double p) {
@@ -362,8 +362,7 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
               "topk_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
   CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass.cast(DType::float64), {}, t.x.v),
               "topk_attention: ");
-  const Tensor cuda = elsewhere({0, 4, 3, 6}), labels = elsewhere({0, 3, 4}, DType::int32);
-  const Groups none{labels, labels, elsewhere({0, 3, 2}, DType::int32), 1};
-  CHECK_NEEDS_CUDA(topk_attention(cuda, cuda, cuda, none, elsewhere({0, 3, 1, 2}, DType::int32), {}, {}, {}),
-                   "topk_attention");
+  const Tensor cuda = elsewhere({0, 4, 3, 6});
+  CHECK_ERROR(topk_attention(cuda, cuda, cuda, group(Tensor({0, 3, 4}, DType::int32), 1), t.topk, {}, {}, {}),
+              "topk_attention: labels is on cpu, expected cuda");
 }

@@ -1,0 +1,223 @@
+// Operations check what they are given: values that another call saved, numbers near the end of their type, groups that
+// were changed. (What single operations refuse besides is in their own files.)
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "core/kernels/hash_buckets.h"
+#include "core/scratch.h"
+#include "nn/attention/multi_head.h"
+#include "tests/ops/ops_test.h"
+
+namespace {
+
+constexpr int64_t huge = std::numeric_limits<int64_t>::max();
+
+// Sizes of q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M].
+struct Operands {
+  int64_t B = 1, N = 40, H = 2, S = 40, D = 4, M = 3;
+  Tensor q = random_tensor({B, N, H, D}), k = random_tensor({B, S, H, D}, DType::float64, 2),
+         v = random_tensor({B, S, H, M}, DType::float64, 3), dout = random_tensor({B, N, H, M}, DType::float64, 4);
+};
+
+// What a forward pass saved, and what a smaller call of the same operation did.
+template <class Saved>
+struct Calls {
+  Saved own, smaller;
+};
+
+// Each of `saved`, one at a time, is replaced: by none, by one of another type, and by that of the smaller call.
+template <class Saved>
+void check_saved(const char* operation, const Calls<Saved>& calls, const std::vector<Tensor Saved::*>& saved,
+                 const std::function<void(const Saved&)>& backward) {
+  CHECK_NOTHROW(backward(calls.own));
+  for (size_t i = 0; i < saved.size(); ++i) {
+    INFO(operation << ", saved value " << i);
+    const Tensor own = calls.own.*saved[i];
+    for (const Tensor& other : {Tensor(), own.cast(own.dtype() == DType::float32 ? DType::float64 : DType::float32),
+                                calls.smaller.*saved[i]}) {
+      Saved wrong = calls.own;
+      wrong.*saved[i] = other;
+      CHECK_ERROR(backward(wrong), operation + std::string(": "));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layer_norm's gradient refuses what another call saved, and a short weight", "[checks]") {
+  const Tensor x = random_tensor({50, 7}), weight = random_tensor({7}), bias = random_tensor({7});
+  const LayerNorm own = layer_norm(x, weight, bias, 1e-5);
+  check_saved<LayerNorm>("layer_norm", {own, layer_norm(x.slice(0, 3), weight, bias, 1e-5)},
+                         {&LayerNorm::mean, &LayerNorm::rstd},
+                         [&](const LayerNorm& saved) { layer_norm_backward(x, weight, saved, x); });
+  CHECK_ERROR(layer_norm_backward(x, weight.slice(0, 2), own, x), "layer_norm: expected weight of shape [7], got [2]");
+}
+
+TEST_CASE("cross_entropy's gradient refuses what another call saved", "[checks]") {
+  const Tensor logits = random_tensor({50, 7}), targets = random_integers({50}, 0, 6), dloss = random_tensor({});
+  const CrossEntropy own = cross_entropy(logits, targets);
+  CrossEntropy smaller = cross_entropy(logits.slice(0, 3), targets.slice(0, 3));
+  smaller.count = Tensor({0}, DType::int32);
+  check_saved<CrossEntropy>("cross_entropy", {own, smaller}, {&CrossEntropy::logsumexp, &CrossEntropy::count},
+                            [&](const CrossEntropy& saved) { cross_entropy_backward(logits, targets, saved, dloss); });
+  CHECK_ERROR(cross_entropy_backward(logits, targets, own, Tensor({0}, DType::float64)),
+              "cross_entropy: expected the gradient of shape [], got [0]");
+}
+
+TEST_CASE("attention's gradient refuses what another call saved", "[checks]") {
+  const Operands x;
+  check_saved<AttentionResult>(
+      "attention",
+      {attention(x.q, x.k, x.v),
+       attention(x.q.reshape({1, 80, 1, 4}).slice(0, 1), x.k.reshape({1, 80, 1, 4}), x.v.reshape({1, 80, 1, 3}))},
+      {&AttentionResult::out, &AttentionResult::logsumexp},
+      [&](const AttentionResult& saved) { attention_backward(x.q, x.k, x.v, {}, saved, x.dout); });
+  const Operands few{.N = 3};
+  check_saved<AttentionResult>("attention", {attention(x.q, x.k, x.v), attention(few.q, few.k, few.v)},
+                               {&AttentionResult::out, &AttentionResult::logsumexp}, [&](const AttentionResult& saved) {
+                                 attention_backward(x.q, x.k, x.v, {}, saved, x.dout);
+                               });
+  AttentionResult both = attention(few.q, few.k, few.v);
+  CHECK_ERROR(attention_backward(x.q, x.k, x.v, {}, both, few.dout), "attention: expected the saved output of shape");
+}
+
+TEST_CASE("linear attention's gradient refuses what another call saved", "[checks]") {
+  const Operands x, few{.N = 3};
+  check_saved<LinearAttentionResult>(
+      "linear_attention", {linear_attention(x.q, x.k, x.v), linear_attention(few.q, few.k, few.v)},
+      {&LinearAttentionResult::out, &LinearAttentionResult::denominators},
+      [&](const LinearAttentionResult& saved) { linear_attention_backward(x.q, x.k, x.v, {}, saved, x.dout); });
+}
+
+TEST_CASE("bucket attention's gradient refuses what another call saved", "[checks]") {
+  const Operands x, few{.N = 3, .S = 3};
+  const Groups groups = group(random_integers({1, 2, 40}, 0, 3), 4), fewer = group(random_integers({1, 2, 3}, 0, 3), 4);
+  check_saved<AttentionResult>(
+      "bucket_attention",
+      {bucket_attention(x.q, x.k, x.v, groups, {}), bucket_attention(few.q, few.k, few.v, fewer, {})},
+      {&AttentionResult::out, &AttentionResult::logsumexp},
+      [&](const AttentionResult& saved) { bucket_attention_backward(x.q, x.k, x.v, groups, {}, {}, saved, x.dout); });
+}
+
+TEST_CASE("centroid_topk's gradient refuses what another call saved, and keys that there are not", "[checks]") {
+  const Operands x, few{.N = 3};
+  const CentroidTopK own = centroid_topk(x.q, x.k, x.v, 5, true, {});
+  const Tensor dmass = random_tensor({1, 2, 40});
+  const auto backward = [&](const CentroidTopK& saved) {
+    centroid_topk_backward(x.q, x.k, x.v, {}, saved, dmass, x.dout);
+  };
+  check_saved<CentroidTopK>("centroid_topk", {own, centroid_topk(few.q, few.k, few.v, 5, true, {})},
+                            {&CentroidTopK::topk, &CentroidTopK::logsumexp, &CentroidTopK::mass, &CentroidTopK::rest},
+                            backward);
+  for (const int key : {-2, 40, 1 << 30}) {
+    CentroidTopK wrong = own;
+    wrong.topk = Tensor::full(own.topk.shape(), key, DType::int32);
+    CHECK_ERROR(backward(wrong), "centroid_topk: key ");
+  }
+  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, own, Tensor({0}, DType::float64), x.dout),
+              "centroid_topk: expected the gradient of mass of shape [1, 2, 40], got [0]");
+}
+
+TEST_CASE("topk_attention's gradient refuses a mass of another device, type or shape", "[checks]") {
+  const Operands x;
+  const Groups groups = group(random_integers({1, 2, 40}, 0, 3), 4);
+  const Tensor topk = Tensor::zeros({1, 2, 4, 1}, DType::int32), mass = random_tensor({1, 2, 4});
+  const auto backward = [&](const Tensor& m) { topk_attention_backward(x.q, x.k, x.v, groups, topk, m, {}, x.dout); };
+  CHECK_NOTHROW(backward(mass));
+  CHECK_ERROR(backward(mass.cast(DType::float32)), "topk_attention: mass is float32, q is float64");
+  CHECK_ERROR(backward(mass.reshape({1, 4, 2})), "topk_attention: expected mass of shape [1, 2, 4], got [1, 4, 2]");
+  CHECK_ERROR(backward(elsewhere({0}, DType::float64)), "topk_attention: mass is on cuda, q on cpu");
+}
+
+TEST_CASE("groups are made by group() alone and not changed afterwards", "[checks]") {
+  static_assert(!std::is_aggregate_v<Groups> && !std::is_constructible_v<Groups, Tensor, Tensor, Tensor, int64_t>);
+  const Operands x;
+  const Tensor topk = Tensor::zeros({1, 2, 4, 1}, DType::int32), centroids = random_tensor({1, 4, 2, 4});
+  const std::vector<std::function<void(const Groups&)>> operations = {
+      [&](const Groups& g) { segment_reduce(Segment::mean, x.q, g); },
+      [&](const Groups& g) { segment_broadcast(Segment::mean, centroids, g); },
+      [&](const Groups& g) { topk_attention(x.q, x.k, x.v, g, topk, {}, {}, {}); },
+      [&](const Groups& g) { topk_attention_backward(x.q, x.k, x.v, g, topk, {}, {}, x.dout); },
+      [&](const Groups& g) { bucket_attention(x.q, x.k, x.v, g, {}); }};
+  for (const auto& operation : operations) {
+    const auto changed = [&](auto&& tensor_of) {
+      const Groups groups = group(random_integers({1, 2, 40}, 0, 3), 4);
+      CHECK_NOTHROW(operation(groups));
+      Tensor tensor = tensor_of(groups);
+      tensor.mutable_data<int32_t>()[0] = 1 << 30;
+      CHECK_THROWS_WITH(operation(groups), Catch::Matchers::EndsWith(": the groups were changed after they were made"));
+    };
+    changed([](const Groups& g) { return g.labels(); });
+    changed([](const Groups& g) { return g.permutation(); });
+    changed([](const Groups& g) { return g.offsets(); });
+    CHECK_THROWS_WITH(operation(Groups()), Catch::Matchers::EndsWith(": labels was never given a value"));
+  }
+}
+
+TEST_CASE("numbers near the end of their type are refused, or mean what they say", "[checks]") {
+  const Operands x;
+  const Groups one = group(Tensor::zeros({1, 2, 40}, DType::int32), 1);
+  const Tensor labels = Tensor::zeros({1, 2, 40}, DType::int32), codes = Tensor::zeros({1, 2, 40}, DType::uint64);
+  const Generator generator(1);
+  const RandomDraw draw = generator.draw(0, Purpose::test);
+
+  // A chunk that is longer than all positions holds all of them.
+  const Tensor all = bucket_attention(x.q, x.k, x.v, one, {.chunk = 40}).out;
+  for (const int64_t chunk : {int64_t{41}, huge / 2, huge - 1, huge})
+    CHECK(same_bits(bucket_attention(x.q, x.k, x.v, one, {.chunk = chunk}).out, all));
+  for (const int64_t chunk : {huge / 2, huge}) CHECK(BucketCount{0, chunk}(40) == 2);
+  CHECK(BucketCount{0, 3}(40) == 14);
+  CHECK(BucketCount{0, 32}(huge) == (int64_t{1} << 58));
+
+  CHECK_ERROR(bucket_attention(x.q, x.k, x.v, one, {.rounds = huge, .end = huge}), "shape: too many elements");
+  CHECK_ERROR(hash_buckets(x.q, Tensor({1, 1, 4}), {}, {huge - 1, 32}), "hash_buckets: 9223372036854775806 buckets");
+  for (const int64_t clusters : {int64_t{1} << 31, huge}) {
+    CHECK_ERROR(group(labels, clusters), concat("group: clusters = ", clusters, ", expected at most 2147483647"));
+    CHECK_ERROR(hamming_kmeans(codes, {}, clusters, 3, 2, draw), "hamming_kmeans: clusters = ");
+    CHECK_ERROR(euclidean_kmeans(x.q, {}, clusters, 2, draw), "euclidean_kmeans: clusters = ");
+    CHECK_ERROR(position_labels({1, 2, 40}, {}, clusters, true, Device::cpu), "position_labels: clusters = ");
+  }
+  CHECK_ERROR(random_planes(3, huge, false, draw, Device::cpu), "random_planes: D = 9223372036854775807");
+  CHECK_ERROR(random_planes(3, -1, false, draw, Device::cpu), "random_planes: D = -1");
+  CHECK_ERROR(Shape({huge, 2}), "shape: too many elements");
+  CHECK_ERROR(Shape({0, huge, 2}), "shape: too many elements");  // else its other axes could not be multiplied
+  CHECK_ERROR(Tensor({huge}, DType::float64), "tensor: too many bytes");
+  CHECK_ERROR(attention(Tensor({0, huge, 1, 1}), Tensor({0, 1, 1, 1}), Tensor({0, 1, 1, 1})),
+              "attention: 9223372036854775807 queries and 1 keys, expected at most 2147483647");
+  CHECK_ERROR(stable_sort(Tensor({0, int64_t{1} << 31})),
+              "stable_sort: 2147483648 columns, expected at most 2147483647");
+  CHECK_ERROR(top_k(Tensor({0, int64_t{1} << 31}), 1), "top_k: 2147483648 columns, expected at most 2147483647");
+  Scratch scratch(Device::cpu);
+  CHECK_THROWS_AS(scratch.take<double>((int64_t{1} << 61) + 1), OutOfMemory);
+  CHECK_THROWS_AS(scratch.take<double>(-1), OutOfMemory);
+}
+
+TEST_CASE("what is beyond an integer type becomes its nearest number", "[checks]") {
+  const Tensor x = Tensor::from<double>({1e300, -1e300, NAN, INFINITY, 2147483647.5, -3.7}, {6});
+  CHECK(x.cast(DType::int32).to_vector<int32_t>() ==
+        std::vector<int32_t>{INT32_MAX, INT32_MIN, 0, INT32_MAX, INT32_MAX, -3});
+  CHECK(x.cast(DType::float32).cast(DType::int64).to_vector<int64_t>() ==
+        std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, INT64_MAX, 2147483648, -3});
+  CHECK(x.cast(DType::uint8).to_vector<uint8_t>() == std::vector<uint8_t>{255, 0, 0, 255, 255, 0});
+  CHECK(Tensor::full({1}, 1e300, DType::uint64).to_vector<uint64_t>() == std::vector<uint64_t>{UINT64_MAX});
+}
+
+TEST_CASE("attention without heads, or with heads of nothing, is refused where it is made", "[checks]") {
+  const auto make = [](int64_t heads, int64_t head_size) {
+    Generator generator(1);
+    return MultiHeadAttention(8, heads, head_size, 0, make_attention("full"), generator);
+  };
+  CHECK_NOTHROW(make(2, 4));
+  CHECK_ERROR(make(0, 4), "attention: 0 heads, expected at least 1");
+  CHECK_ERROR(make(-1, -4), "attention: -1 heads, expected at least 1");
+  CHECK_ERROR(make(2, 0), "attention: heads of size 0, expected at least 1");
+  CHECK_ERROR(make(huge, 2), "shape: too many elements");
+}
+
+TEST_CASE("an undefined tensor is refused also where nothing is left to do", "[checks]") {
+  CHECK_ERROR(sum_to(Tensor(), {}), "sum_to: x was never given a value");
+  CHECK_ERROR(broadcast_to(Tensor(), {}), "broadcast_to: x was never given a value");
+}
