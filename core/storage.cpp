@@ -12,6 +12,7 @@
 
 #include "core/dispatch.h"
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/kernels/memory.h"
 
 namespace cairn {
@@ -60,6 +61,7 @@ class Cache {
     free_.clear();
     held_ = 0;
   }
+  std::mutex& mutex() { return mutex_; }
 
  private:
   static constexpr size_t limit = size_t{2} << 30;
@@ -67,8 +69,13 @@ class Cache {
   std::map<size_t, std::vector<void*>> free_;
   size_t held_ = 0;
 };
+Cache& cache();
+std::mutex& cache_mutex() { return cache().mutex(); }
 Cache& cache() {
-  static Cache* instance = new Cache;  // never destroyed: static tensors may outlive any order of destruction
+  static Cache* instance = [] {
+    keep_over_fork<cache_mutex>();
+    return new Cache;  // never destroyed: static tensors may outlive any order of destruction
+  }();
   return *instance;
 }
 
