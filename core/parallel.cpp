@@ -15,15 +15,17 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/limits.h"
 
 namespace cairn {
 namespace {
 
-// Processors that this process may run on (taskset and containers limit them).
+// Processors that this process may run on (taskset and containers limit them), or as many as it gets the time of.
 int available() {
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
-  return std::max(1, int(std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  const int processors = known ? CPU_COUNT(&allowed) : int(std::thread::hardware_concurrency());
+  return std::max(1, std::min(processors, limits().processors));
 }
 
 std::atomic<int>& thread_count() {
