@@ -3,27 +3,29 @@
 // machine is the difference between slower and many times slower.
 #include "core/parallel.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <system_error>
+#include <new>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "core/error.h"
+#include "core/limits.h"
 
 namespace cairn {
 namespace {
 
-// Processors that this process may run on (taskset and containers limit them).
+// Processors that this process may run on (taskset and containers limit them), or as many as it gets the time of.
 int available() {
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
-  return std::max(1, int(std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  const int processors = known ? CPU_COUNT(&allowed) : int(std::thread::hardware_concurrency());
+  return std::max(1, std::min(processors, limits().processors));
 }
 
 std::atomic<int>& thread_count() {
@@ -75,19 +77,17 @@ class Pool {
   ~Pool() {
     stop_ = true;
     announce();
-    for (auto& worker : workers_) worker.join();
+    for (int i = 0; i < workers_; ++i) pthread_join(handles_[i], nullptr);
   }
 
   // Runs the chunks on `threads` threads, this one among them. False: another thread's loop is running.
   bool run(int threads, int64_t chunks, detail::ChunkBody body, void* closure) {
     const std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
-    try {
-      while (int(workers_.size()) < threads - 1)
-        workers_.emplace_back([this, index = int(workers_.size())] { serve(index); });
-    } catch (const std::system_error&) {
-      // The system gives no more threads: results are the same with those there are.
-    }
+    // Where the system gives no more threads: results are the same with those there are.
+    while (workers_ < std::min(threads - 1, most_workers) &&
+           pthread_create(&handles_[workers_], nullptr, serve, this) == 0)
+      ++workers_;
     job_.body = body;
     job_.closure = closure;
     job_.chunks = chunks;
@@ -107,13 +107,20 @@ class Pool {
 
  private:
   static constexpr uint32_t closed = 1u << 31;
+  static constexpr int most_workers = 4096;
 
   void announce() {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
   }
 
-  void serve(int index) {
+  static void* serve(void* pool) {
+    static_cast<Pool*>(pool)->serve();
+    return nullptr;
+  }
+
+  void serve() {
+    const int index = serving_.fetch_add(1, std::memory_order_relaxed);
     for (uint32_t seen = 0;;) {
       wait_while_equal(generation_, seen);
       seen = generation_.load(std::memory_order_acquire);
@@ -125,7 +132,9 @@ class Pool {
   }
 
   std::mutex owner_;
-  std::vector<std::thread> workers_;
+  int workers_ = 0;
+  pthread_t handles_[most_workers];  // of the workers
+  std::atomic<int> serving_{0};      // workers that have begun
   Job job_;
   std::atomic<bool> stop_{false};
   std::atomic<int> wanted_{0};
@@ -133,8 +142,12 @@ class Pool {
   std::atomic<uint32_t> taking_part_{closed};  // how many threads work on the job; the top bit: nobody may join
 };
 
+// A child of fork() has none of the threads, so it starts with a pool of its own over the old one, whose destructor
+// must not run: its workers cannot be joined. Of a loop that runs meanwhile in another thread nothing is left in the
+// child.
 Pool& pool() {
   static Pool instance;
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { new (&instance) Pool; });
   return instance;
 }
 

@@ -17,8 +17,10 @@
 
 #include "core/dispatch.h"
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/memory.h"
+#include "core/limits.h"
 
 namespace cairn {
 namespace {
@@ -74,6 +76,7 @@ class Cache {
     std::lock_guard guard(mutex_);
     return int64_t(held_);
   }
+  std::mutex& mutex() { return mutex_; }
 
  private:
   struct Block {
@@ -99,8 +102,13 @@ class Cache {
   BySize by_size_;
   size_t held_ = 0;
 };
+Cache& cache();
+std::mutex& cache_mutex() { return cache().mutex(); }
 Cache& cache() {
-  static Cache* instance = new Cache;  // never destroyed: static tensors may outlive any order of destruction
+  static Cache* instance = [] {
+    keep_over_fork<cache_mutex>();
+    return new Cache;  // never destroyed: static tensors may outlive any order of destruction
+  }();
   return *instance;
 }
 
@@ -133,6 +141,10 @@ void* new_block(size_t bytes) {
 
 void* allocate_on_cpu(size_t bytes) {
   if (void* block = caching ? cache().take(bytes) : nullptr) return block;
+  // The system gives more than there is, and kills who then writes to it.
+  const size_t live = size_t(counter(Device::cpu).live), most = most_memory(Device::cpu);
+  if (live + bytes > most) return nullptr;
+  if (live + cache().held() + bytes > most) release_cached_memory();
   void* block = new_block(bytes);
   if (!block) {
     release_cached_memory();
@@ -154,10 +166,9 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
   else
     data_ = CAIRN_ON_CUDA("", gpu::allocate(current_stream(device), bytes));
   if (!data_) {
-    std::string free;
-    if (device == Device::cuda) free = concat(", ", most_memory(device), " free");
     throw OutOfMemory(concat("out of memory on ", name(device), ": ", bytes, " bytes requested, ", memory(device).live,
-                             " in use by tensors", free));
+                             " in use by tensors, ", most_memory(device),
+                             device == Device::cpu ? " there for this process" : " free"));
   }
   counter(device).add(int64_t(bytes));
   static const bool fill = [] {
@@ -182,7 +193,11 @@ Storage::~Storage() {
 
 size_t most_memory(Device device) {
   if (device == Device::cuda) return CAIRN_ON_CUDA("", gpu::free_memory(current_stream(device)));
-  return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE));
+  static const size_t most = [] {
+    const size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)), group = limits().memory;
+    return std::min(machine, group - group / 16);  // a group counts what is no tensor too
+  }();
+  return most;
 }
 
 MemoryCount memory(Device device) {

@@ -32,8 +32,8 @@ class Storage {
   uint64_t version_ = 0;
 };
 
-// What a device can still give: free memory of the GPU; the machine's memory for the CPU, whose pages come when
-// touched.
+// What a device can still give: free memory of the GPU; for the CPU, whose pages come when touched, the machine's
+// memory, or 15/16 of what control groups leave to this process (limits.h).
 size_t most_memory(Device device);
 
 // Bytes held by storages on a device: now, and the most since the last reset; and (of the CPU) by freed blocks that are

@@ -28,7 +28,7 @@ void check_memory(const TransformerOptions& model, Device device) {
   const auto gigabytes = [](double size) { return formatted("%.1f GB", size / 1e9); };
   check<DeviceError>(bytes <= available, "out of memory on ", name(device),
                      ": the parameters, their gradients and moments need ", gigabytes(bytes), ", ",
-                     device == Device::cpu ? "this machine has " : "the device has free ", gigabytes(available),
+                     device == Device::cpu ? "this process may have " : "the device has free ", gigabytes(available),
                      "; reduce --layers, --heads, --head-size or --feed-forward");
 }
 

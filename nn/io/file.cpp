@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/storage.h"
 
 namespace cairn {
 namespace {
@@ -73,6 +74,9 @@ std::string read_file(const std::filesystem::path& path) {
   check<DataError>(!S_ISDIR(status.st_mode), path, ": is a folder, expected a file");
   check<DataError>(S_ISREG(status.st_mode), path, ": is not a regular file");
 
+  check<OutOfMemory>(size_t(status.st_size) <= most_memory(Device::cpu), path.string(),
+                     ": out of memory: the file has ", status.st_size, " bytes, and ", most_memory(Device::cpu),
+                     " are there for this process");
   std::string bytes(size_t(status.st_size), '\0');
   size_t done = 0;
   while (done < bytes.size()) {

@@ -9,7 +9,7 @@
 namespace cairn {
 
 // The bytes of a regular file. Errors (DataError): missing, a folder or another thing that is no file, not readable,
-// changed while it was read.
+// changed while it was read; OutOfMemory: it has more bytes than there is memory.
 std::string read_file(const std::filesystem::path& path);
 
 // Creates or replaces a file with the pieces one after another; they are on the disk when it returns. Not atomic: if it
