@@ -10,8 +10,9 @@
 // checksums lists all three files: `xxh128sum --check checksums` verifies them, and no byte of the four can change
 // unnoticed.
 //
-// A save is written beside and synced before anything is renamed, so a process that is killed, or a machine that loses
-// power, at any point of it leaves the newest checkpoint that was complete, and find_checkpoint finds it.
+// A save is written beside, synced and read back - headers, JSON, hashes - before anything is renamed. So a process
+// that is killed, or a machine that loses power, at any point of it leaves the newest checkpoint that was complete, and
+// find_checkpoint finds it, complete ones in checkpoint.new/ too.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -27,7 +28,8 @@ namespace cairn {
 
 // Saves into the folder `run`, which is made if it is not there. `about` is an object: configuration, provenance,
 // progress; it must not hold NaN or infinity, which JSON cannot. Errors, after which what was saved before stays:
-// something cannot be written (exit code 1); a weight or a moment is not finite (DivergedError).
+// something cannot be written, or not be read back as it was (exit code 1); a weight or a moment is not finite
+// (DivergedError).
 void save_checkpoint(const std::filesystem::path& run, Module& model, const Optimizer& optimizer,
                      const nlohmann::ordered_json& about);
 
