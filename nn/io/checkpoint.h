@@ -1,5 +1,7 @@
 #pragma once
-// A model and its optimiser on disk, so that training goes on where it was, bit for bit, whenever it was stopped.
+// A model and its optimiser on disk, so that training goes on where it was whenever it was stopped: bit for bit on the
+// same device with the same build, for any number of threads. Another processor level (cpu_vectors()), device or build
+// rounds differently.
 //
 //   run/checkpoint/            the newest: weights.safetensors, optimizer.safetensors, checkpoint.json, checksums
 //   run/checkpoint.previous/   the one before

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -63,6 +64,11 @@ template <class E = Error>
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
   const int number = errno;
   throw E(concat(path, ": ", what, ": ", std::strerror(number)));
+}
+
+bool is_special(int file) {
+  struct stat status {};
+  return fstat(file, &status) == 0 && !S_ISREG(status.st_mode);
 }
 
 }  // namespace
@@ -145,8 +151,27 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
       write_all(piece);
   }
   write_all(small);
-  if (again([&] { return fsync(file.handle()); }) != 0) fail(path, "cannot be brought to the disk");
+  // A pipe or a terminal has nothing to bring there.
+  const bool synced = again([&] { return fsync(file.handle()); }) == 0 || errno == EINVAL || errno == ENOTSUP;
+  if (!synced && !is_special(file.handle())) fail(path, "cannot be brought to the disk");
   if (!file.close()) fail(path, "cannot be written");
+}
+
+void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
+                  std::filesystem::path beside) {
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return write_file(path, pieces);
+  if (beside.empty()) beside = path, beside += concat('.', getpid(), ".new");
+  try {
+    write_file(beside, pieces);
+    std::filesystem::rename(beside, path, error);
+    check(!error, path, ": cannot be replaced: ", error);
+  } catch (...) {
+    std::filesystem::remove(beside, error);  // what went wrong first is what matters
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
 void sync_folder(const std::filesystem::path& path) {

@@ -35,10 +35,17 @@ class FileReader {
 // The bytes of a regular file. Errors: as FileReader.
 std::string read_file(const std::filesystem::path& path);
 
-// Creates or replaces a file with the pieces one after another; they are on the disk when it returns. Not atomic: if it
+// Creates or replaces a file with the pieces one after another; they are on the disk when it returns,
+// if what they are written to is one. Not atomic: if it
 // fails, or the machine does, part of the file may be there. Error (exit code 1): cannot be created or written, no
 // space, larger than the limit (whose signal, SIGXFSZ, is held back).
 void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
+
+// Creates or replaces a file in one step: whatever happens, it is the old one or the new one, on the disk when it
+// returns. Written first to `beside`, by default a name of this process in the same folder. What is no regular file, a
+// symbolic link or a terminal, is written in place. Error (exit code 1): as write_file; it cannot be renamed.
+void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
+                  std::filesystem::path beside = {});
 
 // Waits until the names in a folder - files made, renamed, removed - are on the disk. Error (exit code 1).
 void sync_folder(const std::filesystem::path& path);

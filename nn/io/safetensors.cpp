@@ -336,7 +336,7 @@ std::string safetensors_bytes(const TensorFile& file) {
 }
 
 void write_safetensors(const std::filesystem::path& path, const TensorFile& file) {
-  write_file(path, {safetensors_bytes(file)});
+  replace_file(path, {safetensors_bytes(file)});
 }
 
 }  // namespace cairn

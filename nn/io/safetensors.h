@@ -55,7 +55,7 @@ TensorFile read_safetensors(const std::filesystem::path& path);
 std::string safetensors_header(const TensorFile& file);
 // The header and the numbers of a file with these tensors, from any device.
 std::string safetensors_bytes(const TensorFile& file);
-// The same to a file. Errors also as write_file.
+// The same to a file. Errors also as replace_file.
 void write_safetensors(const std::filesystem::path& path, const TensorFile& file);
 
 }  // namespace cairn
