@@ -1,6 +1,4 @@
 // attend: any attention variant on anybody's tensors.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -34,20 +32,6 @@ std::vector<std::string> every_variant() {
     specs.push_back(spec);
   }
   return specs;
-}
-
-// Replaces a file in one step: whatever happens, it is the old one or the new one.
-void replace_file(const fs::path& path, const std::string& bytes) {
-  fs::path beside = path;
-  beside += concat(".", getpid(), ".tmp");
-  try {
-    write_file(beside, {bytes});
-    fs::rename(beside, path);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(beside, ignored);
-    throw;
-  }
 }
 
 // Where results may be written: a new file, or one in the place of a regular file, behind symbolic links. Errors
@@ -161,7 +145,8 @@ struct Attend {
     check<UsageError>(in.empty() && out.empty() && attention.empty() && compare.empty() && picture.empty() && !causal &&
                           !run.gradients && !options.given("head") && !options.given("repeat"),
                       "--example: writes tensors and nothing else; leave out the other options");
-    replace_file(output_path("--example", example, ""), safetensors_bytes(example_file(length, uint64_t(common.seed))));
+    replace_file(output_path("--example", example, ""),
+                 {safetensors_bytes(example_file(length, uint64_t(common.seed)))});
     note(concat(example, ": q, k, v of 1 sequence, ", length, " positions, 4 heads of 32"), output.quiet);
   }
 
@@ -192,7 +177,7 @@ struct Attend {
         result.outcome = spec == target && other ? others : runner.run();
         if (other) result.distance = distance(inputs, runner, result.outcome.out, *other, others.out);
         if (!picture.empty()) panels.push_back(panel(runner, result, other_weights));
-        if (!out.empty()) replace_file(out_path, safetensors_bytes(output_file(spec, inputs, result.outcome)));
+        if (!out.empty()) replace_file(out_path, {safetensors_bytes(output_file(spec, inputs, result.outcome))});
       } catch (const UsageError& error) {
         if (!pass_over) throw;
         result.problem = error.what();
@@ -205,7 +190,7 @@ struct Attend {
     }
     const bool any = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.problem.empty(); });
     check<UsageError>(any, "no variant can work on these tensors: ", results.front().problem);
-    if (!picture.empty()) replace_file(picture_path, draw_panels(panels, inputs.queries(), inputs.keys(), target));
+    if (!picture.empty()) replace_file(picture_path, {draw_panels(panels, inputs.queries(), inputs.keys(), target)});
     return results;
   }
 

@@ -257,10 +257,10 @@ struct FigureCommand {
                     p.problem.backward ? "both" : "forward", (long long)p.problem.length, (long long)p.problem.batch,
                     timing.median, timing.spread, (long long)timing.repetitions, (long long)p.peak);
     }
-    write_file(fs::path(out) / "figure.csv", {csv});
-    write_file(fs::path(out) / "figure.json", {as_json(specs).dump(1) + "\n"});
-    write_file(fs::path(out) / "figure.svg", {sheet(specs)});
-    write_file(fs::path(out) / "report.html", {report(specs)});
+    replace_file(fs::path(out) / "figure.csv", {csv});
+    replace_file(fs::path(out) / "figure.json", {as_json(specs).dump(1) + "\n"});
+    replace_file(fs::path(out) / "figure.svg", {sheet(specs)});
+    replace_file(fs::path(out) / "report.html", {report(specs)});
   }
 
   // What was measured, in a sentence.

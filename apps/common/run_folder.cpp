@@ -66,12 +66,7 @@ RunFolder::~RunFolder() {
 }
 
 void RunFolder::write(const std::string& name, const std::string& text) {
-  const fs::path beside = path_ / (name + ".new");
-  write_file(beside, {text});
-  std::error_code error;
-  fs::rename(beside, path_ / name, error);
-  check(!error, path_ / name, ": cannot be replaced: ", error);
-  sync_folder(path_);
+  replace_file(path_ / name, {text}, path_ / (name + ".new"));
 }
 
 void RunFolder::remove(const std::string& name) {
@@ -86,8 +81,9 @@ bool RunFolder::cut_metrics(uint64_t bytes) {
   metrics_ = again([&] { return open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666); });
   if (metrics_ < 0) fail(file, "cannot be written");
   const off_t size = lseek(metrics_, 0, SEEK_END);
-  if (size > off_t(bytes) && again([&] { return ftruncate(metrics_, off_t(bytes)); }) != 0)
-    fail(file, "cannot be cut back");
+  off_t end = off_t(bytes);
+  if (size < end) end = off_t(read_file(file).rfind('\n') + 1);
+  if (size > end && again([&] { return ftruncate(metrics_, end); }) != 0) fail(file, "cannot be cut back");
   return size >= off_t(bytes);
 }
 

@@ -29,7 +29,8 @@ class RunFolder {
   // Removes a file, if it is there. Error: it cannot be removed.
   void remove(const std::string& name);
 
-  // Cuts metrics.jsonl back to its first `bytes` and continues behind them. Returns false where it had fewer.
+  // Cuts metrics.jsonl back to its first `bytes` and continues behind them. Returns false where it had fewer; then it
+  // continues behind the last whole record.
   bool cut_metrics(uint64_t bytes);
   // Adds a record to metrics.jsonl. Error: it cannot be written.
   void record(const Json& line);

@@ -126,6 +126,7 @@ struct FigureCommand {
         options.continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
         of_a_run([&] { take(); });
         if (const auto result = finished_result(cell.folder, *found, settings.train.iterations)) return *result;
+        check_resumed(cell.folder, *found, settings.train);
         note(concat("continues from step ", train_state(*found).step), quiet);
       }
       const Json about = about_run(options, settings.train);
@@ -185,10 +186,10 @@ struct FigureCommand {
                        value(cell, "masked_accuracy"), value(cell, "accuracy"), value(cell, "loss"),
                        value(cell, "iterations"), value(cell, "seconds"));
     }
-    write_file(fs::path(out) / "figure.csv", {csv});
-    write_file(fs::path(out) / "figure.json", {as_json().dump(1) + "\n"});
-    write_file(fs::path(out) / "figure.svg", {sheet()});
-    write_file(fs::path(out) / "report.html", {report()});
+    replace_file(fs::path(out) / "figure.csv", {csv});
+    replace_file(fs::path(out) / "figure.json", {as_json().dump(1) + "\n"});
+    replace_file(fs::path(out) / "figure.svg", {sheet()});
+    replace_file(fs::path(out) / "report.html", {report()});
   }
 
   // A variant and its numbers, such as i-clustered at 15, 30: a heatmap of the figure.

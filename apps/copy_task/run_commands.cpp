@@ -255,8 +255,9 @@ struct ReportCommand : RunCommand {
   void execute() override {
     if (to.empty()) to = (std::filesystem::path(run) / "report.html").string();
     const std::unique_ptr<Trained> trained = read();
-    write_report(*trained, run, to);
-    if (!curves.empty()) write_file(curves, {make_curves(report_input(*trained, run))});
+    const ReportInput input = report_input(*trained, run);
+    replace_file(to, {make_report(input)});
+    if (!curves.empty()) replace_file(curves, {make_curves(input)});
     Json json = {{"report", to}};
     if (!curves.empty()) json["curves"] = curves;
     print(output.json ? json.dump() + "\n" : to + "\n" + (curves.empty() ? "" : curves + "\n"));

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/copy_task/results.h"
-#include "nn/io/file.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -19,7 +18,52 @@ Report::Pairs pairs(const Json& object) {
   return result;
 }
 
+// What metrics.jsonl has of the steps up to the checkpoint's. Errors (DataError): damage; not a copy-task's.
+struct Records {
+  std::vector<LossRecord> losses;
+  std::vector<EvaluationRecord> evaluations;
+  std::optional<Evaluation> final_evaluation;
+  std::optional<double> seconds;
+};
+Records records_of(const std::filesystem::path& run, const TrainState& state) {
+  Records records;
+  try {
+    for (const Json& record : read_metrics(run, state.metrics_bytes)) {
+      if (record.contains("result")) {
+        if (record.at("result").at("iterations") != state.step) continue;  // of weights that are lost
+        records.final_evaluation = evaluation_from(record.at("result"));
+        records.seconds = record.at("result").at("seconds").get<double>();
+      } else if (const int64_t step = record.at("step"); step <= state.step) {
+        records.losses.push_back({step, record.at("loss")});
+        if (record.contains("evaluation"))
+          records.evaluations.push_back({step, evaluation_from(record.at("evaluation"))});
+      }
+    }
+  } catch (const Json::exception&) {
+    throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a copy-task run"));
+  }
+  return records;
+}
+
+// Where a run computes, as far as its bits depend on it.
+std::string computed_on(const Json& provenance) {
+  const std::string device = provenance.value("device", "");
+  return device == "cpu" ? concat("the CPU with ", provenance.value("vectors", "unknown vectors")) : device;
+}
+
 }  // namespace
+
+void check_resumed(const std::filesystem::path& run, const FoundCheckpoint& found, const TrainOptions& train) {
+  records_of(run, train_state(found));
+  const Json& before = found.about->at("provenance");
+  if (!before.contains("device") || !before.contains("vectors")) return;
+  const std::string was = computed_on(before), is = computed_on(provenance(std::string(name(train.compute.device))));
+  // Also with --quiet, for it changes the result.
+  if (was != is)
+    note(concat(run, ": was trained on ", was, " and goes on with ", is,
+                ", which rounds differently: no longer bit for bit as if it had never stopped"),
+         false);
+}
 
 Json about_run(const Options& options, const TrainOptions& train) {
   return {{"program", "copy-task"},
@@ -41,7 +85,12 @@ std::optional<Json> finished_result(const std::filesystem::path& run, const Foun
 void finish_run(RunFolder& folder, const Json& result) {
   folder.record({{"result", result}});
   folder.sync_metrics();
-  write_report(*read_run(folder.path()), folder.path(), folder.path() / "report.html");
+  write_report(folder);
+}
+
+void write_report(RunFolder& folder) {
+  const auto trained = read_run(folder.path());
+  folder.write("report.html", make_report(report_input(*trained, folder.path())));
 }
 
 ReportInput report_input(const Trained& trained, const std::filesystem::path& run) {
@@ -49,38 +98,19 @@ ReportInput report_input(const Trained& trained, const std::filesystem::path& ru
   const Json& about = *trained.checkpoint.about;
   const TrainState state = train_state(trained.checkpoint);
   // The latest evaluation stands in until there is a result.
-  ReportInput input{*trained.model,
-                    train.model,
-                    train.length,
-                    train.seed,
-                    train.model.attention,
-                    {},
-                    {},
-                    state.latest,
-                    pairs(about.at("configuration")),
-                    pairs(about.at("provenance")),
-                    state.seconds,
-                    state.step};
-  try {
-    for (const Json& record : read_metrics(run, state.metrics_bytes)) {
-      if (record.contains("result")) {
-        if (record.at("result").at("iterations") != state.step) continue;  // of weights that are lost
-        input.final_evaluation = evaluation_from(record.at("result"));
-        input.seconds = record.at("result").at("seconds");
-      } else if (const int64_t step = record.at("step"); step <= state.step) {
-        input.losses.push_back({step, record.at("loss")});
-        if (record.contains("evaluation"))
-          input.evaluations.push_back({step, evaluation_from(record.at("evaluation"))});
-      }
-    }
-  } catch (const Json::exception&) {
-    throw DataError(concat((run / "metrics.jsonl").string(), ": not the metrics of a copy-task run"));
-  }
-  return input;
-}
-
-void write_report(const Trained& trained, const std::filesystem::path& run, const std::filesystem::path& file) {
-  write_file(file, {make_report(report_input(trained, run))});
+  Records records = records_of(run, state);
+  return {*trained.model,
+          train.model,
+          train.length,
+          train.seed,
+          train.model.attention,
+          std::move(records.losses),
+          std::move(records.evaluations),
+          records.final_evaluation.value_or(state.latest),
+          pairs(about.at("configuration")),
+          pairs(about.at("provenance")),
+          records.seconds.value_or(state.seconds),
+          state.step};
 }
 
 }  // namespace cairn::copy_task

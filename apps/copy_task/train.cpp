@@ -58,7 +58,7 @@ class Journal {
 
   // Begins the run in its folder, or continues it where its checkpoint was saved. Nothing is changed before all of the
   // checkpoint is known to fit.
-  TrainState begin(int64_t iterations, Progress& progress) {
+  TrainState begin(int64_t iterations) {
     TrainState state;
     if (!keep_) return state;
     if (keep_->from) {
@@ -72,7 +72,10 @@ class Journal {
     keep_->folder.remove("report.html");  // of a run that was shorter
     keep_->folder.write("config.json", keep_->about.at("configuration").dump(2) + "\n");
     if (!keep_->folder.cut_metrics(state.metrics_bytes))
-      progress.note("metrics.jsonl had lost records from before the checkpoint; training continues without them.");
+      // Also with --quiet, for it changes the report.
+      note(concat(keep_->folder.path() / "metrics.jsonl", ": records of the first ", state.step,
+                  " steps are lost; the run goes on without them"),
+           false);
     return state;
   }
 
@@ -266,7 +269,7 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   model.place(device, options.compute.activations);
   RAdam optimizer(parameters(model), options.learning_rate);
   Journal journal(keep, model, optimizer);
-  TrainState state = journal.begin(options.iterations, progress);
+  TrainState state = journal.begin(options.iterations);
 
   TrainResult result;
   result.parameters = parameter_count(model);

@@ -73,8 +73,9 @@ TrainState train_state(const FoundCheckpoint& checkpoint);
 void check_options(const TrainOptions& options);
 
 // Trains, and evaluates the trained model. With `keep`, every step is recorded in metrics.jsonl and checkpoints are
-// saved, from which another call continues bit for bit. Errors: as check_options, before anything runs; DivergedError
-// for a loss, a weight or a moment that is not finite, says what is saved; Error for a folder that cannot be written.
+// saved, from which another call on the same device continues bit for bit. Errors: as check_options, before anything
+// runs; DivergedError for a loss, a weight or a moment that is not finite, says what is saved; Error for a folder that
+// cannot be written.
 TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep = nullptr);
 
 // A number for JSON, which has none for NaN: null.

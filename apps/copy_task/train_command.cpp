@@ -44,6 +44,7 @@ struct TrainCommand {
 
     catch_interrupts(output.quiet);
     if (found && finished()) return;
+    if (found) check_resumed(out, *found, settings.train);
     if (found) note(concat(out, ": continues from step ", train_state(*found).step), output.quiet);
     if (masked_per_half(settings.train.length) == 0)
       note(concat("with --length ", settings.train.length, " nothing is masked: there will be no masked accuracy"),
@@ -115,7 +116,7 @@ struct TrainCommand {
     const std::optional<Json> result = finished_result(out, *found, settings.train.iterations);
     if (!result) return false;
     const TrainState state = train_state(*found);
-    if (!is_there(report())) write_report(*read_run(out), out, report());
+    if (!is_there(report())) write_report(*folder);
     note(concat(out, ": this run is finished: it ",
                 state.stopped
                     ? concat("reached --stop-at ", settings.train.stop_at, " at step ", state.step,

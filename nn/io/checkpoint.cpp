@@ -2,11 +2,14 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <unordered_map>
 
 #include "core/dispatch.h"
 #include "nn/io/file.h"
@@ -59,9 +62,7 @@ void make_folder(const fs::path& path) {
 }
 
 // A line of checksums, in the format of xxh128sum.
-std::string checksum_line(std::string_view bytes, const std::string& name) {
-  return xxh128(bytes) + "  " + name + '\n';
-}
+std::string checksum_line(const std::string& hash, const std::string& name) { return hash + "  " + name + '\n'; }
 
 // ---- the tensors
 
@@ -98,17 +99,58 @@ TensorFile tensors_of(const Optimizer& optimizer) {
   return file;
 }
 
+// The tensors of a file by their names, which are mostly asked for in their order. Of a name that is not there find()
+// returns null, and at() throws (DataError).
+class ByName {
+ public:
+  explicit ByName(const TensorFile& file) : file_(file) {}
+  const Tensor* find(std::string_view name) {
+    const auto& tensors = file_.tensors;
+    if (next_ < tensors.size() && tensors[next_].first == name) return &tensors[next_++].second;
+    if (numbers_.empty())
+      for (size_t i = 0; i < tensors.size(); ++i) numbers_.emplace(tensors[i].first, i);
+    const auto found = numbers_.find(name);
+    if (found == numbers_.end()) return nullptr;
+    next_ = found->second + 1;
+    return &tensors[found->second].second;
+  }
+  const Tensor& at(std::string_view name) {
+    const Tensor* found = find(name);
+    return found ? *found : file_.at(name);
+  }
+
+ private:
+  const TensorFile& file_;
+  size_t next_ = 0;
+  std::unordered_map<std::string_view, size_t> numbers_;  // empty until a name is out of order
+};
+
 // Error (DataError): `found` has other tensors than `expected`, or of another dtype or shape.
 void check_fits(const TensorFile& found, const TensorFile& expected) {
+  ByName by_name(found), expected_by_name(expected);
   for (const auto& [name, tensor] : expected.tensors) {
-    const Tensor& from = found.at(name);
+    const Tensor& from = by_name.at(name);
     check<DataError>(from.dtype() == tensor.dtype() && from.shape() == tensor.shape(), found.where, ": tensor ",
                      in_quotes(name), ": expected ", cairn::name(tensor.dtype()), " of shape ", tensor.shape(),
                      ", got ", cairn::name(from.dtype()), " of shape ", from.shape());
   }
   for (const auto& [name, tensor] : found.tensors)
-    check<DataError>(expected.find(name) != nullptr, found.where, ": tensor ", in_quotes(name),
+    check<DataError>(expected_by_name.find(name) != nullptr, found.where, ": tensor ", in_quotes(name),
                      " is not part of what is being restored", expected.suggest(name));
+}
+
+// The index of the first element that is not so, looked for when it is written.
+template <class T, class F>
+struct FirstNot {
+  const T* data;
+  int64_t size;
+  F is_so;
+};
+template <class T, class F>
+FirstNot(const T*, int64_t, F) -> FirstNot<T, F>;
+template <class T, class F>
+void append(std::string& text, const FirstNot<T, F>& first) {
+  text += concat(std::find_if_not(first.data, first.data + first.size, first.is_so) - first.data);
 }
 
 // Error (E): a number on the CPU is not finite; the message begins with `where` and ends with `advice`. Of an
@@ -121,21 +163,59 @@ void check_finite(const TensorFile& file, bool is_optimizer, const std::string& 
     if (!is_floating(tensor.dtype()) || (is_optimizer && name.starts_with("state."))) continue;
     visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
       const T* data = tensor.data<T>();
-      for (int64_t i = 0; i < tensor.elements(); ++i)
-        check<E>(std::isfinite(double(Accum<T>(data[i]))), where, ": tensor ", in_quotes(name), ": element ", i, " of ",
-                 tensor.elements(), " is not finite", advice);
+      const int64_t n = tensor.elements();
+      const auto is_finite = [](T x) { return std::isfinite(Accum<T>(x)); };
+      // Without a way out of the loop, so that the compiler takes many at once.
+      bool all = true;
+      for (int64_t i = 0; i < n; ++i) all &= is_finite(data[i]);
+      check<E>(all, where, ": tensor ", in_quotes(name), ": element ", FirstNot{data, n, is_finite}, " of ", n,
+               " is not finite", advice);
     });
   }
 }
 
 // ---- one folder
 
-// Error (DataError): anything in it is damaged or missing, of another version, or not finite.
-FoundCheckpoint read_checkpoint(const fs::path& folder) {
+// A file of tensors; `entry` is what checkpoint.json says of it. Adds its line to `computed`. Error (DataError): it is
+// damaged.
+TensorFile read_tensors(const fs::path& path, const Json& entry, bool values, std::string& computed) {
+  FileReader reader(path);
+  const auto size = entry.at("bytes").get<uint64_t>();
+  check<DataError>(reader.size() == size, path, ": damaged, ", reader.size(), " bytes, expected ", size);
+  Xxh128 hash;
+  uint64_t left = size;
+  // Each part goes to the hash while it is in the processor's cache.
+  const auto read = [&](void* to, size_t bytes) {
+    for (char* next = static_cast<char*>(to); bytes > 0;) {
+      const size_t part = std::min(bytes, size_t{1} << 18);
+      reader.read(next, part);
+      hash.add(next, part);
+      next += part, bytes -= part, left -= part;
+    }
+  };
+  TensorFile file;
+  std::exception_ptr wrong;
+  try {
+    file = parse_safetensors(size, read, path.string(), values);
+  } catch (const DataError&) {
+    wrong = std::current_exception();
+    for (char rest[4096]; left > 0;) read(rest, size_t(std::min<uint64_t>(left, sizeof rest)));
+  }
+  const std::string found = hash.text();
+  check<DataError>(found == entry.at("xxh128").get<std::string>(), path,
+                   ": damaged, its hash is not that in checkpoint.json");
+  if (wrong) std::rethrow_exception(wrong);
+  computed += checksum_line(found, path.filename().string());
+  return file;
+}
+
+// Error (DataError): anything in it is damaged or missing, of another version, or not finite. Without `values` the
+// numbers are left out, of which the hashes say that they are what was written.
+FoundCheckpoint read_checkpoint(const fs::path& folder, bool values = true) {
   const std::string checksums = read_file(folder / "checksums");
   const fs::path json_path = folder / "checkpoint.json";
   const std::string where = json_path.string(), text = read_file(json_path);
-  std::string computed = checksum_line(text, "checkpoint.json");
+  std::string computed = checksum_line(xxh128(text), "checkpoint.json");
   check<DataError>(checksums.compare(0, computed.size(), computed) == 0, where,
                    ": damaged, its hash is not that in checksums");
 
@@ -148,40 +228,44 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
     check<DataError>(version == format_version, where, ": format version ", version.dump(), ", expected ",
                      format_version, "; it was made by another version of Cairn");
     TensorFile* targets[] = {&found.weights, &found.optimizer};
-    for (size_t i = 0; i < std::size(tensor_files); ++i) {
-      const fs::path path = folder / tensor_files[i];
-      const std::string bytes = read_file(path);
-      const Json& file = json.at("files").at(tensor_files[i]);
-      const auto size = file.at("bytes").get<uint64_t>();
-      check<DataError>(bytes.size() == size, path, ": damaged, ", bytes.size(), " bytes, expected ", size);
-      check<DataError>(xxh128(bytes) == file.at("xxh128").get<std::string>(), path,
-                       ": damaged, its hash is not that in checkpoint.json");
-      computed += checksum_line(bytes, tensor_files[i]);
-      *targets[i] = parse_safetensors(bytes, path.string());
-    }
+    for (size_t i = 0; i < std::size(tensor_files); ++i)
+      *targets[i] = read_tensors(folder / tensor_files[i], json.at("files").at(tensor_files[i]), values, computed);
     found.about = std::make_shared<const Json>(std::move(json.at("about")));
   } catch (const Json::exception&) {
     throw DataError(where + ": not a checkpoint of this version: expected version, files and about");
   }
   check<DataError>(checksums == computed, folder / "checksums", ": damaged");
+  if (!values) return found;
   check_finite<DataError>(found.weights, false, found.weights.where);
   check_finite<DataError>(found.optimizer, true, found.optimizer.where);
   return found;
 }
 
 // The checkpoint in a folder, or what is wrong with it.
-std::optional<FoundCheckpoint> try_checkpoint(const fs::path& folder, std::vector<std::string>& wrong) try {
-  return read_checkpoint(folder);
+std::optional<FoundCheckpoint> try_checkpoint(const fs::path& folder, std::vector<std::string>& wrong,
+                                              bool values = true) try {
+  return read_checkpoint(folder, values);
 } catch (const DataError& error) {
   wrong.emplace_back(error.what());
   return std::nullopt;
 }
 
-// A save that ended between its two renames left no newest checkpoint, but a complete new one.
+// The new checkpoint becomes the newest, and that the one before. At any moment two folders are complete: the new one,
+// and the newest until then under either of its names.
+void rotate(const Folders& folders) {
+  if (is_there(folders.newest)) {
+    remove_folder(folders.previous);
+    move_folder(folders.newest, folders.previous);
+  }
+  move_folder(folders.unfinished, folders.newest);
+  sync_folder(folders.newest.parent_path());
+}
+
+// A save that was stopped behind its last write left a complete new checkpoint: the newest, because every save removes
+// this folder first.
 void finish_rotation(const Folders& folders) {
-  if (is_there(folders.newest) || !is_there(folders.unfinished)) return;
   std::vector<std::string> wrong;
-  if (try_checkpoint(folders.unfinished, wrong)) move_folder(folders.unfinished, folders.newest);
+  if (is_there(folders.unfinished) && try_checkpoint(folders.unfinished, wrong, false)) rotate(folders);
 }
 
 void write_checkpoint(const fs::path& folder, const TensorFile& weights, const TensorFile& optimizer,
@@ -189,17 +273,22 @@ void write_checkpoint(const fs::path& folder, const TensorFile& weights, const T
   Json json{{"version", format_version}, {"files", Json::object()}, {"about", about}};
   std::string checksums;
   const auto write_tensors = [&](const char* name, const TensorFile& file) {
-    const std::string bytes = safetensors_bytes(file);
-    write_file(folder / name, {bytes});
-    json["files"][name] = {{"bytes", bytes.size()}, {"xxh128", xxh128(bytes)}};
-    checksums += checksum_line(bytes, name);
+    const std::string header = safetensors_header(file);
+    std::vector<std::string_view> pieces{header};
+    for (const auto& each : file.tensors)
+      pieces.emplace_back(static_cast<const char*>(each.second.raw()), each.second.bytes());
+    Xxh128 hash;
+    size_t bytes = 0;
+    for (const std::string_view piece : pieces) hash.add(piece.data(), piece.size()), bytes += piece.size();
+    write_file(folder / name, pieces);
+    json["files"][name] = {{"bytes", bytes}, {"xxh128", hash.text()}};
+    checksums += checksum_line(hash.text(), name);
   };
   write_tensors(tensor_files[0], weights);
   write_tensors(tensor_files[1], optimizer);
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
-  parse_json(text, "checkpoint");  // what could not be read again, nested too deep, must not replace what can
   write_file(folder / "checkpoint.json", {text});
-  write_file(folder / "checksums", {checksum_line(text, "checkpoint.json"), checksums});
+  write_file(folder / "checksums", {checksum_line(xxh128(text), "checkpoint.json"), checksums});
   sync_folder(folder);
 }
 
@@ -207,7 +296,7 @@ void write_checkpoint(const fs::path& folder, const TensorFile& weights, const T
 std::optional<FoundCheckpoint> look_for_checkpoint(const Folders& folders) {
   std::vector<std::string> wrong;
   bool any = false;
-  for (const fs::path& folder : {folders.newest, folders.unfinished, folders.previous}) {
+  for (const fs::path& folder : {folders.unfinished, folders.newest, folders.previous}) {
     if (!is_there<DataError>(folder)) continue;
     // A new one that is not complete is what a save left that was stopped, and nothing that was lost.
     std::vector<std::string> unfinished;
@@ -247,18 +336,18 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
     make_folder(folders.unfinished);
     write_checkpoint(folders.unfinished, weights, state, about);
     sync_folder(run);
+    // What cannot be read again must not replace what can.
+    try {
+      read_checkpoint(folders.unfinished, false);
+    } catch (const DataError& error) {
+      throw Error(concat("checkpoint: what was saved cannot be read back: ", error.what()));
+    }
   } catch (...) {
     std::error_code ignored;  // what went wrong first is what matters
     fs::remove_all(folders.unfinished, ignored);
     throw;
   }
-  // From here on two folders are complete: the new one, and the newest until then under either of its names.
-  if (is_there(folders.newest)) {
-    remove_folder(folders.previous);
-    move_folder(folders.newest, folders.previous);
-  }
-  move_folder(folders.unfinished, folders.newest);
-  sync_folder(run);
+  rotate(folders);
 }
 
 std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
@@ -270,7 +359,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
     const bool last = look == 100;
     try {
       auto found = look_for_checkpoint(folders);
-      const bool newest = found && found->passed_over.empty();
+      const bool newest = found && found->passed_over.empty() && is_there(found->folder);
       if (newest || last || identity(folders.newest) == before) return found;
     } catch (const DataError&) {
       if (last || identity(folders.newest) == before) throw;
@@ -283,10 +372,11 @@ void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) 
   check_fits(found.weights, weights);
   check_finite<DataError>(found.weights, false, found.weights.where);
   if (optimizer) {
+    ByName by_name(found.optimizer);
     const TensorFile expected = tensors_of(*optimizer);
     check_fits(found.optimizer, expected);
     OptimizerState state;
-    each_part(state, [&]<class T>(const char* name, T& part) { part = *found.optimizer.at(name).data<T>(); });
+    each_part(state, [&]<class T>(const char* name, T& part) { part = *by_name.at(name).data<T>(); });
     const auto moments = optimizer->moments();
     check_finite<DataError>(found.optimizer, true, found.optimizer.where);
     try {
@@ -294,21 +384,26 @@ void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) 
     } catch (const DataError& error) {
       throw DataError(found.optimizer.where + ": " + error.what());
     }
-    for (Optimizer::Moment moment : moments) moment.tensor.copy_from(found.optimizer.at(moment.name));
+    for (Optimizer::Moment moment : moments) moment.tensor.copy_from(by_name.at(moment.name));
   }
-  for (auto& [name, parameter] : named_parameters(model)) parameter.mutable_value().copy_from(found.weights.at(name));
+  ByName by_name(found.weights);
+  for (auto& [name, parameter] : named_parameters(model)) parameter.mutable_value().copy_from(by_name.at(name));
 }
 
 void adopt(FoundCheckpoint& found) {
   const fs::path run = found.folder.parent_path();
   const Folders folders(run);
   if (found.folder == folders.newest) return;
-  if (is_there(folders.newest)) {
-    remove_folder(folders.damaged);
-    move_folder(folders.newest, folders.damaged);
+  if (found.folder == folders.unfinished) {
+    rotate(folders);
+  } else {
+    if (is_there(folders.newest)) {
+      remove_folder(folders.damaged);
+      move_folder(folders.newest, folders.damaged);
+    }
+    move_folder(found.folder, folders.newest);
+    sync_folder(run);
   }
-  move_folder(found.folder, folders.newest);
-  sync_folder(run);
   found.folder = folders.newest;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
-// A model and its optimiser on disk, so that training goes on where it was, bit for bit, whenever it was stopped.
+// A model and its optimiser on disk, so that training goes on where it was whenever it was stopped: bit for bit on the
+// same device with the same build, for any number of threads. Another processor level (cpu_vectors()), device or build
+// rounds differently.
 //
 //   run/checkpoint/            the newest: weights.safetensors, optimizer.safetensors, checkpoint.json, checksums
 //   run/checkpoint.previous/   the one before
@@ -10,8 +12,9 @@
 // checksums lists all three files: `xxh128sum --check checksums` verifies them, and no byte of the four can change
 // unnoticed.
 //
-// A save is written beside and synced before anything is renamed, so a process that is killed, or a machine that loses
-// power, at any point of it leaves the newest checkpoint that was complete, and find_checkpoint finds it.
+// A save is written beside, synced and read back - headers, JSON, hashes - before anything is renamed. So a process
+// that is killed, or a machine that loses power, at any point of it leaves the newest checkpoint that was complete, and
+// find_checkpoint finds it, complete ones in checkpoint.new/ too.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -27,7 +30,8 @@ namespace cairn {
 
 // Saves into the folder `run`, which is made if it is not there. `about` is an object: configuration, provenance,
 // progress; it must not hold NaN or infinity, which JSON cannot. Errors, after which what was saved before stays:
-// something cannot be written (exit code 1); a weight or a moment is not finite (DivergedError).
+// something cannot be written, or not be read back as it was (exit code 1); a weight or a moment is not finite
+// (DivergedError).
 void save_checkpoint(const std::filesystem::path& run, Module& model, const Optimizer& optimizer,
                      const nlohmann::ordered_json& about);
 

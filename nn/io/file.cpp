@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -16,6 +18,8 @@
 
 namespace cairn {
 namespace {
+
+constexpr size_t small_piece = size_t{1} << 18;
 
 // An open file, closed when it goes out of scope.
 class File {
@@ -63,32 +67,66 @@ template <class E = Error>
   throw E(concat(path, ": ", what, ": ", std::strerror(number)));
 }
 
+bool is_special(int file) {
+  struct stat status {};
+  return fstat(file, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
-  // Not to wait for the other end of a named pipe.
-  const File file(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file.handle() < 0) fail<DataError>(path, "cannot be opened");
-  struct stat status {};
-  if (fstat(file.handle(), &status) != 0) fail<DataError>(path, "cannot be read");
-  check<DataError>(!S_ISDIR(status.st_mode), path, ": is a folder, expected a file");
-  check<DataError>(S_ISREG(status.st_mode), path, ": is not a regular file");
-
-  check<OutOfMemory>(size_t(status.st_size) <= most_memory(Device::cpu), path.string(),
-                     ": out of memory: the file has ", status.st_size, " bytes, and ", most_memory(Device::cpu),
-                     " are there for this process");
-  std::string bytes(size_t(status.st_size), '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = again([&] { return read(file.handle(), &bytes[done], bytes.size() - done); });
-    if (got < 0) fail<DataError>(path, "cannot be read");
-    if (got == 0) break;
-    done += size_t(got);
+// Not to wait for the other end of a named pipe.
+FileReader::FileReader(std::filesystem::path path)
+    : path_(std::move(path)), file_(again([this] { return open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })) {
+  if (file_ < 0) fail<DataError>(path_, "cannot be opened");
+  try {
+    struct stat status {};
+    if (fstat(file_, &status) != 0) fail<DataError>(path_, "cannot be read");
+    check<DataError>(!S_ISDIR(status.st_mode), path_, ": is a folder, expected a file");
+    check<DataError>(S_ISREG(status.st_mode), path_, ": is not a regular file");
+    size_ = uint64_t(status.st_size);
+    read(nullptr, 0);
+  } catch (...) {
+    ::close(file_);
+    throw;
   }
+}
+FileReader::~FileReader() { ::close(file_); }
+
+size_t FileReader::read_some(char* to, size_t bytes) {
+  const ssize_t got = again([&] { return ::read(file_, to, bytes); });
+  if (got < 0) fail<DataError>(path_, "cannot be read");
+  return size_t(got);
+}
+
+void FileReader::read(void* to, size_t bytes) {
+  char* next = static_cast<char*>(to);
+  while (bytes > 0) {
+    if (ahead_.empty() && bytes < small_piece) {
+      buffer_.resize(small_piece);
+      ahead_ = std::string_view(buffer_).substr(0, read_some(buffer_.data(), buffer_.size()));
+    }
+    size_t got = std::min(bytes, ahead_.size());
+    if (got > 0) {
+      std::memcpy(next, ahead_.data(), got);
+      ahead_.remove_prefix(got);
+    } else {
+      got = read_some(next, bytes);
+      check<DataError>(got > 0, path_, ": changed its size of ", size_, " bytes while it was read");
+    }
+    next += got, bytes -= got, done_ += got;
+  }
+  if (done_ < size_) return;
   char more = 0;
-  const bool ended = again([&] { return read(file.handle(), &more, 1); }) == 0;
-  check<DataError>(done == bytes.size() && ended, path, ": changed its size of ", bytes.size(),
+  check<DataError>(done_ == size_ && ahead_.empty() && read_some(&more, 1) == 0, path_, ": changed its size of ", size_,
                    " bytes while it was read");
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  FileReader reader(path);
+  check<OutOfMemory>(reader.size() <= most_memory(Device::cpu), path, ": out of memory: the file has ", reader.size(),
+                     " bytes, and ", most_memory(Device::cpu), " are there for this process");
+  std::string bytes(reader.size(), '\0');
+  reader.read(bytes.data(), bytes.size());
   return bytes;
 }
 
@@ -96,14 +134,47 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
   const BlockSizeSignal guard;
   File file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
   if (file.handle() < 0) fail(path, "cannot be created");
-  for (std::string_view rest : pieces)
+  const auto write_all = [&](std::string_view rest) {
     while (!rest.empty()) {
       const ssize_t written = again([&] { return write(file.handle(), rest.data(), rest.size()); });
       if (written < 0) fail(path, "cannot be written");
       rest.remove_prefix(size_t(written));
     }
-  if (again([&] { return fsync(file.handle()); }) != 0) fail(path, "cannot be brought to the disk");
+  };
+  // Small pieces go together.
+  std::string small;
+  for (const std::string_view piece : pieces) {
+    if (small.size() + piece.size() > small_piece) {
+      write_all(small);
+      small.clear();
+    }
+    if (piece.size() < small_piece)
+      small += piece;
+    else
+      write_all(piece);
+  }
+  write_all(small);
+  // A pipe or a terminal has nothing to bring there.
+  const bool synced = again([&] { return fsync(file.handle()); }) == 0 || errno == EINVAL || errno == ENOTSUP;
+  if (!synced && !is_special(file.handle())) fail(path, "cannot be brought to the disk");
   if (!file.close()) fail(path, "cannot be written");
+}
+
+void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
+                  std::filesystem::path beside) {
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return write_file(path, pieces);
+  if (beside.empty()) beside = path, beside += concat('.', getpid(), ".new");
+  try {
+    write_file(beside, pieces);
+    std::filesystem::rename(beside, path, error);
+    check(!error, path, ": cannot be replaced: ", error);
+  } catch (...) {
+    std::filesystem::remove(beside, error);  // what went wrong first is what matters
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
 void sync_folder(const std::filesystem::path& path) {

@@ -1,6 +1,7 @@
 #pragma once
 // Whole files, read and written so that nothing that goes wrong is missed: every call's result is looked at.
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -8,14 +9,43 @@
 
 namespace cairn {
 
-// The bytes of a regular file. Errors (DataError): missing, a folder or another thing that is no file, not readable,
-// changed while it was read; OutOfMemory: it has more bytes than there is memory.
+// A regular file, read from its beginning, with no memory but a buffer for small pieces. Errors (DataError): missing, a
+// folder or another thing that is no file, not readable, changed its size while it was read.
+class FileReader {
+ public:
+  explicit FileReader(std::filesystem::path path);
+  ~FileReader();
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+
+  uint64_t size() const { return size_; }
+  // The next bytes; more than are left is an error, and so is anything behind them when the last ones are read.
+  void read(void* to, size_t bytes);
+
+ private:
+  size_t read_some(char* to, size_t bytes);
+
+  std::filesystem::path path_;
+  int file_;
+  uint64_t size_ = 0, done_ = 0;
+  std::string buffer_;
+  std::string_view ahead_;  // of the buffer: read from the file, and not yet by the caller
+};
+
+// The bytes of a regular file. Errors: as FileReader; OutOfMemory: it has more bytes than there is memory.
 std::string read_file(const std::filesystem::path& path);
 
-// Creates or replaces a file with the pieces one after another; they are on the disk when it returns. Not atomic: if it
+// Creates or replaces a file with the pieces one after another; they are on the disk when it returns,
+// if what they are written to is one. Not atomic: if it
 // fails, or the machine does, part of the file may be there. Error (exit code 1): cannot be created or written, no
 // space, larger than the limit (whose signal, SIGXFSZ, is held back).
 void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
+
+// Creates or replaces a file in one step: whatever happens, it is the old one or the new one, on the disk when it
+// returns. Written first to `beside`, by default a name of this process in the same folder. What is no regular file, a
+// symbolic link or a terminal, is written in place. Error (exit code 1): as write_file; it cannot be renamed.
+void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
+                  std::filesystem::path beside = {});
 
 // Waits until the names in a folder - files made, renamed, removed - are on the disk. Error (exit code 1).
 void sync_folder(const std::filesystem::path& path);

@@ -8,15 +8,28 @@
 
 namespace cairn {
 
-std::string xxh128(std::string_view bytes) {
+struct Xxh128::State {
+  XXH3_state_t state;
+};
+Xxh128::Xxh128() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->state); }
+Xxh128::~Xxh128() = default;
+void Xxh128::add(const void* bytes, size_t size) { XXH3_128bits_update(&state_->state, bytes, size); }
+
+std::string Xxh128::text() const {
   XXH128_canonical_t digest;
-  XXH128_canonicalFromHash(&digest, XXH3_128bits(bytes.data(), bytes.size()));
+  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&state_->state));
   std::string text;
   for (const unsigned char byte : digest.digest) {
     text += "0123456789abcdef"[byte >> 4];
     text += "0123456789abcdef"[byte & 15];
   }
   return text;
+}
+
+std::string xxh128(std::string_view bytes) {
+  Xxh128 hash;
+  hash.add(bytes.data(), bytes.size());
+  return hash.text();
 }
 
 }  // namespace cairn

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <forward_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -55,10 +57,14 @@ std::string reason(std::string message) {
   return message;
 }
 
-// Builds the value from what the parser finds, from the inside out.
+using Member = std::function<void(std::string&& name, Json&& value)>;
+
+// Builds the value from what the parser finds, from the inside out. With `member` the value is an object, whose members
+// go there.
 class Builder {
  public:
-  Builder(std::string_view text, const std::string& where) : text_(text), where_(where), reached_(text.data()) {}
+  Builder(std::string_view text, const std::string& where, const Member* member = nullptr, size_t most = SIZE_MAX)
+      : text_(text), where_(where), member_(member), most_(most), reached_(text.data()) {}
 
   Json parse() {
     const auto first = text_.find_first_not_of(" \t\r\n");
@@ -86,8 +92,15 @@ class Builder {
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& key) {
     Level& level = open_.back();
-    if (!level.keys.insert(key).second)
-      fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
+    // The set looks at the key in the text, or, where that is written in another way, at a copy.
+    std::string_view kept = text_.substr(0, read() - 1);
+    kept.remove_prefix(kept.size() - std::min(kept.size(), key.size()));
+    if (kept != key) kept = level.escaped.emplace_front(key);
+    if (!level.add(kept)) fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
+    if (member_ && open_.size() == 1) {
+      if (++members_ > most_) fail_here(concat("more than ", most_, " members"));
+      values_ = 0;
+    }
     level.key = std::move(key);
     return true;
   }
@@ -102,12 +115,26 @@ class Builder {
   struct Level {
     Json value;  // an object or array
     std::string key;
-    std::unordered_set<std::string> keys;
+    std::vector<std::string_view> few;  // keys, while they are few
+    std::unordered_set<std::string_view> many;
+    std::forward_list<std::string> escaped;
+
+    // Adds a key; false where it is one already.
+    bool add(std::string_view name) {
+      if (many.empty() && few.size() < 16) {
+        if (std::find(few.begin(), few.end(), name) != few.end()) return false;
+        few.push_back(name);
+        return true;
+      }
+      if (many.empty()) many.insert(few.begin(), few.end());
+      return many.insert(name).second;
+    }
   };
 
   bool open(Json empty) {
     if (open_.size() == deepest) fail_here(concat("nested more than ", deepest, " deep"));
-    open_.push_back({std::move(empty), {}, {}});
+    if (member_ && open_.empty() && !empty.is_object()) fail_here("expected an object");
+    open_.push_back({std::move(empty), {}, {}, {}, {}});
     return true;
   }
   bool close() {
@@ -116,8 +143,11 @@ class Builder {
     return add(std::move(value));
   }
   bool add(Json value) {
+    if (member_ && ++values_ > most_) fail_here(concat("more than ", most_, " values"));
     if (open_.empty())
       result_ = std::move(value);
+    else if (member_ && open_.size() == 1)
+      (*member_)(std::move(open_.back().key), std::move(value));
     else if (Level& level = open_.back(); level.value.is_array())
       level.value.push_back(std::move(value));
     else  // not by operator[], which searches all keys
@@ -125,10 +155,8 @@ class Builder {
     return true;
   }
 
-  [[noreturn]] void fail_here(const std::string& what) const {
-    const size_t read = size_t(reached_ - text_.data());
-    fail(read == 0 ? 0 : read - 1, what);
-  }
+  size_t read() const { return size_t(reached_ - text_.data()); }
+  [[noreturn]] void fail_here(const std::string& what) const { fail(read() == 0 ? 0 : read() - 1, what); }
   [[noreturn]] void fail(size_t offset, const std::string& what) const {
     const std::string_view before = text_.substr(0, std::min(offset, text_.size()));
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -139,7 +167,9 @@ class Builder {
 
   std::string_view text_;
   const std::string& where_;
-  const char* reached_;  // behind the last byte that was read
+  const Member* member_;
+  size_t most_, members_ = 0, values_ = 0;  // values within the member so far
+  const char* reached_;                     // behind the last byte that was read
   std::vector<Level> open_;
   Json result_;
 };
@@ -147,6 +177,11 @@ class Builder {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where) { return Builder(text, where).parse(); }
+
+void parse_json_members(std::string_view text, const std::string& where, size_t most, const Member& member) {
+  const Json value = Builder(text, where, &member, most).parse();
+  check<DataError>(value.is_object(), where, ": expected an object, got ", value.type_name());
+}
 
 Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }
 

@@ -1,6 +1,8 @@
 #pragma once
 // JSON as it is meant to be: what other parsers let pass or guess at is an error that says where it is.
+#include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -13,6 +15,12 @@ namespace cairn {
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
 // The same of a file. Errors (DataError) also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
+
+// The same of a text that is an object, member by member, in their order: no more than one value is in memory at a
+// time. Errors (DataError) also: not an object; more than `most` members, or more than `most` values within one of
+// them.
+void parse_json_members(std::string_view text, const std::string& where, size_t most,
+                        const std::function<void(std::string&& name, nlohmann::ordered_json&& value)>& member);
 
 // Text from outside for a message: in double quotes, printable ASCII alone, cut off where it is long. Quoted when it is
 // written, so the text must be there until then.

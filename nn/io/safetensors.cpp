@@ -5,6 +5,8 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <tuple>
 #include <unordered_set>
 
 #include "nn/io/file.h"
@@ -26,10 +28,14 @@ constexpr std::string_view other_dtype_names[] = {"F16",     "I8",      "I16",  
                                                   "C64",     "F8_E4M3", "F8_E5M2",     "F8_E8M0",    "F6_E2M3",
                                                   "F6_E3M2", "F4",      "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
-// Where a tensor's numbers are, in bytes behind the header.
-struct Range {
+// More than any model has; it bounds what a header costs.
+constexpr size_t most_names = size_t{1} << 18;
+
+// A tensor as the header has it, and where its numbers are, in bytes behind the header.
+struct Entry {
+  DType dtype = DType::float32;
+  Shape shape;
   uint64_t begin = 0, end = 0;
-  std::string_view name;
 };
 
 // The beginning of a message about a tensor.
@@ -49,19 +55,32 @@ void append(std::string& text, const ShownNumber& shown) {
 // Reads one file. `where_` and the tensor's name begin every message.
 class Parser {
  public:
-  Parser(std::string_view bytes, const std::string& where) : where_(where), bytes_(bytes) {}
+  using Read = std::function<void(void* to, size_t bytes)>;
 
-  TensorFile parse() {
-    const Json header = parse_header();
+  Parser(uint64_t size, const Read& read, const std::string& where) : where_(where), read_(read), size_(size) {}
+
+  TensorFile parse(bool values) {
     TensorFile file;
     file.where = where_;
-    std::vector<Range> ranges;
-    for (const auto& [name, entry] : header.items())
-      if (name == "__metadata__")
-        file.metadata = parse_metadata(entry);
+    {
+      const std::string header = read_header();
+      parse_json_members(header, where_ + ": header", most_names, [&](std::string&& name, Json&& entry) {
+        if (name == "__metadata__") {
+          file.metadata = parse_metadata(entry);
+        } else {
+          entries_.push_back(parse_entry(name, entry));
+          file.tensors.emplace_back(std::move(name), Tensor());
+        }
+      });
+    }
+    // The numbers, one behind the other.
+    for (const size_t i : in_order_of_bytes(file)) {
+      auto& [name, tensor] = file.tensors[i];
+      if (values)
+        read_numbers(name, entries_[i], tensor);
       else
-        file.tensors.emplace_back(name, parse_tensor(name, entry, ranges));
-    check_ranges(ranges);
+        pass_numbers(name, entries_[i]);
+    }
     return file;
   }
 
@@ -71,19 +90,22 @@ class Parser {
     if (!condition) throw DataError(concat(where_, ": ", message...));
   }
 
-  // Leaves the numbers behind the header in bytes_.
-  Json parse_header() {
+  // Leaves the bytes behind the header to be read, and their number in size_.
+  std::string read_header() {
     uint64_t size = 0;
-    expect(bytes_.size() >= sizeof(size), "not a safetensors file: ", bytes_.size(), " bytes, expected at least 8");
-    std::memcpy(&size, bytes_.data(), sizeof(size));
-    bytes_.remove_prefix(sizeof(size));
+    expect(size_ >= sizeof(size), "not a safetensors file: ", size_, " bytes, expected at least 8");
+    read_(&size, sizeof(size));
+    size_ -= sizeof(size);
     expect(size <= longest_header, "not a safetensors file: a header of ", size, " bytes, expected at most ",
            longest_header);
-    expect(size <= bytes_.size(), "cut off: expected a header of ", size, " bytes, got ", bytes_.size());
-    const std::string_view text = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    expect(text.substr(0, 1) == "{", "not a safetensors file: expected a header that begins with {");
-    return parse_json(text, where_ + ": header");
+    expect(size <= size_, "cut off: expected a header of ", size, " bytes, got ", size_);
+    char first = 0;
+    if (size > 0) read_(&first, 1);
+    expect(first == '{', "not a safetensors file: expected a header that begins with {");
+    std::string header(size, first);
+    read_(&header[1], size - 1);
+    size_ -= size;
+    return header;
   }
 
   std::map<std::string, std::string> parse_metadata(const Json& entry) const {
@@ -96,38 +118,30 @@ class Parser {
     return metadata;
   }
 
-  Tensor parse_tensor(const std::string& name, const Json& entry, std::vector<Range>& ranges) const {
+  Entry parse_entry(const std::string& name, const Json& entry) const {
     const TensorNamed what{name};
     expect(!name.empty() && name.find('\0') == std::string::npos, what, "a name that is empty or contains NUL");
     expect(entry.is_object() && entry.size() == 3 && entry.contains("dtype") && entry.contains("shape") &&
                entry.contains("data_offsets"),
            what, "expected an object of dtype, shape and data_offsets");
-    const DType dtype = parse_dtype(what, entry["dtype"]);
-    const Shape shape = parse_shape(what, entry["shape"]);
+    Entry found;
+    found.dtype = parse_dtype(what, entry["dtype"]);
+    found.shape = parse_shape(what, entry["shape"]);
     uint64_t size = 0;
-    expect(!__builtin_mul_overflow(uint64_t(shape.elements()), size_of(dtype), &size), what, "too many bytes in ",
-           shape);
+    expect(!__builtin_mul_overflow(uint64_t(found.shape.elements()), size_of(found.dtype), &size), what,
+           "too many bytes in ", found.shape);
 
     const Json& offsets = entry["data_offsets"];
     expect(
         offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned(),
         what, "data_offsets: expected two whole numbers that are not negative");
-    const Range range{offsets[0], offsets[1], name};
-    expect(range.begin <= range.end && range.end <= bytes_.size(), what, "data_offsets [", range.begin, ", ", range.end,
-           "]: not within the ", bytes_.size(), " bytes behind the header; the file may be cut off");
-    expect(range.end - range.begin == size, what, "data_offsets [", range.begin, ", ", range.end,
-           "]: ", range.end - range.begin, " bytes, expected ", size, " for ", dtype_names[int(dtype)], " of shape ",
-           shape);
-    ranges.push_back(range);
-
-    // Checked before the memory is asked for, which is then no more than the file's size.
-    Tensor tensor(shape, dtype);
-    const std::string_view numbers = bytes_.substr(range.begin, size);
-    if (dtype == DType::boolean)
-      expect(std::all_of(numbers.begin(), numbers.end(), [](char c) { return c == 0 || c == 1; }), what,
-             "BOOL: a byte that is neither 0 nor 1");
-    if (size > 0) std::memcpy(tensor.mutable_raw(), numbers.data(), size);
-    return tensor;
+    found.begin = offsets[0], found.end = offsets[1];
+    expect(found.begin <= found.end && found.end <= size_, what, "data_offsets [", found.begin, ", ", found.end,
+           "]: not within the ", size_, " bytes behind the header; the file may be cut off");
+    expect(found.end - found.begin == size, what, "data_offsets [", found.begin, ", ", found.end,
+           "]: ", found.end - found.begin, " bytes, expected ", size, " for ", dtype_names[int(found.dtype)],
+           " of shape ", found.shape);
+    return found;
   }
 
   DType parse_dtype(TensorNamed what, const Json& value) const {
@@ -165,23 +179,56 @@ class Parser {
     return product;
   }
 
-  // The ranges, sorted, must fill the bytes behind the header.
-  void check_ranges(std::vector<Range>& ranges) const {
-    std::sort(ranges.begin(), ranges.end(),
-              [](const Range& a, const Range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  // The tensors sorted by where their bytes are, which must fill those behind the header.
+  std::vector<size_t> in_order_of_bytes(const TensorFile& file) const {
+    std::vector<size_t> order(entries_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [this](size_t i, size_t j) {
+      const Entry &a = entries_[i], &b = entries_[j];
+      return std::tuple(a.begin, a.end, i) < std::tuple(b.begin, b.end, j);
+    });
     uint64_t reached = 0;
-    for (const Range& range : ranges) {
-      expect(range.begin >= reached, "tensor ", in_quotes(range.name), ": its bytes from ", range.begin,
+    for (const size_t i : order) {
+      const std::string& name = file.tensors[i].first;
+      const Entry& entry = entries_[i];
+      expect(entry.begin >= reached, TensorNamed{name}, "its bytes from ", entry.begin,
              " on are those of another tensor too");
-      expect(range.begin == reached, "bytes ", reached, " to ", range.begin, " behind the header, before tensor ",
-             in_quotes(range.name), ", belong to no tensor");
-      reached = range.end;
+      expect(entry.begin == reached, "bytes ", reached, " to ", entry.begin, " behind the header, before tensor ",
+             in_quotes(name), ", belong to no tensor");
+      reached = entry.end;
     }
-    expect(reached == bytes_.size(), bytes_.size() - reached, " bytes at the end belong to no tensor");
+    expect(reached == size_, size_ - reached, " bytes at the end belong to no tensor");
+    return order;
+  }
+
+  void read_numbers(const std::string& name, const Entry& entry, Tensor& tensor) const {
+    tensor = Tensor(entry.shape, entry.dtype);
+    const size_t size = tensor.bytes();
+    if (size == 0) return;
+    char* numbers = static_cast<char*>(tensor.mutable_raw());
+    read_(numbers, size);
+    check_numbers(name, entry, numbers, size);
+  }
+  void pass_numbers(const std::string& name, const Entry& entry) {
+    if (buffer_.empty()) buffer_.resize(size_t{1} << 18);
+    for (uint64_t left = entry.end - entry.begin; left > 0;) {
+      const size_t size = size_t(std::min<uint64_t>(left, buffer_.size()));
+      read_(buffer_.data(), size);
+      check_numbers(name, entry, buffer_.data(), size);
+      left -= size;
+    }
+  }
+  void check_numbers(const std::string& name, const Entry& entry, const char* bytes, size_t size) const {
+    if (entry.dtype != DType::boolean) return;
+    expect(std::all_of(bytes, bytes + size, [](char c) { return c == 0 || c == 1; }), TensorNamed{name},
+           "BOOL: a byte that is neither 0 nor 1");
   }
 
   const std::string& where_;
-  std::string_view bytes_;
+  const Read& read_;
+  uint64_t size_;  // of what is left to read; once the header is, of what is behind it
+  std::vector<Entry> entries_;
+  std::string buffer_;
 };
 
 // A string as JSON. Error: not UTF-8.
@@ -248,23 +295,39 @@ void append(std::string& text, const TensorFile::Suggestion& suggestion) {
     for (size_t i = 0; i < names.size(); ++i) text += concat(i == 0 ? "; there are " : ", ", in_quotes(names[i]));
 }
 
-TensorFile parse_safetensors(std::string_view bytes, const std::string& where) { return Parser(bytes, where).parse(); }
-
-TensorFile read_safetensors(const std::filesystem::path& path) {
-  return parse_safetensors(read_file(path), path.string());
+TensorFile parse_safetensors(uint64_t size, const std::function<void(void*, size_t)>& read, const std::string& where,
+                             bool values) {
+  return Parser(size, read, where).parse(values);
 }
 
-std::string safetensors_bytes(const TensorFile& file) {
+TensorFile parse_safetensors(std::string_view bytes, const std::string& where) {
+  return parse_safetensors(
+      bytes.size(),
+      [&bytes](void* to, size_t size) {
+        if (size > 0) std::memcpy(to, bytes.data(), size);
+        bytes.remove_prefix(size);
+      },
+      where);
+}
+
+TensorFile read_safetensors(const std::filesystem::path& path) {
+  FileReader reader(path);
+  return parse_safetensors(
+      reader.size(), [&reader](void* to, size_t size) { reader.read(to, size); }, path.string());
+}
+
+std::string safetensors_header(const TensorFile& file) {
+  check(file.tensors.size() <= most_names && file.metadata.size() <= most_names, "safetensors: ", file.tensors.size(),
+        " tensors and ", file.metadata.size(), " entries of metadata, expected at most ", most_names);
   std::string header = header_of(file);
   header.resize((header.size() + 7) / 8 * 8, ' ');
   const uint64_t size = header.size();
   check(size <= longest_header, "safetensors: a header of ", size, " bytes, expected at most ", longest_header);
+  return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header;
+}
 
-  size_t total = sizeof(size) + header.size();
-  for (const auto& [name, tensor] : file.tensors) total += tensor.bytes();
-  std::string bytes;
-  bytes.reserve(total);
-  bytes.append(reinterpret_cast<const char*>(&size), sizeof(size)).append(header);
+std::string safetensors_bytes(const TensorFile& file) {
+  std::string bytes = safetensors_header(file);
   for (const auto& [name, tensor] : file.tensors) {
     const Tensor host = tensor.to(Device::cpu);
     bytes.append(static_cast<const char*>(host.raw()), host.bytes());
@@ -273,7 +336,7 @@ std::string safetensors_bytes(const TensorFile& file) {
 }
 
 void write_safetensors(const std::filesystem::path& path, const TensorFile& file) {
-  write_file(path, {safetensors_bytes(file)});
+  replace_file(path, {safetensors_bytes(file)});
 }
 
 }  // namespace cairn

@@ -1,5 +1,6 @@
 // A run that is stopped and resumed is the run that was never stopped, to the last bit.
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "apps/copy_task/settings.h"
 #include "core/parallel.h"
 #include "nn/io/file.h"
+#include "nn/io/hash.h"
 #include "tests/apps/markup.h"
 #include "tests/apps/process.h"
 #include "tests/attention/spec_of.h"
@@ -16,6 +18,7 @@
 using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
 using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -217,6 +220,81 @@ TEST_CASE("the records that a save covers are whole, or that is said", "[copy-ta
   CHECK(read_metrics(folder / "run", 100).empty());
   std::filesystem::create_directory(folder / "run/metrics.jsonl");
   CHECK_THAT(data_error([&] { read_metrics(folder / "run", 0); }), Catch::Matchers::ContainsSubstring("is a folder"));
+}
+
+TEST_CASE("records that are cut off anywhere are dropped, and those behind them are whole", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int step = 1; step <= 5; ++step) text += Json({{"step", step}, {"loss", 0.5 / step}}).dump() + '\n';
+  for (size_t size = 0; size <= text.size(); ++size) {
+    put_file(folder / "metrics.jsonl", text.substr(0, size));
+    const auto whole = size_t(std::count(text.begin(), text.begin() + long(size), '\n'));
+    // A report of the run as it is.
+    CHECK(read_metrics(folder.path(), text.size()).size() - whole <= 1);
+    RunFolder run(folder.path());
+    CHECK(run.cut_metrics(text.size()) == (size == text.size()));
+    run.record({{"step", 6}});
+    CHECK(timeless_metrics(folder.path()).size() == whole + 1);
+    CHECK(read_metrics(folder.path(), UINT64_MAX).size() == whole + 1);
+  }
+}
+
+TEST_CASE("a run whose records are damaged ends before it trains, not after", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  REQUIRE(run_process("copy-task", tiny + "--out " + run).exit_code == 0);
+  const std::string text = read_file(folder / "run/metrics.jsonl");
+  const auto resumed = [&](const std::string& metrics) {
+    put_file(folder / "run/metrics.jsonl", metrics);
+    return run_process("copy-task", "train --quiet --resume --iterations 8 --out " + run);
+  };
+  const auto damaged = resumed("x" + text);
+  CHECK(damaged.exit_code == 3);
+  CHECK_THAT(damaged.err, Catch::Matchers::ContainsSubstring("metrics.jsonl: line 1"));
+  CHECK(read_file(folder / "run/metrics.jsonl") == "x" + text);
+  CHECK(train_state(*find_checkpoint(run)).step == 6);
+  const auto cut = resumed(text.substr(0, text.find('\n') + 9));
+  CHECK(cut.exit_code == 0);
+  CHECK_THAT(cut.err, Catch::Matchers::ContainsSubstring("records of the first 6 steps are lost"));
+  CHECK_THAT(read_file(folder / "run/report.html"),
+             Catch::Matchers::ContainsSubstring("Of 8 steps metrics.jsonl has the records of 3 alone"));
+}
+
+TEST_CASE("a run that goes on elsewhere says that it is no longer bit for bit", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  REQUIRE(run_process("copy-task", tiny + "--out " + run.string()).exit_code == 0);
+  const std::string resume = "train --quiet --resume --out " + run.string() + " --iterations ";
+  CHECK(run_process("copy-task", resume + "7").err == "");  // on the same machine
+  Json json = Json::parse(bytes_of_file(run / "checkpoint/checkpoint.json"));
+  json["about"]["provenance"]["vectors"] = "other vectors";
+  const std::string text = json.dump(2) + '\n', checksums = bytes_of_file(run / "checkpoint/checksums");
+  put_file(run / "checkpoint/checkpoint.json", text);
+  put_file(run / "checkpoint/checksums", xxh128(text) + checksums.substr(checksums.find(' ')));
+  const auto elsewhere = run_process("copy-task", resume + "8");
+  CHECK(elsewhere.exit_code == 0);
+  CHECK_THAT(elsewhere.err, Catch::Matchers::ContainsSubstring("was trained on the CPU with other vectors") &&
+                                Catch::Matchers::ContainsSubstring("no longer bit for bit"));
+}
+
+TEST_CASE("a report goes where it is told to, also where nothing can be synced", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  REQUIRE(run_process("copy-task", tiny + "--out " + run).exit_code == 0);
+  const auto to = [&](const std::string& name) {
+    return run_process("copy-task", "report --run " + run + " --to " + name);
+  };
+  const auto page_of = [](const std::string& text) { return text.substr(std::min(text.size(), text.find("<html"))); };
+  const std::string printed =  // into a pipe
+      run_process("copy-task", "report --run " + run + " --to /dev/stdout", R"(sh -c '"$0" "$@" | cat' )").out;
+  const size_t end = printed.find("/dev/stdout\n");
+  REQUIRE(end != std::string::npos);  // which comes last
+  CHECK(markup_error(page_of(printed.substr(0, end))) == "");
+  CHECK(to("/dev/null").exit_code == 0);
+  fs::create_symlink("elsewhere.html", folder / "link.html");
+  CHECK(to((folder / "link.html").string()).exit_code == 0);
+  CHECK(fs::is_symlink(folder / "link.html"));
+  CHECK(markup_error(page_of(read_file(folder / "elsewhere.html"))) == "");
 }
 
 TEST_CASE("a training that diverges keeps what was good", "[copy-task][fault]") {

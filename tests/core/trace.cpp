@@ -2,7 +2,6 @@
 
 #include <map>
 #include <memory>
-#include <ostream>
 #include <thread>
 
 #include "core/ops.h"

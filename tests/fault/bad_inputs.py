@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import weights
-from harness import MODEL, RESUME, TRAIN, Case, Sweep
+from harness import MODEL, RESUME, TRAIN, Case, Sweep, contents
 
 TINY = ["train", *MODEL, "--iterations", "3"]
 EVALUATE = ["evaluate", "--run", "run", "--sequences", "1"]
@@ -570,6 +570,9 @@ def checkpoint_files(reference):
                [*RESUME, "--iterations", "8"], (3, 4))
 
 
+LOST = "run/metrics.jsonl: records of the first 6 steps are lost; the run goes on without them\n"
+
+
 def metric_files():
     """metrics.jsonl is what a person may edit. What it lost is told; nothing crashes."""
     for name, text in {
@@ -588,8 +591,26 @@ def metric_files():
                    "metrics.jsonl", run=True,
                    before=before, out=".*")
         yield Case(f"metrics.jsonl: {name}, resumed", RESUME, (0, 3), "metrics.jsonl", run=True, before=before,
-                   unchanged=False, out=".*")
+                   unchanged=False, out=".*", says=f"({LOST})?")
 
+
+    def inside(folder):
+        path = folder / "run" / "metrics.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[:3]) + lines[3][:20])
+
+    def gap_is_told(folder):
+        page = (folder / "run" / "report.html").read_text()
+        if "Of 8 steps metrics.jsonl has the records of 5 alone" not in page:
+            yield "the report does not tell of the gap"
+        yield from contents(folder / "run")
+
+    yield Case("metrics.jsonl: cut inside a saved record, resumed", [*RESUME, "--iterations", "8"], 0, run=True,
+               before=inside, unchanged=False, out=".*", after=gap_is_told,
+               says=LOST)
+    yield Case("metrics.jsonl: not a record, resumed", [*RESUME, "--iterations", "8"], 3, "metrics.jsonl", run=True,
+               before=lambda f: (f / "run" / "metrics.jsonl").write_bytes(
+                   b'{"step": "one", "loss": {}}\n' + bytes(2000)))
 
     def second_line(folder):
         path = folder / "run" / "metrics.jsonl"

@@ -6,6 +6,7 @@
 //   power:N          the same, and what no fsync brought to the disk is lost from its files
 //   fail:N:ENOSPC    call N fails with that errno; fail:N+:ENOSPC call N and all later ones
 //   short:N          call N, if it is a write, writes half of its bytes, as a system may
+//   flip:N           call N, if it is a write, writes all its bytes, and the one in the middle wrong, as a disk may
 //   alloc:N          request N for memory (operator new, aligned_alloc) fails; alloc:N+ request N and all later ones
 //
 // CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b", and at the end "allocations
@@ -30,7 +31,7 @@
 
 namespace {
 
-enum class Mode { count, kill, power, fail, cut, alloc };
+enum class Mode { count, kill, power, fail, cut, flip, alloc };
 
 Mode mode = Mode::count;
 long target = 0;         // which call or request; 0: none
@@ -59,9 +60,9 @@ void read_environment() {
   if (std::sscanf(text, "%15[a-z]:%ld%1[+]:%15s", word, &target, plus, error) < 3)
     std::sscanf(text, "%15[a-z]:%ld:%15s", word, &target, error);
   and_later = plus[0] == '+';
-  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short", "alloc"};
+  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short", "flip", "alloc"};
   int found = -1;
-  for (int i = 0; i < 6; ++i)
+  for (int i = 0; i < 7; ++i)
     if (std::strcmp(word, modes[i]) == 0) found = i;
   if (found < 0) misused("CAIRN_FAULT is not understood");
   mode = Mode(found);
@@ -142,7 +143,7 @@ void made_safe(int file) {
 
 // ---- the calls
 
-enum class Outcome { as_usual, fails, half };
+enum class Outcome { as_usual, fails, half, flipped };
 
 // Counts a call. Where the process is killed, this does not return, except for a write.
 Outcome next(const char* name, const char* path, const char* to = nullptr, bool is_write = false) {
@@ -157,6 +158,7 @@ Outcome next(const char* name, const char* path, const char* to = nullptr, bool 
       die();
     case Mode::fail: errno = error_number; return Outcome::fails;
     case Mode::cut: return is_write ? Outcome::half : Outcome::as_usual;
+    case Mode::flip: return is_write ? Outcome::flipped : Outcome::as_usual;
     default: return Outcome::as_usual;
   }
 }
@@ -191,19 +193,28 @@ int bring_to_disk(const char* name, long number, int file) {
   return result;
 }
 
-// `write_some` makes the call with so many bytes.
+// `write_some` makes the call with so many of these bytes.
 template <class F>
-ssize_t write_bytes(const char* name, int file, size_t size, F write_some) {
+ssize_t write_bytes(const char* name, int file, const void* bytes, size_t size, F write_some) {
   char path[512];
-  if (file <= STDERR_FILENO) return write_some(size);
+  if (file <= STDERR_FILENO) return write_some(bytes, size);
   switch (next(name, path_of(file, path), nullptr, true)) {
     case Outcome::fails: return -1;
     case Outcome::half: {
-      const ssize_t done = write_some(mode == Mode::cut ? (size + 1) / 2 : size / 2);
+      const ssize_t done = write_some(bytes, mode == Mode::cut ? (size + 1) / 2 : size / 2);
       if (mode != Mode::cut) die();
       return done;
     }
-    default: return write_some(size);
+    case Outcome::flipped: {
+      char* wrong = size > 0 ? static_cast<char*>(std::malloc(size)) : nullptr;
+      if (!wrong) return write_some(bytes, size);
+      std::memcpy(wrong, bytes, size);
+      wrong[size / 2] ^= 1;
+      const ssize_t done = write_some(wrong, size);
+      std::free(wrong);
+      return done;
+    }
+    default: return write_some(bytes, size);
   }
 }
 
@@ -269,15 +280,16 @@ int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 int openat64(int folder, const char* path, int flags, ...) __attribute__((alias("openat")));
 
 ssize_t write(int file, const void* bytes, size_t size) {
-  return write_bytes("write", file, size, [&](size_t n) { return ssize_t(syscall(SYS_write, file, bytes, n)); });
+  return write_bytes("write", file, bytes, size,
+                     [&](const void* some, size_t n) { return ssize_t(syscall(SYS_write, file, some, n)); });
 }
 ssize_t pwrite(int file, const void* bytes, size_t size, off_t at) {
-  return write_bytes("pwrite", file, size,
-                     [&](size_t n) { return ssize_t(syscall(SYS_pwrite64, file, bytes, n, at)); });
+  return write_bytes("pwrite", file, bytes, size,
+                     [&](const void* some, size_t n) { return ssize_t(syscall(SYS_pwrite64, file, some, n, at)); });
 }
 ssize_t pwrite64(int file, const void* bytes, size_t size, off_t at) __attribute__((alias("pwrite")));
 ssize_t writev(int file, const iovec* pieces, int count) {
-  return write_bytes("writev", file, 2, [&](size_t n) {
+  return write_bytes("writev", file, "", 2, [&](const void*, size_t n) {
     // Half of them is the first piece.
     return ssize_t(syscall(SYS_writev, file, pieces, n == 2 ? count : 1));
   });

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from harness import MODEL, RESUME, STEPS, TRAIN, Failure, Steps, changes, fingerprint
+from harness import MODEL, RESUME, STEPS, TRAIN, Failure, Steps, changes, contents, fingerprint
 
 START = [*TRAIN, "--out", "run", "--quiet"]
 ENDLESS = ["train", *MODEL, "--iterations", "100000000", "--checkpoint-every", "3", "--out", "run", "--quiet"]
@@ -80,6 +80,8 @@ def nothing_lost(bench, folder, number):
     """What is wrong with the newest checkpoint of a training that ended at this call: it is the last that was complete
     then, every second step, or the next one."""
     saves = sum(is_rotation(name, path) for _, name, path in calls[: number - 1])
+    if problems := contents(folder / "run"):
+        return problems
     result = bench.run([*EVALUATE, "--json"], folder)
     if saves == 0 and result.code == 3:
         return bench.ended(result, (3,), "run")
@@ -138,6 +140,27 @@ def failing_calls(every):
                     needs="faults")
     yield Steps("write writes half",
                 call_fails(spread(kinds["write"], len(kinds["write"]) // every or 1), "short:{}", (0,)), needs="faults")
+    saves = [number for number, name, path in calls if name == "write" and "checkpoint.new" in path]
+    yield Steps("write puts a wrong byte on the disk", write_is_wrong(spread(saves, len(saves) // every or 1)),
+                needs="faults")
+
+
+def write_is_wrong(numbers):
+    """Each of these writes of a save puts a wrong byte on the disk: the save is refused, and what was saved before is
+    still the newest."""
+    def check(bench, folder):
+        problems = []
+        for number in numbers:
+            here = folder / str(number)
+            here.mkdir()
+            which = " ".join(map(str, calls[number - 1]))
+            result = bench.run(START, here, environment=bench.fault(f"flip:{number}"))
+            found = bench.ended(result, (1,), "cannot be read back")
+            found += nothing_lost(bench, here, number) or bench.resume(here)
+            problems += [f"call {which}: {p}" for p in found]
+            shutil.rmtree(here)
+        return problems
+    return check
 
 
 def request_fails(arguments, numbers, later, codes, run=True):
@@ -560,6 +583,7 @@ LEFT = {
     "no checkpoint.previous/": lambda run: shutil.rmtree(run / "checkpoint.previous"),
     "a checkpoint/ with files of somebody's": lambda run: (run / "checkpoint" / "notes.txt").write_bytes(b"mine"),
     "no config.json": lambda run: (run / "config.json").unlink() or (run / "config.json").write_bytes(b""),
+    "half a report beside": lambda run: (run / "report.html.new").write_bytes(b"<html"),
     "a config.json.new": lambda run: (run / "config.json.new").write_bytes(b"{"),
     "a record behind the checkpoint's": lambda run: (run / "metrics.jsonl").open("ab").write(b'{"step":5}\n'),
     "half a record": lambda run: (run / "metrics.jsonl").open("ab").write(b'{"step":5,"lo'),
@@ -647,6 +671,6 @@ def cases(bench, options):
                 damaged(lambda p: (shutil.rmtree(p), os.symlink("nothing", p)), ""))
     for name, prepare in LEFT.items():
         yield Steps(f"there is {name}", leftovers(prepare))
-    for name, code in {"metrics.jsonl": 1, "report.html": 1, "config.json": 1, "config.json.new": 1,
+    for name, code in {"metrics.jsonl": 3, "report.html": 1, "config.json": 1, "config.json.new": 1,
                        ".lock": 1}.items():
         yield Steps(f"{name} is a folder", in_its_place(name, code))

@@ -12,6 +12,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Iterable, Optional
+from xml.etree import ElementTree
+
+try:
+    import safetensors
+except ImportError:  # its part is left out
+    safetensors = None
 
 # A model so small that a process takes some ten milliseconds.
 MODEL = "--length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --batch 2 --threads 1".split()
@@ -45,6 +51,7 @@ class Case:
     message: str = ""  # regular expression for the error's line
     stdin: object = b""  # bytes; a path relative to the folder; None: closed
     out: str = ""  # regular expression for the whole of standard output
+    says: str = ""  # regular expression for what it tells with --quiet although it ends with 0
     files: dict = field(default_factory=dict)  # name -> bytes, written before
     run: bool = False
     before: Optional[Callable[[Path], None]] = None  # prepares the folder
@@ -126,6 +133,32 @@ def without_times(value):
 def metrics_of(run):
     lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
     return [without_times(json.loads(line)) for line in lines]
+
+
+def contents(run):
+    """What of a run's contents cannot be read. Behind the last whole record a crash may have left anything."""
+    problems = []
+    try:
+        for line in (run / "metrics.jsonl").read_bytes().split(b"\n")[:-1]:
+            json.loads(line)
+    except FileNotFoundError:
+        pass
+    except ValueError as error:
+        problems.append(f"metrics.jsonl: {error}")
+    if (run / "report.html").is_file():
+        try:
+            ElementTree.parse(run / "report.html")
+        except ElementTree.ParseError as error:
+            problems.append(f"report.html: {error}")
+    # A folder that is gone in part is what a rotation left that was stopped.
+    for folder in (run / "checkpoint", run / "checkpoint.previous"):
+        if safetensors and (folder / "checksums").is_file():
+            for path in folder.glob("*.safetensors"):
+                try:
+                    safetensors.deserialize(path.read_bytes())
+                except Exception as error:  # of whatever kind it has
+                    problems.append(f"{folder.name}/{path.name}, read by Python's safetensors: {error}")
+    return problems
 
 
 class Bench:
@@ -279,7 +312,8 @@ class Bench:
         for name in ("report.html", "config.json"):
             if not (run / name).is_file():
                 problems.append(f"no {name}")
-        left = {path.name for path in run.iterdir()} & {"checkpoint.new", "config.json.new"}
+        problems += contents(run)
+        left = {path.name for path in run.iterdir()} & {"checkpoint.new", "config.json.new", "report.html.new"}
         return problems + [f"{name} is left" for name in sorted(left)]
 
     def resume(self, folder, steps=STEPS, more=(), says="", **how):
@@ -304,7 +338,7 @@ class Bench:
         before = fingerprint(run)
         how = {"environment": case.environment, "wrapper": case.wrapper, "user": case.ordinary_user}
         result = self.run([*case.arguments, *(["--quiet"] if case.quiet else [])], folder, case.stdin, **how)
-        problems = self.ended(result, case.codes(), case.message, case.out, case.quiet)
+        problems = self.ended(result, case.codes(), case.message, case.out, case.quiet, case.says)
         if case.unchanged and (changed := changes(before, fingerprint(run))):
             problems.append(f"changed in run/: {', '.join(changed)}")
         if case.after and not problems:

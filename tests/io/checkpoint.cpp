@@ -503,6 +503,44 @@ TEST_CASE("a rotation that was stopped between its renames is finished", "[io][c
   }
 }
 
+TEST_CASE("a complete new checkpoint is the newest", "[io][checkpoint]") {
+  const TemporaryFolder run, beside;
+  save_steps(run.path(), 3);
+  fs::copy(run / "checkpoint", beside / "third", fs::copy_options::recursive);
+  fs::remove_all(run.path());
+  save_steps(run.path(), 2);
+  // A save of step 3 that was stopped before its first rename.
+  fs::copy(beside / "third", run / "checkpoint.new", fs::copy_options::recursive);
+  SECTION("and adopted as that") {
+    auto found = find_checkpoint(run.path());
+    CHECK(step_of(*found) == 3);
+    CHECK(found->passed_over.empty());
+    adopt(*found);
+    CHECK(found->folder == run / "checkpoint");
+    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
+    CHECK(found_step(run.path()) == 3);
+    fs::remove_all(run / "checkpoint");
+    CHECK(found_step(run.path()) == 2);
+  }
+  SECTION("and the one before, once another is saved") {
+    Small(1, 4).save(run.path(), 4);
+    CHECK(found_step(run.path()) == 4);
+    fs::remove_all(run / "checkpoint");
+    CHECK(found_step(run.path()) == 3);
+  }
+  SECTION("but not if any of its files is damaged") {
+    for (const char* name : file_names) {
+      const std::string bytes = bytes_of_file(beside / (concat("third/", name)));
+      std::string damaged = bytes;
+      damaged[bytes.size() / 2] ^= 1;
+      put_file(run / "checkpoint.new" / name, damaged);
+      CHECK(found_step(run.path()) == 2);
+      put_file(run / "checkpoint.new" / name, bytes);
+    }
+    CHECK(found_step(run.path()) == 3);
+  }
+}
+
 enum class End { killed, finished, not_traced };
 
 // Runs f in a child process that is killed when it is about to make its n-th system call, unless it has finished by

@@ -1,8 +1,11 @@
 #include "nn/io/file.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
@@ -33,6 +36,52 @@ TEST_CASE("what is written is read back", "[io]") {
   write_file(folder / "file", {});
   CHECK(read_file(folder / "file").empty());
   sync_folder(folder.path());
+}
+
+TEST_CASE("a file is replaced in one step, and what is no file written in place", "[io]") {
+  const TemporaryFolder folder;
+  for (const char* text : {"one", "another"}) {
+    const int before = open((folder / "file").c_str(), O_RDONLY);
+    replace_file(folder / "file", {text});
+    CHECK(read_file(folder / "file") == text);
+    char old[8] = "";
+    if (before >= 0)
+      CHECK(std::string(old, size_t(read(before, old, sizeof old))) == "one");  // who reads it still does
+    close(before);
+  }
+  std::filesystem::create_symlink("file", folder / "link");
+  replace_file(folder / "link", {"through the link"});
+  CHECK(std::filesystem::is_symlink(folder / "link"));
+  CHECK(read_file(folder / "file") == "through the link");
+  replace_file("/dev/null", {"gone"});
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  std::filesystem::create_directories(folder / "full/inside");
+  CHECK_THROWS_AS(replace_file(folder / "full", {"x"}), Error);
+  CHECK_THROWS_AS(replace_file(folder / "nowhere/file", {"x"}), Error);
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) count += !entry.path().empty();
+  CHECK(count == 3);  // nothing is left beside
+}
+
+TEST_CASE("pieces of any size are written in order and read in any others", "[io]") {
+  const TemporaryFolder folder;
+  std::string all;
+  std::vector<std::string_view> pieces;
+  for (size_t i = 0; i < 3'000'000; ++i) all += char(i * 31 >> 3);
+  size_t at = 0;
+  for (size_t size = 1; at < all.size(); size = size * 3 % 700'001)
+    pieces.push_back(std::string_view(all).substr(at, size)), at += size;
+  write_file(folder / "file", pieces);
+  CHECK((bytes_of_file(folder / "file") == all));
+  FileReader reader(folder / "file");
+  std::string read(all.size(), ' ');
+  for (size_t done = 0, size = 5; done < all.size(); size = size * 7 % 600'011) {
+    size = std::min(size, all.size() - done);
+    reader.read(&read[done], size);
+    done += size;
+  }
+  CHECK((read == all));
+  CHECK_THAT(data_error([&] { reader.read(&read[0], 1); }), ContainsSubstring("changed its size"));
 }
 
 TEST_CASE("what cannot be read is one line that names it", "[io]") {

@@ -1,0 +1,87 @@
+// save-times FOLDER: what a save and a restore of a model with R-Adam take, beside `cp` and an fsync of the same bytes.
+// A table on standard output: medians of 5, in milliseconds, and their ratios to the copy's. Tests assert none of it.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/storage.h"
+#include "nn/io/checkpoint.h"
+#include "nn/optim/r_adam.h"
+
+using namespace cairn;
+namespace fs = std::filesystem;
+
+namespace {
+
+// So many parameters in so many tensors.
+struct Many : Module {
+  Many(int64_t tensors, int64_t elements) {
+    for (int64_t i = 0; i < tensors; ++i) parameters.push_back(constant_parameter({elements / tensors}, 0.5));
+  }
+  void fields(Fields& f) override {
+    for (size_t i = 0; i < parameters.size(); ++i) f(concat("layers.", i, ".attention.weight"), parameters[i]);
+  }
+  std::vector<Variable> parameters;
+};
+
+double median_ms(const std::function<void()>& prepare, const std::function<void()>& measured) {
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) {
+    prepare();
+    sync();  // what is left of earlier writes
+    const auto start = std::chrono::steady_clock::now();
+    measured();
+    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[2];
+}
+
+// cp, and an fsync of what it made.
+void copy_folder(const fs::path& from, const fs::path& to) {
+  check(std::system(concat("cp -r ", from, ' ', to).c_str()) == 0, "cp failed");
+  for (const auto& entry : fs::directory_iterator(to)) {
+    const int file = open(entry.path().c_str(), O_RDONLY);
+    check(file >= 0 && fsync(file) == 0, "fsync failed");
+    close(file);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  check<UsageError>(argc == 2, "usage: save-times FOLDER");
+  const fs::path folder = argv[1], run = folder / "run", copied = folder / "copied";
+  fs::create_directories(folder);
+  std::printf("%12s %8s %8s %9s %9s %9s %7s %7s\n", "parameters", "tensors", "MB", "cp+fsync", "save", "restore",
+              "save", "restore");
+  for (const int64_t elements : {2'000'000, 100'000'000})
+    for (const int64_t tensors : {10, 10'000}) {
+      fs::remove_all(run);
+      Many model(tensors, elements);
+      RAdam optimizer(parameters(model), 0.1);
+      const double save = median_ms([] {}, [&] { save_checkpoint(run, model, optimizer, {{"step", 1}}); });
+      const double restored =
+          median_ms([] { release_cached_memory(); }, [&] { restore(*find_checkpoint(run), model, &optimizer); });
+      const double copying =
+          median_ms([&] { fs::remove_all(copied); }, [&] { copy_folder(run / "checkpoint", copied); });
+      double bytes = 0;
+      for (const auto& entry : fs::directory_iterator(run / "checkpoint")) bytes += double(entry.file_size());
+      std::printf("%12lld %8lld %8.1f %9.1f %9.1f %9.1f %7.2f %7.2f\n", (long long)elements, (long long)tensors,
+                  bytes / 1e6, copying, save, restored, save / copying, restored / copying);
+      std::fflush(stdout);
+      fs::remove_all(copied);
+    }
+  fs::remove_all(folder);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "save-times: error: %s\n", error.what());
+  return 1;
+}
