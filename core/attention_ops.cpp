@@ -467,6 +467,7 @@ Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const Random
   check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
   check_draw("random_rotations", draw, device);
   Tensor rotations({rounds, columns, D}, DType::float32, device);
+  if (D == 0) return rotations;
   CAIRN_DISPATCH(
       "random_rotations", float, rotations,
       random_rotations(current_stream(device), rounds, columns, D, draw.view(), rotations.mutable_data<float>()));

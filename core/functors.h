@@ -129,7 +129,7 @@ CAIRN_HD To convert(From x) {
   if constexpr (std::is_same_v<From, To>)
     return x;
   else if constexpr (std::is_same_v<From, bfloat16>)
-    return To(float(x));
+    return convert<To>(float(x));
   else if constexpr (std::is_same_v<To, bfloat16>)
     return bfloat16(float(x));
   else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && !std::is_same_v<To, bool>) {

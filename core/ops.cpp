@@ -27,6 +27,12 @@ Rows rows_of(const char* operation, const Tensor& x) {
   return {cols ? x.elements() / cols : x.shape().without(-1).elements(), cols};
 }
 
+// The same where rows of nothing need no visit, however many there are.
+Rows filled_rows_of(const char* operation, const Tensor& x) {
+  const Rows size = rows_of(operation, x);
+  return {size.cols ? size.rows : 0, size.cols};
+}
+
 // Strides of `from` as it broadcasts to `to`; 0 along axes that are stretched.
 void broadcast_strides(const Shape& from, const Shape& to, int64_t* strides) {
   int64_t stride = 1;
@@ -251,7 +257,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 // Checks x and bias; the rows of x.
 static Rows check_bias(const Tensor& x, const Tensor& bias) {
   check_operands("bias_activation", {{"x", x}, {"bias", bias}});
-  const Rows size = rows_of("bias_activation", x);
+  const Rows size = filled_rows_of("bias_activation", x);
   check_shape("bias_activation", "bias", bias, {size.cols});
   return size;
 }
@@ -279,7 +285,7 @@ Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation 
 
 Tensor softmax(const Tensor& x) {
   check_operands("softmax", {{"x", x}});
-  const Rows size = rows_of("softmax", x);
+  const Rows size = filled_rows_of("softmax", x);
   Tensor y = like(x);
   CAIRN_RUN("softmax", x, softmax_forward<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
   return y;
@@ -288,7 +294,7 @@ Tensor softmax(const Tensor& x) {
 Tensor softmax_backward(const Tensor& y, const Tensor& dy) {
   check_operands("softmax", {{"y", y}, {"its gradient", dy}});
   check_shape("softmax", "the gradient", dy, y.shape());
-  const Rows size = rows_of("softmax", y);
+  const Rows size = filled_rows_of("softmax", y);
   Tensor dx = like(y);
   CAIRN_RUN("softmax", y, softmax_backward<T>(stream, size, y.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
@@ -430,7 +436,7 @@ static void check_columns(const char* operation, const Rows& size) {
 }
 
 Tensor stable_sort(const Tensor& x) {
-  const Rows size = rows_of("stable_sort", x);
+  const Rows size = filled_rows_of("stable_sort", x);
   check_columns("stable_sort", size);
   Tensor permutation(x.shape(), DType::int32, x.device());
   visit_sortable("stable_sort", x, [&]<class T>(T) {
@@ -441,7 +447,7 @@ Tensor stable_sort(const Tensor& x) {
 }
 
 TopK top_k(const Tensor& x, int64_t k) {
-  const Rows size = rows_of("top_k", x);
+  const Rows size = filled_rows_of("top_k", x);
   check_columns("top_k", size);
   check(k >= 0 && k <= size.cols, "top_k: k = ", k, " of ", size.cols, " columns of ", x.shape());
   TopK result{Tensor(with_last(x.shape(), k), x.dtype(), x.device()),

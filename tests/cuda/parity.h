@@ -1,8 +1,9 @@
 #pragma once
-// One list of cases holds every CUDA kernel that an operation calls to the CPU's: a case is a function of a Bench,
-// which makes the same inputs on either device, and returns the results. The CPU's are held to references by tests/ops.
+// Lists of cases, one an operation, hold every CUDA kernel to the CPU's: a case is a function of a Bench, which makes
+// the same inputs on either device, and returns the results. The CPU's are held to references by tests/ops.
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/ops.h"
@@ -39,9 +40,16 @@ struct Bench {
     return x.to(device);
   }
   Variable variable(const Tensor& x) const { return Variable(x, true); }
+  // The same inputs on the CPU. A gradient that cancels what its forward pass saved gets, on either device, what the
+  // CPU saved, rounded to the element type.
+  Bench on_cpu() const { return {Device::cpu, DType::float32, rounded}; }
 };
 
-using Results = std::vector<Tensor>;
+struct Result {
+  std::string name;  // "dk"
+  Tensor value;
+};
+using Results = std::vector<Result>;
 struct Case {
   std::string name;
   std::function<Results(const Bench&)> run;
@@ -49,30 +57,43 @@ struct Case {
   double tolerance = tolerance::float32;
 };
 
-// y and the gradients of `inputs`, for a gradient of y of random numbers.
-inline Results with_gradients(const Bench& bench, const Variable& y, const std::vector<Variable>& inputs) {
+// "out" and the gradients of `inputs`, "dx" of "x", for a gradient of y of random numbers.
+inline Results with_gradients(const Bench& bench, const Variable& y,
+                              const std::vector<std::pair<const char*, Variable>>& inputs) {
   backward(y, bench.normal(y.shape(), 99));
-  Results results{y.value()};
-  for (const Variable& x : inputs) results.push_back(x.grad());
+  Results results{{"out", y.value()}};
+  for (const auto& [name, x] : inputs) results.push_back({std::string("d") + name, x.grad()});
   return results;
 }
 
+// Where and by how much a differs from b: the first element beyond the tolerance. Empty if none is: all |a - b| are at
+// most tolerance * max|b|, or tolerance where max|b| is no more than rounding.
+std::string differs(const Tensor& a, const Tensor& b, double tolerance);
+
 inline std::string label(const char* what, const Shape& shape) { return std::string(what) + " " + to_string(shape); }
 
-// What adds cases to the list; parity.cpp runs them all.
+// What adds an operation's cases to a list; parity.cpp runs them.
 void add_elementwise(std::vector<Case>& cases);
 void add_reduce(std::vector<Case>& cases);
-void add_rows(std::vector<Case>& cases);
+void add_gather_rows(std::vector<Case>& cases);
 void add_bias_activation(std::vector<Case>& cases);
 void add_dropout(std::vector<Case>& cases);
 void add_layer_norm(std::vector<Case>& cases);
 void add_cross_entropy(std::vector<Case>& cases);
 void add_optimizers(std::vector<Case>& cases);
-void add_matrix(std::vector<Case>& cases);
-void add_groups(std::vector<Case>& cases);
+void add_matmul(std::vector<Case>& cases);
+void add_sort(std::vector<Case>& cases);
+void add_hash_codes(std::vector<Case>& cases);
+void add_group(std::vector<Case>& cases);
+void add_segments(std::vector<Case>& cases);
+void add_position_labels(std::vector<Case>& cases);
+void add_euclidean_kmeans(std::vector<Case>& cases);
 void add_attention(std::vector<Case>& cases);
-void add_topk(std::vector<Case>& cases);
-void add_linear(std::vector<Case>& cases);
-void add_lsh(std::vector<Case>& cases);
+void add_centroid_topk(std::vector<Case>& cases);
+void add_topk_attention(std::vector<Case>& cases);
+void add_linear_attention(std::vector<Case>& cases);
+void add_unit_rows(std::vector<Case>& cases);
+void add_hash_buckets(std::vector<Case>& cases);
+void add_bucket_attention(std::vector<Case>& cases);
 
 }  // namespace cairn::test

@@ -70,7 +70,7 @@ struct Inputs {
   Results run(const AttentionOptions& options) const {
     const AttentionResult forward = attention(q, k, v, options);
     const AttentionGradient g = attention_backward(q, k, v, options, forward, dout);
-    return {forward.out, forward.logsumexp, g.dq, g.dk, g.dv};
+    return {{"out", forward.out}, {"logsumexp", forward.logsumexp}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
   }
 };
 
@@ -136,7 +136,7 @@ Results dropped_weights(const Bench& bench) {
   const AttentionOptions options{{}, {0.5, generator.draw(1, Purpose::attention_dropout)}, 0};
   const AttentionResult forward = attention(zeros, zeros, v, options);
   const AttentionGradient g = attention_backward(zeros, zeros, v, options, forward, v);
-  return {forward.out.cast(DType::boolean), g.dv.cast(DType::boolean)};
+  return {{"kept", forward.out.cast(DType::boolean)}, {"kept of dv", g.dv.cast(DType::boolean)}};
 }
 
 // Results with those of batch element 0, head 1 left out, one of whose numbers is bad.
@@ -148,7 +148,7 @@ Results with_bad_number(const Bench& bench, int operand, float bad) {
   host.mutable_data<float>()[(3 * s.H + 1) * 8 + 5] = bad;  // of row 3
   *tensors[operand] = bench.place(host);
   Results results = in.run({});
-  for (Tensor& result : results) {
+  for (auto& [name, result] : results) {
     result = result.to(Device::cpu).cast(DType::float32);
     float* const x = result.mutable_data<float>();
     for (int64_t i = 0; i < result.elements() / 2; ++i)  // of batch element 0: [N, H, 8], or logsumexp, [H, N]
@@ -185,7 +185,7 @@ Results with_nan_far_away(const Bench& bench, int operand, bool causal) {
   options.mask.causal = causal;
   options.mask.pattern.window = 5;
   Results results = in.run(options);
-  for (Tensor& result : results) {
+  for (auto& [name, result] : results) {
     result = result.to(Device::cpu).cast(DType::float32);
     const int64_t row = result.elements() / 900;
     std::fill_n(result.mutable_data<float>() + 60 * row, 780 * row, 0);
@@ -257,7 +257,7 @@ void add_attention(std::vector<Case>& cases) {
                   [=](const Bench& bench) {
                     Results results;
                     for (const int operand : {0, 1, 2, 3})
-                      for (const Tensor& result : with_nan_far_away(bench, operand, causal)) results.push_back(result);
+                      for (const Result& result : with_nan_far_away(bench, operand, causal)) results.push_back(result);
                     return results;
                   }));
     for (const int operand : {0, 1, 2, 3})
@@ -269,7 +269,7 @@ void add_attention(std::vector<Case>& cases) {
   }
   cases.push_back({"attention of one variable, with gradients", [](const Bench& bench) {
                      const Variable x = bench.variable(bench.uniform({2, 11, 2, 8}, -1, 1));
-                     return with_gradients(bench, attention(x, x, x), {x});
+                     return with_gradients(bench, attention(x, x, x), {{"x", x}});
                    }});
 }
 

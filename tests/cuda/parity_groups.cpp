@@ -25,24 +25,24 @@ static Tensor labels(const Bench& bench, const Grouped& size) {
   return x.to(bench.device);
 }
 
-static void add_group(std::vector<Case>& cases) {
+void add_group(std::vector<Case>& cases) {
   for (const Grouped& size : grouped)
     cases.push_back({grouped_label("group", size), [=](const Bench& bench) -> Results {
                        const Groups groups = group(labels(bench, size), size.C);
-                       return {groups.permutation(), groups.offsets()};
+                       return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
                      }});
   // 938 pieces of 320 queries.
   cases.push_back({"group of more queries than pieces of the least size hold", [](const Bench& bench) -> Results {
                      const Groups groups = group(bench.integers({1, 1, 300'007}, -1, 12), 12);
-                     return {groups.permutation(), groups.offsets()};
+                     return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
                    }});
   cases.push_back({"group of queries of one cluster", [](const Bench& bench) -> Results {
                      const Groups groups = group(bench.integers({1, 2, 1000}, 3, 3), 5);
-                     return {groups.permutation(), groups.offsets()};
+                     return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
                    }});
 }
 
-static void add_segments(std::vector<Case>& cases) {
+void add_segments(std::vector<Case>& cases) {
   const auto add = [&](const Grouped& size, int64_t D) {
     cases.push_back(
         {grouped_label("segments", size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
@@ -50,8 +50,8 @@ static void add_segments(std::vector<Case>& cases) {
            const Tensor x = bench.normal({size.B, size.N, size.H, D}), y = bench.normal({size.B, size.C, size.H, D}, 2);
            Results results;
            for (const Segment kind : {Segment::sum, Segment::mean}) {
-             results.push_back(segment_reduce(kind, x, groups));
-             results.push_back(segment_broadcast(kind, y, groups));
+             results.push_back({kind == Segment::sum ? "sums" : "means", segment_reduce(kind, x, groups)});
+             results.push_back({kind == Segment::sum ? "copies" : "shares", segment_broadcast(kind, y, groups)});
            }
            return results;
          }});
@@ -64,33 +64,35 @@ static void add_segments(std::vector<Case>& cases) {
     cases.push_back({"a segment of thousands, D = " + std::to_string(D), [=](const Bench& bench) -> Results {
                        const Groups groups = group(bench.integers({1, 1, 4099}, 0, 0), 2);
                        const Tensor x = bench.uniform({1, 4099, 1, D}, -0.5, 0.5);
-                       return {segment_reduce(Segment::mean, x, groups), segment_reduce(Segment::sum, x, groups)};
+                       return {{"means", segment_reduce(Segment::mean, x, groups)},
+                               {"sums", segment_reduce(Segment::sum, x, groups)}};
                      }});
   cases.push_back({"segments at addresses that no pack of elements starts at", [](const Bench& bench) -> Results {
                      const Groups groups = group(bench.integers({1, 1, 37}, -1, 4), 5);
                      const auto shifted = [&](int64_t rows) {
                        return bench.normal({rows * 16 + 1}).slice(1, rows * 16 + 1).reshape({1, rows, 1, 16});
                      };
-                     return {segment_reduce(Segment::mean, shifted(37), groups),
-                             segment_broadcast(Segment::mean, shifted(5), groups)};
+                     return {{"means", segment_reduce(Segment::mean, shifted(37), groups)},
+                             {"shares", segment_broadcast(Segment::mean, shifted(5), groups)}};
                    }});
   cases.push_back({"segments with gradients", [](const Bench& bench) {
                      const Groups groups = group(bench.integers({2, 3, 41}, -1, 6), 8);
                      const Variable x = bench.variable(bench.normal({2, 41, 3, 12}));
-                     return with_gradients(bench, segment_broadcast(segment_mean(x, groups), groups) + x, {x});
+                     return with_gradients(bench, segment_broadcast(segment_mean(x, groups), groups) + x, {{"x", x}});
                    }});
 }
 
-static void add_hash_codes(std::vector<Case>& cases) {
+void add_hash_codes(std::vector<Case>& cases) {
   for (const int bits : {1, 32, 33, 64})
     for (const bool bias : {false, true})
       for (const int64_t D : {0, 1, 7, 129})
-        cases.push_back({label("random_planes", {bits, D}) + (bias ? " with a bias" : ""),
-                         [=](const Bench& bench) -> Results {
-                           const Generator generator(21, bench.device);
-                           return {random_planes(bits, D, bias, generator.draw(2, Purpose::planes), bench.device)};
-                         },
-                         true});
+        cases.push_back(
+            {label("random_planes", {bits, D}) + (bias ? " with a bias" : ""),
+             [=](const Bench& bench) -> Results {
+               const Generator generator(21, bench.device);
+               return {{"planes", random_planes(bits, D, bias, generator.draw(2, Purpose::planes), bench.device)}};
+             },
+             true});
   // In halves, because results are compared as double.
   const auto codes = [](const Bench& bench, const Tensor& q, int bits) {
     const Generator generator(22, bench.device);
@@ -104,29 +106,31 @@ static void add_hash_codes(std::vector<Case>& cases) {
                              Shape{1, 1, 1, 1}, Shape{2, 67, 3, 5}, Shape{1, 127, 1, 31}, Shape{1, 128, 1, 32},
                              Shape{3, 43, 1, 33}, Shape{1, 300, 2, 64}, Shape{2, 35, 2, 131}})
     for (const int bits : {1, 20, 32, 33, 63, 64})
-      cases.push_back({label("hash_codes", shape) + " in " + std::to_string(bits) + " bits",
-                       [=](const Bench& bench) -> Results { return {codes(bench, bench.normal(shape), bits)}; }});
+      cases.push_back(
+          {label("hash_codes", shape) + " in " + std::to_string(bits) + " bits", [=](const Bench& bench) -> Results {
+             return {{"codes", codes(bench, bench.normal(shape), bits)}};
+           }});
   cases.push_back({"hash_codes of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
                      std::vector<float> x(size_t(7 * 5), 0.0f);
                      x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
                      const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
-                     return {codes(bench, q, 32), codes(bench, q, 64)};
+                     return {{"32 bits", codes(bench, q, 32)}, {"64 bits", codes(bench, q, 64)}};
                    }});
 }
 
-static void add_position_labels(std::vector<Case>& cases) {
+void add_position_labels(std::vector<Case>& cases) {
   for (const Grouped& size : grouped)
     if (size.C > 0)
       cases.push_back({grouped_label("position_labels", size), [=](const Bench& bench) -> Results {
                          const Shape shape{size.B, size.H, size.N};
                          const Tensor lengths = bench.integers({size.B}, 0, int(size.N));
-                         return {position_labels(shape, lengths, size.C, false, bench.device),
-                                 position_labels(shape, {}, size.C, true, bench.device)};
+                         return {{"labels", position_labels(shape, lengths, size.C, false, bench.device)},
+                                 {"shifted labels", position_labels(shape, {}, size.C, true, bench.device)}};
                        }});
 }
 
 // Every sum has the same order on both devices, so that labels are equal whatever the numbers are.
-static void add_euclidean_kmeans(std::vector<Case>& cases) {
+void add_euclidean_kmeans(std::vector<Case>& cases) {
   const auto add = [&](const std::string& name, const Grouped& size, int64_t D, int iterations, auto queries) {
     cases.push_back(
         {grouped_label(name.c_str(), size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
@@ -134,8 +138,8 @@ static void add_euclidean_kmeans(std::vector<Case>& cases) {
            const Tensor lengths = bench.integers({size.B}, 0, int(size.N), 5);
            const RandomDraw draw = generator.draw(1, Purpose::clusters);
            const Tensor q = queries(bench, Shape{size.B, size.N, size.H, D});
-           return {euclidean_kmeans(q, {}, size.C, iterations, draw),
-                   euclidean_kmeans(q, lengths, size.C, iterations, draw)};
+           return {{"labels", euclidean_kmeans(q, {}, size.C, iterations, draw)},
+                   {"labels within lengths", euclidean_kmeans(q, lengths, size.C, iterations, draw)}};
          }});
   };
   const auto normal = [](const Bench& bench, const Shape& shape) { return bench.normal(shape); };
@@ -156,14 +160,6 @@ static void add_euclidean_kmeans(std::vector<Case>& cases) {
   add("euclidean_kmeans of whole numbers", {2, 2, 150, 20}, 3, 5, whole);
   add("euclidean_kmeans of whole numbers, the start alone", {2, 2, 150, 70}, 2, 0, whole);
   add("euclidean_kmeans with NaN and infinities", {2, 2, 90, 9}, 5, 4, bad);
-}
-
-void add_groups(std::vector<Case>& cases) {
-  add_hash_codes(cases);
-  add_group(cases);
-  add_segments(cases);
-  add_position_labels(cases);
-  add_euclidean_kmeans(cases);
 }
 
 }  // namespace cairn::test

@@ -16,41 +16,52 @@ struct LinearCase {
   bool beyond_nan = false;  // NaN beyond the lengths
 };
 
-Results attend_linearly(const Bench& bench, const LinearCase& c) {
-  Tensor q = bench.normal({c.B, c.N, c.H, c.D}, 1), k = bench.normal({c.B, c.S, c.H, c.D}, 2);
-  Tensor v = bench.uniform({c.B, c.S, c.H, c.M}, -1, 1, 3), dout = bench.uniform({c.B, c.N, c.H, c.M}, -1, 1, 4);
+struct Inputs {
+  Tensor q, k, v, dout;
   AttentionOptions options;
-  options.mask.causal = c.causal;
-  options.dropout = {c.dropout, Generator(7, bench.device).draw(3, Purpose::attention_dropout)};
-  std::vector<int32_t> queries, keys;
-  for (int64_t b = 0; b < c.B; ++b) {  // none, some, and all that there are
-    queries.push_back(int32_t(c.N * ((b + 2) % 4) / 3));
-    keys.push_back(int32_t(c.S * ((b + 1) % 3) / 2));
-  }
-  if (c.lengths) {
-    options.mask.query_lengths = Tensor::from(queries, {c.B}).to(bench.device);
-    options.mask.key_lengths = Tensor::from(keys, {c.B}).to(bench.device);
-  }
-  const auto change = [&](Tensor& x, auto&& f) {
-    Tensor host = x.to(Device::cpu).cast(DType::float32);
-    f(host.mutable_data<float>());
-    x = bench.place(host);
-  };
-  if (c.beyond_nan)
-    for (Tensor* x : {&q, &dout, &k, &v})
-      change(*x, [&](float* data) {
-        const int64_t rows = x->size(1), row = x->size(2) * x->size(3);
-        for (int64_t b = 0; b < c.B; ++b)
-          std::fill(data + (b * rows + (x == &q || x == &dout ? queries : keys)[size_t(b)]) * row,
-                    data + (b + 1) * rows * row, NAN);
-      });
-  if (c.bad != 0) change(k, [&](float* data) { data[(3 * c.H + 1) * c.D + c.D / 2] = c.bad; });
 
-  const LinearAttentionResult forward = linear_attention(q, k, v, options);
-  const AttentionGradient g = linear_attention_backward(q, k, v, options, forward, dout);
-  Results results{forward.out, forward.denominators, g.dq, g.dk, g.dv};
+  Inputs(const Bench& bench, const LinearCase& c)
+      : q(bench.normal({c.B, c.N, c.H, c.D}, 1)),
+        k(bench.normal({c.B, c.S, c.H, c.D}, 2)),
+        v(bench.uniform({c.B, c.S, c.H, c.M}, -1, 1, 3)),
+        dout(bench.uniform({c.B, c.N, c.H, c.M}, -1, 1, 4)) {
+    options.mask.causal = c.causal;
+    options.dropout = {c.dropout, Generator(7, bench.device).draw(3, Purpose::attention_dropout)};
+    std::vector<int32_t> queries, keys;
+    for (int64_t b = 0; b < c.B; ++b) {  // none, some, and all that there are
+      queries.push_back(int32_t(c.N * ((b + 2) % 4) / 3));
+      keys.push_back(int32_t(c.S * ((b + 1) % 3) / 2));
+    }
+    if (c.lengths) {
+      options.mask.query_lengths = Tensor::from(queries, {c.B}).to(bench.device);
+      options.mask.key_lengths = Tensor::from(keys, {c.B}).to(bench.device);
+    }
+    const auto change = [&](Tensor& x, auto&& f) {
+      Tensor host = x.to(Device::cpu).cast(DType::float32);
+      f(host.mutable_data<float>());
+      x = bench.place(host);
+    };
+    if (c.beyond_nan)
+      for (Tensor* x : {&q, &dout, &k, &v})
+        change(*x, [&](float* data) {
+          const int64_t rows = x->size(1), row = x->size(2) * x->size(3);
+          for (int64_t b = 0; b < c.B; ++b)
+            std::fill(data + (b * rows + (x == &q || x == &dout ? queries : keys)[size_t(b)]) * row,
+                      data + (b + 1) * rows * row, NAN);
+        });
+    if (c.bad != 0) change(k, [&](float* data) { data[(3 * c.H + 1) * c.D + c.D / 2] = c.bad; });
+  }
+  LinearAttentionResult attend() const { return linear_attention(q, k, v, options); }
+};
+
+Results attend_linearly(const Bench& bench, const LinearCase& c) {
+  const Inputs in(bench, c);
+  const LinearAttentionResult made = in.attend(), saved = Inputs(bench.on_cpu(), c).attend();
+  const AttentionGradient g = linear_attention_backward(
+      in.q, in.k, in.v, in.options, {bench.place(saved.out), saved.denominators.to(bench.device)}, in.dout);
+  Results results{{"out", made.out}, {"denominators", made.denominators}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
   if (c.bad != 0)
-    for (Tensor& result : results) {
+    for (auto& [name, result] : results) {
       result = result.to(Device::cpu).cast(DType::float32);
       const int64_t cols = result.rank() == 4 ? result.size(3) : c.N;  // denominators are [B, H, N]
       for (int64_t i = 0; i < result.elements() / c.B; ++i)
@@ -61,7 +72,7 @@ Results attend_linearly(const Bench& bench, const LinearCase& c) {
 
 }  // namespace
 
-void add_linear(std::vector<Case>& cases) {
+void add_linear_attention(std::vector<Case>& cases) {
   const auto add = [&](const LinearCase& c) {
     const std::string name = concat("linear_attention B ", c.B, " H ", c.H, " N ", c.N, " S ", c.S, " D ", c.D, " M ",
                                     c.M, c.lengths ? " lengths" : "", c.causal ? " causal" : "", " dropout ", c.dropout,

@@ -4,34 +4,33 @@
 #include "tests/cuda/parity.h"
 
 namespace cairn::test {
-namespace {
 
 void add_unit_rows(std::vector<Case>& cases) {
   for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{1, 1}, Shape{7}, Shape{2, 3, 5}, Shape{67, 131}})
     cases.push_back({label("unit_rows", shape), [=](const Bench& bench) {
                        const Variable x = bench.variable(bench.normal(shape));
-                       return with_gradients(bench, unit_rows(x), {x});
+                       return with_gradients(bench, unit_rows(x), {{"x", x}});
                      }});
   cases.push_back(
       {"unit_rows of zeros, of tiny and of huge numbers", [](const Bench& bench) -> Results {
          const Tensor x = bench.place(Tensor::from<float>({0, -0.0f, 1e-37f, -1e-37f, 2e38f, 1e38f, 1, 0}, {4, 2}));
          // (Gradients of tiny rows are huge.)
-         return {unit_rows(x), unit_rows_backward(x, x)};
+         return {{"y", unit_rows(x)}, {"dx", unit_rows_backward(x, x)}};
        }});
   cases.push_back({"unit_rows of NaN and infinity", [](const Bench& bench) -> Results {
-                     return {unit_rows(bench.place(Tensor::from<float>({NAN, 1, INFINITY, 1, 3, 4}, {3, 2})))};
+                     return {{"y", unit_rows(bench.place(Tensor::from<float>({NAN, 1, INFINITY, 1, 3, 4}, {3, 2})))}};
                    }});
 }
 
 void add_hash_buckets(std::vector<Case>& cases) {
   for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 7, 5}, Shape{2, 33, 129}, Shape{2, 3, 0}})
-    cases.push_back(
-        {label("random_rotations", shape),
-         [=](const Bench& bench) -> Results {
-           const Generator generator(21, bench.device);
-           return {random_rotations(shape[0], shape[1], shape[2], generator.draw(2, Purpose::rotations), bench.device)};
-         },
-         true});
+    cases.push_back({label("random_rotations", shape),
+                     [=](const Bench& bench) -> Results {
+                       const Generator generator(21, bench.device);
+                       return {{"rotations", random_rotations(shape[0], shape[1], shape[2],
+                                                              generator.draw(2, Purpose::rotations), bench.device)}};
+                     },
+                     true});
   const auto buckets = [](const Bench& bench, const Tensor& q, const BucketCount& count, const Tensor& lengths) {
     const Generator generator(22, bench.device);
     const Tensor rotations =
@@ -51,15 +50,18 @@ void add_hash_buckets(std::vector<Case>& cases) {
                              for (int64_t b = 0; b < shape[0]; ++b) values.push_back(int32_t(shape[1] * (b + 1) / 3));
                              lengths = Tensor::from(values, {shape[0]}).to(bench.device);
                            }
-                           return {buckets(bench, bench.normal(shape), count, lengths)};
+                           return {{"buckets", buckets(bench, bench.normal(shape), count, lengths)}};
                          }});
-  cases.push_back({"hash_buckets of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
-                     std::vector<float> x(size_t(7 * 5), 0.0f);
-                     x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
-                     const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
-                     return {buckets(bench, q, {2, 32}, {}), buckets(bench, q, {80, 32}, {})};
-                   }});
+  cases.push_back(
+      {"hash_buckets of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
+         std::vector<float> x(size_t(7 * 5), 0.0f);
+         x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
+         const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
+         return {{"2 buckets", buckets(bench, q, {2, 32}, {})}, {"80 buckets", buckets(bench, q, {80, 32}, {})}};
+       }});
 }
+
+namespace {
 
 struct Sizes {
   int64_t B, H, N, D, M;
@@ -96,8 +98,10 @@ Results run(const Bench& bench, const Sizes& s, const BucketOptions& buckets, in
   const AttentionOptions options = options_of(bench, s, conditions, generator);
   const AttentionResult result = bucket_attention(q, k, v, groups, buckets, options);
   const auto g = bucket_attention_backward(q, k, v, groups, buckets, options, result, dout);
-  return {result.out, result.logsumexp, g.dq, g.dk, g.dv};
+  return {{"out", result.out}, {"logsumexp", result.logsumexp}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
 }
+
+}  // namespace
 
 void add_bucket_attention(std::vector<Case>& cases) {
   const auto add = [&](const Sizes& s, const BucketOptions& buckets, int64_t count, const Conditions& conditions = {}) {
@@ -142,27 +146,20 @@ void add_bucket_attention(std::vector<Case>& cases) {
                        const Groups groups = group_buckets(bench.integers({2, 2, 2, 40}, 0, 3), 4);
                        const auto kept = bucket_attention(in[0], in[1], in[2], groups, buckets);
                        const auto g = bucket_attention_backward(in[0], in[1], in[2], groups, buckets, {}, kept, in[3]);
-                       Results results{kept.out, g.dq, g.dk, g.dv};
-                       for (Tensor& result : results) {
+                       Results results{{"out", kept.out}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
+                       for (auto& [name, result] : results) {
                          result = result.to(Device::cpu).cast(DType::float32);
                          for (int64_t i = 0; i < result.elements() / 2; ++i)
                            if (i / 8 % 2 == 1) result.mutable_data<float>()[i] = 0;
                        }
                        return results;
                      }});
-  cases.push_back({"bucket_attention of one variable, with gradients", [](const Bench& bench) {
-                     const Variable x = bench.variable(bench.uniform({2, 21, 2, 8}, -1, 1));
-                     const Groups groups = group_buckets(bench.integers({2, 2, 2, 21}, 0, 3), 4);
-                     return with_gradients(bench, bucket_attention(x, unit_rows(x), x, groups, {2, 0, 2, 4}), {x});
-                   }});
-}
-
-}  // namespace
-
-void add_lsh(std::vector<Case>& cases) {
-  add_unit_rows(cases);
-  add_hash_buckets(cases);
-  add_bucket_attention(cases);
+  cases.push_back(
+      {"bucket_attention of one variable, with gradients", [](const Bench& bench) {
+         const Variable x = bench.variable(bench.uniform({2, 21, 2, 8}, -1, 1));
+         const Groups groups = group_buckets(bench.integers({2, 2, 2, 21}, 0, 3), 4);
+         return with_gradients(bench, bucket_attention(x, unit_rows(x), x, groups, {2, 0, 2, 4}), {{"x", x}});
+       }});
 }
 
 }  // namespace cairn::test

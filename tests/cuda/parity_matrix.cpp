@@ -6,7 +6,7 @@
 
 namespace cairn::test {
 
-static void add_products(std::vector<Case>& cases) {
+void add_matmul(std::vector<Case>& cases) {
   // The operands as they are without a transposition.
   const std::pair<Shape, Shape> operands[] = {
       {{1, 1}, {1, 1}},
@@ -35,7 +35,7 @@ static void add_products(std::vector<Case>& cases) {
                            };
                            const Variable x = bench.variable(bench.normal(swapped(a, ta))),
                                           y = bench.variable(bench.normal(swapped(b, tb), 2));
-                           return with_gradients(bench, matmul(x, y, ta, tb), {x, y});
+                           return with_gradients(bench, matmul(x, y, ta, tb), {{"x", x}, {"y", y}});
                          }});
   for (const auto& [x, out] : std::vector<std::pair<Shape, int64_t>>{
            {{7}, 5}, {{1, 1}, 1}, {{3, 5, 33}, 17}, {{0, 4}, 3}, {{4, 0}, 3}, {{4, 3}, 0}, {{129, 67}, 65}})
@@ -43,8 +43,9 @@ static void add_products(std::vector<Case>& cases) {
                        const Variable input = bench.variable(bench.normal(x)),
                                       weight = bench.variable(bench.normal({out, x[-1]}, 2)),
                                       bias = bench.variable(bench.normal({out}, 3));
-                       Results results = with_gradients(bench, linear(input, weight, bias), {input, weight, bias});
-                       results.push_back(linear(input, weight, {}).value());
+                       Results results = with_gradients(bench, linear(input, weight, bias),
+                                                        {{"input", input}, {"weight", weight}, {"bias", bias}});
+                       results.push_back({"without bias", linear(input, weight, {}).value()});
                        return results;
                      }});
 }
@@ -64,7 +65,7 @@ static Tensor with_ties(const Bench& bench, const Shape& shape, bool whole) {
   return bench.place(x);
 }
 
-static void add_order(std::vector<Case>& cases) {
+void add_sort(std::vector<Case>& cases) {
   // Several rows a block, a row a block, rows of several tiles: two, an odd number, with a short last one.
   for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{1, 1}, Shape{1031, 1}, Shape{3, 2}, Shape{5, 31},
                              Shape{700, 7}, Shape{2, 3, 33}, Shape{5, 1000}, Shape{3, 2048}, Shape{2, 2049},
@@ -75,12 +76,13 @@ static void add_order(std::vector<Case>& cases) {
                          const Tensor ties = with_ties(bench, shape, whole);
                          const Tensor x = whole ? ties : bench.normal(shape);
                          const int64_t cols = shape[-1];
-                         Results results{stable_sort(x), stable_sort(ties)};
+                         Results results{{"order", stable_sort(x)}, {"order of ties", stable_sort(ties)}};
                          for (const int64_t k : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{32}, cols / 2, cols})
                            for (const Tensor& from : {x, ties})
                              if (k <= cols) {
                                const TopK best = top_k(from, k);
-                               results.insert(results.end(), {best.values, best.columns});
+                               results.insert(results.end(), {{concat("values of ", k), best.values},
+                                                              {concat("columns of ", k), best.columns}});
                              }
                          return results;
                        },
@@ -91,13 +93,11 @@ static void add_order(std::vector<Case>& cases) {
                                                   big + 2, -big, lowest + 1, -(lowest + 1)};
                      numbers.resize(5000, big);
                      const Tensor x = Tensor::from(numbers, {5000}).to(bench.device);
-                     return {stable_sort(x), top_k(x, 4).columns, top_k(x, 5000).columns, argmax(x)};
+                     return {{"order", stable_sort(x)},
+                             {"columns of 4", top_k(x, 4).columns},
+                             {"columns of all", top_k(x, 5000).columns},
+                             {"argmax", argmax(x)}};
                    }});
-}
-
-void add_matrix(std::vector<Case>& cases) {
-  add_products(cases);
-  add_order(cases);
 }
 
 }  // namespace cairn::test

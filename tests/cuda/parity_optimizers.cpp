@@ -32,11 +32,15 @@ static Results steps(const Bench& bench, const Make& make, int64_t taken, const 
     }
     optimizer->set_max_gradient_norm(step == 2 ? 2 : 0);
     optimizer->step();
-    for (const Variable& x : parameters) results.push_back(x.value().clone());
-    for (const auto& moment : optimizer->moments()) results.push_back(moment.tensor.clone());
+    const auto push = [&](const std::string& name, const Tensor& value) {
+      results.push_back({concat(name, " after step ", step), value});
+    };
+    for (size_t i = 0; i < parameters.size(); ++i) push(concat("parameter ", i), parameters[i].value().clone());
+    for (const auto& moment : optimizer->moments()) push(moment.name, moment.tensor.clone());
     state = optimizer->state();
-    results.push_back(Tensor::from<int64_t>({state.step, state.skip, state.skipped, state.skipped_in_a_row}, {4}));
-    results.push_back(Tensor::from<double>({state.gradient_norm, state.gradient_scale, state.learning_rate}, {3}));
+    push("counts", Tensor::from<int64_t>({state.step, state.skip, state.skipped, state.skipped_in_a_row}, {4}));
+    push("norm, scale and rate",
+         Tensor::from<double>({state.gradient_norm, state.gradient_scale, state.learning_rate}, {3}));
   }
   return results;
 }

@@ -13,7 +13,7 @@ void add_elementwise(std::vector<Case>& cases) {
       cases.push_back({label(name(op), {n}), [=](const Bench& bench) -> Results {
                          const bool positive = op == Unary::log || op == Unary::sqrt;
                          const Tensor x = bench.uniform({n}, positive ? 0.25 : -3, 3), dy = bench.normal({n}, 2);
-                         return {unary(op, x), unary_backward(op, x, dy)};
+                         return {{"y", unary(op, x)}, {"dx", unary_backward(op, x, dy)}};
                        }});
   const std::pair<Shape, Shape> broadcasts[] = {
       {{0}, {0}},
@@ -32,40 +32,41 @@ void add_elementwise(std::vector<Case>& cases) {
   for (const auto& [a, b] : broadcasts)
     for (const Binary op : {Binary::add, Binary::subtract, Binary::multiply, Binary::divide})
       cases.push_back({label(name(op), a) + " and " + to_string(b), [=, a = a, b = b](const Bench& bench) -> Results {
-                         return {binary(op, bench.normal(a), bench.uniform(b, 0.5, 2, 2))};
+                         return {{"y", binary(op, bench.normal(a), bench.uniform(b, 0.5, 2, 2))}};
                        }});
   for (const int64_t n : {0, 1, 1031})
     cases.push_back({label("affine and accumulate", {n}), [=](const Bench& bench) -> Results {
                        Tensor y = bench.normal({n}, 2);
                        accumulate(y, bench.normal({n}), -0.75);
-                       return {affine(bench.normal({n}), 1.5, -0.25), y};
+                       return {{"affine", affine(bench.normal({n}), 1.5, -0.25)}, {"sum", y}};
                      }});
   cases.push_back({"addresses that no pack of elements starts at", [](const Bench& bench) -> Results {
                      const Tensor x = bench.normal({1000});
                      Tensor y = bench.normal({1001}, 2);
                      Tensor part = y.slice(1, 1001);
                      accumulate(part, x, 0.5);
-                     return {unary(Unary::square, y.slice(3, 778)), y};
+                     return {{"square", unary(Unary::square, y.slice(3, 778))}, {"sum", y}};
                    }});
   // 4096 blocks of 256 threads, each of which has four elements.
   cases.push_back(
       {"more elements than the threads of the largest grid take at once", [](const Bench& bench) -> Results {
-         return {affine(broadcast_to(bench.normal({4297}), {2003, 4297}), 2)};
+         return {{"y", affine(broadcast_to(bench.normal({4297}), {2003, 4297}), 2)}};
        }});
   cases.push_back(
       {"more elements than the threads of the largest grid of a broadcast", [](const Bench& bench) -> Results {
-         return {broadcast_to(bench.normal({2003, 1}), {2003, 2099})};
+         return {{"y", broadcast_to(bench.normal({2003, 1}), {2003, 2099})}};
        }});
   for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{
            {{}, {5}}, {{1}, {0}}, {{3, 1}, {3, 131}}, {{131}, {3, 131}}, {{3, 1, 2, 1}, {3, 5, 2, 7}}})
-    cases.push_back(
-        {label("broadcast_to", to) + " from " + to_string(from),
-         [from = from, to = to](const Bench& bench) -> Results { return {broadcast_to(bench.normal(from), to)}; },
-         true});
+    cases.push_back({label("broadcast_to", to) + " from " + to_string(from),
+                     [from = from, to = to](const Bench& bench) -> Results {
+                       return {{"y", broadcast_to(bench.normal(from), to)}};
+                     },
+                     true});
   cases.push_back({"arithmetic with gradients", [](const Bench& bench) {
                      const Variable a = bench.variable(bench.normal({5, 13})),
                                     b = bench.variable(bench.uniform({5, 13}, 0.5, 2, 2));
-                     return with_gradients(bench, 2 * (a / b) + a * b - gelu(a) + 0.5, {a, b});
+                     return with_gradients(bench, 2 * (a / b) + a * b - gelu(a) + 0.5, {{"a", a}, {"b", b}});
                    }});
   for (const DType from : {DType::float32, DType::bfloat16, DType::int32, DType::int64, DType::uint64, DType::uint8,
                            DType::boolean, DType::float64})
@@ -76,7 +77,7 @@ void add_elementwise(std::vector<Case>& cases) {
                          Results results;
                          for (const DType to : {DType::float32, DType::float64, DType::bfloat16, DType::int32,
                                                 DType::int64, DType::uint64, DType::uint8, DType::boolean})
-                           results.push_back(x.cast(to));
+                           results.push_back({concat("as ", name(to)), x.cast(to)});
                          return results;
                        },
                        true});
@@ -92,12 +93,15 @@ void add_reduce(std::vector<Case>& cases) {
     for (const Reduce op : {Reduce::sum, Reduce::max})
       cases.push_back({label(op == Reduce::sum ? "sum" : "max", shape) + " over axis " + std::to_string(axis),
                        [op, shape = shape, axis = axis](const Bench& bench) -> Results {
-                         return {reduce(op, bench.uniform(shape, -0.25, 0.3), axis)};
+                         return {{"y", reduce(op, bench.uniform(shape, -0.25, 0.3), axis)}};
                        },
                        op == Reduce::max});
   cases.push_back({"sums of all elements, and of those that were stretched", [](const Bench& bench) -> Results {
                      const Tensor x = bench.uniform({3, 5, 41}, -0.5, 0.5);
-                     return {sum_all(x), sum_to(x, {41}), sum_to(x, {5, 1}), sum_to(x, {3, 1, 1})};
+                     return {{"of all", sum_all(x)},
+                             {"to [41]", sum_to(x, {41})},
+                             {"to [5, 1]", sum_to(x, {5, 1})},
+                             {"to [3, 1, 1]", sum_to(x, {3, 1, 1})}};
                    }});
   cases.push_back({"a maximum with NaN and infinities", [](const Bench& bench) -> Results {
                      Results results;
@@ -108,20 +112,21 @@ void add_reduce(std::vector<Case>& cases) {
                        x[size_t(2 * n)] = NAN, x[size_t(2 * n + 1)] = INFINITY;
                        std::fill_n(x.begin() + 3 * n, n, -INFINITY);
                        const Tensor rows = bench.place(Tensor::from(x, {6, n}));
-                       results.push_back(reduce(Reduce::max, rows, 1));
-                       results.push_back(reduce(Reduce::sum, rows, 1));
-                       results.push_back(reduce(Reduce::max, rows, 0));
+                       results.push_back({concat("max of ", n), reduce(Reduce::max, rows, 1)});
+                       results.push_back({concat("sum of ", n), reduce(Reduce::sum, rows, 1)});
+                       results.push_back({concat("max over axis 0 of ", n), reduce(Reduce::max, rows, 0)});
                      }
                      return results;
                    }});
   cases.push_back({"reductions with gradients", [](const Bench& bench) {
                      const Variable x = bench.variable(bench.uniform({7, 33}, -0.5, 0.5)),
                                     bias = bench.variable(bench.normal({33}, 2));
-                     return with_gradients(bench, sum(x * bias, 0) + mean(x) + broadcast_to(bias, {33}), {x, bias});
+                     return with_gradients(bench, sum(x * bias, 0) + mean(x) + broadcast_to(bias, {33}),
+                                           {{"x", x}, {"bias", bias}});
                    }});
 }
 
-void add_rows(std::vector<Case>& cases) {
+void add_gather_rows(std::vector<Case>& cases) {
   // rows, columns, rows of the table
   const int64_t sizes[][3] = {{0, 4, 3},    {4, 0, 3},    {4, 3, 0},     {1, 1, 1},     {5, 7, 3},   {33, 8, 2},
                               {67, 13, 11}, {3, 131, 40}, {130, 260, 5}, {257, 64, 97}, {1031, 4, 1}};
@@ -135,15 +140,15 @@ void add_rows(std::vector<Case>& cases) {
                            const int64_t n = shape.elements();
                            return bench.uniform({n + skip}, -0.25, 0.25, seed).slice(skip, n + skip).reshape(shape);
                          };
-                         return {gather_rows(shifted({table, cols}, 1), index),
-                                 scatter_add_rows(shifted({rows, cols}, 2), index, table)};
+                         return {{"gathered", gather_rows(shifted({table, cols}, 1), index)},
+                                 {"scattered", scatter_add_rows(shifted({rows, cols}, 2), index, table)}};
                        }});
   cases.push_back({"rows of a table with gradients", [](const Bench& bench) {
                      const Variable table = bench.variable(bench.normal({5, 12}));
                      const Tensor index = bench.integers({3, 11}, -1, 4);
                      const Variable x = gather_rows(table, index);
                      return with_gradients(bench, x + scatter_add_rows(table, bench.integers({5}, -1, 0, 3), 1),
-                                           {table});
+                                           {{"table", table}});
                    }});
 }
 
@@ -154,22 +159,22 @@ void add_bias_activation(std::vector<Case>& cases) {
     for (const Activation activation : {Activation::gelu, Activation::relu})
       for (const int64_t skip : {0, 1}) {
         if (shape.elements() > 100'000 && (skip || activation == Activation::gelu)) continue;
-        cases.push_back(
-            {label(activation == Activation::gelu ? "bias and gelu" : "bias and relu", shape) +
-                 (skip ? ", not aligned" : ""),
-             [=](const Bench& bench) -> Results {
-               const auto shifted = [&](const Shape& of, uint64_t seed) {
-                 const int64_t n = of.elements();
-                 return bench.uniform({n + skip}, -2, 2, seed).slice(skip, n + skip).reshape(of);
-               };
-               const Tensor x = shifted(shape, 1), bias = shifted({shape[-1]}, 2), dy = shifted(shape, 3);
-               return {bias_activation(x, bias, activation), bias_activation_backward(x, bias, activation, dy)};
-             }});
+        cases.push_back({label(activation == Activation::gelu ? "bias and gelu" : "bias and relu", shape) +
+                             (skip ? ", not aligned" : ""),
+                         [=](const Bench& bench) -> Results {
+                           const auto shifted = [&](const Shape& of, uint64_t seed) {
+                             const int64_t n = of.elements();
+                             return bench.uniform({n + skip}, -2, 2, seed).slice(skip, n + skip).reshape(of);
+                           };
+                           const Tensor x = shifted(shape, 1), bias = shifted({shape[-1]}, 2), dy = shifted(shape, 3);
+                           return {{"y", bias_activation(x, bias, activation)},
+                                   {"dx", bias_activation_backward(x, bias, activation, dy)}};
+                         }});
       }
   cases.push_back(
       {"bias and activation with gradients", [](const Bench& bench) {
          const Variable x = bench.variable(bench.normal({3, 7, 12})), bias = bench.variable(bench.normal({12}, 2));
-         return with_gradients(bench, bias_activation(x, bias, Activation::gelu), {x, bias});
+         return with_gradients(bench, bias_activation(x, bias, Activation::gelu), {{"x", x}, {"bias", bias}});
        }});
 }
 
@@ -183,7 +188,9 @@ void add_dropout(std::vector<Case>& cases) {
                            const Tensor x = bench.uniform({n + skip}, 1, 2).slice(skip, n + skip);
                            const Tensor y = dropout(x, p, draw);
                            const Tensor residual = bench.uniform({n + skip}, -2, 0, 2).slice(skip, n + skip);
-                           return {y, y.cast(DType::boolean), dropout_add(x, p, draw, residual)};
+                           return {{"y", y},
+                                   {"kept", y.cast(DType::boolean)},
+                                   {"with residual", dropout_add(x, p, draw, residual)}};
                          },
                          true});
   cases.push_back(
@@ -191,19 +198,19 @@ void add_dropout(std::vector<Case>& cases) {
          Generator generator(8, bench.device);
          generator.set_step(5);
          const Tensor x = bench.place(Tensor::full({(1 << 22) + 4099}, 1));
-         return {dropout(x, 0.25, generator.draw(0, Purpose::test)).cast(DType::boolean)};
+         return {{"kept", dropout(x, 0.25, generator.draw(0, Purpose::test)).cast(DType::boolean)}};
        }});
   cases.push_back({"dropout with gradients", [](const Bench& bench) {
                      const Generator generator(9, bench.device);
                      const Variable x = bench.variable(bench.normal({7, 13}));
-                     return with_gradients(bench, dropout(x, 0.3, generator.draw(1, Purpose::test)), {x});
+                     return with_gradients(bench, dropout(x, 0.3, generator.draw(1, Purpose::test)), {{"x", x}});
                    }});
   cases.push_back(
       {"dropout_add with gradients", [](const Bench& bench) {
          const Generator generator(9, bench.device);
          const Variable x = bench.variable(bench.normal({7, 13})), residual = bench.variable(bench.normal({7, 13}, 2));
          const RandomDraw draw = generator.draw(1, Purpose::test);
-         return with_gradients(bench, dropout_add(x, 0.3, draw, residual), {x, residual});
+         return with_gradients(bench, dropout_add(x, 0.3, draw, residual), {{"x", x}, {"residual", residual}});
        }});
 }
 
@@ -220,24 +227,25 @@ void add_layer_norm(std::vector<Case>& cases) {
                                     bias = bench.normal({shape[-1]}, 4);
                        const LayerNorm forward = layer_norm(x, weight, bias, 1e-2);
                        const LayerNormGradient g = layer_norm_backward(x, weight, forward, dy);
-                       return {forward.y, forward.mean, forward.rstd, g.dx, g.dweight, g.dbias};
+                       return {{"y", forward.y}, {"mean", forward.mean}, {"rstd", forward.rstd},
+                               {"dx", g.dx},     {"dweight", g.dweight}, {"dbias", g.dbias}};
                      }});
   cases.push_back({"layer_norm of rows of nothing", [](const Bench& bench) -> Results {
                      const Tensor x = bench.normal({3, 0}), weight = bench.normal({0});
                      const LayerNorm forward = layer_norm(x, weight, weight, 1e-5);
                      const LayerNormGradient g = layer_norm_backward(x, weight, forward, x);
-                     return {forward.y, g.dx, g.dweight, g.dbias};
+                     return {{"y", forward.y}, {"dx", g.dx}, {"dweight", g.dweight}, {"dbias", g.dbias}};
                    }});
   cases.push_back({"layer_norm far from 0", [](const Bench& bench) -> Results {
                      const Tensor x = affine(bench.integers({5, 67}, -4, 4).cast(bench.dtype), 0.5, 64);
-                     return {layer_norm(x, bench.normal({67}), bench.normal({67}, 2), 1e-5).y};
+                     return {{"y", layer_norm(x, bench.normal({67}), bench.normal({67}, 2), 1e-5).y}};
                    }});
-  cases.push_back({"layer_norm with gradients", [](const Bench& bench) {
-                     const Variable x = bench.variable(bench.uniform({7, 67}, -1, 2)),
-                                    weight = bench.variable(bench.normal({67}, 2)),
-                                    bias = bench.variable(bench.normal({67}, 3));
-                     return with_gradients(bench, layer_norm(x, weight, bias), {x, weight, bias});
-                   }});
+  cases.push_back(
+      {"layer_norm with gradients", [](const Bench& bench) {
+         const Variable x = bench.variable(bench.uniform({7, 67}, -1, 2)),
+                        weight = bench.variable(bench.normal({67}, 2)), bias = bench.variable(bench.normal({67}, 3));
+         return with_gradients(bench, layer_norm(x, weight, bias), {{"x", x}, {"weight", weight}, {"bias", bias}});
+       }});
 }
 
 void add_cross_entropy(std::vector<Case>& cases) {
@@ -249,8 +257,10 @@ void add_cross_entropy(std::vector<Case>& cases) {
                          const Tensor targets = bench.integers(shape.without(-1), lowest, int(shape[-1]) - 1);
                          const CrossEntropy forward = cross_entropy(logits, targets);
                          const Tensor dloss = bench.place(Tensor::full({}, 1.5));
-                         return {forward.loss, forward.logsumexp, forward.count,
-                                 cross_entropy_backward(logits, targets, forward, dloss)};
+                         return {{"loss", forward.loss},
+                                 {"logsumexp", forward.logsumexp},
+                                 {"count", forward.count},
+                                 {"dlogits", cross_entropy_backward(logits, targets, forward, dloss)}};
                        }});
   cases.push_back({"cross_entropy of masked columns, of NaN and infinity", [](const Bench& bench) -> Results {
                      Results results;
@@ -266,15 +276,18 @@ void add_cross_entropy(std::vector<Case>& cases) {
                          const Tensor targets = Tensor::from(rows, {5}).to(bench.device);
                          const CrossEntropy forward = cross_entropy(logits, targets);
                          const Tensor dloss = bench.place(Tensor::full({}, 1));
-                         results.insert(results.end(), {forward.loss, forward.logsumexp, forward.count,
-                                                        cross_entropy_backward(logits, targets, forward, dloss)});
+                         results.insert(results.end(),
+                                        {{"loss", forward.loss},
+                                         {"logsumexp", forward.logsumexp},
+                                         {"count", forward.count},
+                                         {"dlogits", cross_entropy_backward(logits, targets, forward, dloss)}});
                        }
                      }
                      return results;
                    }});
   cases.push_back({"cross_entropy with gradients", [](const Bench& bench) {
                      const Variable x = bench.variable(bench.normal({3, 7, 13}));
-                     return with_gradients(bench, cross_entropy(x, bench.integers({3, 7}, -1, 12)), {x});
+                     return with_gradients(bench, cross_entropy(x, bench.integers({3, 7}, -1, 12)), {{"logits", x}});
                    }});
 }
 

@@ -77,17 +77,19 @@ struct CentroidCase {
   bool spoiled = false;   // by infinity and NaN, in heads 0 and 1
 };
 
-Results split_by_centroids(const Bench& bench, const CentroidCase& c) {
-  const Sizes& s = c.s;
-  const Shape of_q{s.B, s.N, s.H, s.D}, of_k{s.B, s.S, s.H, s.D}, of_v{s.B, s.S, s.H, s.M};
-  Tensor q = c.ties ? halves(bench, of_q, 1) : bench.normal(of_q, 1);
-  Tensor k = c.ties ? halves(bench, of_k, 2) : bench.normal(of_k, 2);
-  if (c.spoiled) q = spoiled(bench, q, 2, 0, NAN), k = spoiled(bench, k, s.S - 1, 1, -INFINITY);
-  const Tensor v = bench.normal(of_v, 3);
-  const AttentionOptions options{mask_of(bench, c.masked, s),
-                                 dropout_of(bench, c.dropout, Purpose::attention_tail_dropout), 0};
-  Tensor given;
-  if (c.given) {
+struct CentroidInputs {
+  Tensor q, k, v, given;
+  AttentionOptions options;
+
+  CentroidInputs(const Bench& bench, const CentroidCase& c) {
+    const Sizes& s = c.s;
+    const Shape of_q{s.B, s.N, s.H, s.D}, of_k{s.B, s.S, s.H, s.D}, of_v{s.B, s.S, s.H, s.M};
+    q = c.ties ? halves(bench, of_q, 1) : bench.normal(of_q, 1);
+    k = c.ties ? halves(bench, of_k, 2) : bench.normal(of_k, 2);
+    if (c.spoiled) q = spoiled(bench, q, 2, 0, NAN), k = spoiled(bench, k, s.S - 1, 1, -INFINITY);
+    v = bench.normal(of_v, 3);
+    options = {mask_of(bench, c.masked, s), dropout_of(bench, c.dropout, Purpose::attention_tail_dropout), 0};
+    if (!c.given) return;
     // Every third key, at most k; the second centroid has none, and one key is there that may be masked.
     std::vector<int32_t> keys;
     for (int64_t row = 0; row < s.B * s.H * s.N; ++row)
@@ -95,14 +97,24 @@ Results split_by_centroids(const Bench& bench, const CentroidCase& c) {
         keys.push_back(int32_t(row != 1 && 3 * l + row % 3 < s.S ? 3 * l + row % 3 : -1));
     given = Tensor::from(keys, {s.B, s.H, s.N, c.k}).to(bench.device);
   }
-  const CentroidTopK kept = centroid_topk(q, k, v, c.k, c.with_rest, options, given);
-  Results results{kept.topk, kept.logsumexp, kept.mass};
+  CentroidTopK split(const CentroidCase& c) const { return centroid_topk(q, k, v, c.k, c.with_rest, options, given); }
+};
+
+Results split_by_centroids(const Bench& bench, const CentroidCase& c) {
+  const CentroidInputs in(bench, c);
+  const CentroidTopK made = in.split(c);
+  Results results{{"topk", made.topk}, {"logsumexp", made.logsumexp}, {"mass", made.mass}};
   if (!c.with_rest) return results;
-  const auto [dq, dk, dv] = centroid_topk_backward(q, k, v, options, kept, bench.normal(kept.mass.shape(), 4),
-                                                   bench.normal(kept.rest.shape(), 5));
-  results.insert(results.end(), {kept.rest, dq, dk, dv});
+  const CentroidTopK saved = CentroidInputs(bench.on_cpu(), c).split(c);
+  const auto [dq, dk, dv] = centroid_topk_backward(
+      in.q, in.k, in.v, in.options,
+      {saved.topk.to(bench.device), saved.logsumexp.to(bench.device), bench.place(saved.mass), bench.place(saved.rest)},
+      bench.normal(made.mass.shape(), 4), bench.normal(made.rest.shape(), 5));
+  results.insert(results.end(), {{"rest", made.rest}, {"dq", dq}, {"dk", dk}, {"dv", dv}});
   return results;
 }
+
+}  // namespace
 
 void add_centroid_topk(std::vector<Case>& cases) {
   const auto add = [&](const CentroidCase& c) {
@@ -141,6 +153,8 @@ void add_centroid_topk(std::vector<Case>& cases) {
 }
 
 // ---- topk_attention
+
+namespace {
 
 enum class Labels { random, one_huge, few_used, own };
 
@@ -188,11 +202,16 @@ Results attend_to_top(const Bench& bench, const MemberCase& c) {
   const AttentionOptions options{{}, dropout_of(bench, c.dropout, Purpose::attention_dropout), 0};
   const Groups groups = groups_of(bench, c);
   const Tensor topk = top_keys(bench, c);
-  if (!c.with_rest) return with_gradients(bench, topk_attention(q, k, v, groups, topk, {}, {}, options), {q, k, v});
+  if (!c.with_rest)
+    return with_gradients(bench, topk_attention(q, k, v, groups, topk, {}, {}, options),
+                          {{"q", q}, {"k", k}, {"v", v}});
   const Variable mass = bench.variable(bench.uniform({s.B, s.H, c.C}, 0, 1, 4));
   const Variable rest = bench.variable(bench.normal({s.B, c.C, s.H, s.M}, 5));
-  return with_gradients(bench, topk_attention(q, k, v, groups, topk, mass, rest, options), {q, k, v, mass, rest});
+  return with_gradients(bench, topk_attention(q, k, v, groups, topk, mass, rest, options),
+                        {{"q", q}, {"k", k}, {"v", v}, {"mass", mass}, {"rest", rest}});
 }
+
+}  // namespace
 
 void add_topk_attention(std::vector<Case>& cases) {
   const auto add = [&](const MemberCase& c) {
@@ -219,13 +238,6 @@ void add_topk_attention(std::vector<Case>& cases) {
   add({{1, 2, 20, 130, 2, 128}, 1100, 128, Labels::random, 0, true});
   // Each query a cluster of its own, as in oracle-top.
   for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 12, 8}, 67, k, Labels::own, 0.1, false});
-}
-
-}  // namespace
-
-void add_topk(std::vector<Case>& cases) {
-  add_centroid_topk(cases);
-  add_topk_attention(cases);
 }
 
 }  // namespace cairn::test

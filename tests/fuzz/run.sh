@@ -12,6 +12,8 @@ if [ $# = 0 ]; then
   for file in "$here"/*.cpp; do set -- "$@" "$(basename "$file" .cpp)"; done
 fi
 mkdir -p "$findings"
+# What asks for more memory than that is told that there is none.
+export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=200${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -19,7 +21,9 @@ status=0
 for target in "$@"; do
   mkdir "$scratch/$target"  # what libFuzzer keeps goes into the first folder
   code=0
-  "$bin/fuzz-$target" -max_total_time="$seconds" -print_final_stats=1 -timeout=10 -dict="$here/$target.dict" \
+  dictionary=()
+  [ -f "$here/$target.dict" ] && dictionary=(-dict="$here/$target.dict")
+  "$bin/fuzz-$target" -max_total_time="$seconds" -print_final_stats=1 -timeout=10 "${dictionary[@]}" \
     -artifact_prefix="$findings/$target-" "$scratch/$target" "$here/corpus/$target" >"$scratch/log" 2>&1 || code=$?
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$scratch/log")
   coverage=$(grep -oE 'cov: [0-9]+' "$scratch/log" | tail -1 || true)

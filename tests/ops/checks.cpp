@@ -195,12 +195,28 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
   CHECK_THROWS_AS(scratch.take<double>(-1), OutOfMemory);
 }
 
+TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
+  const Tensor x({int64_t{1} << 60, 0}), bias({0});
+  CHECK(softmax(x).shape() == x.shape());
+  CHECK(softmax_backward(x, x).shape() == x.shape());
+  CHECK(bias_activation(x, bias, Activation::relu).shape() == x.shape());
+  CHECK(bias_activation_backward(x, bias, Activation::relu, x).shape() == x.shape());
+  CHECK(unit_rows(x).shape() == x.shape());
+  CHECK(stable_sort(x).shape() == x.shape());
+  CHECK(top_k(x, 0).values.shape() == x.shape());
+  const Generator generator(1);
+  const RandomDraw draw = generator.draw(0, Purpose::test);
+  CHECK(random_rotations(1, int64_t{1} << 60, 0, draw, Device::cpu).shape() == Shape{1, int64_t{1} << 60, 0});
+}
+
 TEST_CASE("what is beyond an integer type becomes its nearest number", "[checks]") {
   const Tensor x = Tensor::from<double>({1e300, -1e300, NAN, INFINITY, 2147483647.5, -3.7}, {6});
   CHECK(x.cast(DType::int32).to_vector<int32_t>() ==
         std::vector<int32_t>{INT32_MAX, INT32_MIN, 0, INT32_MAX, INT32_MAX, -3});
   CHECK(x.cast(DType::float32).cast(DType::int64).to_vector<int64_t>() ==
         std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, INT64_MAX, 2147483648, -3});
+  CHECK(x.cast(DType::bfloat16).cast(DType::uint64).to_vector<uint64_t>() ==
+        std::vector<uint64_t>{UINT64_MAX, 0, 0, UINT64_MAX, 2147483648, 0});
   CHECK(x.cast(DType::uint8).to_vector<uint8_t>() == std::vector<uint8_t>{255, 0, 0, 255, 255, 0});
   CHECK(Tensor::full({1}, 1e300, DType::uint64).to_vector<uint64_t>() == std::vector<uint64_t>{UINT64_MAX});
 }
