@@ -11,11 +11,13 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "apps/common/commit.h"
+#include "apps/common/program.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/parallel.h"
@@ -51,13 +53,21 @@ RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
   check(!error, "--out ", path_.string(), ": cannot make the folder: ", error.message());
   lock_ = again([this] { return open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
   if (lock_ < 0) fail(path_, "cannot write into the folder");
-  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) != 0) {
-    close(lock_);
-    lock_ = -1;
-    throw UsageError(concat("--out ", path_.string(),
-                            ": another run is writing into this folder; wait for it, or "
-                            "train into another folder"));
+  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) == 0) return;
+  const int number = errno;
+  constexpr int no_locks[] = {ENOTSUP, EOPNOTSUPP, ENOLCK, ENOSYS, EINVAL};
+  if (std::find(std::begin(no_locks), std::end(no_locks), number) != std::end(no_locks)) {
+    note(concat("--out ", path_.string(), ": this file system has no locks (", std::strerror(number),
+                "): nothing keeps another run from writing into this folder meanwhile"),
+         false);
+    return;
   }
+  close(lock_);
+  lock_ = -1;
+  check<UsageError>(number != EWOULDBLOCK, "--out ", path_.string(),
+                    ": another run is writing into this folder; wait for it, or train into another folder");
+  errno = number;
+  fail(path_, "cannot be locked");
 }
 
 RunFolder::~RunFolder() {

@@ -14,7 +14,7 @@ class RunFolder {
   using Json = nlohmann::ordered_json;
 
   // Opens a folder to write into, made if need be, and locks it for as long as this object lives; the system frees the
-  // lock of a program that dies. Errors: the path is something else, or is in use by another run (UsageError); the
+  // lock of a program that dies. Where the file system has no locks, says so on standard error and goes on. Errors: the path is something else, or is in use by another run (UsageError); the
   // folder cannot be made or written (Error).
   explicit RunFolder(std::filesystem::path path);
   ~RunFolder();

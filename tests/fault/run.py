@@ -95,6 +95,7 @@ def run(options, bench):
     if variants:
         counts += f" ({variants:,} mutated files among them)"
     counts += f", {len(names('fault'))} faults, {len(bench.kills)} kills"
+    counts += f", {len(bench.tried)} pairs of a call and what goes wrong there"
     print(f"fault: {counts}: " + (f"{len(failed)} did not end as documented" if failed else "all ended as documented"))
     if not work:
         print("no case has such a name")
