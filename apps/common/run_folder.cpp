@@ -43,14 +43,18 @@ std::string processor() {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
+void make_out_folder(const fs::path& path) {
   std::error_code error;
-  const auto status = fs::status(path_, error);
-  check(status.type() != fs::file_type::none, "--out ", path_.string(), ": cannot be looked at: ", error.message());
-  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path_.string(),
+  const auto status = fs::status(path, error);
+  check(status.type() != fs::file_type::none, "--out ", path.string(), ": cannot be looked at: ", error.message());
+  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path.string(),
                     ": expected a folder, or a name for a new one, got a file");
-  fs::create_directories(path_, error);
-  check(!error, "--out ", path_.string(), ": cannot make the folder: ", error.message());
+  fs::create_directories(path, error);
+  check(!error, "--out ", path.string(), ": cannot make the folder: ", error.message());
+}
+
+RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
+  make_out_folder(path_);
   lock_ = again([this] { return open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
   if (lock_ < 0) fail(path_, "cannot write into the folder");
   if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) == 0) return;

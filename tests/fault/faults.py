@@ -651,6 +651,10 @@ def damaged(damage, file, after=()):
     return check
 
 
+def damaged_checksums(run):
+    flip(run / "checkpoint" / "checksums")
+
+
 def both_damaged(first, second, file):
     def check(bench, folder):
         run = bench.copy_run(folder)

@@ -227,7 +227,7 @@ class Bench:
             if quiet and not re.fullmatch(says, result.err):
                 problems.append("expected nothing on standard error with --quiet")
         elif result.code != 130:
-            lines = result.err.split("\n")
+            lines = re.sub(f"^(?:{says})", "", result.err).split("\n")
             if lines[-1] != "" or (quiet and len(lines) != 2):
                 problems.append("expected exactly one line on standard error")
             elif not lines[-2].startswith(f"{result.program}: error: "):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bad_inputs
 import faults
+import targets
 from harness import Bench, Failure, remove
 
 
@@ -53,7 +54,7 @@ def run(options, bench):
             part = sweep.variants[i : i + 100]
             work.append(("input", sweep, lambda folder, s=sweep, p=part: bench.run_sweep(s, p, folder)))
     skipped = {}
-    for steps in filter(wanted, faults.cases(bench, options)):
+    for steps in filter(wanted, [*faults.cases(bench, options), *targets.cases(bench, options)]):
         if steps.needs in left_out:
             skipped.setdefault(left_out[steps.needs], []).append(steps)
         else:
