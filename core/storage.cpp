@@ -117,7 +117,7 @@ void* allocate_on_cpu(size_t bytes) {
   // The system gives more than there is, and kills who then writes to it.
   const size_t live = size_t(counter(Device::cpu).live), most = most_memory(Device::cpu);
   if (live + bytes > most) return nullptr;
-  if (live + cache().held() + bytes > most) release_cached_memory();
+  if (live + size_t(cache().held()) + bytes > most) release_cached_memory();
   void* block = new_block(bytes);
   if (!block) {
     release_cached_memory();
