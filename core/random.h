@@ -4,6 +4,8 @@
 //
 // The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "core/host_device.h"
 #include "core/tensor.h"
@@ -114,7 +116,12 @@ class Generator {
   void set_step(uint64_t step);
   void advance() { set_step(step_ + 1); }
 
-  RandomDraw draw(uint32_t layer, Purpose purpose) const { return {state_, layer, purpose}; }
+  RandomDraw draw(uint32_t layer, Purpose purpose) const {
+    if (recorded_) recorded_->emplace_back(layer, purpose);
+    return {state_, layer, purpose};
+  }
+  // From now on `draws` gets what each draw is named, for tests: two of one name would share their numbers.
+  void record_draws(std::vector<std::pair<uint32_t, Purpose>>* draws) { recorded_ = draws; }
   const Tensor& state() const { return state_; }  // uint64 [2]
   // A number of its own for each parameter initialised from this generator.
   uint32_t next_parameter() { return parameters_++; }
@@ -123,6 +130,7 @@ class Generator {
   uint64_t seed_, step_ = 0;
   uint32_t parameters_ = 0;
   Tensor state_;
+  std::vector<std::pair<uint32_t, Purpose>>* recorded_ = nullptr;
 };
 
 // One random number after another, on the host, from a draw: for data and tests.

@@ -11,6 +11,7 @@
 #include "apps/common/format.h"
 #include "apps/common/options.h"
 #include "apps/common/report.h"
+#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -67,9 +68,7 @@ struct FigureCommand {
       lengths = gpu ? "1024,2048,4096,8192,16384,32768,65536,131072" : "512,1024,2048,4096,8192,16384";
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    std::error_code error;
-    fs::create_directories(out, error);
-    check<UsageError>(!error && fs::is_directory(out), "--out ", out, ": cannot be made a folder: ", error.message());
+    make_out_folder(out);
     catch_interrupts(settings.output.quiet);
     ceilings = measure_ceilings(settings.compute);
 

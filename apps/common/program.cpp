@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <csignal>
@@ -197,7 +198,7 @@ void CommonSettings::define(Options& options) {
 
 void define_threads(Options& options, int64_t& threads) {
   options.integer("threads", threads, 1, 4096,
-                  concat("CPU threads, by default as many as the machine has (", cairn::threads(),
+                  concat("CPU threads, by default as many as the machine gives this program (", cairn::threads(),
                          " here); results do not depend on it"),
                   Belongs::free);
 }
@@ -333,22 +334,27 @@ void catch_interrupts(bool quiet) {
   if (!quiet) stop_message = isatty(STDERR_FILENO) ? told_below_bar : told;
   // A second one ends the program at once, because whatever runs between two looks may be long. Not if it comes right
   // behind the first: timeout(1) and others signal a process and then its group.
-  static volatile std::sig_atomic_t first = 0;
-  for (int signal : {SIGINT, SIGTERM})
+  static std::atomic<int64_t> first{0};  // when, in nanoseconds
+  static_assert(std::atomic<int64_t>::is_always_lock_free, "used in a handler of signals");
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     std::signal(signal, [](int) {
-      timespec now{};
-      clock_gettime(CLOCK_MONOTONIC, &now);
-      const auto tenths = std::sig_atomic_t(now.tv_sec % 100000000 * 10 + now.tv_nsec / 100000000);
-      if (stop_requested && tenths - first > 5) _exit(exit_interrupted);
-      if (!stop_requested) {
-        first = tenths;
-        const int before = errno;
-        const char* text = stop_message;
-        (void)!write(STDERR_FILENO, text, std::strlen(text));
-        errno = before;
+      timespec clock{};
+      clock_gettime(CLOCK_MONOTONIC, &clock);
+      const int64_t now = clock.tv_sec * int64_t(1'000'000'000) + clock.tv_nsec;
+      int64_t earlier = 0;
+      if (!first.compare_exchange_strong(earlier, now)) {
+        if (now - earlier > 500'000'000) _exit(exit_interrupted);
+        return;
       }
       stop_requested = 1;
+      const int number = errno;
+      const char* text = stop_message;
+      (void)!write(STDERR_FILENO, text, std::strlen(text));
+      errno = number;
     });
+  }
 }
 
 }  // namespace cairn

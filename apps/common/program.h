@@ -27,7 +27,7 @@ struct Compute {
 // Settings of every program: where and how precisely it computes, and what names its random numbers.
 struct CommonSettings {
   std::string device = "auto", precision = "float32";
-  int64_t threads = 0;  // 0: as many as the machine has
+  int64_t threads = 0;  // 0: as many as the machine gives this process
   int64_t seed = 1;
 
   // Declares device, precision, threads and seed.
@@ -97,8 +97,9 @@ void note(const std::string& text, bool quiet);
 // Are colours welcome (NO_COLOR)?
 bool colours();
 
-// Has the user asked to stop (SIGINT or SIGTERM)? Long work looks after every step and ends in order; asked a second
-// time, the program ends at once. The first time is acknowledged on standard error, unless `quiet`.
+// Has the user asked to stop (SIGINT, SIGTERM or SIGHUP)? Long work looks after every step and ends in order. Asked
+// again more than half a second after the first time, the program ends at once, wherever it is. The first time is
+// acknowledged on standard error, unless `quiet`. A signal that the parent had ignored (nohup) stays ignored.
 bool interrupted();
 void catch_interrupts(bool quiet);
 inline constexpr int exit_interrupted = 130;

@@ -11,11 +11,13 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "apps/common/commit.h"
+#include "apps/common/program.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/parallel.h"
@@ -41,23 +43,35 @@ std::string processor() {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
+void make_out_folder(const fs::path& path) {
   std::error_code error;
-  const auto status = fs::status(path_, error);
-  check(status.type() != fs::file_type::none, "--out ", path_, ": cannot be looked at: ", error);
-  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path_,
+  const auto status = fs::status(path, error);
+  check(status.type() != fs::file_type::none, "--out ", path, ": cannot be looked at: ", error);
+  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path,
                     ": expected a folder, or a name for a new one, got a file");
-  fs::create_directories(path_, error);
-  check(!error, "--out ", path_, ": cannot make the folder: ", error);
+  fs::create_directories(path, error);
+  check(!error, "--out ", path, ": cannot make the folder: ", error);
+}
+
+RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
+  make_out_folder(path_);
   lock_ = again([this] { return open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
   if (lock_ < 0) fail(path_, "cannot write into the folder");
-  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) != 0) {
-    close(lock_);
-    lock_ = -1;
-    throw UsageError(concat("--out ", path_,
-                            ": another run is writing into this folder; wait for it, or "
-                            "train into another folder"));
+  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) == 0) return;
+  const int number = errno;
+  constexpr int no_locks[] = {ENOTSUP, EOPNOTSUPP, ENOLCK, ENOSYS, EINVAL};
+  if (std::find(std::begin(no_locks), std::end(no_locks), number) != std::end(no_locks)) {
+    note(concat("--out ", path_, ": this file system has no locks (", std::strerror(number),
+                "): nothing keeps another run from writing into this folder meanwhile"),
+         false);
+    return;
   }
+  close(lock_);
+  lock_ = -1;
+  check<UsageError>(number != EWOULDBLOCK, "--out ", path_,
+                    ": another run is writing into this folder; wait for it, or train into another folder");
+  errno = number;
+  fail(path_, "cannot be locked");
 }
 
 RunFolder::~RunFolder() {

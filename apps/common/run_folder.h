@@ -14,8 +14,8 @@ class RunFolder {
   using Json = nlohmann::ordered_json;
 
   // Opens a folder to write into, made if need be, and locks it for as long as this object lives; the system frees the
-  // lock of a program that dies. Errors: the path is something else, or is in use by another run (UsageError); the
-  // folder cannot be made or written (Error).
+  // lock of a program that dies. Where the file system has no locks, says so on standard error and goes on. Errors: the
+  // path is something else, or is in use by another run (UsageError); the folder cannot be made or written (Error).
   explicit RunFolder(std::filesystem::path path);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -41,6 +41,9 @@ class RunFolder {
   std::filesystem::path path_;
   int lock_ = -1, metrics_ = -1;
 };
+
+// Makes the folder that --out names, if need be. Errors: the path is something else (UsageError); it cannot be made.
+void make_out_folder(const std::filesystem::path& path);
 
 // Is something there? Not where it cannot be known: a name that is too long, a folder that may not be read.
 bool is_there(const std::filesystem::path& path);

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "apps/common/format.h"
 #include "apps/common/report.h"
+#include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/results.h"
@@ -69,9 +69,8 @@ struct FigureCommand {
       for (const int64_t length : all_lengths)
         cells.push_back({spec, length, fs::path(out) / "cells" / concat(spec, ",length=", length), {}, ""});
     for (const Cell& cell : cells) Training(*this, cell);  // what is refused is refused before anything runs
-    std::error_code error;
-    fs::create_directories(fs::path(out) / "cells", error);
-    check<UsageError>(!error, "--out ", out, ": cannot be made a folder: ", error.message());
+    make_out_folder(out);
+    make_out_folder(fs::path(out) / "cells");
     catch_interrupts(output.quiet);
 
     std::string diverged;

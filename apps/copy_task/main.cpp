@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
       "  copy-task solve --run run               type sequences for it to fill in\n"
       "\n"
       "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data or checkpoint,\n"
-      "4 device or out of memory, 5 diverged, 130 interrupted (after saving; a second Ctrl-C ends it at once).",
+      "4 device or out of memory, 5 diverged, 130 interrupted (after saving; a second\n"
+      "Ctrl-C, more than half a second after the first, ends it at once).",
       argc, argv, [](CLI::App& app) {
         cairn::copy_task::define_train(app);
         cairn::copy_task::define_evaluate(app);

@@ -5,6 +5,7 @@ import os
 import struct
 from pathlib import Path
 
+import other_inputs
 import weights
 from harness import MODEL, RESUME, TRAIN, Case, Sweep, contents
 
@@ -661,7 +662,7 @@ def every_byte(reference, every):
 def cases(bench):
     reference = bench.reference / "run"
     for group in (command_line(), numbers(), words(), settings(), configurations(), folders(), commands(), sequences(),
-                  weight_files(reference), optimizer_files(reference), checkpoint_files(reference), metric_files()):
+                  weight_files(reference), optimizer_files(reference), checkpoint_files(reference), metric_files(), other_inputs.cases()):
         yield from group
 
 

@@ -8,13 +8,18 @@
 //   short:N          call N, if it is a write, writes half of its bytes, as a system may
 //   flip:N           call N, if it is a write, writes all its bytes, and the one in the middle wrong, as a disk may
 //   alloc:N          request N for memory (operator new, aligned_alloc) fails; alloc:N+ request N and all later ones
+//   thread:N         thread N and all later ones cannot be made
+//   interrupt:N      at call N the process gets a SIGINT; interrupt:N:700 another one 700 ms later
 //
-// CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b", and at the end "allocations
-// 345". Where a sanitizer brings its own allocator, no request for memory reaches this library: "allocations 0".
+// CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b", and at the end "threads 3"
+// and "allocations 345". Where a sanitizer brings its own allocator, no request for memory reaches this library:
+// "allocations 0".
 //
 // The calls are made without the C library's functions, which are what is replaced here.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -27,25 +32,29 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <iterator>
 #include <new>
 
 namespace {
 
-enum class Mode { count, kill, power, fail, cut, flip, alloc };
+enum class Mode { count, kill, power, fail, cut, flip, alloc, thread, interrupt };
 
 Mode mode = Mode::count;
 long target = 0;         // which call or request; 0: none
 bool and_later = false;  // "N+"
 int error_number = 0;
+long pause_ms = -1;  // until the second signal; -1: there is none
 int log_file = -1;
 std::atomic<bool> armed{false};  // within main()
-std::atomic<long> calls{0}, requests{0};
+std::atomic<long> calls{0}, requests{0}, threads{0};
 
 constexpr struct {
   const char* name;
   int number;
-} error_names[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EFBIG", EFBIG},   {"EACCES", EACCES}, {"EROFS", EROFS},
-                   {"EINTR", EINTR},   {"EDQUOT", EDQUOT}, {"EMFILE", EMFILE}, {"ENOMEM", ENOMEM}};
+} error_names[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EFBIG", EFBIG},    {"EACCES", EACCES}, {"EROFS", EROFS},
+                   {"EINTR", EINTR},   {"EDQUOT", EDQUOT}, {"EMFILE", EMFILE},  {"ENOMEM", ENOMEM}, {"ENOLCK", ENOLCK},
+                   {"ENOSYS", ENOSYS}, {"EINVAL", EINVAL}, {"ENOTSUP", ENOTSUP}};
 
 [[noreturn]] void misused(const char* what) {
   std::fprintf(stderr, "faults: %s\n", what);
@@ -60,14 +69,15 @@ void read_environment() {
   if (std::sscanf(text, "%15[a-z]:%ld%1[+]:%15s", word, &target, plus, error) < 3)
     std::sscanf(text, "%15[a-z]:%ld:%15s", word, &target, error);
   and_later = plus[0] == '+';
-  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short", "flip", "alloc"};
+  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short", "flip", "alloc", "thread", "interrupt"};
   int found = -1;
-  for (int i = 0; i < 7; ++i)
+  for (int i = 0; i < int(std::size(modes)); ++i)
     if (std::strcmp(word, modes[i]) == 0) found = i;
   if (found < 0) misused("CAIRN_FAULT is not understood");
   mode = Mode(found);
   for (const auto& each : error_names)
     if (std::strcmp(error, each.name) == 0) error_number = each.number;
+  if (mode == Mode::interrupt && error[0]) pause_ms = std::atol(error);
   if (mode == Mode::fail && error_number == 0) misused("CAIRN_FAULT names an unknown errno");
   if (const char* path = std::getenv("CAIRN_FAULT_LOG"))
     log_file = int(syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
@@ -159,6 +169,14 @@ Outcome next(const char* name, const char* path, const char* to = nullptr, bool 
     case Mode::fail: errno = error_number; return Outcome::fails;
     case Mode::cut: return is_write ? Outcome::half : Outcome::as_usual;
     case Mode::flip: return is_write ? Outcome::flipped : Outcome::as_usual;
+    case Mode::interrupt: {
+      std::raise(SIGINT);
+      const timespec gap{pause_ms / 1000, pause_ms % 1000 * 1'000'000};
+      if (pause_ms < 0) return Outcome::as_usual;
+      nanosleep(&gap, nullptr);
+      std::raise(SIGINT);
+      return Outcome::as_usual;
+    }
     default: return Outcome::as_usual;
   }
 }
@@ -242,6 +260,7 @@ int main_within(int count, char** arguments, char** environment) {
   armed = true;
   const int result = real_main(count, arguments, environment);
   armed = false;
+  log("threads %ld\n", threads.load());
   log("allocations %ld\n", requests.load());
   return result;
 }
@@ -298,6 +317,12 @@ ssize_t writev(int file, const iovec* pieces, int count) {
 int fsync(int file) { return bring_to_disk("fsync", SYS_fsync, file); }
 int fdatasync(int file) { return bring_to_disk("fdatasync", SYS_fdatasync, file); }
 
+int flock(int file, int operation) {
+  char path[512];
+  if (next("flock", path_of(file, path)) == Outcome::fails) return -1;
+  return int(syscall(SYS_flock, file, operation));
+}
+
 int ftruncate(int file, off_t size) {
   char path[512];
   if (next("ftruncate", path_of(file, path)) == Outcome::fails) return -1;
@@ -339,6 +364,13 @@ int remove(const char* path) {
   struct stat status {};
   const bool is_folder = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
   return is_folder ? rmdir(path) : unlink(path);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
+                   void* argument) noexcept {
+  static const auto call = original<decltype(&pthread_create)>("pthread_create");
+  if (armed && ++threads >= target && mode == Mode::thread) return EAGAIN;
+  return call(thread, attributes, start, argument);
 }
 
 void* aligned_alloc(size_t alignment, size_t bytes) {

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from harness import MODEL, RESUME, STEPS, TRAIN, Failure, Steps, changes, contents, fingerprint
@@ -40,7 +41,7 @@ def look(bench):
         number, name, *path = line.split(" ", 2)
         if number == "allocations":
             allocations = int(name)
-        else:
+        elif number != "threads":
             calls.append((int(number), name, path[0].replace(f"{folder.resolve()}/", "")))
     if len(calls) < 50:
         raise Failure(f"the library saw {len(calls)} calls of {' '.join(START)}")
@@ -102,6 +103,7 @@ def call_fails(numbers, what, codes):
             here = folder / str(number)
             here.mkdir()
             which = " ".join(map(str, calls[number - 1]))
+            bench.tried.add((*calls[number - 1][1:], what.format("")))
             result = bench.run(START, here, environment=bench.fault(what.format(number)))
             found = bench.ended(result, codes, out=".*")
             if result.code == 0:
@@ -114,16 +116,19 @@ def call_fails(numbers, what, codes):
     return check
 
 
+# What each call may fail with.
+ERRORS = {"open": ("EACCES", "ENOSPC", "EMFILE", "EROFS"), "write": ("ENOSPC", "EIO", "EFBIG", "EDQUOT"),
+          "fsync": ("EIO", "ENOSPC"), "rename": ("EACCES", "EIO"), "mkdir": ("ENOSPC", "EROFS"),
+          "unlink": ("EIO", "EACCES"), "rmdir": ("EIO",), "close": ("EIO", "ENOSPC"), "ftruncate": ("EIO",),
+          "flock": ("EIO",)}
+
+
 def failing_calls(every):
     kinds = {}
     for number, name, path in calls:
         kinds.setdefault(name, []).append(number)
-    errors = {"open": ("EACCES", "ENOSPC", "EMFILE", "EROFS"), "write": ("ENOSPC", "EIO", "EFBIG", "EDQUOT"),
-              "fsync": ("EIO", "ENOSPC"), "rename": ("EACCES", "EIO"), "mkdir": ("ENOSPC", "EROFS"),
-              "unlink": ("EIO", "EACCES"),
-              "rmdir": ("EIO",), "close": ("EIO", "ENOSPC"), "ftruncate": ("EIO",)}
     for name, numbers in kinds.items():
-        for error in errors.get(name, ("EIO",)):
+        for error in ERRORS.get(name, ("EIO",)):
             # A file that was brought to the disk is safe whatever close says, and a report that is not there need not
             # be removed.
             codes = (0, 1) if name in ("close", "unlink") else (1,)
@@ -237,6 +242,7 @@ def kill_once(mode, number):
 
     def check(bench, folder):
         problems = []
+        bench.tried.add((*calls[number - 1][1:], mode))
         if not killed(bench, folder, START, what, problems):
             return problems + [f"CAIRN_FAULT={what}: was not killed"]
         return [f"CAIRN_FAULT={what}: {p}" for p in nothing_lost(bench, folder, number) + bench.resume(folder)]
@@ -372,6 +378,142 @@ def lock_left_behind(bench, folder):
     (run / ".lock").write_bytes(b"12345\n")
     os.chmod(run / ".lock", 0o644)
     return bench.ended(bench.run([*RESUME, "--quiet"], folder), (0,))
+
+
+def no_locks(error):
+    """A file system without locks: said, and the training goes on."""
+    def check(bench, folder):
+        number = next(number for number, name, _ in calls if name == "flock")
+        bench.tried.add((*calls[number - 1][1:], f"fail::{error}"))
+        result = bench.run(START, folder, environment=bench.fault(f"fail:{number}:{error}"))
+        problems = bench.ended(result, (0,), says="--out run: this file system has no locks .*\n", out=".*")
+        return problems or bench.same_as_never_stopped(folder / "run")
+    return check
+
+
+def threads_missing(bench, folder):
+    """Threads cannot be made from the first, second or third on: the same results."""
+    arguments, problems, seen = ["--threads", "4", "--length", "64", "--iterations", "2", "--quiet"], [], []
+    train = [w for w in TRAIN if w not in ("--iterations", str(STEPS))]
+    for first in (4, 3, 2, 1):
+        here = folder / str(first)
+        here.mkdir()
+        result = bench.run([*train, "--out", "run", *arguments], here,
+                           environment=bench.fault(f"thread:{first}", here / "log"))
+        problems += bench.ended(result, (0,), out=".*")
+        if "\nthreads " not in (here / "log").read_text() or "\nthreads 0\n" in (here / "log").read_text():
+            problems.append("no thread was asked for")
+        seen.append((here / "run" / "checkpoint" / "weights.safetensors").read_bytes())
+    return problems + (["results depend on the threads that there are"] if len(set(seen)) > 1 else [])
+
+
+# ---- signals at a call
+
+def interrupted_at(number, gap=None):
+    """SIGINT in a call of a training, and where `gap` is given another one so many milliseconds later. Up to half a second
+    counts as one signal; later the process ends there and then."""
+    def check(bench, folder):
+        log = folder / "log"
+        what = f"interrupt:{number}" + ("" if gap is None else f":{gap}")
+        bench.tried.add((*calls[number - 1][1:], what.replace(f":{number}", "")))
+        result = bench.run(START, folder, environment=bench.fault(what, log))
+        at_once = gap is not None and gap > 500
+        caught = number > calls_before_signals()
+        codes = (130,) if at_once and caught else (0, 130) if caught else (-signal.SIGINT,)
+        problems = [] if result.code in codes else [f"expected exit code {codes}: {result}"]
+        done = [line.split(" ", 1)[0] for line in log.read_text().splitlines()]
+        if at_once and done[-1] != str(number):
+            problems.append(f"went on until {done[-1]}")
+        problems += nothing_lost(bench, folder, number) if at_once or not caught else []
+        return [f"CAIRN_FAULT={what}: {p}" for p in problems + bench.resume(folder)]
+    return check
+
+
+def calls_before_signals():
+    """The calls that a training makes before it catches signals: its folder and the lock."""
+    return next(number for number, name, _ in calls if name == "flock")
+
+
+def stopped_and_continued(bench, folder):
+    """SIGTSTP and SIGCONT, with a terminal: the display goes on, and so does the training."""
+    run, (reader, terminal) = folder / "run", os.openpty()
+    process = bench.start([w for w in ENDLESS if w != "--quiet"], folder, stderr=terminal, process_group=0)
+    shown = []
+
+    def shows_more():
+        os.set_blocking(reader, False)
+        try:
+            shown.append(os.read(reader, 65536))
+        except BlockingIOError:
+            return False
+        return b"\r\x1b[K" in shown[-1]
+
+    bench.wait(process, lambda: shows_more() and has_lines(run, 5)(), "SIGTSTP")
+    process.send_signal(signal.SIGTSTP)
+    bench.wait(process, lambda: state_of(process.pid) == "T", "it stops")
+    while shows_more():
+        pass
+    recorded = (run / "metrics.jsonl").read_bytes().count(b"\n")
+    process.send_signal(signal.SIGCONT)
+    bench.wait(process, has_lines(run, recorded + 20), "it continues")
+    bench.wait(process, shows_more, "it shows")
+    process.send_signal(signal.SIGTERM)
+    code = process.wait()
+    os.close(terminal)
+    process.stdout.close()
+    shows_more()
+    os.close(reader)
+    problems = [] if code == 130 else [f"expected exit code 130, got {code}"]
+    seconds = [json.loads(line)["seconds"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    if seconds != sorted(seconds):
+        problems.append("the time of a step lies before that of an earlier one")
+    if b"stopping after this step" not in b"".join(shown):
+        problems.append(f"the display did not go on: {shown[-1]}")
+    step = step_of(run)
+    return problems + bench.resume(folder, step + 2, ["--iterations", str(step + 2), "--checkpoint-every", "2"])
+
+
+def processor_time(process):
+    ticks = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11]
+    return int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def state_of(process):
+    return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def ignored_by_the_parent(bench, folder):
+    """As under nohup, or in the background of a shell that is no terminal's: the training goes on."""
+    run = folder / "run"
+    process = bench.start(ENDLESS, folder, wrapper=["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh"])
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGINT):
+        bench.wait(process, has_lines(run, 5), "the signal")
+        process.send_signal(number)
+        recorded = (run / "metrics.jsonl").read_bytes().count(b"\n")
+        bench.wait(process, has_lines(run, recorded + 50), "it went on")
+    process.send_signal(signal.SIGTERM)
+    return bench.ended(bench.finish(process), (130,))
+
+
+def second_signal_in_a_kernel(bench, folder):
+    """A step that takes an hour: the first signal waits for its end, a second one does not. One that comes at once does."""
+    long = ["train", *MODEL, "--attention", "full", "--batch", "1", "--length", "1000000", "--iterations", "1",
+            "--out", "run"]
+    process = bench.start(long, folder)
+    try:
+        bench.wait(process, lambda: (folder / "run" / "metrics.jsonl").exists(), "the step")
+        begun = processor_time(process.pid)
+        bench.wait(process, lambda: processor_time(process.pid) > begun + 0.5, "it computes")
+        for pause in (0.0, 0.2, 0.6):
+            time.sleep(pause)
+            if process.poll() is not None:
+                return [f"ended after signals within half a second: {bench.finish(process)}"]
+            process.send_signal(signal.SIGINT)
+        result = bench.finish(process)
+    finally:
+        process.kill()
+    problems = [] if result.code == 130 else [f"expected exit code 130: {result}"]
+    return problems + ([] if result.err.count("stopping after this step") == 1 else [f"said otherwise: {result}"])
 
 
 # ---- streams
@@ -532,6 +674,10 @@ def damaged(damage, file, after=()):
     return check
 
 
+def damaged_checksums(run):
+    flip(run / "checkpoint" / "checksums")
+
+
 def both_damaged(first, second, file):
     def check(bench, folder):
         run = bench.copy_run(folder)
@@ -610,7 +756,7 @@ def cases(bench, options):
     yield from failing_requests(bench, every, left_out)
     yield from kills(options.kills) if calls else []
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         name = signal.Signals(number).name
         yield Steps(f"{name} in a training", interrupted(number))
         yield Steps(f"{name} in a training that saves every step", interrupted(number, ["--checkpoint-every", "1"], 3))
@@ -619,6 +765,20 @@ def cases(bench, options):
         yield Steps(f"{name} in a training that is not kept", interrupted_without_folder(number))
         yield Steps(f"{name} in an evaluation", interrupted_without_folder(number, [
             "evaluate", "--run", "run", "--sequences", "1048576", "--quiet"]))
+    saving, last = in_window(), [number for number, _, path in calls if "report.html" in path]
+    for number in spread(saving, max(2, 12 // every)) + spread(last[1:], max(1, 4 // every)) if calls else []:
+        _, name, path = calls[number - 1]
+        yield Steps(f"SIGINT at call {number}, {name} {path}", interrupted_at(number), needs="faults")
+        yield Steps(f"SIGINT at call {number}, {name} {path}, and once more", interrupted_at(number, 600), needs="faults")
+    for gap in (0, 100, 250, 400, 550, 700, 1000):
+        yield Steps(f"SIGINT twice, {gap} ms apart", interrupted_at(saving[len(saving) // 2], gap) if calls else None,
+                    needs="faults")
+    yield Steps("SIGTSTP and SIGCONT in a training with a terminal", stopped_and_continued)
+    yield Steps("SIGINT and SIGHUP that the parent ignores", ignored_by_the_parent)
+    yield Steps("a second SIGINT in a step of an hour", second_signal_in_a_kernel)
+    for error in ("ENOLCK", "ENOTSUP", "ENOSYS", "EINVAL"):
+        yield Steps(f"flock fails with {error}", no_locks(error), needs="faults")
+    yield Steps("threads that cannot be made", threads_missing, needs="faults")
     yield Steps("killed from outside", killed_from_outside, kill=True)
     yield Steps("two runs on one folder", two_on_one_folder)
     yield Steps("a run is read while it saves", read_while_saved)

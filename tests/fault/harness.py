@@ -1,4 +1,4 @@
-"""Runs copy-task the way a case asks for and compares how it ended with what is documented."""
+"""Runs the programs the way a case asks for and compares how it ended with what is documented."""
 
 import hashlib
 import json
@@ -35,6 +35,7 @@ class Result:
     code: int  # negative: the signal that ended it
     out: str
     err: str
+    program: str = "copy-task"
 
     def __str__(self):
         cut = lambda text: text if len(text) < 400 else text[:200] + " ... " + text[-200:]
@@ -62,6 +63,7 @@ class Case:
     ordinary_user: bool = False  # not as root
     environment: dict = field(default_factory=dict)
     wrapper: list = field(default_factory=list)  # in front of the program
+    program: str = "copy-task"
 
     def codes(self):
         return self.code if isinstance(self.code, tuple) else (self.code,)
@@ -169,6 +171,7 @@ class Bench:
         self.reference = self.scratch / "reference"
         self.processes = 0
         self.kills = []  # what killed a training
+        self.tried = set()  # (call and its file, what went wrong there)
         self.root = os.geteuid() == 0
         self.program_of_others = None  # a copy, because others may not enter root's folders
         if self.root:
@@ -192,9 +195,10 @@ class Bench:
             more["CAIRN_FAULT_LOG"] = str(log)
         return more
 
-    def start(self, arguments, folder, stdin=subprocess.DEVNULL, environment={}, wrapper=(), user=False, **streams):
+    def start(self, arguments, folder, stdin=subprocess.DEVNULL, environment={}, wrapper=(), user=False,
+              program="copy-task", **streams):
         self.processes += 1
-        program, ids = self.program, {}
+        program, ids = str(Path(self.program).parent / program), {}
         if user and self.root:
             program, ids = self.program_of_others, {"user": 65534, "group": 65534, "extra_groups": []}
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
@@ -223,7 +227,7 @@ class Bench:
             if opened is not None:
                 os.close(opened)
         text = lambda data: (data or b"").decode("utf-8", "backslashreplace")
-        return Result(process.returncode, text(out), NO_MEMORY.sub("", text(err)))
+        return Result(process.returncode, text(out), NO_MEMORY.sub("", text(err)), how.get("program", "copy-task"))
 
     def wait(self, process, condition, what):
         """Until `condition()`; a program that ends before is a problem."""
@@ -251,16 +255,16 @@ class Bench:
         if SANITIZER.search(result.err) or SANITIZER.search(result.out):
             problems.append("a sanitizer or the C++ runtime speaks")
         if result.code == 0:
-            if "copy-task: error:" in result.err:
+            if f"{result.program}: error:" in result.err:
                 problems.append("an error, and exit code 0")
             if quiet and not re.fullmatch(says, result.err):
                 problems.append("expected nothing on standard error with --quiet")
         elif result.code != 130:
-            lines = result.err.split("\n")
+            lines = re.sub(f"^(?:{says})", "", result.err).split("\n")
             if lines[-1] != "" or (quiet and len(lines) != 2):
                 problems.append("expected exactly one line on standard error")
-            elif not lines[-2].startswith("copy-task: error: "):
-                problems.append("expected a line that begins 'copy-task: error: '")
+            elif not lines[-2].startswith(f"{result.program}: error: "):
+                problems.append(f"expected a line that begins '{result.program}: error: '")
             elif not re.search(message, lines[-2]):
                 problems.append(f"expected a message like /{message}/")
             if len(result.err) > 4000 and quiet:
@@ -336,7 +340,8 @@ class Bench:
         if case.ordinary_user and self.root:
             os.chmod(folder, 0o777)
         before = fingerprint(run)
-        how = {"environment": case.environment, "wrapper": case.wrapper, "user": case.ordinary_user}
+        how = {"environment": case.environment, "wrapper": case.wrapper, "user": case.ordinary_user,
+               "program": case.program}
         result = self.run([*case.arguments, *(["--quiet"] if case.quiet else [])], folder, case.stdin, **how)
         problems = self.ended(result, case.codes(), case.message, case.out, case.quiet, case.says)
         if case.unchanged and (changed := changes(before, fingerprint(run))):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bad_inputs
 import faults
+import targets
 from harness import Bench, Failure, remove
 
 
@@ -53,7 +54,7 @@ def run(options, bench):
             part = sweep.variants[i : i + 100]
             work.append(("input", sweep, lambda folder, s=sweep, p=part: bench.run_sweep(s, p, folder)))
     skipped = {}
-    for steps in filter(wanted, faults.cases(bench, options)):
+    for steps in filter(wanted, [*faults.cases(bench, options), *targets.cases(bench, options)]):
         if steps.needs in left_out:
             skipped.setdefault(left_out[steps.needs], []).append(steps)
         else:
@@ -95,6 +96,7 @@ def run(options, bench):
     if variants:
         counts += f" ({variants:,} mutated files among them)"
     counts += f", {len(names('fault'))} faults, {len(bench.kills)} kills"
+    counts += f", {len(bench.tried)} pairs of a call and what goes wrong there"
     print(f"fault: {counts}: " + (f"{len(failed)} did not end as documented" if failed else "all ended as documented"))
     if not work:
         print("no case has such a name")
