@@ -14,8 +14,8 @@
 #include "cuda/host/stream.h"
 
 #if CAIRN_HOST_CUDA_ASAN
-// More memory than there is is for the caller to notice. Without /proc the sanitizer can neither look for leaks nor read
-// options, and knows no stack, so that what it says after an exception may be wrong: there it ends no program.
+// More memory than there is is for the caller to notice. Without /proc the sanitizer can neither look for leaks nor
+// read options, and knows no stack, so that what it says after an exception may be wrong: there it ends no program.
 extern "C" const char* __asan_default_options() {
   return access("/proc/self/task", R_OK) == 0
              ? "allocator_may_return_null=1"
