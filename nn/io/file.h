@@ -1,6 +1,7 @@
 #pragma once
 // Whole files, read and written so that nothing that goes wrong is missed: every call's result is looked at.
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>

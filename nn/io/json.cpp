@@ -96,7 +96,7 @@ class Builder {
     std::string_view kept = text_.substr(0, read() - 1);
     kept.remove_prefix(kept.size() - std::min(kept.size(), key.size()));
     if (kept != key) kept = level.escaped.emplace_front(key);
-    if (!level.add(kept)) fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
+    if (!is_new(level, kept)) fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
     if (member_ && open_.size() == 1) {
       if (++members_ > most_) fail_here(concat("more than ", most_, " members"));
       values_ = 0;
@@ -115,26 +115,26 @@ class Builder {
   struct Level {
     Json value;  // an object or array
     std::string key;
-    std::vector<std::string_view> few;  // keys, while they are few
-    std::unordered_set<std::string_view> many;
+    std::unordered_set<std::string_view> keys;  // of an object with many
     std::forward_list<std::string> escaped;
-
-    // Adds a key; false where it is one already.
-    bool add(std::string_view name) {
-      if (many.empty() && few.size() < 16) {
-        if (std::find(few.begin(), few.end(), name) != few.end()) return false;
-        few.push_back(name);
-        return true;
-      }
-      if (many.empty()) many.insert(few.begin(), few.end());
-      return many.insert(name).second;
-    }
   };
+
+  // Is it the first key of that name? While the members are few, they are looked through.
+  bool is_new(Level& level, std::string_view key) const {
+    constexpr size_t few = 16;
+    const auto& members = level.value.get_ref<const Json::object_t&>();
+    const bool passed_on = member_ && open_.size() == 1;
+    if (!passed_on && members.size() < few)
+      return std::none_of(members.begin(), members.end(), [=](const auto& member) { return member.first == key; });
+    if (!passed_on && level.keys.empty())
+      for (const auto& [name, value] : members) level.keys.insert(level.escaped.emplace_front(name));
+    return level.keys.insert(key).second;
+  }
 
   bool open(Json empty) {
     if (open_.size() == deepest) fail_here(concat("nested more than ", deepest, " deep"));
     if (member_ && open_.empty() && !empty.is_object()) fail_here("expected an object");
-    open_.push_back({std::move(empty), {}, {}, {}, {}});
+    open_.push_back({std::move(empty), {}, {}, {}});
     return true;
   }
   bool close() {
@@ -149,10 +149,15 @@ class Builder {
     else if (member_ && open_.size() == 1)
       (*member_)(std::move(open_.back().key), std::move(value));
     else if (Level& level = open_.back(); level.value.is_array())
-      level.value.push_back(std::move(value));
+      append_to(level.value.get_ref<Json::array_t&>(), std::move(value));
     else  // not by operator[], which searches all keys
-      level.value.get_ref<Json::object_t&>().emplace_back(level.key, std::move(value));
+      append_to(level.value.get_ref<Json::object_t&>(), level.key, std::move(value));
     return true;
+  }
+  template <class Values, class... Value>
+  static void append_to(Values& values, Value&&... value) {
+    if (values.empty()) values.reserve(4);  // few have more
+    values.emplace_back(std::forward<Value>(value)...);
   }
 
   size_t read() const { return size_t(reached_ - text_.data()); }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 
 #include "tests/io/io_test.h"

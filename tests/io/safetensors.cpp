@@ -225,6 +225,32 @@ TEST_CASE("a safetensors entry that is not as it should be is refused", "[io][sa
              ContainsSubstring("BOOL: a byte that is neither 0 nor 1"));
 }
 
+TEST_CASE("the form of a safetensors header does not matter", "[io][safetensors]") {
+  const std::string numbers(28, '\1');
+  const auto parsed = [&](const std::string& header) { return parse_safetensors(file_of(header, numbers), "x"); };
+  const TensorFile plain = parsed(
+      R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}}  )");
+  REQUIRE(plain.tensors.size() == 2);
+  CHECK(plain.at("a").shape() == Shape{2, 3});
+  CHECK(plain.at("b").dtype() == DType::int32);
+  for (
+      const char* header :
+      {R"({ "a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+       R"({"a":{"shape":[2,3],"dtype":"F32","data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+       R"({"\u0061":{"dtype":"F32","shape":[2, 3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+       R"({"__metadata__":{},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})"})
+    CHECK(same(parsed(header), plain));
+  for (
+      const char* header :
+      {R"({"a":{"dtype":"F32","shape":[02,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+       R"({"a":{"dtype":"F32","shape":[2,3,],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+       R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]},})",
+       R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]}"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+       R"({"a":{"dtype":"F32","shape":[-2,-3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+       R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}}x)"})
+    refused(file_of(header, numbers));
+}
+
 TEST_CASE("safetensors ranges must fill the file and not overlap", "[io][safetensors]") {
   const auto two = [](const char* first, const char* second, size_t bytes) {
     const auto entry = [](const char* name, const std::string& rest) {
