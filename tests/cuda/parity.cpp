@@ -63,6 +63,20 @@ std::string cairn::test::differs(const Tensor& a, const Tensor& b, double tolera
                 ", tolerance ", tolerance, ": element ", first, " is ", x[first], ", expected ", y[first]);
 }
 
+TEST_CASE("a difference of small results is seen, and said to be where it is", "[gpu]") {
+  using Catch::Matchers::ContainsSubstring;
+  const auto of = [](std::vector<float> values) { return Tensor::from(values, {int64_t(values.size())}); };
+  CHECK_THAT(differs(of({0.001f, 0.002f, 0.5f * 0.003f}), of({0.001f, 0.002f, 0.003f}), tolerance::bfloat16),
+             ContainsSubstring("of shape [3] differs in 1 elements by up to 0.5") &&
+                 ContainsSubstring("tolerance 0.0078125: element 2 is 0.0015, expected 0.003"));
+  CHECK(differs(of({0.003f, 0.002f}), of({0.00301f, 0.002f}), tolerance::bfloat16) == "");
+  CHECK(differs(of({3e-7f}), of({-3e-7f}), tolerance::float32) == "");  // rounding, where the result is 0
+  CHECK(differs(of({NAN, INFINITY}), of({NAN, INFINITY}), 0) == "");
+  for (const float other : {1.0f, float(INFINITY), -float(INFINITY)}) CHECK(differs(of({NAN}), of({other}), 1) != "");
+  CHECK(differs(of({INFINITY}), of({1}), 1) != "");
+  CHECK(differs(of({1, 2}), of({1}), 1) == "has shape [2], expected [1]");
+}
+
 #define PARITY(operation, add)                                                                                    \
   TEST_CASE(operation " on CUDA computes what it does on the CPU", "[gpu][parity][float32]") { in_float32(add); } \
   TEST_CASE(operation " on CUDA computes in bfloat16 what the CPU does in float32", "[gpu][parity][bfloat16]") {  \

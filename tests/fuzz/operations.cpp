@@ -248,7 +248,7 @@ class Program {
   // A number that no size, count or index should be.
   int64_t odd() {
     constexpr int64_t most = std::numeric_limits<int64_t>::max();
-    return pick<int64_t>({0, -1, 4099, int64_t{1} << 31, int64_t{1} << 41, int64_t{1} << 62, most - 1, most,
+    return pick<int64_t>({0, -1, 259, int64_t{1} << 31, int64_t{1} << 41, int64_t{1} << 62, most - 1, most,
                           std::numeric_limits<int64_t>::min(), -most});
   }
   int64_t count(int64_t usual) { return one_in(16) ? odd() : usual; }
@@ -264,7 +264,7 @@ class Program {
 
   // Numbers of `shape`: multiples of 1/4 in [-2, 2), or whole ones in [low, high).
   Tensor made(const Shape& shape, DType dtype, int64_t low, int64_t high) {
-    if (shape.elements() > 1 << 18)
+    if (shape.elements() > 1 << 16)
       return Tensor::zeros(shape, dtype, device_);  // too large to be used, or for the memory
     Tensor x(shape, DType::float64);
     uint32_t random = byte();
@@ -548,21 +548,22 @@ class Program {
   void sorting() {
     const Tensor x = operand(some_shape(), pick({dtype_, DType::int32, DType::int64}), -5, 5);
     const int64_t k = count(length(9));
-    const Numbers of_x = x.defined() && few(x) ? numbers(x) : Numbers{};
+    const bool known = is_small({x}) && few(x);
+    const Numbers of_x = known && x.defined() ? numbers(x) : Numbers{};
     const auto value = [&](const Numbers& columns, size_t i, size_t per_row) {
       return of_x[i / per_row * size_t(x.size(-1)) + size_t(columns[i])];
     };
-    if (const auto order = attempt([&] { return stable_sort(x); }); order && few(x)) {
+    if (const auto order = attempt([&] { return stable_sort(x); }); order && known) {
       expect_whole(*order, x.shape(), 0, double(x.size(-1)));
       const Numbers columns = numbers(*order);
-      for (size_t i = 1; i < size_t(x.elements()) && is_small({x}); ++i)
+      for (size_t i = 1; i < size_t(x.elements()); ++i)
         if (i % size_t(x.size(-1)) != 0)
           expect(value(columns, i - 1, size_t(x.size(-1))) <= value(columns, i, size_t(x.size(-1))), "not sorted");
     }
-    if (const auto top = attempt([&] { return top_k(x, k); }); top && few(x) && few(top->values)) {
+    if (const auto top = attempt([&] { return top_k(x, k); }); top && known && few(top->values)) {
       expect_whole(top->columns, x.shape().with(-1, k), 0, double(x.size(-1)));
       const Numbers values = numbers(top->values), columns = numbers(top->columns);
-      for (size_t i = 0; i < values.size() && is_small({x}); ++i) {
+      for (size_t i = 0; i < values.size(); ++i) {
         expect(value(columns, i, size_t(k)) == values[i], "a value of another column");
         if (i % size_t(k) != 0) expect(values[i - 1] >= values[i], "not the largest first");
       }

@@ -13,7 +13,7 @@ if [ $# = 0 ]; then
 fi
 mkdir -p "$findings"
 # What asks for more memory than that is told that there is none.
-export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=200${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=50${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -215,6 +215,8 @@ TEST_CASE("what is beyond an integer type becomes its nearest number", "[checks]
         std::vector<int32_t>{INT32_MAX, INT32_MIN, 0, INT32_MAX, INT32_MAX, -3});
   CHECK(x.cast(DType::float32).cast(DType::int64).to_vector<int64_t>() ==
         std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, INT64_MAX, 2147483648, -3});
+  CHECK(Tensor::from<double>({0x1p63, -0x1p63}, {2}).cast(DType::int64).to_vector<int64_t>() ==
+        std::vector<int64_t>{INT64_MAX, INT64_MIN});  // 2^63 is the number that INT64_MAX becomes as a double
   CHECK(x.cast(DType::bfloat16).cast(DType::uint64).to_vector<uint64_t>() ==
         std::vector<uint64_t>{UINT64_MAX, 0, 0, UINT64_MAX, 2147483648, 0});
   CHECK(x.cast(DType::uint8).to_vector<uint8_t>() == std::vector<uint8_t>{255, 0, 0, 255, 255, 0});
