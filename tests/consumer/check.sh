@@ -1,7 +1,7 @@
 #!/bin/sh
 # check.sh STEP BUILD WORK CMAKE GENERATOR COMPILER: what a user of the installed library does. Steps:
 #   install       the build in folder BUILD into a prefix below WORK, which then moves
-#   find_package  a CMake project finds the moved library, is built and learns
+#   find_package  a CMake project finds the moved library, is built and learns; a plugin with the library within it works
 #   pkg-config    the same with one line of the compiler; exits with 77 where there is no pkg-config
 #   subdirectory  a project around this one can be configured and keeps its own settings
 set -eu
@@ -21,14 +21,19 @@ case $step in
   find_package)
     "$cmake" -G "$generator" -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$compiler"
     "$cmake" --build "$work/build"
-    learns "$work/build/consumer" ;;
+    learns "$work/build/consumer"
+    "$work/build/host" "$work/build/libplugin.so" ;;
   pkg-config)
     command -v pkg-config || exit 77
     PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name cairn.pc)"):${PKG_CONFIG_PATH:-}
     export PKG_CONFIG_PATH
     # shellcheck disable=SC2046  # words of the command line
     "$compiler" "$here/main.cpp" -o "$work/consumer" $(pkg-config --cflags --libs cairn)
-    learns "$work/consumer" ;;
+    learns "$work/consumer"
+    # shellcheck disable=SC2046
+    "$compiler" -shared -fPIC "$here/plugin.cpp" -o "$work/plugin.so" $(pkg-config --cflags --libs cairn)
+    "$compiler" "$here/host.cpp" -o "$work/host" -ldl
+    "$work/host" "$work/plugin.so" ;;
   subdirectory)
     "$cmake" -G "$generator" -S "$here" -B "$work/around" -DCAIRN_SOURCE="$here/../.." -DCMAKE_CXX_COMPILER="$compiler" ;;
   *) echo "check.sh: no such step: $step"; exit 2 ;;
