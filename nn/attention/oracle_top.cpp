@@ -20,13 +20,14 @@ struct OracleTop : Attention {
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
-    AttentionOptions choice = options(mask, context);
+    const AttentionOptions all = options(mask, context);
+    AttentionOptions choice = all;
     choice.dropout = {};
     Tensor topk = context.replay ? context.replay->topk : Tensor();
     const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
     if (!topk.defined()) topk = centroid_topk(q.value(), k.value(), v.value(), keys, false, choice).topk;
     if (context.report) context.report->topk = topk;
-    return topk_attention(q, k, v, singletons(q.value()), topk, {}, {}, options(mask, context));
+    return topk_attention(q, k, v, singletons(q.value()), topk, {}, {}, all);
   }
 };
 
