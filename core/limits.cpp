@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
+#include <system_error>
 
 namespace cairn {
 namespace {

@@ -1,6 +1,7 @@
 // What a training learns from and is judged on, computed a second time: with a learning rate of 0 the weights stay what
 // they are, and each step's loss follows from its sequences and its draws alone.
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,8 @@
 // What a forward pass draws, by name: two draws of one name would be the same numbers.
 #include <algorithm>
+#include <cstdint>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
