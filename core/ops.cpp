@@ -22,6 +22,7 @@ DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::fl
 
 // x as a matrix of rows along its last axis.
 Rows rows_of(const char* operation, const Tensor& x) {
+  check(x.defined(), operation, ": x was never given a value");
   check(x.rank() > 0, operation, ": expected at least one axis, got a scalar");
   const int64_t cols = x.size(-1);
   return {cols ? x.elements() / cols : x.shape().without(-1).elements(), cols};
@@ -419,7 +420,6 @@ Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const
 // f with a value of one of the types that can be sorted.
 template <class F>
 static void visit_sortable(const char* operation, const Tensor& x, F&& f) {
-  check(x.defined(), operation, ": x was never given a value");
   switch (x.dtype()) {
     case DType::float32: return f(float{});
     case DType::float64: return f(double{});
