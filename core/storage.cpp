@@ -153,6 +153,21 @@ void* allocate_on_cpu(size_t bytes) {
   return block;
 }
 
+void give_back(void* data, size_t bytes, Device device) {
+  counter(device).add(-int64_t(bytes));
+  if (device != Device::cpu)
+    CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device), data));
+  else if (!caching || !cache().keep(data, rounded(bytes)))
+    std::free(data);
+}
+
+void fill_with_nan(void* data, size_t bytes, Device device) {
+  if (device == Device::cpu)
+    std::memset(data, 0xff, bytes);
+  else
+    CAIRN_ON_CUDA("", gpu::fill(current_stream(device), int64_t(bytes), uint8_t{0xff}, static_cast<uint8_t*>(data)));
+}
+
 }  // namespace
 
 Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), device_(device) {
@@ -176,19 +191,16 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
     return value && *value == '1';
   }();
   if (!fill) return;
-  if (device == Device::cpu)
-    std::memset(data_, 0xff, bytes);
-  else
-    CAIRN_ON_CUDA("", gpu::fill(current_stream(device), int64_t(bytes), uint8_t{0xff}, static_cast<uint8_t*>(data_)));
+  try {
+    fill_with_nan(data_, bytes, device);
+  } catch (...) {  // a launch that failed: the destructor will not come
+    give_back(data_, bytes, device);
+    throw;
+  }
 }
 
 Storage::~Storage() {
-  if (bytes_ == 0) return;
-  counter(device_).add(-int64_t(bytes_));
-  if (device_ != Device::cpu)
-    CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device_), data_));
-  else if (!caching || !cache().keep(data_, rounded(bytes_)))
-    std::free(data_);
+  if (bytes_ > 0) give_back(data_, bytes_, device_);
 }
 
 size_t most_memory(Device device) {
