@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <bit>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <type_traits>
 #include <unordered_map>
 
 #include "core/dispatch.h"
@@ -139,18 +141,23 @@ void check_fits(const TensorFile& found, const TensorFile& expected) {
                      " is not part of what is being restored", expected.suggest(name));
 }
 
-// The index of the first element that is not so, looked for when it is written.
-template <class T, class F>
-struct FirstNot {
+// A number's bits; infinity and NaN have all of `exponent` set.
+template <class T>
+struct Bits {
+  using Word = std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>;
+  static constexpr Word exponent = sizeof(T) == 2 ? 0x7f80 : sizeof(T) == 4 ? 0x7f800000 : 0x7ff0000000000000;
+  static Word is_finite(T x) { return (std::bit_cast<Word>(x) & exponent) != exponent; }
+};
+
+// The index of the first element that is not finite, looked for when it is written.
+template <class T>
+struct FirstNotFinite {
   const T* data;
   int64_t size;
-  F is_so;
 };
-template <class T, class F>
-FirstNot(const T*, int64_t, F) -> FirstNot<T, F>;
-template <class T, class F>
-void append(std::string& text, const FirstNot<T, F>& first) {
-  text += concat(std::find_if_not(first.data, first.data + first.size, first.is_so) - first.data);
+template <class T>
+void append(std::string& text, const FirstNotFinite<T>& first) {
+  text += concat(std::find_if_not(first.data, first.data + first.size, Bits<T>::is_finite) - first.data);
 }
 
 // Error (E): a number on the CPU is not finite; the message begins with `where` and ends with `advice`. Of an
@@ -164,11 +171,10 @@ void check_finite(const TensorFile& file, bool is_optimizer, const std::string& 
     visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
       const T* data = tensor.data<T>();
       const int64_t n = tensor.elements();
-      const auto is_finite = [](T x) { return std::isfinite(Accum<T>(x)); };
-      // Without a way out of the loop, so that the compiler takes many at once.
-      bool all = true;
-      for (int64_t i = 0; i < n; ++i) all &= is_finite(data[i]);
-      check<E>(all, where, ": tensor ", in_quotes(name), ": element ", FirstNot{data, n, is_finite}, " of ", n,
+      // Without a way out of the loop, in words of one size, so that the compiler takes many at once.
+      typename Bits<T>::Word all = 1;
+      for (int64_t i = 0; i < n; ++i) all &= Bits<T>::is_finite(data[i]);
+      check<E>(all == 1, where, ": tensor ", in_quotes(name), ": element ", FirstNotFinite<T>{data, n}, " of ", n,
                " is not finite", advice);
     });
   }

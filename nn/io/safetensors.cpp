@@ -138,6 +138,7 @@ class Parser {
       return is_json;
     };
     std::unordered_set<std::string_view> names;
+    names.reserve(text.size() / 80);  // about as many as there are
     if (!take("{")) return false;
     while (!take("}")) {
       std::string_view name, dtype;
@@ -244,10 +245,11 @@ class Parser {
   std::vector<size_t> in_order_of_bytes(const TensorFile& file) const {
     std::vector<size_t> order(entries_.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::sort(order.begin(), order.end(), [this](size_t i, size_t j) {
+    const auto before = [this](size_t i, size_t j) {
       const Entry &a = entries_[i], &b = entries_[j];
       return std::tuple(a.begin, a.end, i) < std::tuple(b.begin, b.end, j);
-    });
+    };
+    if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
     uint64_t reached = 0;
     for (const size_t i : order) {
       const std::string& name = file.tensors[i].first;
@@ -292,28 +294,38 @@ class Parser {
   std::string buffer_;
 };
 
-// A string as JSON. Error: not UTF-8.
-std::string json_string(const std::string& text, const char* what) try {
-  if (std::all_of(text.begin(), text.end(), is_plain)) return concat('"', text, '"');
-  return Json(text).dump();
+// A string as JSON. Error when it is written: not UTF-8.
+struct JsonString {
+  const std::string& text;
+  const char* what;
+};
+void append(std::string& header, const JsonString& string) try {
+  if (std::all_of(string.text.begin(), string.text.end(), is_plain))
+    header.append(1, '"').append(string.text).append(1, '"');
+  else
+    header += Json(string.text).dump();
 } catch (const Json::type_error&) {
-  throw Error(concat("safetensors: ", what, ' ', in_quotes(text), " is not UTF-8"));
+  throw Error(concat("safetensors: ", string.what, ' ', in_quotes(string.text), " is not UTF-8"));
 }
 
 // Without the padding.
 std::string header_of(const TensorFile& file) {
   std::string header;
+  const auto add = [&header](const auto&... parts) {
+    using cairn::append;
+    (append(header, parts), ...);
+  };
   const auto item = [&header] { header += header.empty() ? '{' : ','; };
   if (!file.metadata.empty()) {
     item();
-    header += "\"__metadata__\":";
+    add("\"__metadata__\":");
     char before = '{';
-    for (const auto& [key, value] : file.metadata) {
-      header += std::exchange(before, ',') + json_string(key, "metadata") + ':' + json_string(value, "metadata");
-    }
-    header += '}';
+    for (const auto& [key, value] : file.metadata)
+      add(std::exchange(before, ','), JsonString{key, "metadata"}, ':', JsonString{value, "metadata"});
+    add('}');
   }
   std::unordered_set<std::string_view> names;
+  names.reserve(file.tensors.size());
   size_t reached = 0;
   for (const auto& [name, tensor] : file.tensors) {
     check(!name.empty() && name != "__metadata__" && name.find('\0') == std::string::npos,
@@ -322,10 +334,9 @@ std::string header_of(const TensorFile& file) {
     check(names.insert(name).second, "safetensors: two tensors named ", in_quotes(name));
     check(tensor.defined(), "safetensors: tensor ", in_quotes(name), " was never given a value");
     item();
-    header += json_string(name, "name");
-    header += concat(":{\"dtype\":\"", dtype_names[int(tensor.dtype())], "\",\"shape\":[");
-    for (int axis = 0; axis < tensor.rank(); ++axis) header += concat(axis ? "," : "", tensor.size(axis));
-    header += concat("],\"data_offsets\":[", reached, ',', reached + tensor.bytes(), "]}");
+    add(JsonString{name, "name"}, ":{\"dtype\":\"", dtype_names[int(tensor.dtype())], "\",\"shape\":[");
+    for (int axis = 0; axis < tensor.rank(); ++axis) add(axis ? "," : "", tensor.size(axis));
+    add("],\"data_offsets\":[", reached, ',', reached + tensor.bytes(), "]}");
     reached += tensor.bytes();
   }
   return header.empty() ? "{}" : header + '}';

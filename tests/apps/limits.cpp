@@ -43,13 +43,23 @@ TEST_CASE("a program that would exceed its control group's memory says so", "[li
   CHECK(model.exit_code == 4);
   CHECK_THAT(model.err, Catch::Matchers::ContainsSubstring("this process may have 0.1 GB"));
 
-  // A file is not read that cannot be held. (It is a hole: it takes no room on the disk.)
+  // A file is not read that cannot be held. (What is behind its beginning is a hole, which takes no room on the disk.)
   const TemporaryFolder folder;
-  put_file(folder / "file", "");
-  std::filesystem::resize_file(folder / "file", 200'000'000);
-  const auto file =
-      run_within("memory.max", "100000000", "attend", "--attention full --in " + (folder / "file").string());
-  INFO(file.err);
-  CHECK(file.exit_code == 4);
-  CHECK_THAT(file.err, Catch::Matchers::ContainsSubstring("out of memory: the file has 200000000 bytes"));
+  const auto large_file = [&folder](const std::string& beginning) {
+    put_file(folder / "file", beginning);
+    std::filesystem::resize_file(folder / "file", 200'000'000 + beginning.size());
+    return (folder / "file").string();
+  };
+  const auto settings = run_within("memory.max", "100000000", "copy-task", "train --config " + large_file(""));
+  INFO(settings.err);
+  CHECK(settings.exit_code == 4);
+  CHECK_THAT(settings.err, Catch::Matchers::ContainsSubstring("out of memory: the file has 200000000 bytes"));
+
+  const std::string header = R"({"q":{"dtype":"F32","shape":[50000000],"data_offsets":[0,200000000]}})";
+  const auto tensors =
+      run_within("memory.max", "100000000", "attend",
+                 "--attention full --in " + large_file(std::string{char(header.size()), 0, 0, 0, 0, 0, 0, 0} + header));
+  INFO(tensors.err);
+  CHECK(tensors.exit_code == 4);
+  CHECK_THAT(tensors.err, Catch::Matchers::ContainsSubstring("out of memory on cpu: 200000000 bytes requested"));
 }

@@ -1,5 +1,6 @@
-// save-times FOLDER: what a save and a restore of a model with R-Adam take, beside `cp` and an fsync of the same bytes.
-// A table on standard output: medians of 5, in milliseconds, and their ratios to the copy's. Tests assert none of it.
+// save-times FOLDER [PARAMETERS TENSORS]: what a save and a restore of a model with R-Adam take, beside `cp` and an
+// fsync of the same bytes, in turn. A table on standard output: medians in milliseconds, and their ratios to the
+// copy's. Tests assert none of it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -33,17 +34,16 @@ struct Many : Module {
   std::vector<Variable> parameters;
 };
 
-double median_ms(const std::function<void()>& prepare, const std::function<void()>& measured) {
-  std::vector<double> times;
-  for (int i = 0; i < 5; ++i) {
-    prepare();
-    sync();  // what is left of earlier writes
-    const auto start = std::chrono::steady_clock::now();
-    measured();
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::sort(times.begin(), times.end());
-  return times[2];
+double milliseconds(const std::function<void()>& measured) {
+  sync();  // what is left of earlier writes
+  const auto start = std::chrono::steady_clock::now();
+  measured();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
 // cp, and an fsync of what it made.
@@ -56,31 +56,44 @@ void copy_folder(const fs::path& from, const fs::path& to) {
   }
 }
 
+// A line of the table: `rounds` of a copy, a save and a restore in turn.
+void measure(const fs::path& folder, int64_t elements, int64_t tensors, int rounds) {
+  const fs::path run = folder / "run", copied = folder / "copied";
+  fs::remove_all(run);
+  Many model(tensors, elements);
+  RAdam optimizer(parameters(model), 0.1);
+  const auto save = [&] { save_checkpoint(run, model, optimizer, {{"step", 1}}); };
+  save();
+  std::vector<double> copies, saves, restores;
+  for (int i = 0; i < rounds; ++i) {
+    fs::remove_all(copied);
+    copies.push_back(milliseconds([&] { copy_folder(run / "checkpoint", copied); }));
+    saves.push_back(milliseconds(save));
+    release_cached_memory();
+    restores.push_back(milliseconds([&] { restore(*find_checkpoint(run), model, &optimizer); }));
+  }
+  double bytes = 0;
+  for (const auto& entry : fs::directory_iterator(run / "checkpoint")) bytes += double(entry.file_size());
+  const double copy = median(copies), saved = median(saves), restored = median(restores);
+  std::printf("%12lld %8lld %8.1f %9.1f %9.1f %9.1f %7.2f %7.2f\n", (long long)elements, (long long)tensors,
+              bytes / 1e6, copy, saved, restored, saved / copy, restored / copy);
+  std::fflush(stdout);
+  fs::remove_all(copied);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
-  check<UsageError>(argc == 2, "usage: save-times FOLDER");
-  const fs::path folder = argv[1], run = folder / "run", copied = folder / "copied";
+  check<UsageError>(argc == 2 || argc == 4, "usage: save-times FOLDER [PARAMETERS TENSORS]");
+  const fs::path folder = argv[1];
   fs::create_directories(folder);
   std::printf("%12s %8s %8s %9s %9s %9s %7s %7s\n", "parameters", "tensors", "MB", "cp+fsync", "save", "restore",
               "save", "restore");
-  for (const int64_t elements : {2'000'000, 100'000'000})
-    for (const int64_t tensors : {10, 10'000}) {
-      fs::remove_all(run);
-      Many model(tensors, elements);
-      RAdam optimizer(parameters(model), 0.1);
-      const double save = median_ms([] {}, [&] { save_checkpoint(run, model, optimizer, {{"step", 1}}); });
-      const double restored =
-          median_ms([] { release_cached_memory(); }, [&] { restore(*find_checkpoint(run), model, &optimizer); });
-      const double copying =
-          median_ms([&] { fs::remove_all(copied); }, [&] { copy_folder(run / "checkpoint", copied); });
-      double bytes = 0;
-      for (const auto& entry : fs::directory_iterator(run / "checkpoint")) bytes += double(entry.file_size());
-      std::printf("%12lld %8lld %8.1f %9.1f %9.1f %9.1f %7.2f %7.2f\n", (long long)elements, (long long)tensors,
-                  bytes / 1e6, copying, save, restored, save / copying, restored / copying);
-      std::fflush(stdout);
-      fs::remove_all(copied);
-    }
+  if (argc == 4)
+    measure(folder, std::atoll(argv[2]), std::atoll(argv[3]), 15);
+  else
+    for (const int64_t elements : {2'000'000, 100'000'000})
+      for (const int64_t tensors : {10, 10'000}) measure(folder, elements, tensors, elements > 10'000'000 ? 5 : 15);
   fs::remove_all(folder);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "save-times: error: %s\n", error.what());
