@@ -8,12 +8,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
-#include <list>
 #include <map>
 #include <mutex>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "core/dispatch.h"
 #include "core/error.h"
@@ -40,37 +39,32 @@ Counter& counter(Device device) {
   return counters[int(device)];
 }
 
-// Free blocks of the CPU.
+// Free blocks of the CPU: at most as many bytes as tensors ever had at once, or 64 MB.
 class Cache {
  public:
   void* take(size_t bytes) {
     std::lock_guard guard(mutex_);
-    const auto after = by_size_.upper_bound(bytes);
-    if (after == by_size_.begin() || std::prev(after)->first != bytes) return nullptr;
-    return remove(std::prev(after));  // the one freed last
+    const auto found = by_size_.find(bytes);
+    return found == by_size_.end() || found->second.blocks.empty() ? nullptr : remove(*found);
   }
   bool keep(void* block, size_t bytes) noexcept try {
     std::lock_guard guard(mutex_);
-    by_age_.push_back({block, bytes});
-    try {
-      by_size_.emplace(bytes, std::prev(by_age_.end()));
-    } catch (const std::bad_alloc&) {
-      by_age_.pop_back();
-      throw;
-    }
+    Blocks& same = by_size_[bytes];
+    same.blocks.push_back(block);
+    same.freed = ++clock_;
     held_ += bytes;
-    trim_locked();
+    trim_to(limit());
     return true;
   } catch (const std::bad_alloc&) {
     return false;  // no memory left even to remember it
   }
   void trim() {
     std::lock_guard guard(mutex_);
-    trim_locked();
+    trim_to(limit());
   }
   void clear() {
     std::lock_guard guard(mutex_);
-    while (!by_age_.empty()) std::free(remove(by_size_.lower_bound(by_age_.front().bytes)));
+    trim_to(0);
   }
   int64_t held() {
     std::lock_guard guard(mutex_);
@@ -79,27 +73,33 @@ class Cache {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  struct Block {
-    void* memory;
-    size_t bytes;
+  struct Blocks {
+    std::vector<void*> blocks;
+    uint64_t freed = 0;  // when the last one was, in blocks freed
   };
-  using BySize = std::multimap<size_t, std::list<Block>::iterator>;  // blocks of one size: the oldest first
+  using BySize = std::map<size_t, Blocks>;
 
-  void* remove(BySize::iterator entry) {
-    void* memory = entry->second->memory;
-    held_ -= entry->first;
-    by_age_.erase(entry->second);
-    by_size_.erase(entry);
-    return memory;
+  static size_t limit() { return size_t(std::max<int64_t>(64 << 20, counter(Device::cpu).peak)); }
+  void* remove(BySize::value_type& same) {
+    void* block = same.second.blocks.back();
+    same.second.blocks.pop_back();
+    held_ -= same.first;
+    return block;
   }
-  void trim_locked() {
-    const size_t limit = size_t(std::max<int64_t>(64 << 20, counter(Device::cpu).peak));
-    while (held_ > limit) std::free(remove(by_size_.lower_bound(by_age_.front().bytes)));
+  // Frees blocks of the size that was not freed for longest, and then of the next.
+  void trim_to(size_t most) {
+    while (held_ > most) {
+      const auto oldest = std::min_element(by_size_.begin(), by_size_.end(), [](const auto& a, const auto& b) {
+        return a.second.freed < b.second.freed;
+      });
+      while (held_ > most && !oldest->second.blocks.empty()) std::free(remove(*oldest));
+      if (oldest->second.blocks.empty()) by_size_.erase(oldest);
+    }
   }
 
   std::mutex mutex_;
-  std::list<Block> by_age_;
   BySize by_size_;
+  uint64_t clock_ = 0;
   size_t held_ = 0;
 };
 Cache& cache();

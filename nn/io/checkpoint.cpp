@@ -12,6 +12,7 @@
 #include <system_error>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
 
 #include "core/dispatch.h"
 #include "nn/io/file.h"
@@ -87,7 +88,7 @@ TensorFile on_cpu(TensorFile file) {
 
 TensorFile tensors_of(Module& model) {
   TensorFile file;
-  for (const auto& [name, parameter] : named_parameters(model)) file.tensors.emplace_back(name, parameter.value());
+  for (auto& [name, parameter] : named_parameters(model)) file.tensors.emplace_back(std::move(name), parameter.value());
   return file;
 }
 
@@ -97,7 +98,7 @@ TensorFile tensors_of(const Optimizer& optimizer) {
   each_part(state, [&file]<class T>(const char* name, const T& part) {
     file.tensors.emplace_back(name, Tensor::from(std::vector<T>{part}, {}));
   });
-  for (const auto& moment : optimizer.moments()) file.tensors.emplace_back(moment.name, moment.tensor);
+  for (auto& moment : optimizer.moments()) file.tensors.emplace_back(std::move(moment.name), std::move(moment.tensor));
   return file;
 }
 

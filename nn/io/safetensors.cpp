@@ -5,11 +5,13 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "nn/io/file.h"
 #include "nn/io/json.h"
@@ -55,6 +57,11 @@ struct ShownNumber {
 };
 void append(std::string& text, const ShownNumber& shown) {
   text += shown.value.is_number() ? shown.value.dump() : shown.value.type_name();
+}
+
+bool are_distinct(std::vector<uint64_t> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  return std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end();
 }
 
 // Reads one file. `where_` and the tensor's name begin every message.
@@ -137,8 +144,7 @@ class Parser {
       text.remove_prefix(digits);
       return is_json;
     };
-    std::unordered_set<std::string_view> names;
-    names.reserve(text.size() / 80);  // about as many as there are
+    std::vector<uint64_t> names;  // their hashes
     if (!take("{")) return false;
     while (!take("}")) {
       std::string_view name, dtype;
@@ -162,12 +168,13 @@ class Parser {
       uint64_t bytes = 0;
       if (__builtin_mul_overflow(uint64_t(entry.shape.elements()), size_of(entry.dtype), &bytes) ||
           entry.begin > entry.end || entry.end > size_ || entry.end - entry.begin != bytes ||
-          !names.insert(name).second || names.size() > most_names)
+          names.size() == most_names)
         return false;
+      names.push_back(std::hash<std::string_view>()(name));
       entries_.push_back(entry);
       file.tensors.emplace_back(name, Tensor());
     }
-    return text.find_first_not_of(' ') == std::string_view::npos;
+    return text.find_first_not_of(' ') == std::string_view::npos && are_distinct(std::move(names));
   }
 
   std::map<std::string, std::string> parse_metadata(const Json& entry) const {
@@ -324,14 +331,18 @@ std::string header_of(const TensorFile& file) {
       add(std::exchange(before, ','), JsonString{key, "metadata"}, ':', JsonString{value, "metadata"});
     add('}');
   }
-  std::unordered_set<std::string_view> names;
-  names.reserve(file.tensors.size());
+  std::vector<uint64_t> hashes;
+  for (const auto& each : file.tensors) hashes.push_back(std::hash<std::string_view>()(each.first));
+  if (!are_distinct(std::move(hashes))) {
+    std::unordered_set<std::string_view> names;
+    for (const auto& each : file.tensors)
+      check(names.insert(each.first).second, "safetensors: two tensors named ", in_quotes(each.first));
+  }
   size_t reached = 0;
   for (const auto& [name, tensor] : file.tensors) {
     check(!name.empty() && name != "__metadata__" && name.find('\0') == std::string::npos,
           "safetensors: expected a tensor's name to be neither empty nor \"__metadata__\" nor to contain NUL, got ",
           in_quotes(name));
-    check(names.insert(name).second, "safetensors: two tensors named ", in_quotes(name));
     check(tensor.defined(), "safetensors: tensor ", in_quotes(name), " was never given a value");
     item();
     add(JsonString{name, "name"}, ":{\"dtype\":\"", dtype_names[int(tensor.dtype())], "\",\"shape\":[");

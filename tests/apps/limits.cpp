@@ -56,9 +56,10 @@ TEST_CASE("a program that would exceed its control group's memory says so", "[li
   CHECK_THAT(settings.err, Catch::Matchers::ContainsSubstring("out of memory: the file has 200000000 bytes"));
 
   const std::string header = R"({"q":{"dtype":"F32","shape":[50000000],"data_offsets":[0,200000000]}})";
+  std::string size(8, '\0');
+  size[0] = char(header.size());
   const auto tensors =
-      run_within("memory.max", "100000000", "attend",
-                 "--attention full --in " + large_file(std::string{char(header.size()), 0, 0, 0, 0, 0, 0, 0} + header));
+      run_within("memory.max", "100000000", "attend", "--attention full --in " + large_file(size + header));
   INFO(tensors.err);
   CHECK(tensors.exit_code == 4);
   CHECK_THAT(tensors.err, Catch::Matchers::ContainsSubstring("out of memory on cpu: 200000000 bytes requested"));
