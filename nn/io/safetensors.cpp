@@ -42,8 +42,12 @@ struct Entry {
   uint64_t begin = 0, end = 0;
 };
 
-// Does a character stand for itself in a string of JSON, and print?
-bool is_plain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
+// Does every character stand for itself in a string of JSON, and print?
+bool is_plain(std::string_view text) {
+  bool all = true;  // without a way out of the loop, so that the compiler takes many at once
+  for (const char c : text) all &= (c >= ' ') & (c <= '~') & (c != '"') & (c != '\\');
+  return all;
+}
 
 // The beginning of a message about a tensor.
 struct TensorNamed {
@@ -132,10 +136,9 @@ class Parser {
       return true;
     };
     const auto take_text = [&](std::string_view& found) {  // and the quote behind it
-      const auto end = std::find_if_not(text.begin(), text.end(), is_plain);
-      found = text.substr(0, size_t(end - text.begin()));
+      found = text.substr(0, text.find('"'));
       text.remove_prefix(found.size());
-      return !found.empty() && take("\"");
+      return !found.empty() && is_plain(found) && take("\"");
     };
     const auto take_number = [&](auto& found) {
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), found);
@@ -307,7 +310,7 @@ struct JsonString {
   const char* what;
 };
 void append(std::string& header, const JsonString& string) try {
-  if (std::all_of(string.text.begin(), string.text.end(), is_plain))
+  if (is_plain(string.text))
     header.append(1, '"').append(string.text).append(1, '"');
   else
     header += Json(string.text).dump();
@@ -331,6 +334,7 @@ std::string header_of(const TensorFile& file) {
       add(std::exchange(before, ','), JsonString{key, "metadata"}, ':', JsonString{value, "metadata"});
     add('}');
   }
+  header.reserve(128 * file.tensors.size());
   std::vector<uint64_t> hashes;
   for (const auto& each : file.tensors) hashes.push_back(std::hash<std::string_view>()(each.first));
   if (!are_distinct(std::move(hashes))) {
