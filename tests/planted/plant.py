@@ -414,8 +414,8 @@ def sites(path):
         for match in re.finditer(r"(?<= )(\S{1,2})(?= )|\b[A-Za-z_]\w*\b|(?<![\w.])\d+(?![\w.])", code):
             word = match.group()
             new = OPERATORS.get(word) or WORDS.get(word) or INDICES.get(word)
-            if word in INDICES and code.lstrip().startswith("for ("):
-                continue  # most would never end
+            if code.lstrip().startswith("for (") and (word in INDICES or word in ("+=", "-=")):
+                continue  # it would never end
             if word.isdigit():
                 new = {"0": "1", "1": "2"}.get(word, str(int(word) - 1))
             if new:
