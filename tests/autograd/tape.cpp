@@ -39,9 +39,12 @@ TEST_CASE("accumulating never changes a gradient that somebody else holds", "[ta
   const Tensor seed = Tensor::from<double>({10, 20}, {2});
   backward(x + y, seed);  // both gradients are the seed
   backward(x * y, seed);
+  const Variable z = leaf({3, 4}, {2}), squares = square(z);
+  backward(squares + squares, seed);  // so are both that add up to the gradient of the squares
   CHECK(seed.to_vector<double>() == std::vector<double>{10, 20});
   CHECK(gradient(x) == std::vector<double>{10 + 50, 20 + 140});
   CHECK(gradient(y) == std::vector<double>{10 + 20, 20 + 60});
+  CHECK(gradient(z) == std::vector<double>{2 * 10 * 6, 2 * 20 * 8});
 }
 
 TEST_CASE("adding to a gradient that two results share leaves the other's as it was", "[tape]") {

@@ -158,11 +158,12 @@ TEST_CASE("euclidean_kmeans gives the labels of its definition in random cases",
 
 // Distances of small whole numbers are exact, and many are equal.
 TEST_CASE("a query between centroids goes to the lowest of them", "[euclidean_kmeans]") {
-  const Case c{2, 90, 2, 2, 14, 0, {}};
-  for (const DType dtype : {DType::float64, DType::float32}) {
-    const Tensor q = random_integers({c.B, c.N, c.H, c.D}, -2, 2, dtype);
-    CHECK(c.run(q, test_draw()).to_vector<int32_t>() == reference(c, q, test_draw()));
-  }
+  const Case cases[] = {{2, 90, 2, 2, 14, 0, {}}, {1, 300, 1, 2, 140, 0, {}}};  // one block of 64 centroids, and three
+  for (const Case& c : cases)
+    for (const DType dtype : {DType::float64, DType::float32}) {
+      const Tensor q = random_integers({c.B, c.N, c.H, c.D}, -2, 2, dtype);
+      CHECK(c.run(q, test_draw()).to_vector<int32_t>() == reference(c, q, test_draw()));
+    }
 }
 
 TEST_CASE("identical queries all go to the first cluster", "[euclidean_kmeans]") {
