@@ -98,7 +98,9 @@ TensorFile tensors_of(const Optimizer& optimizer) {
   each_part(state, [&file]<class T>(const char* name, const T& part) {
     file.tensors.emplace_back(name, Tensor::from(std::vector<T>{part}, {}));
   });
-  for (auto& moment : optimizer.moments()) file.tensors.emplace_back(std::move(moment.name), std::move(moment.tensor));
+  auto moments = optimizer.moments();
+  file.tensors.reserve(file.tensors.size() + moments.size());
+  for (auto& moment : moments) file.tensors.emplace_back(std::move(moment.name), std::move(moment.tensor));
   return file;
 }
 

@@ -148,6 +148,8 @@ class Parser {
       return is_json;
     };
     std::vector<uint64_t> names;  // their hashes
+    const size_t about = std::min(text.size() / 100, most_names);
+    names.reserve(about), entries_.reserve(about), file.tensors.reserve(about);
     if (!take("{")) return false;
     while (!take("}")) {
       std::string_view name, dtype;
@@ -336,6 +338,7 @@ std::string header_of(const TensorFile& file) {
   }
   header.reserve(128 * file.tensors.size());
   std::vector<uint64_t> hashes;
+  hashes.reserve(file.tensors.size());
   for (const auto& each : file.tensors) hashes.push_back(std::hash<std::string_view>()(each.first));
   if (!are_distinct(std::move(hashes))) {
     std::unordered_set<std::string_view> names;
