@@ -17,7 +17,6 @@
 #include "core/dispatch.h"
 #include "core/error.h"
 #include "core/fork.h"
-#include "core/kernels/elementwise.h"
 #include "core/kernels/memory.h"
 #include "core/limits.h"
 
@@ -165,7 +164,7 @@ void fill_with_nan(void* data, size_t bytes, Device device) {
   if (device == Device::cpu)
     std::memset(data, 0xff, bytes);
   else
-    CAIRN_ON_CUDA("", gpu::fill(current_stream(device), int64_t(bytes), uint8_t{0xff}, static_cast<uint8_t*>(data)));
+    CAIRN_ON_CUDA("", gpu::set_bytes(current_stream(device), data, 0xff, bytes));
 }
 
 }  // namespace

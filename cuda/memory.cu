@@ -128,6 +128,10 @@ void copy(Stream stream, void* to, Device to_device, const void* from, Device fr
   if (wait) synchronize(stream);
 }
 
+void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes) {
+  check_cuda(cudaMemsetAsync(block, value, bytes, native(stream)));
+}
+
 void synchronize(Stream stream) { check_cuda(cudaStreamSynchronize(native(stream))); }
 
 int device_count() {

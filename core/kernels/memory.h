@@ -2,6 +2,7 @@
 // Memory of the CUDA device, the stream that work is queued on, and work that is recorded to be done again. Allocation
 // is ordered with the work of the stream.
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,8 @@ size_t free_memory(Stream stream);
 // Copies between host and device or within the device; when it returns, the host may use both ends. Only copies to the
 // host wait for the device, and large ones from it.
 void copy(Stream stream, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
+// Sets every byte of a block.
+void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes);
 // Waits until all work queued on the stream is done.
 void synchronize(Stream stream);
 // How many CUDA devices there are. 0 without a driver.

@@ -184,6 +184,7 @@ TEST_CASE("a child of fork exits, and runs loops on threads of its own", "[paral
   CHECK(sum_of_loop() == right);
 }
 
+#if !CAIRN_SANITIZED  // a sanitizer's allocator has mutexes of its own, which a child may find locked for ever
 TEST_CASE("fork while other threads run loops and take memory", "[parallel]") {
   const Threads these(3);
   const float right = sum_of_loop();
@@ -205,6 +206,7 @@ TEST_CASE("fork while other threads run loops and take memory", "[parallel]") {
   CHECK(bad == 0);
   CHECK(wrong == 0);
 }
+#endif
 
 TEST_CASE("fewer threads than one are refused", "[parallel]") {
   const int before = threads();
