@@ -73,7 +73,7 @@ class Journal {
     keep_->folder.write("config.json", keep_->about.at("configuration").dump(2) + "\n");
     if (!keep_->folder.cut_metrics(state.metrics_bytes))
       // Also with --quiet, for it changes the report.
-      note(concat(keep_->folder.path() / "metrics.jsonl", ": records of the first ", state.step,
+      note(concat(keep_->folder.path() / "metrics.jsonl", ": some records of the first ", state.step,
                   " steps are lost; the run goes on without them"),
            false);
     return state;

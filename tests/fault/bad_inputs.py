@@ -571,7 +571,7 @@ def checkpoint_files(reference):
                [*RESUME, "--iterations", "8"], (3, 4))
 
 
-LOST = "run/metrics.jsonl: records of the first 6 steps are lost; the run goes on without them\n"
+LOST = "run/metrics.jsonl: some records of the first 6 steps are lost; the run goes on without them\n"
 
 
 def metric_files():
