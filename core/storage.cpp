@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <string>
 #include <vector>
 
 #include "core/dispatch.h"

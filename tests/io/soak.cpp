@@ -1,7 +1,6 @@
 // Training steps of ever other lengths, with a save and a restore now and then: what the process holds stays bounded.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,6 @@
 // Operations check what they are given: values that another call saved, numbers near the end of their type, groups that
 // were changed. (What single operations refuse besides is in their own files.)
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
