@@ -34,8 +34,6 @@ Heads<const T> optional_heads(const Tensor& x) {
 
 Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
 
-DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
-
 void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t most,
                    Device device) {
   if (!lengths.defined()) return;

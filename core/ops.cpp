@@ -17,9 +17,6 @@ namespace {
 
 Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
 
-// What sums of x's elements are kept in.
-DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
-
 // x as a matrix of rows along its last axis.
 Rows rows_of(const char* operation, const Tensor& x) {
   check(x.defined(), operation, ": x was never given a value");
@@ -52,6 +49,8 @@ Shape appended(Shape shape, int64_t size) {
 }
 
 }  // namespace
+
+DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
 
 void check_operands(const char* operation, std::initializer_list<NamedTensor> operands) {
   const NamedTensor& first = *operands.begin();

@@ -88,7 +88,9 @@ TopK top_k(const Tensor& x, int64_t k);
 // Column of the largest of the last axis, int32 [...]. Error: the axis is empty.
 Tensor argmax(const Tensor& x);
 
-// ---- checks that operations share (README.md has the rule)
+// ---- what operations share (README.md has the rule of their checks)
+// The dtype of sums of x's elements, and of what is saved of them: float32 for bfloat16, else x's own.
+DType sums_of(const Tensor& x);
 struct NamedTensor {
   const char* name;
   const Tensor& tensor;

@@ -11,8 +11,8 @@
 
 namespace cairn {
 
-// Threads used from now on. Error: less than 1. At start: as many as the machine offers this
-// process, its control groups' limits included.
+// Threads used from now on. Error: less than 1. At start: as many as the machine offers this process, its control
+// groups' limits included.
 void set_threads(int threads);
 int threads();
 

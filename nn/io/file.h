@@ -36,10 +36,9 @@ class FileReader {
 // The bytes of a regular file. Errors: as FileReader; OutOfMemory: it has more bytes than there is memory.
 std::string read_file(const std::filesystem::path& path);
 
-// Creates or replaces a file with the pieces one after another; they are on the disk when it returns,
-// if what they are written to is one. Not atomic: if it
-// fails, or the machine does, part of the file may be there. Error (exit code 1): cannot be created or written, no
-// space, larger than the limit (whose signal, SIGXFSZ, is held back).
+// Creates or replaces a file with the pieces one after another; they are on the disk when it returns, if what they are
+// written to is one. Not atomic: if it fails, or the machine does, part of the file may be there. Error (exit code 1):
+// cannot be created or written, no space, larger than the limit (whose signal, SIGXFSZ, is held back).
 void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
 
 // Creates or replaces a file in one step: whatever happens, it is the old one or the new one, on the disk when it

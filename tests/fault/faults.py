@@ -95,7 +95,7 @@ def nothing_lost(bench, folder, number):
 
 # ---- calls that fail
 
-def call_fails(numbers, what, codes):
+def call_fails(numbers, what, codes, message=""):
     """Each of these calls of a training goes wrong; then it is resumed."""
     def check(bench, folder):
         problems = []
@@ -105,7 +105,7 @@ def call_fails(numbers, what, codes):
             which = " ".join(map(str, calls[number - 1]))
             bench.tried.add((*calls[number - 1][1:], what.format("")))
             result = bench.run(START, here, environment=bench.fault(what.format(number)))
-            found = bench.ended(result, codes, out=".*")
+            found = bench.ended(result, codes, message, out=".*")
             if result.code == 0:
                 found += bench.same_as_never_stopped(here / "run")
             else:
@@ -146,26 +146,8 @@ def failing_calls(every):
     yield Steps("write writes half",
                 call_fails(spread(kinds["write"], len(kinds["write"]) // every or 1), "short:{}", (0,)), needs="faults")
     saves = [number for number, name, path in calls if name == "write" and "checkpoint.new" in path]
-    yield Steps("write puts a wrong byte on the disk", write_is_wrong(spread(saves, len(saves) // every or 1)),
-                needs="faults")
-
-
-def write_is_wrong(numbers):
-    """Each of these writes of a save puts a wrong byte on the disk: the save is refused, and what was saved before is
-    still the newest."""
-    def check(bench, folder):
-        problems = []
-        for number in numbers:
-            here = folder / str(number)
-            here.mkdir()
-            which = " ".join(map(str, calls[number - 1]))
-            result = bench.run(START, here, environment=bench.fault(f"flip:{number}"))
-            found = bench.ended(result, (1,), "cannot be read back")
-            found += nothing_lost(bench, here, number) or bench.resume(here)
-            problems += [f"call {which}: {p}" for p in found]
-            shutil.rmtree(here)
-        return problems
-    return check
+    yield Steps("write puts a wrong byte on the disk",
+                call_fails(spread(saves, len(saves) // every or 1), "flip:{}", (1,), "cannot be read back"), needs="faults")
 
 
 def request_fails(arguments, numbers, later, codes, run=True):
