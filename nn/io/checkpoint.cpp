@@ -82,13 +82,16 @@ void each_part(State& state, F&& f) {
 }
 
 TensorFile on_cpu(TensorFile file) {
-  for (auto& [name, tensor] : file.tensors) tensor = tensor.to(Device::cpu);
+  for (auto& [name, tensor] : file.tensors)
+    if (tensor.device() != Device::cpu) tensor = tensor.to(Device::cpu);
   return file;
 }
 
 TensorFile tensors_of(Module& model) {
   TensorFile file;
-  for (auto& [name, parameter] : named_parameters(model)) file.tensors.emplace_back(std::move(name), parameter.value());
+  auto parameters = named_parameters(model);
+  file.tensors.reserve(parameters.size());
+  for (auto& [name, parameter] : parameters) file.tensors.emplace_back(std::move(name), parameter.value());
   return file;
 }
 
@@ -284,12 +287,13 @@ void write_checkpoint(const fs::path& folder, const TensorFile& weights, const T
   const auto write_tensors = [&](const char* name, const TensorFile& file) {
     const std::string header = safetensors_header(file);
     std::vector<std::string_view> pieces{header};
+    pieces.reserve(1 + file.tensors.size());
     for (const auto& each : file.tensors)
       pieces.emplace_back(static_cast<const char*>(each.second.raw()), each.second.bytes());
-    Xxh128 hash;
     size_t bytes = 0;
-    for (const std::string_view piece : pieces) hash.add(piece.data(), piece.size()), bytes += piece.size();
-    write_file(folder / name, pieces);
+    for (const std::string_view piece : pieces) bytes += piece.size();
+    Xxh128 hash;
+    write_file(folder / name, pieces, &hash);
     json["files"][name] = {{"bytes", bytes}, {"xxh128", hash.text()}};
     checksums += checksum_line(hash.text(), name);
   };

@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/storage.h"
+#include "nn/io/hash.h"
 
 namespace cairn {
 namespace {
@@ -130,19 +131,22 @@ std::string read_file(const std::filesystem::path& path) {
   return bytes;
 }
 
-void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces) {
+void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash) {
   const BlockSizeSignal guard;
   File file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
   if (file.handle() < 0) fail(path, "cannot be created");
+  // Each part goes to the hash and to the file while it is in the processor's cache.
   const auto write_all = [&](std::string_view rest) {
     while (!rest.empty()) {
-      const ssize_t written = again([&] { return write(file.handle(), rest.data(), rest.size()); });
+      const std::string_view part = rest.substr(0, small_piece);
+      const ssize_t written = again([&] { return write(file.handle(), part.data(), part.size()); });
       if (written < 0) fail(path, "cannot be written");
+      if (hash) hash->add(part.data(), size_t(written));
       rest.remove_prefix(size_t(written));
     }
   };
-  // Small pieces go together.
   std::string small;
+  small.reserve(small_piece);
   for (const std::string_view piece : pieces) {
     if (small.size() + piece.size() > small_piece) {
       write_all(small);

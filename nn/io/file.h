@@ -10,6 +10,8 @@
 
 namespace cairn {
 
+class Xxh128;
+
 // A regular file, read from its beginning, with no memory but a buffer for small pieces. Errors (DataError): missing, a
 // folder or another thing that is no file, not readable, changed its size while it was read.
 class FileReader {
@@ -38,8 +40,9 @@ std::string read_file(const std::filesystem::path& path);
 
 // Creates or replaces a file with the pieces one after another; they are on the disk when it returns, if what they are
 // written to is one. Not atomic: if it fails, or the machine does, part of the file may be there. Error (exit code 1):
-// cannot be created or written, no space, larger than the limit (whose signal, SIGXFSZ, is held back).
-void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
+// cannot be created or written, no space, larger than the limit (whose signal, SIGXFSZ, is held back). The bytes are
+// added to `hash`.
+void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash = nullptr);
 
 // Creates or replaces a file in one step: whatever happens, it is the old one or the new one, on the disk when it
 // returns. Written first to `beside`, by default a name of this process in the same folder. What is no regular file, a

@@ -4,10 +4,12 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 #include <system_error>
 #include <tuple>
 #include <unordered_set>
@@ -37,6 +39,7 @@ constexpr size_t most_names = size_t{1} << 18;
 
 // A tensor as the header has it, and where its numbers are, in bytes behind the header.
 struct Entry {
+  std::string_view name;
   DType dtype = DType::float32;
   Shape shape;
   uint64_t begin = 0, end = 0;
@@ -63,9 +66,18 @@ void append(std::string& text, const ShownNumber& shown) {
   text += shown.value.is_number() ? shown.value.dump() : shown.value.type_name();
 }
 
-bool are_distinct(std::vector<uint64_t> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  return std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end();
+// True only where no two are alike and none is 0. Whoever chooses the names chooses the hashes: what takes too long is
+// not said to be distinct.
+bool are_distinct(const std::vector<size_t>& hashes) {
+  std::vector<size_t> table(std::bit_ceil(2 * hashes.size() + 1));
+  size_t steps_left = 16 * table.size();
+  for (const size_t hash : hashes) {
+    size_t i = hash & (table.size() - 1);
+    for (; table[i] != 0 && table[i] != hash && steps_left > 0; --steps_left) i = (i + 1) & (table.size() - 1);
+    if (table[i] != 0 || hash == 0) return false;
+    table[i] = hash;
+  }
+  return true;
 }
 
 // Reads one file. `where_` and the tensor's name begin every message.
@@ -78,28 +90,32 @@ class Parser {
   TensorFile parse(bool values) {
     TensorFile file;
     file.where = where_;
-    {
-      const std::string header = read_header();
-      if (!parse_plain(header, file)) {
-        entries_.clear(), file.tensors.clear();
-        parse_json_members(header, where_ + ": header", most_names, [&](std::string&& name, Json&& entry) {
-          if (name == "__metadata__") {
-            file.metadata = parse_metadata(entry);
-          } else {
-            entries_.push_back(parse_entry(name, entry));
-            file.tensors.emplace_back(std::move(name), Tensor());
-          }
-        });
-      }
+    read_header();
+    if (!parse_plain()) {
+      entries_.clear();
+      parse_json_members(std::exchange(header_, {}), where_ + ": header", most_names,
+                         [&](std::string&& name, Json&& entry) {
+                           if (name == "__metadata__")
+                             file.metadata = parse_metadata(entry);
+                           else
+                             entries_.push_back(parse_entry(names_.emplace_back(std::move(name)), entry));
+                         });
     }
-    // The numbers, one behind the other.
-    for (const size_t i : in_order_of_bytes(file)) {
-      auto& [name, tensor] = file.tensors[i];
+    std::vector<Tensor> tensors(values ? entries_.size() : 0);
+    // The numbers, one behind the other; of tensors of one dtype together, but for BOOL, whose bytes are looked at.
+    const std::vector<size_t> order = in_order_of_bytes();
+    for (size_t i = 0, next = 0; i < order.size(); i = next) {
+      const DType dtype = entries_[order[i]].dtype;
+      do ++next;
+      while (next < order.size() && entries_[order[next]].dtype == dtype && dtype != DType::boolean);
+      const auto these = std::span(order).subspan(i, next - i);
       if (values)
-        read_numbers(name, entries_[i], tensor);
+        read_numbers(these, tensors);
       else
-        pass_numbers(name, entries_[i]);
+        pass_numbers(these);
     }
+    file.tensors.reserve(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) file.tensors.emplace_back(entries_[i].name, std::move(tensors[i]));
     return file;
   }
 
@@ -110,7 +126,7 @@ class Parser {
   }
 
   // Leaves the bytes behind the header to be read, and their number in size_.
-  std::string read_header() {
+  void read_header() {
     uint64_t size = 0;
     expect(size_ >= sizeof(size), "not a safetensors file: ", size_, " bytes, expected at least 8");
     read_(&size, sizeof(size));
@@ -121,15 +137,15 @@ class Parser {
     char first = 0;
     if (size > 0) read_(&first, 1);
     expect(first == '{', "not a safetensors file: expected a header that begins with {");
-    std::string header(size, first);
-    read_(&header[1], size - 1);
+    header_.assign(size, first);
+    read_(&header_[1], size - 1);
     size_ -= size;
-    return header;
   }
 
   // Reads a header without metadata in the form that is usually written, without spaces and escapes, some ten times as
   // fast as JSON is. False where it has another form, or anything is wrong with it, which parse_json_members then says.
-  bool parse_plain(std::string_view text, TensorFile& file) {
+  bool parse_plain() {
+    std::string_view text = header_;
     const auto take = [&text](std::string_view expected) {
       if (!text.starts_with(expected)) return false;
       text.remove_prefix(expected.size());
@@ -147,14 +163,14 @@ class Parser {
       text.remove_prefix(digits);
       return is_json;
     };
-    std::vector<uint64_t> names;  // their hashes
+    std::vector<size_t> names;  // their hashes
     const size_t about = std::min(text.size() / 100, most_names);
-    names.reserve(about), entries_.reserve(about), file.tensors.reserve(about);
+    names.reserve(about), entries_.reserve(about);
     if (!take("{")) return false;
     while (!take("}")) {
-      std::string_view name, dtype;
+      std::string_view dtype;
       Entry entry;
-      if (!(names.empty() || take(",")) || !take("\"") || !take_text(name) || name == "__metadata__" ||
+      if (!(names.empty() || take(",")) || !take("\"") || !take_text(entry.name) || entry.name == "__metadata__" ||
           !take(":{\"dtype\":\"") || !take_text(dtype) || !take(",\"shape\":["))
         return false;
       const auto* known = std::find(std::begin(dtype_names), std::end(dtype_names), dtype);
@@ -175,11 +191,10 @@ class Parser {
           entry.begin > entry.end || entry.end > size_ || entry.end - entry.begin != bytes ||
           names.size() == most_names)
         return false;
-      names.push_back(std::hash<std::string_view>()(name));
+      names.push_back(std::hash<std::string_view>()(entry.name));
       entries_.push_back(entry);
-      file.tensors.emplace_back(name, Tensor());
     }
-    return text.find_first_not_of(' ') == std::string_view::npos && are_distinct(std::move(names));
+    return text.find_first_not_of(' ') == std::string_view::npos && are_distinct(names);
   }
 
   std::map<std::string, std::string> parse_metadata(const Json& entry) const {
@@ -199,6 +214,7 @@ class Parser {
                entry.contains("data_offsets"),
            what, "expected an object of dtype, shape and data_offsets");
     Entry found;
+    found.name = name;
     found.dtype = parse_dtype(what, entry["dtype"]);
     found.shape = parse_shape(what, entry["shape"]);
     uint64_t size = 0;
@@ -254,7 +270,7 @@ class Parser {
   }
 
   // The tensors sorted by where their bytes are, which must fill those behind the header.
-  std::vector<size_t> in_order_of_bytes(const TensorFile& file) const {
+  std::vector<size_t> in_order_of_bytes() const {
     std::vector<size_t> order(entries_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     const auto before = [this](size_t i, size_t j) {
@@ -264,45 +280,53 @@ class Parser {
     if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
     uint64_t reached = 0;
     for (const size_t i : order) {
-      const std::string& name = file.tensors[i].first;
       const Entry& entry = entries_[i];
-      expect(entry.begin >= reached, TensorNamed{name}, "its bytes from ", entry.begin,
+      expect(entry.begin >= reached, TensorNamed{entry.name}, "its bytes from ", entry.begin,
              " on are those of another tensor too");
       expect(entry.begin == reached, "bytes ", reached, " to ", entry.begin, " behind the header, before tensor ",
-             in_quotes(name), ", belong to no tensor");
+             in_quotes(entry.name), ", belong to no tensor");
       reached = entry.end;
     }
     expect(reached == size_, size_ - reached, " bytes at the end belong to no tensor");
     return order;
   }
 
-  void read_numbers(const std::string& name, const Entry& entry, Tensor& tensor) const {
-    tensor = Tensor(entry.shape, entry.dtype);
-    const size_t size = tensor.bytes();
-    if (size == 0) return;
-    char* numbers = static_cast<char*>(tensor.mutable_raw());
-    read_(numbers, size);
-    check_numbers(name, entry, numbers, size);
+  // Tensors of one dtype whose bytes are one behind the other become parts of one: thousands of small ones need no
+  // memory each.
+  void read_numbers(std::span<const size_t> these, std::vector<Tensor>& tensors) const {
+    const Entry &first = entries_[these.front()], &last = entries_[these.back()];
+    const uint64_t bytes = size_of(first.dtype);
+    Tensor all({int64_t((last.end - first.begin) / bytes)}, first.dtype);
+    read_(all.mutable_raw(), all.bytes());
+    check_numbers(first, static_cast<const char*>(all.raw()), all.bytes());
+    for (const size_t i : these) {
+      const Entry& entry = entries_[i];
+      const auto begin = int64_t((entry.begin - first.begin) / bytes), end = int64_t((entry.end - first.begin) / bytes);
+      tensors[i] = all.slice(begin, end).reshape(entry.shape);
+    }
   }
-  void pass_numbers(const std::string& name, const Entry& entry) {
+  void pass_numbers(std::span<const size_t> these) {
     if (buffer_.empty()) buffer_.resize(size_t{1} << 18);
-    for (uint64_t left = entry.end - entry.begin; left > 0;) {
+    const Entry &first = entries_[these.front()], &last = entries_[these.back()];
+    for (uint64_t left = last.end - first.begin; left > 0;) {
       const size_t size = size_t(std::min<uint64_t>(left, buffer_.size()));
       read_(buffer_.data(), size);
-      check_numbers(name, entry, buffer_.data(), size);
+      check_numbers(first, buffer_.data(), size);
       left -= size;
     }
   }
-  void check_numbers(const std::string& name, const Entry& entry, const char* bytes, size_t size) const {
+  void check_numbers(const Entry& entry, const char* bytes, size_t size) const {
     if (entry.dtype != DType::boolean) return;
-    expect(std::all_of(bytes, bytes + size, [](char c) { return c == 0 || c == 1; }), TensorNamed{name},
+    expect(std::all_of(bytes, bytes + size, [](char c) { return c == 0 || c == 1; }), TensorNamed{entry.name},
            "BOOL: a byte that is neither 0 nor 1");
   }
 
   const std::string& where_;
   const Read& read_;
-  uint64_t size_;  // of what is left to read; once the header is, of what is behind it
-  std::vector<Entry> entries_;
+  uint64_t size_;                  // of what is left to read; once the header is, of what is behind it
+  std::string header_;             // until it is read as JSON
+  std::deque<std::string> names_;  // of JSON
+  std::vector<Entry> entries_;     // in the order of the header; their names are parts of it, or of names_
   std::string buffer_;
 };
 
@@ -320,27 +344,25 @@ void append(std::string& header, const JsonString& string) try {
   throw Error(concat("safetensors: ", string.what, ' ', in_quotes(string.text), " is not UTF-8"));
 }
 
-// Without the padding.
+// Behind room for its size, and without the padding.
 std::string header_of(const TensorFile& file) {
-  std::string header;
+  std::string header(sizeof(uint64_t), '\0');
+  char before = '{';
   const auto add = [&header](const auto&... parts) {
     using cairn::append;
     (append(header, parts), ...);
   };
-  const auto item = [&header] { header += header.empty() ? '{' : ','; };
+  header.reserve(128 * (1 + file.tensors.size()));
   if (!file.metadata.empty()) {
-    item();
-    add("\"__metadata__\":");
-    char before = '{';
+    add("{\"__metadata__\":");
     for (const auto& [key, value] : file.metadata)
       add(std::exchange(before, ','), JsonString{key, "metadata"}, ':', JsonString{value, "metadata"});
     add('}');
   }
-  header.reserve(128 * file.tensors.size());
-  std::vector<uint64_t> hashes;
+  std::vector<size_t> hashes;
   hashes.reserve(file.tensors.size());
   for (const auto& each : file.tensors) hashes.push_back(std::hash<std::string_view>()(each.first));
-  if (!are_distinct(std::move(hashes))) {
+  if (!are_distinct(hashes)) {
     std::unordered_set<std::string_view> names;
     for (const auto& each : file.tensors)
       check(names.insert(each.first).second, "safetensors: two tensors named ", in_quotes(each.first));
@@ -351,13 +373,14 @@ std::string header_of(const TensorFile& file) {
           "safetensors: expected a tensor's name to be neither empty nor \"__metadata__\" nor to contain NUL, got ",
           in_quotes(name));
     check(tensor.defined(), "safetensors: tensor ", in_quotes(name), " was never given a value");
-    item();
-    add(JsonString{name, "name"}, ":{\"dtype\":\"", dtype_names[int(tensor.dtype())], "\",\"shape\":[");
+    add(std::exchange(before, ','), JsonString{name, "name"}, ":{\"dtype\":\"", dtype_names[int(tensor.dtype())],
+        "\",\"shape\":[");
     for (int axis = 0; axis < tensor.rank(); ++axis) add(axis ? "," : "", tensor.size(axis));
     add("],\"data_offsets\":[", reached, ',', reached + tensor.bytes(), "]}");
     reached += tensor.bytes();
   }
-  return header.empty() ? "{}" : header + '}';
+  add(before == '{' ? "{}" : "}");
+  return header;
 }
 
 }  // namespace
@@ -412,9 +435,10 @@ std::string safetensors_header(const TensorFile& file) {
         " tensors and ", file.metadata.size(), " entries of metadata, expected at most ", most_names);
   std::string header = header_of(file);
   header.resize((header.size() + 7) / 8 * 8, ' ');
-  const uint64_t size = header.size();
+  const uint64_t size = header.size() - sizeof(size);
   check(size <= longest_header, "safetensors: a header of ", size, " bytes, expected at most ", longest_header);
-  return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header;
+  std::memcpy(header.data(), &size, sizeof(size));
+  return header;
 }
 
 std::string safetensors_bytes(const TensorFile& file) {

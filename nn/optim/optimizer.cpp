@@ -160,6 +160,7 @@ void Optimizer::set_state(const OptimizerState& state) {
 
 std::vector<Optimizer::Moment> Optimizer::moments() const {
   std::vector<Moment> result;
+  result.reserve(first_.size() + second_.size());
   for (size_t i = 0; i < first_.size(); ++i) result.push_back({concat("first.", i), first_[i]});
   for (size_t i = 0; i < second_.size(); ++i) result.push_back({concat("second.", i), second_[i]});
   return result;
