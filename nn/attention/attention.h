@@ -13,12 +13,12 @@ namespace cairn {
 
 // Random and discrete choices of a variant, to be replayed: whatever is defined is used instead of being computed.
 struct AttentionChoices {
-  Tensor planes;   // float32 [bits, D + 1], the last column the thresholds
-  Tensor codes;    // uint64 [B, H, N] (only reported)
-  Tensor labels;   // int32 [B, H, N], -1: no cluster
-  Tensor topk;     // int32 [B, H, C, k]
-  Tensor mass;     // [B, H, C] (only reported)
-  Tensor buckets;  // int32 [B, H, rounds, N], -1: none
+  Tensor planes;  // float32 [bits, D + 1], the last column the thresholds
+  Tensor codes;        // uint64 [B, H, N] (only reported)
+  Tensor labels;       // int32 [B, H, N], -1: no cluster
+  Tensor topk;         // int32 [B, H, C, k]
+  Tensor mass;         // [B, H, C] (only reported)
+  Tensor buckets;      // int32 [B, H, rounds, N], -1: none
   // As specified (only reported; 0: the variant has none). C and k above are no larger than there are queries and keys.
   int64_t clusters = 0, top = 0;
 };
@@ -38,7 +38,7 @@ struct AttentionContext : Context {
 class Attention : public Module {
  public:
   // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries without a key, and those beyond their
-  // length, get zeros. Errors: shapes that disagree; a mask that the variant cannot honour (UsageError).
+  // length, get zeros. Errors: shapes that disagree; a mask that the variant cannot honor (UsageError).
   virtual Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                               const AttentionContext& context) const = 0;
   // Are the keys the queries? Then k is ignored, and a layer has no key projection.

@@ -95,14 +95,15 @@ TEST_CASE("attend writes what a clustered variant chose", "[attend]") {
   const auto labels = out.at("labels").to_vector<int32_t>(), counts = out.at("counts").to_vector<int32_t>(),
              topk = out.at("topk").to_vector<int32_t>();
   const auto mass = out.at("mass").to_vector<float>();
-  for (int64_t plane = 0; plane < 6; ++plane)
+  for (int64_t batch_head = 0; batch_head < 6; ++batch_head)
     for (int64_t c = 0; c < 20; ++c) {
       int32_t members = 0;
-      for (int64_t i = 0; i < 9; ++i) members += labels[size_t(plane * 9 + i)] == c;
-      CHECK(counts[size_t(plane * 20 + c)] == members);
+      for (int64_t i = 0; i < 9; ++i) members += labels[size_t(batch_head * 9 + i)] == c;
+      CHECK(counts[size_t(batch_head * 20 + c)] == members);
       // All five keys, or, of a cluster without members, none.
-      for (int64_t j = 0; j < 8; ++j) CHECK(topk[size_t((plane * 20 + c) * 8 + j)] == (members > 0 && j < 5 ? j : -1));
-      CHECK(mass[size_t(plane * 20 + c)] == Approx(members > 0 ? 1 : 0));
+      for (int64_t j = 0; j < 8; ++j)
+        CHECK(topk[size_t((batch_head * 20 + c) * 8 + j)] == (members > 0 && j < 5 ? j : -1));
+      CHECK(mass[size_t(batch_head * 20 + c)] == Approx(members > 0 ? 1 : 0));
     }
   for (int64_t h = 0; h < 3; ++h)
     for (int64_t i = 6; i < 9; ++i) CHECK(labels[size_t((3 + h) * 9 + i)] == -1);
@@ -231,7 +232,7 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(3, "expected int32 or int64", "--attention full", with("query_lengths", random_tensor({1}, DType::float32)));
   fails(2, "does not broadcast", "--attention full", with("mask", Tensor::full({5, 6}, 1, DType::boolean)));
   fails(3, "expected bool or uint8", "--attention full", with("mask", f32));
-  fails(2, "cannot honour", "--attention clustered-3", with("mask", Tensor::full({6, 6}, 1, DType::boolean)));
+  fails(2, "cannot honor", "--attention clustered-3", with("mask", Tensor::full({6, 6}, 1, DType::boolean)));
   fails(2, "'grad_out'", "--attention full --grad", with("grad_out", random_tensor({1, 6, 2}, DType::float32)));
   fails(2, "'planes'", "--attention clustered-3", with("planes", random_tensor({5, 3}, DType::float32)));
   fails(2, "'labels'", "--attention clustered-3", with("labels", int32s({1, 2})));
@@ -289,7 +290,7 @@ TEST_CASE("attend passes over variants that do not fit, and writes behind links"
   CHECK(read_safetensors(folder / "target").at("out").shape() == Shape{1, 6, 2, 3});
 }
 
-TEST_CASE("attend --causal is a triangular mask, for variants that can honour it", "[attend]") {
+TEST_CASE("attend --causal is a triangular mask, for variants that can honor it", "[attend]") {
   const Folder folder;
   auto tensors = tensors_of({2, 6, 2, 3}, 6, DType::float64);
   write(folder / "in", tensors);
@@ -311,7 +312,7 @@ TEST_CASE("attend --causal is a triangular mask, for variants that can honour it
   out_of(concat("--attention linear --causal --in ", folder / "in"));
   const auto refused = run_process("attend", concat("--attention clustered-3 --causal --in ", folder / "in"));
   CHECK(refused.exit_code == 2);
-  CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring("cannot honour a causal mask"));
+  CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring("cannot honor a causal mask"));
 }
 
 TEST_CASE("attend takes the tensors of a trained model", "[attend]") {
