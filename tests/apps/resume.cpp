@@ -266,15 +266,21 @@ TEST_CASE("a run that goes on elsewhere says that it is no longer bit for bit", 
   REQUIRE(run_process("copy-task", tiny + "--out " + run.string()).exit_code == 0);
   const std::string resume = "train --quiet --resume --out " + run.string() + " --iterations ";
   CHECK(run_process("copy-task", resume + "7").err == "");  // on the same machine
-  Json json = Json::parse(bytes_of_file(run / "checkpoint/checkpoint.json"));
-  json["about"]["provenance"]["vectors"] = "other vectors";
-  const std::string text = json.dump(2) + '\n', checksums = bytes_of_file(run / "checkpoint/checksums");
-  put_file(run / "checkpoint/checkpoint.json", text);
-  put_file(run / "checkpoint/checksums", xxh128(text) + checksums.substr(checksums.find(' ')));
-  const auto elsewhere = run_process("copy-task", resume + "8");
-  CHECK(elsewhere.exit_code == 0);
-  CHECK_THAT(elsewhere.err, Catch::Matchers::ContainsSubstring("was trained on the CPU with other vectors") &&
-                                Catch::Matchers::ContainsSubstring("no longer bit for bit"));
+  const auto resumed_after = [&](const char* key, const char* value, const char* iterations) {
+    Json json = Json::parse(bytes_of_file(run / "checkpoint/checkpoint.json"));
+    json["about"]["provenance"][key] = value;
+    const std::string text = json.dump(2) + '\n', checksums = bytes_of_file(run / "checkpoint/checksums");
+    put_file(run / "checkpoint/checkpoint.json", text);
+    put_file(run / "checkpoint/checksums", xxh128(text) + checksums.substr(checksums.find(' ')));
+    const auto elsewhere = run_process("copy-task", resume + iterations);
+    CHECK(elsewhere.exit_code == 0);
+    CHECK_THAT(elsewhere.err, Catch::Matchers::ContainsSubstring("no longer bit for bit"));
+    return elsewhere.err;
+  };
+  CHECK_THAT(resumed_after("vectors", "other vectors", "8"),
+             Catch::Matchers::ContainsSubstring("was trained on the CPU with other vectors"));
+  CHECK_THAT(resumed_after("device", "cuda", "9"),
+             Catch::Matchers::ContainsSubstring("was trained on cuda and goes on with the CPU"));
 }
 
 TEST_CASE("a report goes where it is told to, also where nothing can be synced", "[copy-task][fault]") {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "tests/ops/ops_test.h"
 
@@ -39,6 +40,10 @@ TEST_CASE("a message costs nothing until it is needed", "[error]") {
   check(true, "never ", counted);
   CHECK(written == 0);
   CHECK_THROWS_WITH(check(false, "once: ", counted), "once: 1");
+  std::vector<std::string> names{"full"};
+  const auto suggestion = did_you_mean("ful", names);
+  names[0] = "fulk";  // what the message sees, because nothing is looked up before
+  CHECK_THROWS_WITH(check(false, "unknown", suggestion), "unknown (did you mean 'fulk'?)");
 }
 
 TEST_CASE("values in messages", "[error]") {

@@ -104,6 +104,13 @@ TEST_CASE("messages repeat neither megabytes nor control characters", "[io][json
   CHECK(concat(in_quotes(std::string(81, 'x'))) == '"' + std::string(80, 'x') + "\"...");
 }
 
+TEST_CASE("text is quoted when a message is written, not before", "[io][json]") {
+  std::string text = "a";
+  const auto quoted = in_quotes(text);
+  text[0] = 'b';
+  CHECK(concat(quoted) == "\"b\"");
+}
+
 TEST_CASE("an object of many keys is read in a time that does not grow with its square", "[io][json]") {
   // 3e5 keys: a search through all for each would take minutes and run into the time limit.
   std::string text = "{";

@@ -121,6 +121,9 @@ TEST_CASE("a missing tensor's message says which name is near", "[io][safetensor
                             file.tensors[1].first, "\""));
   for (int i = 0; i < 20; ++i) file.tensors.emplace_back(std::to_string(i), Tensor({1}));
   CHECK(message() == "w.safetensors: no tensor \"quite another\"; there are 22 others");
+  const auto suggestion = file.suggest("doubel");  // looked up when a message is written, not before
+  file.tensors[0].first = "doubl";
+  CHECK(concat(suggestion) == "; did you mean \"doubl\"?");
 }
 
 TEST_CASE("a safetensors file that is cut off anywhere is refused", "[io][safetensors]") {
