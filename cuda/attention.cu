@@ -79,8 +79,10 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     TileOf s;
     row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
     const unsigned visible = visible_in(plane, q0, opaque(k0)), kept = kept_in(dropout, q0, k0);
+    // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
     weigh_products(s, p.scale_2(), visible, kept, softmax, sum);
     store_weights(room, s);
+    // [eq. 2] [eq. 5] Weights times values.
     add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
   }
   softmax.finish();

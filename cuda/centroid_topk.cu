@@ -240,6 +240,7 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan 
     compute_scores(p, plane, q0, k0, room, s);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
+      // [eq. 4]
       softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
 #pragma unroll
       for (int j = 0; j < 4; ++j) softmax.weight(i, s[i][j]);
@@ -358,6 +359,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     } else {
       for (int l = lane; l < p.top; l += 32) top_sum += power_of_two(score_of(p, plane, query, keys[l]) - total);
     }
+    // [eq. 9] [eq. 14]
     top_sum = warp_reduce(top_sum, Sum{});
     if (lane == 0) mass[row] = T(top_sum);
     if (bits) mark_keys(keys, p.top, words(p.size.S), bits + row * words(p.size.S));
@@ -424,6 +426,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 #pragma unroll
       for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? power_of_two(s[i][j] - shift[i]) : 0.0f;
     store_weights(room, s);
+    // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
     add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
   }
   write_sums<width>(p, task, plane, sum, dropout.scale, p.M(), partial, rest);

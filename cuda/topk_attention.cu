@@ -359,6 +359,7 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
         const unsigned kept = block.kept(l0);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
+          // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
           const float factor = block.mass * block.dropout.scale * softmax.inverse(i);
 #pragma unroll
           for (int j = 0; j < 4; ++j)
@@ -370,6 +371,7 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
 #pragma unroll
         for (int part = 0; part < width / 64; ++part) {
           const float* const rows = block.value_rows(l0, task.column + 64 * part);
+          // [eq. 11] [eq. 15] [eq. 16] Weights times values, added to the rest.
           if (block.warp_works()) add_keys(weights, rows, block.top - l0, part, sum);
         }
       }

@@ -7,6 +7,7 @@
 
 namespace cairn::cpu {
 
+// [eq. 3]
 template <class T>
 void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x, Heads<T> out) {
   const int64_t H = size.H, N = size.N, C = size.C;
@@ -23,6 +24,7 @@ void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView g
   });
 }
 
+// [eq. 6]
 template <class T>
 void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x,
                        Heads<T> out) {
