@@ -90,8 +90,8 @@ Variable linear_attention(const Variable& q, const Variable& k, const Variable& 
                           const AttentionOptions& options = {});
 
 // ---- lsh: queries for keys, in buckets
-// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/unit_rows.cpp).
-Variable unit_rows(const Variable& x);
+// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/l2_normalize.cpp).
+Variable l2_normalize(const Variable& x);
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/bucket_attention.cpp).
 Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                           const BucketOptions& buckets, const AttentionOptions& options = {});

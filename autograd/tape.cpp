@@ -65,24 +65,24 @@ Node::~Node() {
   }
 }
 
-const Tensor& Saved::operator()() const {
+const Tensor& SavedTensor::operator()() const {
   check(!changed(), running_gradient ? running_gradient : "backward", ": a tensor of shape ", tensor_.shape(),
         " that its gradient needs was changed after the forward pass");
   return tensor_;
 }
 
-Unchanged::Unchanged(const AttentionOptions& options) {
+VersionGuard::VersionGuard(const AttentionOptions& options) {
   add(options.mask.query_lengths).add(options.mask.key_lengths).add(options.mask.allowed);
-  if (options.dropout.p > 0) step_ = Saved(options.dropout.draw.state);
+  if (options.dropout.p > 0) step_ = SavedTensor(options.dropout.draw.state);
 }
 
-Unchanged& Unchanged::add(const Tensor& tensor) {
+VersionGuard& VersionGuard::add(const Tensor& tensor) {
   tensors_.emplace_back(tensor);
   return *this;
 }
 
-void Unchanged::operator()() const {
-  for (const Saved& tensor : tensors_) tensor();
+void VersionGuard::operator()() const {
+  for (const SavedTensor& tensor : tensors_) tensor();
   check(!step_.changed(), running_gradient ? running_gradient : "backward",
         ": the generator moved to another step between forward and backward, so what was drawn is gone; call advance() "
         "after backward()");

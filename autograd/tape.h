@@ -42,15 +42,15 @@ struct Node {
 
 // A tensor kept for a gradient, with the version it had. A closure captures these, never variables, so that there are
 // no cycles.
-class Saved {
+class SavedTensor {
  public:
-  Saved() = default;
-  explicit Saved(Tensor tensor) : tensor_(std::move(tensor)), version_(tensor_.version()) {}
+  SavedTensor() = default;
+  explicit SavedTensor(Tensor tensor) : tensor_(std::move(tensor)), version_(tensor_.version()) {}
   // Error: the tensor was changed since it was saved; names the operation whose gradient wants it.
   const Tensor& operator()() const;
 
  private:
-  friend class Unchanged;
+  friend class VersionGuard;
   bool changed() const { return tensor_.version() != version_; }
   Tensor tensor_;
   uint64_t version_ = 0;
@@ -58,17 +58,17 @@ class Saved {
 
 // Tensors that a gradient reads besides its operands: masks, top keys, and the step of what is drawn again. (Groups
 // notice by themselves.)
-class Unchanged {
+class VersionGuard {
  public:
-  explicit Unchanged(const AttentionOptions& options);
-  explicit Unchanged(const RandomDraw& draw) : step_(draw.state) {}
-  Unchanged& add(const Tensor& tensor);
+  explicit VersionGuard(const AttentionOptions& options);
+  explicit VersionGuard(const RandomDraw& draw) : step_(draw.state) {}
+  VersionGuard& add(const Tensor& tensor);
   // Error: one of them was changed, or the generator moved to another step.
   void operator()() const;
 
  private:
-  std::vector<Saved> tensors_;
-  Saved step_;
+  std::vector<SavedTensor> tensors_;
+  SavedTensor step_;
 };
 
 // The result of an operation: a variable over `value`, which, unless no input needs a gradient, remembers its inputs

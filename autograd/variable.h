@@ -15,7 +15,7 @@ class Variable {
 
   bool defined() const { return state_ != nullptr; }
   const Tensor& value() const { return state().value; }
-  // For changing a leaf in place (initialising, loading, optimising). A gradient still to be computed from the old
+  // For changing a leaf in place (initializing, loading, optimizing). A gradient still to be computed from the old
   // numbers then fails.
   Tensor& mutable_value() { return state().value; }
   const Shape& shape() const { return value().shape(); }

@@ -9,27 +9,27 @@
 #include "core/kernels/centroid_topk.h"
 #include "core/kernels/euclidean_kmeans.h"
 #include "core/kernels/hamming_kmeans.h"
+#include "core/kernels/l2_normalize.h"
 #include "core/kernels/linear_attention.h"
 #include "core/kernels/position_labels.h"
 #include "core/kernels/topk_attention.h"
-#include "core/kernels/unit_rows.h"
 
 namespace cairn {
 namespace {
 
 // [B, N, H, D], contiguous, as attention kernels see it.
 template <class T>
-Heads<const T> heads(const Tensor& x) {
+HeadView<const T> heads(const Tensor& x) {
   return {x.data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
 }
 template <class T>
-Heads<T> heads(Tensor& x) {
+HeadView<T> heads(Tensor& x) {
   return {x.mutable_data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
 }
 // An operand that may be missing.
 template <class T>
-Heads<const T> optional_heads(const Tensor& x) {
-  return x.defined() ? heads<T>(x) : Heads<const T>{};
+HeadView<const T> optional_heads(const Tensor& x) {
+  return x.defined() ? heads<T>(x) : HeadView<const T>{};
 }
 
 Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
@@ -159,15 +159,16 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
 }
 
 AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
-                                     const AttentionResult& kept, const Tensor& dout) {
+                                     const AttentionResult& saved, const Tensor& dout) {
   const AttentionSize size = attention_size("attention", q, k, v, options);
-  check_saved("attention", size, q, kept.out, {"the saved logsumexp", kept.logsumexp}, {"the gradient", dout});
+  check_saved("attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
-  Scratch scratch(q.device());
-  CAIRN_RUN("attention", q,
-            attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v), kernel_mask(options.mask, size),
-                                  kernel_dropout(options.dropout), heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(),
-                                  heads<T>(dout), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  Workspace scratch(q.device());
+  CAIRN_RUN(
+      "attention", q,
+      attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v), kernel_mask(options.mask, size),
+                            kernel_dropout(options.dropout), heads<T>(saved.out), saved.logsumexp.data<Accum<T>>(),
+                            heads<T>(dout), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 
@@ -211,7 +212,7 @@ Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t cluste
   check_lengths("hamming_kmeans", "lengths", lengths, codes.size(0), codes.size(2), codes.device());
   check_draw("hamming_kmeans", draw, codes.device());
   Tensor labels(codes.shape(), DType::int32, codes.device());
-  Scratch scratch(codes.device());
+  Workspace scratch(codes.device());
   const KMeansSize size{codes.size(0), codes.size(1), codes.size(2), clusters, bits, iterations};
   CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes,
                  hamming_kmeans(current_stream(codes.device()), size, codes.data<uint64_t>(),
@@ -286,31 +287,31 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
             centroid_topk_forward<T>(stream, size, top, !given.defined(), heads<T>(centroids), heads<T>(k), heads<T>(v),
                                      kernel_mask(options.mask, size), kernel_dropout(options.dropout),
                                      result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
-                                     result.mass.mutable_data<T>(), with_rest ? heads<T>(result.rest) : Heads<T>{}));
+                                     result.mass.mutable_data<T>(), with_rest ? heads<T>(result.rest) : HeadView<T>{}));
   return result;
 }
 
 AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Tensor& v,
-                                         const AttentionOptions& options, const CentroidTopK& kept, const Tensor& dmass,
-                                         const Tensor& drest) {
+                                         const AttentionOptions& options, const CentroidTopK& saved,
+                                         const Tensor& dmass, const Tensor& drest) {
   const AttentionSize size = attention_size("centroid_topk", centroids, k, v, options);
   const Shape rows{size.B, size.H, size.N};
-  check_saved("centroid_topk", size, k, kept.rest, {"the saved logsumexp", kept.logsumexp},
+  check_saved("centroid_topk", size, k, saved.rest, {"the saved logsumexp", saved.logsumexp},
               {"the gradient of rest", drest});
-  check_operands("centroid_topk", {{"k", k}, {"the saved mass", kept.mass}, {"the gradient of mass", dmass}});
-  check_shape("centroid_topk", "the saved mass", kept.mass, rows);
+  check_operands("centroid_topk", {{"k", k}, {"the saved mass", saved.mass}, {"the gradient of mass", dmass}});
+  check_shape("centroid_topk", "the saved mass", saved.mass, rows);
   check_shape("centroid_topk", "the gradient of mass", dmass, rows);
-  check(kept.topk.rank() == 4, "centroid_topk: expected saved top keys [B, H, C, k], got ", kept.topk.shape());
-  check_top_keys("centroid_topk", "the saved top keys", kept.topk, {size.B, size.H, size.N, kept.topk.size(3)}, size.S,
-                 k.device());
+  check(saved.topk.rank() == 4, "centroid_topk: expected saved top keys [B, H, C, k], got ", saved.topk.shape());
+  check_top_keys("centroid_topk", "the saved top keys", saved.topk, {size.B, size.H, size.N, saved.topk.size(3)},
+                 size.S, k.device());
   AttentionGradient g{like(centroids), like(k), like(v)};
-  Scratch scratch(k.device());
+  Workspace scratch(k.device());
   CAIRN_RUN("centroid_topk", k,
-            centroid_topk_backward<T>(stream, size, kept.topk.size(3), heads<T>(centroids), heads<T>(k), heads<T>(v),
+            centroid_topk_backward<T>(stream, size, saved.topk.size(3), heads<T>(centroids), heads<T>(k), heads<T>(v),
                                       kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                      kept.topk.data<int32_t>(), kept.logsumexp.data<Accum<T>>(), kept.mass.data<T>(),
-                                      heads<T>(kept.rest), dmass.data<T>(), heads<T>(drest), scratch, heads<T>(g.dq),
-                                      heads<T>(g.dk), heads<T>(g.dv)));
+                                      saved.topk.data<int32_t>(), saved.logsumexp.data<Accum<T>>(),
+                                      saved.mass.data<T>(), heads<T>(saved.rest), dmass.data<T>(), heads<T>(drest),
+                                      scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 
@@ -355,12 +356,13 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
     g.dmass = like(mass);
     g.drest = Tensor({size.B, groups.clusters(), size.H, size.M}, q.dtype(), q.device());
   }
-  CAIRN_RUN("topk_attention", q,
-            topk_attention_backward<T>(
-                stream, size, groups.clusters(), topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v), view(groups),
-                topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr, kernel_dropout(options.dropout),
-                heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv),
-                mass.defined() ? g.dmass.mutable_data<T>() : nullptr, mass.defined() ? heads<T>(g.drest) : Heads<T>{}));
+  CAIRN_RUN(
+      "topk_attention", q,
+      topk_attention_backward<T>(stream, size, groups.clusters(), topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v),
+                                 view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
+                                 kernel_dropout(options.dropout), heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk),
+                                 heads<T>(g.dv), mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
+                                 mass.defined() ? heads<T>(g.drest) : HeadView<T>{}));
   return g;
 }
 
@@ -369,8 +371,8 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
 static AttentionSize check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const AttentionOptions& options) {
   check<UsageError>(!options.mask.allowed.defined(),
-                    "linear_attention: cannot honour a boolean mask: it has sums over keys, not weights of pairs");
-  check<UsageError>(options.mask.pattern.all(), "linear_attention: cannot honour a pattern of positions");
+                    "linear_attention: cannot honor a boolean mask: it has sums over keys, not weights of pairs");
+  check<UsageError>(options.mask.pattern.all(), "linear_attention: cannot honor a pattern of positions");
   check<UsageError>(options.scale == 0, "linear_attention: it has no scores to scale, got scale = ", options.scale);
   return attention_size("linear_attention", q, k, v, options);
 }
@@ -380,7 +382,7 @@ LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const T
   const AttentionSize size = check_linear_attention(q, k, v, options);
   LinearAttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                                Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
-  Scratch scratch(q.device());
+  Workspace scratch(q.device());
   CAIRN_RUN("linear_attention", q,
             linear_attention_forward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout), scratch,
@@ -389,17 +391,17 @@ LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const T
 }
 
 AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                            const AttentionOptions& options, const LinearAttentionResult& kept,
+                                            const AttentionOptions& options, const LinearAttentionResult& saved,
                                             const Tensor& dout) {
   const AttentionSize size = check_linear_attention(q, k, v, options);
-  check_saved("linear_attention", size, q, kept.out, {"the saved denominators", kept.denominators},
+  check_saved("linear_attention", size, q, saved.out, {"the saved denominators", saved.denominators},
               {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
-  Scratch scratch(q.device());
+  Workspace scratch(q.device());
   CAIRN_RUN("linear_attention", q,
             linear_attention_backward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v),
                                          kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                         heads<T>(kept.out), kept.denominators.data<Accum<T>>(), heads<T>(dout),
+                                         heads<T>(saved.out), saved.denominators.data<Accum<T>>(), heads<T>(dout),
                                          scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
@@ -428,7 +430,7 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
   check_lengths("euclidean_kmeans", "lengths", lengths, size.B, size.N, q.device());
   check_draw("euclidean_kmeans", draw, q.device());
   Tensor labels({size.B, size.H, size.N}, DType::int32, q.device());
-  Scratch scratch(q.device());
+  Workspace scratch(q.device());
   CAIRN_RUN("euclidean_kmeans", q,
             euclidean_kmeans<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
                                 draw.view(), scratch, labels.mutable_data<int32_t>()));
@@ -443,20 +445,20 @@ static Rows rows_of_last_axis(const char* operation, const Tensor& x) {
   return {cols > 0 ? x.elements() / cols : 0, cols};
 }
 
-Tensor unit_rows(const Tensor& x) {
-  check_operands("unit_rows", {{"x", x}});
-  const Rows size = rows_of_last_axis("unit_rows", x);
+Tensor l2_normalize(const Tensor& x) {
+  check_operands("l2_normalize", {{"x", x}});
+  const Rows size = rows_of_last_axis("l2_normalize", x);
   Tensor y = like(x);
-  CAIRN_RUN("unit_rows", x, unit_rows<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("l2_normalize", x, l2_normalize<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
-Tensor unit_rows_backward(const Tensor& x, const Tensor& dy) {
-  check_operands("unit_rows", {{"x", x}, {"the gradient", dy}});
-  check_shape("unit_rows", "the gradient", dy, x.shape());
-  const Rows size = rows_of_last_axis("unit_rows", x);
+Tensor l2_normalize_backward(const Tensor& x, const Tensor& dy) {
+  check_operands("l2_normalize", {{"x", x}, {"the gradient", dy}});
+  check_shape("l2_normalize", "the gradient", dy, x.shape());
+  const Rows size = rows_of_last_axis("l2_normalize", x);
   Tensor dx = like(x);
-  CAIRN_RUN("unit_rows", x, unit_rows_backward<T>(stream, size, x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  CAIRN_RUN("l2_normalize", x, l2_normalize_backward<T>(stream, size, x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
 }
 
@@ -525,15 +527,15 @@ AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor&
 
 AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                             const BucketOptions& buckets, const AttentionOptions& options,
-                                            const AttentionResult& kept, const Tensor& dout) {
+                                            const AttentionResult& saved, const Tensor& dout) {
   const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
   const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
-  check_saved("bucket_attention", size, q, kept.out, {"the saved logsumexp", kept.logsumexp}, {"the gradient", dout});
+  check_saved("bucket_attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   CAIRN_RUN("bucket_attention", q,
             bucket_attention_backward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
                                          kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                         heads<T>(kept.out), kept.logsumexp.data<Accum<T>>(), heads<T>(dout),
+                                         heads<T>(saved.out), saved.logsumexp.data<Accum<T>>(), heads<T>(dout),
                                          heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }

@@ -49,7 +49,7 @@ struct AttentionGradient {
   Tensor dq, dk, dv;
 };
 AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
-                                     const AttentionResult& kept, const Tensor& dout);
+                                     const AttentionResult& saved, const Tensor& dout);
 
 // ---- clusters of queries
 // planes [bits, D + 1], float32. Error: bits outside 1..64.
@@ -103,8 +103,8 @@ struct CentroidTopK {
 CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tensor& v, int64_t top, bool with_rest,
                            const AttentionOptions& options, const Tensor& given = {});
 AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Tensor& v,
-                                         const AttentionOptions& options, const CentroidTopK& kept, const Tensor& dmass,
-                                         const Tensor& drest);
+                                         const AttentionOptions& options, const CentroidTopK& saved,
+                                         const Tensor& dmass, const Tensor& drest);
 
 // mass and rest may both be undefined: 1 and 0.
 Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
@@ -124,7 +124,7 @@ struct LinearAttentionResult {
 LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                        const AttentionOptions& options = {});
 AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                            const AttentionOptions& options, const LinearAttentionResult& kept,
+                                            const AttentionOptions& options, const LinearAttentionResult& saved,
                                             const Tensor& dout);
 
 // ---- other groups of queries
@@ -139,8 +139,8 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
 
 // ---- lsh: queries for keys, in buckets
 // x / |x| over the last axis; a row of zeros stays zeros, and has no gradient.
-Tensor unit_rows(const Tensor& x);
-Tensor unit_rows_backward(const Tensor& x, const Tensor& dy);
+Tensor l2_normalize(const Tensor& x);
+Tensor l2_normalize_backward(const Tensor& x, const Tensor& dy);
 
 // float32 [rounds, columns, D]. Errors: rounds or columns < 1.
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device);
@@ -164,6 +164,6 @@ AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor&
                                  const BucketOptions& buckets, const AttentionOptions& options = {});
 AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                             const BucketOptions& buckets, const AttentionOptions& options,
-                                            const AttentionResult& kept, const Tensor& dout);
+                                            const AttentionResult& saved, const Tensor& dout);
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
 #pragma once
 // Scalar arithmetic, written once for the CPU and for CUDA. On the CPU the float versions have no branches and no
-// calls, so that the compiler vectorises the loops around them.
+// calls, so that the compiler vectorizes the loops around them.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -140,7 +140,7 @@ CAIRN_HD To convert(From x) {
     return To(x);
 }
 
-// ---- Optimisers. What one step does to all elements alike is computed once, in double, from the counts; the update of
+// ---- Optimizers. What one step does to all elements alike is computed once, in double, from the counts; the update of
 // an element is then a few operations. T is what the arithmetic is done in.
 
 // What a gradient of this norm does to the state: the scale that clips it to max_norm (0: none), and skip or advance.

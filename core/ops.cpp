@@ -180,8 +180,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   }
   for (int i = 1; i <= result.rank(); ++i)
     if (shape[-i] == 1 && result.size(-i) != 1) {
-      const Shape kept = result.shape().with(-i, 1);
-      result = reduce(Reduce::sum, result, -i).reshape(kept);
+      const Shape saved = result.shape().with(-i, 1);
+      result = reduce(Reduce::sum, result, -i).reshape(saved);
     }
   return result.reshape(shape);
 }
@@ -300,12 +300,13 @@ Tensor softmax_backward(const Tensor& y, const Tensor& dy) {
   return dx;
 }
 
-LayerNorm layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
+LayerNormResult layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   check_operands("layer_norm", {{"x", x}, {"weight", weight}, {"bias", bias}});
   const Rows size = rows_of("layer_norm", x);
   check_shape("layer_norm", "weight", weight, {size.cols});
   check_shape("layer_norm", "bias", bias, {size.cols});
-  LayerNorm result{like(x), Tensor({size.rows}, sums_of(x), x.device()), Tensor({size.rows}, sums_of(x), x.device())};
+  LayerNormResult result{like(x), Tensor({size.rows}, sums_of(x), x.device()),
+                         Tensor({size.rows}, sums_of(x), x.device())};
   CAIRN_RUN("layer_norm", x,
             layer_norm_forward<T>(stream, size, epsilon, x.data<T>(), weight.data<T>(), bias.data<T>(),
                                   result.y.mutable_data<T>(), result.mean.mutable_data<Accum<T>>(),
@@ -313,17 +314,18 @@ LayerNorm layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   return result;
 }
 
-LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNorm& kept, const Tensor& dy) {
+LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNormResult& saved,
+                                      const Tensor& dy) {
   check_operands("layer_norm", {{"x", x}, {"weight", weight}, {"the gradient", dy}});
   check_shape("layer_norm", "the gradient", dy, x.shape());
   const Rows size = rows_of("layer_norm", x);
   check_shape("layer_norm", "weight", weight, {size.cols});
-  check_tensor("layer_norm", "the saved mean", kept.mean, sums_of(x), x.device(), {size.rows});
-  check_tensor("layer_norm", "the saved rstd", kept.rstd, sums_of(x), x.device(), {size.rows});
+  check_tensor("layer_norm", "the saved mean", saved.mean, sums_of(x), x.device(), {size.rows});
+  check_tensor("layer_norm", "the saved rstd", saved.rstd, sums_of(x), x.device(), {size.rows});
   LayerNormGradient g{like(x), like(weight), like(weight)};
   CAIRN_RUN("layer_norm", x,
-            layer_norm_backward<T>(stream, size, x.data<T>(), weight.data<T>(), kept.mean.data<Accum<T>>(),
-                                   kept.rstd.data<Accum<T>>(), dy.data<T>(), g.dx.mutable_data<T>(),
+            layer_norm_backward<T>(stream, size, x.data<T>(), weight.data<T>(), saved.mean.data<Accum<T>>(),
+                                   saved.rstd.data<Accum<T>>(), dy.data<T>(), g.dx.mutable_data<T>(),
                                    g.dweight.mutable_data<T>(), g.dbias.mutable_data<T>()));
   return g;
 }
@@ -401,17 +403,17 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets) {
   return result;
 }
 
-Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& kept,
+Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
                               const Tensor& dloss) {
   const Rows size = check_targets(logits, targets);
-  check_tensor("cross_entropy", "the saved logsumexp", kept.logsumexp, sums_of(logits), logits.device(), {size.rows});
-  check_tensor("cross_entropy", "the saved count", kept.count, DType::int32, logits.device(), {});
+  check_tensor("cross_entropy", "the saved logsumexp", saved.logsumexp, sums_of(logits), logits.device(), {size.rows});
+  check_tensor("cross_entropy", "the saved count", saved.count, DType::int32, logits.device(), {});
   check_operands("cross_entropy", {{"logits", logits}, {"the gradient", dloss}});
   check_shape("cross_entropy", "the gradient", dloss, {});
   Tensor dlogits = like(logits);
   CAIRN_RUN("cross_entropy", logits,
             cross_entropy_backward<T>(stream, size, logits.data<T>(), targets.data<int32_t>(),
-                                      kept.logsumexp.data<Accum<T>>(), kept.count.data<int32_t>(), dloss.data<T>(),
+                                      saved.logsumexp.data<Accum<T>>(), saved.count.data<int32_t>(), dloss.data<T>(),
                                       dlogits.mutable_data<T>()));
   return dlogits;
 }

@@ -48,15 +48,16 @@ Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation 
 Tensor softmax(const Tensor& x);
 Tensor softmax_backward(const Tensor& y, const Tensor& dy);
 
-struct LayerNorm {
+struct LayerNormResult {
   Tensor y, mean, rstd;  // [..., cols], [rows], [rows]
 };
 // Over the last axis, for weight and bias [cols].
-LayerNorm layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon);
+LayerNormResult layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon);
 struct LayerNormGradient {
   Tensor dx, dweight, dbias;
 };
-LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNorm& kept, const Tensor& dy);
+LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNormResult& saved,
+                                      const Tensor& dy);
 
 // Zero with probability p, else scaled by 1 / (1 - p). The gradient is the same function of the gradient.
 // Error: p outside [0, 1].
@@ -75,7 +76,7 @@ struct CrossEntropy {
 // Mean of -log softmax(logits)[target] over the rows whose target is not negative. logits [..., classes], targets [...]
 // int32. Error (on the CPU): a target that is no class.
 CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets);
-Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& kept,
+Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
                               const Tensor& dloss);
 
 // Columns by rising value within the last axis, int32. x: float32, float64, int32 or int64.

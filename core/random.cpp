@@ -12,17 +12,17 @@ void Generator::set_step(uint64_t step) {
   state_.copy_from(Tensor::from<uint64_t>({seed_, step_}, {2}));
 }
 
-Sequence::Sequence(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer) {
+RandomStream::RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer) {
   const uint64_t state[2] = {seed, step};
   key_ = Draw{state, layer, purpose}.key();
 }
 
-uint32_t Sequence::next() {
+uint32_t RandomStream::next() {
   if (drawn_ % 4 == 0) words_ = philox(key_, {{drawn_ / 4, 0, 2, 0}});
   return words_.w[drawn_++ % 4];
 }
 
-float Sequence::normal() { return cairn::normal(key_, normals_++, 0); }
+float RandomStream::normal() { return cairn::normal(key_, normals_++, 0); }
 
 template <class Next>
 static Tensor random_tensor(Shape shape, DType dtype, Next&& next) {
@@ -38,10 +38,10 @@ static Tensor random_tensor(Shape shape, DType dtype, Next&& next) {
   return result;
 }
 
-Tensor random_uniform(Shape shape, double low, double high, Sequence& sequence, DType dtype) {
+Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype) {
   return random_tensor(shape, dtype, [&] { return sequence.uniform(low, high); });
 }
-Tensor random_normal(Shape shape, Sequence& sequence, DType dtype) {
+Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype) {
   return random_tensor(shape, dtype, [&] { return sequence.normal(); });
 }
 

@@ -32,7 +32,7 @@ CAIRN_HD inline PhiloxWords philox(PhiloxKey key, PhiloxWords c) {
 
 // What a draw is for. Two purposes never share a number.
 enum class Purpose : uint32_t {
-  initialise,
+  initialize,
   data,
   planes,
   clusters,
@@ -61,8 +61,8 @@ struct Draw {
   }
 };
 
-// A normal number of mean 0 and variance 1 (to 2e-10; |x| <= 6): the sum of twelve 16-bit integers, centred and scaled,
-// so that it is exact in float and the same on every device. Shape of the tails: Irwin-Hall with n = 12.
+// A normal number of mean 0 and variance 1 (to 2e-10; |x| <= 6): the sum of twelve 16-bit integers, centered and
+// scaled, so that it is exact in float and the same on every device. Shape of the tails: Irwin-Hall with n = 12.
 CAIRN_HD inline float normal(PhiloxKey key, uint32_t i, uint32_t j, uint32_t k = 0) {
   const PhiloxWords x = philox(key, {{i, j, 0, k}}), y = philox(key, {{i, j, 1, k}});
   int sum = 0;
@@ -123,7 +123,7 @@ class Generator {
   // From now on `draws` gets what each draw is named, for tests: two of one name would share their numbers.
   void record_draws(std::vector<std::pair<uint32_t, Purpose>>* draws) { recorded_ = draws; }
   const Tensor& state() const { return state_; }  // uint64 [2]
-  // A number of its own for each parameter initialised from this generator.
+  // A number of its own for each parameter initialized from this generator.
   uint32_t next_parameter() { return parameters_++; }
 
  private:
@@ -134,9 +134,9 @@ class Generator {
 };
 
 // One random number after another, on the host, from a draw: for data and tests.
-class Sequence {
+class RandomStream {
  public:
-  Sequence(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer = 0);
+  RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer = 0);
 
   uint32_t next();
   uint32_t below(uint32_t n) { return cairn::below(next(), n); }
@@ -151,7 +151,7 @@ class Sequence {
 };
 
 // Tensors of random numbers on the CPU; float32 or float64.
-Tensor random_uniform(Shape shape, double low, double high, Sequence& sequence, DType dtype = DType::float32);
-Tensor random_normal(Shape shape, Sequence& sequence, DType dtype = DType::float32);
+Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype = DType::float32);
+Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype = DType::float32);
 
 }  // namespace cairn

@@ -140,7 +140,7 @@ void* new_block(size_t bytes) {
 void* allocate_on_cpu(size_t bytes) {
   if (void* block = caching ? cache().take(bytes) : nullptr) return block;
   // The system gives more than there is, and kills who then writes to it.
-  const size_t live = size_t(counter(Device::cpu).live), most = most_memory(Device::cpu);
+  const size_t live = size_t(counter(Device::cpu).live), most = available_memory(Device::cpu);
   if (live + bytes > most) return nullptr;
   if (live + size_t(cache().held()) + bytes > most) release_cached_memory();
   void* block = new_block(bytes);
@@ -180,7 +180,7 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
     data_ = CAIRN_ON_CUDA("", gpu::allocate(current_stream(device), bytes));
   if (!data_) {
     throw OutOfMemory(concat("out of memory on ", name(device), ": ", bytes, " bytes requested, ", memory(device).live,
-                             " in use by tensors, ", most_memory(device),
+                             " in use by tensors, ", available_memory(device),
                              device == Device::cpu ? " there for this process" : " free"));
   }
   counter(device).add(int64_t(bytes));
@@ -201,7 +201,7 @@ Storage::~Storage() {
   if (bytes_ > 0) give_back(data_, bytes_, device_);
 }
 
-size_t most_memory(Device device) {
+size_t available_memory(Device device) {
   if (device == Device::cuda) return CAIRN_ON_CUDA("", gpu::free_memory(current_stream(device)));
   static const size_t most = [] {
     const size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)), group = limits().memory;

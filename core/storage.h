@@ -9,7 +9,7 @@ namespace cairn {
 
 class Storage {
  public:
-  // Uninitialised memory, aligned to 64 bytes; where the environment has CAIRN_FILL_NAN=1, bytes of 0xFF, which as
+  // Uninitialized memory, aligned to 64 bytes; where the environment has CAIRN_FILL_NAN=1, bytes of 0xFF, which as
   // floating numbers are NaN, so that tests see what was read before it was written. Error: OutOfMemory, with the bytes
   // requested, in use and (on CUDA) free.
   Storage(size_t bytes, Device device);
@@ -34,7 +34,7 @@ class Storage {
 
 // What a device can still give: free memory of the GPU; for the CPU, whose pages come when touched, the machine's
 // memory, or 15/16 of what control groups leave to this process (limits.h).
-size_t most_memory(Device device);
+size_t available_memory(Device device);
 
 // Bytes held by storages on a device: now, and the most since the last reset; and (of the CPU) by freed blocks that are
 // kept for the next request of the same size, because a training step asks for the same sizes again and fresh pages are

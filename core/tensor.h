@@ -14,7 +14,7 @@ namespace cairn {
 class Tensor {
  public:
   Tensor() = default;  // no tensor at all: defined() is false
-  // Uninitialised numbers.
+  // Uninitialized numbers.
   explicit Tensor(Shape shape, DType dtype = DType::float32, Device device = Device::cpu);
   static Tensor full(Shape shape, double value, DType dtype = DType::float32, Device device = Device::cpu);
   static Tensor zeros(Shape shape, DType dtype = DType::float32, Device device = Device::cpu) {

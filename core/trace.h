@@ -8,7 +8,7 @@
 //   }
 //   const trace::Recording recording = trace::stop();
 //
-// Kernels (core/dispatch.h), gradients (the tape), modules and the optimiser open theirs by themselves. Off, as it is
+// Kernels (core/dispatch.h), gradients (the tape), modules and the optimizer open theirs by themselves. Off, as it is
 // until start(), a span costs one look at a flag. On CUDA a kernel's span is the time to queue it, not to run it.
 #include <atomic>
 #include <cstddef>

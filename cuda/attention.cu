@@ -66,114 +66,123 @@ namespace {
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
-    attend(AttentionProblem<T> p, Heads<T> out, float* logsumexp) {
-  float* const room = dynamic_shared<float>();
+    attend(AttentionProblem<T> p, HeadView<T> out, float* logsumexp) {
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
   const int q0 = task.row;
   RunningSoftmax<8, 16> softmax;
   float sum[8][width / 16] = {};
 
-  for (int k0 = plane.next_key(q0, tile, 0); k0 < plane.keys; k0 = plane.next_key(q0, tile, k0 + tile)) {
+  for (int k0 = batch_head.next_key(q0, tile, 0); k0 < batch_head.keys; k0 = batch_head.next_key(q0, tile, k0 + tile)) {
     TileOf s;
-    row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
-    const unsigned visible = visible_in(plane, q0, opaque(k0)), kept = kept_in(dropout, q0, k0);
+    row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
+                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), workspace, s);
+    const unsigned visible = visible_in(batch_head, q0, optimization_barrier(k0)), keep = keep_mask(dropout, q0, k0);
     // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
-    weigh_products(s, p.scale_2(), visible, kept, softmax, sum);
-    store_weights(room, s);
+    weigh_products(s, p.scale_2(), visible, keep, softmax, sum);
+    store_weights(workspace, s);
     // [eq. 2] [eq. 5] Weights times values.
-    add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
+    add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), workspace, sum);
   }
   softmax.finish();
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int query = q0 + tile_row(i);
     if (query >= p.N()) continue;
-    const bool valid = query < plane.queries;
+    const bool valid = query < batch_head.queries;
     if (!valid)
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a value is NaN
-    write_row(sum[i], softmax.inverse(i) * dropout.scale, out.at(plane.batch, query, plane.head) + task.column,
-              p.M() - task.column, p.packs);
-    if (task.column == 0 && tile_column() == 0) logsumexp[plane.index * p.size.N + query] = softmax.logsumexp(i);
+    write_row(sum[i], softmax.inverse(i) * dropout.scale,
+              out.at(batch_head.batch, query, batch_head.head) + task.column, p.M() - task.column, p.packs);
+    if (task.column == 0 && tile_column() == 0) logsumexp[batch_head.index * p.size.N + query] = softmax.logsumexp(i);
   }
 }
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
-    query_gradient(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dq) {
-  float* const room = dynamic_shared<float>();
+    query_gradient(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dq) {
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.D, width);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
   const int q0 = task.row;
   float sum[8][width / 16] = {};
 
-  for (int k0 = plane.next_key(q0, tile, 0); k0 < plane.keys; k0 = plane.next_key(q0, tile, k0 + tile)) {
+  for (int k0 = batch_head.next_key(q0, tile, 0); k0 < batch_head.keys; k0 = batch_head.next_key(q0, tile, k0 + tile)) {
     TileOf s, g;
-    row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
-    row_products(p.rows(dout, plane, q0, plane.queries, p.M()), p.rows(p.v, plane, k0, plane.keys, p.M()), room, g);
-    const unsigned visible = visible_in(plane, q0, k0), kept = kept_in(dropout, q0, k0);
+    row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
+                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), workspace, s);
+    row_products(p.rows(dout, batch_head, q0, batch_head.queries, p.M()),
+                 p.rows(p.v, batch_head, k0, batch_head.keys, p.M()), workspace, g);
+    const unsigned visible = visible_in(batch_head, q0, k0), keep = keep_mask(dropout, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const QueryState state = states[plane.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
+      const QueryState state = states[batch_head.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> (4 * i + j) & 1,
-                       kept >> (4 * i + j) & 1 ? dropout.scale : 0.0f);
+                       keep >> (4 * i + j) & 1 ? dropout.scale : 0.0f);
     }
-    store_weights(room, g);
-    add_weighted_rows<width>(p.rows(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
+    store_weights(workspace, g);
+    add_weighted_rows<width>(p.rows(p.k, batch_head, k0, batch_head.keys, p.D(), task.column), workspace, sum);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int query = q0 + tile_row(i);
     if (query < p.N())
-      write_row(sum[i], query < plane.queries ? p.scale : 0.0f, dq.at(plane.batch, query, plane.head) + task.column,
-                p.D() - task.column, p.packs);
+      write_row(sum[i], query < batch_head.queries ? p.scale : 0.0f,
+                dq.at(batch_head.batch, query, batch_head.head) + task.column, p.D() - task.column, p.packs);
   }
 }
 
 // Rows of the tile are keys here, and columns queries.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradient(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dk, Heads<T> dv) {
-  float* const room = dynamic_shared<float>();
+    key_gradient(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dk,
+                 HeadView<T> dv) {
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
   const int k0 = task.row;
   float sum_k[8][4] = {}, sum_v[8][4] = {};
 
-  for (int q0 = plane.next_query(k0, tile, 0); q0 < plane.queries; q0 = plane.next_query(k0, tile, q0 + tile)) {
+  for (int q0 = batch_head.next_query(k0, tile, 0); q0 < batch_head.queries;
+       q0 = batch_head.next_query(k0, tile, q0 + tile)) {
     TileOf s, g;
-    row_products(p.rows(p.k, plane, k0, plane.keys, p.D()), p.rows(p.q, plane, q0, plane.queries, p.D()), room, s);
-    row_products(p.rows(p.v, plane, k0, plane.keys, p.M()), p.rows(dout, plane, q0, plane.queries, p.M()), room, g);
-    const unsigned visible = visible_to(plane, q0, k0), kept = kept_to(dropout, q0, k0);
+    row_products(p.rows(p.k, batch_head, k0, batch_head.keys, p.D()),
+                 p.rows(p.q, batch_head, q0, batch_head.queries, p.D()), workspace, s);
+    row_products(p.rows(p.v, batch_head, k0, batch_head.keys, p.M()),
+                 p.rows(dout, batch_head, q0, batch_head.queries, p.M()), workspace, g);
+    const unsigned visible = visible_to(batch_head, q0, k0), keep = kept_to(dropout, q0, k0);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const QueryState state = states[plane.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
+      const QueryState state = states[batch_head.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> key_bit(i, j) & 1,
-                       kept >> key_bit(i, j) & 1 ? dropout.scale : 0.0f);
+                       keep >> key_bit(i, j) & 1 ? dropout.scale : 0.0f);
     }
     if (task.column < p.M()) {
-      store_weights(room, s);
-      add_weighted_rows<tile>(p.rows(dout, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
+      store_weights(workspace, s);
+      add_weighted_rows<tile>(p.rows(dout, batch_head, q0, batch_head.queries, p.M(), task.column), workspace, sum_v);
     }
     if (task.column < p.D()) {
-      store_weights(room, g);
-      add_weighted_rows<tile>(p.rows(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
+      store_weights(workspace, g);
+      add_weighted_rows<tile>(p.rows(p.q, batch_head, q0, batch_head.queries, p.D(), task.column), workspace, sum_k);
     }
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int key = k0 + tile_row(i);
     if (key >= p.S()) continue;
-    write_row(sum_k[i], p.scale, dk.at(plane.batch, key, plane.head) + task.column, p.D() - task.column, p.packs);
-    write_row(sum_v[i], 1.0f, dv.at(plane.batch, key, plane.head) + task.column, p.M() - task.column, p.packs);
+    write_row(sum_k[i], p.scale, dk.at(batch_head.batch, key, batch_head.head) + task.column, p.D() - task.column,
+              p.packs);
+    write_row(sum_v[i], 1.0f, dv.at(batch_head.batch, key, batch_head.head) + task.column, p.M() - task.column,
+              p.packs);
   }
 }
 
@@ -200,20 +209,20 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
 }
 template <class T>
 Launch mma_tiles(Stream stream, const AttentionProblem<T>& p, int64_t rows, int tile_rows, int shared) {
-  return {p.size.B * p.size.H * pieces(rows, tile_rows), mma_threads, size_t(shared), stream};
+  return {p.size.B * p.size.H * ceil_div(rows, tile_rows), mma_threads, size_t(shared), stream};
 }
 
 // A block for every tile of rows and of columns.
 Launch tiles(Stream stream, const AttentionSize& size, int64_t rows, int64_t columns, int width) {
-  return {size.B * size.H * pieces(rows, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+  return {size.B * size.H * ceil_div(rows, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
           stream};
 }
 
 }  // namespace
 
 template <class T>
-void attention_forward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                       Mask mask, Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
+void attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                       Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
   if (size.B * size.H * size.N == 0) return;
   const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, out);
   if (suits_mma(p, out))
@@ -228,15 +237,16 @@ void attention_forward(Stream stream, AttentionSize size, Heads<const T> q, Head
 }
 
 template <class T>
-void attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                        Mask mask, Dropout dropout, Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout,
-                        Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+void attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
+                        HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
+                        const Accum<T>* logsumexp, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq,
+                        HeadView<T> dk, HeadView<T> dv) {
   const int64_t queries = size.B * size.H * size.N;
   const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
   QueryState* const states = scratch.take<QueryState>(queries);
   if (queries > 0)
-    launch(output_states<T>, {blocks(pieces(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
-           logsumexp, states);
+    launch(output_states<T>, {blocks(ceil_div(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out,
+           dout, logsumexp, states);
   const bool keys = size.B * size.H * size.S > 0;
 
   if (suits_mma(p, dout, dq, dk, dv)) {
@@ -257,12 +267,12 @@ void attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Hea
     launch(key_gradient<T>, tiles(stream, size, size.S, std::max(size.D, size.M), tile), p, dout, states, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                           \
-  template void attention_forward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,   \
-                                  Dropout, Heads<T>, Accum<T>*);                                                 \
-  template void attention_backward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,  \
-                                   Dropout, Heads<const T>, const Accum<T>*, Heads<const T>, Scratch&, Heads<T>, \
-                                   Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                               \
+  template void attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,    \
+                                  Mask, Dropout, HeadView<T>, Accum<T>*);                                            \
+  template void attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,   \
+                                   Mask, Dropout, HeadView<const T>, const Accum<T>*, HeadView<const T>, Workspace&, \
+                                   HeadView<T>, HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -25,23 +25,23 @@ struct MmaShape {
 // ---- what of a strip is visible, and what dropout keeps of it: bit 4 n + e is for element e of sums n.
 
 template <int tiles>
-__device__ unsigned visible_of_queries(const Plane& plane, int query, int key) {  // of the strip's corner
+__device__ unsigned visible_of_queries(const BatchHead& batch_head, int query, int key) {  // of the strip's corner
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      bits |= unsigned(plane.visible(query + mma_g() + 8 * (e / 2), key + 8 * n + 2 * mma_t() + e % 2)) << e;
+      bits |= unsigned(batch_head.visible(query + mma_g() + 8 * (e / 2), key + 8 * n + 2 * mma_t() + e % 2)) << e;
     return bits;
   });
 }
 // Where rows are keys.
 template <int tiles>
-__device__ unsigned visible_of_keys(const Plane& plane, int query, int key) {
+__device__ unsigned visible_of_keys(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      bits |= unsigned(plane.visible(query + 8 * n + 2 * mma_t() + e % 2, key + mma_g() + 8 * (e / 2))) << e;
+      bits |= unsigned(batch_head.visible(query + 8 * n + 2 * mma_t() + e % 2, key + mma_g() + 8 * (e / 2))) << e;
     return bits;
   });
 }
@@ -52,7 +52,7 @@ template <int tiles>
 __device__ unsigned kept_of_queries(const TileDropout& dropout, int query, int key) {
   const int odd = mma_t() % 2;
   const unsigned mine =
-      score_bits<tiles>([&](int n) { return dropout.kept(query + mma_g() + 8 * odd, key + 8 * n + mma_t() / 2 * 4); });
+      score_bits<tiles>([&](int n) { return dropout.keep(query + mma_g() + 8 * odd, key + 8 * n + mma_t() / 2 * 4); });
   const unsigned theirs = __shfl_xor_sync(full_warp, mine, 1);
   const unsigned first = odd ? theirs : mine, second = odd ? mine : theirs;
   return (first >> 2 * odd & 0x33333333u) | (second >> 2 * odd & 0x33333333u) << 2;
@@ -63,7 +63,7 @@ template <int tiles>
 __device__ unsigned kept_of_keys(const TileDropout& dropout, int query, int key) {
   const int me = mma_g() % 4;
   const unsigned mine = score_bits<tiles>(
-      [&](int n) { return dropout.kept(query + 8 * n + 2 * mma_t() + me % 2, key + mma_g() / 4 * 4 + 8 * (me / 2)); });
+      [&](int n) { return dropout.keep(query + 8 * n + 2 * mma_t() + me % 2, key + mma_g() / 4 * 4 + 8 * (me / 2)); });
   unsigned bits = 0;
 #pragma unroll
   for (int e = 0; e < 4; ++e)
@@ -83,29 +83,29 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
 // ---- forward
 
 template <class T, int columns>
-__global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p, Heads<T> out, float* logsumexp) {
+__global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p, HeadView<T> out, float* logsumexp) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int strips = Shape::strips, keys = Shape::keys;
   const Tile own{dynamic_shared<T>()};
   const Tile all_k = own.row(Shape::queries), all_v = all_k.row(2 * keys);  // two tiles each
   const TileTask task(p.size.N, Shape::queries, 0, 1);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
-  const int begin = plane.next_key(task.row, Shape::queries, 0);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const int begin = batch_head.next_key(task.row, Shape::queries, 0);
   const int strip0 = int(threadIdx.x / 32) * 16 * strips, query0 = task.row + strip0;  // this warp's
   RunningSoftmax<2 * strips, 4> softmax;
   float sums[strips][columns / 8][4] = {};
 
   const auto copy_keys = [&](int k0, int place) {
     const Tile k = all_k.row(place), v = all_v.row(place);
-    k.template copy<keys>(p.k.at(plane.batch, k0, plane.head), p.k.row_stride, plane.keys - k0, p.D());
-    v.template copy<keys>(p.v.at(plane.batch, k0, plane.head), p.v.row_stride, plane.keys - k0, p.M());
+    k.template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, batch_head.keys - k0, p.D());
+    v.template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, batch_head.keys - k0, p.M());
     commit_copies();
   };
-  if (begin < plane.keys) {
-    own.template copy<Shape::queries>(p.q.at(plane.batch, task.row, plane.head), p.q.row_stride,
-                                      plane.queries - task.row, p.D());
+  if (begin < batch_head.keys) {
+    own.template copy<Shape::queries>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
+                                      batch_head.queries - task.row, p.D());
     commit_copies();
     copy_keys(begin, 0);
     wait_for_copies<1>();
@@ -117,15 +117,16 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 #pragma unroll
       for (int step = 0; step < Tile::steps; ++step) own.row(strip0 + 16 * strip).load_a(step, q[strip][step]);
 
-    for (int k0 = begin, next, place = 0; k0 < plane.keys; k0 = next, place ^= keys) {
+    for (int k0 = begin, next, place = 0; k0 < batch_head.keys; k0 = next, place ^= keys) {
       const Tile k = all_k.row(place), v = all_v.row(place);
-      next = plane.next_key(opaque(task.row), Shape::queries, k0 + keys);
+      next = batch_head.next_key(optimization_barrier(task.row), Shape::queries, k0 + keys);
       wait_for_copies<0>();
       k.template round<keys>();
       v.template round<keys>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (next < plane.keys) copy_keys(next, place ^ keys);
-      if (plane.next_key(opaque(query0), 16 * strips, k0) >= min(k0 + keys, plane.keys)) continue;
+      if (next < batch_head.keys) copy_keys(next, place ^ keys);
+      if (batch_head.next_key(optimization_barrier(query0), 16 * strips, k0) >= min(k0 + keys, batch_head.keys))
+        continue;
 
       float s[strips][keys / 8][4];
       mma_row_products<strips, keys>(
@@ -138,8 +139,8 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
       for (int strip = 0; strip < strips; ++strip) {
         const int query = query0 + 16 * strip;
         each_sum(s[strip], [&](float& score, int) { score *= p.scale_2(); });
-        if (plane.masks(query, query + 16, k0, k0 + keys)) {
-          const unsigned visible = visible_of_queries<keys / 8>(plane, query, k0);
+        if (batch_head.masks(query, query + 16, k0, k0 + keys)) {
+          const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
           each_sum(s[strip], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
         }
         float largest[2] = {-INFINITY, -INFINITY}, correction[2];
@@ -150,8 +151,8 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
         // [eq. 1] [eq. 4]
         each_sum(s[strip], [&](float& x, int bit) { x = softmax.weight(2 * strip + bit / 2 % 2, x); });
         if (dropout.active) {
-          const unsigned kept = kept_of_queries<keys / 8>(dropout, query, k0);
-          each_sum(s[strip], [&](float& weight, int bit) { weight = kept >> bit & 1 ? weight : 0.0f; });
+          const unsigned keep = kept_of_queries<keys / 8>(dropout, query, k0);
+          each_sum(s[strip], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
         }
       }
       // [eq. 2] [eq. 5]
@@ -165,12 +166,12 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
     for (int half = 0; half < 2; ++half) {
       const int query = query0 + 16 * strip + mma_g() + 8 * half, row = 2 * strip + half;
       if (query >= p.N()) continue;
-      if (query >= plane.queries)
+      if (query >= batch_head.queries)
 #pragma unroll
         for (int n = 0; n < columns / 8; ++n) sums[strip][n][2 * half] = sums[strip][n][2 * half + 1] = 0;
-      write_sums(sums[strip], half, softmax.inverse(row) * dropout.scale, out.at(plane.batch, query, plane.head),
-                 p.M());
-      if (mma_t() == 0) logsumexp[plane.index * p.size.N + query] = softmax.logsumexp(row);
+      write_sums(sums[strip], half, softmax.inverse(row) * dropout.scale,
+                 out.at(batch_head.batch, query, batch_head.head), p.M());
+      if (mma_t() == 0) logsumexp[batch_head.index * p.size.N + query] = softmax.logsumexp(row);
     }
 }
 
@@ -180,8 +181,8 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 // and kept() give bits.
 template <int tiles, class State, class Visible, class Kept>
 __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, bool masks,
-                               Visible visible, const TileDropout& dropout, Kept kept) {
-  const unsigned kept_bits = dropout.active ? kept() : ~0u;
+                               Visible visible, const TileDropout& dropout, Kept keep) {
+  const unsigned kept_bits = dropout.active ? keep() : ~0u;
   const auto drop = [&](float& x, int bit) { x *= kept_bits >> bit & 1 ? dropout.scale : 0.0f; };
   if (dropout.active) each_sum(g, drop);
 #pragma unroll
@@ -189,7 +190,7 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const QueryState query = state(n, e);
-      s[n][e] = power_of_two(s[n][e] * scale_2 - query.shift);
+      s[n][e] = exp2_approx(s[n][e] * scale_2 - query.shift);
       g[n][e] = s[n][e] * (g[n][e] - query.delta);
     }
   if (dropout.active) each_sum(s, drop);
@@ -203,53 +204,55 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
 
 template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads)
-    query_gradient_mma(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dq) {
+    query_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dq) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int keys = Shape::others;
   const Tile q{dynamic_shared<T>()}, g = q.row(Shape::own);
   const Tile all_k = g.row(Shape::own), all_v = all_k.row(2 * keys);  // two tiles each
   const TileTask task(p.size.N, Shape::own, 0, 1);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
-  const int begin = plane.next_key(task.row, Shape::own, 0);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const int begin = batch_head.next_key(task.row, Shape::own, 0);
   const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
   float sums[1][columns / 8][4] = {};
 
   const auto copy_keys = [&](int k0, int place) {
     const Tile k = all_k.row(place), v = all_v.row(place);
-    k.template copy<keys>(p.k.at(plane.batch, k0, plane.head), p.k.row_stride, plane.keys - k0, p.D());
-    v.template copy<keys>(p.v.at(plane.batch, k0, plane.head), p.v.row_stride, plane.keys - k0, p.M());
+    k.template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, batch_head.keys - k0, p.D());
+    v.template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, batch_head.keys - k0, p.M());
     commit_copies();
   };
-  if (begin < plane.keys) {
-    const int rows = plane.queries - task.row;
-    q.template copy<Shape::own>(p.q.at(plane.batch, task.row, plane.head), p.q.row_stride, rows, p.D());
-    g.template copy<Shape::own>(dout.at(plane.batch, task.row, plane.head), dout.row_stride, rows, p.M());
+  if (begin < batch_head.keys) {
+    const int rows = batch_head.queries - task.row;
+    q.template copy<Shape::own>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride, rows, p.D());
+    g.template copy<Shape::own>(dout.at(batch_head.batch, task.row, batch_head.head), dout.row_stride, rows, p.M());
     copy_keys(begin, 0);
     QueryState state[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      state[half] = states[plane.index * p.size.N + min(query0 + mma_g() + 8 * half, p.N() - 1)];
+      state[half] = states[batch_head.index * p.size.N + min(query0 + mma_g() + 8 * half, p.N() - 1)];
 
-    for (int k0 = begin, next, place = 0; k0 < plane.keys; k0 = next, place ^= keys) {
+    for (int k0 = begin, next, place = 0; k0 < batch_head.keys; k0 = next, place ^= keys) {
       const Tile k = all_k.row(place), v = all_v.row(place);
-      next = plane.next_key(opaque(task.row), Shape::own, k0 + keys);
+      next = batch_head.next_key(optimization_barrier(task.row), Shape::own, k0 + keys);
       wait_for_copies<0>();
       if (k0 == begin) q.template round<Shape::own>(), g.template round<Shape::own>();
       k.template round<keys>();
       v.template round<keys>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (next < plane.keys) copy_keys(next, place ^ keys);
-      if (plane.next_key(opaque(query0), 16, opaque(k0)) >= min(k0 + keys, plane.keys)) continue;
+      if (next < batch_head.keys) copy_keys(next, place ^ keys);
+      if (batch_head.next_key(optimization_barrier(query0), 16, optimization_barrier(k0)) >=
+          min(k0 + keys, batch_head.keys))
+        continue;
 
       float s[1][keys / 8][4], ds[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
       strip_gradient(
           s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
-          plane.masks(query0, query0 + 16, k0, k0 + keys),
-          [&] { return visible_of_queries<keys / 8>(plane, query0, k0); }, dropout,
+          batch_head.masks(query0, query0 + 16, k0, k0 + keys),
+          [&] { return visible_of_queries<keys / 8>(batch_head, query0, k0); }, dropout,
           [&] { return kept_of_queries<keys / 8>(dropout, query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
     }
@@ -258,14 +261,16 @@ __global__ void __launch_bounds__(mma_threads)
   for (int half = 0; half < 2; ++half) {
     const int query = query0 + mma_g() + 8 * half;
     if (query < p.N())
-      write_sums(sums[0], half, query < plane.queries ? p.scale : 0.0f, dq.at(plane.batch, query, plane.head), p.D());
+      write_sums(sums[0], half, query < batch_head.queries ? p.scale : 0.0f,
+                 dq.at(batch_head.batch, query, batch_head.head), p.D());
   }
 }
 
 // Rows are keys here.
 template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads)
-    key_gradient_mma(AttentionProblem<T> p, Heads<const T> dout, const QueryState* states, Heads<T> dk, Heads<T> dv) {
+    key_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dk,
+                     HeadView<T> dv) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int queries = Shape::others;
@@ -273,38 +278,38 @@ __global__ void __launch_bounds__(mma_threads)
   const Tile all_q = v.row(Shape::own), all_g = all_q.row(2 * queries);  // two tiles each
   QueryState* const all_states = reinterpret_cast<QueryState*>(all_g.row(2 * queries).data);
   const TileTask task(p.size.S, Shape::own, 0, 1);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
   const int strip = int(threadIdx.x / 32) * 16, key0 = task.row + strip;  // this warp's
-  const int begin = plane.next_query(task.row, Shape::own, 0);
+  const int begin = batch_head.next_query(task.row, Shape::own, 0);
   float sums_k[1][columns / 8][4] = {}, sums_v[1][columns / 8][4] = {};
 
   const auto copy_queries = [&](int q0, int place) {
-    const int rows = plane.queries - q0;
+    const int rows = batch_head.queries - q0;
     const Tile q = all_q.row(place), g = all_g.row(place);
-    q.template copy<queries>(p.q.at(plane.batch, q0, plane.head), p.q.row_stride, rows, p.D());
-    g.template copy<queries>(dout.at(plane.batch, q0, plane.head), dout.row_stride, rows, p.M());
+    q.template copy<queries>(p.q.at(batch_head.batch, q0, batch_head.head), p.q.row_stride, rows, p.D());
+    g.template copy<queries>(dout.at(batch_head.batch, q0, batch_head.head), dout.row_stride, rows, p.M());
     const int i = int(threadIdx.x);
-    const QueryState* const from = states + plane.index * p.size.N + q0;
+    const QueryState* const from = states + batch_head.index * p.size.N + q0;
     if (i < queries) copy_async<8>(all_states + place + i, i < rows ? from + i : from, i < rows);
     commit_copies();
   };
-  if (begin < plane.queries) {
-    const int rows = plane.keys - task.row;
-    k.template copy<Shape::own>(p.k.at(plane.batch, task.row, plane.head), p.k.row_stride, rows, p.D());
-    v.template copy<Shape::own>(p.v.at(plane.batch, task.row, plane.head), p.v.row_stride, rows, p.M());
+  if (begin < batch_head.queries) {
+    const int rows = batch_head.keys - task.row;
+    k.template copy<Shape::own>(p.k.at(batch_head.batch, task.row, batch_head.head), p.k.row_stride, rows, p.D());
+    v.template copy<Shape::own>(p.v.at(batch_head.batch, task.row, batch_head.head), p.v.row_stride, rows, p.M());
     copy_queries(begin, 0);
 
-    for (int q0 = begin, next, place = 0; q0 < plane.queries; q0 = next, place ^= queries) {
+    for (int q0 = begin, next, place = 0; q0 < batch_head.queries; q0 = next, place ^= queries) {
       const Tile q = all_q.row(place), g = all_g.row(place);
-      next = plane.next_query(opaque(task.row), Shape::own, q0 + queries);
+      next = batch_head.next_query(optimization_barrier(task.row), Shape::own, q0 + queries);
       wait_for_copies<0>();
       if (q0 == begin) k.template round<Shape::own>(), v.template round<Shape::own>();
       q.template round<queries>();
       g.template round<queries>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (next < plane.queries) copy_queries(next, place ^ queries);
-      if (plane.next_query(opaque(key0), 16, q0) >= min(q0 + queries, plane.queries)) continue;
+      if (next < batch_head.queries) copy_queries(next, place ^ queries);
+      if (batch_head.next_query(optimization_barrier(key0), 16, q0) >= min(q0 + queries, batch_head.queries)) continue;
 
       float s[1][queries / 8][4], ds[1][queries / 8][4];
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
@@ -312,8 +317,9 @@ __global__ void __launch_bounds__(mma_threads)
       const QueryState* const state = all_states + place + 2 * mma_t();
       strip_gradient(
           s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
-          plane.masks(q0, q0 + queries, key0, key0 + 16), [&] { return visible_of_keys<queries / 8>(plane, q0, key0); },
-          dropout, [&] { return kept_of_keys<queries / 8>(dropout, q0, key0); });
+          batch_head.masks(q0, q0 + queries, key0, key0 + 16),
+          [&] { return visible_of_keys<queries / 8>(batch_head, q0, key0); }, dropout,
+          [&] { return kept_of_keys<queries / 8>(dropout, q0, key0); });
       mma_weighted_rows<1, queries>(s, g, sums_v);
       mma_weighted_rows<1, queries>(ds, q, sums_k);
     }
@@ -322,8 +328,8 @@ __global__ void __launch_bounds__(mma_threads)
   for (int half = 0; half < 2; ++half) {
     const int key = key0 + mma_g() + 8 * half;
     if (key >= p.S()) continue;
-    write_sums(sums_k[0], half, p.scale, dk.at(plane.batch, key, plane.head), p.D());
-    write_sums(sums_v[0], half, 1.0f, dv.at(plane.batch, key, plane.head), p.M());
+    write_sums(sums_k[0], half, p.scale, dk.at(batch_head.batch, key, batch_head.head), p.D());
+    write_sums(sums_v[0], half, 1.0f, dv.at(batch_head.batch, key, batch_head.head), p.M());
   }
 }
 

@@ -9,7 +9,7 @@ namespace cairn::gpu {
 template <class T>
 struct AttentionProblem {
   AttentionSize size;
-  Heads<const T> q, k, v;
+  HeadView<const T> q, k, v;
   Mask mask;
   Dropout dropout;
   float scale = 1;     // of the scores
@@ -22,15 +22,15 @@ struct AttentionProblem {
   __device__ int M() const { return int(size.M); }
 
   // Rows [row, end) of x in a plane, from column `column` on.
-  __device__ RowBlock<T> rows(const Heads<const T>& x, const Plane& plane, int row, int end, int columns,
+  __device__ RowBlock<T> rows(const HeadView<const T>& x, const BatchHead& batch_head, int row, int end, int columns,
                               int column = 0) const {
-    return {x.at(plane.batch, row, plane.head) + column, x.row_stride, end - row, columns - column, packs};
+    return {x.at(batch_head.batch, row, batch_head.head) + column, x.row_stride, end - row, columns - column, packs};
   }
 };
 
 // Whether every row begins at a multiple of `bytes`.
 template <class T>
-bool aligned(const Heads<T>& x, size_t bytes) {
+bool aligned(const HeadView<T>& x, size_t bytes) {
   const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
   return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
          whole(x.head_stride);
@@ -38,9 +38,9 @@ bool aligned(const Heads<T>& x, size_t bytes) {
 
 // The problem, for kernels that read and write `more` too.
 template <class T, class... More>
-AttentionProblem<T> attention_problem(const char* operation, const AttentionSize& size, Heads<const T> q,
-                                      Heads<const T> k, Heads<const T> v, const Mask& mask, const Dropout& dropout,
-                                      const More&... more) {
+AttentionProblem<T> attention_problem(const char* operation, const AttentionSize& size, HeadView<const T> q,
+                                      HeadView<const T> k, HeadView<const T> v, const Mask& mask,
+                                      const Dropout& dropout, const More&... more) {
   constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
   check(size.N < most && size.S < most, operation, " on CUDA: expected fewer than 2^31 - 256 queries and keys, got ",
         size.N, " and ", size.S);
@@ -52,12 +52,12 @@ AttentionProblem<T> attention_problem(const char* operation, const AttentionSize
 // What the backward pass needs of each query, from its output. A warp a query.
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    output_states(AttentionSize size, Heads<const T> out, Heads<const T> dout, const float* logsumexp,
+    output_states(AttentionSize size, HeadView<const T> out, HeadView<const T> dout, const float* logsumexp,
                   QueryState* states) {
   for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {
-    const int64_t plane = row / size.N;
-    const T* const x = out.at(plane / size.H, row % size.N, plane % size.H);
-    const T* const g = dout.at(plane / size.H, row % size.N, plane % size.H);
+    const int64_t batch_head = row / size.N;
+    const T* const x = out.at(batch_head / size.H, row % size.N, batch_head % size.H);
+    const T* const g = dout.at(batch_head / size.H, row % size.N, batch_head % size.H);
     float sum = 0;
     for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) sum += float(x[c]) * float(g[c]);
     sum = warp_reduce(sum, Sum{});
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 // s = q . k and g = dout . v of a query and a key become z A and dS / scale.
 inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,
                                       float z) {
-  const float weight = visible ? power_of_two(s * scale_2 - query.shift) : 0.0f;
+  const float weight = visible ? exp2_approx(s * scale_2 - query.shift) : 0.0f;
   g = visible ? weight * (z * g - query.delta) : 0.0f;
   s = z * weight;
 }

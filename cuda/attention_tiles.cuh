@@ -12,7 +12,7 @@ namespace cairn::gpu {
 inline constexpr float log2_e = 1.44269504f, ln_2 = 0.693147181f;
 
 // 2^x to 2e-7, what is below the smallest normal number as 0: one instruction, where exp2f takes four.
-inline __device__ float power_of_two(float x) {
+inline __device__ float exp2_approx(float x) {
 #ifdef __CUDACC__
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -24,7 +24,7 @@ inline __device__ float power_of_two(float x) {
 
 // The same number, of which the compiler knows nothing: what follows from it is worked out where it is needed, and does
 // not wait in registers from before a loop, of which the kernels have none to spare.
-inline __device__ int opaque(int x) {
+inline __device__ int optimization_barrier(int x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));
 #endif
@@ -32,17 +32,17 @@ inline __device__ int opaque(int x) {
 }
 
 // One (batch element, head), and what of it counts.
-struct Plane {
+struct BatchHead {
   int64_t index, batch, head;
   int queries, keys;             // that are valid
   const uint8_t* allowed;        // may query 0 attend to key 0; null: all may
   int64_t query_step, key_step;  // of `allowed`
   Positions positions;
 
-  __device__ Plane(const AttentionSize& size, const Mask& mask, int64_t plane)
-      : index(plane),
-        batch(plane / size.H),
-        head(plane % size.H),
+  __device__ BatchHead(const AttentionSize& size, const Mask& mask, int64_t batch_head)
+      : index(batch_head),
+        batch(batch_head / size.H),
+        head(batch_head % size.H),
         queries(int(min(max(mask.queries(batch, size.N), int64_t{0}), size.N))),
         keys(int(min(max(mask.keys(batch, size.S), int64_t{0}), size.S))),
         allowed(mask.allowed ? mask.allowed + batch * mask.allowed_batch + head * mask.allowed_head : nullptr),
@@ -81,14 +81,14 @@ struct Plane {
 
 // The block's share of the work: a tile of rows of a plane, and a tile of columns.
 struct TileTask {
-  int64_t plane;
+  int64_t batch_head;
   int row, column;
 
   __device__ TileTask(int64_t rows, int tile_rows, int64_t columns, int tile_columns) {
-    const int64_t tiles = pieces(rows, tile_rows), parts = tile_parts(columns, tile_columns);
+    const int64_t tiles = ceil_div(rows, tile_rows), parts = tile_parts(columns, tile_columns);
     column = int(blockIdx.x % parts) * tile_columns;
     row = int(blockIdx.x / parts % tiles) * tile_rows;
-    plane = blockIdx.x / parts / tiles;
+    batch_head = blockIdx.x / parts / tiles;
   }
   // At least one, so that what is computed besides the columns is computed even if there are none.
   CAIRN_HD static constexpr int64_t tile_parts(int64_t columns, int tile_columns) {
@@ -97,32 +97,32 @@ struct TileTask {
 };
 
 // The softmax of `rows` rows of scores (times log2 e) that come in tiles: a running maximum and sum of exponentials
-// (Milakov & Gimelshein 2018). `lanes` neighbouring lanes share a row; all lanes of a warp go through it together.
+// (Milakov & Gimelshein 2018). `lanes` neighboring lanes share a row; all lanes of a warp go through it together.
 template <int rows, int lanes>
 struct RunningSoftmax {
-  float most[rows], sum[rows];  // sum: of what this lane has seen
+  float running_max[rows], sum[rows];  // sum: of what this lane has seen
 
   __device__ RunningSoftmax() {
 #pragma unroll
-    for (int i = 0; i < rows; ++i) most[i] = -INFINITY, sum[i] = 0;
+    for (int i = 0; i < rows; ++i) running_max[i] = -INFINITY, sum[i] = 0;
   }
   // What is subtracted before exponentials: 0 where all is masked, so that they are 0 and not NaN.
-  __device__ float shift(int i) const { return most[i] == -INFINITY ? 0.0f : most[i]; }
+  __device__ float shift(int i) const { return running_max[i] == -INFINITY ? 0.0f : running_max[i]; }
   // Takes note of the largest of this lane's new scores of row i; returns what everything summed up so far has to be
   // multiplied with. A NaN is passed over: it comes back as a weight.
   __device__ float raise(int i, float largest) {
 #pragma unroll
     for (int distance = lanes / 2; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-    const float before = most[i];
-    most[i] = fmaxf(before, largest);
-    const float correction = power_of_two(before - shift(i));
+    const float before = running_max[i];
+    running_max[i] = fmaxf(before, largest);
+    const float correction = exp2_approx(before - shift(i));
     sum[i] *= correction;
     return correction;
   }
   // e^score, relative to the largest one so far, which counts from now on.
   __device__ float weight(int i, float score) {
-    const float value = power_of_two(score - shift(i));
+    const float value = exp2_approx(score - shift(i));
     sum[i] += value;
     return value;
   }
@@ -135,7 +135,7 @@ struct RunningSoftmax {
         sum[i] += __shfl_xor_sync(full_warp, sum[i], distance);
   }
   __device__ float inverse(int i) const { return sum[i] == 0 ? 0.0f : 1 / sum[i]; }
-  __device__ float logsumexp(int i) const { return sum[i] == 0 ? -INFINITY : most[i] * ln_2 + logf(sum[i]); }
+  __device__ float logsumexp(int i) const { return sum[i] == 0 ? -INFINITY : running_max[i] * ln_2 + logf(sum[i]); }
 };
 
 // What the backward pass needs of a query: its logsumexp in units of log 2 (0 where there is none), and
@@ -151,12 +151,15 @@ struct TileDropout {
   uint32_t row, threshold;
   float scale;
 
-  __device__ TileDropout(const Dropout& dropout, const Plane& plane)
-      : active(dropout.active()), row(uint32_t(plane.index)), threshold(dropout.threshold()), scale(dropout.scale()) {
+  __device__ TileDropout(const Dropout& dropout, const BatchHead& batch_head)
+      : active(dropout.active()),
+        row(uint32_t(batch_head.index)),
+        threshold(dropout.threshold()),
+        scale(dropout.scale()) {
     if (active) key = dropout.draw.key();
   }
   // Bit l: the weight of key `first` + l is kept. `first` is a multiple of 4.
-  __device__ unsigned kept(int query, int first) const {
+  __device__ unsigned keep(int query, int first) const {
     const PhiloxWords words = Dropout::words(key, row, uint32_t(query), uint32_t(first));
     unsigned bits = 0;
 #pragma unroll
@@ -180,7 +183,7 @@ __device__ unsigned score_bits(F four) {
 inline constexpr int tile = 64, tile_depth = 16, tile_threads = 128;
 inline constexpr int tile_bytes = 4 * (2 * tile * (tile_depth + 4) + tile * (tile + 4));  // of shared memory
 
-// The tile's rows and the first column of this thread: 4 neighbours from 4 y and 4 from 32 + 4 y, so that dropout
+// The tile's rows and the first column of this thread: 4 neighbors from 4 y and 4 from 32 + 4 y, so that dropout
 // draws once for four keys whether they are columns or rows.
 inline __device__ int row_offset(int i) { return i % 4 + 32 * (i / 4); }
 inline __device__ int tile_row(int i = 0) { return 4 * int(threadIdx.x / 16) + row_offset(i); }
@@ -190,23 +193,24 @@ using Pack4 = Pack<float, 4>;
 using TileOf = float[8][4];
 
 // Bit 4 i + j: may query tile_row(i) attend to key tile_column() + j; is that weight kept.
-inline __device__ unsigned visible_in(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
-  return score_bits([&](int i) { return plane.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
+inline __device__ unsigned visible_in(const BatchHead& batch_head, int q0, int k0) {
+  if (!batch_head.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
+  return score_bits([&](int i) { return batch_head.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
 }
-inline __device__ unsigned kept_in(const TileDropout& dropout, int q0, int k0) {
+inline __device__ unsigned keep_mask(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
-  return score_bits([&](int i) { return dropout.kept(q0 + tile_row(i), k0 + tile_column()); });
+  return score_bits([&](int i) { return dropout.keep(q0 + tile_row(i), k0 + tile_column()); });
 }
 // The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
 inline __device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
-inline __device__ unsigned visible_to(const Plane& plane, int q0, int k0) {
-  if (!plane.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
-  return score_bits([&](int n) { return plane.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+inline __device__ unsigned visible_to(const BatchHead& batch_head, int q0, int k0) {
+  if (!batch_head.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
+  return score_bits(
+      [&](int n) { return batch_head.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
 inline __device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
-  return score_bits([&](int n) { return dropout.kept(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
+  return score_bits([&](int n) { return dropout.keep(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
 
 // Rows of a matrix; of those at `data` the first `rows` and `columns` exist.
@@ -248,13 +252,13 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
   }
 }
 
-// products = A B^T over all columns: this thread's tile_row(i) of A times tile_column() + j of B. `room` takes what is
-// loaded. B's row 4 x + j stands at 16 j + x there, so that neighbouring threads read neighbouring rows.
+// products = A B^T over all columns: this thread's tile_row(i) of A times tile_column() + j of B. `workspace` takes
+// what is loaded. B's row 4 x + j stands at 16 j + x there, so that neighboring threads read neighboring rows.
 template <class A, class B>
-__device__ void row_products(A a, B b, float* room, TileOf& products) {
+__device__ void row_products(A a, B b, float* workspace, TileOf& products) {
   constexpr int stride = tile_depth + 4;
-  float* const rows = room + tile_row() * stride;
-  float* const columns = room + (tile + int(threadIdx.x % 16)) * stride;
+  float* const rows = workspace + tile_row() * stride;
+  float* const columns = workspace + (tile + int(threadIdx.x % 16)) * stride;
 #pragma unroll
   for (int i = 0; i < 8; ++i)
 #pragma unroll
@@ -262,8 +266,8 @@ __device__ void row_products(A a, B b, float* room, TileOf& products) {
 
   while (a.columns > 0) {
     __syncthreads();
-    load_rows<tile, tile_depth>(a, room, [](int r) { return r; });
-    load_rows<tile, tile_depth>(b, room + tile * stride, [](int r) { return r % 4 * 16 + r / 4; });
+    load_rows<tile, tile_depth>(a, workspace, [](int r) { return r; });
+    load_rows<tile, tile_depth>(b, workspace + tile * stride, [](int r) { return r % 4 * 16 + r / 4; });
     __syncthreads();
 #pragma unroll 1
     for (int d = 0; d < tile_depth / 4; ++d) {
@@ -285,24 +289,24 @@ __device__ void row_products(A a, B b, float* room, TileOf& products) {
 }
 
 // The tile of weights that add_weighted_rows reads. A half-warp reads no rows but those that it wrote itself.
-inline __device__ float* tile_weights(float* room) { return room + 2 * tile * (tile_depth + 4); }
-inline __device__ void store_weights(float* room, const TileOf& weights) {
+inline __device__ float* tile_weights(float* workspace) { return workspace + 2 * tile * (tile_depth + 4); }
+inline __device__ void store_weights(float* workspace, const TileOf& weights) {
   __syncwarp();  // all have read what stood there
 #pragma unroll
   for (int i = 0; i < 8; ++i)
-    pack<4>(tile_weights(room) + tile_row(i) * (tile + 4), tile_column() / 4) =
+    pack<4>(tile_weights(workspace) + tile_row(i) * (tile + 4), tile_column() / 4) =
         Pack4{weights[i][0], weights[i][1], weights[i][2], weights[i][3]};
   __syncwarp();
 }
 
 // sum += W X for the stored weights: `width` columns of X, of which this thread has four in each 64.
 template <int width, class Rows>
-__device__ void add_weighted_rows(Rows x, float* room, float (&sum)[8][width / 16]) {
-  const float* const weights = tile_weights(room) + tile_row() * (tile + 4);
+__device__ void add_weighted_rows(Rows x, float* workspace, float (&sum)[8][width / 16]) {
+  const float* const weights = tile_weights(workspace) + tile_row() * (tile + 4);
   const int last = min(x.rows, tile);
   for (int r0 = 0; r0 < last; r0 += tile_depth) {
     __syncthreads();
-    load_rows<tile_depth, width>(x, room, [](int r) { return r; });
+    load_rows<tile_depth, width>(x, workspace, [](int r) { return r; });
     __syncthreads();
 #pragma unroll 1
     for (int r = 0; r < tile_depth; r += 4) {
@@ -311,7 +315,7 @@ __device__ void add_weighted_rows(Rows x, float* room, float (&sum)[8][width / 1
       for (int e = 0; e < 4; ++e)
 #pragma unroll
         for (int part = 0; part < width / 64; ++part)
-          y[e][part] = pack<4>(room + (r + e) * (width + 4), tile_column() / 4 + 16 * part);
+          y[e][part] = pack<4>(workspace + (r + e) * (width + 4), tile_column() / 4 + 16 * part);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const Pack4 w = pack<4>(weights + row_offset(i) * (tile + 4), (r0 + r) / 4);
@@ -326,9 +330,9 @@ __device__ void add_weighted_rows(Rows x, float* room, float (&sum)[8][width / 1
 }
 
 // A tile of products becomes weights in the running softmax of its rows, whose sums of weighted rows so far are
-// corrected. Bits of `visible` and `kept` as of visible_in.
+// corrected. Bits of `visible` and `keep` as of visible_in.
 template <int items>
-__device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsigned kept,
+__device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsigned keep,
                                RunningSoftmax<8, 16>& softmax, float (&sum)[8][items]) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -344,7 +348,7 @@ __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsig
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float weight = softmax.weight(i, s[i][j]);
-      s[i][j] = kept >> (4 * i + j) & 1 ? weight : 0.0f;
+      s[i][j] = keep >> (4 * i + j) & 1 ? weight : 0.0f;
     }
   }
 }

@@ -23,7 +23,7 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int threads = 256;
-constexpr int64_t most_blocks = 4096;
+constexpr int64_t max_blocks = 4096;
 
 // Calls f(i, column) for the packs i of this thread; a row has `row` of them.
 template <class F>
@@ -68,7 +68,7 @@ void choose_kernel(Activation activation, Rows size, Run run, const T*... addres
   if (size.rows * size.cols == 0) return;
   const auto run_width = [&]<int width>() {
     const int64_t row = size.cols / width, packs = size.rows * row;
-    const int64_t grid = std::min(most_blocks, pieces(packs, threads));
+    const int64_t grid = std::min(max_blocks, ceil_div(packs, threads));
     choose(activation, [&]<Unary f>() { run.template operator()<width, f>(grid, packs, row); });
   };
   if (size.cols % 4 == 0 && holds_packs<4>(addresses...))

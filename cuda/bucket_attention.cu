@@ -13,7 +13,7 @@
 // nothing is added up by atomics.
 //
 // Launch. Rounds come one after the other, because a query is in one chunk of each: a block then has its queries, or
-// keys, for itself, and adds to what earlier rounds left. It takes 64 neighbours of the sorted order, whatever a chunk
+// keys, for itself, and adds to what earlier rounds left. It takes 64 neighbors of the sorted order, whatever a chunk
 // is, and the places from the chunk before its first to the end of its last one, 64 at a time, as tiles of float32 out
 // of shared memory (attention_tiles.cuh) whose rows are gathered; a bit for each score says whether that key is seen.
 //   attend_chunks   the mean of the values that a query sees and their logsumexp, merged with those of earlier rounds.
@@ -44,7 +44,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
@@ -97,7 +97,7 @@ struct Range {
 template <class T>
 struct Work {
   const Problem<T>& p;
-  Plane plane;
+  BatchHead batch_head;
   TileDropout dropout;
   int64_t round;
   const int32_t *order, *labels;
@@ -106,12 +106,12 @@ struct Work {
 
   __device__ Work(const Problem<T>& problem, const TileTask& task, int64_t of_round, Place* of_queries, Place* of_keys)
       : p(problem),
-        plane(p.size, p.mask, task.plane),
-        dropout(p.dropout, plane),
+        batch_head(p.size, p.mask, task.batch_head),
+        dropout(p.dropout, batch_head),
         round(of_round),
         queries(of_queries),
         keys(of_keys) {
-    const int64_t row = p.rounds.row(plane.index, round);
+    const int64_t row = p.rounds.row(batch_head.index, round);
     const Chunks all = p.rounds.chunks(row);
     order = p.rounds.order(row), labels = p.rounds.labels(row);
     n = int(all.n), size = int(all.size), chunks = int(all.count());
@@ -159,23 +159,28 @@ struct Work {
     if (int(threadIdx.x) < tile) to[threadIdx.x] = some && place < n ? at(place, limit) : Place{};
     __syncthreads();
   }
-  __device__ PlacedRows<T> rows(const Heads<const T>& x, const Place* places, int columns, int column = 0) const {
-    return {x.plane(plane.batch, plane.head) + column, x.row_stride, places, tile, columns - column, p.packs};
+  __device__ PlacedRows<T> rows(const HeadView<const T>& x, const Place* places, int columns, int column = 0) const {
+    return {x.batch_head(batch_head.batch, batch_head.head) + column,
+            x.row_stride,
+            places,
+            tile,
+            columns - column,
+            p.packs};
   }
   __device__ bool sees(int i, int j) const {
     const Place query = queries[i], key = keys[j];
     return query.chunk >= 0 && key.chunk >= 0 && (key.chunk == query.chunk || key.chunk == query.before) &&
            (!p.rounds.bucket_mask || key.bucket == query.bucket) && key.position != query.position &&
-           plane.visible(query.position, key.position) &&
-           !(p.rounds.deduplicate && p.rounds.met_before(plane.index, round, query.position, key.position));
+           batch_head.visible(query.position, key.position) &&
+           !(p.rounds.deduplicate && p.rounds.met_before(batch_head.index, round, query.position, key.position));
   }
-  __device__ bool kept(int i, int j) const {
+  __device__ bool keep(int i, int j) const {
     const int position = keys[j].position;
-    return dropout.kept(queries[i].position, position & ~3) >> position % 4 & 1;
+    return dropout.keep(queries[i].position, position & ~3) >> position % 4 & 1;
   }
   // What the sums of a row of the tile are added to; null where there is no row.
-  __device__ float* row_of(const Heads<float>& x, const Place& place) const {
-    return place.position < 0 ? nullptr : x.at(plane.batch, place.position, plane.head);
+  __device__ float* row_of(const HeadView<float>& x, const Place& place) const {
+    return place.position < 0 ? nullptr : x.at(batch_head.batch, place.position, batch_head.head);
   }
 };
 
@@ -194,27 +199,27 @@ __device__ void add_row(float (&sum)[items], float factor, float old_factor, flo
 // `before`: the logsumexps of earlier rounds; null in the first one.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    attend_chunks(Problem<T> p, int64_t round, Heads<float> out, const float* before, float* logsumexp) {
+    attend_chunks(Problem<T> p, int64_t round, HeadView<float> out, const float* before, float* logsumexp) {
   __shared__ Place queries[tile], keys[tile];
-  float* const room = dynamic_shared<float>();
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
   const Work<T> work(p, task, round, queries, keys);
   const Range range = work.keys_of(task.row);
   RunningSoftmax<8, 16> softmax;
   float sum[8][width / 16] = {};
 
-  work.load_own(queries, task.row, work.plane.queries);
+  work.load_own(queries, task.row, work.batch_head.queries);
   for (int k0 = range.begin; k0 < range.end; k0 += tile) {
-    work.load_met(keys, k0, range.end, work.plane.keys);
+    work.load_met(keys, k0, range.end, work.batch_head.keys);
     TileOf s;
-    row_products(work.rows(p.q, queries, p.D()), work.rows(p.k, keys, p.D()), room, s);
+    row_products(work.rows(p.q, queries, p.D()), work.rows(p.k, keys, p.D()), workspace, s);
     const unsigned seen = pair_bits([&](int, int i, int j) { return work.sees(i, j); });
-    unsigned kept = seen;
+    unsigned keep = seen;
     if (work.dropout.active)
-      kept = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.kept(i, j); });
-    weigh_products(s, p.scale_2(), seen, kept, softmax, sum);
-    store_weights(room, s);
-    add_weighted_rows<width>(work.rows(p.v, keys, p.M(), task.column), room, sum);
+      keep = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.keep(i, j); });
+    weigh_products(s, p.scale_2(), seen, keep, softmax, sum);
+    store_weights(workspace, s);
+    add_weighted_rows<width>(work.rows(p.v, keys, p.M(), task.column), workspace, sum);
   }
   softmax.finish();
 #pragma unroll
@@ -222,7 +227,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     const Place query = queries[tile_row(i)];
     float* const to = work.row_of(out, query);
     if (!to) continue;
-    const int64_t row = work.plane.index * p.size.N + query.position;
+    const int64_t row = work.batch_head.index * p.size.N + query.position;
     const MergedKeys<float> merged(before ? before[row] : -INFINITY, softmax.logsumexp(i));
     if (softmax.sum[i] == 0)
 #pragma unroll
@@ -239,19 +244,19 @@ __global__ void __launch_bounds__(tile_threads, 2)
 template <class T>
 __device__ float self_factor(const Problem<T>& p, const float* logsumexp, int64_t row) {
   if (logsumexp[row] != -INFINITY) return -1;
-  const Plane plane(p.size, p.mask, row / p.size.N);
+  const BatchHead batch_head(p.size, p.mask, row / p.size.N);
   const int i = int(row % p.size.N);
-  if (!plane.visible(i, i)) return 0;
-  const TileDropout dropout(p.dropout, plane);
-  return !dropout.active || dropout.kept(i, i & ~3) >> i % 4 & 1 ? dropout.scale : 0.0f;
+  if (!batch_head.visible(i, i)) return 0;
+  const TileDropout dropout(p.dropout, batch_head);
+  return !dropout.active || dropout.keep(i, i & ~3) >> i % 4 & 1 ? dropout.scale : 0.0f;
 }
 
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    finish_output(Problem<T> p, Heads<const float> mean, const float* logsumexp, Heads<T> out) {
+    finish_output(Problem<T> p, HeadView<const float> mean, const float* logsumexp, HeadView<T> out) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
     const float factor = self_factor(p, logsumexp, row);
-    const int64_t plane = row / p.size.N, b = plane / p.size.H, h = plane % p.size.H, i = row % p.size.N;
+    const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
     const float* const x = mean.at(b, i, h);
     const T* const v = p.v.at(b, i, h);
     T* const to = out.at(b, i, h);
@@ -264,35 +269,35 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    query_gradient(Problem<T> p, int64_t round, bool first, Heads<const T> dout, const QueryState* states,
-                   Heads<float> dq) {
+    query_gradient(Problem<T> p, int64_t round, bool first, HeadView<const T> dout, const QueryState* states,
+                   HeadView<float> dq) {
   __shared__ Place queries[tile], keys[tile];
-  float* const room = dynamic_shared<float>();
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.D, width);
   const Work<T> work(p, task, round, queries, keys);
   const Range range = work.keys_of(task.row);
   float sum[8][width / 16] = {};
 
-  work.load_own(queries, task.row, work.plane.queries);
+  work.load_own(queries, task.row, work.batch_head.queries);
   for (int k0 = range.begin; k0 < range.end; k0 += tile) {
-    work.load_met(keys, k0, range.end, work.plane.keys);
+    work.load_met(keys, k0, range.end, work.batch_head.keys);
     TileOf s, g;
-    row_products(work.rows(p.q, queries, p.D()), work.rows(p.k, keys, p.D()), room, s);
-    row_products(work.rows(dout, queries, p.M()), work.rows(p.v, keys, p.M()), room, g);
+    row_products(work.rows(p.q, queries, p.D()), work.rows(p.k, keys, p.D()), workspace, s);
+    row_products(work.rows(dout, queries, p.M()), work.rows(p.v, keys, p.M()), workspace, g);
     const unsigned seen = pair_bits([&](int, int i, int j) { return work.sees(i, j); });
-    unsigned kept = seen;
+    unsigned keep = seen;
     if (work.dropout.active)
-      kept = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.kept(i, j); });
+      keep = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.keep(i, j); });
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const QueryState state = states[work.plane.index * p.size.N + max(queries[tile_row(i)].position, 0)];
+      const QueryState state = states[work.batch_head.index * p.size.N + max(queries[tile_row(i)].position, 0)];
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1,
-                       kept >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
+                       keep >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
     }
-    store_weights(room, g);
-    add_weighted_rows<width>(work.rows(p.k, keys, p.D(), task.column), room, sum);
+    store_weights(workspace, g);
+    add_weighted_rows<width>(work.rows(p.k, keys, p.D(), task.column), workspace, sum);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i)
@@ -303,40 +308,40 @@ __global__ void __launch_bounds__(tile_threads, 2)
 // Rows of the tile are keys here, and columns queries.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradient(Problem<T> p, int64_t round, bool first, Heads<const T> dout, const QueryState* states,
-                 Heads<float> dk, Heads<float> dv) {
+    key_gradient(Problem<T> p, int64_t round, bool first, HeadView<const T> dout, const QueryState* states,
+                 HeadView<float> dk, HeadView<float> dv) {
   __shared__ Place queries[tile], keys[tile];
-  float* const room = dynamic_shared<float>();
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, max(p.size.D, p.size.M), tile);
   const Work<T> work(p, task, round, queries, keys);
   const Range range = work.queries_of(task.row);
   float sum_k[8][4] = {}, sum_v[8][4] = {};
 
-  work.load_own(keys, task.row, work.plane.keys);
+  work.load_own(keys, task.row, work.batch_head.keys);
   for (int q0 = range.begin; q0 < range.end; q0 += tile) {
-    work.load_met(queries, q0, range.end, work.plane.queries);
+    work.load_met(queries, q0, range.end, work.batch_head.queries);
     TileOf s, g;
-    row_products(work.rows(p.k, keys, p.D()), work.rows(p.q, queries, p.D()), room, s);
-    row_products(work.rows(p.v, keys, p.M()), work.rows(dout, queries, p.M()), room, g);
+    row_products(work.rows(p.k, keys, p.D()), work.rows(p.q, queries, p.D()), workspace, s);
+    row_products(work.rows(p.v, keys, p.M()), work.rows(dout, queries, p.M()), workspace, g);
     const unsigned seen = pair_bits([&](int, int i, int j) { return work.sees(j, i); });
-    unsigned kept = seen;
+    unsigned keep = seen;
     if (work.dropout.active)
-      kept = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.kept(j, i); });
+      keep = pair_bits([&](int bit, int i, int j) { return (seen >> bit & 1) && work.keep(j, i); });
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const QueryState state = states[work.plane.index * p.size.N + max(queries[tile_column() + j].position, 0)];
+      const QueryState state = states[work.batch_head.index * p.size.N + max(queries[tile_column() + j].position, 0)];
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1,
-                       kept >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
+                       keep >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
     }
     if (task.column < p.M()) {
-      store_weights(room, s);
-      add_weighted_rows<tile>(work.rows(dout, queries, p.M(), task.column), room, sum_v);
+      store_weights(workspace, s);
+      add_weighted_rows<tile>(work.rows(dout, queries, p.M(), task.column), workspace, sum_v);
     }
     if (task.column < p.D()) {
-      store_weights(room, g);
-      add_weighted_rows<tile>(work.rows(p.q, queries, p.D(), task.column), room, sum_k);
+      store_weights(workspace, g);
+      add_weighted_rows<tile>(work.rows(p.q, queries, p.D(), task.column), workspace, sum_k);
     }
   }
 #pragma unroll
@@ -351,16 +356,16 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 // The sums of all rounds.
 struct GradientSums {
-  Heads<float> dq, dk, dv;
+  HeadView<float> dq, dk, dv;
 };
 
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    finish_gradient(Problem<T> p, GradientSums sums, const float* logsumexp, Heads<const T> dout, Heads<T> dq,
-                    Heads<T> dk, Heads<T> dv) {
+    finish_gradient(Problem<T> p, GradientSums sums, const float* logsumexp, HeadView<const T> dout, HeadView<T> dq,
+                    HeadView<T> dk, HeadView<T> dv) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
     const float factor = self_factor(p, logsumexp, row);
-    const int64_t plane = row / p.size.N, b = plane / p.size.H, h = plane % p.size.H, i = row % p.size.N;
+    const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
     const T* const g = dout.at(b, i, h);
     for (int64_t c = threadIdx.x % 32; c < p.size.D; c += 32) {
       dq.at(b, i, h)[c] = T(sums.dq.at(b, i, h)[c]);
@@ -382,23 +387,23 @@ __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds roun
 // --------------------------------------------------------------------------------------------------- the host's part
 
 template <class T, class... More>
-Problem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds& rounds, Heads<const T> q,
-                   Heads<const T> k, Heads<const T> v, const Mask& mask, const Dropout& dropout, Scratch& scratch,
-                   const More&... more) {
+Problem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds& rounds, HeadView<const T> q,
+                   HeadView<const T> k, HeadView<const T> v, const Mask& mask, const Dropout& dropout,
+                   Workspace& scratch, const More&... more) {
   check(size.N < 0x3fffffff, "bucket_attention on CUDA: expected fewer than 2^30 - 1 queries, got ", size.N);
   Problem<T> p{attention_problem("bucket_attention", size, q, k, v, mask, dropout, more...), rounds};
   p.rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
   if (!rounds.deduplicate) return p;
   const int64_t rows = size.B * size.H * rounds.rounds;
   int32_t* const places = scratch.take<int32_t>(rows * size.N);
-  launch(invert_orders, {pieces(rows * size.N, order_threads), order_threads, 0, stream}, rounds, rows, places);
+  launch(invert_orders, {ceil_div(rows * size.N, order_threads), order_threads, 0, stream}, rounds, rows, places);
   p.rounds.places = places;
   return p;
 }
 
 // Where sums of rows [B, N, H, columns] in float32 are kept: in the result, if that is float32.
 template <class T>
-Heads<float> sums_of(Heads<T> result, const AttentionSize& size, int64_t columns, Scratch& scratch) {
+HeadView<float> sums_of(HeadView<T> result, const AttentionSize& size, int64_t columns, Workspace& scratch) {
   if constexpr (std::is_same_v<T, float>)
     return result;
   else
@@ -408,24 +413,24 @@ Heads<float> sums_of(Heads<T> result, const AttentionSize& size, int64_t columns
 
 // A block for every 64 places and every `width` columns.
 Launch tiles(Stream stream, const AttentionSize& size, int64_t columns, int width) {
-  return {size.B * size.H * pieces(size.N, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+  return {size.B * size.H * ceil_div(size.N, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
           stream};
 }
 Launch a_warp_a_query(Stream stream, const AttentionSize& size) {
-  return {blocks(pieces(size.B * size.H * size.N, rows_per_block)), 32 * rows_per_block, 0, stream};
+  return {blocks(ceil_div(size.B * size.H * size.N, rows_per_block)), 32 * rows_per_block, 0, stream};
 }
 
 }  // namespace
 
 template <class T>
-void bucket_attention_forward(Stream stream, AttentionSize size, BucketRounds rounds, Heads<const T> q,
-                              Heads<const T> k, Heads<const T> v, Mask mask, Dropout dropout, Heads<T> out,
+void bucket_attention_forward(Stream stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q,
+                              HeadView<const T> k, HeadView<const T> v, Mask mask, Dropout dropout, HeadView<T> out,
                               Accum<T>* logsumexp) {
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   const Problem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, scratch, out);
-  const Heads<float> mean = sums_of(out, size, size.M, scratch);
+  const HeadView<float> mean = sums_of(out, size, size.M, scratch);
   float* const other = scratch.take<float>(queries);
   const float* before = nullptr;
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
@@ -440,12 +445,13 @@ void bucket_attention_forward(Stream stream, AttentionSize size, BucketRounds ro
 }
 
 template <class T>
-void bucket_attention_backward(Stream stream, AttentionSize size, BucketRounds rounds, Heads<const T> q,
-                               Heads<const T> k, Heads<const T> v, Mask mask, Dropout dropout, Heads<const T> out,
-                               const Accum<T>* logsumexp, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+void bucket_attention_backward(Stream stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q,
+                               HeadView<const T> k, HeadView<const T> v, Mask mask, Dropout dropout,
+                               HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq,
+                               HeadView<T> dk, HeadView<T> dv) {
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   const Problem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, scratch, dout, dq, dk, dv);
   QueryState* const states = scratch.take<QueryState>(queries);
   const GradientSums sums{sums_of(dq, size, size.D, scratch), sums_of(dk, size, size.D, scratch),
@@ -463,12 +469,12 @@ void bucket_attention_backward(Stream stream, AttentionSize size, BucketRounds r
   launch(finish_gradient<T>, a_warp_a_query(stream, size), p, sums, logsumexp, dout, dq, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                         \
-  template void bucket_attention_forward(Stream, AttentionSize, BucketRounds, Heads<const T>, Heads<const T>,  \
-                                         Heads<const T>, Mask, Dropout, Heads<T>, Accum<T>*);                  \
-  template void bucket_attention_backward(Stream, AttentionSize, BucketRounds, Heads<const T>, Heads<const T>, \
-                                          Heads<const T>, Mask, Dropout, Heads<const T>, const Accum<T>*,      \
-                                          Heads<const T>, Heads<T>, Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                               \
+  template void bucket_attention_forward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>,  \
+                                         HeadView<const T>, Mask, Dropout, HeadView<T>, Accum<T>*);                  \
+  template void bucket_attention_backward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>, \
+                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*,      \
+                                          HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -29,7 +29,7 @@
 // insertions a centroid for S = 4096, and an insertion is 42 instructions that mostly wait for each other.
 //
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
-// cache mostly; the floor is once each. Scratch: a bit a score for T, 8 k bytes a centroid and split for the lists.
+// cache mostly; the floor is once each. Workspace: a bit a score for T, 8 k bytes a centroid and split for the lists.
 // Bound by arithmetic.
 // Nothing spills; registers are in cuda/README.md. Shared memory: 27 KB for each of scan_keys, sum_rest, query_gradient
 // and key_gradient.
@@ -88,9 +88,11 @@ struct Problem : AttentionProblem<T> {
 
 // Scores times log2 e of a tile of queries and one of keys; minus infinity where masked.
 template <class T>
-__device__ void compute_scores(const Problem<T>& p, const Plane& plane, int q0, int k0, float* room, TileOf& s) {
-  row_products(p.rows(p.q, plane, q0, plane.queries, p.D()), p.rows(p.k, plane, k0, plane.keys, p.D()), room, s);
-  const unsigned visible = visible_in(plane, q0, k0);
+__device__ void compute_scores(const Problem<T>& p, const BatchHead& batch_head, int q0, int k0, float* workspace,
+                               TileOf& s) {
+  row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
+               p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), workspace, s);
+  const unsigned visible = visible_in(batch_head, q0, k0);
 #pragma unroll
   for (int i = 0; i < 8; ++i)
 #pragma unroll
@@ -100,26 +102,26 @@ __device__ void compute_scores(const Problem<T>& p, const Plane& plane, int q0, 
 // What a block of scan_keys, sum_rest or query_gradient has: a tile of centroids, the keys [first, end) of a split, and
 // the columns from `column` on.
 struct SplitTask {
-  int64_t plane;
+  int64_t batch_head;
   int row, split, column;
 
   __device__ SplitTask(int64_t rows, int splits, int64_t columns, int tile_columns) {
-    const int64_t parts = TileTask::tile_parts(columns, tile_columns), tiles = pieces(rows, tile);
+    const int64_t parts = TileTask::tile_parts(columns, tile_columns), tiles = ceil_div(rows, tile);
     int64_t block = blockIdx.x;
     column = int(block % parts) * tile_columns, block /= parts;
     split = int(block % splits), block /= splits;
     row = int(block % tiles) * tile;
-    plane = block / tiles;
+    batch_head = block / tiles;
   }
   // Splits begin with a tile.
   template <class T>
   __device__ int first_key(const Problem<T>& p) const {
-    return int(split * pieces(p.size.S, tile) / p.splits) * tile;
+    return int(split * ceil_div(p.size.S, tile) / p.splits) * tile;
   }
   template <class T>
-  __device__ int end_of_keys(const Problem<T>& p, const Plane& plane_) const {
-    if (row >= plane_.queries) return 0;
-    return min(plane_.end_of_keys(row + tile), int((split + 1) * pieces(p.size.S, tile) / p.splits) * tile);
+  __device__ int end_of_keys(const Problem<T>& p, const BatchHead& batch_head_) const {
+    if (row >= batch_head_.queries) return 0;
+    return min(batch_head_.end_of_keys(row + tile), int((split + 1) * ceil_div(p.size.S, tile) / p.splits) * tile);
   }
 };
 
@@ -225,11 +227,11 @@ __device__ void offer_tile(const float* stored, int rows, int k0, int64_t part, 
 
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan scan) {
-  float* const room = dynamic_shared<float>();
+  float* const workspace = dynamic_shared<float>();
   const SplitTask task(p.size.N, p.splits, 0, tile);
-  const Plane plane(p.size, p.mask, task.plane);
-  const int q0 = task.row, end = task.end_of_keys(p, plane);
-  const int64_t part = (plane.index * p.size.N + q0) * p.splits + task.split;
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const int q0 = task.row, end = task.end_of_keys(p, batch_head);
+  const int64_t part = (batch_head.index * p.size.N + q0) * p.splits + task.split;
   RunningSoftmax<8, 16> softmax;
   if (scan.scores)
     for (int r = 0; r < 16; ++r)
@@ -237,7 +239,7 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan 
 
   for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
     TileOf s;
-    compute_scores(p, plane, q0, k0, room, s);
+    compute_scores(p, batch_head, q0, k0, workspace, s);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       // [eq. 4]
@@ -246,8 +248,8 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan 
       for (int j = 0; j < 4; ++j) softmax.weight(i, s[i][j]);
     }
     if (!scan.scores) continue;
-    store_weights(room, s);
-    offer_tile(tile_weights(room), plane.queries - q0, k0, part, p.splits, p.top, scan);
+    store_weights(workspace, s);
+    offer_tile(tile_weights(workspace), batch_head.queries - q0, k0, part, p.splits, p.top, scan);
   }
   softmax.finish();
 #pragma unroll
@@ -261,7 +263,7 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan 
 // ---- T in one bit a key
 
 // Words of a row of bits: two for each tile of keys.
-CAIRN_HD int64_t words(int64_t S) { return 2 * pieces(S, tile); }
+CAIRN_HD int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
 
 // A warp writes the bits of the keys of T, rising and then -1.
 __device__ void mark_keys(const int32_t* topk, int k, int64_t count, uint32_t* bits) {
@@ -283,11 +285,11 @@ __device__ void mark_keys(const int32_t* topk, int k, int64_t count, uint32_t* b
 
 // Bit 4 i + l: key k0 + tile_column() + l is in T of query q0 + tile_row(i).
 template <class T>
-__device__ unsigned marked_in(const Problem<T>& p, const uint32_t* bits, const Plane& plane, int q0, int k0) {
+__device__ unsigned marked_in(const Problem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0, int k0) {
   const int key = k0 + tile_column();
-  const uint32_t* const row = bits + (plane.index * p.size.N + q0) * words(p.size.S) + key / 32;
+  const uint32_t* const row = bits + (batch_head.index * p.size.N + q0) * words(p.size.S) + key / 32;
   return score_bits([&](int i) {
-    return q0 + tile_row(i) < plane.queries ? row[tile_row(i) * words(p.size.S)] >> key % 32 & 15u : 0u;
+    return q0 + tile_row(i) < batch_head.queries ? row[tile_row(i) * words(p.size.S)] >> key % 32 & 15u : 0u;
   });
 }
 // Writes the keys of a list rising, then -1, and returns how many there are.
@@ -314,10 +316,10 @@ __device__ int write_rising(const Largest& largest, bool valid, int32_t* topk) {
 
 // The score (times log2 e) of one key that T was given with.
 template <class T>
-__device__ float score_of(const Problem<T>& p, const Plane& plane, int query, int key) {
-  if (key < 0 || !plane.visible(query, key)) return -INFINITY;
-  const T* const x = p.q.at(plane.batch, query, plane.head);
-  const T* const y = p.k.at(plane.batch, key, plane.head);
+__device__ float score_of(const Problem<T>& p, const BatchHead& batch_head, int query, int key) {
+  if (key < 0 || !batch_head.visible(query, key)) return -INFINITY;
+  const T* const x = p.q.at(batch_head.batch, query, batch_head.head);
+  const T* const y = p.k.at(batch_head.batch, key, batch_head.head);
   float sum = 0;
   for (int d = 0; d < p.D(); ++d) sum = fmaf(float(x[d]), float(y[d]), sum);
   return sum * p.scale_2();
@@ -329,16 +331,16 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     finish_scan(Problem<T> p, Scan scan, int32_t* topk, float* logsumexp, T* mass, uint32_t* bits) {
   const int lane = int(threadIdx.x % 32);
   for (int64_t row = first_row(); row < p.centroids(); row += row_step()) {
-    const Plane plane(p.size, p.mask, row / p.size.N);
+    const BatchHead batch_head(p.size, p.mask, row / p.size.N);
     const int query = int(row % p.size.N);
-    const bool valid = query < plane.queries;
+    const bool valid = query < batch_head.queries;
     const int64_t part = row * p.splits;
     int32_t* const keys = topk + row * p.top;
 
     float most = -INFINITY, sum = 0;
     for (int s = 0; s < p.splits; ++s) most = fmaxf(most, scan.most[part + s]);
     const float shift = most == -INFINITY ? 0.0f : most;
-    for (int s = 0; s < p.splits; ++s) sum += scan.sum[part + s] * power_of_two(scan.most[part + s] - shift);
+    for (int s = 0; s < p.splits; ++s) sum += scan.sum[part + s] * exp2_approx(scan.most[part + s] - shift);
     const float total = sum == 0 ? 0.0f : shift + log2f(sum);  // logsumexp in units of log 2
     if (lane == 0) logsumexp[row] = sum == 0 ? -INFINITY : most * ln_2 + logf(sum);
 
@@ -355,9 +357,9 @@ __global__ void __launch_bounds__(32 * rows_per_block)
         }
       }
       const int count = write_rising(largest, valid, keys);
-      for (int l = lane; l < count; l += 32) top_sum += power_of_two(largest.scores[l] - total);
+      for (int l = lane; l < count; l += 32) top_sum += exp2_approx(largest.scores[l] - total);
     } else {
-      for (int l = lane; l < p.top; l += 32) top_sum += power_of_two(score_of(p, plane, query, keys[l]) - total);
+      for (int l = lane; l < p.top; l += 32) top_sum += exp2_approx(score_of(p, batch_head, query, keys[l]) - total);
     }
     // [eq. 9] [eq. 14]
     top_sum = warp_reduce(top_sum, Sum{});
@@ -370,20 +372,21 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 // Where the sums of a split go: with several, to [splits, B, H, N, columns] in float; add_splits writes the result.
 template <int width, class T>
-__device__ void write_sums(const Problem<T>& p, const SplitTask& task, const Plane& plane, float (&sum)[8][width / 16],
-                           float factor, int columns, float* partial, Heads<T> out) {
+__device__ void write_sums(const Problem<T>& p, const SplitTask& task, const BatchHead& batch_head,
+                           float (&sum)[8][width / 16], float factor, int columns, float* partial, HeadView<T> out) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int query = task.row + tile_row(i);
     if (query >= p.N()) continue;
-    if (query >= plane.queries)
+    if (query >= batch_head.queries)
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a key or value is NaN
-    const int64_t row = task.split * p.centroids() + plane.index * p.size.N + query;
+    const int64_t row = task.split * p.centroids() + batch_head.index * p.size.N + query;
     if (partial)
       write_row(sum[i], factor, partial + row * columns + task.column, columns - task.column, columns % 4 == 0);
     else
-      write_row(sum[i], factor, out.at(plane.batch, query, plane.head) + task.column, columns - task.column, p.packs);
+      write_row(sum[i], factor, out.at(batch_head.batch, query, batch_head.head) + task.column, columns - task.column,
+                p.packs);
   }
 }
 
@@ -391,45 +394,45 @@ constexpr int add_threads = 256;
 
 template <class T>
 __global__ void __launch_bounds__(add_threads)
-    add_splits(AttentionSize size, int splits, int columns, const float* partial, Heads<T> out) {
+    add_splits(AttentionSize size, int splits, int columns, const float* partial, HeadView<T> out) {
   const int64_t count = size.B * size.H * size.N * columns;
   for (int64_t e = int64_t(blockIdx.x) * add_threads + threadIdx.x; e < count; e += int64_t(gridDim.x) * add_threads) {
     float sum = 0;
     for (int s = 0; s < splits; ++s) sum += partial[s * count + e];
-    const int64_t row = e / columns, plane = row / size.N;
-    out.at(plane / size.H, row % size.N, plane % size.H)[e % columns] = T(sum);
+    const int64_t row = e / columns, batch_head = row / size.N;
+    out.at(batch_head / size.H, row % size.N, batch_head % size.H)[e % columns] = T(sum);
   }
 }
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
-    sum_rest(Problem<T> p, const uint32_t* bits, const float* logsumexp, float* partial, Heads<T> rest) {
-  float* const room = dynamic_shared<float>();
+    sum_rest(Problem<T> p, const uint32_t* bits, const float* logsumexp, float* partial, HeadView<T> rest) {
+  float* const workspace = dynamic_shared<float>();
   const SplitTask task(p.size.N, p.splits, p.size.M, width);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
-  const int q0 = task.row, end = task.end_of_keys(p, plane);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const int q0 = task.row, end = task.end_of_keys(p, batch_head);
   float shift[8], sum[8][width / 16] = {};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int query = q0 + tile_row(i);
-    const float l = query < plane.queries ? logsumexp[plane.index * p.size.N + query] : -INFINITY;
+    const float l = query < batch_head.queries ? logsumexp[batch_head.index * p.size.N + query] : -INFINITY;
     shift[i] = l == -INFINITY ? 0.0f : l * log2_e;
   }
 
   for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
     TileOf s;
-    compute_scores(p, plane, q0, k0, room, s);
-    const unsigned counts = kept_in(dropout, q0, k0) & ~marked_in(p, bits, plane, q0, k0);
+    compute_scores(p, batch_head, q0, k0, workspace, s);
+    const unsigned counts = keep_mask(dropout, q0, k0) & ~marked_in(p, bits, batch_head, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? power_of_two(s[i][j] - shift[i]) : 0.0f;
-    store_weights(room, s);
+      for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? exp2_approx(s[i][j] - shift[i]) : 0.0f;
+    store_weights(workspace, s);
     // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
-    add_weighted_rows<width>(p.rows(p.v, plane, k0, plane.keys, p.M(), task.column), room, sum);
+    add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), workspace, sum);
   }
-  write_sums<width>(p, task, plane, sum, dropout.scale, p.M(), partial, rest);
+  write_sums<width>(p, task, batch_head, sum, dropout.scale, p.M(), partial, rest);
 }
 
 // ---------------------------------------------------------------------------------------------------------- backward
@@ -441,12 +444,12 @@ struct alignas(16) CentroidState {
 
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    query_states(Problem<T> p, const int32_t* topk, const float* logsumexp, const T* mass, Heads<const T> rest,
-                 const T* dmass, Heads<const T> drest, CentroidState* states, uint32_t* bits) {
+    query_states(Problem<T> p, const int32_t* topk, const float* logsumexp, const T* mass, HeadView<const T> rest,
+                 const T* dmass, HeadView<const T> drest, CentroidState* states, uint32_t* bits) {
   for (int64_t row = first_row(); row < p.centroids(); row += row_step()) {
-    const int64_t plane = row / p.size.N;
-    const T* const x = rest.at(plane / p.size.H, row % p.size.N, plane % p.size.H);
-    const T* const g = drest.at(plane / p.size.H, row % p.size.N, plane % p.size.H);
+    const int64_t batch_head = row / p.size.N;
+    const T* const x = rest.at(batch_head / p.size.H, row % p.size.N, batch_head % p.size.H);
+    const T* const g = drest.at(batch_head / p.size.H, row % p.size.N, batch_head % p.size.H);
     float sum = 0;
     for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32) sum += float(x[c]) * float(g[c]);
     sum = warp_reduce(sum, Sum{});
@@ -458,82 +461,85 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 // s, a score, and g = z dB . v become the weight A and dS / scale.
 __device__ void score_gradient(float& s, float& g, const CentroidState& centroid, bool in_top) {
-  const float weight = power_of_two(s - centroid.shift);
+  const float weight = exp2_approx(s - centroid.shift);
   g = s == -INFINITY ? 0.0f : weight * ((in_top ? centroid.dmass : g) - centroid.delta);
   s = weight;
 }
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
-    query_gradient(Problem<T> p, Heads<const T> drest, const CentroidState* states, const uint32_t* bits,
-                   float* partial, Heads<T> dq) {
-  float* const room = dynamic_shared<float>();
+    query_gradient(Problem<T> p, HeadView<const T> drest, const CentroidState* states, const uint32_t* bits,
+                   float* partial, HeadView<T> dq) {
+  float* const workspace = dynamic_shared<float>();
   const SplitTask task(p.size.N, p.splits, p.size.D, width);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
-  const int q0 = task.row, end = task.end_of_keys(p, plane);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const int q0 = task.row, end = task.end_of_keys(p, batch_head);
   float sum[8][width / 16] = {};
 
   for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
     TileOf s, g;
-    compute_scores(p, plane, q0, k0, room, s);
-    row_products(p.rows(drest, plane, q0, plane.queries, p.M()), p.rows(p.v, plane, k0, plane.keys, p.M()), room, g);
-    const unsigned kept = kept_in(dropout, q0, k0);
+    compute_scores(p, batch_head, q0, k0, workspace, s);
+    row_products(p.rows(drest, batch_head, q0, batch_head.queries, p.M()),
+                 p.rows(p.v, batch_head, k0, batch_head.keys, p.M()), workspace, g);
+    const unsigned keep = keep_mask(dropout, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) g[i][j] *= kept >> (4 * i + j) & 1 ? dropout.scale : 0.0f;
-    const unsigned in_top = marked_in(p, bits, plane, q0, k0);
+      for (int j = 0; j < 4; ++j) g[i][j] *= keep >> (4 * i + j) & 1 ? dropout.scale : 0.0f;
+    const unsigned in_top = marked_in(p, bits, batch_head, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const CentroidState centroid = states[plane.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
+      const CentroidState centroid = states[batch_head.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
 #pragma unroll
       for (int j = 0; j < 4; ++j) score_gradient(s[i][j], g[i][j], centroid, in_top >> (4 * i + j) & 1);
     }
-    store_weights(room, g);
-    add_weighted_rows<width>(p.rows(p.k, plane, k0, plane.keys, p.D(), task.column), room, sum);
+    store_weights(workspace, g);
+    add_weighted_rows<width>(p.rows(p.k, batch_head, k0, batch_head.keys, p.D(), task.column), workspace, sum);
   }
-  write_sums<width>(p, task, plane, sum, p.scale, p.D(), partial, dq);
+  write_sums<width>(p, task, batch_head, sum, p.scale, p.D(), partial, dq);
 }
 
 // ---- Rows of the tile are keys from here on, and columns centroids.
 
 // Bit key_bit(i, j): key k0 + tile_row(i) is in T of query q0 + tile_column() + j.
 template <class T>
-__device__ unsigned marked_to(const Problem<T>& p, const uint32_t* bits, const Plane& plane, int q0, int k0) {
+__device__ unsigned marked_to(const Problem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0, int k0) {
   return score_bits([&](int n) {
     const int query = q0 + tile_column() + n % 4, key = k0 + tile_row(n / 4 * 4);
-    if (query >= plane.queries) return 0u;
-    return bits[(plane.index * p.size.N + query) * words(p.size.S) + key / 32] >> key % 32 & 15u;
+    if (query >= batch_head.queries) return 0u;
+    return bits[(batch_head.index * p.size.N + query) * words(p.size.S) + key / 32] >> key % 32 & 15u;
   });
 }
 
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradient(Problem<T> p, Heads<const T> drest, const CentroidState* states, const uint32_t* bits, Heads<T> dk,
-                 Heads<T> dv) {
-  float* const room = dynamic_shared<float>();
+    key_gradient(Problem<T> p, HeadView<const T> drest, const CentroidState* states, const uint32_t* bits,
+                 HeadView<T> dk, HeadView<T> dv) {
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
-  const Plane plane(p.size, p.mask, task.plane);
-  const TileDropout dropout(p.dropout, plane);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
   const int k0 = task.row;
   float sum_k[8][4] = {}, sum_v[8][4] = {};
 
-  if (k0 < plane.keys)
-    for (int q0 = plane.first_query(k0) / tile * tile; q0 < plane.queries; q0 += tile) {
+  if (k0 < batch_head.keys)
+    for (int q0 = batch_head.first_query(k0) / tile * tile; q0 < batch_head.queries; q0 += tile) {
       TileOf s, g;
-      row_products(p.rows(p.k, plane, k0, plane.keys, p.D()), p.rows(p.q, plane, q0, plane.queries, p.D()), room, s);
-      row_products(p.rows(p.v, plane, k0, plane.keys, p.M()), p.rows(drest, plane, q0, plane.queries, p.M()), room, g);
-      const unsigned visible = visible_to(plane, q0, k0), in_top = marked_to(p, bits, plane, q0, k0);
-      const unsigned kept = kept_to(dropout, q0, k0);
+      row_products(p.rows(p.k, batch_head, k0, batch_head.keys, p.D()),
+                   p.rows(p.q, batch_head, q0, batch_head.queries, p.D()), workspace, s);
+      row_products(p.rows(p.v, batch_head, k0, batch_head.keys, p.M()),
+                   p.rows(drest, batch_head, q0, batch_head.queries, p.M()), workspace, g);
+      const unsigned visible = visible_to(batch_head, q0, k0), in_top = marked_to(p, bits, batch_head, q0, k0);
+      const unsigned keep = kept_to(dropout, q0, k0);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const int query = min(q0 + tile_column() + j, plane.queries - 1);
-        const CentroidState state = states[plane.index * p.size.N + query];
+        const int query = min(q0 + tile_column() + j, batch_head.queries - 1);
+        const CentroidState state = states[batch_head.index * p.size.N + query];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int bit = key_bit(i, j);
-          const float z = kept >> bit & 1 ? dropout.scale : 0.0f;
+          const float z = keep >> bit & 1 ? dropout.scale : 0.0f;
           s[i][j] = visible >> bit & 1 ? s[i][j] * p.scale_2() : -INFINITY;
           g[i][j] *= z;
           score_gradient(s[i][j], g[i][j], state, in_top >> bit & 1);
@@ -541,67 +547,70 @@ __global__ void __launch_bounds__(tile_threads, 2)
         }
       }
       if (task.column < p.M()) {
-        store_weights(room, s);
-        add_weighted_rows<tile>(p.rows(drest, plane, q0, plane.queries, p.M(), task.column), room, sum_v);
+        store_weights(workspace, s);
+        add_weighted_rows<tile>(p.rows(drest, batch_head, q0, batch_head.queries, p.M(), task.column), workspace,
+                                sum_v);
       }
       if (task.column < p.D()) {
-        store_weights(room, g);
-        add_weighted_rows<tile>(p.rows(p.q, plane, q0, plane.queries, p.D(), task.column), room, sum_k);
+        store_weights(workspace, g);
+        add_weighted_rows<tile>(p.rows(p.q, batch_head, q0, batch_head.queries, p.D(), task.column), workspace, sum_k);
       }
     }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int key = k0 + tile_row(i);
     if (key >= p.S()) continue;
-    if (key >= plane.keys)
+    if (key >= batch_head.keys)
 #pragma unroll
       for (int c = 0; c < 4; ++c) sum_k[i][c] = sum_v[i][c] = 0;  // even where a centroid is NaN
-    write_row(sum_k[i], p.scale, dk.at(plane.batch, key, plane.head) + task.column, p.D() - task.column, p.packs);
-    write_row(sum_v[i], 1.0f, dv.at(plane.batch, key, plane.head) + task.column, p.M() - task.column, p.packs);
+    write_row(sum_k[i], p.scale, dk.at(batch_head.batch, key, batch_head.head) + task.column, p.D() - task.column,
+              p.packs);
+    write_row(sum_v[i], 1.0f, dv.at(batch_head.batch, key, batch_head.head) + task.column, p.M() - task.column,
+              p.packs);
   }
 }
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
 template <class T, class... More>
-Problem<T> problem(const AttentionSize& size, int64_t k, Heads<const T> q, Heads<const T> keys, Heads<const T> v,
-                   const Mask& mask, const Dropout& dropout, const More&... more) {
+Problem<T> problem(const AttentionSize& size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
+                   HeadView<const T> v, const Mask& mask, const Dropout& dropout, const More&... more) {
   check(k < 0x7fffff00, "centroid_topk on CUDA: expected k below 2^31 - 256, got ", k);
   // Splits of at least eight tiles, until there are some blocks for every multiprocessor of a large GPU.
-  const int64_t blocks = size.B * size.H * pieces(size.N, tile);
-  const int64_t most_splits = std::max<int64_t>(1, pieces(size.S, tile) / 8);
-  const int64_t splits = std::clamp<int64_t>(pieces(512, std::max<int64_t>(1, blocks)), 1, most_splits);
+  const int64_t blocks = size.B * size.H * ceil_div(size.N, tile);
+  const int64_t most_splits = std::max<int64_t>(1, ceil_div(size.S, tile) / 8);
+  const int64_t splits = std::clamp<int64_t>(ceil_div(512, std::max<int64_t>(1, blocks)), 1, most_splits);
   return {attention_problem("centroid_topk", size, q, keys, v, mask, dropout, more...), int(k), int(splits)};
 }
 
 template <class T>
 Launch split_tiles(Stream stream, const Problem<T>& p, int64_t columns, int width) {
-  return {p.size.B * p.size.H * pieces(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width), tile_threads,
-          tile_bytes, stream};
+  return {p.size.B * p.size.H * ceil_div(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width),
+          tile_threads, tile_bytes, stream};
 }
 
 // Memory for the sums of the splits, unless there is one.
 template <class T>
-float* room_for_splits(const Problem<T>& p, int64_t columns, Scratch& scratch) {
+float* room_for_splits(const Problem<T>& p, int64_t columns, Workspace& scratch) {
   return p.splits > 1 ? scratch.take<float>(p.splits * p.centroids() * columns) : nullptr;
 }
 template <class T>
-void add(Stream stream, const Problem<T>& p, int64_t columns, const float* partial, Heads<T> out) {
+void add(Stream stream, const Problem<T>& p, int64_t columns, const float* partial, HeadView<T> out) {
   if (!partial || p.centroids() * columns == 0) return;
-  launch(add_splits<T>, {blocks(pieces(p.centroids() * columns, add_threads)), add_threads, 0, stream}, p.size,
+  launch(add_splits<T>, {blocks(ceil_div(p.centroids() * columns, add_threads)), add_threads, 0, stream}, p.size,
          p.splits, int(columns), partial, out);
 }
 
 }  // namespace
 
 template <class T>
-void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool choose, Heads<const T> q,
-                           Heads<const T> keys, Heads<const T> v, Mask mask, Dropout dropout, int32_t* topk,
-                           Accum<T>* logsumexp, T* mass, Heads<T> rest) {
+void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool choose, HeadView<const T> q,
+                           HeadView<const T> keys, HeadView<const T> v, Mask mask, Dropout dropout, int32_t* topk,
+                           Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
   const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, rest);
   const int64_t rows = p.centroids();
   if (rows == 0) return;
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   Scan scan{scratch.take<float>(rows * p.splits), scratch.take<float>(rows * p.splits)};
   if (choose) {
     scan.scores = scratch.take<float>(rows * p.splits * k);
@@ -610,7 +619,7 @@ void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool ch
   const bool with_rest = rest && size.M > 0;
   uint32_t* const bits = with_rest ? scratch.take<uint32_t>(rows * words(size.S)) : nullptr;
   launch(scan_keys<T>, split_tiles(stream, p, 0, tile), p, scan);
-  launch(finish_scan<T>, {blocks(pieces(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, scan, topk,
+  launch(finish_scan<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, scan, topk,
          logsumexp, mass, bits);
   if (!with_rest) return;
   float* const partial = room_for_splits(p, size.M, scratch);
@@ -622,17 +631,18 @@ void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool ch
 }
 
 template <class T>
-void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, Heads<const T> q, Heads<const T> keys,
-                            Heads<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
-                            const Accum<T>* logsumexp, const T* mass, Heads<const T> rest, const T* dmass,
-                            Heads<const T> drest, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
+                            HeadView<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
+                            const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
+                            HeadView<const T> drest, Workspace& scratch, HeadView<T> dq, HeadView<T> dk,
+                            HeadView<T> dv) {
   const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, drest, dq, dk, dv);
   const int64_t rows = p.centroids();
   CentroidState* const states = scratch.take<CentroidState>(rows);
   uint32_t* const bits = scratch.take<uint32_t>(rows * words(size.S));
   if (rows > 0)
-    launch(query_states<T>, {blocks(pieces(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, topk, logsumexp,
-           mass, rest, dmass, drest, states, bits);
+    launch(query_states<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, topk,
+           logsumexp, mass, rest, dmass, drest, states, bits);
   if (rows * size.D > 0) {
     float* const partial = room_for_splits(p, size.D, scratch);
     if (size.D <= 64)
@@ -641,18 +651,19 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, Heads<
       launch(query_gradient<T, 128>, split_tiles(stream, p, size.D, 128), p, drest, states, bits, partial, dq);
     add(stream, p, size.D, partial, dq);
   }
-  const int64_t columns = std::max(size.D, size.M), key_tiles = size.B * size.H * pieces(size.S, tile);
+  const int64_t columns = std::max(size.D, size.M), key_tiles = size.B * size.H * ceil_div(size.S, tile);
   if (key_tiles > 0)
     launch(key_gradient<T>, {key_tiles * TileTask::tile_parts(columns, tile), tile_threads, tile_bytes, stream}, p,
            drest, states, bits, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-  template void centroid_topk_forward(Stream, AttentionSize, int64_t, bool, Heads<const T>, Heads<const T>,            \
-                                      Heads<const T>, Mask, Dropout, int32_t*, Accum<T>*, T*, Heads<T>);               \
-  template void centroid_topk_backward(Stream, AttentionSize, int64_t, Heads<const T>, Heads<const T>, Heads<const T>, \
-                                       Mask, Dropout, const int32_t*, const Accum<T>*, const T*, Heads<const T>,       \
-                                       const T*, Heads<const T>, Scratch&, Heads<T>, Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                              \
+  template void centroid_topk_forward(Stream, AttentionSize, int64_t, bool, HeadView<const T>, HeadView<const T>,   \
+                                      HeadView<const T>, Mask, Dropout, int32_t*, Accum<T>*, T*, HeadView<T>);      \
+  template void centroid_topk_backward(Stream, AttentionSize, int64_t, HeadView<const T>, HeadView<const T>,        \
+                                       HeadView<const T>, Mask, Dropout, const int32_t*, const Accum<T>*, const T*, \
+                                       HeadView<const T>, const T*, HeadView<const T>, Workspace&, HeadView<T>,     \
+                                       HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -20,7 +20,7 @@
 #include <cmath>
 
 #include "core/functors.h"
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
 
 template <int lanes>
 Launch shape_of(Stream stream, Rows size) {
-  return {blocks(pieces(size.rows, rows_a_block<lanes>)), lanes * rows_a_block<lanes>, 0, stream};
+  return {blocks(ceil_div(size.rows, rows_a_block<lanes>)), lanes * rows_a_block<lanes>, 0, stream};
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ Launch shape_of(Stream stream, Rows size) {
 template <class T>
 void cross_entropy_forward(Stream stream, Rows size, const T* logits, const int32_t* targets, Accum<T>* logsumexp,
                            T* loss, int32_t* count) {
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   float* const losses = scratch.take<float>(size.rows);
   if (size.rows > 0 && size.cols <= short_row)
     launch(row_losses<T, 32>, shape_of<32>(stream, size), size, logits, targets, logsumexp, losses);

@@ -1,9 +1,9 @@
-# CUDA's part of the library. ON: nvcc compiles cuda/*.cu for GPUs. HOST: the compiler of C++ does, and cuda/host/ runs the
+# CUDA's part of the library. ON: nvcc compiles cuda/*.cu for GPUs. HOST: the compiler of C++ does, and cuda/emulator/ runs the
 # kernels on the CPU. A new cuda/<stem>.cu is part of both without a line here.
 file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/*.cu)
 
 if(CAIRN_CUDA STREQUAL HOST)
-  file(GLOB emulator CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/host/*.cpp)
+  file(GLOB emulator CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/emulator/*.cpp)
   # What a GPU is to unroll, clang may leave as it is. With sanitizers it does: a loop with a check at each access would
   # otherwise take minutes to compile (attention.cu 107 s, and 37 s so).
   set(host_kernel_options $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)

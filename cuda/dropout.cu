@@ -17,7 +17,7 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int threads = 256;
-constexpr int64_t most_blocks = 4096;
+constexpr int64_t max_blocks = 4096;
 
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -26,11 +26,11 @@ __global__ void __launch_bounds__(threads)
   const uint32_t threshold = dropout.threshold();
   const float scale = dropout.scale();
   const int64_t step = int64_t(gridDim.x) * threads;
-  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < pieces(n, 4); i += step) {
+  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < ceil_div(n, 4); i += step) {
     const PhiloxWords words = philox(key, {{uint32_t(i), uint32_t(uint64_t(i) >> 32), 0, 0}});
     const auto result = [&](T value, T other, int k) {
-      const float kept = words.w[k] < threshold ? 0.0f : float(value) * scale;
-      return T(residual ? float(other) + kept : kept);
+      const float keep = words.w[k] < threshold ? 0.0f : float(value) * scale;
+      return T(residual ? float(other) + keep : keep);
     };
     if (packs && 4 * i + 4 <= n) {
       Pack<T, 4> value = pack<4>(x, i);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 void dropout(Stream stream, int64_t n, Dropout dropout, const T* x, const T* residual, T* y) {
   if (n == 0) return;
-  launch(drop<T>, {std::min(most_blocks, pieces(pieces(n, 4), threads)), threads, 0, stream}, n,
+  launch(drop<T>, {std::min(max_blocks, ceil_div(ceil_div(n, 4), threads)), threads, 0, stream}, n,
          holds_packs<4>(x, residual, y), dropout, x, residual, y);
 }
 

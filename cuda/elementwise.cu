@@ -27,7 +27,7 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int threads = 256;
-constexpr int64_t most_blocks = 4096;
+constexpr int64_t max_blocks = 4096;
 
 template <class... T>
 constexpr int elements_a_pack = int(std::min(size_t{4}, 16 / std::max({sizeof(T)...})));
@@ -55,7 +55,7 @@ void run_map(Stream stream, F f, int64_t n, Y* y, const X*... x) {
   constexpr int width = elements_a_pack<Y, X...>;
   const int64_t packs = holds_packs<width>(y, x...) ? n / width : 0;
   const int64_t work = std::max(packs, n - packs * width);
-  launch(map<F, Y, X...>, {std::min(most_blocks, pieces(work, threads)), threads, 0, stream}, f, n, packs, y, x...);
+  launch(map<F, Y, X...>, {std::min(max_blocks, ceil_div(work, threads)), threads, 0, stream}, f, n, packs, y, x...);
 }
 
 // y = f(a, b) for operands that move along the axes by their own strides.
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// The same broadcast over the fewest axes: those of one element go, neighbours along which both operands move as along
+// The same broadcast over the fewest axes: those of one element go, neighbors along which both operands move as along
 // one axis become one.
 Broadcast merged(const Broadcast& shape) {
   Broadcast result;
@@ -107,7 +107,7 @@ void run_broadcast(Stream stream, F f, const Broadcast& given, const T* a, const
   if (shape.rank == 0 || (shape.rank == 1 && shape.stride_a[0] == 1 && shape.stride_b[0] == 1))
     return run_map(stream, f, n, y, a, b);
   const auto kernel = n <= 0x7fffffff ? map_broadcast<uint32_t, F, T> : map_broadcast<int64_t, F, T>;
-  launch(kernel, {std::min(4 * most_blocks, pieces(n, threads)), threads, 0, stream}, f, shape, n, a, b, y);
+  launch(kernel, {std::min(4 * max_blocks, ceil_div(n, threads)), threads, 0, stream}, f, shape, n, a, b, y);
 }
 
 // ---- what is done to the elements

@@ -33,7 +33,7 @@ constexpr int assign_bytes = 4 * 2 * tile * (tile_depth + 4);  // of shared memo
 template <class T>
 struct Problem {
   EuclideanSize size;
-  Heads<const T> q;
+  HeadView<const T> q;
   const int32_t* lengths = nullptr;
   float *centroids = nullptr, *squares = nullptr;
   int32_t *permutation = nullptr, *offsets = nullptr;
@@ -45,8 +45,8 @@ struct Problem {
 
 template <class T>
 __global__ void __launch_bounds__(tile_threads) assign_queries(Problem<T> p, int32_t* labels) {
-  float* const room = dynamic_shared<float>();
-  const int64_t tiles = pieces(p.size.N, tile), row = blockIdx.x / tiles, n = p.valid(row);
+  float* const workspace = dynamic_shared<float>();
+  const int64_t tiles = ceil_div(p.size.N, tile), row = blockIdx.x / tiles, n = p.valid(row);
   const int N = int(p.size.N), C = int(p.size.C), D = int(p.size.D), q0 = int(blockIdx.x % tiles) * tile;
   int32_t* const label = labels + row * N;
   if (C >= n || q0 >= n) {  // all are their own clusters, or in none
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(tile_threads) assign_queries(Problem<T> p, int
   for (int c0 = 0; c0 < C; c0 += tile) {
     const RowBlock<float> centroids{p.centroids + (row * C + c0) * D, D, C - c0, D, D % 4 == 0};
     TileOf products;
-    row_products(queries, centroids, room, products);
+    row_products(queries, centroids, workspace, products);
     for (int j = 0; j < 4; ++j) {
       const int c = c0 + tile_column() + j;
       if (c >= C) break;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(32 * mean_parts) update_centroids(Problem<T> p
   const int32_t* const offset = p.offsets + row * (C + 1) + c;
   const int32_t begin = t == 0 ? 0 : offset[0], end = t == 0 ? 0 : offset[1];
   const int32_t* const members = p.permutation + row * p.size.N;
-  const T* const rows = p.q.plane(row / p.size.H, row % p.size.H);
+  const T* const rows = p.q.batch_head(row / p.size.H, row % p.size.H);
   const T* const drawn = begin == end ? rows + draw_query(draw.key(), row, c, C, n, t) * p.q.row_stride : nullptr;
   float* const centroid = p.centroids + cluster * D;
 
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(32 * mean_parts) update_centroids(Problem<T> p
 }  // namespace
 
 template <class T>
-void euclidean_kmeans(Stream stream, EuclideanSize size, Heads<const T> q, const int32_t* lengths, Draw draw,
-                      Scratch& scratch, int32_t* labels) {
+void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, const int32_t* lengths, Draw draw,
+                      Workspace& scratch, int32_t* labels) {
   const int64_t rows = size.B * size.H, clusters = rows * size.C;
   if (rows * size.N == 0) return;
   check(size.N < 0x7fffff00 && size.C < 0x7fffff00,
@@ -137,7 +137,7 @@ void euclidean_kmeans(Stream stream, EuclideanSize size, Heads<const T> q, const
     launch(update_centroids<T>, {clusters, 32 * mean_parts, 0, stream}, problem, draw, t);
   };
   const auto assign = [&] {
-    launch(assign_queries<T>, {rows * pieces(size.N, tile), tile_threads, size_t(assign_bytes), stream}, problem,
+    launch(assign_queries<T>, {rows * ceil_div(size.N, tile), tile_threads, size_t(assign_bytes), stream}, problem,
            labels);
   };
   update(0);
@@ -149,7 +149,9 @@ void euclidean_kmeans(Stream stream, EuclideanSize size, Heads<const T> q, const
   }
 }
 
-template void euclidean_kmeans(Stream, EuclideanSize, Heads<const float>, const int32_t*, Draw, Scratch&, int32_t*);
-template void euclidean_kmeans(Stream, EuclideanSize, Heads<const bfloat16>, const int32_t*, Draw, Scratch&, int32_t*);
+template void euclidean_kmeans(Stream, EuclideanSize, HeadView<const float>, const int32_t*, Draw, Workspace&,
+                               int32_t*);
+template void euclidean_kmeans(Stream, EuclideanSize, HeadView<const bfloat16>, const int32_t*, Draw, Workspace&,
+                               int32_t*);
 
 }  // namespace cairn::gpu

@@ -118,7 +118,7 @@ template <class T>
 void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;
   if (g.k == 0) {
-    launch(scale<T>, {blocks(pieces(g.batch * g.m, rows_per_block)), 32 * rows_per_block, 0, stream}, g, c);
+    launch(scale<T>, {blocks(ceil_div(g.batch * g.m, rows_per_block)), 32 * rows_per_block, 0, stream}, g, c);
     return;
   }
   if (launch_log) launch_log->before(stream, nullptr, SourceLine::current());

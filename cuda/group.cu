@@ -34,7 +34,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(threads) scan_buckets(int64_t buckets, int32_t
 }
 
 __global__ void __launch_bounds__(threads) place_queries(Problem p, const int32_t* offsets, int32_t* permutation) {
-  const auto blocks_a_row = uint32_t(pieces(p.size.N, threads));
+  const auto blocks_a_row = uint32_t(ceil_div(p.size.N, threads));
   const int64_t row = blockIdx.x / blocks_a_row, i = int64_t(blockIdx.x % blocks_a_row) * threads + threadIdx.x;
   if (i >= p.size.N) return;
   const int32_t bucket = p.bucket(row, i);
@@ -155,18 +155,18 @@ void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permut
   if (size.N == 0)
     return check_cuda(cudaMemsetAsync(offsets, 0, size_t(p.rows() * p.buckets()) * sizeof(int32_t), native(stream)));
 
-  p.piece_size = 32 * pieces(std::max({shortest_piece, size.C / 4, pieces(size.N, most_pieces)}), 32);
-  p.pieces = pieces(size.N, p.piece_size);
+  p.piece_size = 32 * ceil_div(std::max({shortest_piece, size.C / 4, ceil_div(size.N, most_pieces)}), 32);
+  p.pieces = ceil_div(size.N, p.piece_size);
   const int64_t entries = p.rows() * p.buckets() * p.pieces;
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   p.ranks = scratch.take<int32_t>(p.rows() * size.N);
   p.table = scratch.take<int32_t>(entries);
 
   check_cuda(cudaMemsetAsync(p.table, 0, size_t(entries) * sizeof(int32_t), native(stream)));
-  launch(rank_queries, {pieces(p.rows() * p.pieces, warps), threads, 0, stream}, p, std::bit_width(uint32_t(size.C)));
-  launch(scan_pieces, {pieces(p.rows() * p.buckets(), warps), threads, 0, stream}, p, offsets);
+  launch(rank_queries, {ceil_div(p.rows() * p.pieces, warps), threads, 0, stream}, p, std::bit_width(uint32_t(size.C)));
+  launch(scan_pieces, {ceil_div(p.rows() * p.buckets(), warps), threads, 0, stream}, p, offsets);
   launch(scan_buckets, {p.rows(), threads, 0, stream}, p.buckets(), offsets);
-  launch(place_queries, {p.rows() * pieces(size.N, threads), threads, 0, stream}, p, offsets, permutation);
+  launch(place_queries, {p.rows() * ceil_div(size.N, threads), threads, 0, stream}, p, offsets, permutation);
 }
 
 }  // namespace cairn::gpu

@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(update_threads) update_centroids(Problem p, Dr
 }  // namespace
 
 void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
-                    Scratch& scratch, int32_t* labels) {
+                    Workspace& scratch, int32_t* labels) {
   const int64_t rows = size.B * size.H;
   if (rows * size.N == 0) return;
   check(size.C < int64_t{1} << 25, "hamming_kmeans: expected fewer than 2^25 clusters, got ", size.C);
@@ -160,13 +160,13 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
 
   // Larger pieces merge more counts before they leave the block; smaller ones make blocks for the whole card.
   int64_t piece_size = assign_threads * 8;
-  while (piece_size > assign_threads && rows * pieces(size.N, piece_size) < 1024) piece_size /= 2;
-  const int64_t pieces_per_row = pieces(size.N, piece_size);
+  while (piece_size > assign_threads && rows * ceil_div(size.N, piece_size) < 1024) piece_size /= 2;
+  const int64_t pieces_per_row = ceil_div(size.N, piece_size);
   const int64_t bytes_per_cluster = 4 * (problem.stride + 1);
   const int tile = int(std::min(size.C, counter_bytes / bytes_per_cluster));
 
   const auto update = [&](int t) {
-    const int64_t blocks = pieces(clusters * 32, update_threads);
+    const int64_t blocks = ceil_div(clusters * 32, update_threads);
     if (blocks > 0) launch(update_centroids, {blocks, update_threads, 0, stream}, problem, draw, t);
   };
   const auto assign = [&](int counted) {

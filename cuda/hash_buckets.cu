@@ -37,11 +37,12 @@ __global__ void __launch_bounds__(rotation_threads)
 // `columns_a_lane`: 1 for up to 32 columns, or 2.
 template <class T, int columns_a_lane>
 __global__ void __launch_bounds__(32 * projection_warps, 2)
-    make_buckets(BucketSize size, Heads<const T> q, const int32_t* lengths, const float* rotations, int32_t* buckets) {
+    make_buckets(BucketSize size, HeadView<const T> q, const int32_t* lengths, const float* rotations,
+                 int32_t* buckets) {
   constexpr int width = 32 * columns_a_lane;
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
-  const int64_t tasks = pieces(size.N, projected_a_block), row = blockIdx.x / tasks;
-  const int64_t plane = row / size.rounds, b = plane / size.H, h = plane % size.H;
+  const int64_t tasks = ceil_div(size.N, projected_a_block), row = blockIdx.x / tasks;
+  const int64_t batch_head = row / size.rounds, b = batch_head / size.H, h = batch_head % size.H;
   const int64_t n = lengths ? min(max(int64_t(lengths[b]), int64_t{0}), size.N) : size.N;
   const int columns = int(min(size.count(n) / 2, size.columns));
   const float* const rotation = rotations + row % size.rounds * size.columns * size.D;
@@ -77,20 +78,21 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
 void random_rotations(Stream stream, int64_t rounds, int64_t columns, int64_t D, Draw draw, float* rotations) {
   const int64_t n = rounds * columns * D;
   if (n > 0)
-    launch(make_rotations, {pieces(n, rotation_threads), rotation_threads, 0, stream}, n, columns, D, draw, rotations);
+    launch(make_rotations, {ceil_div(n, rotation_threads), rotation_threads, 0, stream}, n, columns, D, draw,
+           rotations);
 }
 
 template <class T>
-void hash_buckets(Stream stream, BucketSize size, Heads<const T> q, const int32_t* lengths, const float* rotations,
+void hash_buckets(Stream stream, BucketSize size, HeadView<const T> q, const int32_t* lengths, const float* rotations,
                   int32_t* buckets) {
-  const int64_t blocks = size.B * size.H * size.rounds * pieces(size.N, projected_a_block);
+  const int64_t blocks = size.B * size.H * size.rounds * ceil_div(size.N, projected_a_block);
   if (blocks == 0) return;
   launch(size.columns <= 32 ? make_buckets<T, 1> : make_buckets<T, 2>, {blocks, 32 * projection_warps, 0, stream}, size,
          q, lengths, rotations, buckets);
 }
 
 #define INSTANTIATE(T) \
-  template void hash_buckets(Stream, BucketSize, Heads<const T>, const int32_t*, const float*, int32_t*);
+  template void hash_buckets(Stream, BucketSize, HeadView<const T>, const int32_t*, const float*, int32_t*);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(plane_threads) make_planes(int bits, int64_t D
 // `planes_a_lane`: 1 for up to 32 bits, or 2.
 template <class T, int planes_a_lane>
 __global__ void __launch_bounds__(32 * projection_warps, 2)
-    make_codes(HashSize size, Heads<const T> q, const float* planes, uint64_t* codes) {
+    make_codes(HashSize size, HeadView<const T> q, const float* planes, uint64_t* codes) {
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int64_t D = size.D, rows = size.B * size.H * size.N;
   const int64_t first = int64_t(blockIdx.x) * projected_a_block + warp * projected_a_warp;
@@ -66,18 +66,18 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
 }  // namespace
 
 void random_planes(Stream stream, int bits, int64_t D, bool bias, Draw draw, float* planes) {
-  launch(make_planes, {pieces(bits * (D + 1), plane_threads), plane_threads, 0, stream}, bits, D, bias, draw, planes);
+  launch(make_planes, {ceil_div(bits * (D + 1), plane_threads), plane_threads, 0, stream}, bits, D, bias, draw, planes);
 }
 
 template <class T>
-void hash_codes(Stream stream, HashSize size, Heads<const T> q, const float* planes, uint64_t* codes) {
+void hash_codes(Stream stream, HashSize size, HeadView<const T> q, const float* planes, uint64_t* codes) {
   const int64_t rows = size.B * size.H * size.N;
   if (rows == 0) return;
   launch(size.bits <= 32 ? make_codes<T, 1> : make_codes<T, 2>,
-         {pieces(rows, projected_a_block), 32 * projection_warps, 0, stream}, size, q, planes, codes);
+         {ceil_div(rows, projected_a_block), 32 * projection_warps, 0, stream}, size, q, planes, codes);
 }
 
-template void hash_codes(Stream, HashSize, Heads<const float>, const float*, uint64_t*);
-template void hash_codes(Stream, HashSize, Heads<const bfloat16>, const float*, uint64_t*);
+template void hash_codes(Stream, HashSize, HeadView<const float>, const float*, uint64_t*);
+template void hash_codes(Stream, HashSize, HeadView<const bfloat16>, const float*, uint64_t*);
 
 }  // namespace cairn::gpu

@@ -1,6 +1,6 @@
 #pragma once
-// How kernels are launched, the same for nvcc and for the emulator of cuda/host: never with <<<>>>. Every launch and
-// every call of CUDA is checked. Kernel files include this instead of CUDA's headers.
+// How kernels are launched, the same for nvcc and for the emulator of cuda/emulator: never with <<<>>>. Every launch
+// and every call of CUDA is checked. Kernel files include this instead of CUDA's headers.
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
@@ -14,8 +14,8 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #else
-#include "cuda/host/cuda_runtime.h"
-#include "cuda/host/host_cuda.h"
+#include "cuda/emulator/cuda_runtime.h"
+#include "cuda/emulator/host_cuda.h"
 #endif
 
 namespace cairn::gpu {
@@ -82,7 +82,7 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
   if (launch_log) launch_log->after(shape.stream);
 }
 
-// The block's dynamic shared memory, aligned to 16 bytes. Uninitialised.
+// The block's dynamic shared memory, aligned to 16 bytes. Uninitialized.
 template <class T>
 __device__ T* dynamic_shared() {
 #ifdef __CUDACC__
@@ -94,6 +94,6 @@ __device__ T* dynamic_shared() {
 }
 
 // How many pieces of `size` cover n.
-constexpr int64_t pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
+constexpr int64_t ceil_div(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 }  // namespace cairn::gpu

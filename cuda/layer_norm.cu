@@ -1,4 +1,4 @@
-// Layer normalisation over rows (Ba, Kiros, Hinton 2016), and its gradient.
+// Layer normalization over rows (Ba, Kiros, Hinton 2016), and its gradient.
 //
 //   y = z weight + bias,  z = (x - mean) rstd,  rstd = 1 / sqrt(variance + epsilon)
 //   dx = rstd (h - mean(h) - z mean(h z)) with h = dy weight,  dweight = sum_r dy z,  dbias = sum_r dy
@@ -13,8 +13,8 @@
 // mostly from the cache; backward 5 e n, or 7 e n, where the floor is 3 e n: x and dy are read once more for the
 // columns' sums. Bound by memory.
 //
-// cost normalise_short: 2*e*n + 8*R bytes, 8*n FLOPs
-// cost normalise_long: 3*e*n + 8*R bytes, 8*n FLOPs
+// cost normalize_short: 2*e*n + 8*R bytes, 8*n FLOPs
+// cost normalize_long: 3*e*n + 8*R bytes, 8*n FLOPs
 // cost gradient_short: 3*e*n + 8*R bytes, 10*n FLOPs
 // cost gradient_long: 5*e*n + 8*R bytes, 10*n FLOPs
 // cost column_gradients: 2*e*n + 8*R bytes, 6*n FLOPs
@@ -23,7 +23,7 @@
 
 #include <cmath>
 
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
@@ -34,26 +34,26 @@ constexpr int64_t column_piece = 512;
 
 template <class T, int items>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    normalise_short(Rows size, float epsilon, const T* x, const T* weight, const T* bias, T* y, float* mean,
+    normalize_short(Rows size, float epsilon, const T* x, const T* weight, const T* bias, T* y, float* mean,
                     float* rstd) {
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
     const int64_t start = row * size.cols;
-    float kept[items] = {}, sum = 0, squares = 0;
-    each_kept<items>(size.cols, [&](int i, int64_t c) { sum += kept[i] = float(x[start + c]); });
+    float keep[items] = {}, sum = 0, squares = 0;
+    each_kept<items>(size.cols, [&](int i, int64_t c) { sum += keep[i] = float(x[start + c]); });
     const float m = warp_reduce(sum, Sum{}) / float(size.cols);
     each_kept<items>(size.cols, [&](int i, int64_t) {
-      kept[i] -= m;
-      squares += kept[i] * kept[i];
+      keep[i] -= m;
+      squares += keep[i] * keep[i];
     });
     const float s = 1 / sqrtf(warp_reduce(squares, Sum{}) / float(size.cols) + epsilon);
     each_kept<items>(size.cols,
-                     [&](int i, int64_t c) { y[start + c] = T(kept[i] * s * float(weight[c]) + float(bias[c])); });
+                     [&](int i, int64_t c) { y[start + c] = T(keep[i] * s * float(weight[c]) + float(bias[c])); });
     if (threadIdx.x % 32 == 0) mean[row] = m, rstd[row] = s;
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads_per_row) normalise_long(Rows size, float epsilon, const T* x, const T* weight,
+__global__ void __launch_bounds__(threads_per_row) normalize_long(Rows size, float epsilon, const T* x, const T* weight,
                                                                   const T* bias, T* y, float* mean, float* rstd) {
   for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
     const T* from = x + row * size.cols;
@@ -128,7 +128,7 @@ __device__ void add_warps(float& a, float& b) {
 template <class T>
 __global__ void __launch_bounds__(32 * column_warps)
     column_gradients(Rows size, const T* x, const float* mean, const float* rstd, const T* dy, float* partial) {
-  const int64_t tiles = pieces(size.cols, 32), tasks = tiles * pieces(size.rows, column_piece);
+  const int64_t tiles = ceil_div(size.cols, 32), tasks = tiles * ceil_div(size.rows, column_piece);
   for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const int64_t column = task % tiles * 32 + threadIdx.x % 32, piece = task / tiles;
     const int64_t end = min(size.rows, (piece + 1) * column_piece);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(32 * column_warps)
 template <class T>
 __global__ void __launch_bounds__(32 * column_warps)
     add_pieces(int64_t count, int64_t cols, const float* partial, T* dweight, T* dbias) {
-  for (int64_t tile = blockIdx.x; tile < pieces(cols, 32); tile += gridDim.x) {
+  for (int64_t tile = blockIdx.x; tile < ceil_div(cols, 32); tile += gridDim.x) {
     const int64_t column = tile * 32 + threadIdx.x % 32;
     float of_weight = 0, of_bias = 0;
     if (column < cols)
@@ -182,11 +182,11 @@ template <class T>
 void layer_norm_forward(Stream stream, Rows size, double epsilon, const T* x, const T* weight, const T* bias, T* y,
                         Accum<T>* mean, Accum<T>* rstd) {
   if (size.rows == 0) return;
-  const Launch short_rows{blocks(pieces(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
+  const Launch short_rows{blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
   if (!with_items(size.cols, [&]<int items>() {
-        launch(normalise_short<T, items>, short_rows, size, float(epsilon), x, weight, bias, y, mean, rstd);
+        launch(normalize_short<T, items>, short_rows, size, float(epsilon), x, weight, bias, y, mean, rstd);
       }))
-    launch(normalise_long<T>, {blocks(size.rows), threads_per_row, 0, stream}, size, float(epsilon), x, weight, bias, y,
+    launch(normalize_long<T>, {blocks(size.rows), threads_per_row, 0, stream}, size, float(epsilon), x, weight, bias, y,
            mean, rstd);
 }
 
@@ -194,11 +194,11 @@ template <class T>
 void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, const Accum<T>* mean,
                          const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   if (size.cols == 0) return;
-  const int64_t tiles = pieces(size.cols, 32), count = pieces(size.rows, column_piece);
-  Scratch scratch(Device::cuda);
+  const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, column_piece);
+  Workspace scratch(Device::cuda);
   float* const partial = scratch.take<float>(2 * count * size.cols);
   if (size.rows > 0) {
-    const Launch short_rows{blocks(pieces(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
+    const Launch short_rows{blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
     if (!with_items(size.cols, [&]<int items>() {
           launch(gradient_short<T, items>, short_rows, size, x, weight, mean, rstd, dy, dx);
         }))

@@ -59,13 +59,13 @@ struct alignas(8) Factors {
 template <class T>
 struct Side {
   bool queries;
-  Heads<const T> x, y;
+  HeadView<const T> x, y;
   int64_t rows;
   const Factors* given = nullptr;  // [B, H, rows], null: 1 and 1
 
-  __device__ int end(const Plane& plane) const { return queries ? plane.queries : plane.keys; }
-  __device__ Factors factors(const Plane& plane, int row) const {
-    return given ? given[plane.index * rows + row] : Factors{1, 1};
+  __device__ int end(const BatchHead& batch_head) const { return queries ? batch_head.queries : batch_head.keys; }
+  __device__ Factors factors(const BatchHead& batch_head, int row) const {
+    return given ? given[batch_head.index * rows + row] : Factors{1, 1};
   }
 };
 
@@ -78,19 +78,21 @@ struct Sums {
   bool packs;
 
   __device__ __host__ int64_t elements() const { return D * (M + 1); }
-  __device__ float* matrix(int64_t plane, int which) const { return data + (plane * count + which) * elements(); }
-  __device__ float* vector(int64_t plane, int which) const { return matrix(plane, which) + D * M; }
+  __device__ float* matrix(int64_t batch_head, int which) const {
+    return data + (batch_head * count + which) * elements();
+  }
+  __device__ float* vector(int64_t batch_head, int which) const { return matrix(batch_head, which) + D * M; }
   // Rows [d, D) of a matrix, from column m on.
-  __device__ RowBlock<float> rows(int64_t plane, int which, int d, int m) const {
-    return {matrix(plane, which) + d * M + m, M, int(D) - d, int(M) - m, packs};
+  __device__ RowBlock<float> rows(int64_t batch_head, int which, int d, int m) const {
+    return {matrix(batch_head, which) + d * M + m, M, int(D) - d, int(M) - m, packs};
   }
 };
 
 // Rows [row, end) of x in a plane, from column `column` on, as features.
 template <class T>
-__device__ RowBlock<Feature<T>> features(const AttentionProblem<T>& p, const Heads<const T>& x, const Plane& plane,
-                                         int row, int end, int column = 0) {
-  const RowBlock<T> rows = p.rows(x, plane, row, end, p.D(), column);
+__device__ RowBlock<Feature<T>> features(const AttentionProblem<T>& p, const HeadView<const T>& x,
+                                         const BatchHead& batch_head, int row, int end, int column = 0) {
+  const RowBlock<T> rows = p.rows(x, batch_head, row, end, p.D(), column);
   return {reinterpret_cast<const Feature<T>*>(rows.data), rows.stride, rows.rows, rows.columns, rows.packs};
 }
 
@@ -101,7 +103,7 @@ __device__ float half_warp_sum(float value) {
   return value;
 }
 
-// Four neighbouring elements of row r from `column` on, 0 where there are none.
+// Four neighboring elements of row r from `column` on, 0 where there are none.
 template <class T>
 __device__ Pack4 four_of(const RowBlock<T>& x, int r, int column) {
   Pack4 result{};
@@ -121,20 +123,20 @@ __device__ Pack4 four_of(const RowBlock<T>& x, int r, int column) {
 // Grid: parts of a plane, tiles of D, tiles of M. `tiles` rows of tiles are shared out to the parts.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 4) sum_rows(AttentionProblem<T> p, Side<T> side, int tiles, Sums sums) {
-  float* const room = dynamic_shared<float>();
+  float* const workspace = dynamic_shared<float>();
   const int part = int(blockIdx.x % sums.count), d0 = int(blockIdx.y) * tile, m0 = int(blockIdx.z) * tile;
-  const Plane plane(p.size, p.mask, blockIdx.x / sums.count);
-  const int end = side.end(plane), last_tile = int(int64_t(part + 1) * tiles / sums.count);
+  const BatchHead batch_head(p.size, p.mask, blockIdx.x / sums.count);
+  const int end = side.end(batch_head), last_tile = int(int64_t(part + 1) * tiles / sums.count);
   float sum[8][4] = {}, sum_last[8] = {};
 
-  for (int t = int(int64_t(part) * tiles / sums.count); t < last_tile && t < int(pieces(end, tile)); ++t) {
+  for (int t = int(int64_t(part) * tiles / sums.count); t < last_tile && t < int(ceil_div(end, tile)); ++t) {
     const int row0 = t * tile;
-    const auto rows = features(p, side.x, plane, row0, end, d0);
+    const auto rows = features(p, side.x, batch_head, row0, end, d0);
     TileOf weights;  // the features' transpose
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int r = tile_column() + j;
-      const Factors factors = row0 + r < end ? side.factors(plane, row0 + r) : Factors{};
+      const Factors factors = row0 + r < end ? side.factors(batch_head, row0 + r) : Factors{};
 #pragma unroll
       for (int i = 0; i < 8; i += 4) {
         const Pack4 four = four_of(rows, r, tile_row(i));
@@ -145,24 +147,25 @@ __global__ void __launch_bounds__(tile_threads, 4) sum_rows(AttentionProblem<T> 
         }
       }
     }
-    store_weights(room, weights);
-    add_weighted_rows<tile>(p.rows(side.y, plane, row0, end, p.M(), m0), room, sum);
+    store_weights(workspace, weights);
+    add_weighted_rows<tile>(p.rows(side.y, batch_head, row0, end, p.M(), m0), workspace, sum);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int d = d0 + tile_row(i);
     const float last = half_warp_sum(sum_last[i]);
     if (d >= p.D()) continue;
-    write_row(sum[i], 1.0f, sums.matrix(plane.index, part) + d * sums.M + m0, p.M() - m0, sums.packs);
-    if (m0 == 0 && tile_column() == 0) sums.vector(plane.index, part)[d] = last;
+    write_row(sum[i], 1.0f, sums.matrix(batch_head.index, part) + d * sums.M + m0, p.M() - m0, sums.packs);
+    if (m0 == 0 && tile_column() == 0) sums.vector(batch_head.index, part)[d] = last;
   }
 }
 
 // A thread an element of the matrices of a plane.
-__global__ void __launch_bounds__(sum_threads) combine_sums(Sums sums, int64_t planes, bool causal, bool from_last) {
+__global__ void __launch_bounds__(sum_threads)
+    combine_sums(Sums sums, int64_t batch_heads, bool causal, bool from_last) {
   constexpr int batch = 8;  // loads under way
   const int64_t element = int64_t(blockIdx.x) * sum_threads + threadIdx.x;
-  if (element >= planes * sums.elements()) return;
+  if (element >= batch_heads * sums.elements()) return;
   float* const first = sums.matrix(element / sums.elements(), 0) + element % sums.elements();
   const auto at = [&](int n) { return first + (from_last ? sums.count - 1 - n : n) * sums.elements(); };
   float sum = 0;
@@ -195,18 +198,18 @@ struct Meeting {
 // Forward (`denominators`): own are queries. Otherwise the gradient of values.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
-    attend(Meeting<T> t, Heads<T> to, float* denominators) {
+    attend(Meeting<T> t, HeadView<T> to, float* denominators) {
   const AttentionProblem<T>& p = t.p;
-  float* const room = dynamic_shared<float>();
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(t.own.rows, tile, p.size.M, width);
-  const Plane plane(p.size, p.mask, task.plane);
-  const int row0 = task.row, end = t.own.end(plane), which = t.seen_from(row0);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const int row0 = task.row, end = t.own.end(batch_head), which = t.seen_from(row0);
   float sum[8][width / 16] = {}, sum_last[8] = {};
 
   if (row0 < end) {
-    const float* const vector = t.sums.vector(plane.index, which);
+    const float* const vector = t.sums.vector(batch_head.index, which);
     for (int d0 = 0; d0 < p.D(); d0 += tile) {
-      const auto rows = features(p, t.own.x, plane, row0, end, d0);
+      const auto rows = features(p, t.own.x, batch_head, row0, end, d0);
       TileOf weights;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -217,17 +220,18 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
           if (d0 + tile_column() + j < p.D()) sum_last[i] += four.element[j] * vector[d0 + tile_column() + j];
         }
       }
-      store_weights(room, weights);
-      add_weighted_rows<width>(t.sums.rows(plane.index, which, d0, task.column), room, sum);
+      store_weights(workspace, weights);
+      add_weighted_rows<width>(t.sums.rows(batch_head.index, which, d0, task.column), workspace, sum);
     }
-    const int others = t.other.end(plane);
+    const int others = t.other.end(batch_head);
     if (p.mask.causal && row0 < others) {
       TileOf s;
-      row_products(features(p, t.own.x, plane, row0, end), features(p, t.other.x, plane, row0, others), room, s);
+      row_products(features(p, t.own.x, batch_head, row0, end), features(p, t.other.x, batch_head, row0, others),
+                   workspace, s);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int o = row0 + tile_column() + j;
-        const Factors factors = o < others ? t.other.factors(plane, o) : Factors{};
+        const Factors factors = o < others ? t.other.factors(batch_head, o) : Factors{};
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           if (o >= others || !t.sees(row0 + tile_row(i), o)) s[i][j] = 0;
@@ -235,8 +239,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
           s[i][j] *= factors.of_y;
         }
       }
-      store_weights(room, s);
-      add_weighted_rows<width>(p.rows(t.other.y, plane, row0, others, p.M(), task.column), room, sum);
+      store_weights(workspace, s);
+      add_weighted_rows<width>(p.rows(t.other.y, batch_head, row0, others, p.M(), task.column), workspace, sum);
     }
   }
 #pragma unroll
@@ -246,79 +250,81 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     if (row >= t.own.rows) continue;
     float factor = 0;
     if (row < end && denominators) factor = linear_denominator(d) == 0 ? 0.0f : 1 / d;
-    if (row < end && !denominators) factor = t.own.factors(plane, row).of_y;
+    if (row < end && !denominators) factor = t.own.factors(batch_head, row).of_y;
     if (factor == 0)
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a value is NaN
-    write_row(sum[i], factor, to.at(plane.batch, row, plane.head) + task.column, p.M() - task.column, p.packs);
+    write_row(sum[i], factor, to.at(batch_head.batch, row, batch_head.head) + task.column, p.M() - task.column,
+              p.packs);
     if (denominators && task.column == 0 && tile_column() == 0)
-      denominators[plane.index * t.own.rows + row] = row < end ? linear_denominator(d) : 0.0f;
+      denominators[batch_head.index * t.own.rows + row] = row < end ? linear_denominator(d) : 0.0f;
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(tile_threads, 3) differentiate(Meeting<T> t, Heads<T> to) {
+__global__ void __launch_bounds__(tile_threads, 3) differentiate(Meeting<T> t, HeadView<T> to) {
   const AttentionProblem<T>& p = t.p;
-  float* const room = dynamic_shared<float>();
+  float* const workspace = dynamic_shared<float>();
   const TileTask task(t.own.rows, tile, p.size.D, tile);
-  const Plane plane(p.size, p.mask, task.plane);
-  const int row0 = task.row, end = t.own.end(plane), which = t.seen_from(row0), column = task.column + tile_column();
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const int row0 = task.row, end = t.own.end(batch_head), which = t.seen_from(row0),
+            column = task.column + tile_column();
   TileOf sum = {};
 
   if (row0 < end) {
-    const auto own = p.rows(t.own.y, plane, row0, end, p.M());
-    row_products(own, t.sums.rows(plane.index, which, task.column, 0), room, sum);
+    const auto own = p.rows(t.own.y, batch_head, row0, end, p.M());
+    row_products(own, t.sums.rows(batch_head.index, which, task.column, 0), workspace, sum);
     Factors factors[8];
-    const float* const vector = t.sums.vector(plane.index, which);
+    const float* const vector = t.sums.vector(batch_head.index, which);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int row = row0 + tile_row(i);
-      factors[i] = row < end ? t.own.factors(plane, row) : Factors{};
+      factors[i] = row < end ? t.own.factors(batch_head, row) : Factors{};
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         if (column + j < p.D()) sum[i][j] = factors[i].of_y * sum[i][j] + factors[i].last * vector[column + j];
     }
-    const int others = t.other.end(plane);
+    const int others = t.other.end(batch_head);
     if (p.mask.causal && row0 < others) {
       TileOf s;
-      row_products(own, p.rows(t.other.y, plane, row0, others, p.M()), room, s);
+      row_products(own, p.rows(t.other.y, batch_head, row0, others, p.M()), workspace, s);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int o = row0 + tile_column() + j;
-        const Factors its = o < others ? t.other.factors(plane, o) : Factors{};
+        const Factors its = o < others ? t.other.factors(batch_head, o) : Factors{};
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const bool seen = o < others && t.sees(row0 + tile_row(i), o);
           s[i][j] = seen ? factors[i].of_y * its.of_y * s[i][j] + factors[i].last * its.last : 0.0f;
         }
       }
-      store_weights(room, s);
-      add_weighted_rows<tile>(features(p, t.other.x, plane, row0, others, task.column), room, sum);
+      store_weights(workspace, s);
+      add_weighted_rows<tile>(features(p, t.other.x, batch_head, row0, others, task.column), workspace, sum);
     }
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int row = row0 + tile_row(i);
     if (row >= t.own.rows) continue;
-    const T* const x = t.own.x.at(plane.batch, row, plane.head);
+    const T* const x = t.own.x.at(batch_head.batch, row, batch_head.head);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (row >= end) sum[i][j] = 0;
       if (row < end && column + j < p.D()) sum[i][j] *= linear_feature_slope(float(x[column + j]));
     }
-    write_row(sum[i], 1.0f, to.at(plane.batch, row, plane.head) + task.column, p.D() - task.column, p.packs);
+    write_row(sum[i], 1.0f, to.at(batch_head.batch, row, batch_head.head) + task.column, p.D() - task.column, p.packs);
   }
 }
 
 // A warp a query.
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    query_factors(AttentionSize size, Heads<const T> out, Heads<const T> dout, const float* denominators,
+    query_factors(AttentionSize size, HeadView<const T> out, HeadView<const T> dout, const float* denominators,
                   Factors* factors) {
   for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {
-    const int64_t plane = row / size.N;
-    const T* const x = out.at(plane / size.H, row % size.N, plane % size.H);
-    const T* const g = dout.at(plane / size.H, row % size.N, plane % size.H);
+    const int64_t batch_head = row / size.N;
+    const T* const x = out.at(batch_head / size.H, row % size.N, batch_head % size.H);
+    const T* const g = dout.at(batch_head / size.H, row % size.N, batch_head % size.H);
     float delta = 0;
     for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) delta += float(x[c]) * float(g[c]);
     delta = warp_reduce(delta, Sum{});
@@ -331,52 +337,53 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 __global__ void __launch_bounds__(sum_threads) key_factors(AttentionSize size, Dropout dropout, Factors* factors) {
   const int64_t at = int64_t(blockIdx.x) * sum_threads + threadIdx.x;
   if (at >= size.B * size.H * size.S) return;
-  const auto plane = uint32_t(at / size.S), key = uint32_t(at % size.S);
-  const bool kept = Dropout::words(dropout.draw.key(), plane, 0, key).w[key % 4] >= dropout.threshold();
-  factors[at] = {kept ? dropout.scale() : 0.0f, 1};
+  const auto batch_head = uint32_t(at / size.S), key = uint32_t(at % size.S);
+  const bool keep = Dropout::words(dropout.draw.key(), batch_head, 0, key).w[key % 4] >= dropout.threshold();
+  factors[at] = {keep ? dropout.scale() : 0.0f, 1};
 }
 
 // ----------------------------------------------------------------------------------------------------- the host's part
 
 template <class T>
-Side<T> key_side(Stream stream, const AttentionProblem<T>& p, Scratch& scratch) {
+Side<T> key_side(Stream stream, const AttentionProblem<T>& p, Workspace& scratch) {
   const int64_t keys = p.size.B * p.size.H * p.size.S;
   Side<T> side{false, p.k, p.v, p.size.S};
   if (!p.dropout.active() || keys == 0) return side;
   Factors* const factors = scratch.take<Factors>(keys);
-  launch(key_factors, {pieces(keys, sum_threads), sum_threads, 0, stream}, p.size, p.dropout, factors);
+  launch(key_factors, {ceil_div(keys, sum_threads), sum_threads, 0, stream}, p.size, p.dropout, factors);
   side.given = factors;
   return side;
 }
 
 template <class T>
-Sums sum_side(Stream stream, const AttentionProblem<T>& p, const Side<T>& side, Scratch& scratch) {
+Sums sum_side(Stream stream, const AttentionProblem<T>& p, const Side<T>& side, Workspace& scratch) {
   const AttentionSize& size = p.size;
-  const int64_t planes = size.B * size.H, d_tiles = pieces(size.D, tile), m_tiles = TileTask::tile_parts(size.M, tile);
-  const int64_t tiles = p.mask.causal ? pieces(std::max(size.N, size.S), tile) : pieces(side.rows, tile);
+  const int64_t batch_heads = size.B * size.H, d_tiles = ceil_div(size.D, tile),
+                m_tiles = TileTask::tile_parts(size.M, tile);
+  const int64_t tiles = p.mask.causal ? ceil_div(std::max(size.N, size.S), tile) : ceil_div(side.rows, tile);
   const int64_t count = p.mask.causal
                             ? tiles
-                            : std::clamp<int64_t>(enough_blocks / std::max<int64_t>(1, planes * d_tiles * m_tiles), 1,
-                                                  std::max<int64_t>(1, tiles));
+                            : std::clamp<int64_t>(enough_blocks / std::max<int64_t>(1, batch_heads * d_tiles * m_tiles),
+                                                  1, std::max<int64_t>(1, tiles));
   Sums sums{nullptr, int(count), size.D, size.M, p.packs};
-  sums.data = scratch.take<float>(planes * count * sums.elements());
-  if (planes * sums.elements() * count == 0) return sums;
-  launch(sum_rows<T>, {{planes * count, d_tiles, m_tiles}, tile_threads, tile_bytes, stream}, p, side, int(tiles),
+  sums.data = scratch.take<float>(batch_heads * count * sums.elements());
+  if (batch_heads * sums.elements() * count == 0) return sums;
+  launch(sum_rows<T>, {{batch_heads * count, d_tiles, m_tiles}, tile_threads, tile_bytes, stream}, p, side, int(tiles),
          sums);
-  launch(combine_sums, {pieces(planes * sums.elements(), sum_threads), sum_threads, 0, stream}, sums, planes,
-         p.mask.causal, side.queries);
+  launch(combine_sums, {ceil_div(batch_heads * sums.elements(), sum_threads), sum_threads, 0, stream}, sums,
+         batch_heads, p.mask.causal, side.queries);
   return sums;
 }
 
 // A block for every tile of rows and of columns.
 template <class T>
 Launch tiles(Stream stream, const AttentionProblem<T>& p, const Side<T>& own, int64_t columns, int width) {
-  return {p.size.B * p.size.H * pieces(own.rows, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
-          stream};
+  return {p.size.B * p.size.H * ceil_div(own.rows, tile) * TileTask::tile_parts(columns, width), tile_threads,
+          tile_bytes, stream};
 }
 
 template <class T>
-void run_attend(Stream stream, const Meeting<T>& t, Heads<T> to, float* denominators) {
+void run_attend(Stream stream, const Meeting<T>& t, HeadView<T> to, float* denominators) {
   if (t.p.size.B * t.p.size.H * t.own.rows == 0) return;
   const int64_t M = t.p.size.M;
   if (M <= 64)
@@ -386,7 +393,7 @@ void run_attend(Stream stream, const Meeting<T>& t, Heads<T> to, float* denomina
 }
 
 template <class T>
-void run_differentiate(Stream stream, const Meeting<T>& t, Heads<T> to) {
+void run_differentiate(Stream stream, const Meeting<T>& t, HeadView<T> to) {
   if (t.p.size.B * t.p.size.H * t.own.rows > 0)
     launch(differentiate<T>, tiles(stream, t.p, t.own, t.p.size.D, tile), t, to);
 }
@@ -394,22 +401,24 @@ void run_differentiate(Stream stream, const Meeting<T>& t, Heads<T> to) {
 }  // namespace
 
 template <class T>
-void linear_attention_forward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                              Mask mask, Dropout dropout, Scratch& scratch, Heads<T> out, Accum<T>* denominators) {
+void linear_attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
+                              HeadView<const T> v, Mask mask, Dropout dropout, Workspace& scratch, HeadView<T> out,
+                              Accum<T>* denominators) {
   const auto p = attention_problem("linear_attention", size, q, k, v, mask, dropout, out);
   const Side<T> queries{true, q, {}, size.N}, keys = key_side(stream, p, scratch);
   run_attend(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, scratch)}, out, denominators);
 }
 
 template <class T>
-void linear_attention_backward(Stream stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                               Mask mask, Dropout dropout, Heads<const T> out, const Accum<T>* denominators,
-                               Heads<const T> dout, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+void linear_attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
+                               HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
+                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq,
+                               HeadView<T> dk, HeadView<T> dv) {
   const auto p = attention_problem("linear_attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
   const int64_t rows = size.B * size.H * size.N;
   Factors* const factors = scratch.take<Factors>(rows);
   if (rows > 0)
-    launch(query_factors<T>, {blocks(pieces(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
+    launch(query_factors<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
            denominators, factors);
   const Side<T> queries{true, q, dout, size.N, factors}, keys = key_side(stream, p, scratch);
   run_differentiate(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, scratch)}, dq);
@@ -418,12 +427,12 @@ void linear_attention_backward(Stream stream, AttentionSize size, Heads<const T>
   run_attend(stream, from_keys, dv, nullptr);
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-  template void linear_attention_forward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,  \
-                                         Dropout, Scratch&, Heads<T>, Accum<T>*);                                      \
-  template void linear_attention_backward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask, \
-                                          Dropout, Heads<const T>, const Accum<T>*, Heads<const T>, Scratch&,          \
-                                          Heads<T>, Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                          \
+  template void linear_attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,           \
+                                         HeadView<const T>, Mask, Dropout, Workspace&, HeadView<T>, Accum<T>*); \
+  template void linear_attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,          \
+                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*, \
+                                          HeadView<const T>, Workspace&, HeadView<T>, HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -17,7 +17,7 @@
 #include "cuda/common.cuh"
 
 #ifndef __CUDACC__
-#include "cuda/host/ptx.h"
+#include "cuda/emulator/ptx.h"
 #endif
 
 namespace cairn::gpu {

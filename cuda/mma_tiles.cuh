@@ -25,7 +25,7 @@ inline __device__ int mma_g() { return mma_lane() / 4; }
 inline __device__ int mma_t() { return mma_lane() % 4; }
 
 // Rows of shared memory, a power of two of at least 64 bytes each. They are made of chunks of 16 bytes, which are
-// turned around so that neighbouring rows have the same chunk in different banks.
+// turned around so that neighboring rows have the same chunk in different banks.
 template <class T, int columns>
 struct MmaTile {
   static constexpr int in_chunk = 16 / int(sizeof(T)), chunks = columns / in_chunk, steps = columns / mma_depth<T>;

@@ -1,4 +1,4 @@
-// Optimiser steps over all parameters at once; the arithmetic of an element is that of core/functors.h in float32, for
+// Optimizer steps over all parameters at once; the arithmetic of an element is that of core/functors.h in float32, for
 // values, gradients and moments in float32 or bfloat16.
 //
 // The host does not know how long the parameters are: the list lies in the memory of the device. So the grid is fixed,
@@ -21,7 +21,7 @@
 #include <new>
 
 #include "core/functors.h"
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
@@ -38,8 +38,8 @@ __device__ void each_piece(int64_t count, const Parameter<T>* parameters, F f) {
   for (int64_t i = 0; i < count; ++i) {
     const Parameter<T> p = parameters[i];
     const int64_t n = p.gradient ? p.n : 0;
-    for (; turn < pieces(n, piece); turn += grid) f(p, turn * piece, min(n, (turn + 1) * piece));
-    turn -= pieces(n, piece);
+    for (; turn < ceil_div(n, piece); turn += grid) f(p, turn * piece, min(n, (turn + 1) * piece));
+    turn -= ceil_div(n, piece);
   }
 }
 
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(grid) finish(const double* partial, double max
   if (threadIdx.x == 0) prepare_state(std::sqrt(sum), max_norm, *state);
 }
 
-// ---- the optimisers: what a step does to all elements alike, and to one
+// ---- the optimizers: what a step does to all elements alike, and to one
 struct RAdamRule {
   AdamOptions options;
   using Step = AdamStep<float>;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 void prepare_step(Stream stream, int64_t count, const Parameter<T>* parameters, double max_norm,
                   OptimizerState* state) {
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   double* const partial = scratch.take<double>(grid);
   launch(add_squares<T>, {grid, threads, 0, stream}, count, parameters, partial);
   launch(finish, {1, grid, 0, stream}, partial, max_norm, state);

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(threads)
     label_queries(GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
   const int64_t query = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (query >= size.B * size.H * size.N) return;
-  const int64_t plane = query / size.N, i = query % size.N, n = lengths ? lengths[plane / size.H] : size.N;
+  const int64_t batch_head = query / size.N, i = query % size.N, n = lengths ? lengths[batch_head / size.H] : size.N;
   labels[query] = i < n ? position_label(i, n, size.C, shift) : -1;
 }
 
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(threads)
 void position_labels(Stream stream, GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
-  launch(label_queries, {pieces(queries, threads), threads, 0, stream}, size, lengths, shift, labels);
+  launch(label_queries, {ceil_div(queries, threads), threads, 0, stream}, size, lengths, shift, labels);
 }
 
 }  // namespace cairn::gpu

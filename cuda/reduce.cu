@@ -16,7 +16,7 @@
 
 #include <cmath>
 
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(32 * column_warps)
   __shared__ float of_warp[column_warps][32];
   const Op op;
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
-  const int64_t tiles = pieces(size.inner, 32);
+  const int64_t tiles = ceil_div(size.inner, 32);
   for (int64_t task = blockIdx.x; task < size.outer * pieces_a_column * tiles; task += gridDim.x) {
     const int64_t column = task % tiles * 32 + lane, part = task / tiles;  // of all outer * pieces_a_column
     const int64_t begin = part % pieces_a_column * column_piece, end = min(size.n, begin + column_piece);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(32 * column_warps)
 }
 
 int64_t pieces_of(const Reduction& size) {
-  return size.n == 0 ? 1 : pieces(size.n, size.inner == 1 ? row_piece : column_piece);
+  return size.n == 0 ? 1 : ceil_div(size.n, size.inner == 1 ? row_piece : column_piece);
 }
 
 template <class Op, class From, class To>
@@ -90,12 +90,12 @@ void pass(Stream stream, const Reduction& size, const From* x, To* y) {
   const auto& [outer, n, inner] = size;
   const int64_t parts = pieces_of(size);
   if (inner == 1 && n <= short_row)
-    launch(reduce_rows<Op, From, To>, {blocks(pieces(outer, rows_per_block)), 32 * rows_per_block, 0, stream}, outer, n,
-           x, y);
+    launch(reduce_rows<Op, From, To>, {blocks(ceil_div(outer, rows_per_block)), 32 * rows_per_block, 0, stream}, outer,
+           n, x, y);
   else if (inner == 1)
     launch(reduce_pieces<Op, From, To>, {blocks(outer * parts), threads_per_row, 0, stream}, outer, n, parts, x, y);
   else
-    launch(reduce_columns<Op, From, To>, {blocks(outer * parts * pieces(inner, 32)), 32 * column_warps, 0, stream},
+    launch(reduce_columns<Op, From, To>, {blocks(outer * parts * ceil_div(inner, 32)), 32 * column_warps, 0, stream},
            size, parts, x, y);
 }
 
@@ -103,7 +103,7 @@ template <class Op, class From, class To>
 void reduce_all(Stream stream, const Reduction& size, const From* x, To* y) {
   const int64_t parts = pieces_of(size);
   if (parts == 1) return pass<Op>(stream, size, x, y);
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   float* const partial = scratch.take<float>(size.outer * parts * size.inner);
   pass<Op>(stream, size, x, partial);
   reduce_all<Op>(stream, {size.outer, parts, size.inner}, static_cast<const float*>(partial), y);

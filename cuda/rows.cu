@@ -65,7 +65,7 @@ void gather_rows(Stream stream, RowSelection size, const T* table, const int32_t
   const auto [rows, cols, table_rows] = size;
   if (rows == 0 || cols == 0) return;
   constexpr int width = 16 / sizeof(T);
-  const Launch shape{blocks(pieces(rows, rows_per_block)), 32 * rows_per_block, 0, stream};
+  const Launch shape{blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream};
   using Word = Pack<T, width>;
   if (cols % width == 0 && holds_packs<width>(table, out))
     launch(gather<Word>, shape, rows, cols / width, table_rows, reinterpret_cast<const Word*>(table), index,
@@ -77,8 +77,8 @@ void gather_rows(Stream stream, RowSelection size, const T* table, const int32_t
 template <class T>
 void scatter_add_rows(Stream stream, RowSelection size, const T* x, const int32_t* index, T* table) {
   if (size.rows == 0 || size.cols == 0 || size.table == 0) return;
-  const int64_t tiles = pieces(size.cols, columns_a_warp);
-  launch(scatter_add<T>, {blocks(pieces(size.table * tiles, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
+  const int64_t tiles = ceil_div(size.cols, columns_a_warp);
+  launch(scatter_add<T>, {blocks(ceil_div(size.table * tiles, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
          tiles, x, index, table);
 }
 

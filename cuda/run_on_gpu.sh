@@ -232,7 +232,7 @@ fi
 
 gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
 left=0
-summarise() {
+summarize() {
   local entry part=''
   left=0
   {
@@ -277,13 +277,13 @@ run() {
   cat "$out/steps/$name.md"
 }
 
-summarise
+summarize
 for ((i = 0; i < ${#steps[@]}; ++i)); do
   seconds=$((budget - SECONDS))
   [ ! -e "$out/steps/${steps[i]/\//-}.md" ] || continue
   [ $((2 * seconds)) -ge "${limits[i]}" ] || continue # less than half its time is left: for the next call
   run $i $((seconds < limits[i] ? seconds : limits[i]))
-  summarise
+  summarize
 done
 for log in "$out"/logs/*; do # all of it fits into 16 MB
   [ -e "$log" ] && [ "$(stat -c %s "$log")" -gt 200000 ] || continue

@@ -45,7 +45,9 @@ struct Problem {
   GroupView groups;
 
   // Where cluster c of a (batch element, head) begins in the permutation; the end is one further.
-  __device__ const int32_t* offset(int64_t plane, int64_t c) const { return groups.offsets + plane * (size.C + 1) + c; }
+  __device__ const int32_t* offset(int64_t batch_head, int64_t c) const {
+    return groups.offsets + batch_head * (size.C + 1) + c;
+  }
   // What a row is multiplied with, for a cluster of so many members.
   __device__ float factor(int32_t members) const {
     return kind == Segment::mean && members > 0 ? 1 / float(members) : 1.0f;
@@ -55,14 +57,14 @@ struct Problem {
 // [eq. 3] Shared memory: [width, slots, columns].
 template <class T, int width>
 __global__ void __launch_bounds__(most_threads, 4)
-    reduce_cluster(Problem p, int columns, Heads<const T> x, Heads<T> out) {
+    reduce_cluster(Problem p, int columns, HeadView<const T> x, HeadView<T> out) {
   float* const of_slots = dynamic_shared<float>();
-  const auto C = uint32_t(p.size.C), H = uint32_t(p.size.H), plane = blockIdx.x / C, c = blockIdx.x % C;
-  const uint32_t b = plane / H, h = plane % H;
-  const int32_t begin = p.offset(plane, c)[0], end = p.offset(plane, c)[1];
+  const auto C = uint32_t(p.size.C), H = uint32_t(p.size.H), batch_head = blockIdx.x / C, c = blockIdx.x % C;
+  const uint32_t b = batch_head / H, h = batch_head % H;
+  const int32_t begin = p.offset(batch_head, c)[0], end = p.offset(batch_head, c)[1];
   const float factor = p.factor(end - begin);
-  const int32_t* const members = p.groups.permutation + int64_t(plane) * p.size.N;
-  const T* const rows = x.plane(b, h);
+  const int32_t* const members = p.groups.permutation + int64_t(batch_head) * p.size.N;
+  const T* const rows = x.batch_head(b, h);
   const int column = int(threadIdx.x) % columns, slot = int(threadIdx.x) / columns, slots = int(blockDim.x) / columns;
   const auto cell = [&](int k, int s) -> float& { return of_slots[(k * slots + s) * columns + column]; };
 
@@ -91,15 +93,15 @@ __global__ void __launch_bounds__(most_threads, 4)
 // [eq. 6]
 template <class T, int width>
 __global__ void __launch_bounds__(broadcast_threads)
-    broadcast_rows(Problem p, int lanes, Heads<const T> x, Heads<T> out) {
+    broadcast_rows(Problem p, int lanes, HeadView<const T> x, HeadView<T> out) {
   const int rows_a_block = broadcast_threads / lanes;
-  const auto blocks_a_plane = uint32_t(pieces(p.size.N, rows_a_block)), H = uint32_t(p.size.H);
-  const uint32_t plane = blockIdx.x / blocks_a_plane, b = plane / H, h = plane % H;
+  const auto blocks_a_plane = uint32_t(ceil_div(p.size.N, rows_a_block)), H = uint32_t(p.size.H);
+  const uint32_t batch_head = blockIdx.x / blocks_a_plane, b = batch_head / H, h = batch_head % H;
   const int64_t i = int64_t(blockIdx.x % blocks_a_plane) * rows_a_block + int(threadIdx.x) / lanes;
   if (i >= p.size.N) return;
-  const int32_t c = p.groups.labels[plane * p.size.N + i];
+  const int32_t c = p.groups.labels[batch_head * p.size.N + i];
   const bool in_cluster = c >= 0 && c < p.size.C;
-  const float factor = in_cluster ? p.factor(p.offset(plane, c)[1] - p.offset(plane, c)[0]) : 0;
+  const float factor = in_cluster ? p.factor(p.offset(batch_head, c)[1] - p.offset(batch_head, c)[0]) : 0;
   for (int64_t at = int(threadIdx.x) % lanes; at < p.packs; at += lanes) {
     Pack<T, width> value{};
     if (in_cluster) value = pack<width>(x.at(b, c, h), at);
@@ -110,12 +112,12 @@ __global__ void __launch_bounds__(broadcast_threads)
 
 // Whether all rows are whole packs.
 template <int width, class T>
-bool rows_hold_packs(int64_t D, const Heads<T>& x) {
+bool rows_hold_packs(int64_t D, const HeadView<T>& x) {
   return (D | x.batch_stride | x.row_stride | x.head_stride) % width == 0 && holds_packs<width>(x.data);
 }
 
 template <int width, class T>
-void reduce(Stream stream, Problem p, Heads<const T> x, Heads<T> out) {
+void reduce(Stream stream, Problem p, HeadView<const T> x, HeadView<T> out) {
   const int64_t columns = std::min(most_threads, int64_t(std::bit_ceil(uint64_t(p.packs))));
   const auto wanted = int64_t(std::bit_ceil(uint64_t(columns * p.size.N / p.size.C / 4)));
   const int64_t threads = std::clamp(wanted, std::max(columns, fewest_threads), most_threads);
@@ -125,18 +127,18 @@ void reduce(Stream stream, Problem p, Heads<const T> x, Heads<T> out) {
 }
 
 template <int width, class T>
-void broadcast(Stream stream, Problem p, Heads<const T> x, Heads<T> out) {
+void broadcast(Stream stream, Problem p, HeadView<const T> x, HeadView<T> out) {
   const int64_t lanes = std::min(int64_t{32}, int64_t(std::bit_ceil(uint64_t(p.packs))));
   launch(broadcast_rows<T, width>,
-         {p.size.B * p.size.H * pieces(p.size.N, broadcast_threads / lanes), broadcast_threads, 0, stream}, p,
+         {p.size.B * p.size.H * ceil_div(p.size.N, broadcast_threads / lanes), broadcast_threads, 0, stream}, p,
          int(lanes), x, out);
 }
 
 }  // namespace
 
 template <class T>
-void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x,
-                    Heads<T> out) {
+void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+                    HeadView<T> out) {
   if (size.B * size.H * size.C * D == 0) return;
   constexpr int width = 16 / sizeof(T);
   if (rows_hold_packs<width>(D, x) && rows_hold_packs<width>(D, out))
@@ -146,8 +148,8 @@ void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, Grou
 }
 
 template <class T>
-void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x,
-                       Heads<T> out) {
+void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+                       HeadView<T> out) {
   if (size.B * size.H * size.N * D == 0) return;
   constexpr int width = 16 / sizeof(T);
   if (rows_hold_packs<width>(D, x) && rows_hold_packs<width>(D, out))
@@ -156,9 +158,9 @@ void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, G
     broadcast<1>(stream, {kind, size, D, groups}, x, out);
 }
 
-#define INSTANTIATE(T)                                                                                    \
-  template void segment_reduce(Stream, Segment, GroupSize, int64_t, GroupView, Heads<const T>, Heads<T>); \
-  template void segment_broadcast(Stream, Segment, GroupSize, int64_t, GroupView, Heads<const T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                          \
+  template void segment_reduce(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>); \
+  template void segment_broadcast(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -32,19 +32,19 @@ __global__ void __launch_bounds__(32 * rows_per_block) softmax_short(Rows size, 
     const T* from = x + row * size.cols;
     T* to = y + row * size.cols;
 
-    float kept[items] = {}, maximum = -INFINITY, sum = 0;
+    float keep[items] = {}, maximum = -INFINITY, sum = 0;
     each_kept<items>(size.cols, [&](int i, int64_t c) {
-      kept[i] = float(from[c]);
-      maximum = fmaxf(maximum, kept[i]);
+      keep[i] = float(from[c]);
+      maximum = fmaxf(maximum, keep[i]);
     });
     maximum = warp_reduce(maximum, Max{});
     each_kept<items>(size.cols, [&](int i, int64_t) {
-      kept[i] = weight(kept[i], maximum);
-      sum += kept[i];
+      keep[i] = weight(keep[i], maximum);
+      sum += keep[i];
     });
     sum = warp_reduce(sum, Sum{});
     const float scale = sum == 0 ? 0.0f : 1 / sum;
-    each_kept<items>(size.cols, [&](int i, int64_t c) { to[c] = T(kept[i] * scale); });
+    each_kept<items>(size.cols, [&](int i, int64_t c) { to[c] = T(keep[i] * scale); });
   }
 }
 
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(threads_per_row) softmax_gradient_long(Rows si
 template <class T, int items = 1>
 void forward(Stream stream, Rows size, const T* x, T* y) {
   if (size.cols <= 32 * items)
-    launch(softmax_short<T, items>, {blocks(pieces(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
+    launch(softmax_short<T, items>, {blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
            x, y);
   else if constexpr (items < 32)
     forward<T, 2 * items>(stream, size, x, y);
@@ -119,7 +119,7 @@ template <class T, int items = 1>
 void backward(Stream stream, Rows size, const T* y, const T* dy, T* dx) {
   if (size.cols <= 32 * items)
     launch(softmax_gradient_short<T, items>,
-           {blocks(pieces(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, y, dy, dx);
+           {blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, y, dy, dx);
   else if constexpr (items < 32)
     backward<T, 2 * items>(stream, size, y, dy, dx);
   else

@@ -25,7 +25,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
@@ -83,8 +83,8 @@ struct Runs {
   CAIRN_HD Runs merged(int log_k) const {
     const uint32_t pairs_before = n == 0 ? 0 : (n - 1) >> (log_length + 1),
                    rest = n - (pairs_before << (log_length + 1));
-    const Runs kept{0, log_length < log_k ? log_length + 1 : log_k};
-    return {(pairs_before << kept.log_length) + (rest < kept.length() ? rest : kept.length()), kept.log_length};
+    const Runs keep{0, log_length < log_k ? log_length + 1 : log_k};
+    return {(pairs_before << keep.log_length) + (rest < keep.length() ? rest : keep.length()), keep.log_length};
   }
 };
 
@@ -112,7 +112,7 @@ template <class T>
 __global__ void __launch_bounds__(threads, 3)
     sort_tiles(Order<T> order, int log_tile, int log_k, Runs runs_a_row, Entry<T>* sorted) {
   __shared__ Entry<T> shared[tile_entries];
-  const int64_t tile = 1 << log_tile, tiles_a_row = pieces(order.size.cols, tile);
+  const int64_t tile = 1 << log_tile, tiles_a_row = ceil_div(order.size.cols, tile);
   const int64_t first = int64_t(blockIdx.x) * (tile_entries >> log_tile), first_row = first / tiles_a_row;
   const int64_t tile_in_row = first % tiles_a_row, first_column = tile_in_row * tile;
   const int rows = int(min(order.size.rows - first_row, int64_t(tiles_a_row > 1 ? 1 : tile_entries >> log_tile)));
@@ -182,16 +182,16 @@ void sort(Stream stream, const Order<T>& order) {
   // The runs of a row when its tiles are sorted: so many rounds have merged runs of one.
   Runs runs{uint32_t(cols), 0};
   for (int round = 0; round < log_tile; ++round) runs = runs.merged(log_k);
-  const int64_t tiles_a_row = pieces(cols, int64_t{1} << log_tile);
-  const int64_t tile_blocks = pieces(rows * tiles_a_row, tile_entries >> log_tile);
+  const int64_t tiles_a_row = ceil_div(cols, int64_t{1} << log_tile);
+  const int64_t tile_blocks = ceil_div(rows * tiles_a_row, tile_entries >> log_tile);
 
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   Entry<T>* from = tiles_a_row > 1 ? scratch.take<Entry<T>>(rows * runs.n) : nullptr;
   Entry<T>* to = tiles_a_row > 2 ? scratch.take<Entry<T>>(rows * runs.n) : nullptr;
   launch(sort_tiles<T>, {tile_blocks, threads, 0, stream}, order, log_tile, log_k, runs, from);
-  for (int64_t left = tiles_a_row; left > 1; left = pieces(left, 2)) {
+  for (int64_t left = tiles_a_row; left > 1; left = ceil_div(left, 2)) {
     const Runs merged = runs.merged(log_k);
-    launch(merge_runs<T>, {blocks(pieces(rows * runs.n, threads)), threads, 0, stream}, order, runs, merged, from,
+    launch(merge_runs<T>, {blocks(ceil_div(rows * runs.n, threads)), threads, 0, stream}, order, runs, merged, from,
            left > 2 ? to : nullptr);
     runs = merged;
     std::swap(from, to);

@@ -60,7 +60,7 @@
 #include <cmath>
 
 #include "core/kernels/segment_mean.h"
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
@@ -77,7 +77,7 @@ template <class T>
 struct Problem {
   AttentionSize size;
   int C, k;
-  Heads<const T> q, keys, v;
+  HeadView<const T> q, keys, v;
   GroupView groups;
   const int32_t* topk;
   const T* mass;  // null: 1
@@ -95,7 +95,7 @@ __device__ int first_task(const int32_t* offsets, int c) { return offsets[c] / m
 
 // Members [first, end), as positions in the permutation, of a cluster; of none for cluster C.
 struct MemberTask {
-  int64_t plane;
+  int64_t batch_head;
   int number, cluster, column;  // the task's number within its plane
   int first, end;
 
@@ -105,8 +105,8 @@ struct MemberTask {
     const int64_t parts = TileTask::tile_parts(columns, width), tasks = tasks_of_plane(p.size.N, p.C);
     column = int(blockIdx.x % parts) * width;
     number = int(blockIdx.x / parts % tasks);
-    plane = plane0 + blockIdx.x / parts / tasks;
-    const int32_t* const offsets = p.groups.offsets + plane * (p.C + 1);
+    batch_head = plane0 + blockIdx.x / parts / tasks;
+    const int32_t* const offsets = p.groups.offsets + batch_head * (p.C + 1);
     int low = 0, high = p.C;  // the last cluster that starts no later
     while (low < high) {
       const int middle = (low + high + 1) / 2;
@@ -156,13 +156,17 @@ struct Gathered {
 
   // Rows index[first], ... (of `count` indices) of x in a plane. The block has them all when this returns.
   template <class T>
-  __device__ const float* get(const Heads<const T>& x, const Plane& plane, const int32_t* index, int first_, int count,
-                              int columns, int column_, bool packs) {
+  __device__ const float* get(const HeadView<const T>& x, const BatchHead& batch_head, const int32_t* index, int first_,
+                              int count, int columns, int column_, bool packs) {
     if (first_ == first && column_ == column) return rows;
     first = first_, column = column_;
     __syncthreads();  // all have read what stood there
-    IndexedRows<T> from{
-        x.plane(plane.batch, plane.head) + column, x.row_stride, index + first, count - first, columns - column, packs};
+    IndexedRows<T> from{x.batch_head(batch_head.batch, batch_head.head) + column,
+                        x.row_stride,
+                        index + first,
+                        count - first,
+                        columns - column,
+                        packs};
 #pragma unroll 1
     for (int half = 0; half < portion; half += portion / 2) {  // more loads under way take too many registers
       load_rows<portion / 2, tile>(from, rows + half * stride, [](int r) { return r; });
@@ -247,7 +251,7 @@ template <class T>
 struct Members {
   const Problem<T>& p;
   const MemberTask& task;
-  Plane plane;
+  BatchHead batch_head;
   TileDropout dropout;
   const int32_t* permutation;
   const int32_t* topk;
@@ -256,16 +260,16 @@ struct Members {
   int m0 = 0;  // the first of 32 members
   Gathered queries, keys, values;
 
-  __device__ Members(const Problem<T>& problem, const MemberTask& member_task, float* room)
+  __device__ Members(const Problem<T>& problem, const MemberTask& member_task, float* workspace)
       : p(problem),
         task(member_task),
-        plane(p.size, Mask{}, task.plane),
-        dropout(p.dropout, plane),
-        permutation(p.groups.permutation + task.plane * p.size.N),
-        queries{room},
-        keys{room + row_floats},
-        values{room + 2 * row_floats} {
-    const int64_t cluster = task.plane * p.C + task.cluster;
+        batch_head(p.size, Mask{}, task.batch_head),
+        dropout(p.dropout, batch_head),
+        permutation(p.groups.permutation + task.batch_head * p.size.N),
+        queries{workspace},
+        keys{workspace + row_floats},
+        values{workspace + 2 * row_floats} {
+    const int64_t cluster = task.batch_head * p.C + task.cluster;
     const bool some = task.cluster < p.C;
     topk = p.topk + cluster * p.k;
     top = some ? count_below(topk, p.k, 0x80000000u) : 0;
@@ -276,13 +280,13 @@ struct Members {
   __device__ bool warp_works() const { return warp_member() < rows(); }
 
   __device__ const float* query_rows(int column) {
-    return queries.get(p.q, plane, permutation, m0, task.end, p.D(), column, p.packs);
+    return queries.get(p.q, batch_head, permutation, m0, task.end, p.D(), column, p.packs);
   }
   __device__ const float* key_rows(int l0, int column) {
-    return keys.get(p.keys, plane, topk, l0, top, p.D(), column, p.packs);
+    return keys.get(p.keys, batch_head, topk, l0, top, p.D(), column, p.packs);
   }
   __device__ const float* value_rows(int l0, int column) {
-    return values.get(p.v, plane, topk, l0, top, p.M(), column, p.packs);
+    return values.get(p.v, batch_head, topk, l0, top, p.M(), column, p.packs);
   }
 
   // Scores times log2 e against top keys from l0 on; minus infinity behind the last.
@@ -302,14 +306,14 @@ struct Members {
   }
 
   // Bit 4 i + j: that weight is not dropped.
-  __device__ unsigned kept(int l0) const {
+  __device__ unsigned keep(int l0) const {
     if (!dropout.active || !warp_works()) return ~0u;
     unsigned bits = 0;
 #pragma unroll 1
     for (int n = 0; n < 8; ++n) {
       const int member = m0 + member_of(n / 4), l = l0 + key_of(n % 4);
       if (member < task.end && l < top)
-        bits |= (dropout.kept(permutation[member], topk[l] & ~3) >> topk[l] % 4 & 1u) << n;
+        bits |= (dropout.keep(permutation[member], topk[l] & ~3) >> topk[l] % 4 & 1u) << n;
     }
     return bits;
   }
@@ -327,18 +331,18 @@ __device__ void add_scores(MemberSoftmax& softmax, const Scores& s) {
 }
 
 template <class T, int width>
-__global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Heads<const T> rest, Heads<T> out) {
+__global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, HeadView<const T> rest, HeadView<T> out) {
   const MemberTask task(p, 0, p.size.M, width);
   if (task.first >= task.end) return;
-  float* const room = dynamic_shared<float>();
-  float* const weights = room + 3 * row_floats;
-  Members<T> block(p, task, room);
+  float* const workspace = dynamic_shared<float>();
+  float* const weights = workspace + 3 * row_floats;
+  Members<T> block(p, task, workspace);
   const bool with_rest = rest && task.cluster < p.C;
 
   for (block.m0 = task.first; block.m0 < task.end; block.m0 += portion) {
     float sum[4][width / 16] = {};
     if (with_rest) {
-      const T* const from = rest.at(block.plane.batch, task.cluster, block.plane.head);
+      const T* const from = rest.at(block.batch_head.batch, task.cluster, block.batch_head.head);
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) {
         const int column = task.column + tile_column() + c % 4 + 64 * (c / 4);
@@ -356,14 +360,14 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
         if (step == 0 || !twice) add_scores(softmax, s);
         if (step == 0) continue;
         if (!twice) softmax.finish();
-        const unsigned kept = block.kept(l0);
+        const unsigned keep = block.keep(l0);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
           const float factor = block.mass * block.dropout.scale * softmax.inverse(i);
 #pragma unroll
           for (int j = 0; j < 4; ++j)
-            s[i][j] = kept >> (4 * i + j) & 1 ? power_of_two(s[i][j] - softmax.shift(i)) * factor : 0.0f;
+            s[i][j] = keep >> (4 * i + j) & 1 ? exp2_approx(s[i][j] - softmax.shift(i)) * factor : 0.0f;
         }
         __syncwarp();  // all have read the weights that stood there
         store_by_key(weights, s);
@@ -381,8 +385,8 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
     for (int i = 0; i < 4; ++i) {
       if (row_of() + i >= block.rows()) continue;
       const int query = block.permutation[block.m0 + row_of() + i];
-      write_row(sum[i], 1.0f, out.at(block.plane.batch, query, block.plane.head) + task.column, p.M() - task.column,
-                p.packs);
+      write_row(sum[i], 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head) + task.column,
+                p.M() - task.column, p.packs);
     }
   }
 }
@@ -392,11 +396,11 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
 // A task's part of dK and dV: rows [k, D + M] of floats for each task of the planes from plane0 on.
 struct Parts {
   float* data;
-  int64_t plane0, planes;
+  int64_t plane0, batch_heads;
 
   template <class T>
-  __device__ float* row(const Problem<T>& p, int64_t plane, int64_t task, int64_t l) const {
-    return data + (((plane - plane0) * tasks_of_plane(p.size.N, p.C) + task) * p.k + l) * (p.D() + p.M());
+  __device__ float* row(const Problem<T>& p, int64_t batch_head, int64_t task, int64_t l) const {
+    return data + (((batch_head - plane0) * tasks_of_plane(p.size.N, p.C) + task) * p.k + l) * (p.D() + p.M());
   }
 };
 
@@ -405,7 +409,7 @@ template <class T>
 __device__ void write_part(const Problem<T>& p, const Parts& parts, const MemberTask& task, int l0, int top, bool add,
                            int column, int columns, const float (&sum)[4][4]) {
   const int l = l0 + row_of(), step = p.D() + p.M();
-  float* const to = parts.row(p, task.plane, task.number, l) + column + tile_column();
+  float* const to = parts.row(p, task.batch_head, task.number, l) + column + tile_column();
 #pragma unroll
   for (int i = 0; i < 4; ++i)
 #pragma unroll
@@ -416,16 +420,16 @@ __device__ void write_part(const Problem<T>& p, const Parts& parts, const Member
 // means [B, H, N], by position in the permutation.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
-    member_gradient(Problem<T> p, Heads<const T> dout, Parts parts, float* means, Heads<T> dq) {
+    member_gradient(Problem<T> p, HeadView<const T> dout, Parts parts, float* deltas, HeadView<T> dq) {
   const MemberTask task(p, parts.plane0, max(p.size.D, p.size.M), width);
   if (task.first >= task.end) return;
-  float* const room = dynamic_shared<float>();
-  float* const score_gradients = room + 4 * row_floats;
+  float* const workspace = dynamic_shared<float>();
+  float* const score_gradients = workspace + 4 * row_floats;
   float* const weights = score_gradients + weight_floats;
-  Members<T> block(p, task, room);
-  Gathered gradients{room + 3 * row_floats};
+  Members<T> block(p, task, workspace);
+  Gathered gradients{workspace + 3 * row_floats};
   const auto gradient_rows = [&](int column) {
-    return gradients.get(dout, block.plane, block.permutation, block.m0, task.end, p.M(), column, p.packs);
+    return gradients.get(dout, block.batch_head, block.permutation, block.m0, task.end, p.M(), column, p.packs);
   };
   // The scores and the gradients of the weights, as they are in the end.
   Scores s, da;
@@ -439,24 +443,24 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
       const float *const x = gradient_rows(c0), *const y = block.value_rows(l0, c0);
       if (block.warp_works()) add_products(x, y, p.M() - c0, da);
     }
-    const unsigned kept = block.kept(l0);
+    const unsigned keep = block.keep(l0);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) da[i][j] = kept >> (4 * i + j) & 1 ? da[i][j] * block.dropout.scale : 0.0f;
-    return kept;
+      for (int j = 0; j < 4; ++j) da[i][j] = keep >> (4 * i + j) & 1 ? da[i][j] * block.dropout.scale : 0.0f;
+    return keep;
   };
 
   for (block.m0 = task.first; block.m0 < task.end; block.m0 += portion) {
     float sum[4][width / 16] = {};
     MemberSoftmax softmax;
-    float mean[2] = {};
+    float delta[2] = {};
     const auto add = [&] {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        mean[i] *= softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
+        delta[i] *= softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
 #pragma unroll
-        for (int j = 0; j < 4; ++j) mean[i] = fmaf(softmax.weight(i, s[i][j]), da[i][j], mean[i]);
+        for (int j = 0; j < 4; ++j) delta[i] = fmaf(softmax.weight(i, s[i][j]), da[i][j], delta[i]);
       }
     };
     const auto finish = [&] {
@@ -464,15 +468,15 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
-        for (int distance = 4; distance > 0; distance /= 2) mean[i] += __shfl_xor_sync(full_warp, mean[i], distance);
-        mean[i] *= softmax.inverse(i);
+        for (int distance = 4; distance > 0; distance /= 2) delta[i] += __shfl_xor_sync(full_warp, delta[i], distance);
+        delta[i] *= softmax.inverse(i);
       }
     };
     const bool twice = block.top > portion;
 #pragma unroll 1
     for (int step = twice ? 0 : 1; step < 2; ++step) {
       for (int l0 = 0; l0 < block.top; l0 += portion) {
-        const unsigned kept = compute(l0);
+        const unsigned keep = compute(l0);
         if (step == 0 || !twice) add();
         if (step == 0) continue;
         if (!twice) finish();
@@ -481,9 +485,9 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
           const float factor = member_of(i) < block.rows() ? block.mass * softmax.inverse(i) : 0.0f;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            const float weight = power_of_two(s[i][j] - softmax.shift(i)) * factor;
-            da[i][j] = p.scale * weight * (da[i][j] - mean[i]);
-            s[i][j] = kept >> (4 * i + j) & 1 ? weight * block.dropout.scale : 0.0f;
+            const float weight = exp2_approx(s[i][j] - softmax.shift(i)) * factor;
+            da[i][j] = p.scale * weight * (da[i][j] - delta[i]);
+            s[i][j] = keep >> (4 * i + j) & 1 ? weight * block.dropout.scale : 0.0f;
           }
         }
         __syncthreads();  // all have read the weights that stood there
@@ -515,27 +519,29 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
     for (int i = 0; i < 4; ++i) {
       if (row_of() + i >= block.rows()) continue;
       const int query = block.permutation[block.m0 + row_of() + i];
-      write_row(sum[i], 1.0f, dq.at(block.plane.batch, query, block.plane.head) + task.column, p.D() - task.column,
-                p.packs);
+      write_row(sum[i], 1.0f, dq.at(block.batch_head.batch, query, block.batch_head.head) + task.column,
+                p.D() - task.column, p.packs);
     }
-    if (means && task.column == 0 && threadIdx.x % 8 == 0)
+    if (deltas && task.column == 0 && threadIdx.x % 8 == 0)
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        if (member_of(i) < block.rows()) means[task.plane * p.size.N + block.m0 + member_of(i)] = mean[i];
+        if (member_of(i) < block.rows()) deltas[task.batch_head * p.size.N + block.m0 + member_of(i)] = delta[i];
   }
 }
 
 constexpr int key_columns = tile_threads;
 
 template <class T>
-__global__ void __launch_bounds__(tile_threads) key_gradient(Problem<T> p, Parts parts, Heads<T> dk, Heads<T> dv) {
+__global__ void __launch_bounds__(tile_threads)
+    key_gradient(Problem<T> p, Parts parts, HeadView<T> dk, HeadView<T> dv) {
   __shared__ float sum[portion][key_columns];  // a thread has a column
   const int column = int(threadIdx.x), lane = int(threadIdx.x % 32), D = p.D();
-  const int64_t column_parts = pieces(p.size.D + p.size.M, key_columns), tiles = pieces(p.size.S, portion);
+  const int64_t column_parts = ceil_div(p.size.D + p.size.M, key_columns), tiles = ceil_div(p.size.S, portion);
   const int c0 = int(blockIdx.x % column_parts) * key_columns + column;
   const int k0 = int(blockIdx.x / column_parts % tiles) * portion;
-  const int64_t plane = parts.plane0 + blockIdx.x / column_parts / tiles, b = plane / p.size.H, h = plane % p.size.H;
-  const int32_t* const offsets = p.groups.offsets + plane * (p.C + 1);
+  const int64_t batch_head = parts.plane0 + blockIdx.x / column_parts / tiles, b = batch_head / p.size.H,
+                h = batch_head % p.size.H;
+  const int32_t* const offsets = p.groups.offsets + batch_head * (p.C + 1);
   const bool counts = c0 < D + p.M();
   for (int l = 0; l < portion; ++l) sum[l][column] = 0;
 
@@ -544,18 +550,18 @@ __global__ void __launch_bounds__(tile_threads) key_gradient(Problem<T> p, Parts
     const int own = base + lane;
     int first = 0, end = 0;
     if (own < p.C && offsets[own] < offsets[own + 1]) {
-      const int32_t* const topk = p.topk + (plane * p.C + own) * p.k;
+      const int32_t* const topk = p.topk + (batch_head * p.C + own) * p.k;
       first = count_below(topk, p.k, uint32_t(k0));
       end = first + count_below(topk + first, min(portion, p.k - first), uint32_t(k0 + portion));
     }
     for (unsigned left = __ballot_sync(full_warp, first < end); left != 0; left &= left - 1) {
       const int from = __ffs(int(left)) - 1, c = base + from;
       const int l0 = __shfl_sync(full_warp, first, from), l1 = __shfl_sync(full_warp, end, from);
-      const int32_t* const topk = p.topk + (plane * p.C + c) * p.k;
-      const int task = first_task(offsets, c), tasks = int(pieces(offsets[c + 1] - offsets[c], members_per_task));
+      const int32_t* const topk = p.topk + (batch_head * p.C + c) * p.k;
+      const int task = first_task(offsets, c), tasks = int(ceil_div(offsets[c + 1] - offsets[c], members_per_task));
       if (!counts) continue;
       for (int l = l0; l < l1; ++l)
-        for (int t = 0; t < tasks; ++t) sum[topk[l] - k0][column] += parts.row(p, plane, task + t, l)[c0];
+        for (int t = 0; t < tasks; ++t) sum[topk[l] - k0][column] += parts.row(p, batch_head, task + t, l)[c0];
     }
   }
   if (!counts) return;
@@ -567,12 +573,12 @@ __global__ void __launch_bounds__(tile_threads) key_gradient(Problem<T> p, Parts
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(Problem<T> p, const float* means, T* dmass) {
+__global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(Problem<T> p, const float* deltas, T* dmass) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.C; row += row_step()) {
-    const int64_t plane = row / p.C;
-    const int32_t* const offsets = p.groups.offsets + plane * (p.C + 1) + row % p.C;
+    const int64_t batch_head = row / p.C;
+    const int32_t* const offsets = p.groups.offsets + batch_head * (p.C + 1) + row % p.C;
     float sum = 0;
-    for (int i = offsets[0] + int(threadIdx.x % 32); i < offsets[1]; i += 32) sum += means[plane * p.size.N + i];
+    for (int i = offsets[0] + int(threadIdx.x % 32); i < offsets[1]; i += 32) sum += deltas[batch_head * p.size.N + i];
     sum = warp_reduce(sum, Sum{});
     if (threadIdx.x % 32 == 0) dmass[row] = T(sum);
   }
@@ -583,8 +589,8 @@ __global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(Problem<T> 
 constexpr int64_t most_parts = int64_t{1} << 24;  // floats of scratch memory in one round, if a plane needs no more
 
 template <class T, class... More>
-Problem<T> problem(const AttentionSize& size, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
-                   Heads<const T> v, const GroupView& groups, const int32_t* topk, const T* mass,
+Problem<T> problem(const AttentionSize& size, int64_t C, int64_t k, HeadView<const T> q, HeadView<const T> keys,
+                   HeadView<const T> v, const GroupView& groups, const int32_t* topk, const T* mass,
                    const Dropout& dropout, const More&... more) {
   constexpr int64_t most = 0x7fffff00 / 2;  // positions and tasks are ints
   check(size.N < most && size.S < most && C < most && k < most,
@@ -598,9 +604,9 @@ Problem<T> problem(const AttentionSize& size, int64_t C, int64_t k, Heads<const 
 }  // namespace
 
 template <class T>
-void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_t k, Heads<const T> q,
-                            Heads<const T> keys, Heads<const T> v, GroupView groups, const int32_t* topk, const T* mass,
-                            Heads<const T> rest, Dropout dropout, Heads<T> out) {
+void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
+                            HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
+                            const T* mass, HeadView<const T> rest, Dropout dropout, HeadView<T> out) {
   if (size.B * size.H * size.N * size.M == 0) return;
   const Problem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, out);
   const int width = size.M <= 64 ? 64 : 128;
@@ -613,41 +619,41 @@ void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_
 }
 
 template <class T>
-void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64_t k, Heads<const T> q,
-                             Heads<const T> keys, Heads<const T> v, GroupView groups, const int32_t* topk,
-                             const T* mass, Dropout dropout, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv,
-                             T* dmass, Heads<T> drest) {
+void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
+                             HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
+                             const T* mass, Dropout dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+                             HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const Problem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, dout, dq);
-  const int64_t planes = size.B * size.H, columns = size.D + size.M, tasks = tasks_of_plane(size.N, p.C);
-  if (planes == 0) return;
-  Scratch scratch(Device::cuda);
-  float* const means = dmass ? scratch.take<float>(planes * size.N) : nullptr;
+  const int64_t batch_heads = size.B * size.H, columns = size.D + size.M, tasks = tasks_of_plane(size.N, p.C);
+  if (batch_heads == 0) return;
+  Workspace scratch(Device::cuda);
+  float* const deltas = dmass ? scratch.take<float>(batch_heads * size.N) : nullptr;
 
-  const int64_t round = std::clamp<int64_t>(most_parts / std::max<int64_t>(1, tasks * k * columns), 1, planes);
+  const int64_t round = std::clamp<int64_t>(most_parts / std::max<int64_t>(1, tasks * k * columns), 1, batch_heads);
   Parts parts{scratch.take<float>(round * tasks * k * columns), 0, 0};
   const int64_t widest = std::max(size.D, size.M), width = widest <= 64 ? 64 : 128;
-  for (; parts.plane0 < planes; parts.plane0 += round) {
-    parts.planes = std::min(round, planes - parts.plane0);
-    const int64_t blocks = parts.planes * tasks * TileTask::tile_parts(widest, int(width));
+  for (; parts.plane0 < batch_heads; parts.plane0 += round) {
+    parts.batch_heads = std::min(round, batch_heads - parts.plane0);
+    const int64_t blocks = parts.batch_heads * tasks * TileTask::tile_parts(widest, int(width));
     const Launch shape{blocks, tile_threads, sizeof(float) * (4 * row_floats + 2 * weight_floats), stream};
-    if (size.N > 0 && width == 64) launch(member_gradient<T, 64>, shape, p, dout, parts, means, dq);
-    if (size.N > 0 && width == 128) launch(member_gradient<T, 128>, shape, p, dout, parts, means, dq);
-    const int64_t key_blocks = parts.planes * pieces(size.S, portion) * pieces(columns, key_columns);
+    if (size.N > 0 && width == 64) launch(member_gradient<T, 64>, shape, p, dout, parts, deltas, dq);
+    if (size.N > 0 && width == 128) launch(member_gradient<T, 128>, shape, p, dout, parts, deltas, dq);
+    const int64_t key_blocks = parts.batch_heads * ceil_div(size.S, portion) * ceil_div(columns, key_columns);
     if (key_blocks > 0) launch(key_gradient<T>, {key_blocks, tile_threads, 0, stream}, p, parts, dk, dv);
   }
   if (dmass && C > 0)
-    launch(mass_gradient<T>, {gpu::blocks(pieces(planes * C, rows_per_block)), 32 * rows_per_block, 0, stream}, p,
-           means, dmass);
+    launch(mass_gradient<T>, {gpu::blocks(ceil_div(batch_heads * C, rows_per_block)), 32 * rows_per_block, 0, stream},
+           p, deltas, dmass);
   if (drest) segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
 }
 
-#define INSTANTIATE(T)                                                                                                \
-  template void topk_attention_forward(Stream, AttentionSize, int64_t, int64_t, Heads<const T>, Heads<const T>,       \
-                                       Heads<const T>, GroupView, const int32_t*, const T*, Heads<const T>, Dropout,  \
-                                       Heads<T>);                                                                     \
-  template void topk_attention_backward(Stream, AttentionSize, int64_t, int64_t, Heads<const T>, Heads<const T>,      \
-                                        Heads<const T>, GroupView, const int32_t*, const T*, Dropout, Heads<const T>, \
-                                        Heads<T>, Heads<T>, Heads<T>, T*, Heads<T>);
+#define INSTANTIATE(T)                                                                                                 \
+  template void topk_attention_forward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>,  \
+                                       HeadView<const T>, GroupView, const int32_t*, const T*, HeadView<const T>,      \
+                                       Dropout, HeadView<T>);                                                          \
+  template void topk_attention_backward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>, \
+                                        HeadView<const T>, GroupView, const int32_t*, const T*, Dropout,               \
+                                        HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>, T*, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

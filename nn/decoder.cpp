@@ -40,7 +40,7 @@ Variable DecoderLayer::operator()(const Variable& x, const Variable& memory, con
 Decoder::Decoder(const DecoderOptions& options, Generator& generator) {
   options.validate();
   for (int64_t i = 0; i < options.layers; ++i) layers.push_back(std::make_unique<DecoderLayer>(options, generator));
-  if (options.final_norm) final_norm = std::make_unique<LayerNormalisation>(options.features());
+  if (options.final_norm) final_norm = std::make_unique<LayerNorm>(options.features());
 }
 
 Variable Decoder::operator()(const Variable& x, const Variable& memory, const DecoderLengths& lengths,

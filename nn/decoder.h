@@ -4,7 +4,7 @@
 
 namespace cairn {
 
-// `attention` is that of the target to itself, which has to honour a causal mask.
+// `attention` is that of the target to itself, which has to honor a causal mask.
 struct DecoderOptions : TransformerOptions {
   std::string cross_attention = "full";  // of the target to the memory
 
@@ -18,11 +18,11 @@ struct DecoderLengths {
 
 // Causal self attention, cross attention to a memory, feed forward; each with its residual sum and norm, as in
 // EncoderLayer. Error (UsageError) of the constructor: a cross attention that has the queries for keys; of the call: a
-// self attention that cannot honour a causal mask.
+// self attention that cannot honor a causal mask.
 struct DecoderLayer : ResidualLayer {
   MultiHeadAttention self_attention, cross_attention;
   FeedForward feed_forward;
-  LayerNormalisation norm1, norm2, norm3;
+  LayerNorm norm1, norm2, norm3;
   uint32_t layers;  // of the decoder: how far the numbers of self and cross attention are apart
 
   DecoderLayer(const DecoderOptions& options, Generator& generator);
@@ -42,7 +42,7 @@ struct DecoderLayer : ResidualLayer {
 
 struct Decoder : Module {
   std::vector<std::unique_ptr<DecoderLayer>> layers;
-  std::unique_ptr<LayerNormalisation> final_norm;
+  std::unique_ptr<LayerNorm> final_norm;
 
   Decoder(const DecoderOptions& options, Generator& generator);
   void fields(Fields& f) override {

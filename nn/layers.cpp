@@ -11,22 +11,22 @@ Linear::Linear(int64_t in, int64_t out, Generator& generator)
     : weight(uniform_parameter({out, in}, 1 / std::sqrt(double(in)), generator)),
       bias(uniform_parameter({out}, 1 / std::sqrt(double(in)), generator)) {}
 
-Variable for_use_on(const Variable& x, const Variable& parameter) {
+Variable cast_like(const Variable& x, const Variable& parameter) {
   return x.dtype() == DType::bfloat16 ? cast(parameter, DType::bfloat16) : parameter;
 }
 
-Variable Linear::operator()(const Variable& x) const { return linear(x, for_use_on(x, weight), for_use_on(x, bias)); }
+Variable Linear::operator()(const Variable& x) const { return linear(x, cast_like(x, weight), cast_like(x, bias)); }
 
 Embedding::Embedding(int64_t tokens, int64_t features, Generator& generator)
     : weight(normal_parameter({tokens, features}, generator)) {}
 
 Variable Embedding::operator()(const Tensor& tokens) const { return gather_rows(weight, tokens); }
 
-LayerNormalisation::LayerNormalisation(int64_t features)
+LayerNorm::LayerNorm(int64_t features)
     : weight(constant_parameter({features}, 1)), bias(constant_parameter({features}, 0)) {}
 
-Variable LayerNormalisation::operator()(const Variable& x) const {
-  return layer_norm(x, for_use_on(x, weight), for_use_on(x, bias), epsilon);
+Variable LayerNorm::operator()(const Variable& x) const {
+  return layer_norm(x, cast_like(x, weight), cast_like(x, bias), epsilon);
 }
 
 FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation_, double dropout_,
@@ -38,8 +38,8 @@ FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation
 
 Variable FeedForward::operator()(const Variable& x, const Context& context) const {
   const trace::Span span("feed forward", "module");
-  const Variable product = linear(x, for_use_on(x, linear1.weight), {});
-  const Variable active = bias_activation(product, for_use_on(x, linear1.bias), activation);
+  const Variable product = linear(x, cast_like(x, linear1.weight), {});
+  const Variable active = bias_activation(product, cast_like(x, linear1.bias), activation);
   return linear2(apply_dropout(active, dropout, context, Purpose::feed_forward_dropout));
 }
 

@@ -7,7 +7,7 @@
 namespace cairn {
 
 // A parameter as a layer uses it on x.
-Variable for_use_on(const Variable& x, const Variable& parameter);
+Variable cast_like(const Variable& x, const Variable& parameter);
 
 // x weight^T + bias. weight [out, in] and bias [out] start uniform within 1 / sqrt(in).
 struct Linear : Module {
@@ -32,11 +32,11 @@ struct Embedding : Module {
 };
 
 // Over the last axis. weight starts at 1, bias at 0.
-struct LayerNormalisation : Module {
+struct LayerNorm : Module {
   Variable weight, bias;
   double epsilon = 1e-5;
 
-  explicit LayerNormalisation(int64_t features);
+  explicit LayerNorm(int64_t features);
   void fields(Fields& f) override {
     f("weight", weight);
     f("bias", bias);

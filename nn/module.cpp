@@ -96,12 +96,12 @@ RandomDraw Context::draw(Purpose purpose) const {
 }
 
 Variable uniform_parameter(const Shape& shape, double bound, Generator& generator) {
-  Sequence sequence(generator.seed(), 0, Purpose::initialise, generator.next_parameter());
+  RandomStream sequence(generator.seed(), 0, Purpose::initialize, generator.next_parameter());
   return Variable(random_uniform(shape, -bound, bound, sequence), true);
 }
 
 Variable normal_parameter(const Shape& shape, Generator& generator) {
-  Sequence sequence(generator.seed(), 0, Purpose::initialise, generator.next_parameter());
+  RandomStream sequence(generator.seed(), 0, Purpose::initialize, generator.next_parameter());
   return Variable(random_normal(shape, sequence), true);
 }
 

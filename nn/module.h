@@ -41,7 +41,7 @@ std::vector<Variable> parameters(std::initializer_list<Module*> modules);
 // How many numbers there are to learn.
 int64_t parameter_count(Module& module);
 
-// Moves or converts all parameters, in place: optimisers made before see the new ones, but their moments stay behind.
+// Moves or converts all parameters, in place: optimizers made before see the new ones, but their moments stay behind.
 void move_to(Module& module, Device device);
 void convert_to(Module& module, DType dtype);
 

@@ -34,7 +34,7 @@ Variable EncoderLayer::operator()(const Variable& x, const AttentionMask& mask, 
 Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
   options.validate();
   for (int64_t i = 0; i < options.layers; ++i) layers.push_back(std::make_unique<EncoderLayer>(options, generator));
-  if (options.final_norm) final_norm = std::make_unique<LayerNormalisation>(options.features());
+  if (options.final_norm) final_norm = std::make_unique<LayerNorm>(options.features());
 }
 
 Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {

@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// Where layer normalisation stands: behind each residual sum (the paper's time), or before each block.
+// Where layer normalization stands: behind each residual sum (the paper's time), or before each block.
 enum class Norm { post, pre };
 
 struct TransformerOptions {
@@ -31,12 +31,12 @@ struct ResidualLayer : Module {
 
   explicit ResidualLayer(const TransformerOptions& options) : norm(options.norm), dropout(options.dropout) {}
 
-  // A block with its residual sum. post: normalise(x + dropout(block(x))); pre: x + dropout(block(normalise(x))).
+  // A block with its residual sum. post: normalize(x + dropout(block(x))); pre: x + dropout(block(normalize(x))).
   template <class Block>
-  Variable residual(const Variable& x, const LayerNormalisation& normalise, Purpose purpose, const Context& context,
+  Variable residual(const Variable& x, const LayerNorm& normalize, Purpose purpose, const Context& context,
                     Block&& block) const {
-    const Variable y = residual_sum(x, block(norm == Norm::post ? x : normalise(x)), dropout, context, purpose);
-    return norm == Norm::post ? normalise(y) : y;
+    const Variable y = residual_sum(x, block(norm == Norm::post ? x : normalize(x)), dropout, context, purpose);
+    return norm == Norm::post ? normalize(y) : y;
   }
 };
 
@@ -44,7 +44,7 @@ struct ResidualLayer : Module {
 struct EncoderLayer : ResidualLayer {
   MultiHeadAttention attention;
   FeedForward feed_forward;
-  LayerNormalisation norm1, norm2;
+  LayerNorm norm1, norm2;
 
   EncoderLayer(const TransformerOptions& options, Generator& generator);
   void fields(Fields& f) override {
@@ -58,7 +58,7 @@ struct EncoderLayer : ResidualLayer {
 
 struct Encoder : Module {
   std::vector<std::unique_ptr<EncoderLayer>> layers;
-  std::unique_ptr<LayerNormalisation> final_norm;
+  std::unique_ptr<LayerNorm> final_norm;
 
   Encoder(const TransformerOptions& options, Generator& generator);
   void fields(Fields& f) override {

@@ -24,7 +24,7 @@ inline constexpr double losses_bfloat16 = 0.02;
 inline constexpr double float64 = 1e-12;
 // Relative error of a gradient in float64 against central differences.
 inline constexpr double gradient = 1e-6;
-// Golden files hold float32 printed with nine digits; two float32 computations of 20 optimiser steps.
+// Golden files hold float32 printed with nine digits; two float32 computations of 20 optimizer steps.
 inline constexpr double golden = 1e-5;
 // A frequency over 10^6 draws against its expectation (dropout, uniform draws): five standard deviations of p = 1/2.
 inline constexpr double frequency = 2.5e-3;

@@ -137,7 +137,7 @@ Inputs read_inputs(const TensorFile& file) {
 TensorFile example_file(int64_t length, uint64_t seed) {
   constexpr int64_t H = 4, D = 32;
   constexpr uint32_t topics = 8;
-  Sequence random(seed, 0, Purpose::data, 3);
+  RandomStream random(seed, 0, Purpose::data, 3);
   std::vector<float> directions(size_t(H * topics * D));
   for (float& x : directions) x = random.normal();
   std::vector<uint32_t> topic;

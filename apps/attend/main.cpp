@@ -131,7 +131,7 @@ struct Attend {
     inputs = read_inputs(read_safetensors(in));
     inputs.mask.causal = causal;
     if (common.device == "auto" && inputs.q.dtype() == DType::float64) run.compute = {Device::cpu, DType::float32};
-    // Also with --quiet, for a misspelt name changes the result.
+    // Also with --quiet, for a misspelled name changes the result.
     for (const std::string& name : inputs.unknown) note(concat(in, ": tensor ", name, " is not read"), false);
     for (const std::string& what : inputs.not_finite) note(concat(in, ": ", what), false);
     if (!picture.empty())

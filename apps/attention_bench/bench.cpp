@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/captured_step.h"
 #include "core/ops.h"
-#include "core/repeated.h"
 #include "core/storage.h"
 #include "core/timing.h"
 #include "nn/transformer.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr double measured_at_once = 5e-3;
 
 // Recorded work, done often enough to be timed: the seconds of one time.
-double seconds_of_replays(Repeated& work, int64_t times) {
+double seconds_of_replays(CapturedStep& work, int64_t times) {
   return seconds_of(Device::cuda,
                     [&] {
                       for (int64_t i = 0; i < times; ++i) work();
@@ -27,7 +27,7 @@ double seconds_of_replays(Repeated& work, int64_t times) {
          double(times);
 }
 // Records work, and tells how often it is to be replayed for one measurement.
-int64_t record(Repeated& work) {
+int64_t record(CapturedStep& work) {
   while (work.replays() == 0) work();
   const double once = seconds_of_replays(work, 2);
   return std::clamp<int64_t>(int64_t(measured_at_once / std::max(once, 1e-7)), 1, 1000);
@@ -53,7 +53,7 @@ struct Workload::State {
   int bits = 0, iterations = 0;
   int64_t clusters = 0, peak = 0, replays = 0;  // replays: of one measurement on CUDA, 0 before it is recorded
   Tensor labels;
-  Repeated recorded;
+  CapturedStep recorded;
 
   State(Problem p, Device device, uint64_t seed)
       : problem(std::move(p)),
@@ -87,7 +87,7 @@ struct Workload::State {
 Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
     : state_(std::make_unique<State>(p, compute.device, seed)) {
   State& s = *state_;
-  Sequence random(seed, 0, Purpose::data);
+  RandomStream random(seed, 0, Purpose::data);
   // A batch is one sequence many times over.
   const auto normal = [&](const Shape& shape) {
     return broadcast_to(random_normal(shape.with(0, 1), random).cast(compute.activations).to(compute.device), shape);
@@ -208,7 +208,7 @@ std::vector<Measurement> measure(const std::vector<Problem>& problems, const Com
 double Ceilings::floor_seconds(const Cost& cost) const { return std::max(cost.flops / flops, cost.bytes / bytes); }
 
 Ceilings measure_ceilings(const Compute& compute) {
-  Sequence random(1, 0, Purpose::test);
+  RandomStream random(1, 0, Purpose::test);
   const bool gpu = compute.device == Device::cuda;
 #if CAIRN_CUDA_HOST
   const bool emulated = gpu;  // what the emulator does in a second tells nothing
@@ -220,7 +220,7 @@ Ceilings measure_ceilings(const Compute& compute) {
   const Tensor x = Tensor::full({elements}, 1, compute.activations, compute.device);
   // Long enough to meet a quiet moment of a shared machine.
   const auto best_of = [&](const std::function<void()>& work) {
-    Repeated recorded(compute.device, work, 1);
+    CapturedStep recorded(compute.device, work, 1);
     const int64_t replays = gpu ? record(recorded) : 1;
     double best = INFINITY, spent = 0;
     for (int i = 0; i < 8 || (spent < 0.5 && !emulated); ++i) {

@@ -275,7 +275,7 @@ struct FigureCommand {
     return svg::sheet(
         "Time and memory by length", setting(),
         {{svg::draw(chart(specs, true)), "Time an element",
-          "Grey marks: where a variant becomes faster than full attention."},
+          "Gray marks: where a variant becomes faster than full attention."},
          {svg::draw(chart(specs, false)), "Memory an element", "At the most, with operands and gradients."}},
         2, 520, 390);
   }
@@ -291,7 +291,7 @@ struct FigureCommand {
     chart.y.label = time ? "microseconds an element" : "kilobytes an element", chart.y.log = true;
     for (size_t i = 0; i < specs.size(); ++i) {
       svg::Series series;
-      series.name = specs[i], series.colour = int(i), series.dots = true;
+      series.name = specs[i], series.color = int(i), series.dots = true;
       for (const Point& p : of(specs[i])) {
         series.x.push_back(double(p.problem.length));
         series.y.push_back(time ? p.seconds_per_element() * 1e6 : p.bytes_per_element() / 1e3);
@@ -304,7 +304,7 @@ struct FigureCommand {
       const Crossover at = crossover(spec);
       if (!(at.length > chart.x.ticks.front())) continue;
       svg::Series crossing;
-      crossing.dots = true, crossing.colour = 7;
+      crossing.dots = true, crossing.color = 7;
       crossing.x = {at.length}, crossing.y = {at.seconds_per_element * 1e6};
       chart.series.push_back(crossing);
     }
@@ -314,7 +314,7 @@ struct FigureCommand {
   std::string report(const std::vector<std::string>& specs) const {
     Report page("Time and memory by length", setting());
     page.figures({{svg::draw(chart(specs, true)),
-                   "Time an element. Grey marks: where a variant becomes faster than full attention."},
+                   "Time an element. Gray marks: where a variant becomes faster than full attention."},
                   {svg::draw(chart(specs, false)), "Memory an element, at the most, with operands and gradients."}},
                  2);
     Report::Pairs rows;

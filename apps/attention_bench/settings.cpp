@@ -13,12 +13,12 @@ namespace {
 int64_t bytes_of(Problem problem, int64_t batch, const Settings& settings) {
   const Device device = settings.compute.device;
   problem.batch = batch;
-  const auto before = int64_t(most_memory(device));
+  const auto before = int64_t(available_memory(device));
   Workload workload(problem, settings.compute, uint64_t(settings.common.seed));
   workload.run_once();
   if (device == Device::cpu) return workload.peak_bytes();
   workload();
-  return std::max(workload.peak_bytes(), before - int64_t(most_memory(device)));
+  return std::max(workload.peak_bytes(), before - int64_t(available_memory(device)));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ Problem Settings::problem(const std::string& attention, int64_t length) const {
   else {
     // Memory grows by the same with each sequence; two points tell by how much. A tenth is left to others.
     const int64_t one = bytes_of(problem, 1, *this), two = bytes_of(problem, 2, *this);
-    const auto free = int64_t(double(most_memory(compute.device)) * 0.9);
+    const auto free = int64_t(double(available_memory(compute.device)) * 0.9);
     problem.batch = std::max<int64_t>(1, 1 + (free - one) / std::max<int64_t>(1, two - one));
   }
   return problem;

@@ -322,7 +322,7 @@ void note(const std::string& text, bool quiet) {
   if (!quiet) std::cerr << text << std::endl;
 }
 
-bool colours() {
+bool colors() {
   const char* no_color = std::getenv("NO_COLOR");
   return !no_color || !*no_color;
 }

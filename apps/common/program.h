@@ -94,8 +94,8 @@ void print(const std::string& text);
 // Prints a line for the reader on standard error, unless `quiet`.
 void note(const std::string& text, bool quiet);
 
-// Are colours welcome (NO_COLOR)?
-bool colours();
+// Are colors welcome (NO_COLOR)?
+bool colors();
 
 // Has the user asked to stop (SIGINT, SIGTERM or SIGHUP)? Long work looks after every step and ends in order. Asked
 // again more than half a second after the first time, the program ends at once, wherever it is. The first time is

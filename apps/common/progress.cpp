@@ -26,7 +26,7 @@ std::string bar(double fraction, int width) {
   const int full = int(fraction * width);
   std::string text;
   for (int i = 0; i < width; ++i) text += i < full ? "━" : "─";
-  if (!colours()) return text;
+  if (!colors()) return text;
   const size_t bytes = 3 * size_t(full);  // each stroke is three bytes of UTF-8
   return "\033[36m" + text.substr(0, bytes) + "\033[90m" + text.substr(bytes) + "\033[0m";
 }

@@ -66,7 +66,7 @@ struct Canvas {
     if (!kind.empty()) out += cat(" class=\"", kind, '"');
     out += cat('>', escape(text), "</text>");
   }
-  // Circle, square, triangle or diamond, so that a series can be told without its colour.
+  // Circle, square, triangle or diamond, so that a series can be told without its color.
   void marker(double x, double y, int series, const std::string& kind) {
     static constexpr const char* shapes[] = {"m0 -5a5 5 0 1 1 -.01 0z", "m-4.5 -4.5h9v9h-9z", "m0 -6l6 10.5h-12z",
                                              "m0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z"};
@@ -146,7 +146,7 @@ std::vector<double> ticks_of(const Axis& axis, const Mapping& map, double count)
   return ticks;
 }
 
-// Text positions pushed apart: at least `gap` between neighbours, none beyond [low, high].
+// Text positions pushed apart: at least `gap` between neighbors, none beyond [low, high].
 void spread(std::vector<double>& at, double gap, double low, double high) {
   std::vector<size_t> order(at.size());
   std::iota(order.begin(), order.end(), size_t(0));
@@ -185,7 +185,7 @@ std::string style() {
 .picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture text.bad{fill:var(--bad);font-weight:700}
 .picture .hollow{fill:var(--surface);stroke-width:2}.picture .dots{stroke-width:6;stroke-linecap:round}
 )";
-  for (int i = 0; i < colours; ++i)
+  for (int i = 0; i < colors; ++i)
     css += cat(".picture .s", i, "{stroke:var(--c", i, ")}.picture .f", i, "{fill:var(--c", i, ")}.picture .t", i,
                "{fill:var(--c", i, ");fill-opacity:.5}.picture .u", i, "{fill:var(--c", i, ");fill-opacity:.22}\n");
   for (int i = 1; i <= ramp; ++i)
@@ -268,7 +268,7 @@ std::string draw(const LineChart& chart) {
   canvas.text((left + right) / 2, height - 6, chart.x.label, "middle", "soft");
 
   std::vector<double> label_at;
-  std::vector<const Series*> labelled;
+  std::vector<const Series*> labeled;
   for (const Series& s : chart.series) {
     std::string d, dots;
     bool pen = false;
@@ -284,10 +284,10 @@ std::string draw(const LineChart& chart) {
       if (s.dots) dots += cat('M', at, "h.01");
       pen = true;
     }
-    const std::string colour = cat('s', s.colour % colours);
-    canvas.path(d, cat("line ", colour, s.faint ? " faint" : ""));
-    canvas.path(dots, cat("line dots ", colour));
-    if (!s.name.empty() && std::isfinite(last)) label_at.push_back(last), labelled.push_back(&s);
+    const std::string color = cat('s', s.color % colors);
+    canvas.path(d, cat("line ", color, s.faint ? " faint" : ""));
+    canvas.path(dots, cat("line dots ", color));
+    if (!s.name.empty() && std::isfinite(last)) label_at.push_back(last), labeled.push_back(&s);
   }
   for (const Rule& rule : chart.rules) {
     if (!y.has(rule.value)) continue;
@@ -295,8 +295,8 @@ std::string draw(const LineChart& chart) {
     canvas.text(right - 4, y(rule.value) - 5, rule.caption, "end", "soft small halo");
   }
   spread(label_at, 16, top, bottom);
-  for (size_t i = 0; i < labelled.size(); ++i)
-    canvas.text(right + 7, label_at[i] + 4.5, labelled[i]->name, "start", cat('f', labelled[i]->colour % colours));
+  for (size_t i = 0; i < labeled.size(); ++i)
+    canvas.text(right + 7, label_at[i] + 4.5, labeled[i]->name, "start", cat('f', labeled[i]->color % colors));
   if (empty) canvas.text((left + right) / 2, (top + bottom) / 2, "no data", "middle", "soft");
   return canvas.finish(chart_width, height, chart.title, chart.description);
 }
@@ -319,7 +319,7 @@ std::string draw(const DotChart& chart) {
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const double needed = width_of(chart.series[i]) + 40;
     if (legend_x > left && legend_x + needed > width) legend_x = left, legend_y += 20;
-    canvas.marker(legend_x + 6, legend_y - 4.5, int(i), cat('f', i % colours));
+    canvas.marker(legend_x + 6, legend_y - 4.5, int(i), cat('f', i % colors));
     canvas.text(legend_x + 18, legend_y, chart.series[i]);
     legend_x += needed;
   }
@@ -345,7 +345,7 @@ std::string draw(const DotChart& chart) {
       if (!std::isfinite(value)) continue;
       const bool below = value < x.low;
       if (!below && !x.has(value)) continue;
-      canvas.marker(below ? left : std::min(x(value), right), y, int(i), cat(below ? "hollow s" : "f", i % colours));
+      canvas.marker(below ? left : std::min(x(value), right), y, int(i), cat(below ? "hollow s" : "f", i % colors));
     }
   }
   if (chart.rows.empty()) canvas.text((left + right) / 2, top + 16, "no data", "middle", "soft");
@@ -370,8 +370,8 @@ Heatmap pooled(const Heatmap& map, int64_t factor) {
     }
   for (auto* marks : {&result.marked_rows, &result.marked_columns, &result.diagonals})
     for (int64_t& mark : *marks) mark /= factor;
-  result.row_colours.clear();
-  for (size_t r = 0; r < map.row_colours.size(); r += size_t(factor)) result.row_colours.push_back(map.row_colours[r]);
+  result.row_colors.clear();
+  for (size_t r = 0; r < map.row_colors.size(); r += size_t(factor)) result.row_colors.push_back(map.row_colors[r]);
   return result;
 }
 
@@ -390,8 +390,8 @@ std::string draw(const Heatmap& given) {
   Heatmap map = given;
   map.rows = std::max<int64_t>(0, map.rows), map.columns = std::max<int64_t>(0, map.columns);
   map.values.resize(size_t(map.rows * map.columns), NAN);
-  const bool labelled = !map.row_labels.empty() || !map.column_labels.empty() || map.write_values;
-  if (const int64_t factor = pooling(std::max(map.rows, map.columns)); factor > 1 && !labelled)
+  const bool labeled = !map.row_labels.empty() || !map.column_labels.empty() || map.write_values;
+  if (const int64_t factor = pooling(std::max(map.rows, map.columns)); factor > 1 && !labeled)
     map = pooled(map, factor);
   if (map.edges.empty()) map.edges = even_edges(map.values);
   const auto levels = int64_t(map.edges.size());
@@ -419,10 +419,10 @@ std::string draw(const Heatmap& given) {
   for (const std::string& label : map.column_labels) labels_width = std::max(labels_width, width_of(label) + 10);
   if (!map.column_labels.empty()) top += 16;
   if (!map.row_title.empty()) left += 18;
-  if (!map.row_colours.empty()) left += 10;
+  if (!map.row_colors.empty()) left += 10;
   const auto n = double(std::max<int64_t>(1, std::max(map.rows, map.columns)));
-  const double cell_w = labelled ? std::max({map.percent ? 62.0 : 52.0, labels_width}) : 256 / n,
-               cell_h = labelled ? 34 : 256 / n;
+  const double cell_w = labeled ? std::max({map.percent ? 62.0 : 52.0, labels_width}) : 256 / n,
+               cell_h = labeled ? 34 : 256 / n;
   const double w = cell_w * double(std::max<int64_t>(1, map.columns)),
                h = cell_h * double(std::max<int64_t>(1, map.rows));
 
@@ -461,13 +461,13 @@ std::string draw(const Heatmap& given) {
                      left + cell_w * double(end + d), ' ', top + cell_h * double(end), "l8 8");
   }
   canvas.path(diagonals, "diagonal");
-  // Runs of one colour are one rectangle. Of rows that are pooled, the first counts.
-  const auto colour_rows = std::min(map.rows, int64_t(map.row_colours.size()));
-  for (int64_t r = 0, end; r < colour_rows; r = end) {
-    const int32_t category = map.row_colours[size_t(r)];
-    for (end = r + 1; end < colour_rows && map.row_colours[size_t(end)] == category;) ++end;
+  // Runs of one color are one rectangle. Of rows that are pooled, the first counts.
+  const auto color_rows = std::min(map.rows, int64_t(map.row_colors.size()));
+  for (int64_t r = 0, end; r < color_rows; r = end) {
+    const int32_t category = map.row_colors[size_t(r)];
+    for (end = r + 1; end < color_rows && map.row_colors[size_t(end)] == category;) ++end;
     if (category >= 0)
-      canvas.rect(left - 10, top + cell_h * double(r), 7, cell_h * double(end - r), cat('f', category % colours));
+      canvas.rect(left - 10, top + cell_h * double(r), 7, cell_h * double(end - r), cat('f', category % colors));
   }
   return canvas.finish(left + w + 10, top + h + 10, map.title, map.description);
 }
@@ -551,18 +551,18 @@ std::string draw(const Cells& cells) {
     for (const Cell& cell : row.cells) {
       if (cell.gap) x += 6;
       static constexpr const char* kinds[] = {"cell", "hidden", "found", "wrong"};
-      if (cell.colour >= 0)
-        canvas.rect(x, y, pitch - 1, tall, cat(cell.colour / colours % 2 ? 'u' : 't', cell.colour % colours));
+      if (cell.color >= 0)
+        canvas.rect(x, y, pitch - 1, tall, cat(cell.color / colors % 2 ? 'u' : 't', cell.color % colors));
       else if (cell.mark == Cell::hidden)
         canvas.rect(x, y, pitch - 1, tall, "hidden");
-      if (cell.mark != Cell::hidden && (cell.mark != Cell::plain || cell.colour < 0))
+      if (cell.mark != Cell::hidden && (cell.mark != Cell::plain || cell.color < 0))
         canvas.rect(x + 0.5, y + 0.5, pitch - 2, tall - 1, kinds[cell.mark]);
-      const double centre = x + (pitch - 1) / 2;
-      canvas.text(centre, y + (notes ? 14 : tall / 2 + 4.5), cell.text, "middle",
-                  cell.mark == Cell::wrong                       ? "bad"
-                  : cell.mark == Cell::hidden && cell.colour < 0 ? "on"
-                                                                 : "");
-      canvas.text(centre, y + tall - 4, cell.note, "middle", "soft small");
+      const double center = x + (pitch - 1) / 2;
+      canvas.text(center, y + (notes ? 14 : tall / 2 + 4.5), cell.text, "middle",
+                  cell.mark == Cell::wrong                      ? "bad"
+                  : cell.mark == Cell::hidden && cell.color < 0 ? "on"
+                                                                : "");
+      canvas.text(center, y + tall - 4, cell.note, "middle", "soft small");
       x += pitch;
     }
     width = std::max(width, x);

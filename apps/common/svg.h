@@ -1,5 +1,5 @@
 #pragma once
-// Pictures as inline <svg> text. Colours and fonts come from the CSS of style(), put once into the page that holds the
+// Pictures as inline <svg> text. Colors and fonts come from the CSS of style(), put once into the page that holds the
 // pictures, so that they follow its light or dark theme. Every picture scales with its container (up to a limit), names
 // itself to screen readers, and takes any input: no data, NaN and infinity leave gaps.
 #include <cmath>
@@ -9,8 +9,8 @@
 
 namespace cairn::svg {
 
-// Colours by number for series and categories (distinct for colour-blind readers; they repeat), and a ramp.
-inline constexpr int colours = 8, ramp = 9;
+// Colors by number for series and categories (distinct for color-blind readers; they repeat), and a ramp.
+inline constexpr int colors = 8, ramp = 9;
 
 // CSS: custom properties for both themes and the classes that pictures use.
 std::string style();
@@ -31,7 +31,7 @@ struct Axis {
 struct Series {
   std::string name;  // written at its last point; empty: not
   std::vector<double> x, y;
-  int colour = 0;
+  int color = 0;
   bool faint = false, dots = false;
 };
 // A shaded range of x, and a dashed line at one y.
@@ -79,12 +79,12 @@ struct Heatmap {
   bool write_values = false, percent = false;          // the number in each cell
   std::vector<int64_t> marked_rows, marked_columns;    // ticks at the frame
   std::vector<int64_t> diagonals;                      // marked where they meet the frame: column - row
-  std::vector<int32_t> row_colours;                    // none, or a category a row, shown beside it; -1: none
+  std::vector<int32_t> row_colors;                     // none, or a category a row, shown beside it; -1: none
 };
 // More than 128 rows or columns without labels are pooled: each cell shows the largest of pooling(n)^2 values.
 std::string draw(const Heatmap& map);
 inline int64_t pooling(int64_t n) { return (n + 127) / 128; }
-// What the colours of a heatmap's levels mean.
+// What the colors of a heatmap's levels mean.
 std::string draw_levels(const std::vector<double>& edges, const std::string& label, bool percent);
 
 // ---- several pictures in a file of their own, which follows the reader's light or dark theme
@@ -99,7 +99,7 @@ std::string sheet(const std::string& title, const std::string& description, cons
 // ---- rows of small cells with text
 struct Cell {
   std::string text, note{};                                // the note stands small below the text
-  int colour = -1;                                         // a category; -1: none
+  int color = -1;                                          // a category; -1: none
   enum Mark { plain, hidden, found, wrong } mark = plain;  // masked in the input; answered right there; answered wrong
   bool gap = false;                                        // before it
 };

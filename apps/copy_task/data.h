@@ -25,6 +25,6 @@ struct Batch {
 };
 
 // `batch` fresh sequences. The same for the same random sequence.
-Batch make_batch(int64_t batch, int64_t length, Sequence& random);
+Batch make_batch(int64_t batch, int64_t length, RandomStream& random);
 
 }  // namespace cairn::copy_task

@@ -29,7 +29,7 @@ Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint6
                     bool may_stop) {
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
-  Sequence random(seed, step, Purpose::data, 1);
+  RandomStream random(seed, step, Purpose::data, 1);
   Generator generator(~seed, model.positions.device());  // draws of its own: training's stay what they are
   double loss = 0;
   int64_t right = 0, all = 0, masked_right = 0, masked = 0;

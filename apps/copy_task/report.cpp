@@ -129,7 +129,7 @@ struct Example {
 };
 
 Example run_example(const ReportInput& in) {
-  Sequence random(in.seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
+  RandomStream random(in.seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
   const Batch batch = make_batch(1, in.length, random);
   const Generator generator(~in.seed);
   Example example{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
@@ -315,10 +315,10 @@ void write_strips(Report& page, const ReportInput& in, const Example& example) {
   constexpr int64_t row = 32;
   const Selection selection = select(in, n > 128 ? 4 : 6);
   page.text(
-      "Below, each cell is a position of the example with its input token. Positions of one colour and letter share a "
-      "cluster; those without a colour share theirs with nobody. The strips by position have the two copies above each "
-      "other: blocks of one colour would mean that proximity decides, equal colours above each other that the place in "
-      "the copy does. The strips by token are sorted: one colour a token would mean that content decides." +
+      "Below, each cell is a position of the example with its input token. Positions of one color and letter share a "
+      "cluster; those without a color share theirs with nobody. The strips by position have the two copies above each "
+      "other: blocks of one color would mean that proximity decides, equal colors above each other that the place in "
+      "the copy does. The strips by token are sorted: one color a token would mean that content decides." +
       selection.note);
   for (int64_t layer : selection.layers) {
     page.subsection(concat("Clusters in layer ", layer + 1));
@@ -365,7 +365,7 @@ std::vector<std::vector<ClusterPairs>> count_pairs(const ReportInput& in, int64_
   auto& layers = in.model.encoder.layers;
   std::vector<std::vector<ClusterPairs>> pairs(layers.size(), std::vector<ClusterPairs>(size_t(heads)));
   std::vector<AttentionChoices> made(layers.size());
-  Sequence random(in.seed, 1, Purpose::data, 2);
+  RandomStream random(in.seed, 1, Purpose::data, 2);
   Generator generator(~in.seed);
   for (int64_t done = 0; done < sequences; done += evaluation_batch) {
     const Batch batch = make_batch(std::min(evaluation_batch, sequences - done), in.length, random);

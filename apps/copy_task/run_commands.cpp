@@ -121,7 +121,7 @@ Json as_json(const Solution& solution) {
 
 // The sequence filled in, what was filled in standing out on a terminal.
 std::string as_text(const Solution& solution) {
-  const bool bold = isatty(STDOUT_FILENO) && colours();
+  const bool bold = isatty(STDOUT_FILENO) && colors();
   std::string text;
   for (int64_t i = 0; i < solution.size(); ++i) {
     const std::string symbol = token_text(solution.answer(i));
@@ -146,7 +146,7 @@ std::string certainty(const Solution& solution) {
 
 // A masked sequence of the task, as a person would type it.
 std::string example_of(int64_t length) {
-  Sequence random(1, 0, Purpose::data, 2);
+  RandomStream random(1, 0, Purpose::data, 2);
   std::string text;
   for (int32_t token : make_batch(1, length, random).input.to_vector<int32_t>()) {
     if (!text.empty()) text += ' ';
@@ -230,7 +230,7 @@ struct SolveCommand : RunCommand {
     if (length == model_length) return;
     if (length != trained_length)
       note(concat("trained on ", sequence_length(trained_length), " symbols, asked for ", sequence_length(length),
-                  ": positions it has not learnt, so do not expect much"),
+                  ": positions it has not learned, so do not expect much"),
            output.quiet);
     trained->set_length(length);
     if (!attention.empty()) trained->swap_attention(attention);

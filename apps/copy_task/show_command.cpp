@@ -75,7 +75,7 @@ struct ShowCommand : RunCommand {
     }
     if (length == 0) length = 31;
     n = sequence_length(length), half = n / 2;
-    Sequence random(uint64_t(seed), uint64_t(example), Purpose::data, 2);
+    RandomStream random(uint64_t(seed), uint64_t(example), Purpose::data, 2);
     const Batch batch = make_batch(1, length, random);
     input = batch.input.to_vector<int32_t>(), target = batch.target.to_vector<int32_t>();
     Answer answer;

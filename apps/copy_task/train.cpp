@@ -9,7 +9,7 @@
 
 #include "apps/common/format.h"
 #include "apps/common/options.h"
-#include "core/repeated.h"
+#include "core/captured_step.h"
 #include "core/trace.h"
 #include "nn/optim/r_adam.h"
 
@@ -26,7 +26,7 @@ double since(std::chrono::steady_clock::time_point start) {
 void check_memory(const TransformerOptions& model, Device device) {
   const double f = double(model.features()), hidden = double(model.feed_forward);
   const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
-  const double available = double(most_memory(device));
+  const double available = double(available_memory(device));
   const auto gigabytes = [](double size) { return formatted("%.1f GB", size / 1e9); };
   check<DeviceError>(bytes <= available, "out of memory on ", name(device),
                      ": the parameters, their gradients and moments need ", gigabytes(bytes), ", ",
@@ -140,7 +140,7 @@ class Journal {
 
 Batch step_data(const TrainOptions& options, int64_t step) {
   const trace::Span span("data", "program");
-  Sequence random(options.seed, uint64_t(step), Purpose::data);
+  RandomStream random(options.seed, uint64_t(step), Purpose::data);
   return make_batch(options.batch, options.length, random);
 }
 
@@ -159,14 +159,14 @@ Tensor forward_and_backward(const Model& model, const Batch& batch, const Genera
 int64_t bytes_of_steps(Model& model, TrainOptions options, int64_t sequences, const Generator& generator) {
   const Device device = options.compute.device;
   for (Variable& parameter : parameters(model)) parameter.clear_grad();
-  const int64_t before = int64_t(most_memory(device));
+  const int64_t before = int64_t(available_memory(device));
   options.batch = sequences;
   const Batch batch = step_data(options, 0), on_device{batch.input.to(device), batch.target.to(device)};
-  Repeated step(
+  CapturedStep step(
       device, [&] { forward_and_backward(model, on_device, generator); }, 1);
   step();
   step();
-  return before - int64_t(most_memory(device));
+  return before - int64_t(available_memory(device));
 }
 
 // How many sequences a step may have, from what steps of some and of twice as many take: what to say when memory ran
@@ -176,7 +176,7 @@ std::string batch_that_fits(Model& model, const TrainOptions& options, const Gen
       const int64_t one = bytes_of_steps(model, options, some, generator);
       const int64_t each = std::max<int64_t>(1, bytes_of_steps(model, options, 2 * some, generator) - one) / some;
       for (Variable& parameter : parameters(model)) parameter.clear_grad();
-      const int64_t more = (int64_t(most_memory(options.compute.device)) - one) / std::max<int64_t>(1, each);
+      const int64_t more = (int64_t(available_memory(options.compute.device)) - one) / std::max<int64_t>(1, each);
       return concat("about --batch ", std::min(options.batch - 1, some + std::max<int64_t>(0, more)), " would fit");
     } catch (const OutOfMemory&) {
     }
@@ -184,7 +184,7 @@ std::string batch_that_fits(Model& model, const TrainOptions& options, const Gen
 }
 
 // A step in which the parameters change, and how it went.
-void learn_from(Repeated& learn, Model& model, const TrainOptions& options, const Generator& generator) try {
+void learn_from(CapturedStep& learn, Model& model, const TrainOptions& options, const Generator& generator) try {
   learn();
 } catch (const OutOfMemory& error) {
   if (options.compute.device == Device::cpu) throw;
@@ -211,7 +211,7 @@ Replays make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
   const Shape shape{options.batch, sequence_length(options.length)};
   Batch on_device{Tensor(shape, DType::int32, device), Tensor(shape, DType::int32, device)};
   Tensor loss;
-  Repeated learn(device, [&] {
+  CapturedStep learn(device, [&] {
     optimizer.clear_gradients();
     loss = forward_and_backward(model, on_device, generator);
     optimizer.step();

@@ -64,7 +64,7 @@ struct TrainResult {
   bool interrupted = false;
 };
 
-// How far training has come: all of it that is neither the weights' nor the optimiser's.
+// How far training has come: all of it that is neither the weights' nor the optimizer's.
 struct TrainState {
   int64_t step = 0;
   double seconds = 0;  // of training and evaluation so far

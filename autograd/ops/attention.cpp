@@ -6,14 +6,15 @@ namespace cairn {
 //   dV = A^T g,  dA = g V^T,  dS = scale A (dA - sum over keys of A dA),  dQ = dS K,  dK = dS^T Q.
 // The kernel computes A again, tile by tile, from one logsumexp a query.
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options) {
-  const AttentionResult kept = attention(q.value(), k.value(), v.value(), options);
-  return record("attention", kept.out, {q, k, v},
-                [q = Saved(q.value()), k = Saved(k.value()), v = Saved(v.value()), out = Saved(kept.out),
-                 unchanged = Unchanged(options), options, logsumexp = kept.logsumexp](const Tensor& g) -> Gradients {
-                  unchanged();
-                  auto [dq, dk, dv] = attention_backward(q(), k(), v(), options, {out(), logsumexp}, g);
-                  return {dq, dk, dv};
-                });
+  const AttentionResult saved = attention(q.value(), k.value(), v.value(), options);
+  return record(
+      "attention", saved.out, {q, k, v},
+      [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
+       guard = VersionGuard(options), options, logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
+        guard();
+        auto [dq, dk, dv] = attention_backward(q(), k(), v(), options, {out(), logsumexp}, g);
+        return {dq, dk, dv};
+      });
 }
 
 }  // namespace cairn

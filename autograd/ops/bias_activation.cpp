@@ -4,11 +4,12 @@ namespace cairn {
 
 // y = f(x + b):  dx = f'(x + b) dy,  db = the sum of dx over rows (by the tape). The sum x + b is not kept.
 Variable bias_activation(const Variable& x, const Variable& bias, Activation activation) {
-  return record("bias_activation", bias_activation(x.value(), bias.value(), activation), {x, bias},
-                [activation, x = Saved(x.value()), bias = Saved(bias.value())](const Tensor& g) -> Gradients {
-                  const Tensor dx = bias_activation_backward(x(), bias(), activation, g);
-                  return {dx, dx};
-                });
+  return record(
+      "bias_activation", bias_activation(x.value(), bias.value(), activation), {x, bias},
+      [activation, x = SavedTensor(x.value()), bias = SavedTensor(bias.value())](const Tensor& g) -> Gradients {
+        const Tensor dx = bias_activation_backward(x(), bias(), activation, g);
+        return {dx, dx};
+      });
 }
 
 }  // namespace cairn

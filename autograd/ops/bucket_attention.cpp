@@ -6,13 +6,13 @@ namespace cairn {
 // rounds stands several times. A query that sees itself alone: out_i = v_i, dv_i += g_i.
 Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                           const BucketOptions& buckets, const AttentionOptions& options) {
-  const AttentionResult kept = bucket_attention(q.value(), k.value(), v.value(), groups, buckets, options);
+  const AttentionResult saved = bucket_attention(q.value(), k.value(), v.value(), groups, buckets, options);
   return record(
-      "bucket_attention", kept.out, {q, k, v},
-      [q = Saved(q.value()), k = Saved(k.value()), v = Saved(v.value()), out = Saved(kept.out),
-       unchanged = Unchanged(options), groups, buckets, options,
-       logsumexp = kept.logsumexp](const Tensor& g) -> Gradients {
-        unchanged();
+      "bucket_attention", saved.out, {q, k, v},
+      [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
+       guard = VersionGuard(options), groups, buckets, options,
+       logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
+        guard();
         auto [dq, dk, dv] = bucket_attention_backward(q(), k(), v(), groups, buckets, options, {out(), logsumexp}, g);
         return {dq, dk, dv};
       });

@@ -8,17 +8,17 @@ namespace cairn {
 //   dQ^c = scale dS^c K,  dK = scale dS^c^T Q^c,  dV_l = sum over centroids of A^c_l dB for l outside T
 TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const Variable& v, int64_t top,
                              const AttentionOptions& options, const Tensor& given) {
-  const CentroidTopK kept = centroid_topk(centroids.value(), k.value(), v.value(), top, true, options, given);
-  const auto gradient = [q = Saved(centroids.value()), k = Saved(k.value()), v = Saved(v.value()),
-                         rest = Saved(kept.rest), mass = Saved(kept.mass),
-                         unchanged = Unchanged(options).add(kept.topk), topk = kept.topk, logsumexp = kept.logsumexp,
+  const CentroidTopK saved = centroid_topk(centroids.value(), k.value(), v.value(), top, true, options, given);
+  const auto gradient = [q = SavedTensor(centroids.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
+                         rest = SavedTensor(saved.rest), mass = SavedTensor(saved.mass),
+                         guard = VersionGuard(options).add(saved.topk), topk = saved.topk, logsumexp = saved.logsumexp,
                          options](const Gradients& g) -> Gradients {
-    unchanged();
+    guard();
     auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1]);
     return {dq, dk, dv};
   };
-  auto outputs = record_outputs("centroid_topk", {kept.mass, kept.rest}, {centroids, k, v}, gradient);
-  return {kept.topk, outputs[0], outputs[1]};
+  auto outputs = record_outputs("centroid_topk", {saved.mass, saved.rest}, {centroids, k, v}, gradient);
+  return {saved.topk, outputs[0], outputs[1]};
 }
 
 }  // namespace cairn

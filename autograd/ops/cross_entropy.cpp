@@ -4,11 +4,10 @@ namespace cairn {
 
 // dlogits = (softmax(logits) - one-hot(target)) / number of rows that count
 Variable cross_entropy(const Variable& logits, const Tensor& targets) {
-  const CrossEntropy kept = cross_entropy(logits.value(), targets);
-  return record("cross_entropy", kept.loss, {logits},
-                [logits = Saved(logits.value()), targets = Saved(targets), kept](const Tensor& g) -> Gradients {
-                  return {cross_entropy_backward(logits(), targets(), kept, g)};
-                });
+  const CrossEntropy saved = cross_entropy(logits.value(), targets);
+  return record("cross_entropy", saved.loss, {logits},
+                [logits = SavedTensor(logits.value()), targets = SavedTensor(targets), saved](
+                    const Tensor& g) -> Gradients { return {cross_entropy_backward(logits(), targets(), saved, g)}; });
 }
 
 }  // namespace cairn

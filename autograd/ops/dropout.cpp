@@ -6,8 +6,8 @@ namespace cairn {
 Variable dropout(const Variable& x, double p, const RandomDraw& draw) {
   if (p == 0) return x;
   return record("dropout", dropout(x.value(), p, draw), {x},
-                [p, draw, unchanged = Unchanged(draw)](const Tensor& g) -> Gradients {
-                  unchanged();  // an error if the generator has moved on
+                [p, draw, guard = VersionGuard(draw)](const Tensor& g) -> Gradients {
+                  guard();  // an error if the generator has moved on
                   return {dropout(g, p, draw)};
                 });
 }
@@ -15,8 +15,8 @@ Variable dropout(const Variable& x, double p, const RandomDraw& draw) {
 Variable dropout_add(const Variable& x, double p, const RandomDraw& draw, const Variable& residual) {
   if (p == 0) return residual + x;
   return record("dropout_add", dropout_add(x.value(), p, draw, residual.value()), {x, residual},
-                [p, draw, unchanged = Unchanged(draw)](const Tensor& g) -> Gradients {
-                  unchanged();
+                [p, draw, guard = VersionGuard(draw)](const Tensor& g) -> Gradients {
+                  guard();
                   return {dropout(g, p, draw), g};
                 });
 }

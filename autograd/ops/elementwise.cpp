@@ -18,7 +18,7 @@ Variable operator-(const Variable& a, const Variable& b) {
 
 Variable operator*(const Variable& a, const Variable& b) {
   return record("multiply", mul(a.value(), b.value()), {a, b},
-                [a = Saved(a.value()), b = Saved(b.value())](const Tensor& g) -> Gradients {
+                [a = SavedTensor(a.value()), b = SavedTensor(b.value())](const Tensor& g) -> Gradients {
                   return {mul(g, b()), mul(g, a())};
                 });
 }
@@ -26,7 +26,7 @@ Variable operator*(const Variable& a, const Variable& b) {
 // (a / b)' = a' / b - (a / b) b' / b
 Variable operator/(const Variable& a, const Variable& b) {
   const Tensor y = binary(Binary::divide, a.value(), b.value());
-  return record("divide", y, {a, b}, [y = Saved(y), b = Saved(b.value())](const Tensor& g) -> Gradients {
+  return record("divide", y, {a, b}, [y = SavedTensor(y), b = SavedTensor(b.value())](const Tensor& g) -> Gradients {
     const Tensor da = binary(Binary::divide, g, b());
     return {da, affine(mul(da, y()), -1)};
   });
@@ -50,8 +50,9 @@ Variable cast(const Variable& x, DType dtype) {
 
 // Functions of one element: the derivatives are in core/functors.h.
 static Variable apply(Unary op, const Variable& x) {
-  return record(name(op), unary(op, x.value()), {x},
-                [op, x = Saved(x.value())](const Tensor& g) -> Gradients { return {unary_backward(op, x(), g)}; });
+  return record(name(op), unary(op, x.value()), {x}, [op, x = SavedTensor(x.value())](const Tensor& g) -> Gradients {
+    return {unary_backward(op, x(), g)};
+  });
 }
 
 Variable operator-(const Variable& x) { return apply(Unary::negate, x); }

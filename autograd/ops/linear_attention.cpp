@@ -10,12 +10,12 @@ namespace cairn {
 //   R_j = sum_i p_i g_i^T / d_i,  r_j = sum_i p_i delta_i / d_i,
 //   dc_j = z_j R_j v_j - r_j,  dk_j = phi'(k_j) dc_j elementwise,  dv_j = z_j R_j^T c_j.
 Variable linear_attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options) {
-  const LinearAttentionResult kept = linear_attention(q.value(), k.value(), v.value(), options);
+  const LinearAttentionResult saved = linear_attention(q.value(), k.value(), v.value(), options);
   return record(
-      "linear_attention", kept.out, {q, k, v},
-      [q = Saved(q.value()), k = Saved(k.value()), v = Saved(v.value()), out = Saved(kept.out),
-       unchanged = Unchanged(options), options, denominators = kept.denominators](const Tensor& g) -> Gradients {
-        unchanged();
+      "linear_attention", saved.out, {q, k, v},
+      [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
+       guard = VersionGuard(options), options, denominators = saved.denominators](const Tensor& g) -> Gradients {
+        guard();
         auto [dq, dk, dv] = linear_attention_backward(q(), k(), v(), options, {out(), denominators}, g);
         return {dq, dk, dv};
       });

@@ -6,7 +6,7 @@ namespace cairn {
 // the members of a batch that share an operand.
 Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
   return record("matmul", matmul(a.value(), b.value(), ta, tb), {a, b},
-                [a = Saved(a.value()), b = Saved(b.value()), ta, tb](const Tensor& g) -> Gradients {
+                [a = SavedTensor(a.value()), b = SavedTensor(b.value()), ta, tb](const Tensor& g) -> Gradients {
                   return {ta ? matmul(b(), g, tb, true) : matmul(g, b(), false, !tb),
                           tb ? matmul(g, a(), true, ta) : matmul(a(), g, !ta, false)};
                 });
@@ -15,7 +15,7 @@ Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
 // y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
   const bool with_bias = bias.defined();
-  const auto gradient = [x = Saved(x.value()), weight = Saved(weight.value()), with_bias](const Tensor& g) {
+  const auto gradient = [x = SavedTensor(x.value()), weight = SavedTensor(weight.value()), with_bias](const Tensor& g) {
     const auto as_matrix = [](const Tensor& t) { return t.reshape({t.shape().without(-1).elements(), t.size(-1)}); };
     const Tensor dy = as_matrix(g);
     Gradients result{matmul(dy, weight()).reshape(x().shape()), matmul(dy, as_matrix(x()), true, false)};

@@ -18,10 +18,10 @@ Variable sum(const Variable& x) {
 }
 
 Variable sum(const Variable& x, int axis) {
-  const Shape kept = x.shape().with(axis, 1);
+  const Shape saved = x.shape().with(axis, 1);
   return record(
       "sum", reduce(Reduce::sum, x.value(), axis), {x},
-      [kept, from = x.shape()](const Tensor& g) -> Gradients { return {broadcast_to(g.reshape(kept), from)}; });
+      [saved, from = x.shape()](const Tensor& g) -> Gradients { return {broadcast_to(g.reshape(saved), from)}; });
 }
 
 Variable mean(const Variable& x) { return (1.0 / double(x.value().elements())) * sum(x); }

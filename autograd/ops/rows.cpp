@@ -5,14 +5,14 @@ namespace cairn {
 // Picking rows and adding rows are each other's gradients.
 Variable gather_rows(const Variable& table, const Tensor& index) {
   return record("gather_rows", gather_rows(table.value(), index), {table},
-                [index = Saved(index), n = table.size(0)](const Tensor& g) -> Gradients {
+                [index = SavedTensor(index), n = table.size(0)](const Tensor& g) -> Gradients {
                   return {scatter_add_rows(g, index(), n)};
                 });
 }
 
 Variable scatter_add_rows(const Variable& x, const Tensor& index, int64_t n) {
   return record("scatter_add_rows", scatter_add_rows(x.value(), index, n), {x},
-                [index = Saved(index)](const Tensor& g) -> Gradients { return {gather_rows(g, index())}; });
+                [index = SavedTensor(index)](const Tensor& g) -> Gradients { return {gather_rows(g, index())}; });
 }
 
 }  // namespace cairn

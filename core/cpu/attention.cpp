@@ -10,22 +10,22 @@
 namespace cairn::cpu {
 
 template <class T>
-void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask mask,
-                       Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
+void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                       Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
   const int64_t tile_queries = tile_size(mask).queries, tile_keys = tile_size(mask).keys;
   const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + tile_queries - 1) / tile_queries;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   constexpr T none = -std::numeric_limits<T>::infinity();
 
   parallel_tasks(size.B * H * blocks, [&](int64_t task) {
-    thread_local std::vector<T> score_memory, factor_memory, most_memory, sum_memory;
-    const int64_t plane = task / blocks, b = plane / H, h = plane % H;
+    thread_local std::vector<T> score_memory, factor_memory, max_memory, sum_memory;
+    const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
-    T* scores = room(score_memory, tile_queries * tile_row(tile_keys));
-    T* factor = room(factor_memory, tile_keys);
-    T *most = room(most_memory, tile_queries), *sum = room(sum_memory, tile_queries);
-    std::fill_n(most, tile_queries, none);
+    T* scores = reserve_workspace(score_memory, tile_queries * tile_row(tile_keys));
+    T* factor = reserve_workspace(factor_memory, tile_keys);
+    T *running_max = reserve_workspace(max_memory, tile_queries), *sum = reserve_workspace(sum_memory, tile_queries);
+    std::fill_n(running_max, tile_queries, none);
     std::fill_n(sum, tile_queries, T(0));
     bool first = true;  // so far, nothing stands in `out`
 
@@ -34,14 +34,14 @@ void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const
       score_tile(size, q, k, mask, t, scores);
       for (int64_t i = 0; i < t.rows(); ++i) {
         T* row = scores + i * t.row();
-        const T before = most[i];
-        most[i] = std::max(before, maximum(row, t.cols()));
-        const T shift = finite_shift(most[i]), correction = exponential(before - shift);
+        const T before = running_max[i];
+        running_max[i] = std::max(before, maximum(row, t.cols()));
+        const T shift = finite_shift(running_max[i]), correction = exponential(before - shift);
         // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
         sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
         if (!first && correction != 1) scale(out.at(b, q0 + i, h), M, correction);
         if (dropout.active()) {
-          dropout_factors(dropout, key, plane, q0 + i, k0, t.k1, factor);
+          dropout_factors(dropout, key, batch_head, q0 + i, k0, t.k1, factor);
           for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
         }
       }
@@ -54,32 +54,32 @@ void attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const
     for (int64_t i = q0; i < end; ++i) {
       const T total = sum[i - q0];
       if (i < q1 && !first) scale(out.at(b, i, h), M, total == 0 ? T(0) : 1 / total);
-      logsumexp[plane * N + i] = total == 0 ? none : most[i - q0] + std::log(total);
+      logsumexp[batch_head * N + i] = total == 0 ? none : running_max[i - q0] + std::log(total);
     }
   });
 }
 
 template <class T>
-void attention_backward(Stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask mask,
-                        Dropout dropout, Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout,
-                        Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+void attention_backward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                        Mask mask, Dropout dropout, HeadView<const T> out, const Accum<T>* logsumexp,
+                        HeadView<const T> dout, Workspace& scratch, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   // The sum over keys of A dA is g . out, dropout or not.
   T* delta = scratch.take<T>(size.B * size.H * size.N);
   parallel_for(size.B * size.H * size.N, 256, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t plane = row / size.N, b = plane / size.H, h = plane % size.H, i = row % size.N;
+      const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
       delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), size.M);
     }
   });
   attention_gradient(size, q, k, v, mask, dropout, TopKeys<T>{}, logsumexp, delta, dout, scratch, dq, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                           \
-  template void attention_forward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,   \
-                                  Dropout, Heads<T>, Accum<T>*);                                                 \
-  template void attention_backward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,  \
-                                   Dropout, Heads<const T>, const Accum<T>*, Heads<const T>, Scratch&, Heads<T>, \
-                                   Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                               \
+  template void attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,    \
+                                  Mask, Dropout, HeadView<T>, Accum<T>*);                                            \
+  template void attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,   \
+                                   Mask, Dropout, HeadView<const T>, const Accum<T>*, HeadView<const T>, Workspace&, \
+                                   HeadView<T>, HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

@@ -26,15 +26,15 @@ inline constexpr int64_t tile_row(int64_t keys) { return keys + 16; }
 
 // Memory of the calling thread that is kept from call to call.
 template <class T>
-T* room(std::vector<T>& memory, int64_t n) {
+T* reserve_workspace(std::vector<T>& memory, int64_t n) {
   if (int64_t(memory.size()) < n) memory.resize(size_t(n));
   return memory.data();
 }
 
 // Into how many parts one (batch element, head) is cut where parts need buffers of their own: depends on the shape
 // alone, and is 1 where batch and heads give enough work to share out.
-inline int64_t parts_of(int64_t planes, int64_t limit) {
-  return std::clamp<int64_t>(planes ? (8 + planes - 1) / planes : 1, 1, std::max<int64_t>(1, limit));
+inline int64_t parts_of(int64_t batch_heads, int64_t limit) {
+  return std::clamp<int64_t>(batch_heads ? (8 + batch_heads - 1) / batch_heads : 1, 1, std::max<int64_t>(1, limit));
 }
 
 // A block of queries [q0, q1) and keys [k0, k1) of one (batch element, head).
@@ -70,7 +70,7 @@ void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64
 
 // scores [rows, cols], whose rows are t.row() apart, = scale Q K^T, minus infinity where masked.
 template <class T>
-void score_tile(const AttentionSize& size, Heads<const T> q, Heads<const T> k, const Mask& mask, const Tile& t,
+void score_tile(const AttentionSize& size, HeadView<const T> q, HeadView<const T> k, const Mask& mask, const Tile& t,
                 T* scores) {
   gemm_tile(false, true, t.rows(), t.cols(), size.D, size.scale, q.at(t.batch, t.q0, t.head), q.row_stride,
             k.at(t.batch, t.k0, t.head), k.row_stride, 0.0, scores, t.row());
@@ -101,19 +101,20 @@ inline int64_t last_key(const Mask& mask, const AttentionSize& size, int64_t bat
 }
 
 template <class T>
-void zero_rows(Heads<T> x, int64_t batch, int64_t head, int64_t begin, int64_t end, int64_t cols) {
+void zero_rows(HeadView<T> x, int64_t batch, int64_t head, int64_t begin, int64_t end, int64_t cols) {
   for (int64_t i = begin; i < end; ++i) std::fill_n(x.at(batch, i, head), cols, T(0));
 }
 
 // f(i, row) for `count` rows of (batch, head) that stand anywhere in memory, each of n elements.
 template <class T, class F>
-void each_row(Heads<T> x, int64_t batch, int64_t head, const int32_t* rows, int64_t count, int64_t n, F&& f) {
+void each_row(HeadView<T> x, int64_t batch, int64_t head, const int32_t* rows, int64_t count, int64_t n, F&& f) {
   each_fetched_row(
       count, n, [=](int64_t i) { return x.at(batch, rows[i], head); }, f);
 }
 // Copies such rows to `to` [count, n].
 template <class T>
-void gather_rows(Heads<const T> x, int64_t batch, int64_t head, const int32_t* rows, int64_t count, int64_t n, T* to) {
+void gather_rows(HeadView<const T> x, int64_t batch, int64_t head, const int32_t* rows, int64_t count, int64_t n,
+                 T* to) {
   each_row(x, batch, head, rows, count, n, [=](int64_t i, const T* row) { std::copy_n(row, n, to + i * n); });
 }
 
@@ -140,9 +141,10 @@ struct TopKeys {
 //   dV = (z A without top keys)^T g
 // delta [B, H, N] is the sum over keys of A dA. All of dq, dk, dv is written.
 template <class T>
-void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
                         const Mask& mask, const Dropout& dropout, const TopKeys<T>& top, const Accum<T>* logsumexp,
-                        const T* delta, Heads<const T> dout, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+                        const T* delta, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq, HeadView<T> dk,
+                        HeadView<T> dv) {
   const auto [B, H, N, S, D, M, scale_] = size;
   const double scale = scale_;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
@@ -155,13 +157,13 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
 
   parallel_tasks(B * H * parts, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
     thread_local std::vector<T> weight_memory, gradient_memory, factor_memory;
-    T* weights = room(weight_memory, tile_queries * tile_row(tile_keys));
-    T* gradient = room(gradient_memory, tile_queries * tile_row(tile_keys));
-    T* factor = room(factor_memory, tile_keys);
-    const int64_t plane = task / parts, part = task % parts, b = plane / H, h = plane % H;
+    T* weights = reserve_workspace(weight_memory, tile_queries * tile_row(tile_keys));
+    T* gradient = reserve_workspace(gradient_memory, tile_queries * tile_row(tile_keys));
+    T* factor = reserve_workspace(factor_memory, tile_keys);
+    const int64_t batch_head = task / parts, part = task % parts, b = batch_head / H, h = batch_head % H;
     const int64_t queries = mask.queries(b, N), keys = mask.keys(b, S);
     const int64_t first_tile = part * key_tiles / parts, end_tile = (part + 1) * key_tiles / parts;
-    T* dq_rows = partial ? partial + task * N * D : dq.plane(b, h);
+    T* dq_rows = partial ? partial + task * N * D : dq.batch_head(b, h);
     const int64_t dq_stride = partial ? D : dq.row_stride;
     for (int64_t i = 0; i < N; ++i) std::fill_n(dq_rows + i * dq_stride, D, T(0));
 
@@ -176,16 +178,16 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
                   v.row_stride, 0.0, gradient, t.row());
         for (int64_t i = q0; i < q1; ++i) {
           T *a = weights + (i - q0) * t.row(), *g = gradient + (i - q0) * t.row();
-          const int64_t row = plane * N + i;
-          const T shift = finite_shift(logsumexp[row]), mean = delta[row];
+          const int64_t row = batch_head * N + i;
+          const T shift = finite_shift(logsumexp[row]), row_delta = delta[row];
           if (dropout.active()) {
-            dropout_factors(dropout, key, plane, i, k0, k1, factor);
+            dropout_factors(dropout, key, batch_head, i, k0, k1, factor);
             for (int64_t j = 0; j < t.cols(); ++j) g[j] *= factor[j];
           }
           if (top.k) top.each(row, t, [&](int64_t j) { g[j] = top.dmass[row]; });
           for (int64_t j = 0; j < t.cols(); ++j) {
             a[j] = exponential(a[j] - shift);
-            g[j] = T(scale) * a[j] * (g[j] - mean);
+            g[j] = T(scale) * a[j] * (g[j] - row_delta);
           }
           if (dropout.active())
             for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];
@@ -207,11 +209,11 @@ void attention_gradient(const AttentionSize& size, Heads<const T> q, Heads<const
   if (!partial) return;
   parallel_for(B * H * N, 256, [&, N = N, D = D, H = H](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t plane = row / N, i = row % N;
-      T* out = dq.at(plane / H, i, plane % H);
-      std::copy_n(partial + (plane * parts * N + i) * D, D, out);
+      const int64_t batch_head = row / N, i = row % N;
+      T* out = dq.at(batch_head / H, i, batch_head % H);
+      std::copy_n(partial + (batch_head * parts * N + i) * D, D, out);
       for (int64_t part = 1; part < parts; ++part)
-        add_scaled(out, D, T(1), partial + ((plane * parts + part) * N + i) * D);
+        add_scaled(out, D, T(1), partial + ((batch_head * parts + part) * N + i) * D);
     }
   });
 }

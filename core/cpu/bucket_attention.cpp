@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/cpu/attention_tiles.h"
-#include "core/scratch.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 namespace {
@@ -20,33 +20,33 @@ template <class T>
 struct Problem {
   AttentionSize size;
   BucketRounds rounds;
-  Heads<const T> q, k, v;
+  HeadView<const T> q, k, v;
   Mask mask;
   Dropout dropout;
   PhiloxKey dropout_key{};
 
-  Problem(const AttentionSize& size_, const BucketRounds& rounds_, Heads<const T> q_, Heads<const T> k_,
-          Heads<const T> v_, const Mask& mask_, const Dropout& dropout_, Scratch& scratch)
+  Problem(const AttentionSize& size_, const BucketRounds& rounds_, HeadView<const T> q_, HeadView<const T> k_,
+          HeadView<const T> v_, const Mask& mask_, const Dropout& dropout_, Workspace& scratch)
       : size(size_), rounds(rounds_), q(q_), k(k_), v(v_), mask(mask_), dropout(dropout_) {
     if (dropout.active()) dropout_key = dropout.draw.key();
     if (!rounds.deduplicate) return;
-    int32_t* const places = scratch.take<int32_t>(planes() * rounds.rounds * size.N);
-    parallel_tasks(planes() * rounds.rounds, [&](int64_t row) {
+    int32_t* const places = scratch.take<int32_t>(batch_heads() * rounds.rounds * size.N);
+    parallel_tasks(batch_heads() * rounds.rounds, [&](int64_t row) {
       for (int64_t place = 0; place < size.N; ++place) places[row * size.N + rounds.order(row)[place]] = int32_t(place);
     });
     rounds.places = places;
   }
 
-  int64_t planes() const { return size.B * size.H; }
+  int64_t batch_heads() const { return size.B * size.H; }
   int64_t chunks_a_run() const { return std::max<int64_t>(1, run_rows / rounds.chunk); }
   int64_t runs() const { return Chunks{size.N, chunks_a_run() * rounds.chunk}.count(); }
   // Does the mask let query i see key j?
-  bool visible(int64_t plane, int64_t i, int64_t j) const {
-    const int64_t b = plane / size.H;
-    return i < mask.queries(b, size.N) && j < mask.keys(b, size.N) && mask.visible(b, plane % size.H, i, j);
+  bool visible(int64_t batch_head, int64_t i, int64_t j) const {
+    const int64_t b = batch_head / size.H;
+    return i < mask.queries(b, size.N) && j < mask.keys(b, size.N) && mask.visible(b, batch_head % size.H, i, j);
   }
-  T factor(int64_t plane, int64_t i, int64_t j) const {
-    return dropout.active() ? T(dropout.factor(dropout_key, uint32_t(plane), uint32_t(i), uint32_t(j))) : T(1);
+  T factor(int64_t batch_head, int64_t i, int64_t j) const {
+    return dropout.active() ? T(dropout.factor(dropout_key, uint32_t(batch_head), uint32_t(i), uint32_t(j))) : T(1);
   }
 
   // f(plane, round, run, turn) for all runs. A query is in one chunk of a round: a round's turns come one after the
@@ -55,11 +55,11 @@ struct Problem {
   template <class F>
   void each_run(int64_t turns, F&& f) const {
     const int64_t in_plane = runs(), some = std::max<int64_t>(1, 64 / std::max<int64_t>(1, in_plane));
-    for (int64_t plane = 0; plane < planes(); plane += some)
+    for (int64_t batch_head = 0; batch_head < batch_heads(); batch_head += some)
       for (int64_t round = rounds.first; round < rounds.end; ++round)
         for (int64_t turn = 0; turn < turns; ++turn)
-          parallel_tasks(std::min(some, planes() - plane) * in_plane,
-                         [&](int64_t task) { f(plane + task / in_plane, round, task % in_plane, turn); });
+          parallel_tasks(std::min(some, batch_heads() - batch_head) * in_plane,
+                         [&](int64_t task) { f(batch_head + task / in_plane, round, task % in_plane, turn); });
   }
   // f(plane, i) for all queries, in the order of memory.
   template <class F>
@@ -76,7 +76,7 @@ struct Problem {
 template <class T>
 struct Run {
   const Problem<T>& p;
-  int64_t plane, round, batch, head;
+  int64_t batch_head, round, batch, head;
   Chunks chunks;
   int64_t first, end;                      // its chunks
   int64_t queries, before, keys;           // how many; keys = before + queries
@@ -86,10 +86,10 @@ struct Run {
   T *weights, *dweights;                   // of a tile
   T* next;                                 // room for results
 
-  Run(const Problem<T>& problem, int64_t plane_, int64_t round_, int64_t index)
-      : p(problem), plane(plane_), round(round_), batch(plane / p.size.H), head(plane % p.size.H) {
+  Run(const Problem<T>& problem, int64_t batch_head_, int64_t round_, int64_t index)
+      : p(problem), batch_head(batch_head_), round(round_), batch(batch_head / p.size.H), head(batch_head % p.size.H) {
     const int64_t N = p.size.N, D = p.size.D, M = p.size.M;
-    const int64_t row = p.rounds.row(plane, round), own_chunks = p.chunks_a_run();
+    const int64_t row = p.rounds.row(batch_head, round), own_chunks = p.chunks_a_run();
     chunks = p.rounds.chunks(row);
     first = std::min(index * own_chunks, chunks.count()), end = std::min(first + own_chunks, chunks.count());
     const int64_t place = first * chunks.size;                                      // of the first query
@@ -99,7 +99,8 @@ struct Run {
     keys = before + queries;
 
     thread_local std::vector<int32_t> numbers;
-    position = room(numbers, 2 * keys + queries), label_of_key = position + keys, label_of_query = label_of_key + keys;
+    position = reserve_workspace(numbers, 2 * keys + queries), label_of_key = position + keys,
+    label_of_query = label_of_key + keys;
     std::copy_n(p.rounds.order(row) + place_before, before, position);
     std::copy_n(p.rounds.order(row) + place, queries, position + before);
     const int32_t* const labels = p.rounds.labels(row);
@@ -111,7 +112,7 @@ struct Run {
     }
 
     thread_local std::vector<T> memory;
-    next = room(memory, 2 * (queries + keys) * (D + M) + 2 * most_queries * tile_row(most_keys));
+    next = reserve_workspace(memory, 2 * (queries + keys) * (D + M) + 2 * most_queries * tile_row(most_keys));
     q = gathered(p.q, position + before, queries, D);
     k = gathered(p.k, position, keys, D), v = gathered(p.v, position, keys, M);
     weights = take(most_queries * tile_row(most_keys)), dweights = take(most_queries * tile_row(most_keys));
@@ -123,12 +124,12 @@ struct Run {
     std::fill_n(next, n, T(0));
     return take(n);
   }
-  T* gathered(Heads<const T> x, const int32_t* rows, int64_t count, int64_t n) {
+  T* gathered(HeadView<const T> x, const int32_t* rows, int64_t count, int64_t n) {
     T* const to = take(count * n);
     gather_rows(x, batch, head, rows, count, n, to);
     return to;
   }
-  void add(const T* from, const int32_t* rows, int64_t count, int64_t n, Heads<T> to) const {
+  void add(const T* from, const int32_t* rows, int64_t count, int64_t n, HeadView<T> to) const {
     each_row(to, batch, head, rows, count, n, [=](int64_t i, T* row) { add_scaled(row, n, T(1), from + i * n); });
   }
 
@@ -162,7 +163,7 @@ struct Run {
       if (!deduplicate && !p.mask.elementwise()) continue;
       for (int64_t j = 0; j < t.cols(); ++j)
         if (score[j] != none && (!p.mask.visible(batch, head, query, key[j]) ||
-                                 (deduplicate && p.rounds.met_before(plane, round, query, key[j]))))
+                                 (deduplicate && p.rounds.met_before(batch_head, round, query, key[j]))))
           score[j] = none;
     }
   }
@@ -171,29 +172,29 @@ struct Run {
     if (!p.dropout.active()) return;
     for (int64_t i = t.q0; i < t.q1; ++i)
       for (int64_t j = t.k0; j < t.k1; ++j)
-        x[(i - t.q0) * t.row() + j - t.k0] *= p.factor(plane, query_position()[i], position[j]);
+        x[(i - t.q0) * t.row() + j - t.k0] *= p.factor(batch_head, query_position()[i], position[j]);
   }
 };
 
 template <class T>
-void attend(Run<T> run, Heads<T> out, Accum<T>* logsumexp) {
+void attend(Run<T> run, HeadView<T> out, Accum<T>* logsumexp) {
   const int64_t M = run.p.size.M;
   T* const values = run.take(std::min(most_queries, run.queries) * M);
   run.each_tile([&](const Tile& t) {
     run.scores(t);
-    T sums[most_queries], most[most_queries];
+    T sums[most_queries], running_max[most_queries];
     for (int64_t i = 0; i < t.rows(); ++i) {
       T* row = run.weights + i * t.row();
-      most[i] = maximum(row, t.cols());
-      sums[i] = exponentials(row, t.cols(), finite_shift(most[i]), row);
+      running_max[i] = maximum(row, t.cols());
+      sums[i] = exponentials(row, t.cols(), finite_shift(running_max[i]), row);
     }
     run.drop(t, run.weights);
     gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, run.weights, t.row(), run.v + t.k0 * M, M, 0.0, values, M);
     const int32_t* const queries = run.query_position() + t.q0;
     each_row(out, run.batch, run.head, queries, t.rows(), M, [&](int64_t i, T* to) {
       if (sums[i] == 0) return;  // sees none of these keys
-      Accum<T>& kept = logsumexp[run.plane * run.p.size.N + queries[i]];
-      const MergedKeys<T> merged(kept, finite_shift(most[i]) + std::log(sums[i]));
+      Accum<T>& kept = logsumexp[run.batch_head * run.p.size.N + queries[i]];
+      const MergedKeys<T> merged(kept, finite_shift(running_max[i]) + std::log(sums[i]));
       if (std::exchange(kept, merged.logsumexp) == -std::numeric_limits<T>::infinity())
         std::fill_n(to, M, T(0));  // the first keys that it sees: nothing is written before
       else
@@ -204,8 +205,8 @@ void attend(Run<T> run, Heads<T> out, Accum<T>* logsumexp) {
 }
 
 template <class T>
-void add_gradient(Run<T> run, const Accum<T>* logsumexp, const T* delta, Heads<const T> dout, Heads<T> dq, Heads<T> dk,
-                  Heads<T> dv) {
+void add_gradient(Run<T> run, const Accum<T>* logsumexp, const T* delta, HeadView<const T> dout, HeadView<T> dq,
+                  HeadView<T> dk, HeadView<T> dv) {
   const int64_t N = run.p.size.N, D = run.p.size.D, M = run.p.size.M;
   const T* const g = run.gathered(dout, run.query_position(), run.queries, M);
   T *const of_queries = run.zeros(run.queries * D), *const of_keys = run.zeros(run.keys * D);
@@ -219,11 +220,11 @@ void add_gradient(Run<T> run, const Accum<T>* logsumexp, const T* delta, Heads<c
     run.drop(t, dscores);
     for (int64_t i = 0; i < rows; ++i) {
       T *a = weights + i * t.row(), *ds = dscores + i * t.row();
-      const int64_t row = run.plane * N + run.query_position()[t.q0 + i];
-      const T shift = finite_shift(logsumexp[row]), mean = delta[row];
+      const int64_t row = run.batch_head * N + run.query_position()[t.q0 + i];
+      const T shift = finite_shift(logsumexp[row]), row_delta = delta[row];
       for (int64_t j = 0; j < cols; ++j) {
         a[j] = exponential(a[j] - shift);
-        ds[j] = T(run.p.size.scale) * a[j] * (ds[j] - mean);
+        ds[j] = T(run.p.size.scale) * a[j] * (ds[j] - row_delta);
       }
     }
     run.drop(t, weights);
@@ -243,55 +244,56 @@ int64_t turn_of(int64_t run, int64_t count) { return run == 0 && count > 1 && co
 }  // namespace
 
 template <class T>
-void bucket_attention_forward(Stream, AttentionSize size, BucketRounds rounds, Heads<const T> q, Heads<const T> k,
-                              Heads<const T> v, Mask mask, Dropout dropout, Heads<T> out, Accum<T>* logsumexp) {
-  Scratch scratch(Device::cpu);
+void bucket_attention_forward(Stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q, HeadView<const T> k,
+                              HeadView<const T> v, Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
+  Workspace scratch(Device::cpu);
   const Problem<T> p(size, rounds, q, k, v, mask, dropout, scratch);
   const int64_t H = size.H, N = size.N, M = size.M;
   constexpr T none = -std::numeric_limits<T>::infinity();
-  std::fill_n(logsumexp, p.planes() * N, none);
-  p.each_run(1, [&](int64_t plane, int64_t round, int64_t run, int64_t) {
-    attend(Run<T>(p, plane, round, run), out, logsumexp);
+  std::fill_n(logsumexp, p.batch_heads() * N, none);
+  p.each_run(1, [&](int64_t batch_head, int64_t round, int64_t run, int64_t) {
+    attend(Run<T>(p, batch_head, round, run), out, logsumexp);
   });
   // Whoever saw no other key sees itself.
-  p.each_query([&](int64_t plane, int64_t i) {
-    if (logsumexp[plane * N + i] != none) return;
-    const int64_t b = plane / H, h = plane % H;
+  p.each_query([&](int64_t batch_head, int64_t i) {
+    if (logsumexp[batch_head * N + i] != none) return;
+    const int64_t b = batch_head / H, h = batch_head % H;
     std::fill_n(out.at(b, i, h), M, T(0));
-    if (p.visible(plane, i, i)) add_scaled(out.at(b, i, h), M, p.factor(plane, i, i), v.at(b, i, h));
+    if (p.visible(batch_head, i, i)) add_scaled(out.at(b, i, h), M, p.factor(batch_head, i, i), v.at(b, i, h));
   });
 }
 
 template <class T>
-void bucket_attention_backward(Stream, AttentionSize size, BucketRounds rounds, Heads<const T> q, Heads<const T> k,
-                               Heads<const T> v, Mask mask, Dropout dropout, Heads<const T> out,
-                               const Accum<T>* logsumexp, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
-  Scratch scratch(Device::cpu);
+void bucket_attention_backward(Stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q,
+                               HeadView<const T> k, HeadView<const T> v, Mask mask, Dropout dropout,
+                               HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq,
+                               HeadView<T> dk, HeadView<T> dv) {
+  Workspace scratch(Device::cpu);
   const Problem<T> p(size, rounds, q, k, v, mask, dropout, scratch);
   const int64_t H = size.H, N = size.N, D = size.D, M = size.M;
-  T* const delta = scratch.take<T>(p.planes() * N);  // the sum over keys of A dA is g . out, dropout or not
-  p.each_query([&](int64_t plane, int64_t i) {
-    const int64_t b = plane / H, h = plane % H, row = plane * N + i;
+  T* const delta = scratch.take<T>(p.batch_heads() * N);  // the sum over keys of A dA is g . out, dropout or not
+  p.each_query([&](int64_t batch_head, int64_t i) {
+    const int64_t b = batch_head / H, h = batch_head % H, row = batch_head * N + i;
     delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), M);
     std::fill_n(dq.at(b, i, h), D, T(0));
     std::fill_n(dk.at(b, i, h), D, T(0));
     std::fill_n(dv.at(b, i, h), M, T(0));
-    if (logsumexp[row] == -std::numeric_limits<T>::infinity() && p.visible(plane, i, i))  // out_i = z v_i
-      add_scaled(dv.at(b, i, h), M, p.factor(plane, i, i), dout.at(b, i, h));
+    if (logsumexp[row] == -std::numeric_limits<T>::infinity() && p.visible(batch_head, i, i))  // out_i = z v_i
+      add_scaled(dv.at(b, i, h), M, p.factor(batch_head, i, i), dout.at(b, i, h));
   });
-  p.each_run(3, [&](int64_t plane, int64_t round, int64_t run, int64_t turn) {
-    const Chunks all = rounds.chunks(rounds.row(plane, round));
+  p.each_run(3, [&](int64_t batch_head, int64_t round, int64_t run, int64_t turn) {
+    const Chunks all = rounds.chunks(rounds.row(batch_head, round));
     if (turn == turn_of(run, Chunks{all.n, p.chunks_a_run() * all.size}.count()))
-      add_gradient(Run<T>(p, plane, round, run), logsumexp, delta, dout, dq, dk, dv);
+      add_gradient(Run<T>(p, batch_head, round, run), logsumexp, delta, dout, dq, dk, dv);
   });
 }
 
-#define INSTANTIATE(T)                                                                                         \
-  template void bucket_attention_forward(Stream, AttentionSize, BucketRounds, Heads<const T>, Heads<const T>,  \
-                                         Heads<const T>, Mask, Dropout, Heads<T>, Accum<T>*);                  \
-  template void bucket_attention_backward(Stream, AttentionSize, BucketRounds, Heads<const T>, Heads<const T>, \
-                                          Heads<const T>, Mask, Dropout, Heads<const T>, const Accum<T>*,      \
-                                          Heads<const T>, Heads<T>, Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                               \
+  template void bucket_attention_forward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>,  \
+                                         HeadView<const T>, Mask, Dropout, HeadView<T>, Accum<T>*);                  \
+  template void bucket_attention_backward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>, \
+                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*,      \
+                                          HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

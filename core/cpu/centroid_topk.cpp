@@ -58,11 +58,11 @@ class Largest {
   // scores, k have a largest one that is not below the k-th largest of those. (Minus infinity, if that would be no
   // gain.)
   T below_k_of(const T* scores, int64_t n) const {
-    constexpr int64_t most = 256, step = 16;
+    constexpr int64_t running_max = 256, step = 16;
     constexpr T none = -std::numeric_limits<T>::infinity();
     const int64_t groups = (2 * k_ + step - 1) / step * step;
-    if (groups > most || n < 2 * groups) return none;
-    T largest[most];
+    if (groups > running_max || n < 2 * groups) return none;
+    T largest[running_max];
     std::fill_n(largest, groups, none);
     for (int64_t j = 0; j + groups <= n; j += groups)
       for (int64_t l = 0; l < groups; ++l) largest[l] = scores[j + l] > largest[l] ? scores[j + l] : largest[l];
@@ -97,9 +97,9 @@ void keep_given(const int32_t* keys, int64_t k, const Tile& t, const T* row, T* 
 }  // namespace
 
 template <class T>
-void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, Heads<const T> q, Heads<const T> keys,
-                           Heads<const T> v, Mask mask, Dropout dropout, int32_t* topk, Accum<T>* logsumexp, T* mass,
-                           Heads<T> rest) {
+void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, HeadView<const T> q,
+                           HeadView<const T> keys, HeadView<const T> v, Mask mask, Dropout dropout, int32_t* topk,
+                           Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
   constexpr int64_t rows_a_block = 64;
   const int64_t tile_keys = tile_size(mask).keys;
   const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + rows_a_block - 1) / rows_a_block;
@@ -108,22 +108,22 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
 
   parallel_tasks(size.B * H * blocks, [&](int64_t task) {
     thread_local std::vector<T> score_memory, factor_memory, largest_memory;
-    const int64_t plane = task / blocks, b = plane / H, h = plane % H;
+    const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % blocks * rows_a_block, end = std::min(N, q0 + rows_a_block);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), last = last_key(mask, size, b, q1);
-    T* scores = room(score_memory, rows_a_block * tile_row(tile_keys));
-    T* factor = room(factor_memory, tile_keys);
-    T* largest_scores = room(largest_memory, rows_a_block * k);
-    T most[rows_a_block], sum[rows_a_block];
-    std::fill_n(most, rows_a_block, none);
+    T* scores = reserve_workspace(score_memory, rows_a_block * tile_row(tile_keys));
+    T* factor = reserve_workspace(factor_memory, tile_keys);
+    T* largest_scores = reserve_workspace(largest_memory, rows_a_block * k);
+    T running_max[rows_a_block], sum[rows_a_block];
+    std::fill_n(running_max, rows_a_block, none);
     std::fill_n(sum, rows_a_block, T(0));
     if (choose)
-      std::fill_n(topk + (plane * N + q0) * k, (end - q0) * k, -1);
+      std::fill_n(topk + (batch_head * N + q0) * k, (end - q0) * k, -1);
     else
       std::fill_n(largest_scores, (end - q0) * k, none);  // of given keys that are masked
     std::vector<Largest<T>> largest;
     for (int64_t i = q0; i < end; ++i)
-      largest.emplace_back(i - q0, largest_scores + (i - q0) * k, topk + (plane * N + i) * k, k);
+      largest.emplace_back(i - q0, largest_scores + (i - q0) * k, topk + (batch_head * N + i) * k, k);
     std::vector<Displaced<T>> displaced;
 
     for (int64_t k0 = 0; k0 < last && q1 > q0; k0 += tile_keys) {
@@ -132,14 +132,14 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
       displaced.clear();
       for (int64_t i = 0; i < t.rows(); ++i) {
         T* row = scores + i * t.row();
-        int32_t* chosen = topk + (plane * N + q0 + i) * k;
-        const T before = most[i];
-        most[i] = std::max(before, maximum(row, t.cols()));
+        int32_t* chosen = topk + (batch_head * N + q0 + i) * k;
+        const T before = running_max[i];
+        running_max[i] = std::max(before, maximum(row, t.cols()));
         if (choose)
           largest[size_t(i)].offer(row, t.cols(), k0, displaced);
         else
           keep_given(chosen, k, t, row, largest_scores + i * k);
-        const T shift = finite_shift(most[i]), correction = exponential(before - shift);
+        const T shift = finite_shift(running_max[i]), correction = exponential(before - shift);
         // [eq. 4]
         sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
         if (!rest) continue;
@@ -147,7 +147,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
         for (int64_t l = 0; l < k; ++l)
           if (chosen[l] >= k0 && chosen[l] < t.k1) row[chosen[l] - k0] = 0;
         if (dropout.active()) {
-          dropout_factors(dropout, dropout_key, plane, q0 + i, k0, t.k1, factor);
+          dropout_factors(dropout, dropout_key, batch_head, q0 + i, k0, t.k1, factor);
           for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
         }
       }
@@ -156,17 +156,17 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
                 k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
       for (const auto& [i, key, score] : displaced) {
-        T weight = exponential(score - finite_shift(most[i]));
+        T weight = exponential(score - finite_shift(running_max[i]));
         if (dropout.active())
-          weight *= T(dropout.factor(dropout_key, uint32_t(plane), uint32_t(q0 + i), uint32_t(key)));
+          weight *= T(dropout.factor(dropout_key, uint32_t(batch_head), uint32_t(q0 + i), uint32_t(key)));
         add_scaled(rest.at(b, q0 + i, h), M, weight, v.at(b, key, h));
       }
     }
 
     for (int64_t i = q0; i < end; ++i) {
-      const int64_t row = plane * N + i;
+      const int64_t row = batch_head * N + i;
       const T total = sum[i - q0];
-      logsumexp[row] = total == 0 ? none : most[i - q0] + std::log(total);
+      logsumexp[row] = total == 0 ? none : running_max[i - q0] + std::log(total);
       const T shift = finite_shift(logsumexp[row]);
       const T* top_scores = largest_scores + (i - q0) * k;
       int32_t* chosen = topk + row * k;
@@ -181,15 +181,16 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
 }
 
 template <class T>
-void centroid_topk_backward(Stream, AttentionSize size, int64_t k, Heads<const T> q, Heads<const T> keys,
-                            Heads<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
-                            const Accum<T>* logsumexp, const T* mass, Heads<const T> rest, const T* dmass,
-                            Heads<const T> drest, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+void centroid_topk_backward(Stream, AttentionSize size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
+                            HeadView<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
+                            const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
+                            HeadView<const T> drest, Workspace& scratch, HeadView<T> dq, HeadView<T> dk,
+                            HeadView<T> dv) {
   // The sum over keys of A dA: m dm from the top keys, rest . drest from the others.
   T* delta = scratch.take<T>(size.B * size.H * size.N);
   parallel_for(size.B * size.H * size.N, 64, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t plane = row / size.N, b = plane / size.H, h = plane % size.H, i = row % size.N;
+      const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
       delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
     }
   });
@@ -197,12 +198,13 @@ void centroid_topk_backward(Stream, AttentionSize size, int64_t k, Heads<const T
                      dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-  template void centroid_topk_forward(Stream, AttentionSize, int64_t, bool, Heads<const T>, Heads<const T>,            \
-                                      Heads<const T>, Mask, Dropout, int32_t*, Accum<T>*, T*, Heads<T>);               \
-  template void centroid_topk_backward(Stream, AttentionSize, int64_t, Heads<const T>, Heads<const T>, Heads<const T>, \
-                                       Mask, Dropout, const int32_t*, const Accum<T>*, const T*, Heads<const T>,       \
-                                       const T*, Heads<const T>, Scratch&, Heads<T>, Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                              \
+  template void centroid_topk_forward(Stream, AttentionSize, int64_t, bool, HeadView<const T>, HeadView<const T>,   \
+                                      HeadView<const T>, Mask, Dropout, int32_t*, Accum<T>*, T*, HeadView<T>);      \
+  template void centroid_topk_backward(Stream, AttentionSize, int64_t, HeadView<const T>, HeadView<const T>,        \
+                                       HeadView<const T>, Mask, Dropout, const int32_t*, const Accum<T>*, const T*, \
+                                       HeadView<const T>, const T*, HeadView<const T>, Workspace&, HeadView<T>,     \
+                                       HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

@@ -6,7 +6,7 @@
 //   in order whatever its strides are. The panels pass a block's rows of A one after the other: the rows stay in the L1
 //   cache, the panels come from the L2 cache in order, and C is written along its rows.
 // - A is read where it stands, unless it is transposed: a step needs one number of each row, and the cache lines that
-//   these come from serve the following steps as well. Transposed, a step's numbers are neighbours, and are copied
+//   these come from serve the following steps as well. Transposed, a step's numbers are neighbors, and are copied
 //   together if there are many panels. The next block's rows are fetched into the L2 cache meanwhile.
 // - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that their panels fit into the L2
 //   cache.
@@ -24,7 +24,7 @@
 #include "core/cpu/vector.h"
 #include "core/device.h"
 #include "core/parallel.h"
-#include "core/scratch.h"
+#include "core/workspace.h"
 
 namespace cairn {
 namespace cpu {
@@ -199,12 +199,12 @@ class Ahead {
 
 // Room for the packed part of B, of the calling thread.
 template <class T>
-T* packing_room() {
+T* packing_memory() {
   struct alignas(vector_bytes) Line {
     T value[lanes<T>];
   };
-  thread_local std::vector<Line> room(size_t(part_depth * (part_columns + panel<T>) / lanes<T>));
-  return room.front().value;
+  thread_local std::vector<Line> reserve_workspace(size_t(part_depth * (part_columns + panel<T>) / lanes<T>));
+  return memory.front().value;
 }
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -232,7 +232,7 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
   const int64_t b_step = transpose_b ? 1 : ldb, b_column = transpose_b ? ldb : 1;
   const int64_t depth = even_part(k, part_depth), rows = even_part(m, most_rows);
   constexpr int64_t cached = int64_t(1) << 17;  // elements of A that are in the L2 cache anyway
-  T* const packed = packing_room<T>();
+  T* const packed = packing_memory<T>();
   alignas(vector_bytes) T packed_rows[part_depth * most_rows];
 
   for (int64_t j0 = 0; j0 < n; j0 += part_columns)
@@ -271,7 +271,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
   const int64_t parts =
       std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / least_depth), 1, wanted);
   const int64_t steps = (g.k + parts - 1) / parts;
-  Scratch scratch(Device::cpu);
+  Workspace scratch(Device::cpu);
   T* const partial = parts > 1 ? scratch.take<T>(parts * g.batch * g.m * g.n) : nullptr;  // [batch, parts, m, n]
 
   parallel_tasks(tiles * parts, [&](int64_t task) {

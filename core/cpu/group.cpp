@@ -8,9 +8,9 @@ namespace cairn::cpu {
 
 void group(Stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
   const int64_t N = size.N, C = size.C;
-  parallel_tasks(size.B * size.H, [=](int64_t plane) {
-    const int32_t* label = labels + plane * N;
-    int32_t* offset = offsets + plane * (C + 1);
+  parallel_tasks(size.B * size.H, [=](int64_t batch_head) {
+    const int32_t* label = labels + batch_head * N;
+    int32_t* offset = offsets + batch_head * (C + 1);
     const auto in_cluster = [=](int64_t i) { return label[i] >= 0 && label[i] < C; };
     // Counts, one place on; their running sums are the places where clusters begin.
     std::fill_n(offset, C + 1, 0);
@@ -20,7 +20,7 @@ void group(Stream, GroupSize size, const int32_t* labels, int32_t* permutation, 
     // Filling a cluster moves its beginning to its end, which is the next one's beginning; then all move back.
     int32_t outside = offset[C];
     for (int64_t i = 0; i < N; ++i)
-      permutation[plane * N + (in_cluster(i) ? offset[label[i]]++ : outside++)] = int32_t(i);
+      permutation[batch_head * N + (in_cluster(i) ? offset[label[i]]++ : outside++)] = int32_t(i);
     for (int64_t c = C; c > 0; --c) offset[c] = offset[c - 1];
     offset[0] = 0;
   });

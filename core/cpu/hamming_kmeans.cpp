@@ -63,8 +63,8 @@ struct Counters {
 
 }  // namespace
 
-void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw, Scratch& scratch,
-                    int32_t* labels) {
+void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
+                    Workspace& scratch, int32_t* labels) {
   const auto [B, H, N, C, bits, iterations] = size;
   if (B * H * N == 0) return;
   const PhiloxKey key = draw.key();
@@ -72,47 +72,47 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
   Counters* counts = scratch.take<Counters>(B * H * pieces * C);
   uint64_t* centroids = scratch.take<uint64_t>(B * H * C);
 
-  const auto valid = [&, N = N, H = H](int64_t plane) { return lengths ? int64_t(lengths[plane / H]) : N; };
-  const auto drawn = [&, N = N, C = C](int64_t plane, int64_t c, int iteration) {
-    return codes[plane * N + draw_query(key, plane, c, C, valid(plane), iteration)];
+  const auto valid = [&, N = N, H = H](int64_t batch_head) { return lengths ? int64_t(lengths[batch_head / H]) : N; };
+  const auto drawn = [&, N = N, C = C](int64_t batch_head, int64_t c, int iteration) {
+    return codes[batch_head * N + draw_query(key, batch_head, c, C, valid(batch_head), iteration)];
   };
 
-  parallel_tasks(B * H, [&, N = N, C = C](int64_t plane) {
-    const int64_t n = valid(plane);
-    std::fill_n(labels + plane * N + n, N - n, -1);
+  parallel_tasks(B * H, [&, N = N, C = C](int64_t batch_head) {
+    const int64_t n = valid(batch_head);
+    std::fill_n(labels + batch_head * N + n, N - n, -1);
     if (C >= n) {
-      for (int64_t i = 0; i < n; ++i) labels[plane * N + i] = int32_t(i);
+      for (int64_t i = 0; i < n; ++i) labels[batch_head * N + i] = int32_t(i);
       return;
     }
-    for (int64_t c = 0; c < C; ++c) centroids[plane * C + c] = drawn(plane, c, 0);
+    for (int64_t c = 0; c < C; ++c) centroids[batch_head * C + c] = drawn(batch_head, c, 0);
   });
 
   for (int iteration = 1; iteration <= iterations + 1; ++iteration) {
     const bool last = iteration > iterations;
     parallel_tasks(B * H * pieces, [&, N = N, C = C](int64_t task) {
-      const int64_t plane = task / pieces, n = valid(plane);
+      const int64_t batch_head = task / pieces, n = valid(batch_head);
       const int64_t first = task % pieces * piece, end = std::min(n, first + piece);
       if (C >= n || first >= end) return;
-      const uint64_t* code = codes + plane * N;
-      int32_t* label = labels + plane * N;
-      assign(code + first, end - first, centroids + plane * C, C, label + first);
+      const uint64_t* code = codes + batch_head * N;
+      int32_t* label = labels + batch_head * N;
+      assign(code + first, end - first, centroids + batch_head * C, C, label + first);
       if (last) return;
       Counters* count = counts + task * C;
       std::fill_n(count, C, Counters{});
       for (int64_t i = first; i < end; ++i) count[label[i]].add(code[i]);
     });
     if (last) break;
-    parallel_tasks(B * H, [&, C = C](int64_t plane) {
-      const int64_t n = valid(plane), used = (n + piece - 1) / piece;
+    parallel_tasks(B * H, [&, C = C](int64_t batch_head) {
+      const int64_t n = valid(batch_head), used = (n + piece - 1) / piece;
       if (C >= n) return;
-      Counters* total = counts + plane * pieces * C;
+      Counters* total = counts + batch_head * pieces * C;
       for (int64_t p = 1; p < used; ++p)
         for (int64_t c = 0; c < C; ++c) total[c].add(total[p * C + c]);
       for (int64_t c = 0; c < C; ++c) {
         const Counters& count = total[c];
-        uint64_t& centroid = centroids[plane * C + c];
+        uint64_t& centroid = centroids[batch_head * C + c];
         if (count.members == 0)
-          centroid = drawn(plane, c, iteration);
+          centroid = drawn(batch_head, c, iteration);
         else
           centroid = (centroid | count.set_in_most()) & ~count.clear_in_most();
       }

@@ -55,7 +55,7 @@ void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw d
 }
 
 template <class T>
-void hash_buckets(Stream, BucketSize size, Heads<const T> q, const int32_t* lengths, const float* rotations,
+void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* lengths, const float* rotations,
                   int32_t* buckets) {
   constexpr int64_t width = Projections::width, rows_a_task = 128, group = RoundedProjections::rows;
   const int64_t H = size.H, N = size.N, D = size.D, tiles = (size.columns + width - 1) / width;
@@ -109,7 +109,7 @@ void hash_buckets(Stream, BucketSize size, Heads<const T> q, const int32_t* leng
 }
 
 #define INSTANTIATE(T) \
-  template void hash_buckets(Stream, BucketSize, Heads<const T>, const int32_t*, const float*, int32_t*);
+  template void hash_buckets(Stream, BucketSize, HeadView<const T>, const int32_t*, const float*, int32_t*);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

@@ -13,7 +13,7 @@ void random_planes(Stream, int bits, int64_t D, bool bias, Draw draw, float* pla
 }
 
 template <class T>
-void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, uint64_t* codes) {
+void hash_codes(Stream, HashSize size, HeadView<const T> q, const float* planes, uint64_t* codes) {
   const int64_t D = size.D;
   Projections project(D);
   float threshold[Projections::width] = {};
@@ -25,8 +25,8 @@ void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, ui
 
   parallel_for(size.B * size.H * size.N, 128, [&](int64_t begin, int64_t end) {
     const auto query = [&](int64_t row) {
-      const int64_t plane = row / size.N;
-      return q.at(plane / size.H, row % size.N, plane % size.H);
+      const int64_t batch_head = row / size.N;
+      return q.at(batch_head / size.H, row % size.N, batch_head % size.H);
     };
     project.each(begin, end, query, [&](int64_t row, const float* product) {
       // In halves: vectors shift 32 bits by a lane's number.
@@ -38,7 +38,7 @@ void hash_codes(Stream, HashSize size, Heads<const T> q, const float* planes, ui
   });
 }
 
-template void hash_codes(Stream, HashSize, Heads<const float>, const float*, uint64_t*);
-template void hash_codes(Stream, HashSize, Heads<const double>, const float*, uint64_t*);
+template void hash_codes(Stream, HashSize, HeadView<const float>, const float*, uint64_t*);
+template void hash_codes(Stream, HashSize, HeadView<const double>, const float*, uint64_t*);
 
 }  // namespace cairn::cpu

@@ -33,12 +33,14 @@ struct Factors {
 template <class T>
 struct Side {
   bool queries;
-  Heads<const T> x, y;
+  HeadView<const T> x, y;
   int64_t rows;
   const int32_t* lengths;             // [B], null: all rows count
   const Factors<T>* given = nullptr;  // [B, H, rows], null: 1 and 1
 
-  Factors<T> factors(int64_t plane, int64_t row) const { return given ? given[plane * rows + row] : Factors<T>{}; }
+  Factors<T> factors(int64_t batch_head, int64_t row) const {
+    return given ? given[batch_head * rows + row] : Factors<T>{};
+  }
   // The end of the rows that count, within [begin, end of that chunk].
   int64_t end(int64_t batch, int64_t begin) const {
     return std::max(begin, std::min({begin + chunk, rows, lengths ? lengths[batch] : rows}));
@@ -47,8 +49,8 @@ struct Side {
 
 // One (batch element, head).
 struct Place {
-  int64_t plane, batch, head;
-  Place(int64_t index, int64_t H) : plane(index), batch(index / H), head(index % H) {}
+  int64_t batch_head, batch, head;
+  Place(int64_t index, int64_t H) : batch_head(index), batch(index / H), head(index % H) {}
 };
 
 template <class T>
@@ -63,7 +65,7 @@ template <class T>
 void load_vectors(const Side<T>& side, const Place& at, int64_t begin, int64_t end, int64_t M, T* to) {
   for (int64_t row = begin; row < end; ++row, to += M + 1) {
     const T* y = side.y.at(at.batch, row, at.head);
-    const Factors<T> f = side.factors(at.plane, row);
+    const Factors<T> f = side.factors(at.batch_head, row);
     for (int64_t m = 0; m < M; ++m) to[m] = f.of_y * y[m];
     to[M] = f.last;
   }
@@ -77,23 +79,24 @@ struct Sums {
   bool causal;
   int64_t count, matrix;  // of one (batch element, head); elements of a matrix
 
-  T* at(int64_t plane, int64_t which) const { return data + (plane * count + which) * matrix; }
-  const T* seen_from(int64_t plane, int64_t of_chunk) const { return at(plane, causal ? of_chunk : 0); }
+  T* at(int64_t batch_head, int64_t which) const { return data + (batch_head * count + which) * matrix; }
+  const T* seen_from(int64_t batch_head, int64_t of_chunk) const { return at(batch_head, causal ? of_chunk : 0); }
 };
 
 template <class T>
-Sums<T> sum_rows(const AttentionSize& size, bool causal, const Side<T>& side, Scratch& scratch) {
-  const int64_t planes = size.B * size.H, D = size.D, M = size.M;
+Sums<T> sum_rows(const AttentionSize& size, bool causal, const Side<T>& side, Workspace& scratch) {
+  const int64_t batch_heads = size.B * size.H, D = size.D, M = size.M;
   const int64_t all = causal ? chunks(std::max(size.N, size.S)) : std::max<int64_t>(1, chunks(side.rows));
-  const int64_t count = causal ? all : parts_of(planes, all);
-  const Sums<T> sums{scratch.take<T>(planes * count * D * (M + 1)), causal, count, D * (M + 1)};
+  const int64_t count = causal ? all : parts_of(batch_heads, all);
+  const Sums<T> sums{scratch.take<T>(batch_heads * count * D * (M + 1)), causal, count, D * (M + 1)};
 
-  parallel_tasks(planes * count, [&](int64_t task) {
+  parallel_tasks(batch_heads * count, [&](int64_t task) {
     thread_local std::vector<T> feature_memory, vector_memory;
-    T *features = room(feature_memory, chunk * D), *vectors = room(vector_memory, chunk * (M + 1));
+    T *features = reserve_workspace(feature_memory, chunk * D),
+      *vectors = reserve_workspace(vector_memory, chunk * (M + 1));
     const Place at(task / count, size.H);
     const int64_t part = task % count;
-    T* sum = sums.at(at.plane, part);
+    T* sum = sums.at(at.batch_head, part);
     std::fill_n(sum, sums.matrix, T(0));
     for (int64_t begin = part * all / count * chunk; begin < (part + 1) * all / count * chunk; begin += chunk) {
       const int64_t end = side.end(at.batch, begin);
@@ -107,16 +110,16 @@ Sums<T> sum_rows(const AttentionSize& size, bool causal, const Side<T>& side, Sc
   // What each chunk sees whole is a running sum without its own; otherwise all parts are added to the first.
   constexpr int64_t piece = 1024;
   const int64_t pieces = (sums.matrix + piece - 1) / piece;
-  parallel_tasks(planes * pieces, [&](int64_t task) {
-    const int64_t plane = task / pieces, first = task % pieces * piece, n = std::min(piece, sums.matrix - first);
+  parallel_tasks(batch_heads * pieces, [&](int64_t task) {
+    const int64_t batch_head = task / pieces, first = task % pieces * piece, n = std::min(piece, sums.matrix - first);
     if (!causal) {
       for (int64_t part = 1; part < count; ++part)
-        add_scaled(sums.at(plane, 0) + first, n, T(1), sums.at(plane, part) + first);
+        add_scaled(sums.at(batch_head, 0) + first, n, T(1), sums.at(batch_head, part) + first);
       return;
     }
     T running[piece] = {};
     for (int64_t i = 0; i < count; ++i) {
-      T* sum = sums.at(plane, side.queries ? count - 1 - i : i) + first;
+      T* sum = sums.at(batch_head, side.queries ? count - 1 - i : i) + first;
       for (int64_t e = 0; e < n; ++e) {
         const T own = sum[e];
         sum[e] = running[e];
@@ -132,7 +135,7 @@ enum class Result { vectors, features };
 // For each row of `own` that counts, finish(plane, row, sum, where to write it) with the sum over the rows o of `other`
 // that it sees of (f . f_o) u_o [M + 1], or of (u . u_o) f_o [D]; zeros for the other rows of `to`.
 template <Result result, class T, class F>
-void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, const Sums<T>& sums, Heads<T> to,
+void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, const Sums<T>& sums, HeadView<T> to,
           F&& finish) {
   const int64_t blocks = chunks(own.rows), D = size.D, M = size.M;
   constexpr bool of_features = result == Result::features;
@@ -142,7 +145,7 @@ void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, c
   };
   parallel_tasks(size.B * size.H * blocks, [&](int64_t task) {
     thread_local std::vector<T> memory;
-    T* own_rows = room(memory, chunk * (2 * inner + 2 * outer + chunk));
+    T* own_rows = reserve_workspace(memory, chunk * (2 * inner + 2 * outer + chunk));
     T *other_inner = own_rows + chunk * inner, *other_outer = other_inner + chunk * inner;
     T *sum = other_outer + chunk * outer, *weights = sum + chunk * outer;
     const Place at(task / blocks, size.H);
@@ -151,8 +154,8 @@ void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, c
     if (rows == 0) return;
 
     load(!of_features, own, at, begin, end, own_rows);
-    gemm_tile(false, of_features, rows, outer, inner, 1.0, own_rows, inner, sums.seen_from(at.plane, task % blocks),
-              M + 1, 0.0, sum, outer);
+    gemm_tile(false, of_features, rows, outer, inner, 1.0, own_rows, inner,
+              sums.seen_from(at.batch_head, task % blocks), M + 1, 0.0, sum, outer);
     const int64_t others = sums.causal ? other.end(at.batch, begin) - begin : 0;
     if (others > 0) {
       load(!of_features, other, at, begin, begin + others, other_inner);
@@ -164,24 +167,24 @@ void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, c
       gemm_tile(false, false, rows, outer, others, 1.0, weights, others, other_outer, outer, 1.0, sum, outer);
     }
     for (int64_t i = 0; i < rows; ++i)
-      finish(at.plane, begin + i, sum + i * outer, to.at(at.batch, begin + i, at.head));
+      finish(at.batch_head, begin + i, sum + i * outer, to.at(at.batch, begin + i, at.head));
   });
 }
 
 // Values are dropped by key: all queries see the factor that dropout has for query 0.
 template <class T>
-Side<T> key_side(const AttentionSize& size, Heads<const T> k, Heads<const T> v, const Mask& mask,
-                 const Dropout& dropout, Scratch& scratch) {
+Side<T> key_side(const AttentionSize& size, HeadView<const T> k, HeadView<const T> v, const Mask& mask,
+                 const Dropout& dropout, Workspace& scratch) {
   Side<T> side{false, k, v, size.S, mask.key_lengths};
   if (!dropout.active()) return side;
   Factors<T>* const factors = scratch.take<Factors<T>>(size.B * size.H * size.S);
   const PhiloxKey key = dropout.draw.key();
-  parallel_tasks(size.B * size.H, [&](int64_t plane) {
+  parallel_tasks(size.B * size.H, [&](int64_t batch_head) {
     for (int64_t j = 0; j < size.S; j += 4) {
       T z[4];
       const int64_t end = std::min(size.S, j + 4);
-      dropout_factors(dropout, key, plane, 0, j, end, z);
-      for (int64_t l = j; l < end; ++l) factors[plane * size.S + l] = {z[l - j], 1};
+      dropout_factors(dropout, key, batch_head, 0, j, end, z);
+      for (int64_t l = j; l < end; ++l) factors[batch_head * size.S + l] = {z[l - j], 1};
     }
   });
   side.given = factors;
@@ -191,23 +194,24 @@ Side<T> key_side(const AttentionSize& size, Heads<const T> k, Heads<const T> v, 
 }  // namespace
 
 template <class T>
-void linear_attention_forward(Stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                              Mask mask, Dropout dropout, Scratch& scratch, Heads<T> out, Accum<T>* denominators) {
+void linear_attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                              Mask mask, Dropout dropout, Workspace& scratch, HeadView<T> out, Accum<T>* denominators) {
   const int64_t N = size.N, M = size.M;
   const Side<T> queries{true, q, {}, N, mask.query_lengths}, keys = key_side(size, k, v, mask, dropout, scratch);
   const Sums<T> sums = sum_rows(size, mask.causal, keys, scratch);
   std::fill_n(denominators, size.B * size.H * N, T(0));
-  meet<Result::vectors>(size, queries, keys, sums, out, [&](int64_t plane, int64_t i, const T* sum, T* to) {
+  meet<Result::vectors>(size, queries, keys, sums, out, [&](int64_t batch_head, int64_t i, const T* sum, T* to) {
     const T d = linear_denominator(sum[M]);
-    denominators[plane * N + i] = d;
+    denominators[batch_head * N + i] = d;
     for (int64_t m = 0; m < M; ++m) to[m] = d == 0 ? T(0) : sum[m] / d;
   });
 }
 
 template <class T>
-void linear_attention_backward(Stream, AttentionSize size, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-                               Mask mask, Dropout dropout, Heads<const T> out, const Accum<T>* denominators,
-                               Heads<const T> dout, Scratch& scratch, Heads<T> dq, Heads<T> dk, Heads<T> dv) {
+void linear_attention_backward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
+                               HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
+                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq,
+                               HeadView<T> dk, HeadView<T> dv) {
   const int64_t H = size.H, N = size.N, D = size.D, M = size.M;
   Factors<T>* const factors = scratch.take<Factors<T>>(size.B * H * N);
   parallel_for(size.B * H * N, 256, [&](int64_t begin, int64_t end) {
@@ -224,25 +228,25 @@ void linear_attention_backward(Stream, AttentionSize size, Heads<const T> q, Hea
     for (int64_t d = 0; d < D; ++d) to[d] = linear_feature_slope(x[d]) * sum[d];
   };
   const Sums<T> of_keys = sum_rows(size, mask.causal, keys, scratch);
-  meet<Result::features>(size, queries, keys, of_keys, dq, [&](int64_t plane, int64_t i, const T* sum, T* to) {
-    times_slopes(q.at(plane / H, i, plane % H), sum, to);
+  meet<Result::features>(size, queries, keys, of_keys, dq, [&](int64_t batch_head, int64_t i, const T* sum, T* to) {
+    times_slopes(q.at(batch_head / H, i, batch_head % H), sum, to);
   });
   const Sums<T> of_queries = sum_rows(size, mask.causal, queries, scratch);
-  meet<Result::features>(size, keys, queries, of_queries, dk, [&](int64_t plane, int64_t j, const T* sum, T* to) {
-    times_slopes(k.at(plane / H, j, plane % H), sum, to);
+  meet<Result::features>(size, keys, queries, of_queries, dk, [&](int64_t batch_head, int64_t j, const T* sum, T* to) {
+    times_slopes(k.at(batch_head / H, j, batch_head % H), sum, to);
   });
-  meet<Result::vectors>(size, keys, queries, of_queries, dv, [&](int64_t plane, int64_t j, const T* sum, T* to) {
-    const T z = keys.factors(plane, j).of_y;
+  meet<Result::vectors>(size, keys, queries, of_queries, dv, [&](int64_t batch_head, int64_t j, const T* sum, T* to) {
+    const T z = keys.factors(batch_head, j).of_y;
     for (int64_t m = 0; m < M; ++m) to[m] = z * sum[m];
   });
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-  template void linear_attention_forward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask,  \
-                                         Dropout, Scratch&, Heads<T>, Accum<T>*);                                      \
-  template void linear_attention_backward(Stream, AttentionSize, Heads<const T>, Heads<const T>, Heads<const T>, Mask, \
-                                          Dropout, Heads<const T>, const Accum<T>*, Heads<const T>, Scratch&,          \
-                                          Heads<T>, Heads<T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                          \
+  template void linear_attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,           \
+                                         HeadView<const T>, Mask, Dropout, Workspace&, HeadView<T>, Accum<T>*); \
+  template void linear_attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,          \
+                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*, \
+                                          HeadView<const T>, Workspace&, HeadView<T>, HeadView<T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

@@ -16,7 +16,7 @@ T combine(Reduce op, T a, T b) {
   return std::isnan(a) || a > b ? a : b;
 }
 
-// One row of consecutive numbers, over 16 running results so that the order is fixed and the loop vectorises.
+// One row of consecutive numbers, over 16 running results so that the order is fixed and the loop vectorizes.
 template <Reduce op, class T>
 T reduce_row(const T* x, int64_t n, T start) {
   constexpr int lanes = 16;

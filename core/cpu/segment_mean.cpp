@@ -9,16 +9,17 @@ namespace cairn::cpu {
 
 // [eq. 3]
 template <class T>
-void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x, Heads<T> out) {
+void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+                    HeadView<T> out) {
   const int64_t H = size.H, N = size.N, C = size.C;
   parallel_for(size.B * H * C, 8, [=](int64_t begin, int64_t end) {
     for (int64_t cluster = begin; cluster < end; ++cluster) {
-      const int64_t plane = cluster / C, b = plane / H, h = plane % H, c = cluster % C;
-      const int32_t *offset = groups.offsets + plane * (C + 1) + c, count = offset[1] - offset[0];
+      const int64_t batch_head = cluster / C, b = batch_head / H, h = batch_head % H, c = cluster % C;
+      const int32_t *offset = groups.offsets + batch_head * (C + 1) + c, count = offset[1] - offset[0];
       T* sum = out.at(b, c, h);
       std::fill_n(sum, D, T(0));
       for (int32_t member = offset[0]; member < offset[1]; ++member)
-        add_scaled(sum, D, T(1), x.at(b, groups.permutation[plane * N + member], h));
+        add_scaled(sum, D, T(1), x.at(b, groups.permutation[batch_head * N + member], h));
       if (kind == Segment::mean && count > 0) scale(sum, D, 1 / T(count));
     }
   });
@@ -26,24 +27,24 @@ void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView g
 
 // [eq. 6]
 template <class T>
-void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, Heads<const T> x,
-                       Heads<T> out) {
+void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
+                       HeadView<T> out) {
   const int64_t H = size.H, N = size.N, C = size.C;
   parallel_for(size.B * H * N, 64, [=](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t plane = row / N, b = plane / H, h = plane % H, c = groups.labels[row];
+      const int64_t batch_head = row / N, b = batch_head / H, h = batch_head % H, c = groups.labels[row];
       T* to = out.at(b, row % N, h);
       std::fill_n(to, D, T(0));
       if (c < 0 || c >= C) continue;
-      const int32_t* offset = groups.offsets + plane * (C + 1) + c;
+      const int32_t* offset = groups.offsets + batch_head * (C + 1) + c;
       add_scaled(to, D, kind == Segment::mean ? 1 / T(offset[1] - offset[0]) : T(1), x.at(b, c, h));
     }
   });
 }
 
-#define INSTANTIATE(T)                                                                                    \
-  template void segment_reduce(Stream, Segment, GroupSize, int64_t, GroupView, Heads<const T>, Heads<T>); \
-  template void segment_broadcast(Stream, Segment, GroupSize, int64_t, GroupView, Heads<const T>, Heads<T>);
+#define INSTANTIATE(T)                                                                                          \
+  template void segment_reduce(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>); \
+  template void segment_broadcast(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

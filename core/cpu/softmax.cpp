@@ -12,8 +12,8 @@ void softmax_forward(Stream, Rows size, const T* x, T* y) {
     for (int64_t r = begin; r < end; ++r) {
       const T* in = x + r * cols;
       T* out = y + r * cols;
-      const T most = maximum(in, cols);
-      const T sum = exponentials(in, cols, finite_shift(most), out);
+      const T running_max = maximum(in, cols);
+      const T sum = exponentials(in, cols, finite_shift(running_max), out);
       scale(out, cols, sum == 0 ? T(0) : 1 / sum);
     }
   });
@@ -25,8 +25,8 @@ void softmax_backward(Stream, Rows size, const T* y, const T* dy, T* dx) {
   parallel_for(size.rows, rows_a_task(cols), [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T *out = y + r * cols, *g = dy + r * cols;
-      const T mean = dot(out, g, cols);
-      for (int64_t c = 0; c < cols; ++c) dx[r * cols + c] = out[c] * (g[c] - mean);
+      const T delta = dot(out, g, cols);
+      for (int64_t c = 0; c < cols; ++c) dx[r * cols + c] = out[c] * (g[c] - delta);
     }
   });
 }

@@ -21,7 +21,7 @@ struct Block {
   int64_t k;         // top keys at most
   int64_t top = 0;   // top keys there are: rows over them are this wide
   int64_t rows = 0;  // members in this block
-  int64_t batch = 0, head = 0, plane = 0;
+  int64_t batch = 0, head = 0, batch_head = 0;
   const int32_t* keys = nullptr;     // their indices
   const int32_t* members = nullptr;  // the members' indices
 
@@ -34,7 +34,7 @@ struct Block {
       : size(size_), dropout(dropout_), dropout_key(dropout_.active() ? dropout_.draw.key() : PhiloxKey{}), k(k_) {
     const int64_t D = size.D, M = size.M, R = members_a_block;
     thread_local std::vector<T> memory;
-    T* next = room(memory, 2 * k * (D + M) + 2 * R * (D + M) + 3 * R * k);
+    T* next = reserve_workspace(memory, 2 * k * (D + M) + 2 * R * (D + M) + 3 * R * k);
     const auto take = [&next](int64_t n) { return std::exchange(next, next + n); };
     key_rows = take(k * D), value_rows = take(k * M);
     query_rows = take(R * D), gradient_rows = take(R * M);
@@ -43,8 +43,8 @@ struct Block {
   }
 
   // The keys and values of a cluster of (batch element, head) `of`.
-  void begin_cluster(int64_t of, const int32_t* top_keys, Heads<const T> key, Heads<const T> value) {
-    plane = of, batch = of / size.H, head = of % size.H;
+  void begin_cluster(int64_t of, const int32_t* top_keys, HeadView<const T> key, HeadView<const T> value) {
+    batch_head = of, batch = of / size.H, head = of % size.H;
     keys = top_keys;
     top = std::find(top_keys, top_keys + k, -1) - top_keys;
     gather_rows(key, batch, head, keys, top, size.D, key_rows);
@@ -52,7 +52,7 @@ struct Block {
   }
 
   // weights = softmax over the top keys of scale q . k for members [first, first + count); with dropout also factors.
-  void begin_members(const int32_t* first, int64_t count, Heads<const T> q) {
+  void begin_members(const int32_t* first, int64_t count, HeadView<const T> q) {
     members = first, rows = count;
     gather_rows(q, batch, head, members, rows, size.D, query_rows);
     gemm_tile(false, true, rows, top, size.D, size.scale, query_rows, size.D, key_rows, size.D, 0.0, weights, top);
@@ -66,7 +66,7 @@ struct Block {
   // Dropout by (query, key).
   void draw_factors(int64_t query, T* factor) const {
     for (int64_t l = 0; l < top; ++l)
-      factor[l] = T(dropout.factor(dropout_key, uint32_t(plane), uint32_t(query), uint32_t(keys[l])));
+      factor[l] = T(dropout.factor(dropout_key, uint32_t(batch_head), uint32_t(query), uint32_t(keys[l])));
   }
 };
 
@@ -80,19 +80,19 @@ void each_block(const int32_t* permutation, const int32_t* offsets, F&& f) {
 }  // namespace
 
 template <class T>
-void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
-                            Heads<const T> v, GroupView groups, const int32_t* topk, const T* mass, Heads<const T> rest,
-                            Dropout dropout, Heads<T> out) {
+void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
+                            HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
+                            const T* mass, HeadView<const T> rest, Dropout dropout, HeadView<T> out) {
   const int64_t H = size.H, N = size.N, M = size.M;
   parallel_for(size.B * H * C, 32, [&](int64_t begin, int64_t end) {
     Block<T> block(size, dropout, k);
     for (int64_t cluster = begin; cluster < end; ++cluster) {
-      const int64_t plane = cluster / C, c = cluster % C, b = plane / H, h = plane % H;
-      const int32_t* offsets = groups.offsets + plane * (C + 1) + c;
+      const int64_t batch_head = cluster / C, c = cluster % C, b = batch_head / H, h = batch_head % H;
+      const int32_t* offsets = groups.offsets + batch_head * (C + 1) + c;
       if (offsets[0] == offsets[1]) continue;
       const T m = mass ? mass[cluster] : T(1);
-      block.begin_cluster(plane, topk + cluster * k, keys, v);
-      each_block(groups.permutation + plane * N, offsets, [&](const int32_t* members, int64_t rows) {
+      block.begin_cluster(batch_head, topk + cluster * k, keys, v);
+      each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, q);
         for (int64_t i = 0; i < rows; ++i) {
           T* a = block.weights + i * block.top;
@@ -111,37 +111,38 @@ void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, He
     }
   });
   // Queries of no cluster stand behind the last one.
-  parallel_tasks(size.B * H, [&](int64_t plane) {
-    for (int64_t member = groups.offsets[plane * (C + 1) + C]; member < N; ++member)
-      std::fill_n(out.at(plane / H, groups.permutation[plane * N + member], plane % H), M, T(0));
+  parallel_tasks(size.B * H, [&](int64_t batch_head) {
+    for (int64_t member = groups.offsets[batch_head * (C + 1) + C]; member < N; ++member)
+      std::fill_n(out.at(batch_head / H, groups.permutation[batch_head * N + member], batch_head % H), M, T(0));
   });
 }
 
 template <class T>
-void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
-                             Heads<const T> v, GroupView groups, const int32_t* topk, const T* mass, Dropout dropout,
-                             Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv, T* dmass, Heads<T> drest) {
+void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
+                             HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
+                             const T* mass, Dropout dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+                             HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const int64_t H = size.H, N = size.N, S = size.S, D = size.D, M = size.M;
   // One task a (batch element, head): clusters share keys, and their gradients are summed in order.
-  parallel_tasks(size.B * H, [&](int64_t plane) {
-    const int64_t b = plane / H, h = plane % H;
+  parallel_tasks(size.B * H, [&](int64_t batch_head) {
+    const int64_t b = batch_head / H, h = batch_head % H;
     zero_rows(dk, b, h, 0, S, D);
     zero_rows(dv, b, h, 0, S, M);
-    for (int64_t member = groups.offsets[plane * (C + 1) + C]; member < N; ++member)
-      std::fill_n(dq.at(b, groups.permutation[plane * N + member], h), D, T(0));
+    for (int64_t member = groups.offsets[batch_head * (C + 1) + C]; member < N; ++member)
+      std::fill_n(dq.at(b, groups.permutation[batch_head * N + member], h), D, T(0));
 
     Block<T> block(size, dropout, k);
     for (int64_t c = 0; c < C; ++c) {
-      const int64_t cluster = plane * C + c;
-      const int32_t* offsets = groups.offsets + plane * (C + 1) + c;
+      const int64_t cluster = batch_head * C + c;
+      const int32_t* offsets = groups.offsets + batch_head * (C + 1) + c;
       if (dmass) dmass[cluster] = 0;
       if (drest) std::fill_n(drest.at(b, c, h), M, T(0));
       if (offsets[0] == offsets[1]) continue;
       const T m = mass ? mass[cluster] : T(1);
-      block.begin_cluster(plane, topk + cluster * k, keys, v);
+      block.begin_cluster(batch_head, topk + cluster * k, keys, v);
       const int64_t top = block.top;
       double before = 0;  // of dk and dv: nothing before the first block
-      each_block(groups.permutation + plane * N, offsets, [&](const int32_t* members, int64_t rows) {
+      each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, q);
         gather_rows(dout, b, h, members, rows, M, block.gradient_rows);
         // da = g V_T^T
@@ -153,11 +154,11 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
           if (dropout.active())
             for (int64_t l = 0; l < top; ++l) da[l] *= factor[l];
           // g . (a V_T): the gradient of the mass, and the mean that softmax's gradient subtracts.
-          const T mean = dot(a, da, top);
-          if (dmass) dmass[cluster] += mean;
+          const T delta = dot(a, da, top);
+          if (dmass) dmass[cluster] += delta;
           if (drest) add_scaled(drest.at(b, c, h), M, T(1), g);
           for (int64_t l = 0; l < top; ++l) {
-            da[l] = T(size.scale) * m * a[l] * (da[l] - mean);
+            da[l] = T(size.scale) * m * a[l] * (da[l] - delta);
             a[l] *= dropout.active() ? m * factor[l] : m;
           }
         }
@@ -176,13 +177,13 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
   });
 }
 
-#define INSTANTIATE(T)                                                                                                \
-  template void topk_attention_forward(Stream, AttentionSize, int64_t, int64_t, Heads<const T>, Heads<const T>,       \
-                                       Heads<const T>, GroupView, const int32_t*, const T*, Heads<const T>, Dropout,  \
-                                       Heads<T>);                                                                     \
-  template void topk_attention_backward(Stream, AttentionSize, int64_t, int64_t, Heads<const T>, Heads<const T>,      \
-                                        Heads<const T>, GroupView, const int32_t*, const T*, Dropout, Heads<const T>, \
-                                        Heads<T>, Heads<T>, Heads<T>, T*, Heads<T>);
+#define INSTANTIATE(T)                                                                                                 \
+  template void topk_attention_forward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>,  \
+                                       HeadView<const T>, GroupView, const int32_t*, const T*, HeadView<const T>,      \
+                                       Dropout, HeadView<T>);                                                          \
+  template void topk_attention_backward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>, \
+                                        HeadView<const T>, GroupView, const int32_t*, const T*, Dropout,               \
+                                        HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>, T*, HeadView<T>);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

@@ -3,20 +3,20 @@
 // matrix of weights never exists in memory (Milakov & Gimelshein 2018; Rabe & Staats 2021; Dao et al. 2022). Centroids
 // are queries too: clustered attention calls this with N = C.
 #include "core/dispatch.h"
-#include "core/kernels/heads.h"
-#include "core/scratch.h"
+#include "core/kernels/head_view.h"
+#include "core/workspace.h"
 
 namespace cairn {
 
 CAIRN_KERNELS(
     // out [B, N, H, M] and logsumexp [B, H, N] of the scaled, masked scores (minus infinity where no key is left, where
     // out is zero). Dropout acts on the weights, by (query, key).
-    template <class T> void attention_forward(Stream, AttentionSize, Heads<const T> q, Heads<const T> k,
-                                              Heads<const T> v, Mask, Dropout, Heads<T> out, Accum<T>* logsumexp);
+    template <class T> void attention_forward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k,
+                                              HeadView<const T> v, Mask, Dropout, HeadView<T> out, Accum<T>* logsumexp);
     // dq, dk, dv from dout; the weights are recomputed from logsumexp. All of dq, dk, dv is written.
     template <class T>
-    void attention_backward(Stream, AttentionSize, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask, Dropout,
-                            Heads<const T> out, const Accum<T>* logsumexp, Heads<const T> dout, Scratch&, Heads<T> dq,
-                            Heads<T> dk, Heads<T> dv);)
+    void attention_backward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v, Mask,
+                            Dropout, HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout,
+                            Workspace&, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

@@ -5,7 +5,7 @@
 
 #include "core/dispatch.h"
 #include "core/kernels/group.h"
-#include "core/kernels/heads.h"
+#include "core/kernels/head_view.h"
 
 namespace cairn {
 
@@ -23,7 +23,7 @@ struct Chunks {
   }
 };
 
-// Rounds of sorting. Row (plane * rounds + round) of the groups is that of (batch element, head) `plane`.
+// Rounds of sorting. Row (plane * rounds + round) of the groups is that of (batch element, head) `batch_head`.
 struct BucketRounds {
   GroupView groups;  // labels and permutation [B, H, rounds, N], offsets [B, H, rounds, buckets + 1]
   int64_t N = 0, buckets = 0, rounds = 1;
@@ -33,7 +33,7 @@ struct BucketRounds {
   bool deduplicate = false;         // a key counts in the first of the rounds alone in which a query sees it
   const int32_t* places = nullptr;  // the inverse of each permutation, needed to deduplicate; a kernel makes it
 
-  CAIRN_HD int64_t row(int64_t plane, int64_t round) const { return plane * rounds + round; }
+  CAIRN_HD int64_t row(int64_t batch_head, int64_t round) const { return batch_head * rounds + round; }
   CAIRN_HD const int32_t* labels(int64_t row) const { return groups.labels + row * N; }
   CAIRN_HD const int32_t* order(int64_t row) const { return groups.permutation + row * N; }
   CAIRN_HD Chunks chunks(int64_t row) const { return {groups.offsets[row * (buckets + 1) + buckets], chunk}; }
@@ -41,9 +41,9 @@ struct BucketRounds {
     return !bucket_mask || labels(row)[i] == labels(row)[j];
   }
   // Of query i and key j of a plane: did they meet before this round?
-  CAIRN_HD bool met_before(int64_t plane, int64_t round, int64_t i, int64_t j) const {
+  CAIRN_HD bool met_before(int64_t batch_head, int64_t round, int64_t i, int64_t j) const {
     for (int64_t earlier = first; earlier < round; ++earlier) {
-      const int64_t r = row(plane, earlier);
+      const int64_t r = row(batch_head, earlier);
       const int32_t* place = places + r * N;
       if (chunks(r).meet(place[i], place[j]) && same_bucket(r, i, j)) return true;
     }
@@ -72,12 +72,12 @@ CAIRN_KERNELS(
     // all rounds. logsumexp [B, H, N] of the scores of those keys, minus infinity if there is none. size.S = size.N;
     // positions of no bucket (label -1) see nothing and are seen by none.
     template <class T>
-    void bucket_attention_forward(Stream, AttentionSize, BucketRounds, Heads<const T> q, Heads<const T> k,
-                                  Heads<const T> v, Mask, Dropout, Heads<T> out, Accum<T>* logsumexp);
+    void bucket_attention_forward(Stream, AttentionSize, BucketRounds, HeadView<const T> q, HeadView<const T> k,
+                                  HeadView<const T> v, Mask, Dropout, HeadView<T> out, Accum<T>* logsumexp);
     // All of dq, dk, dv is written.
     template <class T>
-    void bucket_attention_backward(Stream, AttentionSize, BucketRounds, Heads<const T> q, Heads<const T> k,
-                                   Heads<const T> v, Mask, Dropout, Heads<const T> out, const Accum<T>* logsumexp,
-                                   Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv);)
+    void bucket_attention_backward(Stream, AttentionSize, BucketRounds, HeadView<const T> q, HeadView<const T> k,
+                                   HeadView<const T> v, Mask, Dropout, HeadView<const T> out, const Accum<T>* logsumexp,
+                                   HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

@@ -2,8 +2,8 @@
 // Attention of centroids, split into the k keys with the most of it and the rest (equations 4, 9 and the second case of
 // equation 10), in tiles: C x S never exists in memory.
 #include "core/dispatch.h"
-#include "core/kernels/heads.h"
-#include "core/scratch.h"
+#include "core/kernels/head_view.h"
+#include "core/workspace.h"
 
 namespace cairn {
 
@@ -15,17 +15,17 @@ CAIRN_KERNELS(
     //   logsumexp [B, H, N]
     //   mass [B, H, N]      m = sum of A over T
     //   rest [B, N, H, M]   sum of A V over the keys outside T, dropout by (centroid, key); null: not computed
-    template <class T> void centroid_topk_forward(Stream, AttentionSize, int64_t k, bool choose, Heads<const T> q,
-                                                  Heads<const T> keys, Heads<const T> v, Mask, Dropout, int32_t* topk,
-                                                  Accum<T>* logsumexp, T* mass, Heads<T> rest);
+    template <class T> void centroid_topk_forward(Stream, AttentionSize, int64_t k, bool choose, HeadView<const T> q,
+                                                  HeadView<const T> keys, HeadView<const T> v, Mask, Dropout,
+                                                  int32_t* topk, Accum<T>* logsumexp, T* mass, HeadView<T> rest);
     // Gradients for fixed T, with dm and dB those of mass and rest:
     //   dA_l = dm for l in T, else dropout_l dB . V_l;   dS = A (dA - m dm - rest . dB) elementwise
     //   dQ^c = scale dS K, dK = scale dS^T Q^c, dV_l = sum over centroids of dropout_l A_l dB for l outside T
     // All of dq, dk, dv is written.
     template <class T>
-    void centroid_topk_backward(Stream, AttentionSize, int64_t k, Heads<const T> q, Heads<const T> keys,
-                                Heads<const T> v, Mask, Dropout, const int32_t* topk, const Accum<T>* logsumexp,
-                                const T* mass, Heads<const T> rest, const T* dmass, Heads<const T> drest, Scratch&,
-                                Heads<T> dq, Heads<T> dk, Heads<T> dv);)
+    void centroid_topk_backward(Stream, AttentionSize, int64_t k, HeadView<const T> q, HeadView<const T> keys,
+                                HeadView<const T> v, Mask, Dropout, const int32_t* topk, const Accum<T>* logsumexp,
+                                const T* mass, HeadView<const T> rest, const T* dmass, HeadView<const T> drest,
+                                Workspace&, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/dispatch.h"
-#include "core/kernels/heads.h"
+#include "core/kernels/head_view.h"
 
 namespace cairn {
 
@@ -46,7 +46,7 @@ CAIRN_KERNELS(
     // c = count(n) / 2 columns of a round's rotation, the argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}), ties: lowest;
     // -1 beyond n. The product is one chain of fused multiply-adds over d = 0 .. D-1 in float32 on every device: the
     // same q get the same buckets everywhere.
-    template <class T> void hash_buckets(Stream, BucketSize, Heads<const T> q, const int32_t* lengths,
+    template <class T> void hash_buckets(Stream, BucketSize, HeadView<const T> q, const int32_t* lengths,
                                          const float* rotations, int32_t* buckets);)
 
 }  // namespace cairn

@@ -1,5 +1,5 @@
 #pragma once
-// Layer normalisation over the last axis (Ba, Kiros, Hinton 2016).
+// Layer normalization over the last axis (Ba, Kiros, Hinton 2016).
 #include "core/kernels/softmax.h"
 
 namespace cairn {

@@ -5,8 +5,8 @@
 
 #include "core/dispatch.h"
 #include "core/functors.h"
-#include "core/kernels/heads.h"
-#include "core/scratch.h"
+#include "core/kernels/head_view.h"
+#include "core/workspace.h"
 
 namespace cairn {
 
@@ -33,12 +33,12 @@ CAIRN_KERNELS(
     // key: that of query 0 for all queries. denominators [B, H, N] are the d_i; where that is 0, and where no key is
     // left, out is zero.
     template <class T>
-    void linear_attention_forward(Stream, AttentionSize, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask,
-                                  Dropout, Scratch&, Heads<T> out, Accum<T>* denominators);
+    void linear_attention_forward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                                  Mask, Dropout, Workspace&, HeadView<T> out, Accum<T>* denominators);
     // dq, dk, dv from dout (autograd/ops/linear_attention.cpp has the formulas). All of them is written.
     template <class T>
-    void linear_attention_backward(Stream, AttentionSize, Heads<const T> q, Heads<const T> k, Heads<const T> v, Mask,
-                                   Dropout, Heads<const T> out, const Accum<T>* denominators, Heads<const T> dout,
-                                   Scratch&, Heads<T> dq, Heads<T> dk, Heads<T> dv);)
+    void linear_attention_backward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
+                                   Mask, Dropout, HeadView<const T> out, const Accum<T>* denominators,
+                                   HeadView<const T> dout, Workspace&, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

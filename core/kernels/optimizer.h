@@ -1,5 +1,5 @@
 #pragma once
-// Optimiser steps over all parameters at once. What changes from step to step is read from the device's memory, so that
+// Optimizer steps over all parameters at once. What changes from step to step is read from the device's memory, so that
 // a step can be captured in a CUDA graph and never waits for the host.
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// One parameter: its numbers, its gradient and the optimiser's two moments (null where unused), n of each. A parameter
+// One parameter: its numbers, its gradient and the optimizer's two moments (null where unused), n of each. A parameter
 // without a gradient (null) is passed over: its numbers and its moments stay as they are.
 template <class T>
 struct Parameter {

@@ -1,7 +1,7 @@
 #pragma once
 // From queries to their clusters and back: means, sums and copies over groups.
 #include "core/kernels/group.h"
-#include "core/kernels/heads.h"
+#include "core/kernels/head_view.h"
 
 namespace cairn {
 
@@ -11,10 +11,10 @@ CAIRN_KERNELS(
     // out[c] = sum or mean of x over the members of cluster c (equation 3); a cluster without members gives 0.
     // x [B, N, H, D], out [B, C, H, D].
     template <class T>
-    void segment_reduce(Stream, Segment, GroupSize, int64_t D, GroupView, Heads<const T> x, Heads<T> out);
+    void segment_reduce(Stream, Segment, GroupSize, int64_t D, GroupView, HeadView<const T> x, HeadView<T> out);
     // out[i] = x[label of i], with `mean` divided by the size of the cluster; 0 where the label is -1 (equation 6).
     // Each is the gradient of the other. x [B, C, H, D], out [B, N, H, D].
     template <class T>
-    void segment_broadcast(Stream, Segment, GroupSize, int64_t D, GroupView, Heads<const T> x, Heads<T> out);)
+    void segment_broadcast(Stream, Segment, GroupSize, int64_t D, GroupView, HeadView<const T> x, HeadView<T> out);)
 
 }  // namespace cairn

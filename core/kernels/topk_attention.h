@@ -3,7 +3,7 @@
 // 10, and equation 11).
 #include "core/dispatch.h"
 #include "core/kernels/group.h"
-#include "core/kernels/heads.h"
+#include "core/kernels/head_view.h"
 
 namespace cairn {
 
@@ -12,14 +12,15 @@ CAIRN_KERNELS(
     // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]; both may be null: m = 1, rest = 0.
     // out [B, N, H, M], 0 for a query of no cluster. Dropout acts on a, by (query, key).
     template <class T>
-    void topk_attention_forward(Stream, AttentionSize, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
-                                Heads<const T> v, GroupView, const int32_t* topk, const T* mass, Heads<const T> rest,
-                                Dropout, Heads<T> out);
+    void topk_attention_forward(Stream, AttentionSize, int64_t C, int64_t k, HeadView<const T> q,
+                                HeadView<const T> keys, HeadView<const T> v, GroupView, const int32_t* topk,
+                                const T* mass, HeadView<const T> rest, Dropout, HeadView<T> out);
     // With g the gradient of out: dm_j = sum_i g_i . (a_i V_T); drest_j = sum_i g_i; and attention over T with the
     // gradient m_j g_i. dmass and drest are left out where null. All of dq, dk, dv is written.
     template <class T>
-    void topk_attention_backward(Stream, AttentionSize, int64_t C, int64_t k, Heads<const T> q, Heads<const T> keys,
-                                 Heads<const T> v, GroupView, const int32_t* topk, const T* mass, Dropout,
-                                 Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv, T* dmass, Heads<T> drest);)
+    void topk_attention_backward(Stream, AttentionSize, int64_t C, int64_t k, HeadView<const T> q,
+                                 HeadView<const T> keys, HeadView<const T> v, GroupView, const int32_t* topk,
+                                 const T* mass, Dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+                                 HeadView<T> dv, T* dmass, HeadView<T> drest);)
 
 }  // namespace cairn

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(threads)
 
 template <auto kernel, int queries_a_thread>
 void run(Stream stream, Assignment size, const uint64_t* codes, const uint64_t* centroids, int32_t* labels) {
-  launch(kernel, {pieces(size.N, threads * queries_a_thread), threads, 0, stream}, size, codes, centroids, labels);
+  launch(kernel, {ceil_div(size.N, threads * queries_a_thread), threads, 0, stream}, size, codes, centroids, labels);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ bool print(const std::string& title, double work, const char* unit, const std::v
 }
 
 Tensor normal(const Shape& shape) {
-  Sequence sequence(1, 0, Purpose::test);
+  RandomStream sequence(1, 0, Purpose::test);
   return random_normal(shape, sequence);
 }
 
@@ -113,7 +113,7 @@ bool matmul_stairs() {
 
 bool hamming_stairs() {
   const Assignment size = emulated ? Assignment{3000, 100} : Assignment{1 << 20, 256};
-  Sequence sequence(2, 0, Purpose::test);
+  RandomStream sequence(2, 0, Purpose::test);
   std::vector<uint64_t> numbers(size_t(size.N + size.C));
   for (uint64_t& code : numbers) code = uint64_t(sequence.next()) << 32 | sequence.next();
   const uint64_t *code = numbers.data(), *centroid = code + size.N;
@@ -136,7 +136,7 @@ bool hamming_stairs() {
   const Draw draw = generator.draw(0, Purpose::test).view();
   rows.push_back({"the library's, one assignment",
                   [=] {
-                    Scratch scratch(Device::cuda);
+                    Workspace scratch(Device::cuda);
                     gpu::hamming_kmeans({}, {1, 1, size.N, size.C, 64, 0}, from, nullptr, draw, scratch, to);
                   },
                   [] { return true; }});

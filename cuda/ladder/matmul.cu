@@ -10,7 +10,7 @@ namespace {
 using namespace gpu;
 
 // ---- 1. A thread takes an element of c. Two loads a multiply-add, from the L1 cache mostly (a warp's 32 columns of b
-// are neighbours, its element of a is one for all): an eighth of the floor's speed at the very best, and each load
+// are neighbors, its element of a is one for all): an eighth of the floor's speed at the very best, and each load
 // waits some 35 clocks.
 constexpr int naive_threads = 256;
 __global__ void __launch_bounds__(naive_threads)
@@ -54,7 +54,7 @@ struct Slab {
 // ---- 3. Register tiles. For each step of k a thread reads 8 elements of a and 8 of b and does 64 multiply-adds with
 // them: 16 loads where step 2 needs 128. Shared memory is busy for 16 clocks out of the 16 that the multiply-adds take,
 // and loads take a fifth of all instructions. Expected: 5 times. A thread's rows and columns are 16 apart: lanes then
-// read neighbours, which meet no bank twice.
+// read neighbors, which meet no bank twice.
 __global__ void __launch_bounds__(threads, 2) register_tiles(Product p, const float* a, const float* b, float* c) {
   __shared__ Slab slab;
   const int x = int(threadIdx.x % 16), y = int(threadIdx.x / 16);
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(threads, 2) two_slabs(Product p, const float* 
 
 template <auto kernel, int rows_a_block, int columns_a_block, int threads_a_block>
 void run(Stream stream, Product p, const float* a, const float* b, float* c) {
-  launch(kernel, {{pieces(p.n, columns_a_block), pieces(p.m, rows_a_block)}, threads_a_block, 0, stream}, p, a, b, c);
+  launch(kernel, {{ceil_div(p.n, columns_a_block), ceil_div(p.m, rows_a_block)}, threads_a_block, 0, stream}, p, a, b,
+         c);
 }
 template <auto kernel>
 void run_tiles(Stream stream, Product p, const float* a, const float* b, float* c) {

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(naive_threads) thread_a_row(Rows size, const f
   for (int64_t c = 0; c < size.cols; ++c) y[row * size.cols + c] = expf(from[c] - maximum) / sum;
 }
 
-// ---- 2. A warp takes a row. Its lanes read neighbours: whole sectors, all of them wanted at once, and 32 times the
+// ---- 2. A warp takes a row. Its lanes read neighbors: whole sectors, all of them wanted at once, and 32 times the
 // threads. Expected: 3 times or more, as 16 n bytes are left of up to 128 n, though caches had hidden part of those
 // (and now hide much of the second and the third reading).
 __global__ void __launch_bounds__(32 * rows_per_block) warp_a_row(Rows size, const float* x, float* y) {
@@ -66,12 +66,12 @@ constexpr int items = 32;
 __global__ void __launch_bounds__(32 * rows_per_block) in_registers(Rows size, const float* x, float* y) {
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
     const int64_t start = row * size.cols;
-    float kept[items], maximum = -INFINITY, sum = 0;
-    each_kept<items>(size.cols, [&](int i, int64_t c) { maximum = fmaxf(maximum, kept[i] = x[start + c]); });
+    float keep[items], maximum = -INFINITY, sum = 0;
+    each_kept<items>(size.cols, [&](int i, int64_t c) { maximum = fmaxf(maximum, keep[i] = x[start + c]); });
     maximum = warp_reduce(maximum, Max{});
-    each_kept<items>(size.cols, [&](int i, int64_t) { sum += kept[i] = expf(kept[i] - maximum); });
+    each_kept<items>(size.cols, [&](int i, int64_t) { sum += keep[i] = expf(keep[i] - maximum); });
     const float scale = 1 / warp_reduce(sum, Sum{});
-    each_kept<items>(size.cols, [&](int i, int64_t c) { y[start + c] = kept[i] * scale; });
+    each_kept<items>(size.cols, [&](int i, int64_t c) { y[start + c] = keep[i] * scale; });
   }
 }
 
@@ -80,30 +80,30 @@ __global__ void __launch_bounds__(32 * rows_per_block) in_registers(Rows size, c
 __global__ void __launch_bounds__(32 * rows_per_block) in_packs(Rows size, const float* x, float* y) {
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
     const int64_t start = row * size.cols / 4;
-    Pack<float, 4> kept[items / 4];
+    Pack<float, 4> keep[items / 4];
     float maximum = -INFINITY, sum = 0;
     each_kept<items / 4>(size.cols / 4, [&](int i, int64_t c) {
-      kept[i] = pack<4>(x, start + c);
-      for (const float value : kept[i].element) maximum = fmaxf(maximum, value);
+      keep[i] = pack<4>(x, start + c);
+      for (const float value : keep[i].element) maximum = fmaxf(maximum, value);
     });
     maximum = warp_reduce(maximum, Max{});
     each_kept<items / 4>(size.cols / 4, [&](int i, int64_t) {
-      for (float& value : kept[i].element) sum += value = expf(value - maximum);
+      for (float& value : keep[i].element) sum += value = expf(value - maximum);
     });
     const float scale = 1 / warp_reduce(sum, Sum{});
     each_kept<items / 4>(size.cols / 4, [&](int i, int64_t c) {
-      for (float& value : kept[i].element) value *= scale;
-      pack<4>(y, start + c) = kept[i];
+      for (float& value : keep[i].element) value *= scale;
+      pack<4>(y, start + c) = keep[i];
     });
   }
 }
 
 void run_naive(Stream stream, Rows size, const float* x, float* y) {
-  launch(thread_a_row, {pieces(size.rows, naive_threads), naive_threads, 0, stream}, size, x, y);
+  launch(thread_a_row, {ceil_div(size.rows, naive_threads), naive_threads, 0, stream}, size, x, y);
 }
 template <auto kernel>
 void run(Stream stream, Rows size, const float* x, float* y) {
-  launch(kernel, {blocks(pieces(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, x, y);
+  launch(kernel, {blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, x, y);
 }
 // The last steps where they apply, else the one before.
 void run_in_registers(Stream stream, Rows size, const float* x, float* y) {

@@ -38,7 +38,7 @@ struct AttentionContext : Context {
 class Attention : public Module {
  public:
   // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries without a key, and those beyond their
-  // length, get zeros. Errors: shapes that disagree; a mask that the variant cannot honour (UsageError).
+  // length, get zeros. Errors: shapes that disagree; a mask that the variant cannot honor (UsageError).
   virtual Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                               const AttentionContext& context) const = 0;
   // Are the keys the queries? Then k is ignored, and a layer has no key projection.

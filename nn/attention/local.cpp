@@ -4,7 +4,7 @@
 namespace cairn {
 
 extern const AttentionVariant local_variant{
-    "local", "every query against its neighbours, so many to either side",
+    "local", "every query against its neighbors, so many to either side",
     [](SpecReader& spec) -> std::unique_ptr<Attention> { return make_patterned(spec); }};
 
 }  // namespace cairn

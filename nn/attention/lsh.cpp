@@ -41,7 +41,7 @@ struct Lsh : Attention {
                       " values");
     const int64_t buckets = count(q.size(1));
     const Groups groups = group_buckets(hash(q.value(), buckets, mask, context), buckets);
-    const Variable keys = unit_rows(q);
+    const Variable keys = l2_normalize(q);
     if (!mean) return bucket_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
     Variable sum;
     BucketOptions one = options_of_buckets;

@@ -12,7 +12,7 @@ struct Patterned : Attention {
                       const AttentionContext& context) const override {
     check<UsageError>(q.size(1) == k.size(1), "attention '", spec(), "' goes by the positions of one sequence and has ",
                       "no cross attention: ", q.size(1), " queries, ", k.size(1), " keys");
-    check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honour a pattern besides its own");
+    check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honor a pattern besides its own");
     AttentionOptions all = options(mask, context);
     all.mask.pattern = pattern;
     return attention(q, k, v, all);
@@ -22,7 +22,7 @@ struct Patterned : Attention {
 // Error: see SpecReader::number().
 inline std::unique_ptr<Patterned> make_patterned(SpecReader& spec) {
   auto variant = std::make_unique<Patterned>();
-  variant->pattern.window = int32_t(spec.number("neighbours"));
+  variant->pattern.window = int32_t(spec.number("neighbors"));
   return variant;
 }
 

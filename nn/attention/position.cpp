@@ -3,7 +3,7 @@
 //
 //   floor(i C / n),  or with shift=true, in layers of odd number,  floor(((i + ceil(n / 2C)) mod n) C / n)
 //
-// so that neighbours that one layer parts are together in the next. C >= n: every query is its own group.
+// so that neighbors that one layer parts are together in the next. C >= n: every query is its own group.
 #include "nn/attention/query_groups.h"
 
 namespace cairn {

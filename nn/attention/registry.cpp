@@ -56,12 +56,12 @@ void add_attention_variant(const AttentionVariant& variant) {
 
 void Attention::lengths_only(const AttentionMask& mask, const char* why) const {
   lengths_or_causal_only(mask, why);
-  check<UsageError>(!mask.causal, "attention '", spec(), "' cannot honour a causal mask: ", why);
+  check<UsageError>(!mask.causal, "attention '", spec(), "' cannot honor a causal mask: ", why);
 }
 
 void Attention::lengths_or_causal_only(const AttentionMask& mask, const char* why) const {
-  check<UsageError>(!mask.allowed.defined(), "attention '", spec(), "' cannot honour a boolean mask: ", why);
-  check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honour a patterned mask: ", why);
+  check<UsageError>(!mask.allowed.defined(), "attention '", spec(), "' cannot honor a boolean mask: ", why);
+  check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honor a patterned mask: ", why);
 }
 
 // ---- reading a specification

@@ -69,7 +69,7 @@ std::string checksum_line(const std::string& hash, const std::string& name) { re
 
 // ---- the tensors
 
-// The parts of the optimiser's state, by name.
+// The parts of the optimizer's state, by name.
 template <class State, class F>
 void each_part(State& state, F&& f) {
   f("state.step", state.step);
@@ -167,7 +167,7 @@ void append(std::string& text, const FirstNotFinite<T>& first) {
 }
 
 // Error (E): a number on the CPU is not finite; the message begins with `where` and ends with `advice`. Of an
-// optimiser's `state.` nothing is asked: the norm of a gradient that was skipped may be infinite.
+// optimizer's `state.` nothing is asked: the norm of a gradient that was skipped may be infinite.
 template <class E>
 void check_finite(const TensorFile& file, bool is_optimizer, const std::string& where, const char* advice = "") {
   for (const auto& each : file.tensors) {

@@ -1,5 +1,5 @@
 #pragma once
-// A model and its optimiser on disk, so that training goes on where it was whenever it was stopped: bit for bit on the
+// A model and its optimizer on disk, so that training goes on where it was whenever it was stopped: bit for bit on the
 // same device with the same build, for any number of threads. Another processor level (cpu_vectors()), device or build
 // rounds differently.
 //
@@ -47,7 +47,7 @@ struct FoundCheckpoint {
 // are damaged; says what is wrong with each.
 std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& run);
 
-// Puts the numbers into the model and, unless it is null, the optimiser: moments, counts, learning rate. Both are
+// Puts the numbers into the model and, unless it is null, the optimizer: moments, counts, learning rate. Both are
 // changed only when everything fits. Errors (DataError): a tensor is missing or nobody's, has another dtype or shape,
 // or a number that is not finite.
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer);

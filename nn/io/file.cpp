@@ -124,8 +124,8 @@ void FileReader::read(void* to, size_t bytes) {
 
 std::string read_file(const std::filesystem::path& path) {
   FileReader reader(path);
-  check<OutOfMemory>(reader.size() <= most_memory(Device::cpu), path, ": out of memory: the file has ", reader.size(),
-                     " bytes, and ", most_memory(Device::cpu), " are there for this process");
+  check<OutOfMemory>(reader.size() <= available_memory(Device::cpu), path, ": out of memory: the file has ",
+                     reader.size(), " bytes, and ", available_memory(Device::cpu), " are there for this process");
   std::string bytes(reader.size(), '\0');
   reader.read(bytes.data(), bytes.size());
   return bytes;

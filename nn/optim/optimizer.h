@@ -1,5 +1,5 @@
 #pragma once
-// What all optimisers share. A training step is
+// What all optimizers share. A training step is
 //
 //   RAdam optimizer(parameters, 1e-3, {.weight_decay = 0.01});  // once
 //   optimizer.set_max_gradient_norm(1);
@@ -16,7 +16,7 @@
 // moments and the count stay as they are. The count is one for all parameters; a parameter that has no gradient in a
 // step is passed over in it.
 //
-// Adding an optimiser: its update in core/functors.h, its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp,
+// Adding an optimizer: its update in core/functors.h, its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp,
 // cuda/optimizer.cu), and a file here like r_adam.cpp.
 #include <string>
 #include <vector>
@@ -57,7 +57,7 @@ class Optimizer {
   OptimizerState state() const;
   // Continues from what state() gave, learning rate included. Error (DataError): negative counts, a bad learning rate.
   void set_state(const OptimizerState& state);
-  // The moments, "first.3" for that of parameter 3. They share the optimiser's memory: copy a checkpoint into them.
+  // The moments, "first.3" for that of parameter 3. They share the optimizer's memory: copy a checkpoint into them.
   struct Moment {
     std::string name;
     Tensor tensor;
@@ -72,7 +72,7 @@ class Optimizer {
   // the result of an operation; a learning rate that is negative or not finite (UsageError).
   Optimizer(std::vector<Variable> parameters, Moments moments, double learning_rate);
 
-  // The optimiser's own kernel, over the arguments below; prepare_step has run.
+  // The optimizer's own kernel, over the arguments below; prepare_step has run.
   virtual void update() = 0;
 
   int64_t count() const { return int64_t(parameters_.size()); }
@@ -96,7 +96,7 @@ class Optimizer {
   double learning_rate_, max_gradient_norm_ = 0;
 };
 
-// Error (UsageError): `value` is not finite or outside [low, high). The message names the optimiser and the option.
+// Error (UsageError): `value` is not finite or outside [low, high). The message names the optimizer and the option.
 void check_option(const char* optimizer, const char* option, double value, double low, double high);
 // The same for all of them: betas in [0, 1), epsilon > 0, weight_decay >= 0.
 void check_options(const char* optimizer, const AdamOptions& options);

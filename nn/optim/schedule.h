@@ -1,5 +1,5 @@
 #pragma once
-// Learning rates over a training. A schedule is asked before each step; the optimiser does not know it:
+// Learning rates over a training. A schedule is asked before each step; the optimizer does not know it:
 //
 //   optimizer.set_learning_rate(schedule.learning_rate(step));
 //

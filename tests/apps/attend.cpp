@@ -231,7 +231,7 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(3, "expected int32 or int64", "--attention full", with("query_lengths", random_tensor({1}, DType::float32)));
   fails(2, "does not broadcast", "--attention full", with("mask", Tensor::full({5, 6}, 1, DType::boolean)));
   fails(3, "expected bool or uint8", "--attention full", with("mask", f32));
-  fails(2, "cannot honour", "--attention clustered-3", with("mask", Tensor::full({6, 6}, 1, DType::boolean)));
+  fails(2, "cannot honor", "--attention clustered-3", with("mask", Tensor::full({6, 6}, 1, DType::boolean)));
   fails(2, "'grad_out'", "--attention full --grad", with("grad_out", random_tensor({1, 6, 2}, DType::float32)));
   fails(2, "'planes'", "--attention clustered-3", with("planes", random_tensor({5, 3}, DType::float32)));
   fails(2, "'labels'", "--attention clustered-3", with("labels", int32s({1, 2})));
@@ -289,7 +289,7 @@ TEST_CASE("attend passes over variants that do not fit, and writes behind links"
   CHECK(read_safetensors(folder / "target").at("out").shape() == Shape{1, 6, 2, 3});
 }
 
-TEST_CASE("attend --causal is a triangular mask, for variants that can honour it", "[attend]") {
+TEST_CASE("attend --causal is a triangular mask, for variants that can honor it", "[attend]") {
   const Folder folder;
   auto tensors = tensors_of({2, 6, 2, 3}, 6, DType::float64);
   write(folder / "in", tensors);
@@ -311,7 +311,7 @@ TEST_CASE("attend --causal is a triangular mask, for variants that can honour it
   out_of(concat("--attention linear --causal --in ", folder / "in"));
   const auto refused = run_process("attend", concat("--attention clustered-3 --causal --in ", folder / "in"));
   CHECK(refused.exit_code == 2);
-  CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring("cannot honour a causal mask"));
+  CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring("cannot honor a causal mask"));
 }
 
 TEST_CASE("attend takes the tensors of a trained model", "[attend]") {

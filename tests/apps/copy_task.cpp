@@ -16,7 +16,7 @@ using namespace cairn::copy_task;  // NOLINT: tests only
 
 TEST_CASE("a sequence is 0w0w, and what is masked in one copy stands in the other", "[copy-task]") {
   for (int64_t length : {1, 2, 3, 4, 31, 63, 100}) {
-    Sequence random(1, uint64_t(length), Purpose::data);
+    RandomStream random(1, uint64_t(length), Purpose::data);
     const Batch batch = make_batch(50, length, random);
     const int64_t n = sequence_length(length), half = length + 1;
     REQUIRE(batch.input.shape() == Shape{50, n});
@@ -50,7 +50,7 @@ TEST_CASE("a sequence is 0w0w, and what is masked in one copy stands in the othe
 
 TEST_CASE("every symbol and every masked position is equally likely", "[copy-task]") {
   constexpr int64_t length = 10, count = 20000;
-  Sequence random(3, 0, Purpose::data);
+  RandomStream random(3, 0, Purpose::data);
   const Batch batch = make_batch(count, length, random);
   std::vector<double> symbol(classes), masked(sequence_length(length));
   for (int64_t i = 0; i < batch.input.elements(); ++i) {
@@ -75,7 +75,7 @@ TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
   bias[3] = 5;
   model.output.bias.mutable_value() = Tensor::from(bias, {classes});
   const Evaluation e = evaluate(model, 5, 100, 7, 0);
-  Sequence random(7, 0, Purpose::data, 1);
+  RandomStream random(7, 0, Purpose::data, 1);
   int64_t right = 0, masked = 0, masked_right = 0;
   for (int64_t done = 0; done < 100; done += evaluation_batch) {
     const Batch batch = make_batch(std::min(evaluation_batch, 100 - done), 5, random);

@@ -51,13 +51,13 @@ TEST_CASE("each step of a training has its own sequences and draws, and so has e
     const Json record = Json::parse(line);
     const uint64_t step = losses.size();
     generator.set_step(step);
-    Sequence random(options.seed, step, Purpose::data);
+    RandomStream random(options.seed, step, Purpose::data);
     losses.push_back(loss_of(model, make_batch(options.batch, options.length, random), true, generator));
     CHECK(record.at("loss").get<double>() == losses.back());
 
     if ((step + 1) % 2 != 0) continue;
     Generator others(~options.seed);
-    Sequence fresh(options.seed, step, Purpose::data, 1);
+    RandomStream fresh(options.seed, step, Purpose::data, 1);
     double sum = 0;
     for (uint64_t done : {uint64_t(0), uint64_t(evaluation_batch)}) {
       others.set_step(step * 1000003 + done);

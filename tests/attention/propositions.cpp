@@ -9,7 +9,7 @@ using namespace cairn;  // NOLINT: tests only
 
 namespace {
 
-reference::Problem random_problem(Sequence& random) {
+reference::Problem random_problem(RandomStream& random) {
   reference::Problem p;
   const int64_t n = 1 + random.below(12), s = 1 + random.below(12), d = 1 + random.below(6);
   const double spread = std::exp(random.uniform(-2, 2));
@@ -69,7 +69,7 @@ double spectral_norm(const reference::Matrix& k) {
 // Proposition 1 with the sharp constant: softmax's Jacobian has spectral norm at most 1/2, so a row of attention moves
 // by at most scale / 2 times the queries' distance times the spectral norm of K.
 TEST_CASE("Proposition 1: close queries have close attention, in 10,000 cases", "[attention]") {
-  Sequence random(1, 0, Purpose::test);
+  RandomStream random(1, 0, Purpose::test);
   for (int trial = 0; trial < 10000; ++trial) {
     reference::Problem p = random_problem(random);
     p.q.resize(2, std::vector<double>(p.k[0].size(), 0.5));
@@ -109,7 +109,7 @@ std::vector<double> weights_of(const char* spec, const reference::Problem& p) {
 // Proposition 2, of the library's own kernels: with the same clusters, i-clustered's rows are never further (L1) from
 // full attention's than clustered's.
 TEST_CASE("Proposition 2: improved clustered is never worse than clustered, in 10,000 cases", "[attention]") {
-  Sequence random(2, 0, Purpose::test);
+  RandomStream random(2, 0, Purpose::test);
   for (int trial = 0; trial < 10000; ++trial) {
     const reference::Problem p = random_problem(random);
     const auto s = p.k.size();

@@ -58,7 +58,7 @@ Matrix strided(const Problem& p);
 // What the tests hold a variant to.
 struct Entry {
   Reference weights;
-  // What nn/attention/README.md promises; a variant must refuse what it does not honour.
+  // What nn/attention/README.md promises; a variant must refuse what it does not honor.
   bool boolean_mask = false, causal = false, cross = false;
   // Does the output move with the queries, when they change places (and their labels with them)?
   bool equivariant = false;

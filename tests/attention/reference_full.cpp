@@ -28,7 +28,7 @@ Matrix full(const Problem& p) {
   return a;
 }
 
-// A query's row, restricted to its k largest keys and normalised again.
+// A query's row, restricted to its k largest keys and normalized again.
 Matrix oracle_top(const Problem& p) {
   Matrix a = full(p);
   for (auto& weights : a) {

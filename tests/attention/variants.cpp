@@ -167,7 +167,7 @@ TEST_CASE("the observed weights of every attention variant are its reference's",
         }
 }
 
-TEST_CASE("every attention variant honours a mask or refuses it", "[attention]") {
+TEST_CASE("every attention variant honors a mask or refuses it", "[attention]") {
   const Generator generator(5);
   const int64_t n = 9;
   std::vector<uint8_t> pattern;
@@ -188,7 +188,7 @@ TEST_CASE("every attention variant honours a mask or refuses it", "[attention]")
       } else {
         CHECK_THROWS_AS(in.run(*attention, context_of(generator, &made)), UsageError);
         CHECK_THROWS_WITH(in.run(*attention, context_of(generator, &made)),
-                          Catch::Matchers::ContainsSubstring("cannot honour"));
+                          Catch::Matchers::ContainsSubstring("cannot honor"));
       }
     }
 }
@@ -472,7 +472,7 @@ TEST_CASE("one round of one chunk without a bucket mask is attention of unit key
     off_diagonal.allowed = Tensor::full({n, n}, true, DType::boolean);
     for (int64_t i = 0; i < n; ++i) off_diagonal.allowed.mutable_data<bool>()[i * (n + 1)] = false;
     const Variable q(in.q), v(in.v);
-    const auto expected = as_double(attention(q, unit_rows(q), v, {off_diagonal, {}, 0}).value());
+    const auto expected = as_double(attention(q, l2_normalize(q), v, {off_diagonal, {}, 0}).value());
     for (const std::string& chunk : {std::to_string(n), std::to_string(n + 1), std::string("2147483646")}) {
       INFO("n = " << n << ", chunk " << chunk);
       const auto attention = make_attention("lsh-1:bucket_mask=false,chunk=" + chunk);
@@ -517,7 +517,7 @@ TEST_CASE("where a pattern of positions shows every key, variants equal full att
                   in.run(*make_attention("local-3"), context_of(generator)).value()));
 }
 
-TEST_CASE("a pattern of positions as a mask is honoured or refused", "[attention]") {
+TEST_CASE("a pattern of positions as a mask is honored or refused", "[attention]") {
   const Generator generator(2);
   Inputs in(1, 9, 9, 2, 4, 4);
   in.mask.pattern.window = 2;
@@ -529,9 +529,9 @@ TEST_CASE("a pattern of positions as a mask is honoured or refused", "[attention
         tolerance::float64);
   for (const char* spec : {"clustered-3", "linear"})
     CHECK_THROWS_WITH(in.run(*make_attention(spec), context_of(generator)),
-                      Catch::Matchers::ContainsSubstring("cannot honour a patterned mask"));
+                      Catch::Matchers::ContainsSubstring("cannot honor a patterned mask"));
   CHECK_THROWS_WITH(in.run(*make_attention("local-3"), context_of(generator)),
-                    Catch::Matchers::ContainsSubstring("cannot honour a pattern besides its own"));
+                    Catch::Matchers::ContainsSubstring("cannot honor a pattern besides its own"));
 }
 
 TEST_CASE("more clusters than queries cost no memory", "[attention]") {

@@ -189,7 +189,7 @@ static std::vector<Reader> readers() {
   };
   unary("negate", [](const Variable& v) { return -v; });
   unary("exp", exp), unary("log", log), unary("sqrt", sqrt), unary("square", square), unary("relu", relu);
-  unary("gelu", gelu), unary("unit_rows", unit_rows);
+  unary("gelu", gelu), unary("l2_normalize", l2_normalize);
   const auto binary = [&](const char* name, const Tensor& a, const Tensor& b, auto f, size_t read) {
     all.push_back({name, {a, b}, [=](const auto& t) { return f(variable(t[0]), variable(t[1])); }, read});
   };

@@ -38,7 +38,7 @@ int main() {
   Encoder encoder(options, generator);
   Linear output(options.features(), 1, generator);
   RAdam optimizer(parameters({&encoder, &output}), 1e-2);
-  Sequence random(1, 0, Purpose::data);
+  RandomStream random(1, 0, Purpose::data);
   const Variable input(random_normal({4, 12, options.features()}, random));
   for (; generator.step() < 20; generator.advance()) {
     const Variable loss = mean(square(output(encoder(input, {}, {true, &generator})) - 0.5));

@@ -81,7 +81,7 @@ TEST_CASE("below(n) is uniform over 0 to n - 1", "[random]") {
   CHECK(below(0xffffffff, 7) == 6);
   CHECK(below(0xffffffff, 1) == 0);
   CHECK(below(0xffffffff, 0xffffffff) == 0xfffffffe);
-  Sequence random(1, 0, Purpose::test);
+  RandomStream random(1, 0, Purpose::test);
   std::map<uint32_t, int> counts;
   const int n = 1'000'000;
   for (int i = 0; i < n; ++i) ++counts[random.below(7)];
@@ -90,7 +90,7 @@ TEST_CASE("below(n) is uniform over 0 to n - 1", "[random]") {
 }
 
 TEST_CASE("a sequence gives one number after another, the same for the same name", "[random]") {
-  Sequence a(1, 2, Purpose::data), b(1, 2, Purpose::data), c(1, 2, Purpose::test), d(1, 2, Purpose::data, 1);
+  RandomStream a(1, 2, Purpose::data), b(1, 2, Purpose::data), c(1, 2, Purpose::test), d(1, 2, Purpose::data, 1);
   std::set<uint32_t> seen;
   int same = 0;
   for (int i = 0; i < 100; ++i) {
@@ -108,7 +108,7 @@ TEST_CASE("a sequence gives one number after another, the same for the same name
 }
 
 TEST_CASE("uniform numbers are uniform", "[random]") {
-  Sequence random(4, 0, Purpose::test);
+  RandomStream random(4, 0, Purpose::test);
   const auto x = as_double(random_uniform({1'000'000}, -1, 3, random, DType::float64));
   double sum = 0;
   int quarter = 0;
@@ -118,7 +118,7 @@ TEST_CASE("uniform numbers are uniform", "[random]") {
 }
 
 TEST_CASE("tensors of random numbers follow the sequence", "[random]") {
-  Sequence a(1, 0, Purpose::test), b(1, 0, Purpose::test);
+  RandomStream a(1, 0, Purpose::test), b(1, 0, Purpose::test);
   const auto x = random_normal({2, 3}, a).to_vector<float>();
   for (float value : x) CHECK(value == b.normal());
   CHECK(random_normal({0, 3}, a).shape() == Shape{0, 3});

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "tests/ops/ops_test.h"
 
 #if !CAIRN_CUDA_HOST  // (the emulator tells it so too)
@@ -139,7 +139,7 @@ TEST_CASE("running out of memory says how much was asked for and how much is in 
 TEST_CASE("scratch memory counts until it ends", "[storage]") {
   const int64_t before = memory(Device::cpu).live;
   {
-    Scratch scratch(Device::cpu);
+    Workspace scratch(Device::cpu);
     double* x = scratch.take<double>(10);
     int32_t* y = scratch.take<int32_t>(3);
     x[9] = 1, y[2] = 2;

@@ -138,7 +138,7 @@ TEST_CASE("bfloat16 is the upper half of a float, rounded to nearest, ties to ev
   CHECK(bits_of(-2.0f) == 0xc000);
   CHECK(bits_of(0.0f) == 0);
   CHECK(bits_of(-0.0f) == 0x8000);
-  const float step = 0x1p-7f;                         // between neighbours at 1
+  const float step = 0x1p-7f;                         // between neighbors at 1
   CHECK(bits_of(1 + step / 2) == 0x3f80);             // a tie, to even: down
   CHECK(bits_of(1 + step + step / 2) == 0x3f82);      // a tie, to even: up
   CHECK(bits_of(1 + step / 2 + 0x1p-23f) == 0x3f81);  // just above the tie

@@ -12,7 +12,7 @@ namespace {
 
 // Everything that attention computes, as float32. Two tiles of queries and of keys, with dropout.
 std::vector<float> results(DType dtype) {
-  Sequence sequence(1, 0, Purpose::test);
+  RandomStream sequence(1, 0, Purpose::test);
   const auto normal = [&](int64_t rows) {
     return random_normal({2, rows, 2, 16}, sequence).cast(dtype).to(Device::cuda);
   };

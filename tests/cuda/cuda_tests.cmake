@@ -1,6 +1,6 @@
 # Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. One program, cairn-cuda-tests; on a
 # machine without a CUDA device it exits with 77, and CTest says "skipped". With CAIRN_CUDA=HOST it runs once in each order
-# of execution, and the tests of the emulator (tests/cuda/host) are part of it.
+# of execution, and the tests of the emulator (tests/cuda/emulator) are part of it.
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
 list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
@@ -67,7 +67,7 @@ set_tests_properties("gpu: a bad order in the environment" PROPERTIES LABELS gpu
 
 # The switch of stacks that other processors use. (Sanitizers are told of it in the same place as of ours.)
 if(NOT CAIRN_SANITIZE)
-  file(GLOB emulator ${PROJECT_SOURCE_DIR}/cuda/host/*.cpp)
+  file(GLOB emulator ${PROJECT_SOURCE_DIR}/cuda/emulator/*.cpp)
   add_executable(cairn-ucontext-tests ${emulator_test_sources} ${emulator} ${PROJECT_SOURCE_DIR}/core/error.cpp
                  ${PROJECT_SOURCE_DIR}/core/parallel.cpp)
   target_compile_definitions(cairn-ucontext-tests PRIVATE CAIRN_HOST_CUDA_UCONTEXT=1)

@@ -30,7 +30,7 @@ TEST_CASE("an encoder and decoder give on CUDA what they give on the CPU", "[gpu
         given.labels = made.labels.to(device), given.topk = made.topk.defined() ? made.topk.to(device) : Tensor();
         attention.replay = &given;
       }
-      Sequence random(3, 0, Purpose::test);
+      RandomStream random(3, 0, Purpose::test);
       const auto input = [&](int64_t n) { return Variable(random_normal({2, n, 16}, random).to(device), true); };
       const auto lengths = [&](int32_t a, int32_t b) {
         return Tensor::from(std::vector<int32_t>{a, b}, {2}).to(device);

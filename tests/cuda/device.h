@@ -6,7 +6,7 @@
 #include "core/random.h"
 #include "core/storage.h"
 #if CAIRN_CUDA_HOST
-#include "cuda/host/host_cuda.h"
+#include "cuda/emulator/host_cuda.h"
 #endif
 
 namespace cairn::test {

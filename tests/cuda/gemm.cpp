@@ -22,7 +22,7 @@ Gemm spacious(int64_t m, int64_t n, int64_t k, bool ta, bool tb, int64_t batch, 
 }
 
 std::vector<float> numbers(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride, uint64_t seed) {
-  Sequence sequence(seed, 0, Purpose::test);
+  RandomStream sequence(seed, 0, Purpose::test);
   std::vector<float> x(size_t(batch * stride + 1), NAN);
   for (int64_t member = 0; member < batch; ++member)
     for (int64_t i = 0; i < rows; ++i)

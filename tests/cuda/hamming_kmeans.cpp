@@ -13,15 +13,15 @@ struct Case {
   std::vector<int32_t> lengths;  // empty: none given
 };
 
-// Codes around a few centres, so that clusters differ in size and ties and empty clusters occur.
+// Codes around a few centers, so that clusters differ in size and ties and empty clusters occur.
 std::vector<uint64_t> random_codes(const KMeansSize& size, uint64_t seed) {
-  Sequence sequence(seed, 0, Purpose::test);
+  RandomStream sequence(seed, 0, Purpose::test);
   const uint64_t mask = size.bits == 64 ? ~uint64_t{0} : (uint64_t{1} << size.bits) - 1;
   const auto word = [&] { return uint64_t(sequence.next()) << 32 | sequence.next(); };
-  uint64_t centres[5];
-  for (uint64_t& centre : centres) centre = word();
+  uint64_t centers[5];
+  for (uint64_t& center : centers) center = word();
   std::vector<uint64_t> codes(size_t(size.B * size.H * size.N));
-  for (uint64_t& code : codes) code = (centres[sequence.below(5)] ^ (word() & word() & word())) & mask;
+  for (uint64_t& code : codes) code = (centers[sequence.below(5)] ^ (word() & word() & word())) & mask;
   return codes;
 }
 
@@ -81,7 +81,7 @@ std::vector<int32_t> on_device(const Case& test, const std::vector<uint64_t>& co
                                const std::vector<uint64_t>& state) {
   OnDevice<uint64_t> device_codes(codes), device_state(state);
   OnDevice<int32_t> lengths(test.lengths), labels(codes.size());
-  Scratch scratch(Device::cuda);
+  Workspace scratch(Device::cuda);
   gpu::hamming_kmeans({}, test.size, device_codes.data(), test.lengths.empty() ? nullptr : lengths.data(),
                       {device_state.data(), 3, Purpose::clusters}, scratch, labels.data());
   return labels.values();
@@ -116,7 +116,7 @@ TEST_CASE("hamming_kmeans on CUDA gives the labels of its definition and of the 
     in_every_order([&] { CHECK(on_device(test, codes, state) == expected); });
 
     std::vector<int32_t> on_cpu(codes.size());
-    Scratch scratch(Device::cpu);
+    Workspace scratch(Device::cpu);
     cpu::hamming_kmeans({}, size, codes.data(), test.lengths.empty() ? nullptr : test.lengths.data(), draw, scratch,
                         on_cpu.data());
     CHECK(on_cpu == expected);
@@ -139,7 +139,7 @@ TEST_CASE("hamming_kmeans on CUDA takes pieces of several sizes", "[gpu]") {
   const auto codes = random_codes(test.size, 13);
   const std::vector<uint64_t> state{5, 5};
   std::vector<int32_t> expected(codes.size());
-  Scratch scratch(Device::cpu);
+  Workspace scratch(Device::cpu);
   cpu::hamming_kmeans({}, test.size, codes.data(), nullptr, {state.data(), 3, Purpose::clusters}, scratch,
                       expected.data());
   CHECK(on_device(test, codes, state) == expected);

@@ -13,7 +13,7 @@ using ladder::Assignment;
 using ladder::Product;
 
 static std::vector<float> normal(int64_t n, uint64_t seed) {
-  Sequence sequence(seed, 0, Purpose::test);
+  RandomStream sequence(seed, 0, Purpose::test);
   std::vector<float> x(static_cast<size_t>(n));
   for (float& value : x) value = sequence.normal();
   return x;
@@ -53,7 +53,7 @@ TEST_CASE("the ladder: every step of matmul equals the CPU", "[gpu]") {
 
 TEST_CASE("the ladder: every step finds the nearest centroid, of several the first", "[gpu]") {
   for (const Assignment size : {Assignment{1, 1}, Assignment{300, 2}, Assignment{1025, 37}, Assignment{2500, 1100}}) {
-    Sequence sequence(3, 0, Purpose::test);
+    RandomStream sequence(3, 0, Purpose::test);
     // Of eight bits in all, so that ties are frequent.
     const auto codes = [&](int n) {
       std::vector<uint64_t> x(static_cast<size_t>(n));

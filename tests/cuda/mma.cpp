@@ -20,7 +20,7 @@ namespace {
 using Floats = std::vector<float>;
 
 Floats normals(size_t n, uint64_t seed) {
-  Sequence sequence(seed, 0, Purpose::test);
+  RandomStream sequence(seed, 0, Purpose::test);
   Floats x(n);
   for (float& value : x) value = sequence.normal();
   return x;

@@ -24,16 +24,16 @@ struct Bench {
   }
   // Normal numbers.
   Tensor normal(const Shape& shape, uint64_t seed = 1) const {
-    Sequence sequence(seed, 0, Purpose::test);
+    RandomStream sequence(seed, 0, Purpose::test);
     return place(random_normal(shape, sequence));
   }
   Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1) const {
-    Sequence sequence(seed, 0, Purpose::test);
+    RandomStream sequence(seed, 0, Purpose::test);
     return place(random_uniform(shape, low, high, sequence));
   }
   // int32 in [low, high].
   Tensor integers(const Shape& shape, int low, int high, uint64_t seed = 1) const {
-    Sequence sequence(seed, 0, Purpose::test);
+    RandomStream sequence(seed, 0, Purpose::test);
     Tensor x(shape, DType::int32);
     int32_t* data = x.mutable_data<int32_t>();
     for (int64_t i = 0; i < x.elements(); ++i) data[i] = low + int32_t(sequence.below(uint32_t(high - low + 1)));
@@ -92,7 +92,7 @@ void add_attention(std::vector<Case>& cases);
 void add_centroid_topk(std::vector<Case>& cases);
 void add_topk_attention(std::vector<Case>& cases);
 void add_linear_attention(std::vector<Case>& cases);
-void add_unit_rows(std::vector<Case>& cases);
+void add_l2_normalize(std::vector<Case>& cases);
 void add_hash_buckets(std::vector<Case>& cases);
 void add_bucket_attention(std::vector<Case>& cases);
 

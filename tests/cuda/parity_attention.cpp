@@ -5,7 +5,7 @@
 #include "core/attention_ops.h"
 #include "tests/cuda/parity.h"
 #if CAIRN_CUDA_HOST
-#include "cuda/host/host_cuda.h"
+#include "cuda/emulator/host_cuda.h"
 #endif
 
 namespace cairn::test {

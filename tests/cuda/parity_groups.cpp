@@ -148,7 +148,7 @@ void add_euclidean_kmeans(std::vector<Case>& cases) {
     return bench.place(bench.integers(shape, -2, 2).to(Device::cpu));
   };
   const auto bad = [](const Bench& bench, const Shape& shape) {
-    Sequence sequence(3, 0, Purpose::test);
+    RandomStream sequence(3, 0, Purpose::test);
     Tensor x = random_normal(shape, sequence);
     for (int64_t i = 0; i < x.elements(); i += 61) x.mutable_data<float>()[i] = i % 2 ? NAN : i % 3 ? INFINITY : -3e38f;
     return bench.place(x);

@@ -5,21 +5,22 @@
 
 namespace cairn::test {
 
-void add_unit_rows(std::vector<Case>& cases) {
+void add_l2_normalize(std::vector<Case>& cases) {
   for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{1, 1}, Shape{7}, Shape{2, 3, 5}, Shape{67, 131}})
-    cases.push_back({label("unit_rows", shape), [=](const Bench& bench) {
+    cases.push_back({label("l2_normalize", shape), [=](const Bench& bench) {
                        const Variable x = bench.variable(bench.normal(shape));
-                       return with_gradients(bench, unit_rows(x), {{"x", x}});
+                       return with_gradients(bench, l2_normalize(x), {{"x", x}});
                      }});
   cases.push_back(
-      {"unit_rows of zeros, of tiny and of huge numbers", [](const Bench& bench) -> Results {
+      {"l2_normalize of zeros, of tiny and of huge numbers", [](const Bench& bench) -> Results {
          const Tensor x = bench.place(Tensor::from<float>({0, -0.0f, 1e-37f, -1e-37f, 2e38f, 1e38f, 1, 0}, {4, 2}));
          // (Gradients of tiny rows are huge.)
-         return {{"y", unit_rows(x)}, {"dx", unit_rows_backward(x, x)}};
+         return {{"y", l2_normalize(x)}, {"dx", l2_normalize_backward(x, x)}};
        }});
-  cases.push_back({"unit_rows of NaN and infinity", [](const Bench& bench) -> Results {
-                     return {{"y", unit_rows(bench.place(Tensor::from<float>({NAN, 1, INFINITY, 1, 3, 4}, {3, 2})))}};
-                   }});
+  cases.push_back(
+      {"l2_normalize of NaN and infinity", [](const Bench& bench) -> Results {
+         return {{"y", l2_normalize(bench.place(Tensor::from<float>({NAN, 1, INFINITY, 1, 3, 4}, {3, 2})))}};
+       }});
 }
 
 void add_hash_buckets(std::vector<Case>& cases) {
@@ -91,7 +92,7 @@ AttentionOptions options_of(const Bench& bench, const Sizes& s, const Conditions
 Results run(const Bench& bench, const Sizes& s, const BucketOptions& buckets, int64_t count,
             const Conditions& conditions) {
   const Generator generator(7, bench.device);
-  const Tensor q = bench.normal({s.B, s.N, s.H, s.D}, 1), k = unit_rows(bench.normal({s.B, s.N, s.H, s.D}, 2));
+  const Tensor q = bench.normal({s.B, s.N, s.H, s.D}, 1), k = l2_normalize(bench.normal({s.B, s.N, s.H, s.D}, 2));
   const Tensor v = bench.uniform({s.B, s.N, s.H, s.M}, -1, 1, 3), dout = bench.uniform({s.B, s.N, s.H, s.M}, -1, 1, 4);
   const Groups groups = group_buckets(
       bench.integers({s.B, s.H, buckets.rounds, s.N}, conditions.lengths ? -1 : 0, int(count) - 1), count);
@@ -144,9 +145,9 @@ void add_bucket_attention(std::vector<Case>& cases) {
                        in[operand] = bench.place(host);
                        const BucketOptions buckets{2, 0, 2, 8};
                        const Groups groups = group_buckets(bench.integers({2, 2, 2, 40}, 0, 3), 4);
-                       const auto kept = bucket_attention(in[0], in[1], in[2], groups, buckets);
-                       const auto g = bucket_attention_backward(in[0], in[1], in[2], groups, buckets, {}, kept, in[3]);
-                       Results results{{"out", kept.out}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
+                       const auto saved = bucket_attention(in[0], in[1], in[2], groups, buckets);
+                       const auto g = bucket_attention_backward(in[0], in[1], in[2], groups, buckets, {}, saved, in[3]);
+                       Results results{{"out", saved.out}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
                        for (auto& [name, result] : results) {
                          result = result.to(Device::cpu).cast(DType::float32);
                          for (int64_t i = 0; i < result.elements() / 2; ++i)
@@ -158,7 +159,7 @@ void add_bucket_attention(std::vector<Case>& cases) {
       {"bucket_attention of one variable, with gradients", [](const Bench& bench) {
          const Variable x = bench.variable(bench.uniform({2, 21, 2, 8}, -1, 1));
          const Groups groups = group_buckets(bench.integers({2, 2, 2, 21}, 0, 3), 4);
-         return with_gradients(bench, bucket_attention(x, unit_rows(x), x, groups, {2, 0, 2, 4}), {{"x", x}});
+         return with_gradients(bench, bucket_attention(x, l2_normalize(x), x, groups, {2, 0, 2, 4}), {{"x", x}});
        }});
 }
 

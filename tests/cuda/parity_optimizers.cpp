@@ -1,4 +1,4 @@
-// Cases of parity.h: optimisers.
+// Cases of parity.h: optimizers.
 #include <cmath>
 
 #include "tests/cuda/parity.h"
@@ -71,7 +71,7 @@ void add_optimizers(std::vector<Case>& cases) {
                        return steps(bench, make, 9, {3, 1, 2, 1500001, 700001});
                      }});
   }
-  cases.push_back({"an optimiser of hundreds of parameters", [make = optimizers[0].second](const Bench& bench) {
+  cases.push_back({"an optimizer of hundreds of parameters", [make = optimizers[0].second](const Bench& bench) {
                      std::vector<int64_t> sizes;
                      for (int64_t n = 0; n < 700; ++n) sizes.push_back(n % 13 + 1);
                      return steps(bench, make, 9, sizes);

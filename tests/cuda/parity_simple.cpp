@@ -225,14 +225,14 @@ void add_layer_norm(std::vector<Case>& cases) {
                        const Tensor x = bench.uniform(shape, -1, 3), dy = bench.uniform(shape, -0.1, 0.1, 2);
                        const Tensor weight = bench.uniform({shape[-1]}, 0.5, 1.5, 3),
                                     bias = bench.normal({shape[-1]}, 4);
-                       const LayerNorm forward = layer_norm(x, weight, bias, 1e-2);
+                       const LayerNormResult forward = layer_norm(x, weight, bias, 1e-2);
                        const LayerNormGradient g = layer_norm_backward(x, weight, forward, dy);
                        return {{"y", forward.y}, {"mean", forward.mean}, {"rstd", forward.rstd},
                                {"dx", g.dx},     {"dweight", g.dweight}, {"dbias", g.dbias}};
                      }});
   cases.push_back({"layer_norm of rows of nothing", [](const Bench& bench) -> Results {
                      const Tensor x = bench.normal({3, 0}), weight = bench.normal({0});
-                     const LayerNorm forward = layer_norm(x, weight, weight, 1e-5);
+                     const LayerNormResult forward = layer_norm(x, weight, weight, 1e-5);
                      const LayerNormGradient g = layer_norm_backward(x, weight, forward, x);
                      return {{"y", forward.y}, {"dx", g.dx}, {"dweight", g.dweight}, {"dbias", g.dbias}};
                    }});

@@ -168,7 +168,7 @@ struct MemberCase {
 
 Groups groups_of(const Bench& bench, const MemberCase& c) {
   std::vector<int32_t> labels;
-  Sequence random(11, 0, Purpose::test);
+  RandomStream random(11, 0, Purpose::test);
   for (int64_t i = 0; i < c.s.B * c.s.H * c.s.N; ++i) {
     int32_t label = int32_t(random.below(uint32_t(c.C + 1))) - 1;  // -1: of no cluster
     if (c.labels == Labels::one_huge && random.below(8) > 0) label = int32_t(c.C / 2);
@@ -182,7 +182,7 @@ Groups groups_of(const Bench& bench, const MemberCase& c) {
 // Rising rows, then -1: of up to k keys, and of none at all for one cluster of seven.
 Tensor top_keys(const Bench& bench, const MemberCase& c) {
   std::vector<int32_t> keys;
-  Sequence random(12, 0, Purpose::test);
+  RandomStream random(12, 0, Purpose::test);
   for (int64_t row = 0; row < c.s.B * c.s.H * c.C; ++row) {
     const size_t end = size_t((row + 1) * c.k);
     const uint32_t step = uint32_t(std::max<int64_t>(1, 2 * c.s.S / c.k));

@@ -16,7 +16,7 @@ const float infinity = INFINITY;
 
 // Rows of random numbers; the second of them all masked, every third element of the third.
 std::vector<float> random_rows(Rows size, uint64_t seed) {
-  Sequence sequence(seed, 0, Purpose::test);
+  RandomStream sequence(seed, 0, Purpose::test);
   std::vector<float> x(size_t(size.rows * size.cols));
   for (int64_t i = 0; i < int64_t(x.size()); ++i) {
     const int64_t row = i / size.cols, col = i % size.cols;
@@ -90,7 +90,7 @@ TEST_CASE("the gradient of softmax on CUDA equals its definition and the CPU", "
       INFO(size.rows << " x " << size.cols);
       std::vector<float> y(size_t(size.rows * size.cols)), dy(y.size());
       cpu::softmax_forward<float>({}, size, random_rows(size, 3).data(), y.data());
-      Sequence sequence(4, 0, Purpose::test);
+      RandomStream sequence(4, 0, Purpose::test);
       for (float& value : dy) value = sequence.normal();
       OnDevice<float> device_y(y), device_dy(dy), device_dx(y.size());
       gpu::softmax_backward<float>({}, size, device_y.data(), device_dy.data(), device_dx.data());

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/captured_step.h"
 #include "core/kernels/timing.h"
 #include "core/ops.h"
-#include "core/repeated.h"
 #include "nn/io/file.h"
 #include "tests/apps/process.h"
 #include "tests/catch.h"
@@ -47,7 +47,7 @@ TEST_CASE("work is timed on its device, ordinary and replayed", "[gpu]") {
   const Tensor x = Tensor::full({1000}, 1, DType::float32, Device::cuda);
   Tensor y;
   CHECK(seconds_of(Device::cuda, [&] { y = affine(x, 2); }) >= 0);
-  Repeated doubles(
+  CapturedStep doubles(
       Device::cuda, [&] { y = affine(x, 3); }, 1);
   doubles();
   doubles();

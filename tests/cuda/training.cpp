@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "apps/copy_task/model.h"
-#include "core/repeated.h"
+#include "core/captured_step.h"
 #include "nn/optim/r_adam.h"
 #include "nn/optim/sgd.h"
 #include "tests/attention/spec_of.h"
@@ -33,7 +33,7 @@ struct Training {
   RAdam optimizer;
   Batch data;
   Tensor loss;
-  Repeated learn;
+  CapturedStep learn;
 
   Training(const TransformerOptions& options, Device device, DType activations = DType::float32, int ordinary = 3)
       : generator(5, device),
@@ -54,7 +54,7 @@ struct Training {
 
   // The loss of step n.
   double step(int64_t n) {
-    Sequence random(7, uint64_t(n), Purpose::data);
+    RandomStream random(7, uint64_t(n), Purpose::data);
     const Batch fresh = make_batch(batch, length, random);
     data.input.copy_from(fresh.input);
     data.target.copy_from(fresh.target);
@@ -169,7 +169,7 @@ TEST_CASE("a step that is replayed is the step that is run", "[gpu][training]") 
 }
 
 // The device's list of parameters is part of what a recording writes and of what it reads.
-TEST_CASE("ordinary steps and replayed ones take turns with an optimiser", "[gpu][training]") {
+TEST_CASE("ordinary steps and replayed ones take turns with an optimizer", "[gpu][training]") {
   const auto numbers = [](double value) { return Tensor::full({3}, value, DType::float32, Device::cuda); };
   const Tensor one = numbers(1), ten = numbers(10);
   Variable x(numbers(0), true);
@@ -179,7 +179,7 @@ TEST_CASE("ordinary steps and replayed ones take turns with an optimiser", "[gpu
     optimizer.step();
   };
   const auto sum = [&] { return -x.value().to_vector<float>()[1]; };
-  Repeated by_ten(
+  CapturedStep by_ten(
       Device::cuda, [&] { step_with(ten); }, 1);
   step_with(one);
   by_ten();
@@ -192,7 +192,7 @@ TEST_CASE("ordinary steps and replayed ones take turns with an optimiser", "[gpu
   CHECK(sum() == 33);
 
   // Recorded when the device already had the list.
-  Repeated by_one(
+  CapturedStep by_one(
       Device::cuda, [&] { step_with(one); }, 1);
   by_one();
   by_one();
@@ -206,21 +206,21 @@ TEST_CASE("ordinary steps and replayed ones take turns with an optimiser", "[gpu
 
 TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu][training]") {
   Tensor x = Tensor::full({3}, 2, DType::float32, Device::cuda);
-  Repeated reads(
+  CapturedStep reads(
       Device::cuda, [&] { x.to_vector<float>(); }, 1);
   reads();
   CHECK_THROWS_AS(reads(), DeviceError);
   CHECK(x.to_vector<float>() == std::vector<float>(3, 2));
-  Repeated throws(
+  CapturedStep throws(
       Device::cuda, [&] { throw UsageError("no"); }, 1);
   CHECK_THROWS_AS(throws(), UsageError);
   CHECK_THROWS_AS(throws(), UsageError);  // while it is recorded
-  CHECK_THROWS_WITH(Repeated(
+  CHECK_THROWS_WITH(CapturedStep(
                         Device::cuda, [] {}, 0),
                     ContainsSubstring("expected at least 1 ordinary run, got 0"));
 
   // What is copied from the host while it is recorded is copied as it was.
-  Repeated adds(
+  CapturedStep adds(
       Device::cuda, [&] { accumulate(x, Tensor::full({3}, 1).to(Device::cuda)); }, 1);
   for (int i = 0; i < 3; ++i) adds();
   CHECK(adds.replays() == 2);
@@ -233,7 +233,7 @@ TEST_CASE("memory that recorded work made outlives the recording", "[gpu][traini
     Tensor kept;
     const Tensor x = Tensor::full({1000}, 3, DType::float32, Device::cuda);
     {
-      Repeated square(
+      CapturedStep square(
           Device::cuda, [&] { kept = unary(Unary::square, unary(Unary::negate, x)); }, 1);
       square();
       square();

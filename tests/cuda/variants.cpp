@@ -24,7 +24,7 @@ struct Run {
 
 Run run(const Trial& trial, Device device, int64_t N, int64_t S, bool lengths, double dropout, const Run* replayed) {
   const int64_t B = 2, H = 2, D = 8, M = 8;
-  Sequence random(21, 0, Purpose::test);
+  RandomStream random(21, 0, Purpose::test);
   const auto input = [&](int64_t rows, int64_t size) {
     return Variable(random_normal({B, rows, H, size}, random).to(device), true);
   };

@@ -456,7 +456,7 @@ def headers(entries, data):
     yield "metadata with a key twice", weights.safetensors(b'{"__metadata__":{"a":"b","a":"c"},' + text.strip()[1:],
                                                            data), "second time"
 
-    for name, number in {"NaN": b"\0\0\xc0\x7f", "a signalling NaN": b"\1\0\x80\x7f", "infinity": b"\0\0\x80\x7f",
+    for name, number in {"NaN": b"\0\0\xc0\x7f", "a signaling NaN": b"\1\0\x80\x7f", "infinity": b"\0\0\x80\x7f",
                          "minus infinity": b"\0\0\x80\xff"}.items():
         for place in (0, len(data) // 8 * 4, len(data) - 4):
             changed_data = data[:place] + number + data[place + 4 :]
@@ -500,7 +500,7 @@ def optimizer_files(reference):
     more = [*RESUME, "--iterations", "8"]
 
     def case(name, content, message):
-        return Case(f"optimiser: {name}", more, 3, f"optimizer.safetensors.*({message})", run=True,
+        return Case(f"optimizer: {name}", more, 3, f"optimizer.safetensors.*({message})", run=True,
                     before=only_newest(rewriting("optimizer.safetensors", content)))
 
     def holding(name, value):

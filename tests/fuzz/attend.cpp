@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const attend::Outcome outcome = attend::Runner(spec, in, options).run();
         expect(outcome.out.shape() == Shape{in.batches(), in.queries(), in.heads(), in.v.size(3)}, "another shape");
         safetensors_bytes(attend::output_file(spec, in, outcome));
-      } catch (const UsageError& error) {  // a mask that it cannot honour
+      } catch (const UsageError& error) {  // a mask that it cannot honor
         expect_short_line(error.what());
       }
     }

@@ -389,10 +389,10 @@ class Program {
     const int axis = one_in(8) ? int(odd()) : int(byte() % 4) - 2;
     const Reduce op = pick({Reduce::sum, Reduce::max});
     if (const auto y = attempt([&] { return reduce(op, x, axis); })) {
-      const Shape shape = x.shape().without(axis), kept = x.shape().with(axis, 1);
+      const Shape shape = x.shape().without(axis), given = x.shape().with(axis, 1);
       Numbers expected(size_t(shape.elements()), op == Reduce::sum ? 0 : -INFINITY);
       const Numbers from = numbers(x);
-      each_broadcast(x.shape(), kept, [&](size_t i, size_t place) {
+      each_broadcast(x.shape(), given, [&](size_t i, size_t place) {
         expected[place] = op == Reduce::sum ? expected[place] + from[i] : std::max(expected[place], from[i]);
       });
       if (is_small({x})) expect_numbers(*y, shape, x, expected);
@@ -442,10 +442,10 @@ class Program {
       if (const auto dx = attempt([&] { return softmax_backward(*y, dy); }))
         expect_finite(*dx, x.shape(), x, is_small({x, dy}));
     }
-    if (const auto y = attempt([&] { return unit_rows(x); })) {
+    if (const auto y = attempt([&] { return l2_normalize(x); })) {
       expect_finite(*y, x.shape(), x, is_small({x}));
       const Tensor dy = operand(x.shape());
-      if (const auto dx = attempt([&] { return unit_rows_backward(x, dy); }))
+      if (const auto dx = attempt([&] { return l2_normalize_backward(x, dy); }))
         expect_finite(*dx, x.shape(), x, is_small({x, dy}));
     }
   }
@@ -470,9 +470,9 @@ class Program {
       }
       expect_numbers(forward->y, x.shape(), x, expected);
     }
-    LayerNorm kept = saved(*forward, layer_norms_);
-    kept.mean = saved_tensor(kept.mean), kept.rstd = saved_tensor(kept.rstd);
-    if (const auto g = attempt([&] { return layer_norm_backward(x, weight, kept, dy); })) {
+    LayerNormResult given = saved(*forward, layer_norms_);
+    given.mean = saved_tensor(given.mean), given.rstd = saved_tensor(given.rstd);
+    if (const auto g = attempt([&] { return layer_norm_backward(x, weight, given, dy); })) {
       const bool known = is_small({x, weight, dy}) && epsilon == 0.01;
       expect_finite(g->dx, x.shape(), x, known);
       expect_finite(g->dweight, weight.shape(), x, known);
@@ -538,9 +538,9 @@ class Program {
         if (target[r] >= 0) sum -= std::log(p[r * size_t(logits.size(-1)) + size_t(target[r])]), ++counted;
       expect_numbers(forward->loss, {}, logits, {counted > 0 ? sum / counted : 0});
     }
-    CrossEntropy kept = saved(*forward, losses_);
-    kept.logsumexp = saved_tensor(kept.logsumexp), kept.count = saved_tensor(kept.count);
-    if (const auto g = attempt([&] { return cross_entropy_backward(logits, targets, kept, dloss); }))
+    CrossEntropy given = saved(*forward, losses_);
+    given.logsumexp = saved_tensor(given.logsumexp), given.count = saved_tensor(given.count);
+    if (const auto g = attempt([&] { return cross_entropy_backward(logits, targets, given, dloss); }))
       expect_finite(*g, logits.shape(), logits, is_small({logits, dloss}));
   }
 
@@ -629,9 +629,9 @@ class Program {
     const Shape shape{q.size(0), q.size(1), q.size(2), v.size(3)};
     expect_finite(forward->out, shape, q, is_small({q, k, v}) && usual(o));
     if (is_small({q, k, v}) && usual(o)) expect_numbers(forward->out, shape, q, formula_of_attention(q, k, v, o));
-    AttentionResult kept = saved(*forward, attentions_);
-    kept.out = saved_tensor(kept.out), kept.logsumexp = saved_tensor(kept.logsumexp);
-    expect_gradient(attempt([&] { return attention_backward(q, k, v, o, kept, dout); }), q, k, v,
+    AttentionResult given = saved(*forward, attentions_);
+    given.out = saved_tensor(given.out), given.logsumexp = saved_tensor(given.logsumexp);
+    expect_gradient(attempt([&] { return attention_backward(q, k, v, o, given, dout); }), q, k, v,
                     is_small({q, k, v, dout}) && usual(o));
   }
 
@@ -641,9 +641,9 @@ class Program {
     const auto forward = attempt([&] { return linear_attention(q, k, v, o); });
     if (!forward) return;
     expect_finite(forward->out, {q.size(0), q.size(1), q.size(2), v.size(3)}, q, is_small({q, k, v}) && usual(o));
-    LinearAttentionResult kept = saved(*forward, linears_);
-    kept.out = saved_tensor(kept.out), kept.denominators = saved_tensor(kept.denominators);
-    expect_gradient(attempt([&] { return linear_attention_backward(q, k, v, o, kept, dout); }), q, k, v,
+    LinearAttentionResult given = saved(*forward, linears_);
+    given.out = saved_tensor(given.out), given.denominators = saved_tensor(given.denominators);
+    expect_gradient(attempt([&] { return linear_attention_backward(q, k, v, o, given, dout); }), q, k, v,
                     is_small({q, k, v, dout}) && usual(o));
   }
 
@@ -726,11 +726,11 @@ class Program {
     const bool known = is_small({q, k, v}) && usual(o);
     expect_finite(forward->mass, rows, q, known);
     if (with_rest) expect_finite(forward->rest, {q.size(0), q.size(1), q.size(2), v.size(3)}, q, known);
-    CentroidTopK kept = saved(*forward, centroids_);
-    kept.topk = saved_tensor(kept.topk), kept.logsumexp = saved_tensor(kept.logsumexp);
-    kept.mass = saved_tensor(kept.mass), kept.rest = saved_tensor(kept.rest);
+    CentroidTopK given = saved(*forward, centroids_);
+    given.topk = saved_tensor(given.topk), given.logsumexp = saved_tensor(given.logsumexp);
+    given.mass = saved_tensor(given.mass), given.rest = saved_tensor(given.rest);
     const Tensor dmass = operand(rows), drest = operand({q.size(0), q.size(1), q.size(2), v.size(3)});
-    expect_gradient(attempt([&] { return centroid_topk_backward(q, k, v, o, kept, dmass, drest); }), q, k, v,
+    expect_gradient(attempt([&] { return centroid_topk_backward(q, k, v, o, given, dmass, drest); }), q, k, v,
                     is_small({q, k, v, dmass, drest}) && usual(o));
   }
 
@@ -774,9 +774,9 @@ class Program {
     const auto forward = attempt([&] { return bucket_attention(q, k, v, *sorted, b, o); });
     if (!forward) return;
     expect_finite(forward->out, {q.size(0), q.size(1), q.size(2), v.size(3)}, q, is_small({q, k, v}) && usual(o));
-    AttentionResult kept = saved(*forward, attentions_);
-    kept.out = saved_tensor(kept.out), kept.logsumexp = saved_tensor(kept.logsumexp);
-    expect_gradient(attempt([&] { return bucket_attention_backward(q, k, v, *sorted, b, o, kept, dout); }), q, k, v,
+    AttentionResult given = saved(*forward, attentions_);
+    given.out = saved_tensor(given.out), given.logsumexp = saved_tensor(given.logsumexp);
+    expect_gradient(attempt([&] { return bucket_attention_backward(q, k, v, *sorted, b, o, given, dout); }), q, k, v,
                     is_small({q, k, v, dout}) && usual(o));
   }
 
@@ -785,7 +785,7 @@ class Program {
   DType dtype_;
   int64_t B_, N_, S_, H_, D_, M_, C_, top_;  // sizes that operands share
   bool known_ = true;                        // of this call: what was saved belongs to its operands
-  std::vector<LayerNorm> layer_norms_;
+  std::vector<LayerNormResult> layer_norms_;
   std::vector<CrossEntropy> losses_;
   std::vector<AttentionResult> attentions_;
   std::vector<LinearAttentionResult> linears_;

@@ -31,7 +31,7 @@ def top_of(weights):
     return torch.zeros_like(weights).scatter(-1, order, 1) * (weights.detach() > 0)
 
 
-def renormalised(scores, chosen, seen):
+def renormalized(scores, chosen, seen):
     return softmax_rows(scores, chosen * seen)
 
 
@@ -49,7 +49,7 @@ def variants(q, k, v, labels, query_lengths, key_lengths):
     if N == S:
         result["shared-full"] = output(softmax_rows(scores(q, q), keys))
     full = softmax_rows(own, keys)
-    result["oracle-top-3"] = output(renormalised(own, top_of(full), keys))
+    result["oracle-top-3"] = output(renormalized(own, top_of(full), keys))
 
     member = torch.nn.functional.one_hot(labels.clamp(min=0), clusters).double() * (labels >= 0)[..., None]  # [B, H, N, C]
     counts = member.sum(2)
@@ -59,7 +59,7 @@ def variants(q, k, v, labels, query_lengths, key_lengths):
 
     chosen = top_of(by_cluster)
     mass = (by_cluster * chosen).sum(-1, keepdim=True)
-    improved = member @ (by_cluster * (1 - chosen)) + (member @ mass) * renormalised(own, member @ chosen, keys)
+    improved = member @ (by_cluster * (1 - chosen)) + (member @ mass) * renormalized(own, member @ chosen, keys)
     result["i-clustered-4:topk=3"] = output(improved)
     return result
 

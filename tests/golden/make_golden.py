@@ -9,7 +9,7 @@ Format: lines that begin with # are comments. An entry is a line `name: size siz
 by its numbers in row-major order, nine significant digits (which give a float32 back exactly), in lines of any length.
 A name's parts are joined by /: case/tensor.
 
-Optimisers (r_adam.txt, adam.txt, sgd.txt). `start/i` and `gradient/i` [20, shape of parameter i] are shared by all
+Optimizers (r_adam.txt, adam.txt, sgd.txt). `start/i` and `gradient/i` [20, shape of parameter i] are shared by all
 cases; `case/options` and `case/after/i` [20, shape]: parameter i after each of the 20 steps.
 Attention (attention.txt). q, dout, out [B, N, H, D or M] and so on, as in autograd/ops.h; `lengths` (of keys) [B],
 `allowed` (1: may attend), `causal` and `scale` where the case has them. Computed in double from float32 inputs.
@@ -41,7 +41,7 @@ class File:
 
 
 def optimizer(name, what, make, option_names, cases):
-    """make(parameters, **options) is the PyTorch optimiser."""
+    """make(parameters, **options) is the PyTorch optimizer."""
     file = File(name, what)
     file.lines.append("# options: " + " ".join(option_names))
     generator = torch.Generator().manual_seed(7)

@@ -48,14 +48,14 @@ static void steps(Optimizer& optimizer, uint64_t begin, uint64_t end) {
   for (uint64_t step = begin; step < end; ++step) {
     for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
       Variable x = optimizer.parameters()[i];
-      Sequence sequence(step, 0, Purpose::data, uint32_t(i));
+      RandomStream sequence(step, 0, Purpose::data, uint32_t(i));
       x.mutable_grad() = random_normal(x.shape(), sequence).cast(x.dtype());
     }
     optimizer.step();
   }
 }
 
-// Every bit of a model and its optimiser, in the checkpoint's own names.
+// Every bit of a model and its optimizer, in the checkpoint's own names.
 static std::string bits(Module& model, const Optimizer* optimizer) {
   std::string all;
   const auto add = [&all](const Tensor& tensor) {
@@ -69,7 +69,7 @@ static std::string bits(Module& model, const Optimizer* optimizer) {
   return all.append(reinterpret_cast<const char*>(&state), sizeof(state)) + concat(optimizer->learning_rate());
 }
 
-// A small model with its optimiser. Two of the same seed and step are the same.
+// A small model with its optimizer. Two of the same seed and step are the same.
 struct Small {
   explicit Small(uint64_t seed = 1, uint64_t steps_taken = 0) : generator(seed), linear(2, 1, generator) {
     optimizer = std::make_unique<RAdam>(parameters(linear), 0.1);
@@ -344,7 +344,7 @@ TEST_CASE("what does not fit is refused and changes nothing", "[io][checkpoint]"
       refused([&](auto& f) { tensor(f.optimizer, "state.learning_rate") = Tensor::full({}, NAN, DType::float64); }),
       ContainsSubstring("optimizer.safetensors: optimizer: a state with the learning rate nan"));
 
-  // Another optimiser, and none.
+  // Another optimizer, and none.
   Sgd plain(parameters(model.linear), 1);
   const auto found = find_checkpoint(run.path());
   CHECK_THAT(data_error([&] { restore(*found, model.linear, &plain); }),

@@ -179,7 +179,7 @@ TEST_CASE("a decoder refuses attention that cannot do what it asks", "[nn][decod
   const Decoder clustered(options, generator);
   CHECK_THROWS_AS(clustered(x, memory, {}, {false, &generator}), UsageError);
   CHECK_THROWS_WITH(clustered(x, memory, {}, {false, &generator}),
-                    ContainsSubstring("attention 'clustered-2' cannot honour a causal mask"));
+                    ContainsSubstring("attention 'clustered-2' cannot honor a causal mask"));
   options = small<DecoderOptions>();
   options.cross_attention = "shared-full";
   CHECK_THROWS_AS(Decoder(options, generator), UsageError);
@@ -253,7 +253,7 @@ TEST_CASE("an encoder and decoder with i-clustered cross attention learn to reve
   struct Batch {
     Tensor digits, before, reversed;
   };
-  Sequence random(9, 0, Purpose::data);
+  RandomStream random(9, 0, Purpose::data);
   const auto fresh = [&] {
     std::vector<int32_t> digits, before, reversed;
     for (int64_t b = 0; b < batch; ++b) {

@@ -21,7 +21,7 @@ Draws draws_of_encoder(const std::string& attention) {
   options.attention = attention, options.dropout = 0.3, options.attention_dropout = 0.2;
   Generator generator(1);
   const Encoder encoder(options, generator);
-  Sequence random(1, 0, Purpose::test);
+  RandomStream random(1, 0, Purpose::test);
   const Variable x(random_normal({2, 16, options.features()}, random));
   Draws draws;
   generator.record_draws(&draws);

@@ -70,7 +70,7 @@ TEST_CASE("initial weights are those of the seed, each parameter its own, in the
   CHECK(std::abs(sum / 1e4) < 0.05);  // five standard deviations of the mean
   CHECK(std::abs(squares / 1e4 - 1) < 5 * std::sqrt(2e-4));
 
-  const LayerNormalisation norm(4);
+  const LayerNorm norm(4);
   CHECK(norm.weight.value().to_vector<float>() == std::vector<float>(4, 1));
   CHECK(norm.bias.value().to_vector<float>() == std::vector<float>(4, 0));
 }

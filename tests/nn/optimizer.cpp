@@ -253,7 +253,7 @@ TEST_CASE("any number of threads gives the same bits", "[optimizer]") {
   }
 }
 
-TEST_CASE("an optimiser continues from its state and moments bit for bit", "[optimizer]") {
+TEST_CASE("an optimizer continues from its state and moments bit for bit", "[optimizer]") {
   for (size_t kind = 0; kind < 4; ++kind) {
     const Parameters parameters = large_parameters();
     const auto optimizer = std::move(one_of_each(parameters)[kind]);
@@ -297,7 +297,7 @@ TEST_CASE("moments have names for checkpoints", "[optimizer]") {
   CHECK(names(Sgd({x, y}, 1)).empty());
 }
 
-TEST_CASE("an optimiser trains what backward gives gradients to", "[optimizer]") {
+TEST_CASE("an optimizer trains what backward gives gradients to", "[optimizer]") {
   // sum (w x - 1)^2 over x = 1, 2: least at w = 3/5.
   Variable w = parameter({5});
   const Variable x(Tensor::from<float>({1, 2}, {2}));
@@ -363,11 +363,11 @@ TEST_CASE("drop on plateau", "[schedule]") {
   CHECK(rates({10, 10, 9.5, 8.9}) == Values{8, 8, 8, 8});  // 9.5 is less than a tenth better, 8.9 is better
   CHECK(rates({9, NAN, 8.5}) == Values{8, 8, 4});          // the third in a row that is no better
   CHECK(rates({9, 9}) == Values{4, 4});
-  const Values kept = schedule.state();
+  const Values saved = schedule.state();
   CHECK(rates({9}) == Values{2});
   CHECK(rates({9, 9, 9}) == Values{2, 2, 1.5});
   CHECK(rates({-1, -1.05, -1.2, -1, -1, -1}) == Values{1.5, 1.5, 1.5, 1.5, 1.5, 1.5});
-  schedule.set_state(kept);
+  schedule.set_state(saved);
   CHECK(schedule.learning_rate(0) == 4);
   CHECK(rates({9, 9, 9}) == Values{2, 2, 2});
   CHECK(DropOnPlateau(1).state() == Values{1, INFINITY, 0});
@@ -375,7 +375,7 @@ TEST_CASE("drop on plateau", "[schedule]") {
 
 // ------------------------------------------------------------------------------------------------------- bad arguments
 
-TEST_CASE("optimisers refuse bad settings", "[optimizer]") {
+TEST_CASE("optimizers refuse bad settings", "[optimizer]") {
   const Variable x = parameter({1});
   for (double bad : {-1.0, double(NAN), double(INFINITY)}) {
     CHECK_THROWS_AS(RAdam({x}, bad), UsageError);
@@ -420,7 +420,7 @@ TEST_CASE("optimisers refuse bad settings", "[optimizer]") {
   CHECK_THROWS_AS(Constant(1).set_state({1}), DataError);
 }
 
-TEST_CASE("optimisers refuse bad parameters and gradients", "[optimizer]") {
+TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
   const auto refused = [](const Parameters& parameters, const char* message) {
     CHECK_THROWS_WITH(RAdam(parameters, 1), ContainsSubstring(message));
   };

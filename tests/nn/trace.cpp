@@ -4,7 +4,7 @@
 #include "nn/transformer.h"
 #include "tests/ops/ops_test.h"
 
-TEST_CASE("layers, attention, feed forward and the optimiser's step are spans", "[nn][trace]") {
+TEST_CASE("layers, attention, feed forward and the optimizer's step are spans", "[nn][trace]") {
   Generator generator(1);
   TransformerOptions options;
   options.layers = 2, options.heads = 2, options.head_size = 3, options.feed_forward = 5;

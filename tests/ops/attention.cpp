@@ -23,11 +23,11 @@ struct Draws {
 
 // The factors that dropout multiplies the weights with, 0 or 1 / (1 - p), seen through uniform weights (q = 0) and
 // v = identity.
-Planes dropout_factors(const Sizes& s, const AttentionOptions& unmasked) {
+BatchHeads dropout_factors(const Sizes& s, const AttentionOptions& unmasked) {
   const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
                k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
   const Tensor out = attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), unmasked).out;
-  Planes factors = as_planes(out);
+  BatchHeads factors = as_planes(out);
   for (double& factor : factors.values) factor *= double(s.S);
   return factors;
 }
@@ -41,7 +41,7 @@ TEST_CASE("attention agrees with its formula for every mask and size", "[attenti
       for (const auto& [kind, mask] : every_mask(s)) {
         INFO(s << ' ' << name(dtype) << " masked by " << kind);
         const AttentionOptions options{mask, {}, 0};
-        const Planes scores = reference_scores(x.q, x.k, options);
+        const BatchHeads scores = reference_scores(x.q, x.k, options);
         const AttentionResult result = attention(x.q, x.k, x.v, options);
         CHECK(result.out.shape() == Shape{s.B, s.N, s.H, s.M});
         CHECK(result.logsumexp.shape() == Shape{s.B, s.H, s.N});
@@ -56,7 +56,7 @@ TEST_CASE("attention multiplies the scores with the scale it is given", "[attent
   const Operands x(s, DType::float64);
   for (double scale : {1.0, 0.125, -2.0}) {
     const AttentionOptions options{{}, {}, scale};
-    const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
+    const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
     CHECK(difference(attention(x.q, x.k, x.v, options).out, times_values(weights, x.v)) <= tolerance::float64);
   }
   CHECK(same_bits(attention(x.q, x.k, x.v, {{}, {}, 0.5}).out, attention(x.q, x.k, x.v).out));  // 1 / sqrt(4)
@@ -66,7 +66,7 @@ TEST_CASE("attention is exact for scores so large that exponentials overflow", "
   const Sizes s{1, 1, 140, 1030, 2, 3};
   Operands x(s, DType::float64);
   x.q = affine(x.q, 1000);
-  const Planes weights = reference_weights(reference_scores(x.q, x.k, {}));
+  const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
   CHECK(difference(attention(x.q, x.k, x.v).out, times_values(weights, x.v)) <= 1000 * tolerance::float64);
 }
 
@@ -77,15 +77,15 @@ TEST_CASE("gradients of attention agree with their formulas for every mask and s
     const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
     const Draws draws;
     for (double p : {0.0, 0.3}) {
-      const Planes factors = dropout_factors(s, {{}, draws.dropout(p), 0});
+      const BatchHeads factors = dropout_factors(s, {{}, draws.dropout(p), 0});
       for (const auto& [kind, mask] : every_mask(s)) {
         INFO(s << " masked by " << kind << ", dropout " << p);
         const AttentionOptions options{mask, draws.dropout(p), 0};
-        const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
-        const AttentionResult kept = attention(x.q, x.k, x.v, options);
-        CHECK(difference(kept.out, times_values(product(weights, factors), x.v)) <= tolerance::float64);
+        const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
+        const AttentionResult saved = attention(x.q, x.k, x.v, options);
+        CHECK(difference(saved.out, times_values(product(weights, factors), x.v)) <= tolerance::float64);
 
-        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
+        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
         const auto expected =
             reference_score_gradient(weights, product(times_transposed(g, x.v), factors), x.q, x.k, 0);
         CHECK(difference(dq, expected.dq) <= tolerance::float64);
@@ -100,7 +100,7 @@ TEST_CASE("gradient of attention in float32", "[attention][grad]") {
   const Sizes s{1, 2, 150, 600, 7, 5};
   const Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 99);
-  const Planes weights = reference_weights(reference_scores(x.q, x.k, {}));
+  const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
   const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, {}, attention(x.q, x.k, x.v), g);
   const auto expected = reference_score_gradient(weights, times_transposed(g, x.v), x.q, x.k, 0);
   CHECK(difference(dq, expected.dq) <= tolerance::float32);
@@ -155,9 +155,9 @@ TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]"
   Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   const auto run = [&](const Tensor& gradient) {
-    const AttentionResult kept = attention(x.q, x.k, x.v, options);
-    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, gradient);
-    return std::vector<Tensor>{kept.out, kept.logsumexp, dq, dk, dv};
+    const AttentionResult saved = attention(x.q, x.k, x.v, options);
+    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, gradient);
+    return std::vector<Tensor>{saved.out, saved.logsumexp, dq, dk, dv};
   };
   const auto expected = run(g);
   Tensor spoilt = g.clone();
@@ -179,9 +179,9 @@ TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]")
     for (const Pattern& pattern : {Pattern{10}, Pattern{10, 1400}}) {
       const AttentionOptions options{{{}, {}, {}, causal, pattern}, {}, 0};
       const auto run = [&](const Operands& x) {
-        const AttentionResult kept = attention(x.q, x.k, x.v, options);
-        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
-        return std::vector<Rows4>{Rows4(kept.out), Rows4(dq), Rows4(dk), Rows4(dv)};
+        const AttentionResult saved = attention(x.q, x.k, x.v, options);
+        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
+        return std::vector<Rows4>{Rows4(saved.out), Rows4(dq), Rows4(dk), Rows4(dv)};
       };
       const auto clean = run(Operands(s, DType::float32));
       for (int operand : {0, 1, 2}) {
@@ -215,9 +215,9 @@ TEST_CASE("NaN and infinity stay within their batch element and head in attentio
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   const AttentionOptions options{{{}, int32s({600, 599}), {}, true}, {}, 0};
   const auto run = [&](const Operands& x) {
-    const AttentionResult kept = attention(x.q, x.k, x.v, options);
-    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
-    return std::vector<Rows4>{Rows4(kept.out), Rows4(dq), Rows4(dk), Rows4(dv)};
+    const AttentionResult saved = attention(x.q, x.k, x.v, options);
+    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
+    return std::vector<Rows4>{Rows4(saved.out), Rows4(dq), Rows4(dk), Rows4(dv)};
   };
   const auto clean = run(Operands(s, DType::float32));
   for (float bad : {float(NAN), float(INFINITY), -float(INFINITY)})
@@ -247,17 +247,17 @@ TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in
   const Sizes s{2, 2, 250, 1000, 3, 0};
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   const Operands x(s, DType::float64);
-  const Planes weights = reference_weights(reference_scores(x.q, x.k, {}));
+  const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
   for (double p : {0.1, 0.5}) {
-    const double kept = 1 / (1 - double(float(p)));  // the probability is kept in float32
-    const Planes dropped = as_planes(attention(x.q, x.k, identity, {{}, draws.dropout(p), 0}).out);
+    const double saved = 1 / (1 - double(float(p)));  // the probability is kept in float32
+    const BatchHeads dropped = as_planes(attention(x.q, x.k, identity, {{}, draws.dropout(p), 0}).out);
     int64_t zeros = 0;
     double worst = 0;
     for (size_t i = 0; i < dropped.values.size(); ++i) {
       if (dropped.values[i] == 0)
         ++zeros;
       else
-        worst = std::max(worst, std::abs(dropped.values[i] / weights.values[i] / kept - 1));
+        worst = std::max(worst, std::abs(dropped.values[i] / weights.values[i] / saved - 1));
     }
     CHECK(worst <= tolerance::float32);  // 1 / (1 - p) is computed in float32
     CHECK(std::abs(double(zeros) / double(dropped.values.size()) - p) <= tolerance::frequency);
@@ -290,7 +290,7 @@ TEST_CASE("dropout of attention is another for every batch element, head, query 
           "[attention]") {
   const Draws draws;
   const AttentionOptions options{{}, draws.dropout(0.5), 0};
-  const Planes factors = dropout_factors({2, 2, 40, 40, 0, 0}, options);
+  const BatchHeads factors = dropout_factors({2, 2, 40, 40, 0, 0}, options);
   const auto differs = [&](auto&& other) {  // how often a factor differs from the one at the next place
     int count = 0;
     factors.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -303,7 +303,7 @@ TEST_CASE("dropout of attention is another for every batch element, head, query 
   CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(b, h, (i + 1) % 40, j); }) > 0.4);
   CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(b, h, i, (j + 1) % 40); }) > 0.4);
   // Fewer queries and keys: the same factors for those that are left.
-  const Planes fewer = dropout_factors({2, 2, 31, 33, 0, 0}, options);
+  const BatchHeads fewer = dropout_factors({2, 2, 31, 33, 0, 0}, options);
   fewer.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < 33; ++j) REQUIRE((fewer(b, h, i, j) == 0) == (factors(b, h, i, j) == 0));
   });
@@ -316,9 +316,9 @@ TEST_CASE("attention gives the same bits on any number of threads", "[attention]
     const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
     const AttentionOptions options{{}, draws.dropout(0.1), 0};
     check_any_threads([&] {
-      const AttentionResult kept = attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, kept, g);
-      return std::vector<Tensor>{kept.out, kept.logsumexp, dq, dk, dv};
+      const AttentionResult saved = attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
+      return std::vector<Tensor>{saved.out, saved.logsumexp, dq, dk, dv};
     });
   }
 }

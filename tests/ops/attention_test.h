@@ -24,8 +24,8 @@ struct Rows4 {
 };
 
 // A matrix of numbers for each (batch element, head), [B, H, N, S].
-struct Planes {
-  Planes(int64_t batches, int64_t heads, int64_t rows, int64_t cols, double value = 0)
+struct BatchHeads {
+  BatchHeads(int64_t batches, int64_t heads, int64_t rows, int64_t cols, double value = 0)
       : B(batches), H(heads), N(rows), S(cols), values(size_t(batches * heads * rows * cols), value) {}
   double operator()(int64_t b, int64_t h, int64_t i, int64_t j) const { return values[at(b, h, i, j)]; }
   double& operator()(int64_t b, int64_t h, int64_t i, int64_t j) { return values[at(b, h, i, j)]; }
@@ -63,11 +63,11 @@ inline bool may_attend(const AttentionMask& mask, int64_t b, int64_t h, int64_t 
 }
 
 // scale q k^T, minus infinity where masked.
-inline Planes reference_scores(const Tensor& query, const Tensor& key, const AttentionOptions& options) {
+inline BatchHeads reference_scores(const Tensor& query, const Tensor& key, const AttentionOptions& options) {
   const Rows4 q(query), k(key);
   const int64_t D = query.size(3);
   const double scale = options.scale != 0 ? options.scale : D > 0 ? 1 / std::sqrt(double(D)) : 1;
-  Planes scores(query.size(0), query.size(2), query.size(1), key.size(1));
+  BatchHeads scores(query.size(0), query.size(2), query.size(1), key.size(1));
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < scores.S; ++j) {
       double product = 0;
@@ -79,7 +79,7 @@ inline Planes reference_scores(const Tensor& query, const Tensor& key, const Att
 }
 
 // log of the sum of exponentials, [B, H, N]; minus infinity where no key is left.
-inline std::vector<double> reference_logsumexp(const Planes& scores) {
+inline std::vector<double> reference_logsumexp(const BatchHeads& scores) {
   std::vector<double> result;
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
     double most = -INFINITY, sum = 0;
@@ -91,8 +91,8 @@ inline std::vector<double> reference_logsumexp(const Planes& scores) {
 }
 
 // softmax of the scores; zero where no key is left.
-inline Planes reference_weights(const Planes& scores) {
-  Planes weights = scores;
+inline BatchHeads reference_weights(const BatchHeads& scores) {
+  BatchHeads weights = scores;
   const auto logsumexp = reference_logsumexp(scores);
   size_t row = 0;
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -105,13 +105,13 @@ inline Planes reference_weights(const Planes& scores) {
   return weights;
 }
 
-inline Planes product(Planes a, const Planes& b) {
+inline BatchHeads product(BatchHeads a, const BatchHeads& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] *= b.values[i];
   return a;
 }
 
 // weights times v [B, S, H, M]: [B, N, H, M].
-inline std::vector<double> times_values(const Planes& weights, const Tensor& value) {
+inline std::vector<double> times_values(const BatchHeads& weights, const Tensor& value) {
   const Rows4 v(value);
   Rows4 out(Tensor::zeros({weights.B, weights.N, weights.H, value.size(3)}, DType::float64));
   weights.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -132,9 +132,9 @@ inline Tensor identity_values(int64_t B, int64_t S, int64_t H, DType dtype) {
 }
 
 // An output [B, N, H, S] of identity_values as planes.
-inline Planes as_planes(const Tensor& out) {
+inline BatchHeads as_planes(const Tensor& out) {
   const Rows4 x(out);
-  Planes result(out.size(0), out.size(2), out.size(1), out.size(3));
+  BatchHeads result(out.size(0), out.size(2), out.size(1), out.size(3));
   result.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < result.S; ++j) result(b, h, i, j) = x(b, i, h, j);
   });
@@ -146,8 +146,8 @@ inline Planes as_planes(const Tensor& out) {
 struct ReferenceGradient {
   std::vector<double> dq, dk;
 };
-inline ReferenceGradient reference_score_gradient(const Planes& weights, const Planes& dweights, const Tensor& query,
-                                                  const Tensor& key, double scale) {
+inline ReferenceGradient reference_score_gradient(const BatchHeads& weights, const BatchHeads& dweights,
+                                                  const Tensor& query, const Tensor& key, double scale) {
   const int64_t D = query.size(3);
   if (scale == 0) scale = D > 0 ? 1 / std::sqrt(double(D)) : 1;
   const Rows4 q(query), k(key);
@@ -164,9 +164,9 @@ inline ReferenceGradient reference_score_gradient(const Planes& weights, const P
 }
 
 // g v^T: the gradient of the weights of weights times v. [B, N, H, M] and [B, S, H, M].
-inline Planes times_transposed(const Tensor& gradient, const Tensor& value) {
+inline BatchHeads times_transposed(const Tensor& gradient, const Tensor& value) {
   const Rows4 g(gradient), v(value);
-  Planes result(gradient.size(0), gradient.size(2), gradient.size(1), value.size(1));
+  BatchHeads result(gradient.size(0), gradient.size(2), gradient.size(1), value.size(1));
   result.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < result.S; ++j)
       for (int64_t m = 0; m < value.size(3); ++m) result(b, h, i, j) += g(b, i, h, m) * v(b, j, h, m);
@@ -174,8 +174,8 @@ inline Planes times_transposed(const Tensor& gradient, const Tensor& value) {
   return result;
 }
 
-inline Planes transposed(const Planes& x) {
-  Planes result(x.B, x.H, x.S, x.N);
+inline BatchHeads transposed(const BatchHeads& x) {
+  BatchHeads result(x.B, x.H, x.S, x.N);
   x.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < x.S; ++j) result(b, h, j, i) = x(b, h, i, j);
   });

@@ -25,8 +25,8 @@ struct Case {
         groups(group_buckets(buckets, bucket_count)) {}
 
   // In how many rounds each query sees each key: counted once, if that is asked for.
-  Planes seen(const AttentionMask& mask) const {
-    Planes result(s.B, s.H, s.N, s.N);
+  BatchHeads seen(const AttentionMask& mask) const {
+    BatchHeads result(s.B, s.H, s.N, s.N);
     for (int64_t round = options.first; round < options.end; ++round)
       for (int64_t b = 0; b < s.B; ++b)
         for (int64_t h = 0; h < s.H; ++h) {
@@ -51,14 +51,14 @@ struct Case {
   }
 
   // Softmax over the keys, each as often as it is seen; a query that sees none sees itself.
-  Planes weights(const AttentionOptions& attention, std::vector<double>* logsumexp = nullptr) const {
+  BatchHeads weights(const AttentionOptions& attention, std::vector<double>* logsumexp = nullptr) const {
     AttentionOptions unmasked = attention;
     unmasked.mask = {};
-    Planes scores = reference_scores(x.q, x.k, unmasked);
-    const Planes times = seen(attention.mask);
+    BatchHeads scores = reference_scores(x.q, x.k, unmasked);
+    const BatchHeads times = seen(attention.mask);
     for (size_t i = 0; i < scores.values.size(); ++i) scores.values[i] += std::log(times.values[i]);
     if (logsumexp) *logsumexp = reference_logsumexp(scores);
-    Planes result = reference_weights(scores);
+    BatchHeads result = reference_weights(scores);
     result.rows([&](int64_t b, int64_t h, int64_t i) {
       bool alone = true;
       for (int64_t j = 0; j < s.N; ++j) alone = alone && times(b, h, i, j) == 0;
@@ -105,9 +105,9 @@ AttentionDropout test_dropout(double p) {
 }
 
 // By (query, key), as attention draws it.
-Planes dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+BatchHeads dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
   const Tensor zeros = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64);
-  Planes factors =
+  BatchHeads factors =
       as_planes(attention(zeros, zeros, identity_values(s.B, s.N, s.H, DType::float64), {{}, dropout, 0}).out);
   for (double& factor : factors.values) factor *= double(s.N);
   return factors;
@@ -123,21 +123,21 @@ TEST_CASE("bucket_attention agrees with its formula", "[bucket_attention]") {
         const Case test(s, buckets, count, dtype);
         const AttentionOptions options{{}, test_dropout(p), 0.7};
         std::vector<double> logsumexp;
-        const Planes weights = product(test.weights(options, &logsumexp), dropout_factors(s, options.dropout));
+        const BatchHeads weights = product(test.weights(options, &logsumexp), dropout_factors(s, options.dropout));
         const AttentionResult result = test.run(options);
         CHECK(difference(result.out, times_values(weights, test.x.v)) <= tolerance_of(dtype));
         CHECK(difference(result.logsumexp, logsumexp) <= tolerance_of(dtype));
       }
 }
 
-TEST_CASE("bucket_attention honours every mask", "[bucket_attention]") {
+TEST_CASE("bucket_attention honors every mask", "[bucket_attention]") {
   const Sizes s{3, 2, 13, 13, 3, 2};
   for (const auto& [mask_name, mask] : every_mask(s))
     for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{2, 0, 2, 3, false, true}}) {
       INFO(mask_name << ", " << buckets);
       const Case test(s, buckets, 3, DType::float64);
       const AttentionOptions options{mask, test_dropout(0.3), 0};
-      const Planes weights = test.weights(options), factors = dropout_factors(s, options.dropout);
+      const BatchHeads weights = test.weights(options), factors = dropout_factors(s, options.dropout);
       CHECK(difference(test.run(options).out, times_values(product(weights, factors), test.x.v)) <= tolerance::float64);
       const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
       const auto expected =
@@ -156,7 +156,7 @@ TEST_CASE("gradients of bucket_attention agree with their formulas", "[bucket_at
       const Case test(s, buckets, count, DType::float64);
       const AttentionOptions options{{}, test_dropout(p), 0.7};
       const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
-      const Planes weights = test.weights(options), factors = dropout_factors(s, options.dropout);
+      const BatchHeads weights = test.weights(options), factors = dropout_factors(s, options.dropout);
       const auto expected =
           reference_score_gradient(weights, product(times_transposed(g, test.x.v), factors), test.x.q, test.x.k, 0.7);
       const AttentionGradient result = test.gradient(options, g);

@@ -9,7 +9,7 @@ namespace {
 
 // T: for each row the `top` keys with the largest scores, ties to the lower index, masked ones (and NaN)
 // never; rising, then -1.
-std::vector<int32_t> reference_topk(const Planes& scores, int64_t top) {
+std::vector<int32_t> reference_topk(const BatchHeads& scores, int64_t top) {
   std::vector<int32_t> result;
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
     std::vector<int32_t> keys;
@@ -26,19 +26,19 @@ std::vector<int32_t> reference_topk(const Planes& scores, int64_t top) {
 }
 
 // 1 at the keys of T.
-Planes in_top(const Planes& scores, const std::vector<int32_t>& topk, int64_t top) {
-  Planes result(scores.B, scores.H, scores.N, scores.S);
+BatchHeads in_top(const BatchHeads& scores, const std::vector<int32_t>& topk, int64_t top) {
+  BatchHeads result(scores.B, scores.H, scores.N, scores.S);
   for (size_t i = 0; i < topk.size(); ++i)
     if (topk[i] >= 0) result.values[i / size_t(top) * size_t(scores.S) + size_t(topk[i])] = 1;
   return result;
 }
 
-Planes complement(Planes x) {
+BatchHeads complement(BatchHeads x) {
   for (double& value : x.values) value = 1 - value;
   return x;
 }
 
-std::vector<double> row_sums(const Planes& x) {
+std::vector<double> row_sums(const BatchHeads& x) {
   std::vector<double> sums;
   x.rows([&](int64_t b, int64_t h, int64_t i) {
     double sum = 0;
@@ -64,10 +64,10 @@ AttentionDropout test_dropout(double p) {
 
 // The factors that dropout multiplies the weights of `rest` with, seen through uniform weights and v = identity. One
 // key is in T and does not show; a key in front of the others that scores 1000 times less is none of them.
-Planes dropout_factors(const Sizes& s, const AttentionOptions& options) {
+BatchHeads dropout_factors(const Sizes& s, const AttentionOptions& options) {
   const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
                k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  Planes factors =
+  BatchHeads factors =
       as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, options.dropout, 0}).out);
   for (double& factor : factors.values) factor *= double(s.S);
   return factors;
@@ -79,16 +79,16 @@ TEST_CASE("centroid_topk splits attention into the top keys' mass and the rest, 
           "[centroid_topk]") {
   for (const Sizes& s : every_size()) {
     const Operands x(s, DType::float64);
-    const Planes factors = dropout_factors(s, {{}, test_dropout(0.3), 0});
+    const BatchHeads factors = dropout_factors(s, {{}, test_dropout(0.3), 0});
     for (int64_t top : {1, 3, 32}) {
       if (s.S > 100 && top != 32) continue;
       for (const auto& [kind, mask] : every_mask(s))
         for (double p : {0.0, 0.3}) {
           INFO(s << " top " << top << " masked by " << kind << ", dropout " << p);
           const AttentionOptions options{mask, test_dropout(p), 0};
-          const Planes scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
+          const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
           const auto expected = reference_topk(scores, top);
-          const Planes member = in_top(scores, expected, top);
+          const BatchHeads member = in_top(scores, expected, top);
           const CentroidTopK result = centroid_topk(x.q, x.k, x.v, top, true, options);
           CHECK(result.topk.shape() == Shape{s.B, s.H, s.N, top});
           CHECK(result.mass.shape() == Shape{s.B, s.H, s.N});
@@ -96,7 +96,7 @@ TEST_CASE("centroid_topk splits attention into the top keys' mass and the rest, 
           CHECK(result.topk.to_vector<int32_t>() == expected);
           CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance::float64);
           CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance::float64);
-          Planes others = product(weights, complement(member));
+          BatchHeads others = product(weights, complement(member));
           if (p > 0) others = product(others, factors);
           CHECK(difference(result.rest, times_values(others, x.v)) <= tolerance::float64);
         }
@@ -116,11 +116,11 @@ TEST_CASE("centroid_topk breaks ties towards the lower index, across tiles too, 
       for (bool causal : {false, true}) {
         INFO(name(dtype) << " top " << top << " causal " << causal);
         const AttentionOptions options{{{}, {}, {}, causal}, {}, 0.5};
-        const Planes scores = reference_scores(q, k, options), weights = reference_weights(scores);
+        const BatchHeads scores = reference_scores(q, k, options), weights = reference_weights(scores);
         const auto expected = reference_topk(scores, top);
         const CentroidTopK result = centroid_topk(q, k, v, top, true, options);
         CHECK(result.topk.to_vector<int32_t>() == expected);
-        const Planes member = in_top(scores, expected, top);
+        const BatchHeads member = in_top(scores, expected, top);
         CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance_of(dtype));
         CHECK(difference(result.rest, times_values(product(weights, complement(member)), v)) <= tolerance_of(dtype));
       }
@@ -145,13 +145,13 @@ TEST_CASE("the best keys of a centroid may all come last or first", "[centroid_t
 }
 
 TEST_CASE("no other keys have more mass than the top keys", "[centroid_topk]") {
-  Sequence random(3, 0, Purpose::test);
+  RandomStream random(3, 0, Purpose::test);
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     const Sizes s{1, 2, 3, 1 + int64_t(random.below(30)), 3, 2};
     const int64_t top = 1 + random.below(8);
     const Operands x(s, DType::float64, seed);
     const AttentionOptions options{{{}, {}, random_mask({s.N, s.S}, seed), false}, {}, 0};
-    const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
+    const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
     const auto mass = as_double(centroid_topk(x.q, x.k, x.v, top, false, options).mass);
     size_t row = 0;
     weights.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -236,8 +236,8 @@ TEST_CASE("given top keys are used as they are", "[centroid_topk]") {
   // The top keys of other queries, one of them missing in the first row.
   Tensor given = centroid_topk(random_tensor(x.q.shape(), DType::float64, 77), x.k, x.v, 4, false, options).topk;
   given.mutable_data<int32_t>()[3] = -1;
-  const Planes scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
-  const Planes member = in_top(scores, given.to_vector<int32_t>(), 4);
+  const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
+  const BatchHeads member = in_top(scores, given.to_vector<int32_t>(), 4);
   const CentroidTopK result = centroid_topk(x.q, x.k, x.v, 4, true, options, given);
   CHECK(same_bits(result.topk, given));
   CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance::float64);
@@ -258,7 +258,7 @@ TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
   centroid_topk(affine(x.q, 0, 50), affine(x.k, 0, 50), x.v, 2, false, {});
   const CentroidTopK result =
       centroid_topk(x.q, x.k, x.v, 2, true, options, Tensor::from<int32_t>({30, 599, 5, 30}, {1, 1, 2, 2}));
-  const Planes weights = reference_weights(reference_scores(x.q, x.k, options));
+  const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
   CHECK(difference(result.mass, {0.0, weights(0, 0, 1, 5)}) <= tolerance::float64);
 }
 
@@ -268,24 +268,24 @@ TEST_CASE("gradients of centroid_topk agree with their formulas for every mask a
     const Operands x(s, DType::float64);
     const Tensor dmass = random_tensor({s.B, s.H, s.N}, DType::float64, 98);
     const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
-    const Planes drawn = dropout_factors(s, {{}, test_dropout(0.3), 0});
+    const BatchHeads drawn = dropout_factors(s, {{}, test_dropout(0.3), 0});
     const int64_t top = s.S > 100 ? 32 : 3;
     for (const auto& [kind, mask] : every_mask(s))
       for (double p : {0.0, 0.3}) {
         INFO(s << " masked by " << kind << ", dropout " << p);
         const AttentionOptions options{mask, test_dropout(p), 0};
-        const CentroidTopK kept = centroid_topk(x.q, x.k, x.v, top, true, options);
-        const Planes scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
-        const Planes member = in_top(scores, kept.topk.to_vector<int32_t>(), top);
-        Planes others = complement(member);
+        const CentroidTopK saved = centroid_topk(x.q, x.k, x.v, top, true, options);
+        const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
+        const BatchHeads member = in_top(scores, saved.topk.to_vector<int32_t>(), top);
+        BatchHeads others = complement(member);
         if (p > 0) others = product(others, drawn);
         // dA_l = dm for l in T, else z_l dB . V_l.
-        Planes dweights = product(times_transposed(drest, x.v), others);
+        BatchHeads dweights = product(times_transposed(drest, x.v), others);
         const auto dm = as_double(dmass);
         for (size_t i = 0; i < dweights.values.size(); ++i)
           dweights.values[i] += member.values[i] * dm[i / size_t(s.S)];
         const auto expected = reference_score_gradient(weights, dweights, x.q, x.k, 0);
-        const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, kept, dmass, drest);
+        const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, saved, dmass, drest);
         CHECK(difference(dq, expected.dq) <= tolerance::float64);
         CHECK(difference(dk, expected.dk) <= tolerance::float64);
         CHECK(difference(dv, times_values(transposed(product(weights, others)), drest)) <= tolerance::float64);
@@ -317,17 +317,17 @@ TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "
   const CentroidTopK result = centroid_topk(x.q, x.k, identity, 32, true, {{}, test_dropout(0.3), 0});
   CHECK(same_bits(result.mass, plain.mass));
   CHECK(same_bits(result.topk, plain.topk));
-  const auto kept = as_double(plain.rest), dropped = as_double(result.rest);
+  const auto saved = as_double(plain.rest), dropped = as_double(result.rest);
   int64_t zeros = 0, all = 0;
   double worst = 0;
-  for (size_t i = 0; i < kept.size(); ++i) {
-    if (kept[i] == 0) {  // a top key
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (saved[i] == 0) {  // a top key
       REQUIRE(dropped[i] == 0);
       continue;
     }
     ++all;
     zeros += dropped[i] == 0;
-    if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / kept[i] * (1 - double(0.3f)) - 1));
+    if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / saved[i] * (1 - double(0.3f)) - 1));
   }
   CHECK(all == 2 * 2 * 250 * (1000 - 32));
   CHECK(worst <= tolerance::float32);
@@ -341,9 +341,9 @@ TEST_CASE("centroid_topk gives the same bits on any number of threads", "[centro
     const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 99);
     const AttentionOptions options{{}, test_dropout(0.1), 0};
     check_any_threads([&] {
-      const CentroidTopK kept = centroid_topk(x.q, x.k, x.v, 32, true, options);
-      const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, kept, dmass, drest);
-      return std::vector<Tensor>{kept.topk, kept.logsumexp, kept.mass, kept.rest, dq, dk, dv};
+      const CentroidTopK saved = centroid_topk(x.q, x.k, x.v, 32, true, options);
+      const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, saved, dmass, drest);
+      return std::vector<Tensor>{saved.topk, saved.logsumexp, saved.mass, saved.rest, dq, dk, dv};
     });
   }
 }
@@ -375,10 +375,10 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
     keys.mutable_data<int32_t>()[6] = -1;
     CHECK_ERROR(of(x, 2, {}, keys), "centroid_topk: expected top keys to rise and then be -1, got -1 before");
   }
-  const CentroidTopK kept = of(x, 2);
-  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, kept, kept.rest, kept.rest),
+  const CentroidTopK saved = of(x, 2);
+  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, saved, saved.rest, saved.rest),
               "centroid_topk: expected the gradient of mass of shape [2, 3, 4], got [2, 4, 3, 7]");
-  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, kept, kept.mass, kept.mass),
+  CHECK_ERROR(centroid_topk_backward(x.q, x.k, x.v, {}, saved, saved.mass, saved.mass),
               "centroid_topk: expected the gradient of rest of shape [2, 4, 3, 7], got [2, 3, 4]");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_ERROR(centroid_topk(x.q, cuda, x.v, 1, true, {}), "centroid_topk: k is on cuda, q on cpu");

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/kernels/hash_buckets.h"
-#include "core/scratch.h"
+#include "core/workspace.h"
 #include "nn/attention/multi_head.h"
 #include "tests/ops/ops_test.h"
 
@@ -50,10 +50,10 @@ void check_saved(const char* operation, const Calls<Saved>& calls, const std::ve
 
 TEST_CASE("layer_norm's gradient refuses what another call saved, and a short weight", "[checks]") {
   const Tensor x = random_tensor({50, 7}), weight = random_tensor({7}), bias = random_tensor({7});
-  const LayerNorm own = layer_norm(x, weight, bias, 1e-5);
-  check_saved<LayerNorm>("layer_norm", {own, layer_norm(x.slice(0, 3), weight, bias, 1e-5)},
-                         {&LayerNorm::mean, &LayerNorm::rstd},
-                         [&](const LayerNorm& saved) { layer_norm_backward(x, weight, saved, x); });
+  const LayerNormResult own = layer_norm(x, weight, bias, 1e-5);
+  check_saved<LayerNormResult>("layer_norm", {own, layer_norm(x.slice(0, 3), weight, bias, 1e-5)},
+                               {&LayerNormResult::mean, &LayerNormResult::rstd},
+                               [&](const LayerNormResult& saved) { layer_norm_backward(x, weight, saved, x); });
   CHECK_ERROR(layer_norm_backward(x, weight.slice(0, 2), own, x), "layer_norm: expected weight of shape [7], got [2]");
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
   CHECK_ERROR(stable_sort(Tensor({0, int64_t{1} << 31})),
               "stable_sort: 2147483648 columns, expected at most 2147483647");
   CHECK_ERROR(top_k(Tensor({0, int64_t{1} << 31}), 1), "top_k: 2147483648 columns, expected at most 2147483647");
-  Scratch scratch(Device::cpu);
+  Workspace scratch(Device::cpu);
   CHECK_THROWS_AS(scratch.take<double>((int64_t{1} << 61) + 1), OutOfMemory);
   CHECK_THROWS_AS(scratch.take<double>(-1), OutOfMemory);
 }
@@ -202,7 +202,7 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   CHECK(softmax_backward(x, x).shape() == x.shape());
   CHECK(bias_activation(x, bias, Activation::relu).shape() == x.shape());
   CHECK(bias_activation_backward(x, bias, Activation::relu, x).shape() == x.shape());
-  CHECK(unit_rows(x).shape() == x.shape());
+  CHECK(l2_normalize(x).shape() == x.shape());
   CHECK(stable_sort(x).shape() == x.shape());
   CHECK(top_k(x, 0).values.shape() == x.shape());
   const Generator generator(1);

@@ -49,9 +49,9 @@ TEST_CASE("rows with a negative target neither count nor get a gradient, NaN or 
   const Tensor all = x.clone();
   for (int i = 4; i < 8; ++i) x.mutable_data<double>()[i] = NAN;
   const Tensor targets = int32s({1, -1, 3});
-  const CrossEntropy kept = cross_entropy(x, targets);
-  CHECK(difference(kept.loss, {reference(all, targets)}) <= tolerance::float64);
-  const auto dx = as_double(cross_entropy_backward(x, targets, kept, Tensor::full({}, 1, DType::float64)));
+  const CrossEntropy saved = cross_entropy(x, targets);
+  CHECK(difference(saved.loss, {reference(all, targets)}) <= tolerance::float64);
+  const auto dx = as_double(cross_entropy_backward(x, targets, saved, Tensor::full({}, 1, DType::float64)));
   for (size_t i = 0; i < 12; ++i) CHECK((dx[i] == 0) == (i >= 4 && i < 8));
 }
 
@@ -77,8 +77,8 @@ TEST_CASE("gradient of cross_entropy", "[cross_entropy][grad]") {
 TEST_CASE("cross_entropy gives the same bits on any number of threads", "[cross_entropy]") {
   const Tensor x = random_tensor({3001, 17}, DType::float32), targets = random_integers({3001}, -1, 16);
   check_any_threads([&] {
-    const CrossEntropy kept = cross_entropy(x, targets);
-    return std::vector<Tensor>{kept.loss, kept.logsumexp, cross_entropy_backward(x, targets, kept, kept.loss)};
+    const CrossEntropy saved = cross_entropy(x, targets);
+    return std::vector<Tensor>{saved.loss, saved.logsumexp, cross_entropy_backward(x, targets, saved, saved.loss)};
   });
 }
 

@@ -12,16 +12,16 @@ TEST_CASE("dropout zeroes elements or scales them by 1 / (1 - p), in the right p
   for (DType dtype : {DType::float32, DType::float64})
     for (double p : {0.1, 0.5, 0.9}) {
       const auto y = as_double(dropout(Tensor::full({n}, 1, dtype), p, draw_of(generator)));
-      const double kept = double(1 / (1 - float(p)));  // in float32, as the kernel computes it
+      const double saved = double(1 / (1 - float(p)));  // in float32, as the kernel computes it
       int64_t zeros = 0;
       double sum = 0;
       for (double value : y) {
         zeros += value == 0;
         sum += value;
-        if (value != 0) REQUIRE(value == kept);
+        if (value != 0) REQUIRE(value == saved);
       }
       CHECK(std::abs(double(zeros) / double(n) - p) <= tolerance::frequency);
-      CHECK(std::abs(sum / double(n) - 1) <= tolerance::frequency * kept);  // the expectation is kept
+      CHECK(std::abs(sum / double(n) - 1) <= tolerance::frequency * saved);  // the expectation is kept
     }
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("the same draw drops the same elements, whatever the length, and anoth
   CHECK(std::abs(agreement(run(1, Purpose::attention_output_dropout)) - 0.5) < 0.05);
   generator.advance();
   CHECK(std::abs(agreement(run(1, Purpose::feed_forward_dropout)) - 0.5) < 0.05);
-  // Neighbours are independent, and so are elements a vector apart.
+  // Neighbors are independent, and so are elements a vector apart.
   for (size_t apart : {1, 4, 16, 8192}) {
     int same = 0;
     for (size_t i = 0; i + apart < first.size(); ++i) same += first[i] == first[i + apart];

@@ -24,14 +24,14 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 
 RandomDraw test_draw(uint64_t seed = 1) { return Generator(seed).draw(2, Purpose::clusters); }
 
-// Queries around a few centres: clusters of different sizes, and some without members.
+// Queries around a few centers: clusters of different sizes, and some without members.
 Tensor random_queries(const Case& c, uint64_t seed, DType dtype = DType::float64) {
-  Sequence random(seed, 0, Purpose::test);
-  std::vector<double> centres, queries;
-  for (int64_t i = 0; i < 5 * c.D; ++i) centres.push_back(3 * double(random.normal()));
+  RandomStream random(seed, 0, Purpose::test);
+  std::vector<double> centers, queries;
+  for (int64_t i = 0; i < 5 * c.D; ++i) centers.push_back(3 * double(random.normal()));
   for (int64_t row = 0; row < c.B * c.N * c.H; ++row) {
-    const int64_t centre = random.below(5);
-    for (int64_t d = 0; d < c.D; ++d) queries.push_back(centres[size_t(centre * c.D + d)] + double(random.normal()));
+    const int64_t center = random.below(5);
+    for (int64_t d = 0; d < c.D; ++d) queries.push_back(centers[size_t(center * c.D + d)] + double(random.normal()));
   }
   return Tensor::from(queries, {c.B, c.N, c.H, c.D}).cast(dtype);
 }
@@ -139,7 +139,7 @@ TEST_CASE("euclidean_kmeans gives the labels of its definition", "[euclidean_kme
 }
 
 TEST_CASE("euclidean_kmeans gives the labels of its definition in random cases", "[euclidean_kmeans]") {
-  Sequence random(5, 0, Purpose::test);
+  RandomStream random(5, 0, Purpose::test);
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Case c{1 + int64_t(random.below(3)),
            int64_t(random.below(60)),
@@ -175,7 +175,7 @@ TEST_CASE("identical queries all go to the first cluster", "[euclidean_kmeans]")
 }
 
 TEST_CASE("the summed squared distance never rises while no cluster is empty", "[euclidean_kmeans]") {
-  Sequence random(6, 0, Purpose::test);
+  RandomStream random(6, 0, Purpose::test);
   int fell = 0, compared = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Case c{1, 20 + int64_t(random.below(100)), 1, 1 + int64_t(random.below(8)), 2 + int64_t(random.below(9)), 0, {}};

@@ -14,19 +14,19 @@ TEST_CASE("group lists the members of each cluster in rising order, those of non
       CHECK(groups.permutation().shape() == shape);
       CHECK(groups.offsets().shape() == shape.with(-1, C + 1));
       CHECK(groups.counts().shape() == shape.with(-1, C));
-      const int64_t N = shape[-1], planes = shape[0] * shape[1];
+      const int64_t N = shape[-1], batch_heads = shape[0] * shape[1];
       std::vector<int32_t> expected, starts, sizes;
-      for (int64_t plane = 0; plane < planes; ++plane) {
+      for (int64_t batch_head = 0; batch_head < batch_heads; ++batch_head) {
         std::vector<int32_t> order;
         for (int64_t c = 0; c < C; ++c) {
           starts.push_back(int32_t(order.size()));
           for (int64_t i = 0; i < N; ++i)
-            if (label[size_t(plane * N + i)] == c) order.push_back(int32_t(i));
+            if (label[size_t(batch_head * N + i)] == c) order.push_back(int32_t(i));
           sizes.push_back(int32_t(order.size()) - starts.back());
         }
         starts.push_back(int32_t(order.size()));
         for (int64_t i = 0; i < N; ++i) {
-          const int32_t l = label[size_t(plane * N + i)];
+          const int32_t l = label[size_t(batch_head * N + i)];
           if (l < 0 || l >= C) order.push_back(int32_t(i));
         }
         expected.insert(expected.end(), order.begin(), order.end());

@@ -24,17 +24,17 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 
 RandomDraw test_draw(uint64_t seed = 1) { return Generator(seed).draw(2, Purpose::clusters); }
 
-// Codes near a few centres: clusters of different sizes, ties, clusters without members, identical codes. Many of them
+// Codes near a few centers: clusters of different sizes, ties, clusters without members, identical codes. Many of them
 // are random, so that the majority of one piece of a cluster is not that of all.
 Tensor random_codes(const Case& c, uint64_t seed) {
-  Sequence random(seed, 0, Purpose::test);
+  RandomStream random(seed, 0, Purpose::test);
   const auto word = [&] { return uint64_t(random.next()) << 32 | random.next(); };
   const uint64_t used = c.bits == 64 ? ~uint64_t{0} : (uint64_t{1} << c.bits) - 1;
-  std::vector<uint64_t> centres, codes;
-  for (int i = 0; i < 6; ++i) centres.push_back(word());
+  std::vector<uint64_t> centers, codes;
+  for (int i = 0; i < 6; ++i) centers.push_back(word());
   for (int64_t i = 0; i < c.B * c.H * c.N; ++i) {
     const uint64_t noise = c.N < 4000 ? word() & word() & word() : word();
-    codes.push_back((centres[random.below(6)] ^ noise) & used);
+    codes.push_back((centers[random.below(6)] ^ noise) & used);
   }
   return Tensor::from(codes, {c.B, c.H, c.N});
 }
@@ -130,7 +130,7 @@ TEST_CASE("hamming_kmeans gives the labels of its definition", "[hamming_kmeans]
 }
 
 TEST_CASE("hamming_kmeans gives the labels of its definition in random cases", "[hamming_kmeans]") {
-  Sequence random(5, 0, Purpose::test);
+  RandomStream random(5, 0, Purpose::test);
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Case c{1 + int64_t(random.below(3)),
            1 + int64_t(random.below(3)),
@@ -154,7 +154,7 @@ TEST_CASE("identical codes all go to the first cluster", "[hamming_kmeans]") {
 }
 
 TEST_CASE("the summed Hamming distance never rises from one iteration to the next", "[hamming_kmeans]") {
-  Sequence random(6, 0, Purpose::test);
+  RandomStream random(6, 0, Purpose::test);
   int fell = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     Case c{1, 1, 20 + int64_t(random.below(100)), 2 + int64_t(random.below(12)), 1 + int(random.below(64)), 0, {}};

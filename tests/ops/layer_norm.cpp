@@ -27,7 +27,7 @@ TEST_CASE("layer_norm agrees with its definition", "[layer_norm]") {
         INFO(shape << ' ' << name(dtype) << ' ' << epsilon);
         const Tensor x = affine(random_tensor(shape, dtype, 1), 2, 3);
         const Tensor weight = random_tensor({shape[-1]}, dtype, 2), bias = random_tensor({shape[-1]}, dtype, 3);
-        const LayerNorm result = layer_norm(x, weight, bias, epsilon);
+        const LayerNormResult result = layer_norm(x, weight, bias, epsilon);
         CHECK(result.y.shape() == shape);
         CHECK(result.mean.shape() == Shape{shape.without(-1).elements()});
         if (x.elements() == 0) continue;
@@ -58,8 +58,8 @@ TEST_CASE("gradients of layer_norm's weight and bias sum over many rows", "[laye
   const int64_t rows = 301, cols = 5;  // several pieces of 128 rows
   const Tensor x = random_tensor({rows, cols}), weight = random_tensor({cols}, DType::float64, 2),
                bias = random_tensor({cols}, DType::float64, 3), dy = random_tensor({rows, cols}, DType::float64, 4);
-  const LayerNorm kept = layer_norm(x, weight, bias, 1e-5);
-  const auto g = layer_norm_backward(x, weight, kept, dy);
+  const LayerNormResult saved = layer_norm(x, weight, bias, 1e-5);
+  const auto g = layer_norm_backward(x, weight, saved, dy);
   const auto z = reference(x, Tensor::full({cols}, 1, DType::float64), Tensor::zeros({cols}, DType::float64), 1e-5)[0];
   std::vector<double> dweight(size_t(cols), 0.0), dbias(size_t(cols), 0.0);
   for (size_t i = 0; i < z.size(); ++i) {
@@ -78,9 +78,9 @@ TEST_CASE("gradients of layer_norm's weight and bias sum over many rows", "[laye
 TEST_CASE("layer_norm gives the same bits on any number of threads", "[layer_norm]") {
   const Tensor x = random_tensor({1301, 67}, DType::float32), w = random_tensor({67}, DType::float32, 2);
   check_any_threads([&] {
-    const LayerNorm kept = layer_norm(x, w, w, 1e-5);
-    const auto [dx, dweight, dbias] = layer_norm_backward(x, w, kept, x);
-    return std::vector<Tensor>{kept.y, dx, dweight, dbias};
+    const LayerNormResult saved = layer_norm(x, w, w, 1e-5);
+    const auto [dx, dweight, dbias] = layer_norm_backward(x, w, saved, x);
+    return std::vector<Tensor>{saved.y, dx, dweight, dbias};
   });
 }
 

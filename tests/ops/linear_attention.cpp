@@ -11,9 +11,9 @@ double feature(double x) { return (x > 0 ? x : std::expm1(x)) + 1; }
 double slope(double x) { return x > 0 ? 1 : std::exp(x); }
 
 // Sum over the elements of feature(q) feature(k), 0 where masked; and its sums over keys, [B, H, N].
-Planes reference_products(const Tensor& query, const Tensor& key, const AttentionMask& mask) {
+BatchHeads reference_products(const Tensor& query, const Tensor& key, const AttentionMask& mask) {
   const Rows4 q(query), k(key);
-  Planes products(query.size(0), query.size(2), query.size(1), key.size(1));
+  BatchHeads products(query.size(0), query.size(2), query.size(1), key.size(1));
   products.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < products.S; ++j)
       for (int64_t d = 0; d < query.size(3) && may_attend(mask, b, h, i, j); ++d)
@@ -21,7 +21,7 @@ Planes reference_products(const Tensor& query, const Tensor& key, const Attentio
   });
   return products;
 }
-std::vector<double> reference_denominators(const Planes& products) {
+std::vector<double> reference_denominators(const BatchHeads& products) {
   std::vector<double> sums;
   products.rows([&](int64_t b, int64_t h, int64_t i) {
     sums.push_back(0);
@@ -29,7 +29,7 @@ std::vector<double> reference_denominators(const Planes& products) {
   });
   return sums;
 }
-Planes over_their_sums(Planes products) {
+BatchHeads over_their_sums(BatchHeads products) {
   const auto sums = reference_denominators(products);
   for (size_t i = 0; i < products.values.size(); ++i)
     if (const double sum = sums[i / size_t(products.S)]; sum > 0) products.values[i] /= sum;
@@ -42,11 +42,12 @@ AttentionDropout test_dropout(double p) {
 }
 
 // By key: what attention draws for query 0, for all queries.
-Planes dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+BatchHeads dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
   const Tensor q = Tensor::zeros({s.B, 1, s.H, 1}, DType::float64),
                k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  const Planes first = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
-  Planes factors(s.B, s.H, s.N, s.S);
+  const BatchHeads first =
+      as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
+  BatchHeads factors(s.B, s.H, s.N, s.S);
   factors.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < s.S; ++j) factors(b, h, i, j) = first(b, h, 0, j) * double(s.S);
   });
@@ -77,7 +78,7 @@ TEST_CASE("linear attention agrees with its formula for every mask and size", "[
   for (const Sizes& s : every_size())
     for (const auto& [what, mask] : every_linear_mask(s)) {
       const Operands exact(s, DType::float64);
-      const Planes products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
+      const BatchHeads products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
       for (double p : {0.0, 0.3}) {
         const auto out = times_values(product(a, dropout_factors(s, test_dropout(p))), exact.v);
         for (DType dtype : {DType::float32, DType::float64}) {
@@ -97,13 +98,13 @@ TEST_CASE("gradients of linear attention agree with their formulas for every mas
     for (const Masked& masked : every_linear_mask(s)) {
       const AttentionMask& mask = masked.mask;
       const Operands exact(s, DType::float64);
-      const Planes products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
+      const BatchHeads products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
       const auto sums = reference_denominators(products);
       const Rows4 q(exact.q), k(exact.k);
       const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
       for (double p : {0.0, 0.3}) {
-        const Planes factors = dropout_factors(s, test_dropout(p));
-        const Planes da = product(times_transposed(g, exact.v), factors);
+        const BatchHeads factors = dropout_factors(s, test_dropout(p));
+        const BatchHeads da = product(times_transposed(g, exact.v), factors);
         // The gradient of w_ij in A_ij = w_ij / sum over l of w_il, and from it those of the features.
         Rows4 dq(Tensor::zeros(exact.q.shape(), DType::float64)), dk(Tensor::zeros(exact.k.shape(), DType::float64));
         a.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -165,9 +166,9 @@ TEST_CASE("linear attention gives exact zeros where no key is left and beyond th
   for (bool causal : {false, true}) {
     const AttentionOptions options{
         {int32s({queries[0], queries[1], queries[2]}), int32s({keys[0], keys[1], keys[2]}), {}, causal}, {}, 0};
-    const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
-    const auto gradient = linear_attention_backward(x.q, x.k, x.v, options, kept, g);
-    const Rows4 out(kept.out), dq(gradient.dq), dk(gradient.dk), dv(gradient.dv);
+    const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v, options);
+    const auto gradient = linear_attention_backward(x.q, x.k, x.v, options, saved, g);
+    const Rows4 out(saved.out), dq(gradient.dq), dk(gradient.dk), dv(gradient.dv);
     const auto all_zero = [](const Rows4& t, int64_t b, int64_t n) {
       bool zero = true;
       for (int64_t h = 0; h < t.shape[2]; ++h)
@@ -203,9 +204,9 @@ TEST_CASE("linear attention never looks at what lies beyond the lengths", "[line
         std::fill_n(t->mutable_data<float>() + first * row, (150 - first) * row, beyond);
         std::fill_n(t->mutable_data<float>() + (150 + second) * row, (150 - second) * row, beyond);
       }
-      const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, kept, dout);
-      return std::vector<Tensor>{kept.out, kept.denominators, dq, dk, dv};
+      const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, saved, dout);
+      return std::vector<Tensor>{saved.out, saved.denominators, dq, dk, dv};
     };
     const auto with_zeros = run(0), with_nan = run(NAN);
     for (size_t i = 0; i < with_nan.size(); ++i) CHECK(same_bits(with_zeros[i], with_nan[i]));
@@ -229,10 +230,10 @@ TEST_CASE("features that vanish give zeros or the right weights, never NaN", "[l
     Operands x(s, DType::float32);
     for (int64_t i = 0; i < x.q.elements(); ++i) x.q.mutable_data<float>()[i] -= float(of_q);
     for (int64_t i = 0; i < x.k.elements(); ++i) x.k.mutable_data<float>()[i] -= float(of_k);
-    const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v);
-    const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, {}, kept, g);
+    const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v);
+    const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, {}, saved, g);
     if (vanishes) {
-      for (const Tensor& t : {kept.out, kept.denominators, dq, dk, dv}) CHECK(same_bits(t, Tensor::zeros(t.shape())));
+      for (const Tensor& t : {saved.out, saved.denominators, dq, dk, dv}) CHECK(same_bits(t, Tensor::zeros(t.shape())));
       continue;
     }
     const LinearAttentionResult expected =
@@ -240,7 +241,7 @@ TEST_CASE("features that vanish give zeros or the right weights, never NaN", "[l
     const auto expected_gradient =
         linear_attention_backward(x.q.cast(DType::float64), x.k.cast(DType::float64), x.v.cast(DType::float64), {},
                                   expected, g.cast(DType::float64));
-    CHECK(difference(kept.out, as_double(expected.out)) <= tolerance::float32);
+    CHECK(difference(saved.out, as_double(expected.out)) <= tolerance::float32);
     CHECK(difference(dq, as_double(expected_gradient.dq)) <= tolerance::float32);
     CHECK(difference(dk, as_double(expected_gradient.dk)) <= tolerance::float32);
     CHECK(difference(dv, as_double(expected_gradient.dv)) <= tolerance::float32);
@@ -253,9 +254,9 @@ TEST_CASE("NaN and infinity stay within their batch element and head in linear a
   for (bool causal : {false, true}) {
     const AttentionOptions options{{{}, int32s({270, 269}), {}, causal}, {}, 0};
     const auto run = [&](const Operands& x) {
-      const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, kept, g);
-      return std::vector<Rows4>{Rows4(kept.out), Rows4(dq), Rows4(dk), Rows4(dv)};
+      const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, saved, g);
+      return std::vector<Rows4>{Rows4(saved.out), Rows4(dq), Rows4(dk), Rows4(dv)};
     };
     const auto clean = run(Operands(s, DType::float32));
     for (float bad : {float(NAN), float(INFINITY)})
@@ -310,9 +311,9 @@ TEST_CASE("linear attention gives the same bits on any number of threads", "[lin
   for (bool causal : {false, true})
     check_any_threads([&] {
       const AttentionOptions options{{{}, {}, {}, causal}, test_dropout(0.2), 0};
-      const LinearAttentionResult kept = linear_attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, kept, g);
-      return std::vector<Tensor>{kept.out, kept.denominators, dq, dk, dv};
+      const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v, options);
+      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, saved, g);
+      return std::vector<Tensor>{saved.out, saved.denominators, dq, dk, dv};
     });
 }
 
@@ -346,7 +347,7 @@ TEST_CASE("linear attention refuses what it cannot compute", "[linear_attention]
   CHECK_ERROR(linear_attention(x.q, x.k.reshape({2, 5, 6, 3}), x.v),
               "linear_attention: k of shape [2, 5, 6, 3] does not match q of shape [2, 4, 3, 6]");
   CHECK_ERROR(with({{}, int32s({6, 1}), {}, false}), "linear_attention: key_lengths[0] is 6, expected 0 to 5");
-  CHECK_ERROR(with({{}, {}, random_mask({4, 5}), false}), "linear_attention: cannot honour a boolean mask");
+  CHECK_ERROR(with({{}, {}, random_mask({4, 5}), false}), "linear_attention: cannot honor a boolean mask");
   CHECK_THROWS_AS(with({{}, {}, random_mask({4, 5}), true}), UsageError);
   CHECK_ERROR(linear_attention(x.q, x.k, x.v, {{}, {}, 0.5}),
               "linear_attention: it has no scores to scale, got scale = 0.5");

@@ -95,7 +95,7 @@ void check_tile(int64_t m, int64_t n, int64_t k, bool ta, bool tb, double beta) 
   const int64_t lda = (ta ? m : k) + 2, ldb = (tb ? k : n) + 1, ldc = n + 3;
   const auto part = [](int64_t rows, int64_t cols, int64_t ld, uint64_t seed) {
     std::vector<T> x(size_t(rows == 0 ? 0 : (rows - 1) * ld + cols), T(NAN));  // between the rows
-    Sequence random(seed, 0, Purpose::test);
+    RandomStream random(seed, 0, Purpose::test);
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < cols; ++j) x[size_t(i * ld + j)] = T(random.uniform() - 0.5);
     return x;

@@ -15,13 +15,13 @@ namespace cairn {
 
 // Normal numbers; the same for the same seed.
 inline Tensor random_tensor(const Shape& shape, DType dtype = DType::float64, uint64_t seed = 1) {
-  Sequence sequence(seed, 0, Purpose::test);
+  RandomStream sequence(seed, 0, Purpose::test);
   return random_normal(shape, sequence, dtype);
 }
 
 // Whole numbers in [low, high]: sums and products of them are exact, and equal ones are frequent.
 inline Tensor random_integers(const Shape& shape, int low, int high, DType dtype = DType::int32, uint64_t seed = 1) {
-  Sequence sequence(seed, 0, Purpose::test);
+  RandomStream sequence(seed, 0, Purpose::test);
   Tensor result(shape, DType::int32);
   int32_t* data = result.mutable_data<int32_t>();
   for (int64_t i = 0; i < result.elements(); ++i) data[i] = low + int32_t(sequence.below(uint32_t(high - low + 1)));

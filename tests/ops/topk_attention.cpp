@@ -18,7 +18,7 @@ struct Case {
         topk({s.B, s.H, C, k}, DType::int32),
         mass(random_tensor({s.B, s.H, C}, dtype, seed + 50)),
         rest(random_tensor({s.B, C, s.H, s.M}, dtype, seed + 60)) {
-    Sequence random(seed, 0, Purpose::test);
+    RandomStream random(seed, 0, Purpose::test);
     int32_t* key = topk.mutable_data<int32_t>();
     for (int64_t cluster = 0; cluster < s.B * s.H * C; ++cluster, key += k) {
       std::vector<int32_t> keys(static_cast<size_t>(s.S));
@@ -36,8 +36,8 @@ struct Case {
   }
 
   // The clusters' keys, 0 or 1, for each query; the query's cluster's mass; and its rest.
-  Planes visible() const {
-    Planes result(s.B, s.H, s.N, s.S);
+  BatchHeads visible() const {
+    BatchHeads result(s.B, s.H, s.N, s.S);
     result.rows([&](int64_t b, int64_t h, int64_t i) {
       const int64_t c = label(b, h, i);
       for (int64_t l = 0; l < k && c >= 0; ++l) {
@@ -59,17 +59,17 @@ struct Case {
 };
 
 // a: softmax of scale q . k over the cluster's top keys, zero elsewhere.
-Planes reference_a(const Case& test, double scale = 0) {
-  Planes scores = reference_scores(test.x.q, test.x.k, {{}, {}, scale});
-  const Planes visible = test.visible();
+BatchHeads reference_a(const Case& test, double scale = 0) {
+  BatchHeads scores = reference_scores(test.x.q, test.x.k, {{}, {}, scale});
+  const BatchHeads visible = test.visible();
   for (size_t i = 0; i < scores.values.size(); ++i)
     if (visible.values[i] == 0) scores.values[i] = -INFINITY;
   return reference_weights(scores);
 }
 
 // m_j of each query's cluster, at every key; 0 for a query of no cluster.
-Planes masses(const Case& test) {
-  Planes result(test.s.B, test.s.H, test.s.N, test.s.S);
+BatchHeads masses(const Case& test) {
+  BatchHeads result(test.s.B, test.s.H, test.s.N, test.s.S);
   const auto mass = as_double(test.mass);
   result.rows([&](int64_t b, int64_t h, int64_t i) {
     const int64_t c = test.label(b, h, i);
@@ -106,10 +106,10 @@ AttentionDropout test_dropout(double p) {
 }
 
 // By (query, key), as attention draws it.
-Planes dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+BatchHeads dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
   const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
                k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  Planes factors = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
+  BatchHeads factors = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
   for (double& factor : factors.values) factor *= double(s.S);
   return factors;
 }
@@ -123,7 +123,7 @@ TEST_CASE("topk_attention agrees with its formula", "[topk_attention]") {
         INFO(s << " C " << C << " k " << k << ' ' << name(dtype) << ", dropout " << p);
         const Case test(s, C, k, dtype);
         const AttentionOptions options{{}, test_dropout(p), 0.7};
-        const Planes a = product(reference_a(test, 0.7), dropout_factors(s, test_dropout(p)));
+        const BatchHeads a = product(reference_a(test, 0.7), dropout_factors(s, test_dropout(p)));
         CHECK(difference(test.run(options), plus_rest(times_values(product(a, masses(test)), test.x.v), test)) <=
               tolerance_of(dtype));
         // Without mass and rest they are 1 and 0.
@@ -141,8 +141,8 @@ TEST_CASE("gradients of topk_attention agree with their formulas", "[topk_attent
       const Case test(s, C, k, DType::float64);
       const AttentionOptions options{{}, test_dropout(p), 0};
       const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
-      const Planes a = reference_a(test), m = masses(test), factors = dropout_factors(s, test_dropout(p));
-      const Planes da = product(times_transposed(g, test.x.v), factors);
+      const BatchHeads a = reference_a(test), m = masses(test), factors = dropout_factors(s, test_dropout(p));
+      const BatchHeads da = product(times_transposed(g, test.x.v), factors);
       const auto expected = reference_score_gradient(a, product(da, m), test.x.q, test.x.k, 0);
       Rows4 drest(Tensor::zeros(test.rest.shape(), DType::float64));
       std::vector<double> dmass(size_t(s.B * s.H * C));

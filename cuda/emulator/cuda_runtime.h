@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cuda/host/cuda_runtime_api.h"
-#include "cuda/host/sanitizers.h"
-#include "cuda/host/vector_types.h"
+#include "cuda/emulator/cuda_runtime_api.h"
+#include "cuda/emulator/sanitizers.h"
+#include "cuda/emulator/vector_types.h"
 #include "cuda/source_line.h"
 
 // ---- qualifiers

@@ -1,7 +1,7 @@
 // CUDA's runtime interface, as the emulator has it.
 #include <algorithm>
 
-#include "tests/cuda/host/kernels.h"
+#include "tests/cuda/emulator/kernels.h"
 
 using namespace cairn;
 using namespace cairn::test;

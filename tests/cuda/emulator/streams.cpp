@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/cuda/host/kernels.h"
+#include "tests/cuda/emulator/kernels.h"
 
 using namespace cairn;
 using namespace cairn::test;
@@ -396,7 +396,7 @@ TEST_CASE("a capture's allocations belong to its graph", "[gpu][host]") {
     CHECK(cudaFree(temporary) == cudaErrorInvalidValue);  // it is not alive
     for (int i = 0; i < 2; ++i) {
       CHECK(cudaGraphLaunch(graph, stream) == cudaSuccess);
-      CHECK(out.values() == Ints(4, -1));  // uninitialised in each launch
+      CHECK(out.values() == Ints(4, -1));  // uninitialized in each launch
       CHECK(temporary[0] == -1);
     }
     CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);

@@ -9,9 +9,9 @@
 #include <map>
 #include <mutex>
 
-#include "cuda/host/host_cuda.h"
-#include "cuda/host/sanitizers.h"
-#include "cuda/host/stream.h"
+#include "cuda/emulator/host_cuda.h"
+#include "cuda/emulator/sanitizers.h"
+#include "cuda/emulator/stream.h"
 
 #if CAIRN_HOST_CUDA_ASAN
 // More memory than there is is for the caller to notice. Without /proc the sanitizer can neither look for leaks nor

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "cuda/mma.cuh"
-#include "tests/cuda/host/kernels.h"
+#include "tests/cuda/emulator/kernels.h"
 
 using namespace cairn;
 using namespace cairn::test;

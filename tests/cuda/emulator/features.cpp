@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "tests/cuda/host/kernels.h"
+#include "tests/cuda/emulator/kernels.h"
 
 using namespace cairn;
 using namespace cairn::test;
@@ -99,7 +99,7 @@ __global__ void read_dynamic(uint32_t* out) {
 }
 __global__ void fill_dynamic() { gpu::dynamic_shared<uint32_t>()[threadIdx.x] = 5; }
 
-TEST_CASE("dynamic shared memory is aligned, and uninitialised in every block", "[gpu][host]") {
+TEST_CASE("dynamic shared memory is aligned, and uninitialized in every block", "[gpu][host]") {
   in_every_order([] {
     launch(fill_dynamic, {4, 32, 128});
     OnDevice<uint32_t> out(4 * 32);

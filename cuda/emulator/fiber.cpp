@@ -1,4 +1,4 @@
-#include "cuda/host/fiber.h"
+#include "cuda/emulator/fiber.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // A stack of its own, on which a CUDA thread runs until it has to wait for others. Switching takes some 15 ns.
 #include <cstddef>
 
-#include "cuda/host/sanitizers.h"
+#include "cuda/emulator/sanitizers.h"
 
 // The switch is hand-written for x86-64. Other processors use ucontext, which is six times slower; so does whoever
 // defines CAIRN_HOST_CUDA_UCONTEXT.

@@ -10,7 +10,7 @@
 namespace cairn {
 
 template <class T>
-struct Heads {
+struct HeadView {
   T* data = nullptr;
   int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
 
@@ -18,10 +18,10 @@ struct Heads {
     return data + batch * batch_stride + row * row_stride + head * head_stride;
   }
   // Row 0 of one (batch element, head); the next rows are row_stride apart.
-  CAIRN_HD T* plane(int64_t batch, int64_t head) const { return at(batch, 0, head); }
+  CAIRN_HD T* batch_head(int64_t batch, int64_t head) const { return at(batch, 0, head); }
   CAIRN_HD explicit operator bool() const { return data != nullptr; }
   template <std::same_as<const T> U>  // (a template, because nvcc warns of a conversion to itself)
-  operator Heads<U>() const {
+  operator HeadView<U>() const {
     return {data, batch_stride, row_stride, head_stride};
   }
 };

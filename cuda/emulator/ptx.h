@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cuda/host/cuda_runtime.h"
+#include "cuda/emulator/cuda_runtime.h"
 
 namespace cairn::host_cuda {
 

@@ -1,4 +1,4 @@
-#include "core/repeated.h"
+#include "core/captured_step.h"
 
 #include <utility>
 
@@ -7,14 +7,14 @@
 
 namespace cairn {
 
-Repeated::Repeated(Device device, std::function<void()> work, int ordinary)
+CapturedStep::CapturedStep(Device device, std::function<void()> work, int ordinary)
     : device_(device), work_(std::move(work)), ordinary_(ordinary) {
   check(ordinary >= 1, "repeated work: expected at least 1 ordinary run, got ", ordinary);
 }
 
-Repeated::~Repeated() = default;
+CapturedStep::~CapturedStep() = default;
 
-void Repeated::operator()() {
+void CapturedStep::operator()() {
 #if CAIRN_HAS_CUDA
   if (device_ == Device::cuda && ordinary_ == 0) {
     if (!recording_) {

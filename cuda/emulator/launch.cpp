@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/parallel.h"
-#include "cuda/host/host_cuda.h"
-#include "cuda/host/multiprocessor.h"
-#include "cuda/host/stream.h"
+#include "cuda/emulator/host_cuda.h"
+#include "cuda/emulator/multiprocessor.h"
+#include "cuda/emulator/stream.h"
 
 namespace cairn::host_cuda {
 namespace {

@@ -11,7 +11,7 @@
 //
 // cost make_unit: 2*e*B*H*N*D bytes, 4*B*H*N*D FLOPs
 // cost unit_gradient: 3*e*B*H*N*D bytes, 8*B*H*N*D FLOPs
-#include "core/kernels/unit_rows.h"
+#include "core/kernels/l2_normalize.h"
 
 #include <cmath>
 
@@ -65,24 +65,24 @@ __global__ void __launch_bounds__(32 * rows_per_block) unit_gradient(Rows size, 
 }
 
 Launch a_warp_a_row(Stream stream, Rows size) {
-  return {blocks(pieces(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
+  return {blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
 }
 
 }  // namespace
 
 template <class T>
-void unit_rows(Stream stream, Rows size, const T* x, T* y) {
+void l2_normalize(Stream stream, Rows size, const T* x, T* y) {
   if (size.rows * size.cols > 0) launch(make_unit<T>, a_warp_a_row(stream, size), size, x, y);
 }
 
 template <class T>
-void unit_rows_backward(Stream stream, Rows size, const T* x, const T* dy, T* dx) {
+void l2_normalize_backward(Stream stream, Rows size, const T* x, const T* dy, T* dx) {
   if (size.rows * size.cols > 0) launch(unit_gradient<T>, a_warp_a_row(stream, size), size, x, dy, dx);
 }
 
-#define INSTANTIATE(T)                                 \
-  template void unit_rows(Stream, Rows, const T*, T*); \
-  template void unit_rows_backward(Stream, Rows, const T*, const T*, T*);
+#define INSTANTIATE(T)                                    \
+  template void l2_normalize(Stream, Rows, const T*, T*); \
+  template void l2_normalize_backward(Stream, Rows, const T*, const T*, T*);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "cuda/host/cuda_runtime.h"
-#include "cuda/host/fiber.h"
-#include "cuda/host/host_cuda.h"
-#include "cuda/host/ptx.h"
-#include "cuda/host/shared_memory.h"
+#include "cuda/emulator/cuda_runtime.h"
+#include "cuda/emulator/fiber.h"
+#include "cuda/emulator/host_cuda.h"
+#include "cuda/emulator/ptx.h"
+#include "cuda/emulator/shared_memory.h"
 
 namespace cairn::host_cuda {
 

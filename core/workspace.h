@@ -8,11 +8,11 @@
 
 namespace cairn {
 
-class Scratch {
+class Workspace {
  public:
-  explicit Scratch(Device device) : device_(device) {}
+  explicit Workspace(Device device) : device_(device) {}
 
-  // n uninitialised elements, kept until the scratch ends. Error: OutOfMemory.
+  // n uninitialized elements, kept until the scratch ends. Error: OutOfMemory.
   template <class T>
   T* take(int64_t n) {
     check<OutOfMemory>(n >= 0 && n < int64_t{1} << 56, "out of memory: ", n, " elements of workspace requested");

@@ -19,38 +19,38 @@ static std::vector<double> reference(const Tensor& x, const Tensor& dy, bool gra
   return result;
 }
 
-TEST_CASE("rows of unit length, and their gradient", "[unit_rows]") {
+TEST_CASE("rows of unit length, and their gradient", "[l2_normalize]") {
   for (const Shape& shape : odd_shapes())
     for (DType dtype : {DType::float32, DType::float64}) {
       INFO(shape << ' ' << name(dtype));
       const Tensor x = random_tensor(shape, dtype), dy = random_tensor(shape, dtype, 2);
-      CHECK(difference(unit_rows(x), reference(x, dy, false)) <= tolerance_of(dtype));
-      CHECK(difference(unit_rows_backward(x, dy), reference(x, dy, true)) <= tolerance_of(dtype));
+      CHECK(difference(l2_normalize(x), reference(x, dy, false)) <= tolerance_of(dtype));
+      CHECK(difference(l2_normalize_backward(x, dy), reference(x, dy, true)) <= tolerance_of(dtype));
     }
-  CHECK_GRADIENT([](const auto& in) { return unit_rows(in[0]); }, random_tensor({3, 4, 5}));
+  CHECK_GRADIENT([](const auto& in) { return l2_normalize(in[0]); }, random_tensor({3, 4, 5}));
 }
 
-TEST_CASE("a row of zeros stays zeros and has no gradient", "[unit_rows]") {
+TEST_CASE("a row of zeros stays zeros and has no gradient", "[l2_normalize]") {
   const Tensor x = Tensor::from<float>({0, 0, 3, -4, 0, -0.0f}, {3, 2});
-  CHECK(unit_rows(x).to_vector<float>() == std::vector<float>{0, 0, 0.6f, -0.8f, 0, 0});
-  const Tensor dx = unit_rows_backward(x, Tensor::full({3, 2}, 5));
+  CHECK(l2_normalize(x).to_vector<float>() == std::vector<float>{0, 0, 0.6f, -0.8f, 0, 0});
+  const Tensor dx = l2_normalize_backward(x, Tensor::full({3, 2}, 5));
   CHECK(difference(dx, std::vector<double>{0, 0, 5 * 0.28 * 0.8, 5 * 0.28 * 0.6, 0, 0}) <= tolerance::float32);
 }
 
-TEST_CASE("rows whose squares overflow or vanish have unit length too", "[unit_rows]") {
+TEST_CASE("rows whose squares overflow or vanish have unit length too", "[l2_normalize]") {
   for (float size : {1e-42f, 1e-30f, 1e30f, 3e38f}) {
     INFO(size);
-    const Tensor y = unit_rows(Tensor::from<float>({size, -size, 0}, {1, 3}));
+    const Tensor y = l2_normalize(Tensor::from<float>({size, -size, 0}, {1, 3}));
     CHECK(difference(y, std::vector<double>{std::sqrt(0.5), -std::sqrt(0.5), 0}) <= tolerance::float32);
   }
 }
 
-TEST_CASE("NaN and infinity stay within their row", "[unit_rows]") {
+TEST_CASE("NaN and infinity stay within their row", "[l2_normalize]") {
   for (float bad : {float(NAN), INFINITY}) {
     Tensor x = random_tensor({3, 4}, DType::float32);
-    const auto clean = unit_rows(x).to_vector<float>();
+    const auto clean = l2_normalize(x).to_vector<float>();
     x.mutable_data<float>()[5] = bad;
-    const auto y = unit_rows(x).to_vector<float>(), dx = unit_rows_backward(x, x).to_vector<float>();
+    const auto y = l2_normalize(x).to_vector<float>(), dx = l2_normalize_backward(x, x).to_vector<float>();
     CHECK(std::isnan(y[5]));
     CHECK(std::isnan(dx[5]));
     for (size_t i : {0, 1, 2, 3, 8, 9, 10, 11}) {
@@ -60,16 +60,16 @@ TEST_CASE("NaN and infinity stay within their row", "[unit_rows]") {
   }
 }
 
-TEST_CASE("unit_rows gives the same bits on any number of threads", "[unit_rows]") {
+TEST_CASE("l2_normalize gives the same bits on any number of threads", "[l2_normalize]") {
   const Tensor x = random_tensor({3001, 17}, DType::float32), dy = random_tensor({3001, 17}, DType::float32, 2);
-  check_any_threads([&] { return std::vector<Tensor>{unit_rows(x), unit_rows_backward(x, dy)}; });
+  check_any_threads([&] { return std::vector<Tensor>{l2_normalize(x), l2_normalize_backward(x, dy)}; });
 }
 
-TEST_CASE("unit_rows refuses what it cannot compute", "[unit_rows]") {
-  CHECK_ERROR(unit_rows(Tensor()), "unit_rows: x was never given a value");
-  CHECK_ERROR(unit_rows(Tensor::zeros({2}, DType::int32)), "unit_rows: x must be floating, got int32");
-  CHECK_ERROR(unit_rows(Tensor::zeros({})), "unit_rows: expected rows [..., cols], got a scalar");
-  CHECK_ERROR(unit_rows_backward(Tensor({2, 3}), Tensor({3, 2})),
-              "unit_rows: expected the gradient of shape [2, 3], got [3, 2]");
-  CHECK_NEEDS_CUDA(unit_rows(elsewhere({0, 3})), "unit_rows");
+TEST_CASE("l2_normalize refuses what it cannot compute", "[l2_normalize]") {
+  CHECK_ERROR(l2_normalize(Tensor()), "l2_normalize: x was never given a value");
+  CHECK_ERROR(l2_normalize(Tensor::zeros({2}, DType::int32)), "l2_normalize: x must be floating, got int32");
+  CHECK_ERROR(l2_normalize(Tensor::zeros({})), "l2_normalize: expected rows [..., cols], got a scalar");
+  CHECK_ERROR(l2_normalize_backward(Tensor({2, 3}), Tensor({3, 2})),
+              "l2_normalize: expected the gradient of shape [2, 3], got [3, 2]");
+  CHECK_NEEDS_CUDA(l2_normalize(elsewhere({0, 3})), "l2_normalize");
 }

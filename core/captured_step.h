@@ -3,7 +3,7 @@
 // from then on one call queues all its kernels (a CUDA graph); on the CPU it just runs.
 //
 //   Tensor loss;
-//   Repeated step(device, [&] { loss = train_on(input).value(); });
+//   CapturedStep step(device, [&] { loss = train_on(input).value(); });
 //   for (...) { input.copy_from(batch); step(); use(loss); }
 //
 // The work runs on the host only until it has been recorded. So what changes from one time to the next must reach it
@@ -21,13 +21,13 @@ namespace gpu {
 class Recording;
 }
 
-class Repeated {
+class CapturedStep {
  public:
   // `ordinary`: how many times it runs before it is recorded, at least once. CUDA loads a kernel when it is first
   // launched, which may have to wait for the device, and so must not happen while work is recorded; and gradients must
   // exist.
-  Repeated(Device device, std::function<void()> work, int ordinary = 3);
-  ~Repeated();
+  CapturedStep(Device device, std::function<void()> work, int ordinary = 3);
+  ~CapturedStep();
 
   // Does the work. Errors: whatever it throws; DeviceError: it cannot be recorded.
   void operator()();

@@ -1,7 +1,7 @@
 #pragma once
 // What the emulator's files share of CUDA's runtime: errors and the memory of the device (runtime.cpp), and what a
 // capture under way does not allow (stream.cpp).
-#include "cuda/host/cuda_runtime_api.h"
+#include "cuda/emulator/cuda_runtime_api.h"
 
 namespace cairn::host_cuda {
 

@@ -1,4 +1,4 @@
-#include "core/kernels/unit_rows.h"
+#include "core/kernels/l2_normalize.h"
 
 #include "core/cpu/vector.h"
 #include "core/parallel.h"
@@ -22,7 +22,7 @@ struct Length {
 }  // namespace
 
 template <class T>
-void unit_rows(Stream, Rows size, const T* x, T* y) {
+void l2_normalize(Stream, Rows size, const T* x, T* y) {
   const int64_t cols = size.cols;
   parallel_for(size.rows, rows_a_task(cols), [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -33,7 +33,7 @@ void unit_rows(Stream, Rows size, const T* x, T* y) {
 }
 
 template <class T>
-void unit_rows_backward(Stream, Rows size, const T* x, const T* dy, T* dx) {
+void l2_normalize_backward(Stream, Rows size, const T* x, const T* dy, T* dx) {
   const int64_t cols = size.cols;
   parallel_for(size.rows, rows_a_task(cols), [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -47,9 +47,9 @@ void unit_rows_backward(Stream, Rows size, const T* x, const T* dy, T* dx) {
   });
 }
 
-#define INSTANTIATE(T)                                 \
-  template void unit_rows(Stream, Rows, const T*, T*); \
-  template void unit_rows_backward(Stream, Rows, const T*, const T*, T*);
+#define INSTANTIATE(T)                                    \
+  template void l2_normalize(Stream, Rows, const T*, T*); \
+  template void l2_normalize_backward(Stream, Rows, const T*, const T*, T*);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "tests/cuda/host/kernels.h"
+#include "tests/cuda/emulator/kernels.h"
 
 using namespace cairn;
 using namespace cairn::test;
@@ -323,13 +323,13 @@ TEST_CASE("visible: a result that depends on the order of blocks differs between
   CHECK(last == std::vector<int>{9, 0});
 }
 
-__global__ void uninitialised(const float* in, float* out) {
+__global__ void uninitialized(const float* in, float* out) {
   out[threadIdx.x] = in[threadIdx.x] + gpu::dynamic_shared<float>()[threadIdx.x];
 }
 
 TEST_CASE("visible: memory that nobody wrote is NaN", "[gpu][host]") {
   OnDevice<float> fresh(8), zeros(std::vector<float>(8, 0)), out(8);
-  launch(uninitialised, {1, 8, 32}, zeros.data(), out.data());
+  launch(uninitialized, {1, 8, 32}, zeros.data(), out.data());
   for (const float value : out.values()) CHECK(std::isnan(value));
   for (const float value : fresh.values()) CHECK(std::isnan(value));
 }

@@ -1,4 +1,4 @@
-#include "cuda/host/multiprocessor.h"
+#include "cuda/emulator/multiprocessor.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "cuda/host/shared_memory.h"
+#include "cuda/emulator/shared_memory.h"
 
 #include <link.h>
 #include <sys/auxv.h>
@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "cuda/host/sanitizers.h"
+#include "cuda/emulator/sanitizers.h"
 
 #if CAIRN_HOST_CUDA_ASAN
 #include <sanitizer/asan_interface.h>

@@ -1,12 +1,12 @@
 #pragma once
-// The memory that the threads of a block share, uninitialised at its start: filled with 0xFF, which is NaN.
+// The memory that the threads of a block share, uninitialized at its start: filled with 0xFF, which is NaN.
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "cuda/host/sanitizers.h"
+#include "cuda/emulator/sanitizers.h"
 
 namespace cairn::host_cuda {
 

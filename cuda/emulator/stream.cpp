@@ -3,7 +3,7 @@
 // Work is done at once, in the order in which the host asks for it; only what is captured waits for a launch of its
 // graph, which does it in the order of the capture. What CUDA forbids during a capture (CUDA C++ Programming Guide,
 // "Prohibited and Unhandled Operations") gives CUDA's error and breaks the capture.
-#include "cuda/host/stream.h"
+#include "cuda/emulator/stream.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/host/host_cuda.h"
+#include "cuda/emulator/host_cuda.h"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "core/error.h"
-#include "cuda/host/cuda_runtime_api.h"
-#include "cuda/host/vector_types.h"
+#include "cuda/emulator/cuda_runtime_api.h"
+#include "cuda/emulator/vector_types.h"
 #include "cuda/source_line.h"
 
 namespace cairn::host_cuda {
