@@ -80,8 +80,10 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
                  p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), workspace, s);
     const unsigned visible = visible_in(batch_head, q0, optimization_barrier(k0)), keep = keep_mask(dropout, q0, k0);
+    // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
     weigh_products(s, p.scale_2(), visible, keep, softmax, sum);
     store_weights(workspace, s);
+    // [eq. 2] [eq. 5] Weights times values.
     add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), workspace, sum);
   }
   softmax.finish();

@@ -148,12 +148,14 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 #pragma unroll
         for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(2 * strip + half, largest[half]);
         each_sum(sums[strip], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+        // [eq. 1] [eq. 4]
         each_sum(s[strip], [&](float& x, int bit) { x = softmax.weight(2 * strip + bit / 2 % 2, x); });
         if (dropout.active) {
           const unsigned keep = kept_of_queries<keys / 8>(dropout, query, k0);
           each_sum(s[strip], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
         }
       }
+      // [eq. 2] [eq. 5]
       mma_weighted_rows<strips, keys>(s, v, sums);
     }
   }

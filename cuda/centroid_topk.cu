@@ -242,6 +242,7 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan 
     compute_scores(p, batch_head, q0, k0, workspace, s);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
+      // [eq. 4]
       softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
 #pragma unroll
       for (int j = 0; j < 4; ++j) softmax.weight(i, s[i][j]);
@@ -360,6 +361,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     } else {
       for (int l = lane; l < p.top; l += 32) top_sum += exp2_approx(score_of(p, batch_head, query, keys[l]) - total);
     }
+    // [eq. 9] [eq. 14]
     top_sum = warp_reduce(top_sum, Sum{});
     if (lane == 0) mass[row] = T(top_sum);
     if (bits) mark_keys(keys, p.top, words(p.size.S), bits + row * words(p.size.S));
@@ -427,6 +429,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 #pragma unroll
       for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? exp2_approx(s[i][j] - shift[i]) : 0.0f;
     store_weights(workspace, s);
+    // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
     add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), workspace, sum);
   }
   write_sums<width>(p, task, batch_head, sum, dropout.scale, p.M(), partial, rest);

@@ -54,7 +54,7 @@ struct Problem {
   }
 };
 
-// Shared memory: [width, slots, columns].
+// [eq. 3] Shared memory: [width, slots, columns].
 template <class T, int width>
 __global__ void __launch_bounds__(most_threads, 4)
     reduce_cluster(Problem p, int columns, HeadView<const T> x, HeadView<T> out) {
@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(most_threads, 4)
   }
 }
 
+// [eq. 6]
 template <class T, int width>
 __global__ void __launch_bounds__(broadcast_threads)
     broadcast_rows(Problem p, int lanes, HeadView<const T> x, HeadView<T> out) {

@@ -90,7 +90,7 @@ struct Problem {
   __device__ int M() const { return int(size.M); }
 };
 
-CAIRN_HD int tasks_of_plane(int64_t N, int C) { return int(N / members_per_task) + C + 1; }
+CAIRN_HD int tasks_of_batch_head(int64_t N, int C) { return int(N / members_per_task) + C + 1; }
 __device__ int first_task(const int32_t* offsets, int c) { return offsets[c] / members_per_task + c; }
 
 // Members [first, end), as positions in the permutation, of a cluster; of none for cluster C.
@@ -102,7 +102,7 @@ struct MemberTask {
   // `columns` columns of the result in pieces of `width`; planes are counted from `first_batch_head`.
   template <class T>
   __device__ MemberTask(const Problem<T>& p, int64_t first_batch_head, int64_t columns, int width) {
-    const int64_t parts = TileTask::tile_parts(columns, width), tasks = tasks_of_plane(p.size.N, p.C);
+    const int64_t parts = TileTask::tile_parts(columns, width), tasks = tasks_of_batch_head(p.size.N, p.C);
     column = int(blockIdx.x % parts) * width;
     number = int(blockIdx.x / parts % tasks);
     batch_head = first_batch_head + blockIdx.x / parts / tasks;
@@ -363,6 +363,7 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
         const unsigned keep = block.keep(l0);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
+          // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
           const float factor = block.mass * block.dropout.scale * softmax.inverse(i);
 #pragma unroll
           for (int j = 0; j < 4; ++j)
@@ -374,6 +375,7 @@ __global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, Head
 #pragma unroll
         for (int part = 0; part < width / 64; ++part) {
           const float* const rows = block.value_rows(l0, task.column + 64 * part);
+          // [eq. 11] [eq. 15] [eq. 16] Weights times values, added to the rest.
           if (block.warp_works()) add_keys(weights, rows, block.top - l0, part, sum);
         }
       }
@@ -399,7 +401,7 @@ struct Parts {
   template <class T>
   __device__ float* row(const Problem<T>& p, int64_t batch_head, int64_t task, int64_t l) const {
     return data +
-           (((batch_head - first_batch_head) * tasks_of_plane(p.size.N, p.C) + task) * p.k + l) * (p.D() + p.M());
+           (((batch_head - first_batch_head) * tasks_of_batch_head(p.size.N, p.C) + task) * p.k + l) * (p.D() + p.M());
   }
 };
 
@@ -609,7 +611,7 @@ void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_
   if (size.B * size.H * size.N * size.M == 0) return;
   const Problem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, out);
   const int width = size.M <= 64 ? 64 : 128;
-  const int64_t blocks = size.B * size.H * tasks_of_plane(size.N, p.C) * TileTask::tile_parts(size.M, width);
+  const int64_t blocks = size.B * size.H * tasks_of_batch_head(size.N, p.C) * TileTask::tile_parts(size.M, width);
   const Launch shape{blocks, tile_threads, sizeof(float) * (3 * row_floats + weight_floats), stream};
   if (width == 64)
     launch(attend_top<T, 64>, shape, p, rest, out);
@@ -623,7 +625,7 @@ void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64
                              const T* mass, Dropout dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const Problem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, dout, dq);
-  const int64_t batch_heads = size.B * size.H, columns = size.D + size.M, tasks = tasks_of_plane(size.N, p.C);
+  const int64_t batch_heads = size.B * size.H, columns = size.D + size.M, tasks = tasks_of_batch_head(size.N, p.C);
   if (batch_heads == 0) return;
   Workspace scratch(Device::cuda);
   float* const deltas = dmass ? scratch.take<float>(batch_heads * size.N) : nullptr;

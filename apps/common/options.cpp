@@ -87,6 +87,7 @@ struct Options::Setting {
   std::function<bool(const Json&)> valid;
   std::function<void(const Json&)> assign;
   std::function<Json()> current;  // null: not set
+  Json initial;                   // the default
   std::string text;               // as given on the command line
   CLI::Option* option = nullptr;
   bool is_flag = false, flag = false;
@@ -115,6 +116,7 @@ void Options::integer(const std::string& name, int64_t& value, int64_t least, in
   };
   setting.assign = [&value](const Json& json) { value = json.get<int64_t>(); };
   setting.current = [&value, least] { return value < least ? Json() : Json(value); };
+  setting.initial = setting.current();
   if (setting.option) setting.option->type_name("N")->default_str(value < least ? "" : std::to_string(value));
 }
 
@@ -128,6 +130,7 @@ void Options::real(const std::string& name, double& value, double least, double 
   };
   setting.assign = [&value](const Json& json) { value = json.get<double>(); };
   setting.current = [&value] { return Json(value); };
+  setting.initial = value;
   if (setting.option) setting.option->type_name("X")->default_str(concat(value));
 }
 
@@ -138,6 +141,7 @@ void Options::text(const std::string& name, std::string& value, const std::strin
   setting.valid = [](const Json& json) { return json.is_string(); };
   setting.assign = [&value](const Json& json) { value = json.get<std::string>(); };
   setting.current = [&value] { return Json(value); };
+  setting.initial = value;
   if (setting.option) setting.option->default_str(value);
 }
 
@@ -163,6 +167,7 @@ void Options::flag(const std::string& name, bool& value, const std::string& help
   setting.valid = [](const Json& json) { return json.is_boolean(); };
   setting.assign = [&value](const Json& json) { value = json.get<bool>(); };
   setting.current = [&value] { return Json(value); };
+  setting.initial = value;
   if (command_) setting.option = command_->add_flag("--" + name, setting.flag, help)->disable_flag_override();
 }
 
@@ -255,7 +260,8 @@ void Options::continue_run(const Json& configuration, const std::string& where) 
   std::string differences;
   for (auto& [key, value] : given) {
     const auto run = given_.find(key);
-    const bool same = run != given_.end() && *run->second == *value;
+    // A run that was made before the setting existed has its default.
+    const bool same = (run == given_.end() ? find(key)->initial : *run->second) == *value;
     if (find(key)->belongs == Belongs::to_the_run && !same)
       differences +=
           concat(differences.empty() ? "" : ", ", key, " (",

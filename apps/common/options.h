@@ -77,8 +77,8 @@ class Options {
   void load(const Json& configuration, const std::string& where);
   // The same of a run's own file: what is wrong there is a DataError.
   void load_run(const Json& configuration, const std::string& where);
-  // Continues a run: its configuration counts wherever the user gave nothing. Errors: as load_run; the user gave
-  // something that belongs to the run another value, names the keys (UsageError).
+  // Continues a run: its configuration counts wherever the user gave nothing, and a key that it lacks has the default.
+  // Errors: as load_run; the user gave something that belongs to the run another value, names the keys (UsageError).
   void continue_run(const Json& configuration, const std::string& where);
   // Has anything been given at all, here or by the run that is continued?
   bool any_given() const { return !given_.empty(); }

@@ -13,6 +13,8 @@ void Settings::define(Options& options) {
   options.text("attention", train.model.attention, "attention variant (listed below)");
   options.integer("length", train.length, 1, 1 << 20, "symbols in w; a sequence has 2 (length + 1)");
   define_training(options);
+  options.text("init-from", init_from,
+               "start from the weights of the run in this folder, of a model of the same sizes (fine-tuning)");
   options.presets("quick", quick_presets(4000));
 }
 
@@ -27,6 +29,17 @@ void Settings::define_training(Options& options) {
   options.integer("head-size", model.head_size, 1, 4096, "features of a head");
   options.integer("feed-forward", model.feed_forward, 1, 1 << 20, "hidden features of the feed forward");
   options.real("lr", train.learning_rate, 0, 1e6, "learning rate of R-Adam");
+  options.choice("schedule", train.schedule, {"constant", "plateau"},
+                 "learning rate: plateau multiplies it by --plateau-factor when --plateau-metric has not improved by "
+                 "0.01% for more than --plateau-patience evaluations");
+  options.choice("plateau-metric", train.plateau_metric, {"loss", "masked-accuracy"},
+                 "what --schedule plateau monitors, of the evaluations on 256 fresh sequences");
+  options.real("plateau-factor", train.plateau.factor, 0, 1, "what --schedule plateau multiplies the rate by");
+  options.integer("plateau-patience", train.plateau.patience, 0, most_steps,
+                  "evaluations without improvement that --schedule plateau waits");
+  options.real("clip", train.clip, 0, 1e6, "scale larger gradient norms, over all parameters, down to this; 0: never");
+  options.real("weight-decay", train.weight_decay, 0, 1,
+               "each step first scales the weights by 1 - learning rate times this");
   options.real("dropout", model.dropout, 0, 1, "dropout of block outputs and hidden features");
   options.real("attention-dropout", model.attention_dropout, 0, 1, "dropout of attention weights");
   options.choice("norm", norm, {"post", "pre"}, "layer norm behind each residual sum or before each block");
@@ -87,16 +100,20 @@ std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& r
   return found;
 }
 
-std::unique_ptr<Trained> read_run(const std::filesystem::path& run) {
-  auto trained = std::make_unique<Trained>();
+FoundCheckpoint checkpoint_of_run(const char* option, const std::filesystem::path& run) {
   std::error_code ignored;
   const auto status = std::filesystem::status(run, ignored);
-  check<DataError>(!std::filesystem::exists(status) || std::filesystem::is_directory(status), "--run ", run,
+  check<DataError>(!std::filesystem::exists(status) || std::filesystem::is_directory(status), option, " ", run,
                    ": is a file, expected the folder of a run");
-  check<DataError>(std::filesystem::exists(status), "--run ", run, ": there is no such folder");
+  check<DataError>(std::filesystem::exists(status), option, " ", run, ": there is no such folder");
   auto found = find_checkpoint_of(run, false);
-  check<DataError>(found.has_value(), "--run ", run, ": the folder holds no checkpoint of a run");
-  trained->checkpoint = std::move(*found);
+  check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
+  return std::move(*found);
+}
+
+std::unique_ptr<Trained> read_run(const std::filesystem::path& run) {
+  auto trained = std::make_unique<Trained>();
+  trained->checkpoint = checkpoint_of_run("--run", run);
   const std::string where = (trained->checkpoint.folder / "checkpoint.json").string();
   Settings& settings = trained->settings;
   trained->step = train_state(trained->checkpoint).step;

@@ -20,7 +20,8 @@ struct Settings {
   void finish();
 
   std::string norm = "post", activation = "gelu", also;
-  int64_t topk = 0;  // 0: the variants' own
+  std::string init_from;  // the folder of the run whose weights training starts from; empty: random weights
+  int64_t topk = 0;       // 0: the variants' own
 };
 
 // What --quick presets, with so many steps at the most.
@@ -39,7 +40,9 @@ struct Trained {
   void swap_attention(const std::string& spec);
 };
 
-// Reads a run back. Errors (DataError): no run, or none of its checkpoints can be used.
+// The newest good checkpoint of the run in the folder that `option` names. Error (DataError): there is none.
+FoundCheckpoint checkpoint_of_run(const char* option, const std::filesystem::path& run);
+// Reads the run in the folder that --run names. Errors (DataError): as checkpoint_of_run; settings that are none.
 std::unique_ptr<Trained> read_run(const std::filesystem::path& run);
 // The newest good checkpoint, if there is any. Which is used in the place of a damaged one is said on standard error,
 // and, where training goes on from it, what becomes of the damaged one. Error (DataError): all are damaged.

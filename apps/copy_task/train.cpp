@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
+#include "apps/common/options.h"
 #include "core/captured_step.h"
 #include "core/trace.h"
 #include "nn/optim/r_adam.h"
@@ -46,6 +48,24 @@ void check_variants(const TrainOptions& options) {
     }
 }
 
+std::unique_ptr<Schedule> make_schedule(const TrainOptions& options) {
+  std::unique_ptr<Schedule> schedule;
+  about_option("--schedule " + options.schedule, [&] {
+    if (options.schedule == "plateau")
+      schedule = std::make_unique<DropOnPlateau>(options.learning_rate, options.plateau);
+    else
+      schedule = std::make_unique<Constant>(options.learning_rate);
+  });
+  return schedule;
+}
+
+// Error (DataError): weights of another model.
+void initialize(Model& model, const FoundCheckpoint& from) try {
+  restore(from, model, nullptr);
+} catch (const DataError& error) {
+  throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
+}
+
 std::string numbers(double loss, const Evaluation& evaluation) {
   if (std::isnan(evaluation.masked_accuracy)) return formatted("loss %.4f", loss);
   return formatted("loss %.4f  masked accuracy %.3f", loss, evaluation.masked_accuracy);
@@ -54,7 +74,8 @@ std::string numbers(double loss, const Evaluation& evaluation) {
 // Keeps a run in its folder; without one, it does nothing.
 class Journal {
  public:
-  Journal(const Keep* keep, Model& model, Optimizer& optimizer) : keep_(keep), model_(model), optimizer_(optimizer) {}
+  Journal(const Keep* keep, Model& model, Optimizer& optimizer, Schedule& schedule)
+      : keep_(keep), model_(model), optimizer_(optimizer), schedule_(schedule) {}
 
   // Begins the run in its folder, or continues it where its checkpoint was saved. Nothing is changed before all of the
   // checkpoint is known to fit.
@@ -65,6 +86,11 @@ class Journal {
       state = train_state(*keep_->from);
       check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
                         " steps already");
+      try {
+        schedule_.set_state(state.schedule);
+      } catch (const DataError& error) {
+        throw DataError(concat(keep_->from->folder / "checkpoint.json", ": ", error.what()));
+      }
       restore(*keep_->from, model_, &optimizer_);
       adopt(*keep_->from);
       saved_ = state.step;
@@ -92,6 +118,7 @@ class Journal {
                          {"latest", as_json(state.latest)},
                          {"stopped", state.stopped},
                          {"metrics_bytes", keep_->folder.sync_metrics()}};
+    for (const double value : schedule_.state()) about["progress"]["schedule"].push_back(number(value));
     save_checkpoint(keep_->folder.path(), model_, optimizer_, about);
     saved_ = state.step;
   }
@@ -107,6 +134,7 @@ class Journal {
   const Keep* keep_;
   Model& model_;
   Optimizer& optimizer_;
+  Schedule& schedule_;
   int64_t saved_ = -1;  // the step of the newest checkpoint
 };
 
@@ -175,8 +203,9 @@ struct Replays {
 };
 
 // Makes the steps that are left, until the user or the figures stop it; records and saves them.
-Replays make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Generator& generator,
-                   Journal& journal, Progress& progress, TrainState& state, const std::function<double()>& seconds) {
+Replays make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Schedule& schedule,
+                   Generator& generator, Journal& journal, Progress& progress, TrainState& state,
+                   const std::function<double()>& seconds) {
   const Device device = options.compute.device;
   // A step reads its sequences and leaves its loss in memory that stays, so that CUDA can replay it.
   const Shape shape{options.batch, sequence_length(options.length)};
@@ -210,6 +239,9 @@ Replays make_steps(const TrainOptions& options, Model& model, Optimizer& optimiz
       state.latest = evaluate(model, options.length, options.sequences_meanwhile, options.seed, uint64_t(step) - 1);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
       line["evaluation"] = as_json(state.latest);
+      schedule.observe(options.plateau_metric == "loss" ? state.latest.loss : -state.latest.masked_accuracy);
+      optimizer.set_learning_rate(schedule.learning_rate(step));
+      if (options.schedule == "plateau") line["learning_rate"] = optimizer.learning_rate();
       if (!explained && !state.stopped && state.latest.accuracy > 0.8 && state.latest.masked_accuracy < 0.3) {
         progress.note(plateau);
         explained = true;
@@ -257,6 +289,12 @@ void check_options(const TrainOptions& options) {
   options.model.validate();
   check_memory(options.model, options.compute.device);
   check_variants(options);
+  make_schedule(options);
+  if (options.init_from) {
+    Generator generator(options.seed);
+    Model model(options.model, 1, generator);
+    initialize(model, *options.init_from);
+  }
 }
 
 TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep) {
@@ -267,8 +305,11 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   Generator generator(options.seed, device);
   Model model(options.model, sequence_length(options.length), generator);
   model.place(device, options.compute.activations);
-  RAdam optimizer(parameters(model), options.learning_rate);
-  Journal journal(keep, model, optimizer);
+  if (options.init_from) initialize(model, *options.init_from);
+  RAdam optimizer(parameters(model), options.learning_rate, {.weight_decay = options.weight_decay});
+  optimizer.set_max_gradient_norm(options.clip);
+  const std::unique_ptr<Schedule> schedule = make_schedule(options);
+  Journal journal(keep, model, optimizer, *schedule);
   TrainState state = journal.begin(options.iterations);
 
   TrainResult result;
@@ -277,7 +318,7 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   const auto training_start = std::chrono::steady_clock::now();
   progress.start_at(state.step);
   try {
-    const Replays replays = make_steps(options, model, optimizer, generator, journal, progress, state,
+    const Replays replays = make_steps(options, model, optimizer, *schedule, generator, journal, progress, state,
                                        [&] { return before + since(start); });
     result.graph_replays = replays.count;
     if (replays.seconds > 0) result.replayed_steps_per_second = double(replays.count - 1) / replays.seconds;
@@ -305,8 +346,12 @@ TrainState train_state(const FoundCheckpoint& checkpoint) {
                          at.at("metrics_bytes").get<uint64_t>() <= uint64_t(1) << 60 && at.at("seconds").is_number() &&
                          at.at("seconds") >= 0,
                      where, ": impossible numbers in \"progress\"");
-    return {at.at("step"), at.at("seconds"), evaluation_from(at.at("latest")), at.at("stopped"),
-            at.at("metrics_bytes")};
+    TrainState state{at.at("step"),    at.at("seconds"),       evaluation_from(at.at("latest")),
+                     at.at("stopped"), at.at("metrics_bytes"), {}};
+    // Of a plateau before its first evaluation the best is infinite, which JSON cannot hold.
+    for (const Json& value : at.value("schedule", Json::array()))
+      state.schedule.push_back(value.is_null() ? INFINITY : value.get<double>());
+    return state;
   } catch (const Json::exception&) {
     throw DataError(where + ": not that of a copy-task run");
   }

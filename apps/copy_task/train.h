@@ -2,6 +2,7 @@
 // Training on the masked copy task.
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "apps/common/run_folder.h"
 #include "apps/copy_task/model.h"
 #include "nn/io/checkpoint.h"
+#include "nn/optim/schedule.h"
 
 namespace cairn::copy_task {
 
@@ -20,6 +22,11 @@ struct TrainOptions {
   int64_t length = 31;
   int64_t iterations = 5000, batch = 32;
   double learning_rate = 2e-4;
+  // "constant" or "plateau", which observes "loss" or "masked-accuracy" of the evaluations in training.
+  std::string schedule = "constant", plateau_metric = "loss";
+  PlateauOptions plateau;
+  double clip = 0, weight_decay = 0;                 // the largest gradient norm (0: any); R-Adam's
+  std::shared_ptr<const FoundCheckpoint> init_from;  // whose weights training starts from; null: random weights
   TransformerOptions model;
   uint64_t seed = 1;
   int64_t evaluate_every = 250;    // steps
@@ -64,12 +71,13 @@ struct TrainState {
   Evaluation latest{NAN, NAN, NAN};
   bool stopped = false;  // reached stop_at
   uint64_t metrics_bytes = 0;
+  std::vector<double> schedule;  // its state()
 };
 // Of a checkpoint. Error (DataError): it is not one of this program's.
 TrainState train_state(const FoundCheckpoint& checkpoint);
 
-// Refuses, before anything is allocated or written, what could not be trained or evaluated. Errors: UsageError for
-// options that make no sense, DeviceError for a model that memory cannot hold.
+// Refuses, before anything is written, what could not be trained or evaluated. Errors: UsageError for options that make
+// no sense, DeviceError for a model that memory cannot hold, DataError for weights in `init_from` that do not fit it.
 void check_options(const TrainOptions& options);
 
 // Trains, and evaluates the trained model. With `keep`, every step is recorded in metrics.jsonl and checkpoints are

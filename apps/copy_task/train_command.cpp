@@ -1,5 +1,6 @@
 // copy-task train
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -22,7 +23,9 @@ struct TrainCommand {
                             "  copy-task train --quick --out run\n"
                             "  copy-task train --out run --resume\n"
                             "  copy-task train --attention i-clustered-15 --length 31 --seed 1\n"
-                            "  copy-task train --quick --also-evaluate full,clustered-15,i-clustered-15\n\n"
+                            "  copy-task train --quick --also-evaluate full,clustered-15,i-clustered-15\n"
+                            "  copy-task train --config run/config.json --init-from run --seed 2 --lr 1e-5 \\\n"
+                            "    --attention i-clustered-30 --stop-at 0 --out tuned     fine-tunes, more clusters\n\n"
                             "Attention variants:\n" +
                                 describe_attention_variants())),
         options(&command) {
@@ -69,6 +72,9 @@ struct TrainCommand {
       settings.finish();
     });
     settings.train.compute = settings.common.apply();
+    if (!settings.init_from.empty() && !found)
+      settings.train.init_from =
+          std::make_shared<const FoundCheckpoint>(checkpoint_of_run("--init-from", settings.init_from));
     settle([&] { check_options(settings.train); });
     trace.try_file();
   }

@@ -37,6 +37,7 @@ void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView
         const T before = running_max[i];
         running_max[i] = std::max(before, maximum(row, t.cols()));
         const T shift = finite_shift(running_max[i]), correction = exponential(before - shift);
+        // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
         sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
         if (!first && correction != 1) scale(out.at(b, q0 + i, h), M, correction);
         if (dropout.active()) {
@@ -44,6 +45,7 @@ void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView
           for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
         }
       }
+      // [eq. 2] [eq. 5] Weights times values.
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
                 first ? 0.0 : 1.0, out.at(b, q0, h), out.row_stride);
       first = false;

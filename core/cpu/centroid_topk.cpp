@@ -140,6 +140,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
         else
           keep_given(chosen, k, t, row, largest_scores + i * k);
         const T shift = finite_shift(running_max[i]), correction = exponential(before - shift);
+        // [eq. 4]
         sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
         if (!rest) continue;
         if (k0 > 0 && correction != 1) scale(rest.at(b, q0 + i, h), M, correction);
@@ -151,6 +152,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
         }
       }
       if (!rest) continue;
+      // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
                 k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
       for (const auto& [i, key, score] : displaced) {
@@ -170,6 +172,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
       int32_t* chosen = topk + row * k;
       if (choose) std::sort(chosen, chosen + largest[size_t(i - q0)].count());
       const int64_t count = i < q1 && last > 0 ? std::find(chosen, chosen + k, -1) - chosen : 0;
+      // [eq. 9] [eq. 14]
       mass[row] = sum_of<T>(count, [=](int64_t l) { return exponential(top_scores[l] - shift); });
       if (rest && i < q1 && last > 0) scale(rest.at(b, i, h), M, total == 0 ? T(0) : 1 / total);
     }

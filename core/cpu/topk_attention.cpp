@@ -96,12 +96,14 @@ void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, He
         block.begin_members(members, rows, q);
         for (int64_t i = 0; i < rows; ++i) {
           T* a = block.weights + i * block.top;
+          // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
           for (int64_t l = 0; l < block.top; ++l) a[l] *= dropout.active() ? m * block.factors[i * block.top + l] : m;
           if (rest)
             std::copy_n(rest.at(b, c, h), M, block.out + i * M);
           else
             std::fill_n(block.out + i * M, M, T(0));
         }
+        // [eq. 11] [eq. 15] [eq. 16] Weights times values, added to the rest.
         gemm_tile(false, false, rows, M, block.top, 1.0, block.weights, block.top, block.value_rows, M, 1.0, block.out,
                   M);
         for (int64_t i = 0; i < rows; ++i) std::copy_n(block.out + i * M, M, out.at(b, members[i], h));

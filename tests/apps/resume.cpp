@@ -1,10 +1,14 @@
 // A run that is stopped and resumed is the run that was never stopped, to the last bit.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/copy_task/settings.h"
 #include "core/parallel.h"
@@ -66,6 +70,16 @@ void train_in(const std::filesystem::path& path, TrainOptions options, int64_t i
   train(options, progress, &keep);
 }
 
+// Changes what a run's newest checkpoint says about the run, its hash made right.
+template <class F>
+void change_checkpoint(const fs::path& run, F&& change) {
+  Json json = Json::parse(bytes_of_file(run / "checkpoint/checkpoint.json"));
+  change(json.at("about"));
+  const std::string text = json.dump(2) + '\n', checksums = bytes_of_file(run / "checkpoint/checksums");
+  put_file(run / "checkpoint/checkpoint.json", text);
+  put_file(run / "checkpoint/checksums", xxh128(text) + checksums.substr(checksums.find(' ')));
+}
+
 }  // namespace
 
 // Sanitizers are slow, and ask nothing of more steps, nor of variants that differ in nothing that is saved.
@@ -101,6 +115,68 @@ TEST_CASE("training with every attention variant resumes bit for bit", "[copy-ta
     CHECK(timeless_metrics(whole.path()).size() == 11);
   }
   set_threads(before);
+}
+
+static TrainOptions small_training() {
+  TrainOptions options;
+  options.length = 9, options.batch = 3, options.learning_rate = 1e-2, options.evaluate_every = 1;
+  options.sequences_meanwhile = options.sequences_after = 8;
+  options.model.layers = 1, options.model.heads = 2, options.model.head_size = 4, options.model.feed_forward = 8;
+  return options;
+}
+
+TEST_CASE("a plateau drops the learning rate as its metric says, and resumes bit for bit", "[copy-task]") {
+  for (const std::string metric : {"loss", "masked-accuracy"}) {
+    INFO(metric);
+    TrainOptions options = small_training();
+    options.schedule = "plateau", options.plateau_metric = metric, options.plateau.factor = 0.5;
+    options.plateau.patience = 1, options.clip = 0.5, options.weight_decay = 0.1;
+    const TemporaryFolder whole, parts;
+    train_in(whole.path(), options, 16);
+    for (const int64_t iterations : {0, 5, 8, 16}) train_in(parts.path(), options, iterations);
+    check_same_run(whole.path(), parts.path());
+
+    double best = INFINITY, rate = options.learning_rate;
+    int waited = 0, drops = 0;
+    for (const Json& record : timeless_metrics(whole.path())) {
+      const Json& evaluation = record.at("evaluation");
+      const double value =
+          metric == "loss" ? evaluation.at("loss").get<double>() : -evaluation.at("masked_accuracy").get<double>();
+      if (std::isinf(best) || value < best - 1e-4 * std::abs(best)) {
+        best = value, waited = 0;
+      } else if (++waited == 2) {
+        rate /= 2, waited = 0, ++drops;
+      }
+      CHECK(record.at("learning_rate") == rate);
+    }
+    CHECK(drops > 1);
+  }
+}
+
+TEST_CASE("clipping and weight decay change a step as they say", "[copy-task]") {
+  // The first step of R-Adam is momentum alone: the learning rate times the gradient.
+  const auto weights_after = [](const TrainOptions& options, int64_t iterations) {
+    const TemporaryFolder folder;
+    train_in(folder.path(), options, iterations);
+    const Tensor weights = find_checkpoint(folder.path())->weights.at("output.weight");
+    const auto metrics = timeless_metrics(folder.path());
+    return std::pair(weights.to_vector<float>(), metrics.empty() ? 0 : metrics[0].at("gradient_norm").get<double>());
+  };
+  TrainOptions options = small_training();
+  const auto start = weights_after(options, 0).first;
+  const auto [plain, norm] = weights_after(options, 1);
+  options.clip = norm / 4;
+  const auto clipped = weights_after(options, 1).first;
+  options.clip = 0, options.weight_decay = 0.5;
+  const auto decayed = weights_after(options, 1).first;
+  double largest = 0;
+  for (size_t i = 0; i < start.size(); ++i) {
+    const double step = double(plain[i]) - start[i];
+    largest = std::max(largest, std::abs(step));
+    CHECK(double(clipped[i]) - start[i] == Approx(step / 4).margin(1e-6));
+    CHECK(double(decayed[i]) - plain[i] == Approx(-0.01 * 0.5 * start[i]).margin(1e-6));
+  }
+  CHECK(largest > 1e-4);  // more than the margins
 }
 
 TEST_CASE("copy-task resumes the quick model bit for bit, also with other threads", "[copy-task][slow]") {
@@ -146,6 +222,50 @@ TEST_CASE("a finished run is resumed without a change", "[copy-task]") {
 
 static const std::string tiny =
     "train --quiet --json --length 5 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --batch 2 --iterations 6 ";
+
+TEST_CASE("a training starts from the weights of another run", "[copy-task]") {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string(), tuned = (folder / "tuned").string();
+  const auto json_of = [](const std::string& arguments) {
+    const auto result = run_process("copy-task", arguments);
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    return Json::parse(result.out);
+  };
+  json_of(tiny + "--out " + run);
+  const std::string tune = "train --quiet --json --config " + run + "/config.json --init-from " + run +
+                           " --attention clustered-3 --lr 1e-3 --out ";
+  const Json untouched = json_of(tune + tuned + " --iterations 0");
+  const Json evaluated = json_of("evaluate --quiet --json --attention clustered-3 --run " + run);
+  for (const char* key : {"loss", "accuracy", "masked_accuracy"}) CHECK(untouched[key] == evaluated[key]);
+  const char* const weights = "checkpoint/weights.safetensors";
+  CHECK(read_file(folder / "tuned" / weights) == read_file(folder / "run" / weights));
+  // Positions are no weights.
+  CHECK(run_process("copy-task", tune + (folder / "longer").string() + " --length 7").exit_code == 0);
+
+  json_of(tune + (folder / "whole").string() + " --iterations 9");
+  fs::rename(run, run + ".moved");  // resuming needs it no more
+  json_of("train --quiet --json --resume --iterations 9 --out " + tuned);
+  check_same_run(folder / "tuned", folder / "whole");
+  CHECK(read_file(folder / "tuned" / weights) != read_file(folder / "run.moved" / weights));
+}
+
+TEST_CASE("a run made before a setting existed goes on with its default", "[copy-task]") {
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  const std::string resume = "train --quiet --resume --iterations 8 --out " + run.string();
+  REQUIRE(run_process("copy-task", tiny + "--out " + run.string()).exit_code == 0);
+  change_checkpoint(run, [](Json& about) {
+    Json& configuration = about.at("configuration");
+    for (const char* key :
+         {"schedule", "plateau_metric", "plateau_factor", "plateau_patience", "clip", "weight_decay", "init_from"})
+      REQUIRE(configuration.erase(key) == 1);
+  });
+  const auto other = run_process("copy-task", resume + " --clip 1");
+  CHECK(other.exit_code == 2);
+  CHECK_THAT(other.err, Catch::Matchers::ContainsSubstring("clip (unset in the run, 1.0 now)"));
+  CHECK(run_process("copy-task", resume + " --clip 0 --schedule constant").exit_code == 0);
+}
 
 TEST_CASE("a folder with somebody's files is no place for a run", "[copy-task][fault]") {
   for (const char* name : {"config.json", "metrics.jsonl", "report.html"}) {
@@ -267,11 +387,7 @@ TEST_CASE("a run that goes on elsewhere says that it is no longer bit for bit", 
   const std::string resume = "train --quiet --resume --out " + run.string() + " --iterations ";
   CHECK(run_process("copy-task", resume + "7").err == "");  // on the same machine
   const auto resumed_after = [&](const char* key, const char* value, const char* iterations) {
-    Json json = Json::parse(bytes_of_file(run / "checkpoint/checkpoint.json"));
-    json["about"]["provenance"][key] = value;
-    const std::string text = json.dump(2) + '\n', checksums = bytes_of_file(run / "checkpoint/checksums");
-    put_file(run / "checkpoint/checkpoint.json", text);
-    put_file(run / "checkpoint/checksums", xxh128(text) + checksums.substr(checksums.find(' ')));
+    change_checkpoint(run, [&](Json& about) { about["provenance"][key] = value; });
     const auto elsewhere = run_process("copy-task", resume + iterations);
     CHECK(elsewhere.exit_code == 0);
     CHECK_THAT(elsewhere.err, Catch::Matchers::ContainsSubstring("no longer bit for bit"));

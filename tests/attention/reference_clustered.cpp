@@ -2,7 +2,7 @@
 
 namespace cairn::reference {
 
-// Equation 3.
+// [eq. 3]
 Matrix centroids(const Problem& p) {
   Matrix sums(size_t(p.clusters), std::vector<double>(p.q.empty() ? 0 : p.q[0].size(), 0.0));
   std::vector<double> counts(size_t(p.clusters), 0.0);
@@ -16,7 +16,7 @@ Matrix centroids(const Problem& p) {
   return sums;
 }
 
-// Equations 4 to 6: the row of a query is that of its centroid.
+// [eq. 4] [eq. 6] The row of a query is that of its centroid.
 Matrix clustered(const Problem& p) {
   const Matrix c = centroids(p);
   Matrix a(p.q.size(), std::vector<double>(p.k.size(), 0.0));
@@ -25,7 +25,7 @@ Matrix clustered(const Problem& p) {
   return a;
 }
 
-// Equations 9 and 10.
+// [eq. 9] [eq. 10] [eq. 13] [eq. 14] [eq. 16] [eq. 17]
 Matrix improved_clustered(const Problem& p) {
   Matrix a = clustered(p);
   for (size_t i = 0; i < p.q.size(); ++i) {

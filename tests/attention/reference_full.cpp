@@ -6,6 +6,7 @@
 
 namespace cairn::reference {
 
+// [eq. 1]
 std::vector<double> row(const Problem& p, const std::vector<double>& query, int64_t index) {
   std::vector<double> weights(p.k.size(), 0.0);
   double most = -INFINITY, sum = 0;

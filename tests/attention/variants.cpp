@@ -79,6 +79,7 @@ std::vector<double> expected(const Trial& trial, Attention& attention, const Inp
           }
         }
       const reference::Matrix a = trial.entry.weights(p);
+      // [eq. 2] [eq. 5] [eq. 11] [eq. 15] Weights times values.
       for (int64_t i = 0; i < N; ++i)
         for (int64_t m = 0; m < M; ++m)
           for (int64_t j = 0; j < S; ++j)

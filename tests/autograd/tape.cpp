@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "nn/io/file.h"
 #include "tests/ops/ops_test.h"
 
 using Catch::Matchers::ContainsSubstring;
@@ -472,6 +474,21 @@ TEST_CASE("a graph is printed one line an operation", "[tape]") {
   CHECK(graph_to_string(sum(split.rest)) ==
         "#1 centroid_topk [1, 1, 3] [1, 3, 1, 2] <- leaf [1, 3, 1, 2], leaf [1, 3, 1, 2], leaf [1, 3, 1, 2]\n"
         "#2 sum [] <- #1.1\n");
+}
+
+TEST_CASE("autograd/TAPE.md shows the graph and the gradients of its loss", "[tape]") {
+  const std::string page = read_file(CAIRN_SOURCE_DIR "/autograd/TAPE.md");
+  const Variable x(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
+  const Variable w = leaf({1, -1, 0, 1}, {2, 2}), b = leaf({1, 1}, {2});
+  const Variable h = relu(matmul(x, w) + b);
+  const Variable loss = sum(h * softmax(h));
+  CHECK_THAT(page, ContainsSubstring("```\n" + graph_to_string(loss) + "```\n"));
+  backward(loss);
+  char text[100];
+  const auto dw = gradient(w), db = gradient(b);
+  std::snprintf(text, sizeof text, "[[%.3g, %.3g], [%.3g, %.3g]] and `b.grad()` [%.3g, %.3g]", dw[0], dw[1], dw[2],
+                dw[3], db[0], db[1]);
+  CHECK_THAT(page, ContainsSubstring(text));
 }
 
 TEST_CASE("a variable needs a value, and a floating one for a gradient", "[tape]") {

@@ -49,7 +49,7 @@ def numbers():
         "--length": ("0", "-3", "1048577"), "--iterations": ("-1", "2147483648"), "--batch": ("0", "1048577"),
         "--layers": ("0", "1025"), "--heads": ("0", "1025"), "--head-size": ("0", "4097"), "--threads": ("0", "4097"),
         "--feed-forward": ("0", "1048577"), "--evaluate-every": ("0", "-1"), "--checkpoint-every": ("-1", "1e3"),
-        "--seed": ("-1", "9223372036854775808"),
+        "--seed": ("-1", "9223372036854775808"), "--plateau-patience": ("-1", "2147483648"),
     }
     for option, outside in whole.items():
         for text in outside:
@@ -59,7 +59,8 @@ def numbers():
                  "½", "1_000", "\x00"[:0] + "1\n2", "9" * 120_000):
         yield Case(f"--length {text[:20]!r}", [*TINY, f"--length={text}"], 2, "length")
     real = {"--lr": ("-1", "1000001"), "--dropout": ("1.5", "-0.1"), "--attention-dropout": ("2", "-1e-9"),
-            "--stop-at": ("1.01", "-1")}
+            "--stop-at": ("1.01", "-1"), "--clip": ("-1", "1000001"), "--weight-decay": ("1.1", "-0.1"),
+            "--plateau-factor": ("1.5", "-1")}
     for option, outside in real.items():
         for text in (*outside, "nan", "inf"):
             yield Case(f"{option} {text}", [*TINY, f"{option}={text}"], 2, f"{option}: expected a finite number from ")
@@ -71,6 +72,7 @@ def words():
     """Names that are none."""
     for option, text, message in (
         ("--norm", "middle", "one of post, pre"), ("--norm", "", "one of post, pre"), ("--norm", "POST", "one of"),
+        ("--schedule", "cosine", "one of constant, plateau"), ("--plateau-metric", "accuracy", "one of loss, masked"),
         ("--activation", "tanh", "one of gelu, relu"), ("--device", "tpu", "one of auto, cpu, cuda"),
         ("--device", "cpu ", "one of auto"), ("--device", LONG, "one of auto"),
         ("--attention", "", ""), ("--attention", "clusterd-15", "did you mean 'clustered-15'"),
@@ -89,6 +91,9 @@ def words():
         ("--also-evaluate", ",", "--also-evaluate: expected attention variants"),
     ):
         yield Case(f"{option} {text[:30]!r}", [*TINY, f"{option}={text}"], 2, message)
+    for factor in "01":
+        yield Case(f"--plateau-factor {factor}", [*TINY, "--schedule", "plateau", "--plateau-factor", factor], 2,
+                   "--schedule plateau: .*factor")
     yield Case("a model larger than memory", ["train", "--layers", "1024", "--feed-forward", "1048576"], 4,
                "out of memory")
     yield Case("features beyond memory", ["train", "--heads", "1024", "--head-size", "4096"], 4, "out of memory")
@@ -290,6 +295,24 @@ def commands():
                fault=True)
     yield Case("report where nobody may write", ["report", "--run", "run"], 1, "report.html", run=True, fault=True,
                ordinary_user=True, before=lambda f: os.chmod(f / "run" / "report.html", 0o444))
+
+
+def initial_weights():
+    """--init-from."""
+    def case(name, run, message, *more, before=None):
+        return Case(f"--init-from {name}", [*TINY, "--out", "tuned", "--init-from", run, *more], 3, message, run=True,
+                    before=before, after=lambda f: ["tuned/ was made"] if (f / "tuned").exists() else [])
+
+    yield case("of a run that is not there", "no", "--init-from no: there is no such folder")
+    yield case("of a file", "run/config.json", "--init-from run/config.json: is a file")
+    yield case("of a folder that is no run", ".", "--init-from .: the folder holds no checkpoint")
+    yield case("of a damaged run", "run", "no usable checkpoint",
+               before=only_newest(lambda f: (f / "run/checkpoint/checksums").write_bytes(b"")))
+    for more in (["--heads", "2"], ["--head-size", "5"], ["--layers", "2"], ["--feed-forward", "5"]):
+        yield case(f"of a run with other {more[0]}", "run", "--init-from: .*tensor .*give the options", *more)
+    for attention in ("inducing-2", "shared-full"):
+        yield case(f"of a run without the parameters of {attention}", "run", "--init-from: .*tensor", "--attention",
+                   attention)
 
 
 def sequences():
@@ -548,7 +571,7 @@ def checkpoint_files(reference):
         "about/progress": ([], {}, "x"),
         "about/progress/step": (-1, "6", [], 1e300, 2**63, 6.5), "about/progress/seconds": ("x", []),
         "about/progress/stopped": ("x", 3), "about/progress/latest": ([], "x", {}),
-        "about/progress/metrics_bytes": (-1, "x", 1e300),
+        "about/progress/metrics_bytes": (-1, "x", 1e300), "about/progress/schedule": ("x", [{}]),
     }.items():
         for value in values:
             yield case(f"{path} is {json.dumps(value)}", edited(path, value), "", EVALUATE)
@@ -558,6 +581,10 @@ def checkpoint_files(reference):
     }.items():
         yield case(f"{path} is {value!r}", edited(path, value))
         yield case(f"{path} is {value!r}, resumed", edited(path, value), "", RESUME)
+    yield case("the state of another schedule, resumed", edited("about/progress/schedule", [0.1, None, 0]),
+               "schedule: expected no state", [*RESUME, "--iterations", "8"])
+    yield case("about/configuration/schedule has no state, resumed",
+               edited("about/configuration/schedule", "plateau"), "drop_on_plateau", [*RESUME, "--iterations", "8"])
     for key, value in {"layers": 2, "head_size": 5, "feed_forward": 5}.items():
         yield case(f"weights of a model with another {key}", edited(f"about/configuration/{key}", value),
                    "weights.safetensors")
@@ -661,7 +688,8 @@ def every_byte(reference, every):
 
 def cases(bench):
     reference = bench.reference / "run"
-    for group in (command_line(), numbers(), words(), settings(), configurations(), folders(), commands(), sequences(),
+    for group in (command_line(), numbers(), words(), settings(), configurations(), folders(), commands(), initial_weights(),
+                  sequences(),
                   weight_files(reference), optimizer_files(reference), checkpoint_files(reference), metric_files(), other_inputs.cases()):
         yield from group
 
