@@ -42,14 +42,15 @@ Size visited(Size size, int64_t elements) {
 }
 int64_t elements(const AttentionGradient& g) { return g.dq.elements() + g.dk.elements() + g.dv.elements(); }
 
-void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t most,
+void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t maximum,
                    Device device) {
   if (!lengths.defined()) return;
   check_tensor(operation, argument, lengths, DType::int32, device, {B});
   if (device != Device::cpu) return;
   for (int64_t b = 0; b < B; ++b) {
     const int32_t length = lengths.data<int32_t>()[b];
-    check(length >= 0 && length <= most, operation, ": ", argument, "[", b, "] is ", length, ", expected 0 to ", most);
+    check(length >= 0 && length <= maximum, operation, ": ", argument, "[", b, "] is ", length, ", expected 0 to ",
+          maximum);
   }
 }
 
@@ -85,9 +86,9 @@ GroupView view(const Groups& groups) {
   return {groups.labels().data<int32_t>(), groups.permutation().data<int32_t>(), groups.offsets().data<int32_t>()};
 }
 
-// Error: a number of clusters (`least` or more of them) or of what belongs to them that int32 does not hold.
-void check_clusters(const char* operation, int64_t clusters, int64_t least, int64_t N) {
-  check<UsageError>(clusters >= least, operation, ": clusters = ", clusters, ", expected at least ", least);
+// Error: a number of clusters (`minimum` or more of them) or of what belongs to them that int32 does not hold.
+void check_clusters(const char* operation, int64_t clusters, int64_t minimum, int64_t N) {
+  check<UsageError>(clusters >= minimum, operation, ": clusters = ", clusters, ", expected at least ", minimum);
   check<UsageError>(clusters <= INT32_MAX, operation, ": clusters = ", clusters, ", expected at most ", INT32_MAX);
   check(N <= INT32_MAX, operation, ": ", N, " queries, expected at most ", INT32_MAX);
 }
@@ -171,11 +172,11 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
   const AttentionSize size = attention_size("attention", q, k, v, options);
   check_saved("attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
-  Workspace scratch(q.device());
+  Workspace workspace(q.device());
   CAIRN_RUN("attention", q,
             attention_backward<T>(stream, visited(size, elements(g)), heads<T>(q), heads<T>(k), heads<T>(v),
                                   kernel_mask(options.mask, size), kernel_dropout(options.dropout), heads<T>(saved.out),
-                                  saved.logsumexp.data<Accum<T>>(), heads<T>(dout), scratch, heads<T>(g.dq),
+                                  saved.logsumexp.data<Accum<T>>(), heads<T>(dout), workspace, heads<T>(g.dq),
                                   heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
@@ -220,12 +221,12 @@ Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t cluste
   check_lengths("hamming_kmeans", "lengths", lengths, codes.size(0), codes.size(2), codes.device());
   check_draw("hamming_kmeans", draw, codes.device());
   Tensor labels(codes.shape(), DType::int32, codes.device());
-  Workspace scratch(codes.device());
+  Workspace workspace(codes.device());
   const KMeansSize size{codes.size(0), codes.size(1), codes.size(2), clusters, bits, iterations};
   CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes,
                  hamming_kmeans(current_stream(codes.device()), visited(size, labels.elements()),
                                 codes.data<uint64_t>(), lengths.defined() ? lengths.data<int32_t>() : nullptr,
-                                draw.view(), scratch, labels.mutable_data<int32_t>()));
+                                draw.view(), workspace, labels.mutable_data<int32_t>()));
   return labels;
 }
 
@@ -313,13 +314,13 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
   check_top_keys("centroid_topk", "the saved top keys", saved.topk, {size.B, size.H, size.N, saved.topk.size(3)},
                  size.S, k.device());
   AttentionGradient g{like(centroids), like(k), like(v)};
-  Workspace scratch(k.device());
+  Workspace workspace(k.device());
   CAIRN_RUN("centroid_topk", k,
             centroid_topk_backward<T>(
                 stream, visited(size, elements(g)), saved.topk.size(3), heads<T>(centroids), heads<T>(k), heads<T>(v),
                 kernel_mask(options.mask, size), kernel_dropout(options.dropout), saved.topk.data<int32_t>(),
                 saved.logsumexp.data<Accum<T>>(), saved.mass.data<T>(), heads<T>(saved.rest), dmass.data<T>(),
-                heads<T>(drest), scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+                heads<T>(drest), workspace, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 
@@ -390,11 +391,11 @@ LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const T
   const AttentionSize size = check_linear_attention(q, k, v, options);
   LinearAttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                                Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
-  Workspace scratch(q.device());
+  Workspace workspace(q.device());
   CAIRN_RUN("linear_attention", q,
             linear_attention_forward<T>(stream, visited(size, result.denominators.elements()), heads<T>(q), heads<T>(k),
                                         heads<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                        scratch, heads<T>(result.out), result.denominators.mutable_data<Accum<T>>()));
+                                        workspace, heads<T>(result.out), result.denominators.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -405,12 +406,12 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
   check_saved("linear_attention", size, q, saved.out, {"the saved denominators", saved.denominators},
               {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
-  Workspace scratch(q.device());
+  Workspace workspace(q.device());
   CAIRN_RUN("linear_attention", q,
             linear_attention_backward<T>(stream, visited(size, elements(g)), heads<T>(q), heads<T>(k), heads<T>(v),
                                          kernel_mask(options.mask, size), kernel_dropout(options.dropout),
                                          heads<T>(saved.out), saved.denominators.data<Accum<T>>(), heads<T>(dout),
-                                         scratch, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+                                         workspace, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
   return g;
 }
 
@@ -439,10 +440,10 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
   check_lengths("euclidean_kmeans", "lengths", lengths, size.B, size.N, q.device());
   check_draw("euclidean_kmeans", draw, q.device());
   Tensor labels({size.B, size.H, size.N}, DType::int32, q.device());
-  Workspace scratch(q.device());
+  Workspace workspace(q.device());
   CAIRN_RUN("euclidean_kmeans", q,
             euclidean_kmeans<T>(stream, visited(size, labels.elements()), heads<T>(q),
-                                lengths.defined() ? lengths.data<int32_t>() : nullptr, draw.view(), scratch,
+                                lengths.defined() ? lengths.data<int32_t>() : nullptr, draw.view(), workspace,
                                 labels.mutable_data<int32_t>()));
   return labels;
 }

@@ -133,9 +133,9 @@ CAIRN_HD To convert(From x) {
   else if constexpr (std::is_same_v<To, bfloat16>)
     return bfloat16(float(x));
   else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && !std::is_same_v<To, bool>) {
-    constexpr To least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+    constexpr To minimum = std::numeric_limits<To>::min(), maximum = std::numeric_limits<To>::max();
     if (x != x) return To(0);
-    return x <= From(least) ? least : x >= From(most) ? most : To(x);
+    return x <= From(minimum) ? minimum : x >= From(maximum) ? maximum : To(x);
   } else
     return To(x);
 }
@@ -191,10 +191,10 @@ template <class T>
 CAIRN_HD AdamStep<T> r_adam_coefficients(const AdamOptions& o, const OptimizerState& state) {
   const double t = double(state.step), power2 = pow(o.beta2, t);
   const double correction1 = 1 - pow(o.beta1, t), correction2 = 1 - power2;
-  const double most = 2 / (1 - o.beta2) - 1, rho = most - 2 * t * power2 / correction2;
+  const double maximum = 2 / (1 - o.beta2) - 1, rho = maximum - 2 * t * power2 / correction2;
   const double step_size = state.learning_rate / correction1;
   if (rho <= 5) return {o, state, step_size, 1, false};
-  const double rectification = std::sqrt((rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho));
+  const double rectification = std::sqrt((rho - 4) * (rho - 2) * maximum / ((maximum - 4) * (maximum - 2) * rho));
   return {o, state, step_size * rectification * std::sqrt(correction2), 1, true};
 }
 

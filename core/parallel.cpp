@@ -85,7 +85,7 @@ class Pool {
     const std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
     // Where the system gives no more threads: results are the same with those there are.
-    while (workers_ < std::min(threads - 1, most_workers) &&
+    while (workers_ < std::min(threads - 1, max_workers) &&
            pthread_create(&handles_[workers_], nullptr, serve, this) == 0)
       ++workers_;
     job_.body = body;
@@ -107,7 +107,7 @@ class Pool {
 
  private:
   static constexpr uint32_t closed = 1u << 31;
-  static constexpr int most_workers = 4096;
+  static constexpr int max_workers = 4096;
 
   void announce() {
     generation_.fetch_add(1, std::memory_order_release);
@@ -133,8 +133,8 @@ class Pool {
 
   std::mutex owner_;
   int workers_ = 0;
-  pthread_t handles_[most_workers];  // of the workers
-  std::atomic<int> serving_{0};      // workers that have begun
+  pthread_t handles_[max_workers];  // of the workers
+  std::atomic<int> serving_{0};     // workers that have begun
   Job job_;
   std::atomic<bool> stop_{false};
   std::atomic<int> wanted_{0};

@@ -103,8 +103,9 @@ struct RandomDraw {
   Draw view() const { return {state.defined() ? state.data<uint64_t>() : nullptr, layer, purpose}; }
 };
 
-// The seed and the step, on a device. advance() once a training step; whoever drew for a backward pass to come finds
-// out if the step has changed since (the tensor's version). It cannot be copied: a copy would draw the same numbers.
+// The seed and the step, on a device. advance() once a training step; an operation that saved the draw for its
+// backward pass notices that the step has changed since (by the tensor's version). It cannot be copied: a copy would
+// draw the same numbers.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0, Device device = Device::cpu);

@@ -27,8 +27,8 @@ struct Counter {
 
   void add(int64_t bytes) {
     const int64_t now = live.fetch_add(bytes) + bytes;
-    int64_t most = peak.load();
-    while (most < now && !peak.compare_exchange_weak(most, now)) {
+    int64_t maximum = peak.load();
+    while (maximum < now && !peak.compare_exchange_weak(maximum, now)) {
     }
   }
 };
@@ -85,12 +85,12 @@ class Cache {
     return block;
   }
   // Frees blocks of the size that was not freed for longest, and then of the next.
-  void trim_to(size_t most) {
-    while (held_ > most) {
+  void trim_to(size_t maximum) {
+    while (held_ > maximum) {
       const auto oldest = std::min_element(by_size_.begin(), by_size_.end(), [](const auto& a, const auto& b) {
         return a.second.freed < b.second.freed;
       });
-      while (held_ > most && !oldest->second.blocks.empty()) std::free(remove(*oldest));
+      while (held_ > maximum && !oldest->second.blocks.empty()) std::free(remove(*oldest));
       if (oldest->second.blocks.empty()) by_size_.erase(oldest);
     }
   }
@@ -140,9 +140,9 @@ void* new_block(size_t bytes) {
 void* allocate_on_cpu(size_t bytes) {
   if (void* block = caching ? cache().take(bytes) : nullptr) return block;
   // The system gives more than there is, and kills who then writes to it.
-  const size_t live = size_t(counter(Device::cpu).live), most = available_memory(Device::cpu);
-  if (live + bytes > most) return nullptr;
-  if (live + size_t(cache().held()) + bytes > most) release_cached_memory();
+  const size_t live = size_t(counter(Device::cpu).live), maximum = available_memory(Device::cpu);
+  if (live + bytes > maximum) return nullptr;
+  if (live + size_t(cache().held()) + bytes > maximum) release_cached_memory();
   void* block = new_block(bytes);
   if (!block) {
     release_cached_memory();
@@ -203,11 +203,11 @@ Storage::~Storage() {
 
 size_t available_memory(Device device) {
   if (device == Device::cuda) return CAIRN_ON_CUDA("", gpu::free_memory(current_stream(device)));
-  static const size_t most = [] {
+  static const size_t maximum = [] {
     const size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)), group = limits().memory;
     return std::min(machine, group - group / 16);  // a group counts what is no tensor too
   }();
-  return most;
+  return maximum;
 }
 
 MemoryCount memory(Device device) {

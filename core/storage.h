@@ -21,7 +21,7 @@ class Storage {
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
 
-  // Rises with every change, so that whoever kept this memory for later can tell that it is no longer what it was.
+  // Rises with every change, so that an operation which saved this memory can tell that it has changed.
   uint64_t version() const { return version_; }
   void changed() { ++version_; }
 

@@ -26,7 +26,7 @@ int this_thread() {
 struct Recorder {
   std::mutex mutex;  // of everything below
   Recording kept;
-  size_t most = 0, opened = 0;
+  size_t maximum = 0, opened = 0;
   uint64_t session = 0;
   int64_t start = 0;
 };
@@ -43,11 +43,11 @@ Recorder& recorder() {
 
 }  // namespace
 
-void start(size_t most) {
+void start(size_t maximum) {
   Recorder& r = recorder();
   const std::lock_guard guard(r.mutex);
   r.kept = {};
-  r.most = most;
+  r.maximum = maximum;
   r.opened = 0;
   ++r.session;
   r.start = now();
@@ -77,7 +77,7 @@ void Span::open(const char* name, const char* category, std::string details) {
   Recorder& r = recorder();
   const std::lock_guard guard(r.mutex);
   if (!trace::recording()) return;
-  if (r.opened == r.most) {
+  if (r.opened == r.maximum) {
     ++r.kept.dropped;
     return;
   }

@@ -34,9 +34,9 @@ struct Recording {
   int64_t dropped = 0;        // spans that came after the most that were to be kept
 };
 
-// Records from now on, on all threads; what was recorded before is forgotten. The first `most` spans that are opened
+// Records from now on, on all threads; what was recorded before is forgotten. The first `maximum` spans that are opened
 // are kept, so memory is bounded: about 100 bytes a span.
-void start(size_t most = 1'000'000);
+void start(size_t maximum = 1'000'000);
 // Ends the recording and hands it over. Spans that are still open are not part of it.
 Recording stop();
 

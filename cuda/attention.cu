@@ -239,11 +239,11 @@ void attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, H
 template <class T>
 void attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
                         HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
-                        const Accum<T>* logsumexp, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq,
+                        const Accum<T>* logsumexp, HeadView<const T> dout, Workspace& workspace, HeadView<T> dq,
                         HeadView<T> dk, HeadView<T> dv) {
   const int64_t queries = size.B * size.H * size.N;
   const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
-  QueryState* const states = scratch.take<QueryState>(queries);
+  QueryState* const states = workspace.take<QueryState>(queries);
   if (queries > 0)
     launch(output_states<T>, {blocks(ceil_div(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out,
            dout, logsumexp, states);

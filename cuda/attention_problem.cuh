@@ -41,9 +41,9 @@ template <class T, class... More>
 AttentionProblem<T> attention_problem(const char* operation, const AttentionSize& size, HeadView<const T> q,
                                       HeadView<const T> k, HeadView<const T> v, const Mask& mask,
                                       const Dropout& dropout, const More&... more) {
-  constexpr int64_t most = 0x7fffff00;  // positions are ints, up to the end of a tile
-  check(size.N < most && size.S < most, operation, " on CUDA: expected fewer than 2^31 - 256 queries and keys, got ",
-        size.N, " and ", size.S);
+  constexpr int64_t maximum = 0x7fffff00;  // positions are ints, up to the end of a tile
+  check(size.N < maximum && size.S < maximum, operation,
+        " on CUDA: expected fewer than 2^31 - 256 queries and keys, got ", size.N, " and ", size.S);
   const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(k, 4 * sizeof(T)) &&
                      aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
   return {size, q, k, v, mask, dropout, float(size.scale), packs};

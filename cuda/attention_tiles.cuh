@@ -22,8 +22,8 @@ inline __device__ float exp2_approx(float x) {
 #endif
 }
 
-// The same number, of which the compiler knows nothing: what follows from it is worked out where it is needed, and does
-// not wait in registers from before a loop, of which the kernels have none to spare.
+// Returns x. The compiler cannot see that, so it computes what depends on x where it is needed and does not hold it in
+// registers across a loop. The kernels have no registers to spare.
 inline __device__ int optimization_barrier(int x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));

@@ -20,8 +20,8 @@
 //                   Logsumexps go from one array to another, because blocks with other columns read them too.
 //   finish_output   a warp a query: those that saw nothing see themselves; results to bfloat16
 //   output_states   delta, a warp a query
-//   query_gradient  the same blocks, for dQ
-//   key_gradient    a block has 64 keys, and meets the queries of their chunks and of the one behind
+//   bucket_query_gradient  the same blocks, for dQ
+//   bucket_key_gradient    a block has 64 keys, and meets the queries of their chunks and of the one behind
 //   finish_gradient a warp a query: dv of those that see themselves; results to bfloat16
 //   invert_orders   deduplicating: the place of each position, by which a pair finds out whether it met in an earlier
 //                   round, in which it then counted
@@ -35,8 +35,8 @@
 // cost attend_chunks: e*B*H*N*(2*D+M) + 8*B*H*N*M + 16*B*H*N bytes, 4*c*B*H*N*(D+M) FLOPs, 27 KB shared
 // cost finish_output: (4+e)*B*H*N*M + 4*B*H*N bytes, 0 FLOPs
 // cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
-// cost query_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*D + 16*B*H*N bytes, 4*c*B*H*N*(2*D+M) FLOPs, 27 KB shared
-// cost key_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*(D+M) + 16*B*H*N bytes, 8*c*B*H*N*(D+M) FLOPs, 27 KB shared
+// cost bucket_query_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*D + 16*B*H*N bytes, 4*c*B*H*N*(2*D+M) FLOPs, 27 KB shared
+// cost bucket_key_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*(D+M) + 16*B*H*N bytes, 8*c*B*H*N*(D+M) FLOPs, 27 KB shared
 // cost finish_gradient: (4+e)*B*H*N*(2*D+M) + 4*B*H*N bytes, 0 FLOPs
 // cost invert_orders: 8*L*B*H*N bytes, 0 FLOPs
 #include "core/kernels/bucket_attention.h"
@@ -51,7 +51,7 @@ namespace cairn::gpu {
 namespace {
 
 template <class T>
-struct Problem : AttentionProblem<T> {
+struct BucketProblem : AttentionProblem<T> {
   BucketRounds rounds;
 };
 
@@ -96,7 +96,7 @@ struct Range {
 // own parts: they are to stay in registers.)
 template <class T>
 struct Work {
-  const Problem<T>& p;
+  const BucketProblem<T>& p;
   BatchHead batch_head;
   TileDropout dropout;
   int64_t round;
@@ -104,7 +104,8 @@ struct Work {
   int n, size, chunks;
   Place *queries, *keys;  // of the tile, in shared memory
 
-  __device__ Work(const Problem<T>& problem, const TileTask& task, int64_t of_round, Place* of_queries, Place* of_keys)
+  __device__ Work(const BucketProblem<T>& problem, const TileTask& task, int64_t of_round, Place* of_queries,
+                  Place* of_keys)
       : p(problem),
         batch_head(p.size, p.mask, task.batch_head),
         dropout(p.dropout, batch_head),
@@ -199,7 +200,7 @@ __device__ void add_row(float (&sum)[items], float factor, float old_factor, flo
 // `before`: the logsumexps of earlier rounds; null in the first one.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    attend_chunks(Problem<T> p, int64_t round, HeadView<float> out, const float* before, float* logsumexp) {
+    attend_chunks(BucketProblem<T> p, int64_t round, HeadView<float> out, const float* before, float* logsumexp) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 // The factor of a query's own value, in its output; -1 if it saw other keys.
 template <class T>
-__device__ float self_factor(const Problem<T>& p, const float* logsumexp, int64_t row) {
+__device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, int64_t row) {
   if (logsumexp[row] != -INFINITY) return -1;
   const BatchHead batch_head(p.size, p.mask, row / p.size.N);
   const int i = int(row % p.size.N);
@@ -253,7 +254,7 @@ __device__ float self_factor(const Problem<T>& p, const float* logsumexp, int64_
 
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    finish_output(Problem<T> p, HeadView<const float> mean, const float* logsumexp, HeadView<T> out) {
+    finish_output(BucketProblem<T> p, HeadView<const float> mean, const float* logsumexp, HeadView<T> out) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
     const float factor = self_factor(p, logsumexp, row);
     const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
@@ -269,8 +270,8 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    query_gradient(Problem<T> p, int64_t round, bool first, HeadView<const T> dout, const QueryState* states,
-                   HeadView<float> dq) {
+    bucket_query_gradient(BucketProblem<T> p, int64_t round, bool first, HeadView<const T> dout,
+                          const QueryState* states, HeadView<float> dq) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.D, width);
@@ -308,8 +309,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
 // Rows of the tile are keys here, and columns queries.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradient(Problem<T> p, int64_t round, bool first, HeadView<const T> dout, const QueryState* states,
-                 HeadView<float> dk, HeadView<float> dv) {
+    bucket_key_gradient(BucketProblem<T> p, int64_t round, bool first, HeadView<const T> dout, const QueryState* states,
+                        HeadView<float> dk, HeadView<float> dv) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, max(p.size.D, p.size.M), tile);
@@ -361,8 +362,8 @@ struct GradientSums {
 
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    finish_gradient(Problem<T> p, GradientSums sums, const float* logsumexp, HeadView<const T> dout, HeadView<T> dq,
-                    HeadView<T> dk, HeadView<T> dv) {
+    finish_gradient(BucketProblem<T> p, GradientSums sums, const float* logsumexp, HeadView<const T> dout,
+                    HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
     const float factor = self_factor(p, logsumexp, row);
     const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
@@ -387,15 +388,15 @@ __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds roun
 // --------------------------------------------------------------------------------------------------- the host's part
 
 template <class T, class... More>
-Problem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds& rounds, HeadView<const T> q,
-                   HeadView<const T> k, HeadView<const T> v, const Mask& mask, const Dropout& dropout,
-                   Workspace& scratch, const More&... more) {
+BucketProblem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds& rounds, HeadView<const T> q,
+                         HeadView<const T> k, HeadView<const T> v, const Mask& mask, const Dropout& dropout,
+                         Workspace& workspace, const More&... more) {
   check(size.N < 0x3fffffff, "bucket_attention on CUDA: expected fewer than 2^30 - 1 queries, got ", size.N);
-  Problem<T> p{attention_problem("bucket_attention", size, q, k, v, mask, dropout, more...), rounds};
+  BucketProblem<T> p{attention_problem("bucket_attention", size, q, k, v, mask, dropout, more...), rounds};
   p.rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
   if (!rounds.deduplicate) return p;
   const int64_t rows = size.B * size.H * rounds.rounds;
-  int32_t* const places = scratch.take<int32_t>(rows * size.N);
+  int32_t* const places = workspace.take<int32_t>(rows * size.N);
   launch(invert_orders, {ceil_div(rows * size.N, order_threads), order_threads, 0, stream}, rounds, rows, places);
   p.rounds.places = places;
   return p;
@@ -403,11 +404,11 @@ Problem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds&
 
 // Where sums of rows [B, N, H, columns] in float32 are kept: in the result, if that is float32.
 template <class T>
-HeadView<float> sums_of(HeadView<T> result, const AttentionSize& size, int64_t columns, Workspace& scratch) {
+HeadView<float> sums_of(HeadView<T> result, const AttentionSize& size, int64_t columns, Workspace& workspace) {
   if constexpr (std::is_same_v<T, float>)
     return result;
   else
-    return {scratch.take<float>(size.B * size.N * size.H * columns), size.N * size.H * columns, size.H * columns,
+    return {workspace.take<float>(size.B * size.N * size.H * columns), size.N * size.H * columns, size.H * columns,
             columns};
 }
 
@@ -428,10 +429,10 @@ void bucket_attention_forward(Stream stream, AttentionSize size, BucketRounds ro
                               Accum<T>* logsumexp) {
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
-  Workspace scratch(Device::cuda);
-  const Problem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, scratch, out);
-  const HeadView<float> mean = sums_of(out, size, size.M, scratch);
-  float* const other = scratch.take<float>(queries);
+  Workspace workspace(Device::cuda);
+  const BucketProblem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, workspace, out);
+  const HeadView<float> mean = sums_of(out, size, size.M, workspace);
+  float* const other = workspace.take<float>(queries);
   const float* before = nullptr;
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
     float* const now = (rounds.end - round) % 2 == 1 ? logsumexp : other;  // the last round's are the result
@@ -451,20 +452,20 @@ void bucket_attention_backward(Stream stream, AttentionSize size, BucketRounds r
                                HeadView<T> dk, HeadView<T> dv) {
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
-  Workspace scratch(Device::cuda);
-  const Problem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, scratch, dout, dq, dk, dv);
-  QueryState* const states = scratch.take<QueryState>(queries);
-  const GradientSums sums{sums_of(dq, size, size.D, scratch), sums_of(dk, size, size.D, scratch),
-                          sums_of(dv, size, size.M, scratch)};
+  Workspace workspace(Device::cuda);
+  const BucketProblem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, workspace, dout, dq, dk, dv);
+  QueryState* const states = workspace.take<QueryState>(queries);
+  const GradientSums sums{sums_of(dq, size, size.D, workspace), sums_of(dk, size, size.D, workspace),
+                          sums_of(dv, size, size.M, workspace)};
   launch(output_states<T>, a_warp_a_query(stream, size), size, out, dout, logsumexp, states);
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
     const bool first = round == rounds.first;
     if (size.D <= 64)
-      launch(query_gradient<T, 64>, tiles(stream, size, size.D, 64), p, round, first, dout, states, sums.dq);
+      launch(bucket_query_gradient<T, 64>, tiles(stream, size, size.D, 64), p, round, first, dout, states, sums.dq);
     else
-      launch(query_gradient<T, 128>, tiles(stream, size, size.D, 128), p, round, first, dout, states, sums.dq);
-    launch(key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, first, dout, states, sums.dk,
-           sums.dv);
+      launch(bucket_query_gradient<T, 128>, tiles(stream, size, size.D, 128), p, round, first, dout, states, sums.dq);
+    launch(bucket_key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, first, dout, states,
+           sums.dk, sums.dv);
   }
   launch(finish_gradient<T>, a_warp_a_query(stream, size), p, sums, logsumexp, dout, dq, dk, dv);
 }

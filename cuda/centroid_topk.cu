@@ -9,16 +9,15 @@
 // (cuda/attention_tiles.cuh). There are few centroids, so the keys of a (batch element, head) are cut into `splits`
 // where that fills the GPU; what the splits contribute is put together in their order.
 //   scan_keys       tile after tile of a split: running maximum and sum, and for each centroid the k largest scores so
-//                   far, sorted, in memory (8 k bytes; the L1 cache, mostly). The 16 centroids of a warp's scores are
-//                   its own business: the lanes look for scores above the centroid's k-th, and merge those into its
-//                   list together.
+//                   far, sorted, in memory (8 k bytes; the L1 cache, mostly). A warp works on 16 centroids:
+//                   its lanes look for scores above a centroid's k-th, and merge those into its list together.
 //   finish_scan     a warp a centroid: logsumexp; merges the lists of the splits; T, rising; m; marks T in one bit a
 //                   key, which is how all that follows knows T
 //   sum_rest        the scores again, and their product with V; add_splits
 //   query_states    backward, a warp a centroid: logsumexp and delta, and the bits
-//   query_gradient  a block has a tile of centroids and a split: dQ^c; add_splits
-//   key_gradient    a block has a tile of keys and goes through all centroids: dK and dV
-// Columns of values beyond 128 (64 in key_gradient) are other blocks' work, which compute the scores again.
+//   centroid_query_gradient  a block has a tile of centroids and a split: dQ^c; add_splits
+//   centroid_key_gradient    a block has a tile of keys and goes through all centroids: dK and dV
+// Columns of values beyond 128 (64 in centroid_key_gradient) are other blocks' work, which compute the scores again.
 //
 // Why lists. Scores in random order enter a list k (1 + ln(S / k)) times, about 200 times for k = 32 and S = 4096, for
 // a dozen instructions of a warp each: a third of what the scores of a centroid cost. Keeping the maximum of every 32
@@ -31,8 +30,8 @@
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
 // cache mostly; the floor is once each. Workspace: a bit a score for T, 8 k bytes a centroid and split for the lists.
 // Bound by arithmetic.
-// Nothing spills; registers are in cuda/README.md. Shared memory: 27 KB for each of scan_keys, sum_rest, query_gradient
-// and key_gradient.
+// Nothing spills; registers are in cuda/README.md. Shared memory: 27 KB for each of scan_keys, sum_rest,
+// centroid_query_gradient and centroid_key_gradient.
 //
 // Costs for C centroids:
 // size tiles: ceil(C/64)
@@ -42,8 +41,8 @@
 // cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+4*splits*M) bytes, 2*B*H*C*S*(D+M) FLOPs, 27 KB shared
 // cost add_splits: (4*splits+e)*B*H*C*M bytes, splits*B*H*C*M FLOPs
 // cost query_states: B*H*C*(2*e*M+4*k+S/8) bytes, 2*B*H*C*M FLOPs
-// cost query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs, 27 KB shared
-// cost key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs, 27 KB shared
+// cost centroid_query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs, 27 KB shared
+// cost centroid_key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs, 27 KB shared
 //
 // `share` is the number of key tiles in a split. A score enters a list if it is above the k-th of the tiles before:
 // every score of the first tile does, and, in random order, k / t scores of tile t + 1. These are `inserts` for a
@@ -63,9 +62,9 @@
 // trips sum_rest<bfloat16, D>: B*H*tiles*splits blocks, without LDG.E.U16, loops share {D/16 {4} 0 0 8 4 {4}}
 // trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, loops 0 0 1 {splits//16 splits%16//4}
 // trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 0 ceil(S/1024) {5 1}}
-// trips query_gradient<bfloat16, D>: B*H*tiles*splits blocks, without LDG.E.U16,
+// trips centroid_query_gradient<bfloat16, D>: B*H*tiles*splits blocks, without LDG.E.U16,
 //     loops share {D/16 {4} 0 D/16 {4} 0 8 4 {4}}
-// trips key_gradient<bfloat16>: B*H*ceil(S/64)*ceil(D/64) blocks, without LDG.E.U16,
+// trips centroid_key_gradient<bfloat16>: B*H*ceil(S/64)*ceil(D/64) blocks, without LDG.E.U16,
 //     loops tiles {D/16 {4} D/16 {4} 0 8 0 4 {4} 4 {4}}
 #include "core/kernels/centroid_topk.h"
 
@@ -79,7 +78,7 @@ namespace {
 
 // Queries are centroids.
 template <class T>
-struct Problem : AttentionProblem<T> {
+struct CentroidProblem : AttentionProblem<T> {
   int top = 0;  // keys in T at most
   int splits = 1;
 
@@ -88,8 +87,8 @@ struct Problem : AttentionProblem<T> {
 
 // Scores times log2 e of a tile of queries and one of keys; minus infinity where masked.
 template <class T>
-__device__ void compute_scores(const Problem<T>& p, const BatchHead& batch_head, int q0, int k0, float* workspace,
-                               TileOf& s) {
+__device__ void compute_scores(const CentroidProblem<T>& p, const BatchHead& batch_head, int q0, int k0,
+                               float* workspace, TileOf& s) {
   row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
                p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), workspace, s);
   const unsigned visible = visible_in(batch_head, q0, k0);
@@ -99,8 +98,8 @@ __device__ void compute_scores(const Problem<T>& p, const BatchHead& batch_head,
     for (int j = 0; j < 4; ++j) s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
 }
 
-// What a block of scan_keys, sum_rest or query_gradient has: a tile of centroids, the keys [first, end) of a split, and
-// the columns from `column` on.
+// What a block of scan_keys, sum_rest or centroid_query_gradient has: a tile of centroids, the keys [first, end) of a
+// split, and the columns from `column` on.
 struct SplitTask {
   int64_t batch_head;
   int row, split, column;
@@ -115,11 +114,11 @@ struct SplitTask {
   }
   // Splits begin with a tile.
   template <class T>
-  __device__ int first_key(const Problem<T>& p) const {
+  __device__ int first_key(const CentroidProblem<T>& p) const {
     return int(split * ceil_div(p.size.S, tile) / p.splits) * tile;
   }
   template <class T>
-  __device__ int end_of_keys(const Problem<T>& p, const BatchHead& batch_head_) const {
+  __device__ int end_of_keys(const CentroidProblem<T>& p, const BatchHead& batch_head_) const {
     if (row >= batch_head_.queries) return 0;
     return min(batch_head_.end_of_keys(row + tile), int((split + 1) * ceil_div(p.size.S, tile) / p.splits) * tile);
   }
@@ -194,7 +193,7 @@ struct Largest {
 // What a scan leaves: for each centroid and split, the maximum (times log2 e), the sum of exponentials relative to it,
 // and the largest scores.
 struct Scan {
-  float* most;  // [B, H, N, splits]
+  float* running_max;  // [B, H, N, splits]
   float* sum;
   float* scores = nullptr;  // [B, H, N, splits, k]; null: T is given
   int32_t* keys = nullptr;
@@ -226,7 +225,7 @@ __device__ void offer_tile(const float* stored, int rows, int k0, int64_t part, 
 }
 
 template <class T>
-__global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan scan) {
+__global__ void __launch_bounds__(tile_threads, 4) scan_keys(CentroidProblem<T> p, Scan scan) {
   float* const workspace = dynamic_shared<float>();
   const SplitTask task(p.size.N, p.splits, 0, tile);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -255,7 +254,7 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(Problem<T> p, Scan 
 #pragma unroll
   for (int i = 0; i < 8; ++i)
     if (tile_column() == 0 && q0 + tile_row(i) < p.N()) {
-      scan.most[part + int64_t(tile_row(i)) * p.splits] = softmax.most[i];
+      scan.running_max[part + int64_t(tile_row(i)) * p.splits] = softmax.running_max[i];
       scan.sum[part + int64_t(tile_row(i)) * p.splits] = softmax.sum[i];
     }
 }
@@ -285,7 +284,8 @@ __device__ void mark_keys(const int32_t* topk, int k, int64_t count, uint32_t* b
 
 // Bit 4 i + l: key k0 + tile_column() + l is in T of query q0 + tile_row(i).
 template <class T>
-__device__ unsigned marked_in(const Problem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0, int k0) {
+__device__ unsigned marked_in(const CentroidProblem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0,
+                              int k0) {
   const int key = k0 + tile_column();
   const uint32_t* const row = bits + (batch_head.index * p.size.N + q0) * words(p.size.S) + key / 32;
   return score_bits([&](int i) {
@@ -316,7 +316,7 @@ __device__ int write_rising(const Largest& largest, bool valid, int32_t* topk) {
 
 // The score (times log2 e) of one key that T was given with.
 template <class T>
-__device__ float score_of(const Problem<T>& p, const BatchHead& batch_head, int query, int key) {
+__device__ float score_of(const CentroidProblem<T>& p, const BatchHead& batch_head, int query, int key) {
   if (key < 0 || !batch_head.visible(query, key)) return -INFINITY;
   const T* const x = p.q.at(batch_head.batch, query, batch_head.head);
   const T* const y = p.k.at(batch_head.batch, key, batch_head.head);
@@ -328,7 +328,7 @@ __device__ float score_of(const Problem<T>& p, const BatchHead& batch_head, int 
 // bits may be null.
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    finish_scan(Problem<T> p, Scan scan, int32_t* topk, float* logsumexp, T* mass, uint32_t* bits) {
+    finish_scan(CentroidProblem<T> p, Scan scan, int32_t* topk, float* logsumexp, T* mass, uint32_t* bits) {
   const int lane = int(threadIdx.x % 32);
   for (int64_t row = first_row(); row < p.centroids(); row += row_step()) {
     const BatchHead batch_head(p.size, p.mask, row / p.size.N);
@@ -337,12 +337,12 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     const int64_t part = row * p.splits;
     int32_t* const keys = topk + row * p.top;
 
-    float most = -INFINITY, sum = 0;
-    for (int s = 0; s < p.splits; ++s) most = fmaxf(most, scan.most[part + s]);
-    const float shift = most == -INFINITY ? 0.0f : most;
-    for (int s = 0; s < p.splits; ++s) sum += scan.sum[part + s] * exp2_approx(scan.most[part + s] - shift);
+    float running_max = -INFINITY, sum = 0;
+    for (int s = 0; s < p.splits; ++s) running_max = fmaxf(running_max, scan.running_max[part + s]);
+    const float shift = running_max == -INFINITY ? 0.0f : running_max;
+    for (int s = 0; s < p.splits; ++s) sum += scan.sum[part + s] * exp2_approx(scan.running_max[part + s] - shift);
     const float total = sum == 0 ? 0.0f : shift + log2f(sum);  // logsumexp in units of log 2
-    if (lane == 0) logsumexp[row] = sum == 0 ? -INFINITY : most * ln_2 + logf(sum);
+    if (lane == 0) logsumexp[row] = sum == 0 ? -INFINITY : running_max * ln_2 + logf(sum);
 
     float top_sum = 0;
     if (scan.scores) {
@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 // Where the sums of a split go: with several, to [splits, B, H, N, columns] in float; add_splits writes the result.
 template <int width, class T>
-__device__ void write_sums(const Problem<T>& p, const SplitTask& task, const BatchHead& batch_head,
+__device__ void write_sums(const CentroidProblem<T>& p, const SplitTask& task, const BatchHead& batch_head,
                            float (&sum)[8][width / 16], float factor, int columns, float* partial, HeadView<T> out) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -406,7 +406,7 @@ __global__ void __launch_bounds__(add_threads)
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
-    sum_rest(Problem<T> p, const uint32_t* bits, const float* logsumexp, float* partial, HeadView<T> rest) {
+    sum_rest(CentroidProblem<T> p, const uint32_t* bits, const float* logsumexp, float* partial, HeadView<T> rest) {
   float* const workspace = dynamic_shared<float>();
   const SplitTask task(p.size.N, p.splits, p.size.M, width);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -444,8 +444,9 @@ struct alignas(16) CentroidState {
 
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
-    query_states(Problem<T> p, const int32_t* topk, const float* logsumexp, const T* mass, HeadView<const T> rest,
-                 const T* dmass, HeadView<const T> drest, CentroidState* states, uint32_t* bits) {
+    query_states(CentroidProblem<T> p, const int32_t* topk, const float* logsumexp, const T* mass,
+                 HeadView<const T> rest, const T* dmass, HeadView<const T> drest, CentroidState* states,
+                 uint32_t* bits) {
   for (int64_t row = first_row(); row < p.centroids(); row += row_step()) {
     const int64_t batch_head = row / p.size.N;
     const T* const x = rest.at(batch_head / p.size.H, row % p.size.N, batch_head % p.size.H);
@@ -468,8 +469,8 @@ __device__ void score_gradient(float& s, float& g, const CentroidState& centroid
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
-    query_gradient(Problem<T> p, HeadView<const T> drest, const CentroidState* states, const uint32_t* bits,
-                   float* partial, HeadView<T> dq) {
+    centroid_query_gradient(CentroidProblem<T> p, HeadView<const T> drest, const CentroidState* states,
+                            const uint32_t* bits, float* partial, HeadView<T> dq) {
   float* const workspace = dynamic_shared<float>();
   const SplitTask task(p.size.N, p.splits, p.size.D, width);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -504,7 +505,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 
 // Bit key_bit(i, j): key k0 + tile_row(i) is in T of query q0 + tile_column() + j.
 template <class T>
-__device__ unsigned marked_to(const Problem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0, int k0) {
+__device__ unsigned marked_to(const CentroidProblem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0,
+                              int k0) {
   return score_bits([&](int n) {
     const int query = q0 + tile_column() + n % 4, key = k0 + tile_row(n / 4 * 4);
     if (query >= batch_head.queries) return 0u;
@@ -514,8 +516,8 @@ __device__ unsigned marked_to(const Problem<T>& p, const uint32_t* bits, const B
 
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradient(Problem<T> p, HeadView<const T> drest, const CentroidState* states, const uint32_t* bits,
-                 HeadView<T> dk, HeadView<T> dv) {
+    centroid_key_gradient(CentroidProblem<T> p, HeadView<const T> drest, const CentroidState* states,
+                          const uint32_t* bits, HeadView<T> dk, HeadView<T> dv) {
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -573,29 +575,29 @@ __global__ void __launch_bounds__(tile_threads, 2)
 // --------------------------------------------------------------------------------------------------- the host's part
 
 template <class T, class... More>
-Problem<T> problem(const AttentionSize& size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
-                   HeadView<const T> v, const Mask& mask, const Dropout& dropout, const More&... more) {
+CentroidProblem<T> problem(const AttentionSize& size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
+                           HeadView<const T> v, const Mask& mask, const Dropout& dropout, const More&... more) {
   check(k < 0x7fffff00, "centroid_topk on CUDA: expected k below 2^31 - 256, got ", k);
   // Splits of at least eight tiles, until there are some blocks for every multiprocessor of a large GPU.
   const int64_t blocks = size.B * size.H * ceil_div(size.N, tile);
-  const int64_t most_splits = std::max<int64_t>(1, ceil_div(size.S, tile) / 8);
-  const int64_t splits = std::clamp<int64_t>(ceil_div(512, std::max<int64_t>(1, blocks)), 1, most_splits);
+  const int64_t max_splits = std::max<int64_t>(1, ceil_div(size.S, tile) / 8);
+  const int64_t splits = std::clamp<int64_t>(ceil_div(512, std::max<int64_t>(1, blocks)), 1, max_splits);
   return {attention_problem("centroid_topk", size, q, keys, v, mask, dropout, more...), int(k), int(splits)};
 }
 
 template <class T>
-Launch split_tiles(Stream stream, const Problem<T>& p, int64_t columns, int width) {
+Launch split_tiles(Stream stream, const CentroidProblem<T>& p, int64_t columns, int width) {
   return {p.size.B * p.size.H * ceil_div(p.size.N, tile) * p.splits * TileTask::tile_parts(columns, width),
           tile_threads, tile_bytes, stream};
 }
 
 // Memory for the sums of the splits, unless there is one.
 template <class T>
-float* room_for_splits(const Problem<T>& p, int64_t columns, Workspace& scratch) {
-  return p.splits > 1 ? scratch.take<float>(p.splits * p.centroids() * columns) : nullptr;
+float* room_for_splits(const CentroidProblem<T>& p, int64_t columns, Workspace& workspace) {
+  return p.splits > 1 ? workspace.take<float>(p.splits * p.centroids() * columns) : nullptr;
 }
 template <class T>
-void add(Stream stream, const Problem<T>& p, int64_t columns, const float* partial, HeadView<T> out) {
+void add(Stream stream, const CentroidProblem<T>& p, int64_t columns, const float* partial, HeadView<T> out) {
   if (!partial || p.centroids() * columns == 0) return;
   launch(add_splits<T>, {blocks(ceil_div(p.centroids() * columns, add_threads)), add_threads, 0, stream}, p.size,
          p.splits, int(columns), partial, out);
@@ -607,22 +609,22 @@ template <class T>
 void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool choose, HeadView<const T> q,
                            HeadView<const T> keys, HeadView<const T> v, Mask mask, Dropout dropout, int32_t* topk,
                            Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
-  const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, rest);
+  const CentroidProblem<T> p = problem(size, k, q, keys, v, mask, dropout, rest);
   const int64_t rows = p.centroids();
   if (rows == 0) return;
-  Workspace scratch(Device::cuda);
-  Scan scan{scratch.take<float>(rows * p.splits), scratch.take<float>(rows * p.splits)};
+  Workspace workspace(Device::cuda);
+  Scan scan{workspace.take<float>(rows * p.splits), workspace.take<float>(rows * p.splits)};
   if (choose) {
-    scan.scores = scratch.take<float>(rows * p.splits * k);
-    scan.keys = scratch.take<int32_t>(rows * p.splits * k);
+    scan.scores = workspace.take<float>(rows * p.splits * k);
+    scan.keys = workspace.take<int32_t>(rows * p.splits * k);
   }
   const bool with_rest = rest && size.M > 0;
-  uint32_t* const bits = with_rest ? scratch.take<uint32_t>(rows * words(size.S)) : nullptr;
+  uint32_t* const bits = with_rest ? workspace.take<uint32_t>(rows * words(size.S)) : nullptr;
   launch(scan_keys<T>, split_tiles(stream, p, 0, tile), p, scan);
   launch(finish_scan<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, scan, topk,
          logsumexp, mass, bits);
   if (!with_rest) return;
-  float* const partial = room_for_splits(p, size.M, scratch);
+  float* const partial = room_for_splits(p, size.M, workspace);
   if (size.M <= 64)
     launch(sum_rest<T, 64>, split_tiles(stream, p, size.M, 64), p, bits, logsumexp, partial, rest);
   else
@@ -634,27 +636,28 @@ template <class T>
 void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
                             HeadView<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, Workspace& scratch, HeadView<T> dq, HeadView<T> dk,
+                            HeadView<const T> drest, Workspace& workspace, HeadView<T> dq, HeadView<T> dk,
                             HeadView<T> dv) {
-  const Problem<T> p = problem(size, k, q, keys, v, mask, dropout, drest, dq, dk, dv);
+  const CentroidProblem<T> p = problem(size, k, q, keys, v, mask, dropout, drest, dq, dk, dv);
   const int64_t rows = p.centroids();
-  CentroidState* const states = scratch.take<CentroidState>(rows);
-  uint32_t* const bits = scratch.take<uint32_t>(rows * words(size.S));
+  CentroidState* const states = workspace.take<CentroidState>(rows);
+  uint32_t* const bits = workspace.take<uint32_t>(rows * words(size.S));
   if (rows > 0)
     launch(query_states<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, topk,
            logsumexp, mass, rest, dmass, drest, states, bits);
   if (rows * size.D > 0) {
-    float* const partial = room_for_splits(p, size.D, scratch);
+    float* const partial = room_for_splits(p, size.D, workspace);
     if (size.D <= 64)
-      launch(query_gradient<T, 64>, split_tiles(stream, p, size.D, 64), p, drest, states, bits, partial, dq);
+      launch(centroid_query_gradient<T, 64>, split_tiles(stream, p, size.D, 64), p, drest, states, bits, partial, dq);
     else
-      launch(query_gradient<T, 128>, split_tiles(stream, p, size.D, 128), p, drest, states, bits, partial, dq);
+      launch(centroid_query_gradient<T, 128>, split_tiles(stream, p, size.D, 128), p, drest, states, bits, partial, dq);
     add(stream, p, size.D, partial, dq);
   }
   const int64_t columns = std::max(size.D, size.M), key_tiles = size.B * size.H * ceil_div(size.S, tile);
   if (key_tiles > 0)
-    launch(key_gradient<T>, {key_tiles * TileTask::tile_parts(columns, tile), tile_threads, tile_bytes, stream}, p,
-           drest, states, bits, dk, dv);
+    launch(centroid_key_gradient<T>,
+           {key_tiles * TileTask::tile_parts(columns, tile), tile_threads, tile_bytes, stream}, p, drest, states, bits,
+           dk, dv);
 }
 
 #define INSTANTIATE(T)                                                                                              \

@@ -117,8 +117,8 @@ Launch shape_of(Stream stream, Rows size) {
 template <class T>
 void cross_entropy_forward(Stream stream, Rows size, const T* logits, const int32_t* targets, Accum<T>* logsumexp,
                            T* loss, int32_t* count) {
-  Workspace scratch(Device::cuda);
-  float* const losses = scratch.take<float>(size.rows);
+  Workspace workspace(Device::cuda);
+  float* const losses = workspace.take<float>(size.rows);
   if (size.rows > 0 && size.cols <= short_row)
     launch(row_losses<T, 32>, shape_of<32>(stream, size), size, logits, targets, logsumexp, losses);
   else if (size.rows > 0)

@@ -31,7 +31,7 @@ namespace {
 constexpr int assign_bytes = 4 * 2 * tile * (tile_depth + 4);  // of shared memory
 
 template <class T>
-struct Problem {
+struct EuclideanProblem {
   EuclideanSize size;
   HeadView<const T> q;
   const int32_t* lengths = nullptr;
@@ -44,7 +44,7 @@ struct Problem {
 };
 
 template <class T>
-__global__ void __launch_bounds__(tile_threads) assign_queries(Problem<T> p, int32_t* labels) {
+__global__ void __launch_bounds__(tile_threads) assign_queries(EuclideanProblem<T> p, int32_t* labels) {
   float* const workspace = dynamic_shared<float>();
   const int64_t tiles = ceil_div(p.size.N, tile), row = blockIdx.x / tiles, n = p.valid(row);
   const int N = int(p.size.N), C = int(p.size.C), D = int(p.size.D), q0 = int(blockIdx.x % tiles) * tile;
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(tile_threads) assign_queries(Problem<T> p, int
   }
 
   const RowBlock<T> queries{p.q.at(row / p.size.H, q0, row % p.size.H), p.q.row_stride, int(n) - q0, D, p.packs};
-  float most[8];
+  float running_max[8];
   int32_t nearest[8];
-  for (int i = 0; i < 8; ++i) most[i] = -INFINITY, nearest[i] = 0;
+  for (int i = 0; i < 8; ++i) running_max[i] = -INFINITY, nearest[i] = 0;
   for (int c0 = 0; c0 < C; c0 += tile) {
     const RowBlock<float> centroids{p.centroids + (row * C + c0) * D, D, C - c0, D, D % 4 == 0};
     TileOf products;
@@ -69,15 +69,16 @@ __global__ void __launch_bounds__(tile_threads) assign_queries(Problem<T> p, int
       const float square = p.squares[row * C + c];
       for (int i = 0; i < 8; ++i) {
         const float nearness = fmaf(2, products[i][j], -square);
-        if (nearness > most[i]) most[i] = nearness, nearest[i] = c;
+        if (nearness > running_max[i]) running_max[i] = nearness, nearest[i] = c;
       }
     }
   }
   for (int i = 0; i < 8; ++i) {
     for (int distance = 8; distance > 0; distance /= 2) {  // the 16 threads of the tile's row
-      const float other = __shfl_xor_sync(full_warp, most[i], distance);
+      const float other = __shfl_xor_sync(full_warp, running_max[i], distance);
       const int32_t its = __shfl_xor_sync(full_warp, nearest[i], distance);
-      if (other > most[i] || (other == most[i] && its < nearest[i])) most[i] = other, nearest[i] = its;
+      if (other > running_max[i] || (other == running_max[i] && its < nearest[i]))
+        running_max[i] = other, nearest[i] = its;
     }
     const int query = q0 + tile_row(i);
     if (tile_column() == 0 && query < N) label[query] = query < n ? nearest[i] : -1;
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(tile_threads) assign_queries(Problem<T> p, int
 
 // Update number t of all centroids; number 0 is the start, when none has members.
 template <class T>
-__global__ void __launch_bounds__(32 * mean_parts) update_centroids(Problem<T> p, Draw draw, int t) {
+__global__ void __launch_bounds__(32 * mean_parts) update_centroids(EuclideanProblem<T> p, Draw draw, int t) {
   __shared__ float of_part[mean_parts][32];
   const int64_t cluster = blockIdx.x, C = p.size.C, D = p.size.D, row = cluster / C, c = cluster % C, n = p.valid(row);
   if (C >= n) return;  // every query is its own cluster
@@ -121,16 +122,16 @@ __global__ void __launch_bounds__(32 * mean_parts) update_centroids(Problem<T> p
 
 template <class T>
 void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, const int32_t* lengths, Draw draw,
-                      Workspace& scratch, int32_t* labels) {
+                      Workspace& workspace, int32_t* labels) {
   const int64_t rows = size.B * size.H, clusters = rows * size.C;
   if (rows * size.N == 0) return;
   check(size.N < 0x7fffff00 && size.C < 0x7fffff00,
         "euclidean_kmeans on CUDA: expected fewer than 2^31 - 256 queries and clusters, got ", size.N, " and ", size.C);
-  Problem<T> problem{size, q, lengths};
-  problem.centroids = scratch.take<float>(clusters * size.D);
-  problem.squares = scratch.take<float>(clusters);
-  problem.permutation = scratch.take<int32_t>(rows * size.N);
-  problem.offsets = scratch.take<int32_t>(rows * (size.C + 1));
+  EuclideanProblem<T> problem{size, q, lengths};
+  problem.centroids = workspace.take<float>(clusters * size.D);
+  problem.squares = workspace.take<float>(clusters);
+  problem.permutation = workspace.take<int32_t>(rows * size.N);
+  problem.offsets = workspace.take<int32_t>(rows * (size.C + 1));
   problem.packs = size.D % 4 == 0 && aligned(q, 4 * sizeof(T));
 
   const auto update = [&](int t) {

@@ -41,9 +41,9 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int threads = 256, warps = threads / 32;
-constexpr int64_t shortest_piece = 256, most_pieces = 1024;
+constexpr int64_t shortest_piece = 256, max_pieces = 1024;
 
-struct Problem {
+struct GroupProblem {
   GroupSize size;
   int64_t piece_size = 0, pieces = 0;
   const int32_t* labels = nullptr;
@@ -81,7 +81,7 @@ __device__ int32_t warp_scan(int32_t value) {
 }
 
 // The table is 0 before.
-__global__ void __launch_bounds__(threads) rank_queries(Problem p, int bits) {
+__global__ void __launch_bounds__(threads) rank_queries(GroupProblem p, int bits) {
   const int64_t task = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (task >= p.rows() * p.pieces) return;
   const int lane = int(threadIdx.x % 32);
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(threads) rank_queries(Problem p, int bits) {
   }
 }
 
-__global__ void __launch_bounds__(threads) scan_pieces(Problem p, int32_t* totals) {
+__global__ void __launch_bounds__(threads) scan_pieces(GroupProblem p, int32_t* totals) {
   const int64_t task = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (task >= p.rows() * p.buckets()) return;
   int32_t* const entries = p.table + task * p.pieces;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(threads) scan_buckets(int64_t buckets, int32_t
   }
 }
 
-__global__ void __launch_bounds__(threads) place_queries(Problem p, const int32_t* offsets, int32_t* permutation) {
+__global__ void __launch_bounds__(threads) place_queries(GroupProblem p, const int32_t* offsets, int32_t* permutation) {
   const auto blocks_a_row = uint32_t(ceil_div(p.size.N, threads));
   const int64_t row = blockIdx.x / blocks_a_row, i = int64_t(blockIdx.x % blocks_a_row) * threads + threadIdx.x;
   if (i >= p.size.N) return;
@@ -149,18 +149,18 @@ __global__ void __launch_bounds__(threads) place_queries(Problem p, const int32_
 }  // namespace
 
 void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
-  Problem p{size};
+  GroupProblem p{size};
   p.labels = labels;
   if (p.rows() == 0) return;
   if (size.N == 0)
     return check_cuda(cudaMemsetAsync(offsets, 0, size_t(p.rows() * p.buckets()) * sizeof(int32_t), native(stream)));
 
-  p.piece_size = 32 * ceil_div(std::max({shortest_piece, size.C / 4, ceil_div(size.N, most_pieces)}), 32);
+  p.piece_size = 32 * ceil_div(std::max({shortest_piece, size.C / 4, ceil_div(size.N, max_pieces)}), 32);
   p.pieces = ceil_div(size.N, p.piece_size);
   const int64_t entries = p.rows() * p.buckets() * p.pieces;
-  Workspace scratch(Device::cuda);
-  p.ranks = scratch.take<int32_t>(p.rows() * size.N);
-  p.table = scratch.take<int32_t>(entries);
+  Workspace workspace(Device::cuda);
+  p.ranks = workspace.take<int32_t>(p.rows() * size.N);
+  p.table = workspace.take<int32_t>(entries);
 
   check_cuda(cudaMemsetAsync(p.table, 0, size_t(entries) * sizeof(int32_t), native(stream)));
   launch(rank_queries, {ceil_div(p.rows() * p.pieces, warps), threads, 0, stream}, p, std::bit_width(uint32_t(size.C)));

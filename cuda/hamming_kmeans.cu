@@ -43,7 +43,7 @@ constexpr int centroid_tile = 512;            // 4 KB
 constexpr int64_t counter_bytes = 32 * 1024;  // of shared memory a block, so that several blocks share a multiprocessor
 constexpr int update_threads = 128;
 
-struct Problem {
+struct HammingProblem {
   KMeansSize size;
   int stride = 0;  // of a cluster's counters
   const uint64_t* codes = nullptr;
@@ -73,7 +73,8 @@ __device__ int32_t nearest_centroid(uint64_t code, const uint64_t* centroids, in
 
 // Adds the bits of the block's queries [begin, end) of a row to the counters. The table in shared memory covers
 // `tile` clusters at a time. Lanes of a warp count different bits at a time, in different banks of shared memory.
-__device__ void count_bits(const Problem& p, int64_t row, int64_t begin, int64_t end, int tile, const int32_t* labels) {
+__device__ void count_bits(const HammingProblem& p, int64_t row, int64_t begin, int64_t end, int tile,
+                           const int32_t* labels) {
   uint32_t* const ones = dynamic_shared<uint32_t>();  // [tile, stride]
   uint32_t* const members = ones + tile * p.stride;   // [tile]
   const int bits = p.size.bits, table = tile * (p.stride + 1);
@@ -105,7 +106,7 @@ __device__ void count_bits(const Problem& p, int64_t row, int64_t begin, int64_t
 
 // Block (row, piece): labels `piece_size` queries. tile = 0: after the last update, when nothing is counted any more.
 __global__ void __launch_bounds__(assign_threads)
-    assign_queries(Problem p, int64_t piece_size, int64_t pieces_per_row, int tile, int32_t* labels) {
+    assign_queries(HammingProblem p, int64_t piece_size, int64_t pieces_per_row, int tile, int32_t* labels) {
   const int64_t row = blockIdx.x / pieces_per_row, n = p.valid(row);
   const int64_t begin = blockIdx.x % pieces_per_row * piece_size, end = min(begin + piece_size, p.size.N);
   const bool own_clusters = p.size.C >= n;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(assign_threads)
 }
 
 // Update number t of all centroids; number 0 is the start.
-__global__ void __launch_bounds__(update_threads) update_centroids(Problem p, Draw draw, int t) {
+__global__ void __launch_bounds__(update_threads) update_centroids(HammingProblem p, Draw draw, int t) {
   const int64_t cluster = (int64_t(blockIdx.x) * update_threads + threadIdx.x) / 32, C = p.size.C;
   if (cluster >= p.size.B * p.size.H * C) return;
   const int lane = int(threadIdx.x % 32);
@@ -147,16 +148,16 @@ __global__ void __launch_bounds__(update_threads) update_centroids(Problem p, Dr
 }  // namespace
 
 void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
-                    Workspace& scratch, int32_t* labels) {
+                    Workspace& workspace, int32_t* labels) {
   const int64_t rows = size.B * size.H;
   if (rows * size.N == 0) return;
   check(size.C < int64_t{1} << 25, "hamming_kmeans: expected fewer than 2^25 clusters, got ", size.C);
 
   const int64_t clusters = rows * size.C;
-  Problem problem{size, size.bits <= 32 ? 32 : 64, codes, lengths};
-  problem.centroids = scratch.take<uint64_t>(clusters);
-  problem.ones = scratch.take<uint32_t>(clusters * problem.stride);
-  problem.members = scratch.take<uint32_t>(clusters);
+  HammingProblem problem{size, size.bits <= 32 ? 32 : 64, codes, lengths};
+  problem.centroids = workspace.take<uint64_t>(clusters);
+  problem.ones = workspace.take<uint32_t>(clusters * problem.stride);
+  problem.members = workspace.take<uint32_t>(clusters);
 
   // Larger pieces merge more counts before they leave the block; smaller ones make blocks for the whole card.
   int64_t piece_size = assign_threads * 8;

@@ -29,16 +29,16 @@ __device__ void each_column(int64_t cols, F f) {
 template <class T>
 struct UnitRow {
   const T* x;
-  float most = 0, norm = 0;
+  float maximum = 0, norm = 0;
 
   __device__ UnitRow(const T* row, int64_t cols) : x(row) {
-    each_column(cols, [&](int64_t c) { most = fmaxf(most, fabsf(float(x[c]))); });
-    most = warp_reduce(most, Max{});
-    if (most == 0) most = 1;
-    each_column(cols, [&](int64_t c) { norm += float(x[c]) / most * (float(x[c]) / most); });
+    each_column(cols, [&](int64_t c) { maximum = fmaxf(maximum, fabsf(float(x[c]))); });
+    maximum = warp_reduce(maximum, Max{});
+    if (maximum == 0) maximum = 1;
+    each_column(cols, [&](int64_t c) { norm += float(x[c]) / maximum * (float(x[c]) / maximum); });
     norm = sqrtf(warp_reduce(norm, Sum{}));
   }
-  __device__ float operator[](int64_t c) const { return norm == 0 ? 0.0f : float(x[c]) / most / norm; }
+  __device__ float operator[](int64_t c) const { return norm == 0 ? 0.0f : float(x[c]) / maximum / norm; }
 };
 
 template <class T>
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(32 * rows_per_block) unit_gradient(Rows size, 
     along = warp_reduce(along, Sum{});
     each_column(size.cols, [&](int64_t c) {
       const float across = float(g[c]) - unit[c] * along;
-      dx[row * size.cols + c] = T(unit.norm == 0 ? 0.0f : across / unit.norm / unit.most);
+      dx[row * size.cols + c] = T(unit.norm == 0 ? 0.0f : across / unit.norm / unit.maximum);
     });
   }
 }

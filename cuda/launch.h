@@ -39,9 +39,9 @@ struct Grid : dim3 {
              checked("z", in_z, 65535, where)) {}
 
  private:
-  static unsigned checked(const char* axis, int64_t n, int64_t most, SourceLine where) {
-    check<DeviceError>(0 <= n && n <= most, "a launch needs ", n, " blocks in ", axis, ", at most ", most, ", at ",
-                       to_string(where));
+  static unsigned checked(const char* axis, int64_t n, int64_t maximum, SourceLine where) {
+    check<DeviceError>(0 <= n && n <= maximum, "a launch needs ", n, " blocks in ", axis, ", at most ", maximum,
+                       ", at ", to_string(where));
     return unsigned(n);
   }
 };

@@ -195,8 +195,8 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
                          const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   if (size.cols == 0) return;
   const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, column_piece);
-  Workspace scratch(Device::cuda);
-  float* const partial = scratch.take<float>(2 * count * size.cols);
+  Workspace workspace(Device::cuda);
+  float* const partial = workspace.take<float>(2 * count * size.cols);
   if (size.rows > 0) {
     const Launch short_rows{blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
     if (!with_items(size.cols, [&]<int items>() {

@@ -345,18 +345,18 @@ __global__ void __launch_bounds__(sum_threads) key_factors(AttentionSize size, D
 // ----------------------------------------------------------------------------------------------------- the host's part
 
 template <class T>
-Side<T> key_side(Stream stream, const AttentionProblem<T>& p, Workspace& scratch) {
+Side<T> key_side(Stream stream, const AttentionProblem<T>& p, Workspace& workspace) {
   const int64_t keys = p.size.B * p.size.H * p.size.S;
   Side<T> side{false, p.k, p.v, p.size.S};
   if (!p.dropout.active() || keys == 0) return side;
-  Factors* const factors = scratch.take<Factors>(keys);
+  Factors* const factors = workspace.take<Factors>(keys);
   launch(key_factors, {ceil_div(keys, sum_threads), sum_threads, 0, stream}, p.size, p.dropout, factors);
   side.given = factors;
   return side;
 }
 
 template <class T>
-Sums sum_side(Stream stream, const AttentionProblem<T>& p, const Side<T>& side, Workspace& scratch) {
+Sums sum_side(Stream stream, const AttentionProblem<T>& p, const Side<T>& side, Workspace& workspace) {
   const AttentionSize& size = p.size;
   const int64_t batch_heads = size.B * size.H, d_tiles = ceil_div(size.D, tile),
                 m_tiles = TileTask::tile_parts(size.M, tile);
@@ -366,7 +366,7 @@ Sums sum_side(Stream stream, const AttentionProblem<T>& p, const Side<T>& side, 
                             : std::clamp<int64_t>(enough_blocks / std::max<int64_t>(1, batch_heads * d_tiles * m_tiles),
                                                   1, std::max<int64_t>(1, tiles));
   Sums sums{nullptr, int(count), size.D, size.M, p.packs};
-  sums.data = scratch.take<float>(batch_heads * count * sums.elements());
+  sums.data = workspace.take<float>(batch_heads * count * sums.elements());
   if (batch_heads * sums.elements() * count == 0) return sums;
   launch(sum_rows<T>, {{batch_heads * count, d_tiles, m_tiles}, tile_threads, tile_bytes, stream}, p, side, int(tiles),
          sums);
@@ -402,27 +402,27 @@ void run_differentiate(Stream stream, const Meeting<T>& t, HeadView<T> to) {
 
 template <class T>
 void linear_attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
-                              HeadView<const T> v, Mask mask, Dropout dropout, Workspace& scratch, HeadView<T> out,
+                              HeadView<const T> v, Mask mask, Dropout dropout, Workspace& workspace, HeadView<T> out,
                               Accum<T>* denominators) {
   const auto p = attention_problem("linear_attention", size, q, k, v, mask, dropout, out);
-  const Side<T> queries{true, q, {}, size.N}, keys = key_side(stream, p, scratch);
-  run_attend(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, scratch)}, out, denominators);
+  const Side<T> queries{true, q, {}, size.N}, keys = key_side(stream, p, workspace);
+  run_attend(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, workspace)}, out, denominators);
 }
 
 template <class T>
 void linear_attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
                                HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
-                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq,
-                               HeadView<T> dk, HeadView<T> dv) {
+                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& workspace,
+                               HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const auto p = attention_problem("linear_attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
   const int64_t rows = size.B * size.H * size.N;
-  Factors* const factors = scratch.take<Factors>(rows);
+  Factors* const factors = workspace.take<Factors>(rows);
   if (rows > 0)
     launch(query_factors<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
            denominators, factors);
-  const Side<T> queries{true, q, dout, size.N, factors}, keys = key_side(stream, p, scratch);
-  run_differentiate(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, scratch)}, dq);
-  const Meeting<T> from_keys{p, keys, queries, sum_side(stream, p, queries, scratch)};
+  const Side<T> queries{true, q, dout, size.N, factors}, keys = key_side(stream, p, workspace);
+  run_differentiate(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, workspace)}, dq);
+  const Meeting<T> from_keys{p, keys, queries, sum_side(stream, p, queries, workspace)};
   run_differentiate(stream, from_keys, dk);
   run_attend(stream, from_keys, dv, nullptr);
 }

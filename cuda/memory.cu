@@ -38,7 +38,7 @@ cudaMemcpyKind direction(Device to, Device from) {
 // Small copies to the device, for which the host need not wait: their bytes wait in here. Memory that is not paged.
 class Ring {
  public:
-  static constexpr size_t size = size_t{1} << 20, most = size / 8;
+  static constexpr size_t size = size_t{1} << 20, maximum = size / 8;
 
   // Copies into the ring and queues the copy out of it, both under the lock: a thread that starts the ring over waits
   // for queued copies, so there must be no others.
@@ -120,7 +120,7 @@ void copy(Stream stream, void* to, Device to_device, const void* from, Device fr
     if (Arena* arena = Arena::recording()) {
       from = std::memcpy(arena->host(bytes), from, bytes);
       wait = false;
-    } else if (bytes <= Ring::most) {
+    } else if (bytes <= Ring::maximum) {
       return Ring::instance().copy(stream, to, from, bytes);
     }
   }

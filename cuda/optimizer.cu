@@ -128,8 +128,8 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 void prepare_step(Stream stream, int64_t count, const Parameter<T>* parameters, double max_norm,
                   OptimizerState* state) {
-  Workspace scratch(Device::cuda);
-  double* const partial = scratch.take<double>(grid);
+  Workspace workspace(Device::cuda);
+  double* const partial = workspace.take<double>(grid);
   launch(add_squares<T>, {grid, threads, 0, stream}, count, parameters, partial);
   launch(finish, {1, grid, 0, stream}, partial, max_norm, state);
 }

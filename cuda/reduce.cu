@@ -103,8 +103,8 @@ template <class Op, class From, class To>
 void reduce_all(Stream stream, const Reduction& size, const From* x, To* y) {
   const int64_t parts = pieces_of(size);
   if (parts == 1) return pass<Op>(stream, size, x, y);
-  Workspace scratch(Device::cuda);
-  float* const partial = scratch.take<float>(size.outer * parts * size.inner);
+  Workspace workspace(Device::cuda);
+  float* const partial = workspace.take<float>(size.outer * parts * size.inner);
   pass<Op>(stream, size, x, partial);
   reduce_all<Op>(stream, {size.outer, parts, size.inner}, static_cast<const float*>(partial), y);
 }

@@ -35,10 +35,10 @@
 namespace cairn::gpu {
 namespace {
 
-constexpr int64_t fewest_threads = 64, most_threads = 256;
+constexpr int64_t min_threads = 64, max_threads = 256;
 constexpr int broadcast_threads = 256;
 
-struct Problem {
+struct SegmentProblem {
   Segment kind;
   GroupSize size;
   int64_t packs;  // a row
@@ -56,8 +56,8 @@ struct Problem {
 
 // [eq. 3] Shared memory: [width, slots, columns].
 template <class T, int width>
-__global__ void __launch_bounds__(most_threads, 4)
-    reduce_cluster(Problem p, int columns, HeadView<const T> x, HeadView<T> out) {
+__global__ void __launch_bounds__(max_threads, 4)
+    reduce_cluster(SegmentProblem p, int columns, HeadView<const T> x, HeadView<T> out) {
   float* const of_slots = dynamic_shared<float>();
   const auto C = uint32_t(p.size.C), H = uint32_t(p.size.H), batch_head = blockIdx.x / C, c = blockIdx.x % C;
   const uint32_t b = batch_head / H, h = batch_head % H;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(most_threads, 4)
 // [eq. 6]
 template <class T, int width>
 __global__ void __launch_bounds__(broadcast_threads)
-    broadcast_rows(Problem p, int lanes, HeadView<const T> x, HeadView<T> out) {
+    broadcast_rows(SegmentProblem p, int lanes, HeadView<const T> x, HeadView<T> out) {
   const int rows_a_block = broadcast_threads / lanes;
   const auto blocks_a_plane = uint32_t(ceil_div(p.size.N, rows_a_block)), H = uint32_t(p.size.H);
   const uint32_t batch_head = blockIdx.x / blocks_a_plane, b = batch_head / H, h = batch_head % H;
@@ -117,17 +117,17 @@ bool rows_hold_packs(int64_t D, const HeadView<T>& x) {
 }
 
 template <int width, class T>
-void reduce(Stream stream, Problem p, HeadView<const T> x, HeadView<T> out) {
-  const int64_t columns = std::min(most_threads, int64_t(std::bit_ceil(uint64_t(p.packs))));
+void reduce(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> out) {
+  const int64_t columns = std::min(max_threads, int64_t(std::bit_ceil(uint64_t(p.packs))));
   const auto wanted = int64_t(std::bit_ceil(uint64_t(columns * p.size.N / p.size.C / 4)));
-  const int64_t threads = std::clamp(wanted, std::max(columns, fewest_threads), most_threads);
+  const int64_t threads = std::clamp(wanted, std::max(columns, min_threads), max_threads);
   launch(reduce_cluster<T, width>,
          {p.size.B * p.size.H * p.size.C, unsigned(threads), size_t(threads) * width * sizeof(float), stream}, p,
          int(columns), x, out);
 }
 
 template <int width, class T>
-void broadcast(Stream stream, Problem p, HeadView<const T> x, HeadView<T> out) {
+void broadcast(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> out) {
   const int64_t lanes = std::min(int64_t{32}, int64_t(std::bit_ceil(uint64_t(p.packs))));
   launch(broadcast_rows<T, width>,
          {p.size.B * p.size.H * ceil_div(p.size.N, broadcast_threads / lanes), broadcast_threads, 0, stream}, p,

@@ -185,9 +185,9 @@ void sort(Stream stream, const Order<T>& order) {
   const int64_t tiles_a_row = ceil_div(cols, int64_t{1} << log_tile);
   const int64_t tile_blocks = ceil_div(rows * tiles_a_row, tile_entries >> log_tile);
 
-  Workspace scratch(Device::cuda);
-  Entry<T>* from = tiles_a_row > 1 ? scratch.take<Entry<T>>(rows * runs.n) : nullptr;
-  Entry<T>* to = tiles_a_row > 2 ? scratch.take<Entry<T>>(rows * runs.n) : nullptr;
+  Workspace workspace(Device::cuda);
+  Entry<T>* from = tiles_a_row > 1 ? workspace.take<Entry<T>>(rows * runs.n) : nullptr;
+  Entry<T>* to = tiles_a_row > 2 ? workspace.take<Entry<T>>(rows * runs.n) : nullptr;
   launch(sort_tiles<T>, {tile_blocks, threads, 0, stream}, order, log_tile, log_k, runs, from);
   for (int64_t left = tiles_a_row; left > 1; left = ceil_div(left, 2)) {
     const Runs merged = runs.merged(log_k);

@@ -14,10 +14,11 @@
 //                    output (8 of them if M > 64). With more than 32 top keys the scores are computed twice: for the
 //                    maximum and the sum, and then for the output.
 //   member_gradient  the same for dq. dK_T and dV_T of a task go to scratch memory [task, k, D + M] in float.
-//   key_gradient     a block has 32 keys and 128 columns of dK and dV. It looks through the clusters, a lane a cluster,
+//   topk_key_gradient     a block has 32 keys and 128 columns of dK and dV. It looks through the clusters, a lane a
+//   cluster,
 //                    for those that have these among their top keys, and adds up their tasks' parts in order.
 //   mass_gradient    a warp a cluster; drest is segment_reduce's.
-// The scratch memory is kept to about 64 MB by a round of member_gradient and key_gradient for some of the (batch
+// The scratch memory is kept to about 64 MB by a round of member_gradient and topk_key_gradient for some of the (batch
 // element, head)s at a time. Each key's clusters are found by binary searches, C log k for every 32 keys, and not from
 // lists that would have to be sorted first.
 //
@@ -25,19 +26,19 @@
 // backward twice a task's k (D + M) floats. Floor: everything but those floats once. Bound by arithmetic; with clusters
 // of a member or two (oracle-top) by the gathering.
 // Registers (sm_75, 80 and 90; nothing spills): attend_top 122 (126 for 128 columns), member_gradient 158 (179),
-// key_gradient 32 to 100. Shared memory: 31, 44 and 16 KB.
+// topk_key_gradient 32 to 100. Shared memory: 31, 44 and 16 KB.
 //
 // cost attend_top: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) FLOPs, 30 KB shared
 // size rounds: ceil(B*H/max(1,min(B*H,2**24//((N//64+C+1)*k*(D+M)))))
 // cost member_gradient: B*H*(e*N*(2*D+M)+(e*C+4*C+N/16)*k*(D+M))/rounds bytes, 2*B*H*N*k*(3*D+2*M)/rounds FLOPs,
 //     43 KB shared
-// cost key_gradient: B*H*(4*(N/64+C)*k+e*S)*(D+M)/rounds bytes, B*H*(N/64+C)*k*(D+M)/rounds FLOPs
+// cost topk_key_gradient: B*H*(4*(N/64+C)*k+e*S)*(D+M)/rounds bytes, B*H*(N/64+C)*k*(D+M)/rounds FLOPs
 // cost mass_gradient: 4*B*H*N bytes, B*H*N FLOPs
 //
 // If clusters have the same size, each has `tasks` tasks, and a task has `portions` portions of up to 32 members. Loops
 // of attend_top and member_gradient: find the cluster, find the end of T, and for each portion, step and 32 keys:
 // multiply 64 columns (gather members, gather keys, products), dropout, weighted sums (gather rows, add). Loops of
-// key_gradient, for 32 clusters at a time: two searches, then the clusters that have one of the block's keys among
+// topk_key_gradient, for 32 clusters at a time: two searches, then the clusters that have one of the block's keys among
 // theirs (`hits` in all), their keys, and their tasks by 16 and by 4. (The model counts both sides of its branches: 212
 // instructions for a key, of which about 70 run where a cluster has one task.)
 // size tasks: ceil(N/C/64)
@@ -51,7 +52,7 @@
 //     loops 7 6 portions {1 {1 {1 {2 2/portions 16} 1 {2 2/portions 16} 0 0 32 0 8 0 8}}}
 // trips member_gradient<bfloat16, 128>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.U16,
 //     loops 7 6 portions {1 {1 {2 {2 2 16} 2 {2 2 16} 0 2 32 2 8 2 8 2 32 2 8 2 8}}}
-// trips key_gradient<bfloat16>: B*H*ceil(S/32)*ceil((D+M)/128)/rounds blocks, rounds launches,
+// trips topk_key_gradient<bfloat16>: B*H*ceil(S/32)*ceil((D+M)/128)/rounds blocks, rounds launches,
 //     loops ceil(C/32) {6 6 hits/ceil(C/32) {C*k*32/S/hits {tasks//16 tasks%16//4}}}
 // trips mass_gradient<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {N/C/32//16}
 #include "core/kernels/topk_attention.h"
@@ -74,7 +75,7 @@ constexpr int weight_stride = portion + 4;
 constexpr int weight_floats = portion * weight_stride;
 
 template <class T>
-struct Problem {
+struct TopKProblem {
   AttentionSize size;
   int C, k;
   HeadView<const T> q, keys, v;
@@ -101,7 +102,7 @@ struct MemberTask {
 
   // `columns` columns of the result in pieces of `width`; planes are counted from `first_batch_head`.
   template <class T>
-  __device__ MemberTask(const Problem<T>& p, int64_t first_batch_head, int64_t columns, int width) {
+  __device__ MemberTask(const TopKProblem<T>& p, int64_t first_batch_head, int64_t columns, int width) {
     const int64_t parts = TileTask::tile_parts(columns, width), tasks = tasks_of_batch_head(p.size.N, p.C);
     column = int(blockIdx.x % parts) * width;
     number = int(blockIdx.x / parts % tasks);
@@ -249,7 +250,7 @@ __device__ void add_members(const float* weights, const float* rows, int members
 // A block at work on a task.
 template <class T>
 struct Members {
-  const Problem<T>& p;
+  const TopKProblem<T>& p;
   const MemberTask& task;
   BatchHead batch_head;
   TileDropout dropout;
@@ -260,7 +261,7 @@ struct Members {
   int m0 = 0;  // the first of 32 members
   Gathered queries, keys, values;
 
-  __device__ Members(const Problem<T>& problem, const MemberTask& member_task, float* workspace)
+  __device__ Members(const TopKProblem<T>& problem, const MemberTask& member_task, float* workspace)
       : p(problem),
         task(member_task),
         batch_head(p.size, Mask{}, task.batch_head),
@@ -331,7 +332,8 @@ __device__ void add_scores(MemberSoftmax& softmax, const Scores& s) {
 }
 
 template <class T, int width>
-__global__ void __launch_bounds__(tile_threads, 4) attend_top(Problem<T> p, HeadView<const T> rest, HeadView<T> out) {
+__global__ void __launch_bounds__(tile_threads, 4)
+    attend_top(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
   const MemberTask task(p, 0, p.size.M, width);
   if (task.first >= task.end) return;
   float* const workspace = dynamic_shared<float>();
@@ -399,7 +401,7 @@ struct Parts {
   int64_t first_batch_head, batch_heads;
 
   template <class T>
-  __device__ float* row(const Problem<T>& p, int64_t batch_head, int64_t task, int64_t l) const {
+  __device__ float* row(const TopKProblem<T>& p, int64_t batch_head, int64_t task, int64_t l) const {
     return data +
            (((batch_head - first_batch_head) * tasks_of_batch_head(p.size.N, p.C) + task) * p.k + l) * (p.D() + p.M());
   }
@@ -407,8 +409,8 @@ struct Parts {
 
 // Adds to a task's part, or sets it: the block's 32 top keys from l0 on, 64 columns of `columns`.
 template <class T>
-__device__ void write_part(const Problem<T>& p, const Parts& parts, const MemberTask& task, int l0, int top, bool add,
-                           int column, int columns, const float (&sum)[4][4]) {
+__device__ void write_part(const TopKProblem<T>& p, const Parts& parts, const MemberTask& task, int l0, int top,
+                           bool add, int column, int columns, const float (&sum)[4][4]) {
   const int l = l0 + row_of(), step = p.D() + p.M();
   float* const to = parts.row(p, task.batch_head, task.number, l) + column + tile_column();
 #pragma unroll
@@ -421,7 +423,7 @@ __device__ void write_part(const Problem<T>& p, const Parts& parts, const Member
 // means [B, H, N], by position in the permutation.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
-    member_gradient(Problem<T> p, HeadView<const T> dout, Parts parts, float* deltas, HeadView<T> dq) {
+    member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, float* deltas, HeadView<T> dq) {
   const MemberTask task(p, parts.first_batch_head, max(p.size.D, p.size.M), width);
   if (task.first >= task.end) return;
   float* const workspace = dynamic_shared<float>();
@@ -534,7 +536,7 @@ constexpr int key_columns = tile_threads;
 
 template <class T>
 __global__ void __launch_bounds__(tile_threads)
-    key_gradient(Problem<T> p, Parts parts, HeadView<T> dk, HeadView<T> dv) {
+    topk_key_gradient(TopKProblem<T> p, Parts parts, HeadView<T> dk, HeadView<T> dv) {
   __shared__ float sum[portion][key_columns];  // a thread has a column
   const int column = int(threadIdx.x), lane = int(threadIdx.x % 32), D = p.D();
   const int64_t column_parts = ceil_div(p.size.D + p.size.M, key_columns), tiles = ceil_div(p.size.S, portion);
@@ -574,7 +576,7 @@ __global__ void __launch_bounds__(tile_threads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(Problem<T> p, const float* deltas, T* dmass) {
+__global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(TopKProblem<T> p, const float* deltas, T* dmass) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.C; row += row_step()) {
     const int64_t batch_head = row / p.C;
     const int32_t* const offsets = p.groups.offsets + batch_head * (p.C + 1) + row % p.C;
@@ -587,14 +589,14 @@ __global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(Problem<T> 
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-constexpr int64_t most_parts = int64_t{1} << 24;  // floats of scratch memory in one round, if a plane needs no more
+constexpr int64_t max_parts = int64_t{1} << 24;  // floats of scratch memory in one round, if a plane needs no more
 
 template <class T, class... More>
-Problem<T> problem(const AttentionSize& size, int64_t C, int64_t k, HeadView<const T> q, HeadView<const T> keys,
-                   HeadView<const T> v, const GroupView& groups, const int32_t* topk, const T* mass,
-                   const Dropout& dropout, const More&... more) {
-  constexpr int64_t most = 0x7fffff00 / 2;  // positions and tasks are ints
-  check(size.N < most && size.S < most && C < most && k < most,
+TopKProblem<T> problem(const AttentionSize& size, int64_t C, int64_t k, HeadView<const T> q, HeadView<const T> keys,
+                       HeadView<const T> v, const GroupView& groups, const int32_t* topk, const T* mass,
+                       const Dropout& dropout, const More&... more) {
+  constexpr int64_t maximum = 0x7fffff00 / 2;  // positions and tasks are ints
+  check(size.N < maximum && size.S < maximum && C < maximum && k < maximum,
         "topk_attention on CUDA: expected fewer than 2^30 queries, keys and clusters, got ", size.N, ", ", size.S, ", ",
         C);
   const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(keys, 4 * sizeof(T)) &&
@@ -609,7 +611,7 @@ void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_
                             HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
                             const T* mass, HeadView<const T> rest, Dropout dropout, HeadView<T> out) {
   if (size.B * size.H * size.N * size.M == 0) return;
-  const Problem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, out);
+  const TopKProblem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, out);
   const int width = size.M <= 64 ? 64 : 128;
   const int64_t blocks = size.B * size.H * tasks_of_batch_head(size.N, p.C) * TileTask::tile_parts(size.M, width);
   const Launch shape{blocks, tile_threads, sizeof(float) * (3 * row_floats + weight_floats), stream};
@@ -624,14 +626,14 @@ void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64
                              HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
                              const T* mass, Dropout dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
-  const Problem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, dout, dq);
+  const TopKProblem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, dout, dq);
   const int64_t batch_heads = size.B * size.H, columns = size.D + size.M, tasks = tasks_of_batch_head(size.N, p.C);
   if (batch_heads == 0) return;
-  Workspace scratch(Device::cuda);
-  float* const deltas = dmass ? scratch.take<float>(batch_heads * size.N) : nullptr;
+  Workspace workspace(Device::cuda);
+  float* const deltas = dmass ? workspace.take<float>(batch_heads * size.N) : nullptr;
 
-  const int64_t round = std::clamp<int64_t>(most_parts / std::max<int64_t>(1, tasks * k * columns), 1, batch_heads);
-  Parts parts{scratch.take<float>(round * tasks * k * columns), 0, 0};
+  const int64_t round = std::clamp<int64_t>(max_parts / std::max<int64_t>(1, tasks * k * columns), 1, batch_heads);
+  Parts parts{workspace.take<float>(round * tasks * k * columns), 0, 0};
   const int64_t widest = std::max(size.D, size.M), width = widest <= 64 ? 64 : 128;
   for (; parts.first_batch_head < batch_heads; parts.first_batch_head += round) {
     parts.batch_heads = std::min(round, batch_heads - parts.first_batch_head);
@@ -640,7 +642,7 @@ void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64
     if (size.N > 0 && width == 64) launch(member_gradient<T, 64>, shape, p, dout, parts, deltas, dq);
     if (size.N > 0 && width == 128) launch(member_gradient<T, 128>, shape, p, dout, parts, deltas, dq);
     const int64_t key_blocks = parts.batch_heads * ceil_div(size.S, portion) * ceil_div(columns, key_columns);
-    if (key_blocks > 0) launch(key_gradient<T>, {key_blocks, tile_threads, 0, stream}, p, parts, dk, dv);
+    if (key_blocks > 0) launch(topk_key_gradient<T>, {key_blocks, tile_threads, 0, stream}, p, parts, dk, dv);
   }
   if (dmass && C > 0)
     launch(mass_gradient<T>, {gpu::blocks(ceil_div(batch_heads * C, rows_per_block)), 32 * rows_per_block, 0, stream},

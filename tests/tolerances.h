@@ -39,16 +39,16 @@ namespace cairn {
 template <class A, class B>
 double difference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) return INFINITY;
-  double most = 0, scale = 1;
+  double maximum = 0, scale = 1;
   for (size_t i = 0; i < a.size(); ++i) {
     const double x = double(a[i]), y = double(b[i]);
     if (std::isnan(x) && std::isnan(y)) continue;
     if (x == y) continue;  // infinities of one sign too
     if (!std::isfinite(x) || !std::isfinite(y)) return INFINITY;
-    most = std::max(most, std::abs(x - y));
+    maximum = std::max(maximum, std::abs(x - y));
     scale = std::max(scale, std::abs(y));
   }
-  return most / scale;
+  return maximum / scale;
 }
 
 }  // namespace cairn

@@ -34,12 +34,12 @@ struct Reader {
   }
 
   // Whole numbers as int32, each within [least, most].
-  Tensor integers(const char* name, const Tensor& x, int64_t least, int64_t most) const {
+  Tensor integers(const char* name, const Tensor& x, int64_t minimum, int64_t maximum) const {
     expect_dtype(name, x, {DType::int32, DType::int64});
     std::vector<int32_t> values;
     for (const int64_t value : x.cast(DType::int64).to_vector<int64_t>()) {
-      check<DataError>(value >= least && value <= most, file.where, ": tensor '", name, "': expected numbers from ",
-                       least, " to ", most, ", got ", value, " at ", values.size());
+      check<DataError>(value >= minimum && value <= maximum, file.where, ": tensor '", name,
+                       "': expected numbers from ", minimum, " to ", maximum, ", got ", value, " at ", values.size());
       values.push_back(int32_t(value));
     }
     return Tensor::from(values, x.shape());
@@ -94,12 +94,12 @@ Inputs read_inputs(const TensorFile& file) {
   for (const auto& [name, x] : {std::pair{"q", in.q}, {"k", in.k}, {"v", in.v}})
     if (std::string what = x.defined() ? not_finite(name, x) : ""; !what.empty()) in.not_finite.push_back(what);
 
-  for (const auto& [name, most, lengths] :
+  for (const auto& [name, maximum, lengths] :
        {std::tuple{"query_lengths", N, &in.mask.query_lengths}, std::tuple{"key_lengths", S, &in.mask.key_lengths}}) {
     const Tensor x = read.optional(name);
     if (!x.defined()) continue;
     read.expect_shape(name, x, {B}, "[B]");
-    *lengths = read.integers(name, x, 0, most);
+    *lengths = read.integers(name, x, 0, maximum);
   }
   if (const Tensor x = read.optional("mask"); x.defined()) {
     read.expect_dtype("mask", x, {DType::boolean, DType::uint8});

@@ -186,9 +186,9 @@ std::vector<Measurement> measure(const std::vector<Problem>& problems, const Com
       workloads[i] = std::make_unique<Workload>(problems[i], compute, seed);
       workloads[i]->run_once();  // kernels are loaded, caches warm, the peak known
     }
-    for (int64_t n = 0; n < repetitions.most && !interrupted(); ++n)
+    for (int64_t n = 0; n < repetitions.maximum && !interrupted(); ++n)
       for (const size_t i : these) {
-        if (n >= repetitions.least && spent[i] >= repetitions.seconds) continue;
+        if (n >= repetitions.minimum && spent[i] >= repetitions.seconds) continue;
         spent[i] += seconds_of(Device::cpu, [&] { results[i].seconds.push_back((*workloads[i])()); });
       }
     for (const size_t i : these) {

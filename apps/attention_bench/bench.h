@@ -35,8 +35,8 @@ class Workload {
 };
 
 struct Repetitions {
-  int64_t most = 20, least = 3;
-  double seconds = 20;  // of each problem; after `least`, no more are begun
+  int64_t maximum = 20, minimum = 3;
+  double seconds = 20;  // of each problem; after `minimum`, no more are begun
 };
 struct Measurement {
   std::vector<double> seconds;  // of each repetition

@@ -73,7 +73,7 @@ struct FigureCommand {
     ceilings = measure_ceilings(settings.compute);
 
     // (A GPU is nobody else's meanwhile.)
-    const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.most);
+    const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.maximum);
     for (int64_t pass = 1; pass <= passes && !interrupted(); ++pass)
       for (const int64_t length : all) {
         if (pass == 1) add_points(specs, length);
@@ -122,7 +122,7 @@ struct FigureCommand {
     const Repetitions& all = settings.repetitions;
     const auto share = [&](int64_t n) { return (n + passes - 1) / passes; };
     const auto found = measure(problems, settings.compute, uint64_t(settings.common.seed),
-                               {share(all.most), share(all.least), all.seconds / double(passes)});
+                               {share(all.maximum), share(all.minimum), all.seconds / double(passes)});
     for (size_t i = 0; i < now.size(); ++i) {
       now[i]->seconds.insert(now[i]->seconds.end(), found[i].seconds.begin(), found[i].seconds.end());
       now[i]->peak = std::max(now[i]->peak, found[i].peak_bytes);
@@ -171,15 +171,15 @@ struct FigureCommand {
     double slope = NAN, range = NAN;
   };
   Growth growth(const std::string& spec) const {
-    double n = 0, x = 0, y = 0, xx = 0, xy = 0, least = INFINITY, most = 0;
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0, minimum = INFINITY, maximum = 0;
     for (const Point& p : of(spec)) {
       if (p.problem.length < 2048) continue;
       const double time = p.seconds_per_element(), a = std::log(double(p.problem.length)), b = std::log(time);
       n += 1, x += a, y += b, xx += a * a, xy += a * b;
-      least = std::min(least, time), most = std::max(most, time);
+      minimum = std::min(minimum, time), maximum = std::max(maximum, time);
     }
     if (n < 2) return {};
-    return {(n * xy - x * y) / (n * xx - x * x), most / least};
+    return {(n * xy - x * y) / (n * xx - x * x), maximum / minimum};
   }
   // The same and the crossover, for people.
   std::string growth_text(const std::string& spec) const {

@@ -34,7 +34,7 @@ void Settings::define(CLI::App& command, Options& options, const char* what_pres
   options.integer("heads", heads, 1, 1024, "attention heads");
   options.integer("head-size", head_size, 1, 4096, "size of a head");
   options.integer("feed-forward", feed_forward, 1, 1 << 20, "hidden features of the layer's feed forward");
-  options.integer("repeat", repetitions.most, 1, 1'000'000, "repetitions at the most; the median counts");
+  options.integer("repeat", repetitions.maximum, 1, 1'000'000, "repetitions at the most; the median counts");
   options.real("seconds", repetitions.seconds, 0, 1e6,
                "of a measurement: after these, and three repetitions, no more are begun");
   common.define(options);

@@ -65,12 +65,12 @@ std::vector<std::string> split_specs(const std::string& list) {
   return specs;
 }
 
-std::vector<int64_t> rising_integers(const std::string& list, int64_t most) {
+std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
   std::vector<int64_t> result;
   for (size_t begin = 0, end; begin <= list.size(); begin = end + 1) {
     end = std::min(list.find(',', begin), list.size());
     const Options::Json value = number_from<int64_t>(list.substr(begin, end - begin));
-    check<UsageError>(value.is_number() && value >= 1 && value <= most, "expected whole numbers from 1 to ", most,
+    check<UsageError>(value.is_number() && value >= 1 && value <= maximum, "expected whole numbers from 1 to ", maximum,
                       " with a comma between, got ", in_quotes(list));
     check<UsageError>(result.empty() || value > result.back(), "expected each larger than the one before, got ",
                       in_quotes(list));
@@ -104,29 +104,29 @@ Options::Setting& Options::add(const std::string& name, const std::string& help,
   return setting;
 }
 
-void Options::integer(const std::string& name, int64_t& value, int64_t least, int64_t most, const std::string& help,
-                      Belongs belongs) {
+void Options::integer(const std::string& name, int64_t& value, int64_t minimum, int64_t maximum,
+                      const std::string& help, Belongs belongs) {
   Setting& setting = add(name, help, belongs);
-  setting.expected = concat("a whole number from ", least, " to ", most);
+  setting.expected = concat("a whole number from ", minimum, " to ", maximum);
   setting.read = [](const std::string& text) -> Json { return number_from<int64_t>(text); };
   setting.valid = [=](const Json& json) {
     if (!json.is_number_integer()) return false;
-    if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t(most)) return false;
-    return json.get<int64_t>() >= least && json.get<int64_t>() <= most;
+    if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t(maximum)) return false;
+    return json.get<int64_t>() >= minimum && json.get<int64_t>() <= maximum;
   };
   setting.assign = [&value](const Json& json) { value = json.get<int64_t>(); };
-  setting.current = [&value, least] { return value < least ? Json() : Json(value); };
+  setting.current = [&value, minimum] { return value < minimum ? Json() : Json(value); };
   setting.initial = setting.current();
-  if (setting.option) setting.option->type_name("N")->default_str(value < least ? "" : std::to_string(value));
+  if (setting.option) setting.option->type_name("N")->default_str(value < minimum ? "" : std::to_string(value));
 }
 
-void Options::real(const std::string& name, double& value, double least, double most, const std::string& help) {
+void Options::real(const std::string& name, double& value, double minimum, double maximum, const std::string& help) {
   Setting& setting = add(name, help, Belongs::to_the_run);
-  setting.expected = concat("a finite number from ", least, " to ", most);
+  setting.expected = concat("a finite number from ", minimum, " to ", maximum);
   setting.read = [](const std::string& text) -> Json { return number_from<double>(text); };
   setting.valid = [=](const Json& json) {
-    return json.is_number() && std::isfinite(json.get<double>()) && json.get<double>() >= least &&
-           json.get<double>() <= most;
+    return json.is_number() && std::isfinite(json.get<double>()) && json.get<double>() >= minimum &&
+           json.get<double>() <= maximum;
   };
   setting.assign = [&value](const Json& json) { value = json.get<double>(); };
   setting.current = [&value] { return Json(value); };

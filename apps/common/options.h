@@ -35,8 +35,8 @@ void of_a_run(F&& f) try {
 // Error (UsageError): an empty one among them.
 std::vector<std::string> split_specs(const std::string& list);
 
-// "512,1024": whole numbers from 1 to `most`, each larger than the one before. Error (UsageError): it is not that.
-std::vector<int64_t> rising_integers(const std::string& list, int64_t most);
+// "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): it is not that.
+std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);
 
 // What f refuses (UsageError) was given as this option, which the message then begins with.
 template <class F>
@@ -57,9 +57,9 @@ class Options {
   Options& operator=(const Options&) = delete;
 
   // Settings. `value` holds the default, and after assign() what was set; it outlives this object's use.
-  void integer(const std::string& name, int64_t& value, int64_t least, int64_t most, const std::string& help,
+  void integer(const std::string& name, int64_t& value, int64_t minimum, int64_t maximum, const std::string& help,
                Belongs belongs = Belongs::to_the_run);
-  void real(const std::string& name, double& value, double least, double most, const std::string& help);
+  void real(const std::string& name, double& value, double minimum, double maximum, const std::string& help);
   void choice(const std::string& name, std::string& value, const std::vector<std::string>& choices,
               const std::string& help, Belongs belongs = Belongs::to_the_run);
   void text(const std::string& name, std::string& value, const std::string& help,

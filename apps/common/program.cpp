@@ -43,8 +43,8 @@ std::string one_line(std::string text) {
   for (char& c : text)
     if (c == '\n' || c == '\r' || c == '\t') c = ' ';
   std::erase_if(text, [](char c) { return (c >= 0 && c < ' ') || c == 127; });
-  constexpr size_t most = 1000;
-  if (text.size() > most) text = text.substr(0, most / 2) + " ... " + text.substr(text.size() - most / 2);
+  constexpr size_t maximum = 1000;
+  if (text.size() > maximum) text = text.substr(0, maximum / 2) + " ... " + text.substr(text.size() - maximum / 2);
   return text;
 }
 

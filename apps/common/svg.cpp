@@ -73,12 +73,13 @@ struct Canvas {
     path(cat('M', x, ' ', y, shapes[series % 4]), kind);
   }
 
-  // At least `least` pixels wide, whatever the container; at most `stretch` times its own size.
-  std::string finish(double w, double h, const std::string& title, const std::string& description, double least = 0,
+  // At least `minimum` pixels wide, whatever the container; at most `stretch` times its own size.
+  std::string finish(double w, double h, const std::string& title, const std::string& description, double minimum = 0,
                      double stretch = 1.25) const {
     return cat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"picture\" role=\"img\" viewBox=\"0 0 ", w, ' ', h,
-               "\" style=\"max-width:", w * stretch, "px;min-width:", least, "px\"><title>", escape(title), "</title>",
-               description.empty() ? std::string() : cat("<desc>", escape(description), "</desc>"), out, "</svg>\n");
+               "\" style=\"max-width:", w * stretch, "px;min-width:", minimum, "px\"><title>", escape(title),
+               "</title>", description.empty() ? std::string() : cat("<desc>", escape(description), "</desc>"), out,
+               "</svg>\n");
   }
 };
 
@@ -123,9 +124,9 @@ std::vector<double> ticks_of(const Axis& axis, const Mapping& map, double count)
       ticks.push_back(tick);
   };
   if (map.log) {
-    constexpr double least = std::numeric_limits<double>::min(), most = std::numeric_limits<double>::max();
-    const double from = std::log10(std::clamp(map.low, least, most)),
-                 to = std::log10(std::clamp(map.high, least, most));
+    constexpr double minimum = std::numeric_limits<double>::min(), maximum = std::numeric_limits<double>::max();
+    const double from = std::log10(std::clamp(map.low, minimum, maximum)),
+                 to = std::log10(std::clamp(map.high, minimum, maximum));
     const double decades = to - from;
     const int stride = int(std::ceil(std::clamp(decades / count, 1.0, 1000.0)));  // count may be 0
     const int first = int(std::floor(from)), last = int(std::ceil(to));
@@ -364,9 +365,9 @@ Heatmap pooled(const Heatmap& map, int64_t factor) {
   result.values.assign(size_t(result.rows * result.columns), NAN);
   for (int64_t r = 0; r < map.rows; ++r)
     for (int64_t col = 0; col < map.columns; ++col) {
-      double& most = result.values[size_t(r / factor * result.columns + col / factor)];
+      double& maximum = result.values[size_t(r / factor * result.columns + col / factor)];
       const double value = map.values[size_t(r * map.columns + col)];
-      if (!(most >= value) && !std::isnan(value)) most = value;
+      if (!(maximum >= value) && !std::isnan(value)) maximum = value;
     }
   for (auto* marks : {&result.marked_rows, &result.marked_columns, &result.diagonals})
     for (int64_t& mark : *marks) mark /= factor;
@@ -485,14 +486,14 @@ static std::pair<double, double> size_of(const std::string& picture) {
 }
 
 std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
-                  double tile_width, double most_height) {
+                  double tile_width, double max_height) {
   constexpr double top = 22, bottom = 32, right = 10;
   columns = std::max(1, columns);
   const int64_t rows = (int64_t(tiles.size()) + columns - 1) / columns;
   double scale = 1, highest = 0;
   for (const Tile& tile : tiles)
     if (const auto [width, height] = size_of(tile.svg); width > 0 && height > 0) {
-      scale = std::min({scale, (tile_width - right) / width, (most_height - top - bottom) / height});
+      scale = std::min({scale, (tile_width - right) / width, (max_height - top - bottom) / height});
       highest = std::max(highest, height);
     }
   const double tile_height = top + scale * highest + bottom;

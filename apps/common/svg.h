@@ -91,10 +91,10 @@ std::string draw_levels(const std::vector<double>& edges, const std::string& lab
 struct Tile {
   std::string svg, title, caption;
 };
-// Tiles are `tile_width` pixels wide and at most `most_height` high; all pictures have one scale, at most 1, at which
+// Tiles are `tile_width` pixels wide and at most `max_height` high; all pictures have one scale, at most 1, at which
 // each fits into its tile.
 std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
-                  double tile_width = 290, double most_height = 330);
+                  double tile_width = 290, double max_height = 330);
 
 // ---- rows of small cells with text
 struct Cell {

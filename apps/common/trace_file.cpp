@@ -86,7 +86,7 @@ void write_trace(const std::string& path, const trace::Recording& recording, con
   check(bool(out), "trace: cannot write all of ", path, ": ", std::strerror(errno));
 }
 
-std::string trace_summary(const trace::Recording& recording, size_t most) {
+std::string trace_summary(const trace::Recording& recording, size_t maximum) {
   const std::map<Kind, Times> times = times_by_kind(recording.events);
   int64_t all = 0;
   for (const auto& [kind, time] : times) all += time.self;
@@ -96,7 +96,7 @@ std::string trace_summary(const trace::Recording& recording, size_t most) {
 
   std::string text = "   self s  share    total s     count  span\n";
   const auto seconds = [](int64_t nanoseconds) { return double(nanoseconds) * 1e-9; };
-  for (size_t i = 0; i < std::min(most, rows.size()); ++i) {
+  for (size_t i = 0; i < std::min(maximum, rows.size()); ++i) {
     const auto& [kind, time] = rows[i];
     const auto& [name, category, in_gradient] = kind;
     text +=
@@ -104,7 +104,7 @@ std::string trace_summary(const trace::Recording& recording, size_t most) {
                   all > 0 ? 100 * double(time.self) / double(all) : 0.0, seconds(time.total), (long long)time.count);
     text += concat(category, ' ', name, in_gradient ? " in a gradient\n" : "\n");
   }
-  if (rows.size() > most) text += concat("and ", rows.size() - most, " kinds with less\n");
+  if (rows.size() > maximum) text += concat("and ", rows.size() - maximum, " kinds with less\n");
   if (recording.dropped > 0)
     text += concat(recording.dropped, " spans came after the first ", recording.events.size(), " and were dropped\n");
   return text;

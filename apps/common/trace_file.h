@@ -10,9 +10,9 @@ namespace cairn {
 // process. Errors: the file cannot be opened (UsageError) or written.
 void write_trace(const std::string& path, const trace::Recording& recording, const std::string& program);
 
-// The `most` kinds of span with the largest self time, which is what was not spent in spans inside: one line each with
-// self time, its share, total time and count. Spans under a gradient are counted apart from those of the forward pass,
-// and a span inside one of its own kind adds nothing to their total.
-std::string trace_summary(const trace::Recording& recording, size_t most = 15);
+// The `maximum` kinds of span with the largest self time, which is what was not spent in spans inside: one line each
+// with self time, its share, total time and count. Spans under a gradient are counted apart from those of the forward
+// pass, and a span inside one of its own kind adds nothing to their total.
+std::string trace_summary(const trace::Recording& recording, size_t maximum = 15);
 
 }  // namespace cairn

@@ -185,10 +185,10 @@ struct Selection {
   std::string note;  // empty: all
 };
 
-Selection select(const ReportInput& in, int64_t most) {
+Selection select(const ReportInput& in, int64_t maximum) {
   Selection result;
   const int64_t layers = in.options.layers, heads = in.options.heads;
-  const int64_t shown = std::min(heads, sequence_length(in.length) > 128 ? most / 2 : most);
+  const int64_t shown = std::min(heads, sequence_length(in.length) > 128 ? maximum / 2 : maximum);
   result.heads.resize(size_t(shown));
   std::iota(result.heads.begin(), result.heads.end(), 0);
   if (layers <= 2 || (layers * shown <= 24 && sequence_length(in.length) <= 128)) {

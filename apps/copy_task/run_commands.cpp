@@ -132,15 +132,15 @@ std::string as_text(const Solution& solution) {
 
 // How far to trust it.
 std::string certainty(const Solution& solution) {
-  double least = 1;
+  double minimum = 1;
   int64_t masked = 0, blind = 0;
   for (int64_t i = 0; i < solution.size(); ++i) {
     if (!solution.is_masked(i)) continue;
     ++masked, blind += !solution.is_readable(i);
-    least = std::min(least, double(solution.probability[size_t(i)]));
+    minimum = std::min(minimum, double(solution.probability[size_t(i)]));
   }
   if (masked == 0) return "nothing is masked, so nothing was filled in";
-  const std::string sure = formatted("least sure of a filled-in symbol: %.0f%%", 100 * least);
+  const std::string sure = formatted("least sure of a filled-in symbol: %.0f%%", 100 * minimum);
   return blind ? concat(sure, "; ", blind, " are masked in both copies and can only be guessed") : sure;
 }
 

@@ -22,7 +22,7 @@ void Settings::define_training(Options& options) {
   TransformerOptions& model = train.model;
   options.integer("topk", topk, 1, 1 << 20,
                   "top keys of a variant that says none; by default what the list below says");
-  options.integer("iterations", train.iterations, 0, most_steps, "training steps, at most", Belongs::free);
+  options.integer("iterations", train.iterations, 0, max_steps, "training steps, at most", Belongs::free);
   options.integer("batch", train.batch, 1, 1 << 20, "sequences a step");
   options.integer("layers", model.layers, 1, 1024, "encoder layers");
   options.integer("heads", model.heads, 1, 1024, "attention heads");
@@ -35,7 +35,7 @@ void Settings::define_training(Options& options) {
   options.choice("plateau-metric", train.plateau_metric, {"loss", "masked-accuracy"},
                  "what --schedule plateau monitors, of the evaluations on 256 fresh sequences");
   options.real("plateau-factor", train.plateau.factor, 0, 1, "what --schedule plateau multiplies the rate by");
-  options.integer("plateau-patience", train.plateau.patience, 0, most_steps,
+  options.integer("plateau-patience", train.plateau.patience, 0, max_steps,
                   "evaluations without improvement that --schedule plateau waits");
   options.real("clip", train.clip, 0, 1e6, "scale larger gradient norms, over all parameters, down to this; 0: never");
   options.real("weight-decay", train.weight_decay, 0, 1,
@@ -44,10 +44,10 @@ void Settings::define_training(Options& options) {
   options.real("attention-dropout", model.attention_dropout, 0, 1, "dropout of attention weights");
   options.choice("norm", norm, {"post", "pre"}, "layer norm behind each residual sum or before each block");
   options.choice("activation", activation, {"gelu", "relu"}, "of the feed forward");
-  options.integer("evaluate-every", train.evaluate_every, 1, most_steps,
+  options.integer("evaluate-every", train.evaluate_every, 1, max_steps,
                   "steps between evaluations on 256 fresh sequences");
   options.real("stop-at", train.stop_at, 0, 1, "end when masked accuracy in such an evaluation reaches this; 0: never");
-  options.integer("checkpoint-every", train.checkpoint_every, 0, most_steps,
+  options.integer("checkpoint-every", train.checkpoint_every, 0, max_steps,
                   "steps between checkpoints, with --out; 0: only at the end", Belongs::free);
   options.text("also-evaluate", also, "variants to evaluate the trained weights with, comma-separated");
   options.flag("quick", quick, "a small model that learns in about a minute, where nothing else is asked for");

@@ -200,14 +200,14 @@ struct ShowCommand : RunCommand {
     for (int64_t i = 0; i < n; ++i) {
       if (!is_masked(i)) continue;
       text += formatted("%5lld  ", (long long)i + 1);
-      int64_t most = 0;
+      int64_t maximum = 0;
       for (int64_t j = 0; j < n; ++j) {
         const double w = weights[i * n + j];
-        if (w > weights[i * n + most]) most = j;
+        if (w > weights[i * n + maximum]) maximum = j;
         text += shades[std::min<int64_t>(9, int64_t(w * 10))];
       }
-      text += formatted("  most at %lld (%.2f)%s\n", (long long)most + 1, double(weights[i * n + most]),
-                        most == other(i) ? ", the other copy" : "");
+      text += formatted("  most at %lld (%.2f)%s\n", (long long)maximum + 1, double(weights[i * n + maximum]),
+                        maximum == other(i) ? ", the other copy" : "");
     }
     return text;
   }

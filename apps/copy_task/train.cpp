@@ -341,7 +341,7 @@ TrainState train_state(const FoundCheckpoint& checkpoint) {
     check<DataError>(about.at("program") == "copy-task", where, ": the checkpoint of another program");
     check<DataError>(about.at("configuration").is_object() && about.at("provenance").is_object(), where,
                      ": expected the run's configuration and provenance as objects");
-    check<DataError>(at.at("step").is_number_unsigned() && at.at("step").get<uint64_t>() <= most_steps &&
+    check<DataError>(at.at("step").is_number_unsigned() && at.at("step").get<uint64_t>() <= max_steps &&
                          at.at("metrics_bytes").is_number_unsigned() &&
                          at.at("metrics_bytes").get<uint64_t>() <= uint64_t(1) << 60 && at.at("seconds").is_number() &&
                          at.at("seconds") >= 0,

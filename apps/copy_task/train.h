@@ -16,7 +16,7 @@
 
 namespace cairn::copy_task {
 
-inline constexpr int64_t most_steps = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t max_steps = std::numeric_limits<int32_t>::max();
 
 struct TrainOptions {
   int64_t length = 31;

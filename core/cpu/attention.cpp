@@ -62,16 +62,16 @@ void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView
 template <class T>
 void attention_backward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
                         Mask mask, Dropout dropout, HeadView<const T> out, const Accum<T>* logsumexp,
-                        HeadView<const T> dout, Workspace& scratch, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+                        HeadView<const T> dout, Workspace& workspace, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   // The sum over keys of A dA is g . out, dropout or not.
-  T* delta = scratch.take<T>(size.B * size.H * size.N);
+  T* delta = workspace.take<T>(size.B * size.H * size.N);
   parallel_for(size.B * size.H * size.N, 256, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
       delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), size.M);
     }
   });
-  attention_gradient(size, q, k, v, mask, dropout, TopKeys<T>{}, logsumexp, delta, dout, scratch, dq, dk, dv);
+  attention_gradient(size, q, k, v, mask, dropout, TopKeys<T>{}, logsumexp, delta, dout, workspace, dq, dk, dv);
 }
 
 #define INSTANTIATE(T)                                                                                               \

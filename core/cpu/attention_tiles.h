@@ -45,27 +45,27 @@ struct Tile {
   int64_t row() const { return tile_row(cols()); }
 };
 
-// Calls f(begin, end) for the runs of positions that next(from, limit) finds, at most `most` at a time. `from` and
-// `most` are multiples of 4, and then so is begin.
+// Calls f(begin, end) for the runs of positions that next(from, limit) finds, at most `max_length` at a time. `from`
+// and `max_length` are multiples of 4, and then so is begin.
 template <class Next, class F>
-void each_run(int64_t from, int64_t limit, int64_t most, Next&& next, F&& f) {
+void each_run(int64_t from, int64_t limit, int64_t max_length, Next&& next, F&& f) {
   while (from < limit) {
     const Range<int64_t> run = next(from, limit);
-    from = std::min(run.end, run.begin + most);
+    from = std::min(run.end, run.begin + max_length);
     if (run.begin < limit) f(run.begin, from);
   }
 }
 // So with the keys of [from, limit) that one of queries [q0, q1) may see, and the queries of [0, limit) that may see
 // one of keys [k0, k1).
 template <class F>
-void each_keys(const Mask& mask, int64_t q0, int64_t q1, int64_t from, int64_t limit, int64_t most, F&& f) {
+void each_keys(const Mask& mask, int64_t q0, int64_t q1, int64_t from, int64_t limit, int64_t max_length, F&& f) {
   each_run(
-      from, limit, most, [&](int64_t at, int64_t end) { return mask.next_keys(q0, q1, at, end); }, f);
+      from, limit, max_length, [&](int64_t at, int64_t end) { return mask.next_keys(q0, q1, at, end); }, f);
 }
 template <class F>
-void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64_t most, F&& f) {
+void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64_t max_length, F&& f) {
   each_run(
-      0, limit, most, [&](int64_t at, int64_t end) { return mask.next_queries(k0, k1, at, end); }, f);
+      0, limit, max_length, [&](int64_t at, int64_t end) { return mask.next_queries(k0, k1, at, end); }, f);
 }
 
 // scores [rows, cols], whose rows are t.row() apart, = scale Q K^T, minus infinity where masked.
@@ -143,7 +143,7 @@ struct TopKeys {
 template <class T>
 void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
                         const Mask& mask, const Dropout& dropout, const TopKeys<T>& top, const Accum<T>* logsumexp,
-                        const T* delta, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq, HeadView<T> dk,
+                        const T* delta, HeadView<const T> dout, Workspace& workspace, HeadView<T> dq, HeadView<T> dk,
                         HeadView<T> dv) {
   const auto [B, H, N, S, D, M, scale_] = size;
   const double scale = scale_;
@@ -153,7 +153,7 @@ void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView
   const int64_t key_tiles = (S + tile_keys - 1) / tile_keys;
   const int64_t parts = parts_of(B * H, key_tiles);
   T* partial = nullptr;
-  if (parts > 1) partial = scratch.take<T>(B * H * parts * N * D);
+  if (parts > 1) partial = workspace.take<T>(B * H * parts * N * D);
 
   parallel_tasks(B * H * parts, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
     thread_local std::vector<T> weight_memory, gradient_memory, factor_memory;

@@ -13,11 +13,11 @@
 namespace cairn::cpu {
 namespace {
 
-constexpr int64_t most_queries = 64, most_keys = 128;  // of a tile
+constexpr int64_t max_queries = 64, max_keys = 128;  // of a tile
 constexpr int64_t run_rows = 256;  // of a run, if a chunk is no longer: with their gradients they fit into an L2 cache
 
 template <class T>
-struct Problem {
+struct BucketProblem {
   AttentionSize size;
   BucketRounds rounds;
   HeadView<const T> q, k, v;
@@ -25,12 +25,12 @@ struct Problem {
   Dropout dropout;
   PhiloxKey dropout_key{};
 
-  Problem(const AttentionSize& size_, const BucketRounds& rounds_, HeadView<const T> q_, HeadView<const T> k_,
-          HeadView<const T> v_, const Mask& mask_, const Dropout& dropout_, Workspace& scratch)
+  BucketProblem(const AttentionSize& size_, const BucketRounds& rounds_, HeadView<const T> q_, HeadView<const T> k_,
+                HeadView<const T> v_, const Mask& mask_, const Dropout& dropout_, Workspace& workspace)
       : size(size_), rounds(rounds_), q(q_), k(k_), v(v_), mask(mask_), dropout(dropout_) {
     if (dropout.active()) dropout_key = dropout.draw.key();
     if (!rounds.deduplicate) return;
-    int32_t* const places = scratch.take<int32_t>(batch_heads() * rounds.rounds * size.N);
+    int32_t* const places = workspace.take<int32_t>(batch_heads() * rounds.rounds * size.N);
     parallel_tasks(batch_heads() * rounds.rounds, [&](int64_t row) {
       for (int64_t place = 0; place < size.N; ++place) places[row * size.N + rounds.order(row)[place]] = int32_t(place);
     });
@@ -75,7 +75,7 @@ struct Problem {
 // of the run is its key before + i.
 template <class T>
 struct Run {
-  const Problem<T>& p;
+  const BucketProblem<T>& p;
   int64_t batch_head, round, batch, head;
   Chunks chunks;
   int64_t first, end;                      // its chunks
@@ -86,7 +86,7 @@ struct Run {
   T *weights, *dweights;                   // of a tile
   T* next;                                 // room for results
 
-  Run(const Problem<T>& problem, int64_t batch_head_, int64_t round_, int64_t index)
+  Run(const BucketProblem<T>& problem, int64_t batch_head_, int64_t round_, int64_t index)
       : p(problem), batch_head(batch_head_), round(round_), batch(batch_head / p.size.H), head(batch_head % p.size.H) {
     const int64_t N = p.size.N, D = p.size.D, M = p.size.M;
     const int64_t row = p.rounds.row(batch_head, round), own_chunks = p.chunks_a_run();
@@ -112,10 +112,10 @@ struct Run {
     }
 
     thread_local std::vector<T> memory;
-    next = reserve_workspace(memory, 2 * (queries + keys) * (D + M) + 2 * most_queries * tile_row(most_keys));
+    next = reserve_workspace(memory, 2 * (queries + keys) * (D + M) + 2 * max_queries * tile_row(max_keys));
     q = gathered(p.q, position + before, queries, D);
     k = gathered(p.k, position, keys, D), v = gathered(p.v, position, keys, M);
-    weights = take(most_queries * tile_row(most_keys)), dweights = take(most_queries * tile_row(most_keys));
+    weights = take(max_queries * tile_row(max_keys)), dweights = take(max_queries * tile_row(max_keys));
   }
 
   const int32_t* query_position() const { return position + before; }
@@ -139,9 +139,9 @@ struct Run {
     for (int64_t c = first; c < end; ++c) {
       const int64_t begin = (c - first) * chunks.size, stop = std::min(begin + chunks.size, queries);
       const int64_t from = c == first ? 0 : before + begin - chunks.size;
-      for (int64_t i = begin; i < stop; i += most_queries)
-        for (int64_t j = from; j < before + stop; j += most_keys)
-          f(Tile{batch, head, i, std::min(i + most_queries, stop), j, std::min(j + most_keys, before + stop)});
+      for (int64_t i = begin; i < stop; i += max_queries)
+        for (int64_t j = from; j < before + stop; j += max_keys)
+          f(Tile{batch, head, i, std::min(i + max_queries, stop), j, std::min(j + max_keys, before + stop)});
     }
   }
 
@@ -179,10 +179,10 @@ struct Run {
 template <class T>
 void attend(Run<T> run, HeadView<T> out, Accum<T>* logsumexp) {
   const int64_t M = run.p.size.M;
-  T* const values = run.take(std::min(most_queries, run.queries) * M);
+  T* const values = run.take(std::min(max_queries, run.queries) * M);
   run.each_tile([&](const Tile& t) {
     run.scores(t);
-    T sums[most_queries], running_max[most_queries];
+    T sums[max_queries], running_max[max_queries];
     for (int64_t i = 0; i < t.rows(); ++i) {
       T* row = run.weights + i * t.row();
       running_max[i] = maximum(row, t.cols());
@@ -246,8 +246,8 @@ int64_t turn_of(int64_t run, int64_t count) { return run == 0 && count > 1 && co
 template <class T>
 void bucket_attention_forward(Stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q, HeadView<const T> k,
                               HeadView<const T> v, Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
-  Workspace scratch(Device::cpu);
-  const Problem<T> p(size, rounds, q, k, v, mask, dropout, scratch);
+  Workspace workspace(Device::cpu);
+  const BucketProblem<T> p(size, rounds, q, k, v, mask, dropout, workspace);
   const int64_t H = size.H, N = size.N, M = size.M;
   constexpr T none = -std::numeric_limits<T>::infinity();
   std::fill_n(logsumexp, p.batch_heads() * N, none);
@@ -268,10 +268,10 @@ void bucket_attention_backward(Stream, AttentionSize size, BucketRounds rounds, 
                                HeadView<const T> k, HeadView<const T> v, Mask mask, Dropout dropout,
                                HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq,
                                HeadView<T> dk, HeadView<T> dv) {
-  Workspace scratch(Device::cpu);
-  const Problem<T> p(size, rounds, q, k, v, mask, dropout, scratch);
+  Workspace workspace(Device::cpu);
+  const BucketProblem<T> p(size, rounds, q, k, v, mask, dropout, workspace);
   const int64_t H = size.H, N = size.N, D = size.D, M = size.M;
-  T* const delta = scratch.take<T>(p.batch_heads() * N);  // the sum over keys of A dA is g . out, dropout or not
+  T* const delta = workspace.take<T>(p.batch_heads() * N);  // the sum over keys of A dA is g . out, dropout or not
   p.each_query([&](int64_t batch_head, int64_t i) {
     const int64_t b = batch_head / H, h = batch_head % H, row = batch_head * N + i;
     delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), M);

@@ -38,12 +38,12 @@ class Largest {
     constexpr int64_t step = 32;
     if (count_ == 0) floor_ = below_k_of(scores, n);
     for (int64_t j = 0; j < n; j += step) {
-      const T least = threshold();
+      const T minimum = threshold();
       uint32_t above = 0;  // a bit for each score
       if (j + step <= n)
-        for (int64_t l = 0; l < step; ++l) above |= uint32_t(scores[j + l] > least) << l;
+        for (int64_t l = 0; l < step; ++l) above |= uint32_t(scores[j + l] > minimum) << l;
       else
-        for (int64_t l = 0; j + l < n; ++l) above |= uint32_t(scores[j + l] > least) << l;
+        for (int64_t l = 0; j + l < n; ++l) above |= uint32_t(scores[j + l] > minimum) << l;
       for (; above; above &= above - 1) {
         const int64_t l = j + std::countr_zero(above);
         if (!(scores[l] > threshold())) continue;
@@ -184,18 +184,18 @@ template <class T>
 void centroid_topk_backward(Stream, AttentionSize size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
                             HeadView<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, Workspace& scratch, HeadView<T> dq, HeadView<T> dk,
+                            HeadView<const T> drest, Workspace& workspace, HeadView<T> dq, HeadView<T> dk,
                             HeadView<T> dv) {
   // The sum over keys of A dA: m dm from the top keys, rest . drest from the others.
-  T* delta = scratch.take<T>(size.B * size.H * size.N);
+  T* delta = workspace.take<T>(size.B * size.H * size.N);
   parallel_for(size.B * size.H * size.N, 64, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
       delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
     }
   });
-  attention_gradient(size, q, keys, v, mask, dropout, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, scratch, dq,
-                     dk, dv);
+  attention_gradient(size, q, keys, v, mask, dropout, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, workspace,
+                     dq, dk, dv);
 }
 
 #define INSTANTIATE(T)                                                                                              \

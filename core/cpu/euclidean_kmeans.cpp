@@ -88,10 +88,10 @@ struct Lloyd {
           add_fused_products(query(batch_head, i), D, column, nearness);
           for (int j = 0; j < width; ++j) nearness[j] = 2 * nearness[j] - square[j];
           const int64_t count = std::min<int64_t>(width, C - c);
-          const T most = maximum(nearness, count);
-          if (!(most > nearest[i - first])) continue;
-          nearest[i - first] = most;
-          label[i] = int32_t(c + (std::find(nearness, nearness + count, most) - nearness));
+          const T running_max = maximum(nearness, count);
+          if (!(running_max > nearest[i - first])) continue;
+          nearest[i - first] = running_max;
+          label[i] = int32_t(c + (std::find(nearness, nearness + count, running_max) - nearness));
         }
       }
     });
@@ -102,14 +102,14 @@ struct Lloyd {
 
 template <class T>
 void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, const int32_t* lengths, Draw draw,
-                      Workspace& scratch, int32_t* labels) {
+                      Workspace& workspace, int32_t* labels) {
   Lloyd<T> lloyd{size, q, lengths, labels, nullptr, nullptr, nullptr, nullptr};
   const int64_t batch_heads = lloyd.batch_heads(), blocks = batch_heads * lloyd.blocks();
   if (batch_heads * size.N == 0) return;
-  lloyd.permutation = scratch.take<int32_t>(batch_heads * size.N);
-  lloyd.offsets = scratch.take<int32_t>(batch_heads * (size.C + 1));
-  lloyd.columns = scratch.take<T>(blocks * size.D * width);
-  lloyd.squares = scratch.take<T>(blocks * width);
+  lloyd.permutation = workspace.take<int32_t>(batch_heads * size.N);
+  lloyd.offsets = workspace.take<int32_t>(batch_heads * (size.C + 1));
+  lloyd.columns = workspace.take<T>(blocks * size.D * width);
+  lloyd.squares = workspace.take<T>(blocks * width);
   // Columns beyond the last centroid are computed with.
   std::fill_n(lloyd.columns, blocks * size.D * width, T(0));
   std::fill_n(lloyd.squares, blocks * width, T(0));

@@ -33,13 +33,13 @@ namespace {
 // The widest vectors of the processor that this is compiled for, and the rows of a block: as many as leave registers
 // for B. (16 registers, or 32 with AVX-512.)
 #if defined(__AVX512F__)
-constexpr int64_t vector_bytes = 64, most_rows = 14;
+constexpr int64_t vector_bytes = 64, max_rows = 14;
 constexpr std::string_view vectors = "AVX-512";
 #elif defined(__AVX2__)
-constexpr int64_t vector_bytes = 32, most_rows = 6;
+constexpr int64_t vector_bytes = 32, max_rows = 6;
 constexpr std::string_view vectors = "AVX2";
 #else
-constexpr int64_t vector_bytes = 16, most_rows = 6;
+constexpr int64_t vector_bytes = 16, max_rows = 6;
 constexpr std::string_view vectors = "128 bits";
 #endif
 template <class T>
@@ -116,7 +116,7 @@ constexpr auto blocks_of_rows(std::integer_sequence<int, rows...>) {
   return std::array<void (*)(const Block<T>&), sizeof...(rows)>{multiply_block<T, rows + 1>...};
 }
 template <class T>
-constexpr auto multiply_rows = blocks_of_rows<T>(std::make_integer_sequence<int, int(most_rows)>());
+constexpr auto multiply_rows = blocks_of_rows<T>(std::make_integer_sequence<int, int(max_rows)>());
 
 // One step of a transposition of lanes<T> vectors: exchanges the parts of x and y that lie `distance` off the diagonal.
 template <class T, int distance, size_t... lane>
@@ -213,9 +213,9 @@ template <class T>
 void scale_row(T* c, int64_t n, double beta) {
   for (int64_t j = 0; j < n; ++j) c[j] = beta == 0 ? T(0) : T(beta) * c[j];
 }
-// Parts of [0, n) that are alike, none larger than `most`.
-int64_t even_part(int64_t n, int64_t most) {
-  const int64_t parts = std::max<int64_t>(1, (n + most - 1) / most);
+// Parts of [0, n) that are alike, none larger than `maximum`.
+int64_t even_part(int64_t n, int64_t maximum) {
+  const int64_t parts = std::max<int64_t>(1, (n + maximum - 1) / maximum);
   return std::max<int64_t>(1, (n + parts - 1) / parts);
 }
 
@@ -230,10 +230,10 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
   }
   const int64_t a_row = transpose_a ? 1 : lda, a_step = transpose_a ? lda : 1;
   const int64_t b_step = transpose_b ? 1 : ldb, b_column = transpose_b ? ldb : 1;
-  const int64_t depth = even_part(k, part_depth), rows = even_part(m, most_rows);
+  const int64_t depth = even_part(k, part_depth), rows = even_part(m, max_rows);
   constexpr int64_t cached = int64_t(1) << 17;  // elements of A that are in the L2 cache anyway
   T* const packed = packing_memory<T>();
-  alignas(vector_bytes) T packed_rows[part_depth * most_rows];
+  alignas(vector_bytes) T packed_rows[part_depth * max_rows];
 
   for (int64_t j0 = 0; j0 < n; j0 += part_columns)
     for (int64_t l0 = 0; l0 < k; l0 += depth) {
@@ -262,17 +262,16 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
 // before, so that A and B are read as seldom as can be, and the parts are added up in order.
 template <class T>
 void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
-  constexpr int64_t wanted = 16, least_rows = 192, least_depth = 512;  // B is packed once a tile: that must be little
+  constexpr int64_t wanted = 16, min_rows = 192, min_depth = 512;  // B is packed once a tile: that must be little
   const int64_t tile_n = g.n > 4 * part_columns ? part_columns : std::max<int64_t>(1, g.n);
   const int64_t columns = (g.n + tile_n - 1) / tile_n, across = std::max<int64_t>(1, g.batch * columns);
-  const int64_t wanted_tiles = std::max<int64_t>(1, wanted / std::max<int64_t>(1, g.k / least_depth));
-  const int64_t tile_m = std::max(least_rows, rounded_up((g.m * across + wanted_tiles - 1) / wanted_tiles, most_rows));
+  const int64_t wanted_tiles = std::max<int64_t>(1, wanted / std::max<int64_t>(1, g.k / min_depth));
+  const int64_t tile_m = std::max(min_rows, rounded_up((g.m * across + wanted_tiles - 1) / wanted_tiles, max_rows));
   const int64_t rows = (g.m + tile_m - 1) / tile_m, tiles = g.batch * rows * columns;
-  const int64_t parts =
-      std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / least_depth), 1, wanted);
+  const int64_t parts = std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / min_depth), 1, wanted);
   const int64_t steps = (g.k + parts - 1) / parts;
-  Workspace scratch(Device::cpu);
-  T* const partial = parts > 1 ? scratch.take<T>(parts * g.batch * g.m * g.n) : nullptr;  // [batch, parts, m, n]
+  Workspace workspace(Device::cpu);
+  T* const partial = parts > 1 ? workspace.take<T>(parts * g.batch * g.m * g.n) : nullptr;  // [batch, parts, m, n]
 
   parallel_tasks(tiles * parts, [&](int64_t task) {
     const int64_t tile = task / parts, part = task % parts, l = part * steps;

@@ -42,10 +42,10 @@ struct Counters {
     ++members;
   }
   // The bits that more than half of the members have, and those that more than half have not.
-  uint64_t set_in_most() const {
+  uint64_t set_in_majority() const {
     return collect([this](uint32_t j) { return 2 * bit[j] > members; });
   }
-  uint64_t clear_in_most() const {
+  uint64_t clear_in_majority() const {
     return collect([this](uint32_t j) { return 2 * bit[j] < members; });
   }
   template <class F>
@@ -64,13 +64,13 @@ struct Counters {
 }  // namespace
 
 void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
-                    Workspace& scratch, int32_t* labels) {
+                    Workspace& workspace, int32_t* labels) {
   const auto [B, H, N, C, bits, iterations] = size;
   if (B * H * N == 0) return;
   const PhiloxKey key = draw.key();
   const int64_t piece = 4096, pieces = (N + piece - 1) / piece;
-  Counters* counts = scratch.take<Counters>(B * H * pieces * C);
-  uint64_t* centroids = scratch.take<uint64_t>(B * H * C);
+  Counters* counts = workspace.take<Counters>(B * H * pieces * C);
+  uint64_t* centroids = workspace.take<uint64_t>(B * H * C);
 
   const auto valid = [&, N = N, H = H](int64_t batch_head) { return lengths ? int64_t(lengths[batch_head / H]) : N; };
   const auto drawn = [&, N = N, C = C](int64_t batch_head, int64_t c, int iteration) {
@@ -114,7 +114,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
         if (count.members == 0)
           centroid = drawn(batch_head, c, iteration);
         else
-          centroid = (centroid | count.set_in_most()) & ~count.clear_in_most();
+          centroid = (centroid | count.set_in_majority()) & ~count.clear_in_majority();
       }
     });
   }

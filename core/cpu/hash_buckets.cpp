@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "core/cpu/projections.h"
-#include "core/cpu/rounded_projections.h"
 #include "core/parallel.h"
 
 namespace cairn::cpu {
@@ -31,13 +29,13 @@ class LargestOfBoth {
     std::copy_n(order, lanes, order_), std::copy_n(column, lanes, column_);
   }
   int32_t index(int32_t c) const {
-    uint32_t most = 0;
+    uint32_t maximum = 0;
     int32_t best = 0;
     for (int l = 0; l < lanes; ++l) {
-      if (order_[l] < most || (order_[l] == most && column_[l] >= best)) continue;
-      most = order_[l], best = column_[l];
+      if (order_[l] < maximum || (order_[l] == maximum && column_[l] >= best)) continue;
+      maximum = order_[l], best = column_[l];
     }
-    return most % 2 == 1 ? best + c : best;
+    return maximum % 2 == 1 ? best + c : best;
   }
 
  private:
@@ -57,16 +55,13 @@ void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw d
 template <class T>
 void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* lengths, const float* rotations,
                   int32_t* buckets) {
-  constexpr int64_t width = Projections::width, rows_a_task = 128, group = RoundedProjections::rows;
-  const int64_t H = size.H, N = size.N, D = size.D, tiles = (size.columns + width - 1) / width;
+  constexpr int64_t width = Projections::width, rows_a_task = 128;
+  const int64_t H = size.H, N = size.N, D = size.D, max_columns = std::min(size.count(N) / 2, size.columns);
+  const int64_t tiles = (max_columns + width - 1) / width;
   std::vector<Projections> project(size_t(size.rounds * tiles), Projections(D));  // a round's columns in tiles of 64
-  for (int64_t i = 0; i < size.rounds * size.columns; ++i) {
-    const int64_t round = i / size.columns, column = i % size.columns;
-    project[size_t(round * tiles + column / width)].set(int(column % width), rotations + i * D);
-  }
-  std::vector<RoundedProjections> rounded;
-  for (int64_t round = 0; round < size.rounds && RoundedProjections::fast; ++round)
-    rounded.emplace_back(rotations + round * size.columns * D, size.columns, D);
+  for (int64_t round = 0; round < size.rounds; ++round)
+    for (int64_t j = 0; j < max_columns; ++j)
+      project[size_t(round * tiles + j / width)].set(int(j % width), rotations + (round * size.columns + j) * D);
 
   // Heads of the same positions follow each other: they read the same memory.
   const int64_t tasks = (N + rows_a_task - 1) / rows_a_task;
@@ -75,35 +70,15 @@ void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* l
     const int64_t n = lengths ? std::clamp<int64_t>(lengths[b], 0, N) : N;
     const int64_t columns = std::min(size.count(n) / 2, size.columns);
     const int64_t rows = std::min(rows_a_task, N - first), queries = std::clamp<int64_t>(n - first, 0, rows);
-    const auto query = [&](int64_t i) { return q.at(b, first + i, h); };
-
-    thread_local std::vector<int16_t> numbers;
-    const int64_t size_of_row = RoundedProjections::rounded_size(D);
-    float sum[rows_a_task];
-    if (RoundedProjections::fast) {
-      numbers.resize(size_t(rows_a_task * size_of_row));
-      std::fill_n(sum, rows_a_task, INFINITY);
-      each_fetched_row(queries, D, query, [&](int64_t i, const T* row) {
-        sum[i] = RoundedProjections::round(row, D, numbers.data() + i * size_of_row);
-      });
-    }
     for (int64_t round = 0; round < size.rounds; ++round) {
       int32_t* const bucket = buckets + ((b * H + h) * size.rounds + round) * N + first;
       std::fill_n(bucket, rows, -1);
-      for (int64_t i = 0; i < queries && RoundedProjections::fast; i += group) {
-        const auto found = rounded[size_t(round)].largest(numbers.data() + i * size_of_row, sum + i, columns);
-        std::copy_n(found.begin(), std::min(group, queries - i), bucket + i);
-      }
-      // Products in full for queries that have no bucket yet.
-      int64_t open[rows_a_task], n_open = 0;
-      for (int64_t i = 0; i < queries; ++i)
-        if (bucket[i] < 0) open[n_open++] = i;
       LargestOfBoth best[rows_a_task];
       for (int64_t c0 = 0; c0 < columns; c0 += width)
         project[size_t(round * tiles + c0 / width)].each(
-            0, n_open, [&](int64_t i) { return query(open[i]); },
+            0, queries, [&](int64_t i) { return q.at(b, first + i, h); },
             [&](int64_t i, const float* product) { best[i].see(product, int32_t(c0), int32_t(columns)); });
-      for (int64_t i = 0; i < n_open; ++i) bucket[open[i]] = best[i].index(int32_t(columns));
+      for (int64_t i = 0; i < queries; ++i) bucket[i] = best[i].index(int32_t(columns));
     }
   });
 }

@@ -84,11 +84,11 @@ struct Sums {
 };
 
 template <class T>
-Sums<T> sum_rows(const AttentionSize& size, bool causal, const Side<T>& side, Workspace& scratch) {
+Sums<T> sum_rows(const AttentionSize& size, bool causal, const Side<T>& side, Workspace& workspace) {
   const int64_t batch_heads = size.B * size.H, D = size.D, M = size.M;
   const int64_t all = causal ? chunks(std::max(size.N, size.S)) : std::max<int64_t>(1, chunks(side.rows));
   const int64_t count = causal ? all : parts_of(batch_heads, all);
-  const Sums<T> sums{scratch.take<T>(batch_heads * count * D * (M + 1)), causal, count, D * (M + 1)};
+  const Sums<T> sums{workspace.take<T>(batch_heads * count * D * (M + 1)), causal, count, D * (M + 1)};
 
   parallel_tasks(batch_heads * count, [&](int64_t task) {
     thread_local std::vector<T> feature_memory, vector_memory;
@@ -174,10 +174,10 @@ void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, c
 // Values are dropped by key: all queries see the factor that dropout has for query 0.
 template <class T>
 Side<T> key_side(const AttentionSize& size, HeadView<const T> k, HeadView<const T> v, const Mask& mask,
-                 const Dropout& dropout, Workspace& scratch) {
+                 const Dropout& dropout, Workspace& workspace) {
   Side<T> side{false, k, v, size.S, mask.key_lengths};
   if (!dropout.active()) return side;
-  Factors<T>* const factors = scratch.take<Factors<T>>(size.B * size.H * size.S);
+  Factors<T>* const factors = workspace.take<Factors<T>>(size.B * size.H * size.S);
   const PhiloxKey key = dropout.draw.key();
   parallel_tasks(size.B * size.H, [&](int64_t batch_head) {
     for (int64_t j = 0; j < size.S; j += 4) {
@@ -195,10 +195,11 @@ Side<T> key_side(const AttentionSize& size, HeadView<const T> k, HeadView<const 
 
 template <class T>
 void linear_attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                              Mask mask, Dropout dropout, Workspace& scratch, HeadView<T> out, Accum<T>* denominators) {
+                              Mask mask, Dropout dropout, Workspace& workspace, HeadView<T> out,
+                              Accum<T>* denominators) {
   const int64_t N = size.N, M = size.M;
-  const Side<T> queries{true, q, {}, N, mask.query_lengths}, keys = key_side(size, k, v, mask, dropout, scratch);
-  const Sums<T> sums = sum_rows(size, mask.causal, keys, scratch);
+  const Side<T> queries{true, q, {}, N, mask.query_lengths}, keys = key_side(size, k, v, mask, dropout, workspace);
+  const Sums<T> sums = sum_rows(size, mask.causal, keys, workspace);
   std::fill_n(denominators, size.B * size.H * N, T(0));
   meet<Result::vectors>(size, queries, keys, sums, out, [&](int64_t batch_head, int64_t i, const T* sum, T* to) {
     const T d = linear_denominator(sum[M]);
@@ -210,10 +211,10 @@ void linear_attention_forward(Stream, AttentionSize size, HeadView<const T> q, H
 template <class T>
 void linear_attention_backward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
                                HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
-                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& scratch, HeadView<T> dq,
-                               HeadView<T> dk, HeadView<T> dv) {
+                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& workspace,
+                               HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const int64_t H = size.H, N = size.N, D = size.D, M = size.M;
-  Factors<T>* const factors = scratch.take<Factors<T>>(size.B * H * N);
+  Factors<T>* const factors = workspace.take<Factors<T>>(size.B * H * N);
   parallel_for(size.B * H * N, 256, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const Place at(row / N, H);
@@ -223,15 +224,15 @@ void linear_attention_backward(Stream, AttentionSize size, HeadView<const T> q, 
     }
   });
   const Side<T> queries{true, q, dout, N, mask.query_lengths, factors};
-  const Side<T> keys = key_side(size, k, v, mask, dropout, scratch);
+  const Side<T> keys = key_side(size, k, v, mask, dropout, workspace);
   const auto times_slopes = [D](const T* x, const T* sum, T* to) {
     for (int64_t d = 0; d < D; ++d) to[d] = linear_feature_slope(x[d]) * sum[d];
   };
-  const Sums<T> of_keys = sum_rows(size, mask.causal, keys, scratch);
+  const Sums<T> of_keys = sum_rows(size, mask.causal, keys, workspace);
   meet<Result::features>(size, queries, keys, of_keys, dq, [&](int64_t batch_head, int64_t i, const T* sum, T* to) {
     times_slopes(q.at(batch_head / H, i, batch_head % H), sum, to);
   });
-  const Sums<T> of_queries = sum_rows(size, mask.causal, queries, scratch);
+  const Sums<T> of_queries = sum_rows(size, mask.causal, queries, workspace);
   meet<Result::features>(size, keys, queries, of_queries, dk, [&](int64_t batch_head, int64_t j, const T* sum, T* to) {
     times_slopes(k.at(batch_head / H, j, batch_head % H), sum, to);
   });

@@ -50,8 +50,8 @@ inline T maximum(const T* x, int64_t n) {
 // What to subtract from scores before exponentials: their maximum, or 0 where all are masked (minus infinity), so that
 // masked scores give 0 and never NaN.
 template <class T>
-inline T finite_shift(T most) {
-  return most == -std::numeric_limits<T>::infinity() ? T(0) : most;
+inline T finite_shift(T maximum) {
+  return maximum == -std::numeric_limits<T>::infinity() ? T(0) : maximum;
 }
 
 // y = e^(x - shift); returns the sum. x may be y.

@@ -57,7 +57,8 @@ struct MergedKeys {
   T logsumexp, old_factor, new_factor;
 
   CAIRN_HD MergedKeys(T old_keys, T new_keys) {
-    const T most = old_keys > new_keys ? old_keys : new_keys, shift = most == -T(INFINITY) ? T(0) : most;
+    const T running_max = old_keys > new_keys ? old_keys : new_keys,
+            shift = running_max == -T(INFINITY) ? T(0) : running_max;
     const T a = std::exp(old_keys - shift), b = std::exp(new_keys - shift), sum = a + b;
     old_factor = sum == 0 ? T(0) : a / sum;
     new_factor = sum == 0 ? T(0) : b / sum;

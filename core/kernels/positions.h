@@ -27,9 +27,9 @@ struct Pattern {
     return all() || distance <= window || i < global || j < global || (stride > 0 && distance % stride == 0);
   }
 
-  // The first run of positions in [from, limit) that one of [begin, end) sees, which is empty, at `limit`, if there is
-  // none. Runs begin and end at multiples of 4 (or end at `limit`), so that dropout, which draws for four keys, can
-  // begin anywhere; so does `from`. No four of them without one that is seen; after a run, the next may follow at once.
+  // The first run of positions in [from, limit) that some position of [begin, end) sees; empty and at `limit` if there
+  // is none. Runs and `from` begin at multiples of 4, because dropout draws for four keys at once; runs end there too, or
+  // at `limit`. In a run, each four has a position that is seen. Two runs may touch.
   template <class Int>
   CAIRN_HD Range<Int> next(Int begin, Int end, Int from, Int limit) const {
     if (begin >= end || from >= limit) return {limit, limit};

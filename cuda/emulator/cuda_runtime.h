@@ -47,7 +47,7 @@ enum class Barrier { plain, count, conjunction, disjunction };
 // all or any of them are so.
 int block_barrier(Barrier kind, int predicate, SourceLine where);
 
-enum class WarpOp { sync, ballot, match, sum, least, most, conjunction, disjunction, parity, any, up, down, flip };
+enum class WarpOp { sync, ballot, match, sum, minimum, maximum, conjunction, disjunction, parity, any, up, down, flip };
 // Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
 // named by `argument`, within groups of `width` lanes.
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
@@ -133,11 +133,11 @@ T __reduce_add_sync(unsigned mask, T value, CAIRN_HERE) {
 }
 template <class T>
 T __reduce_min_sync(unsigned mask, T value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::least, mask, value, where);
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::minimum, mask, value, where);
 }
 template <class T>
 T __reduce_max_sync(unsigned mask, T value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::most, mask, value, where);
+  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::maximum, mask, value, where);
 }
 inline unsigned __reduce_and_sync(unsigned mask, unsigned value, CAIRN_HERE) {
   return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::conjunction, mask, value, where);

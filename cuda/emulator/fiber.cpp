@@ -15,7 +15,7 @@
 
 #if !CAIRN_HOST_CUDA_UCONTEXT
 // Saves what a function must preserve on the stack we leave, and takes it from the one we go to. `ret` then returns to
-// whoever called this on the other stack (and, unlike a jump, keeps the processor's return prediction).
+// the caller on the other stack; unlike a jump, it keeps the processor's return prediction.
 extern "C" void cairn_host_cuda_switch(void** save_stack_pointer, void* stack_pointer);
 asm(R"(
 .text

@@ -4,8 +4,8 @@
 
 #include "cuda/emulator/sanitizers.h"
 
-// The switch is hand-written for x86-64. Other processors use ucontext, which is six times slower; so does whoever
-// defines CAIRN_HOST_CUDA_UCONTEXT.
+// The switch is hand-written for x86-64. Other processors use ucontext, which is six times slower; so does a
+// build that defines CAIRN_HOST_CUDA_UCONTEXT.
 #if !defined(CAIRN_HOST_CUDA_UCONTEXT) && !defined(__x86_64__)
 #define CAIRN_HOST_CUDA_UCONTEXT 1
 #endif

@@ -59,8 +59,8 @@ std::string hex(unsigned mask) {
 uint64_t combine(WarpOp op, uint64_t a, uint64_t b) {
   switch (op) {
     case WarpOp::sum: return a + b;
-    case WarpOp::least: return uint64_t(std::min(int64_t(a), int64_t(b)));
-    case WarpOp::most: return uint64_t(std::max(int64_t(a), int64_t(b)));
+    case WarpOp::minimum: return uint64_t(std::min(int64_t(a), int64_t(b)));
+    case WarpOp::maximum: return uint64_t(std::max(int64_t(a), int64_t(b)));
     case WarpOp::conjunction: return a & b;
     case WarpOp::disjunction: return a | b;
     default: return a ^ b;
@@ -207,7 +207,7 @@ Fiber* Multiprocessor::idle_fiber() {
 }
 
 // Makes the threads of group_, which are in rising order, runnable in the order of the options. They go on before
-// whoever was runnable already: so few stacks are in use at a time, and stay in cache.
+// the threads that were runnable already: so few stacks are in use at a time, and stay in cache.
 void Multiprocessor::resume_group() {
   if (grid_->options.order == Order::reverse) std::reverse(group_.begin(), group_.end());
   if (grid_->options.order == Order::shuffled)

@@ -23,10 +23,10 @@ __global__ void __launch_bounds__(threads)
   const int i = int(blockIdx.x) * threads + int(threadIdx.x);
   if (i >= size.N) return;
   const uint64_t code = codes[i];
-  int least = 65, label = 0;
+  int minimum = 65, label = 0;
   for (int c = 0; c < size.C; ++c) {
     const int distance = __popcll(code ^ centroids[c]);
-    if (distance < least) least = distance, label = c;
+    if (distance < minimum) minimum = distance, label = c;
   }
   labels[i] = label;
 }
@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(threads)
     from_shared(Assignment size, const uint64_t* codes, const uint64_t* centroids, int32_t* labels) {
   const int i = int(blockIdx.x) * threads + int(threadIdx.x);
   const uint64_t code = i < size.N ? codes[i] : 0;
-  int least = 65, label = 0;
+  int minimum = 65, label = 0;
   each_centroid(size.C, centroids, [&](int c, uint64_t centroid) {
     const int distance = __popcll(code ^ centroid);
-    if (distance < least) least = distance, label = c;
+    if (distance < minimum) minimum = distance, label = c;
   });
   if (i < size.N) labels[i] = label;
 }

@@ -66,13 +66,13 @@ Tensor normal(const Shape& shape) {
 // Whether `device` holds what `host` does, to `tolerance` of its largest.
 bool same(const Tensor& device, const Tensor& host, double tolerance) {
   const auto a = device.to_vector<float>(), b = host.to_vector<float>();
-  double most = 0, scale = 1;
+  double maximum = 0, scale = 1;
   bool numbers = true;
   for (size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(double(a[i]) - b[i])), scale = std::max(scale, std::abs(double(b[i])));
+    maximum = std::max(maximum, std::abs(double(a[i]) - b[i])), scale = std::max(scale, std::abs(double(b[i])));
     numbers = numbers && a[i] == a[i];
   }
-  return numbers && most <= tolerance * scale;
+  return numbers && maximum <= tolerance * scale;
 }
 
 template <class Steps, class Run>
@@ -136,8 +136,8 @@ bool hamming_stairs() {
   const Draw draw = generator.draw(0, Purpose::test).view();
   rows.push_back({"the library's, one assignment",
                   [=] {
-                    Workspace scratch(Device::cuda);
-                    gpu::hamming_kmeans({}, {1, 1, size.N, size.C, 64, 0}, from, nullptr, draw, scratch, to);
+                    Workspace workspace(Device::cuda);
+                    gpu::hamming_kmeans({}, {1, 1, size.N, size.C, 64, 0}, from, nullptr, draw, workspace, to);
                   },
                   [] { return true; }});
   return print(concat("The nearest of ", size.C, " centroids to ", size.N, " codes"), 1e-9 * size.N * size.C, "1e9/s",

@@ -13,12 +13,12 @@ namespace cairn {
 
 // Random and discrete choices of a variant, to be replayed: whatever is defined is used instead of being computed.
 struct AttentionChoices {
-  Tensor planes;  // float32 [bits, D + 1], the last column the thresholds
-  Tensor codes;        // uint64 [B, H, N] (only reported)
-  Tensor labels;       // int32 [B, H, N], -1: no cluster
-  Tensor topk;         // int32 [B, H, C, k]
-  Tensor mass;         // [B, H, C] (only reported)
-  Tensor buckets;      // int32 [B, H, rounds, N], -1: none
+  Tensor planes;   // float32 [bits, D + 1], the last column the thresholds
+  Tensor codes;    // uint64 [B, H, N] (only reported)
+  Tensor labels;   // int32 [B, H, N], -1: no cluster
+  Tensor topk;     // int32 [B, H, C, k]
+  Tensor mass;     // [B, H, C] (only reported)
+  Tensor buckets;  // int32 [B, H, rounds, N], -1: none
   // As specified (only reported; 0: the variant has none). C and k above are no larger than there are queries and keys.
   int64_t clusters = 0, top = 0;
 };
@@ -79,8 +79,8 @@ class SpecReader {
   // The number behind the name: "100" of clustered-100. Error: missing, malformed, below 1.
   int64_t number(const char* what);
   // Options. Errors: malformed, not finite, out of range.
-  int64_t integer(const char* option, int64_t preset, int64_t least, int64_t most, const char* help);
-  double real(const char* option, double preset, double least, double most, const char* help);
+  int64_t integer(const char* option, int64_t preset, int64_t minimum, int64_t maximum, const char* help);
+  double real(const char* option, double preset, double minimum, double maximum, const char* help);
   bool flag(const char* option, bool preset, const char* help);
   // Error: an option that all variants have is given, and `why` this one has no use for it.
   void without(const char* option, const char* why);

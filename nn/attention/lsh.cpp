@@ -68,12 +68,12 @@ struct Lsh : Attention {
 };
 
 std::unique_ptr<Attention> make(SpecReader& spec) {
-  constexpr int64_t most = 0x7ffffffe;
+  constexpr int64_t maximum = 0x7ffffffe;
   auto variant = std::make_unique<Lsh>();
   BucketOptions& options = variant->options_of_buckets;
   options.rounds = options.end = spec.number("rounds");
-  options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, most, "positions of a chunk");
-  variant->count.given = spec.integer("buckets", 0, 0, most, "of a round, an even number; 0: one a chunk");
+  options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, maximum, "positions of a chunk");
+  variant->count.given = spec.integer("buckets", 0, 0, maximum, "of a round, an even number; 0: one a chunk");
   if (variant->count.given % 2 != 0)
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend within the same bucket alone");

@@ -20,7 +20,7 @@ struct Observation {
 };
 
 // Runs `forward` once with an observer around the variant of every layer of the encoder, and takes the observers out
-// again, whatever happens. What `forward` computes is what it computes without them. One observation a layer.
+// again, also when it throws. What `forward` computes is what it computes without them. One observation a layer.
 std::vector<Observation> observe(Encoder& encoder, const std::function<void()>& forward);
 
 }  // namespace cairn

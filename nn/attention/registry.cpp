@@ -102,22 +102,24 @@ const std::string* SpecReader::given(const char* option, const std::string& pres
   return nullptr;
 }
 
-int64_t SpecReader::integer(const char* option, int64_t preset, int64_t least, int64_t most, const char* help) {
+int64_t SpecReader::integer(const char* option, int64_t preset, int64_t minimum, int64_t maximum, const char* help) {
   const std::string* text = given(option, std::to_string(preset), help);
   if (!text) return preset;
   int64_t value = 0;
   if (!parse_number(*text, value)) fail(concat("option ", option, ": expected a whole number, got '", *text, "'"));
-  if (value < least || value > most) fail(concat("option ", option, " = ", *text, ", expected ", least, " to ", most));
+  if (value < minimum || value > maximum)
+    fail(concat("option ", option, " = ", *text, ", expected ", minimum, " to ", maximum));
   return value;
 }
 
-double SpecReader::real(const char* option, double preset, double least, double most, const char* help) {
+double SpecReader::real(const char* option, double preset, double minimum, double maximum, const char* help) {
   const std::string* text = given(option, concat(preset), help);
   if (!text) return preset;
   double value = 0;
   if (!parse_number(*text, value) || !std::isfinite(value))
     fail(concat("option ", option, ": expected a finite number, got '", *text, "'"));
-  if (value < least || value > most) fail(concat("option ", option, " = ", *text, ", expected ", least, " to ", most));
+  if (value < minimum || value > maximum)
+    fail(concat("option ", option, " = ", *text, ", expected ", minimum, " to ", maximum));
   return value;
 }
 

@@ -222,7 +222,7 @@ TensorFile read_tensors(const fs::path& path, const Json& entry, bool values, st
 }
 
 // Error (DataError): anything in it is damaged or missing, of another version, or not finite. Without `values` the
-// numbers are left out, of which the hashes say that they are what was written.
+// tensors are left out; the hashes say that their numbers are what was written.
 FoundCheckpoint read_checkpoint(const fs::path& folder, bool values = true) {
   const std::string checksums = read_file(folder / "checksums");
   const fs::path json_path = folder / "checkpoint.json";

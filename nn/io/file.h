@@ -44,9 +44,10 @@ std::string read_file(const std::filesystem::path& path);
 // added to `hash`.
 void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash = nullptr);
 
-// Creates or replaces a file in one step: whatever happens, it is the old one or the new one, on the disk when it
-// returns. Written first to `beside`, by default a name of this process in the same folder. What is no regular file, a
-// symbolic link or a terminal, is written in place. Error (exit code 1): as write_file; it cannot be renamed.
+// Creates or replaces a file in one step: at any moment it is the old one or the new one, and the new one is on the
+// disk when it returns. Written first to `beside`, by default a name of this process in the same folder. What is no
+// regular file, a symbolic link or a terminal, is written in place. Error (exit code 1): as write_file; it cannot be
+// renamed.
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
                   std::filesystem::path beside = {});
 

@@ -63,8 +63,9 @@ using Member = std::function<void(std::string&& name, Json&& value)>;
 // go there.
 class Builder {
  public:
-  Builder(std::string_view text, const std::string& where, const Member* member = nullptr, size_t most = SIZE_MAX)
-      : text_(text), where_(where), member_(member), most_(most), reached_(text.data()) {}
+  Builder(std::string_view text, const std::string& where, const Member* member = nullptr,
+          size_t max_members = SIZE_MAX)
+      : text_(text), where_(where), member_(member), max_members_(max_members), reached_(text.data()) {}
 
   Json parse() {
     const auto first = text_.find_first_not_of(" \t\r\n");
@@ -98,7 +99,7 @@ class Builder {
     if (kept != key) kept = level.escaped.emplace_front(key);
     if (!is_new(level, kept)) fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
     if (member_ && open_.size() == 1) {
-      if (++members_ > most_) fail_here(concat("more than ", most_, " members"));
+      if (++members_ > max_members_) fail_here(concat("more than ", max_members_, " members"));
       values_ = 0;
     }
     level.key = std::move(key);
@@ -143,7 +144,7 @@ class Builder {
     return add(std::move(value));
   }
   bool add(Json value) {
-    if (member_ && ++values_ > most_) fail_here(concat("more than ", most_, " values"));
+    if (member_ && ++values_ > max_members_) fail_here(concat("more than ", max_members_, " values"));
     if (open_.empty())
       result_ = std::move(value);
     else if (member_ && open_.size() == 1)
@@ -173,8 +174,8 @@ class Builder {
   std::string_view text_;
   const std::string& where_;
   const Member* member_;
-  size_t most_, members_ = 0, values_ = 0;  // values within the member so far
-  const char* reached_;                     // behind the last byte that was read
+  size_t max_members_, members_ = 0, values_ = 0;  // values within the member so far
+  const char* reached_;                            // behind the last byte that was read
   std::vector<Level> open_;
   Json result_;
 };
@@ -183,8 +184,8 @@ class Builder {
 
 Json parse_json(std::string_view text, const std::string& where) { return Builder(text, where).parse(); }
 
-void parse_json_members(std::string_view text, const std::string& where, size_t most, const Member& member) {
-  const Json value = Builder(text, where, &member, most).parse();
+void parse_json_members(std::string_view text, const std::string& where, size_t max_members, const Member& member) {
+  const Json value = Builder(text, where, &member, max_members).parse();
   check<DataError>(value.is_object(), where, ": expected an object, got ", value.type_name());
 }
 

@@ -17,9 +17,9 @@ nlohmann::ordered_json parse_json(std::string_view text, const std::string& wher
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
 
 // The same of a text that is an object, member by member, in their order: no more than one value is in memory at a
-// time. Errors (DataError) also: not an object; more than `most` members, or more than `most` values within one of
-// them.
-void parse_json_members(std::string_view text, const std::string& where, size_t most,
+// time. Errors (DataError) also: not an object; more than `max_members` members, or more than `max_members` values
+// within one of them.
+void parse_json_members(std::string_view text, const std::string& where, size_t max_members,
                         const std::function<void(std::string&& name, nlohmann::ordered_json&& value)>& member);
 
 // Text from outside for a message: in double quotes, printable ASCII alone, cut off where it is long. Quoted when it is

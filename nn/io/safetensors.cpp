@@ -35,7 +35,7 @@ constexpr std::string_view other_dtype_names[] = {"F16",     "I8",      "I16",  
                                                   "F6_E3M2", "F4",      "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
 // More than any model has; it bounds what a header costs.
-constexpr size_t most_names = size_t{1} << 18;
+constexpr size_t max_names = size_t{1} << 18;
 
 // A tensor as the header has it, and where its numbers are, in bytes behind the header.
 struct Entry {
@@ -93,7 +93,7 @@ class Parser {
     read_header();
     if (!parse_plain()) {
       entries_.clear();
-      parse_json_members(std::exchange(header_, {}), where_ + ": header", most_names,
+      parse_json_members(std::exchange(header_, {}), where_ + ": header", max_names,
                          [&](std::string&& name, Json&& entry) {
                            if (name == "__metadata__")
                              file.metadata = parse_metadata(entry);
@@ -164,7 +164,7 @@ class Parser {
       return is_json;
     };
     std::vector<size_t> names;  // their hashes
-    const size_t about = std::min(text.size() / 100, most_names);
+    const size_t about = std::min(text.size() / 100, max_names);
     names.reserve(about), entries_.reserve(about);
     if (!take("{")) return false;
     while (!take("}")) {
@@ -188,8 +188,7 @@ class Parser {
         return false;
       uint64_t bytes = 0;
       if (__builtin_mul_overflow(uint64_t(entry.shape.elements()), size_of(entry.dtype), &bytes) ||
-          entry.begin > entry.end || entry.end > size_ || entry.end - entry.begin != bytes ||
-          names.size() == most_names)
+          entry.begin > entry.end || entry.end > size_ || entry.end - entry.begin != bytes || names.size() == max_names)
         return false;
       names.push_back(std::hash<std::string_view>()(entry.name));
       entries_.push_back(entry);
@@ -431,8 +430,8 @@ TensorFile read_safetensors(const std::filesystem::path& path) {
 }
 
 std::string safetensors_header(const TensorFile& file) {
-  check(file.tensors.size() <= most_names && file.metadata.size() <= most_names, "safetensors: ", file.tensors.size(),
-        " tensors and ", file.metadata.size(), " entries of metadata, expected at most ", most_names);
+  check(file.tensors.size() <= max_names && file.metadata.size() <= max_names, "safetensors: ", file.tensors.size(),
+        " tensors and ", file.metadata.size(), " entries of metadata, expected at most ", max_names);
   std::string header = header_of(file);
   header.resize((header.size() + 7) / 8 * 8, ' ');
   const uint64_t size = header.size() - sizeof(size);

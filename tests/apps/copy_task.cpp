@@ -264,8 +264,8 @@ TEST_CASE("what the quick copy task reaches is written down for every attention 
     for (char c : line) c == '\t' ? void(fields.emplace_back()) : fields.back().push_back(c);
     REQUIRE(fields.size() == 5);  // specification, least, most, found, why
     CHECK(make_attention(fields[0])->spec() == fields[0]);
-    const double least = std::stod(fields[1]), most = std::stod(fields[2]), found = std::stod(fields[3]);
-    CHECK((0 <= least && least <= found && found <= most && most <= 1));
+    const double minimum = std::stod(fields[1]), maximum = std::stod(fields[2]), found = std::stod(fields[3]);
+    CHECK((0 <= minimum && minimum <= found && found <= maximum && maximum <= 1));
     std::string variant;  // the longest name that it begins with
     for (const auto* each : attention_variants())
       if (const std::string name = each->name; fields[0].rfind(name, 0) == 0 && name.size() > variant.size())

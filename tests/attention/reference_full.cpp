@@ -9,15 +9,15 @@ namespace cairn::reference {
 // [eq. 1]
 std::vector<double> row(const Problem& p, const std::vector<double>& query, int64_t index) {
   std::vector<double> weights(p.k.size(), 0.0);
-  double most = -INFINITY, sum = 0;
+  double maximum = -INFINITY, sum = 0;
   const auto seen = [&](size_t j) { return int64_t(j) < p.keys && (index < 0 || p.visible(index, int64_t(j))); };
   const auto score = [&](size_t j) {
     return p.scale * std::inner_product(query.begin(), query.end(), p.k[j].begin(), 0.0);
   };
   for (size_t j = 0; j < p.k.size(); ++j)
-    if (seen(j)) most = std::max(most, score(j));
+    if (seen(j)) maximum = std::max(maximum, score(j));
   for (size_t j = 0; j < p.k.size(); ++j)
-    if (seen(j)) sum += weights[j] = std::exp(score(j) - most);
+    if (seen(j)) sum += weights[j] = std::exp(score(j) - maximum);
   for (double& weight : weights) weight = sum > 0 ? weight / sum : 0;
   return weights;
 }

@@ -1,4 +1,4 @@
-// Walks the list of variants: every one is held to its reference, whoever added it.
+// Walks the list of variants: each is held to its reference, also one that a program adds.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

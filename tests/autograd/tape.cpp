@@ -173,7 +173,7 @@ struct Reader {
 
 static std::vector<Reader> readers() {
   const auto numbers = [](const Shape& shape) { return random_tensor(shape); };
-  const auto integers = [](const Shape& shape, int most) { return random_integers(shape, 0, most); };
+  const auto integers = [](const Shape& shape, int maximum) { return random_integers(shape, 0, maximum); };
   const auto variable = [](const Tensor& x) { return Variable(x, true); };
   const auto masked = [](const Tensor& query_lengths, const Tensor& key_lengths, const Tensor& allowed, double p = 0,
                          const Tensor& state = {}) {

@@ -70,9 +70,10 @@ TEST_CASE("pieces of a loop are at least 1 long, and as long as may be", "[paral
   };
   CHECK_ERROR(pieces(3, 0), "parallel_for: grain = 0, expected at least 1");
   CHECK_ERROR(pieces(3, -1), "parallel_for: grain = -1, expected at least 1");
-  constexpr int64_t most = std::numeric_limits<int64_t>::max();
-  CHECK(pieces(3, most) == std::vector<std::pair<int64_t, int64_t>>{{0, 3}});
-  CHECK(pieces(most, most - 1) == std::vector<std::pair<int64_t, int64_t>>{{0, most - 1}, {most - 1, most}});
+  constexpr int64_t maximum = std::numeric_limits<int64_t>::max();
+  CHECK(pieces(3, maximum) == std::vector<std::pair<int64_t, int64_t>>{{0, 3}});
+  CHECK(pieces(maximum, maximum - 1) ==
+        std::vector<std::pair<int64_t, int64_t>>{{0, maximum - 1}, {maximum - 1, maximum}});
   CHECK(pieces(-2, 2).empty());
 }
 

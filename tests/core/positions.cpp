@@ -12,14 +12,14 @@ using namespace cairn;  // NOLINT: tests only
 
 namespace {
 
-constexpr int32_t most = std::numeric_limits<int32_t>::max();
+constexpr int32_t maximum = std::numeric_limits<int32_t>::max();
 
 std::vector<Positions> every_kind() {
   std::vector<Positions> kinds;
   for (bool causal : {false, true})
-    for (int32_t window : {-1, 0, 1, 5, 12, most})
-      for (int32_t stride : {0, 1, 3, 11, most})
-        for (int32_t global : {0, 1, 6, most}) kinds.push_back({causal, {window, stride, global}});
+    for (int32_t window : {-1, 0, 1, 5, 12, maximum})
+      for (int32_t stride : {0, 1, 3, 11, maximum})
+        for (int32_t global : {0, 1, 6, maximum}) kinds.push_back({causal, {window, stride, global}});
   return kinds;
 }
 
@@ -104,9 +104,9 @@ TEST_CASE("what a tile is said to see all of, it sees all of", "[attention]") {
 }
 
 TEST_CASE("patterns of positions do not overflow", "[attention]") {
-  const int last = most - 255;  // the most that CUDA's kernels take
+  const int last = maximum - 255;  // the most that CUDA's kernels take
   std::vector<Positions> kinds = every_kind();
-  for (int32_t large : {most - 1, most - 300, most / 2, 1 << 30}) {
+  for (int32_t large : {maximum - 1, maximum - 300, maximum / 2, 1 << 30}) {
     kinds.push_back({false, {large, large, 0}});
     kinds.push_back({false, {0, large, large}});
   }

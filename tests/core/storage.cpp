@@ -47,14 +47,14 @@ TEST_CASE("memory kept for later requests does not count as live", "[storage]") 
 TEST_CASE("freed blocks are kept up to the peak of live memory, or 64 MB", "[storage]") {
   release_cached_memory();
   reset_peak_memory(Device::cpu);
-  const auto most = [] { return std::max<int64_t>(64 << 20, memory(Device::cpu).peak); };
+  const auto maximum = [] { return std::max<int64_t>(64 << 20, memory(Device::cpu).peak); };
   const auto bytes_of = [](int64_t length) { return size_t(length) * 256; };
   int64_t all = 0, cached = 0;
   for (int64_t length = 1; length <= 4000; ++length) {  // 2 GB of blocks of different sizes, one after another
     all += int64_t(bytes_of(length));
     const Storage block(bytes_of(length), Device::cpu);
     cached = std::max(cached, memory(Device::cpu).cached);
-    REQUIRE(memory(Device::cpu).cached <= most());
+    REQUIRE(memory(Device::cpu).cached <= maximum());
   }
   CHECK(all > 2'000'000'000);
 #if !CAIRN_SANITIZED  // under the address sanitizer nothing is kept
@@ -71,7 +71,7 @@ TEST_CASE("freed blocks are kept up to the peak of live memory, or 64 MB", "[sto
   }
   CHECK(memory(Device::cpu).cached == 200 << 20);
   reset_peak_memory(Device::cpu);
-  CHECK(memory(Device::cpu).cached <= most());
+  CHECK(memory(Device::cpu).cached <= maximum());
 #endif
   release_cached_memory();
   CHECK(memory(Device::cpu).cached == 0);

@@ -24,12 +24,12 @@ void check_same(const Results& a, const Results& b, double tolerance) {
 }
 
 using Add = void (*)(std::vector<Case>&);
-void run_all(Add add, const Bench& on_cuda, const Bench& on_cpu, double most) {
+void run_all(Add add, const Bench& on_cuda, const Bench& on_cpu, double maximum) {
   std::vector<Case> cases;
   add(cases);
   for (const Case& test : cases) {
     INFO(test.name);
-    check_same(test.run(on_cuda), test.run(on_cpu), most > 0 ? most : test.exact ? 0 : test.tolerance);
+    check_same(test.run(on_cuda), test.run(on_cpu), maximum > 0 ? maximum : test.exact ? 0 : test.tolerance);
   }
 }
 void in_float32(Add add) { run_all(add, {Device::cuda, DType::float32}, {Device::cpu, DType::float32}, 0); }
@@ -43,10 +43,10 @@ std::string cairn::test::differs(const Tensor& a, const Tensor& b, double tolera
   if (a.shape() != b.shape()) return concat("has shape ", a.shape(), ", expected ", b.shape());
   const auto values = [](const Tensor& x) { return x.to(Device::cpu).cast(DType::float64).to_vector<double>(); };
   const std::vector<double> x = values(a), y = values(b);
-  double most = 0;
+  double maximum = 0;
   for (const double value : y)
-    if (std::isfinite(value)) most = std::max(most, std::abs(value));
-  const double scale = most > rounding ? most : 1;
+    if (std::isfinite(value)) maximum = std::max(maximum, std::abs(value));
+  const double scale = maximum > rounding ? maximum : 1;
   const auto beyond = [&](size_t i) {
     if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) return false;
     return !(std::abs(x[i] - y[i]) <= tolerance * scale) || !std::isfinite(x[i]) || !std::isfinite(y[i]);

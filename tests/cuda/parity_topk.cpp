@@ -37,10 +37,10 @@ AttentionDropout dropout_of(const Bench& bench, double p, Purpose purpose) {
   return {p, Generator(7, bench.device).draw(2, purpose)};
 }
 
-// Lengths from 0 to `most`; the first is `most`.
-Tensor lengths(const Bench& bench, int64_t B, int64_t most) {
+// Lengths from 0 to `maximum`; the first is `maximum`.
+Tensor lengths(const Bench& bench, int64_t B, int64_t maximum) {
   std::vector<int32_t> values;
-  for (int64_t b = 0; b < B; ++b) values.push_back(int32_t(b == 0 ? most : b == 1 ? 0 : most * b / B));
+  for (int64_t b = 0; b < B; ++b) values.push_back(int32_t(b == 0 ? maximum : b == 1 ? 0 : maximum * b / B));
   return Tensor::from(values, {B}).to(bench.device);
 }
 

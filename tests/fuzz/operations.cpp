@@ -138,9 +138,9 @@ Numbers softmax_of_rows(const Tensor& x) {
   const size_t cols = size_t(x.size(-1));
   for (size_t first = 0; first < y.size(); first += cols) {
     const auto row = y.begin() + int64_t(first), end = row + int64_t(cols);
-    const double most = *std::max_element(row, end);
+    const double maximum = *std::max_element(row, end);
     double sum = 0;
-    for (auto at = row; at != end; ++at) sum += * at = std::exp(*at - most);
+    for (auto at = row; at != end; ++at) sum += * at = std::exp(*at - maximum);
     for (auto at = row; at != end; ++at) *at /= sum;
   }
   return y;
@@ -241,14 +241,14 @@ class Program {
   T pick(std::initializer_list<T> values) {
     return values.begin()[byte() % values.size()];
   }
-  int64_t length(int64_t most) {
-    return std::min<int64_t>(most, pick<int64_t>({2, 1, 3, 5, 1, 8, 2, 17, 3, 33, 4, 0, 70, 6, 7, 100}));
+  int64_t length(int64_t maximum) {
+    return std::min<int64_t>(maximum, pick<int64_t>({2, 1, 3, 5, 1, 8, 2, 17, 3, 33, 4, 0, 70, 6, 7, 100}));
   }
   // A number that no size, count or index should be.
   int64_t odd() {
-    constexpr int64_t most = std::numeric_limits<int64_t>::max();
-    return pick<int64_t>({0, -1, 259, int64_t{1} << 31, int64_t{1} << 41, int64_t{1} << 62, most - 1, most,
-                          std::numeric_limits<int64_t>::min(), -most});
+    constexpr int64_t maximum = std::numeric_limits<int64_t>::max();
+    return pick<int64_t>({0, -1, 259, int64_t{1} << 31, int64_t{1} << 41, int64_t{1} << 62, maximum - 1, maximum,
+                          std::numeric_limits<int64_t>::min(), -maximum});
   }
   int64_t count(int64_t usual) { return one_in(16) ? odd() : usual; }
   double real(double usual) { return one_in(16) ? pick<double>({-1, NAN, INFINITY, 1e300, 1, 1e-40}) : usual; }
@@ -389,10 +389,10 @@ class Program {
     const int axis = one_in(8) ? int(odd()) : int(byte() % 4) - 2;
     const Reduce op = pick({Reduce::sum, Reduce::max});
     if (const auto y = attempt([&] { return reduce(op, x, axis); })) {
-      const Shape shape = x.shape().without(axis), given = x.shape().with(axis, 1);
+      const Shape shape = x.shape().without(axis), mixed = x.shape().with(axis, 1);
       Numbers expected(size_t(shape.elements()), op == Reduce::sum ? 0 : -INFINITY);
       const Numbers from = numbers(x);
-      each_broadcast(x.shape(), given, [&](size_t i, size_t place) {
+      each_broadcast(x.shape(), mixed, [&](size_t i, size_t place) {
         expected[place] = op == Reduce::sum ? expected[place] + from[i] : std::max(expected[place], from[i]);
       });
       if (is_small({x})) expect_numbers(*y, shape, x, expected);
@@ -470,9 +470,9 @@ class Program {
       }
       expect_numbers(forward->y, x.shape(), x, expected);
     }
-    LayerNormResult given = saved(*forward, layer_norms_);
-    given.mean = saved_tensor(given.mean), given.rstd = saved_tensor(given.rstd);
-    if (const auto g = attempt([&] { return layer_norm_backward(x, weight, given, dy); })) {
+    LayerNormResult mixed = saved(*forward, layer_norms_);
+    mixed.mean = saved_tensor(mixed.mean), mixed.rstd = saved_tensor(mixed.rstd);
+    if (const auto g = attempt([&] { return layer_norm_backward(x, weight, mixed, dy); })) {
       const bool known = is_small({x, weight, dy}) && epsilon == 0.01;
       expect_finite(g->dx, x.shape(), x, known);
       expect_finite(g->dweight, weight.shape(), x, known);
@@ -538,9 +538,9 @@ class Program {
         if (target[r] >= 0) sum -= std::log(p[r * size_t(logits.size(-1)) + size_t(target[r])]), ++counted;
       expect_numbers(forward->loss, {}, logits, {counted > 0 ? sum / counted : 0});
     }
-    CrossEntropy given = saved(*forward, losses_);
-    given.logsumexp = saved_tensor(given.logsumexp), given.count = saved_tensor(given.count);
-    if (const auto g = attempt([&] { return cross_entropy_backward(logits, targets, given, dloss); }))
+    CrossEntropy mixed = saved(*forward, losses_);
+    mixed.logsumexp = saved_tensor(mixed.logsumexp), mixed.count = saved_tensor(mixed.count);
+    if (const auto g = attempt([&] { return cross_entropy_backward(logits, targets, mixed, dloss); }))
       expect_finite(*g, logits.shape(), logits, is_small({logits, dloss}));
   }
 
@@ -629,9 +629,9 @@ class Program {
     const Shape shape{q.size(0), q.size(1), q.size(2), v.size(3)};
     expect_finite(forward->out, shape, q, is_small({q, k, v}) && usual(o));
     if (is_small({q, k, v}) && usual(o)) expect_numbers(forward->out, shape, q, formula_of_attention(q, k, v, o));
-    AttentionResult given = saved(*forward, attentions_);
-    given.out = saved_tensor(given.out), given.logsumexp = saved_tensor(given.logsumexp);
-    expect_gradient(attempt([&] { return attention_backward(q, k, v, o, given, dout); }), q, k, v,
+    AttentionResult mixed = saved(*forward, attentions_);
+    mixed.out = saved_tensor(mixed.out), mixed.logsumexp = saved_tensor(mixed.logsumexp);
+    expect_gradient(attempt([&] { return attention_backward(q, k, v, o, mixed, dout); }), q, k, v,
                     is_small({q, k, v, dout}) && usual(o));
   }
 
@@ -641,9 +641,9 @@ class Program {
     const auto forward = attempt([&] { return linear_attention(q, k, v, o); });
     if (!forward) return;
     expect_finite(forward->out, {q.size(0), q.size(1), q.size(2), v.size(3)}, q, is_small({q, k, v}) && usual(o));
-    LinearAttentionResult given = saved(*forward, linears_);
-    given.out = saved_tensor(given.out), given.denominators = saved_tensor(given.denominators);
-    expect_gradient(attempt([&] { return linear_attention_backward(q, k, v, o, given, dout); }), q, k, v,
+    LinearAttentionResult mixed = saved(*forward, linears_);
+    mixed.out = saved_tensor(mixed.out), mixed.denominators = saved_tensor(mixed.denominators);
+    expect_gradient(attempt([&] { return linear_attention_backward(q, k, v, o, mixed, dout); }), q, k, v,
                     is_small({q, k, v, dout}) && usual(o));
   }
 
@@ -726,11 +726,11 @@ class Program {
     const bool known = is_small({q, k, v}) && usual(o);
     expect_finite(forward->mass, rows, q, known);
     if (with_rest) expect_finite(forward->rest, {q.size(0), q.size(1), q.size(2), v.size(3)}, q, known);
-    CentroidTopK given = saved(*forward, centroids_);
-    given.topk = saved_tensor(given.topk), given.logsumexp = saved_tensor(given.logsumexp);
-    given.mass = saved_tensor(given.mass), given.rest = saved_tensor(given.rest);
+    CentroidTopK mixed = saved(*forward, centroids_);
+    mixed.topk = saved_tensor(mixed.topk), mixed.logsumexp = saved_tensor(mixed.logsumexp);
+    mixed.mass = saved_tensor(mixed.mass), mixed.rest = saved_tensor(mixed.rest);
     const Tensor dmass = operand(rows), drest = operand({q.size(0), q.size(1), q.size(2), v.size(3)});
-    expect_gradient(attempt([&] { return centroid_topk_backward(q, k, v, o, given, dmass, drest); }), q, k, v,
+    expect_gradient(attempt([&] { return centroid_topk_backward(q, k, v, o, mixed, dmass, drest); }), q, k, v,
                     is_small({q, k, v, dmass, drest}) && usual(o));
   }
 
@@ -774,9 +774,9 @@ class Program {
     const auto forward = attempt([&] { return bucket_attention(q, k, v, *sorted, b, o); });
     if (!forward) return;
     expect_finite(forward->out, {q.size(0), q.size(1), q.size(2), v.size(3)}, q, is_small({q, k, v}) && usual(o));
-    AttentionResult given = saved(*forward, attentions_);
-    given.out = saved_tensor(given.out), given.logsumexp = saved_tensor(given.logsumexp);
-    expect_gradient(attempt([&] { return bucket_attention_backward(q, k, v, *sorted, b, o, given, dout); }), q, k, v,
+    AttentionResult mixed = saved(*forward, attentions_);
+    mixed.out = saved_tensor(mixed.out), mixed.logsumexp = saved_tensor(mixed.logsumexp);
+    expect_gradient(attempt([&] { return bucket_attention_backward(q, k, v, *sorted, b, o, mixed, dout); }), q, k, v,
                     is_small({q, k, v, dout}) && usual(o));
   }
 

@@ -58,11 +58,11 @@ TEST_CASE("initial weights are those of the seed, each parameter its own, in the
 
   Generator generator(3);
   const Linear linear(100, 50, generator);
-  float most = 0;
-  for (float x : linear.weight.value().to_vector<float>()) most = std::max(most, std::abs(x));
+  float maximum = 0;
+  for (float x : linear.weight.value().to_vector<float>()) maximum = std::max(maximum, std::abs(x));
   for (float x : linear.bias.value().to_vector<float>()) CHECK(std::abs(x) <= 0.1f);
-  CHECK(most <= 0.1f);
-  CHECK(most > 0.0999f);  // of 5000 uniform numbers
+  CHECK(maximum <= 0.1f);
+  CHECK(maximum > 0.0999f);  // of 5000 uniform numbers
 
   const Embedding embedding(100, 100, generator);
   double sum = 0, squares = 0;

@@ -28,10 +28,10 @@ static void give(Variable& x, const std::vector<float>& gradient) {
 // ------------------------------------------------------------------------------------------------- against PyTorch
 
 // Every case of a file: 20 steps from the same start with the same gradients, compared after each.
-static void check_golden(const char* file, size_t least_cases, const Make& make) {
+static void check_golden(const char* file, size_t min_cases, const Make& make) {
   const Golden golden(file);
   const auto cases = golden.cases_with("options");
-  REQUIRE(cases.size() >= least_cases);
+  REQUIRE(cases.size() >= min_cases);
   for (const auto& name : cases)
     for (DType dtype : {DType::float32, DType::float64}) {
       Parameters parameters;

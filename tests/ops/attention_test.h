@@ -82,10 +82,10 @@ inline BatchHeads reference_scores(const Tensor& query, const Tensor& key, const
 inline std::vector<double> reference_logsumexp(const BatchHeads& scores) {
   std::vector<double> result;
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < scores.S; ++j) most = std::max(most, scores(b, h, i, j));
-    for (int64_t j = 0; j < scores.S && most > -INFINITY; ++j) sum += std::exp(scores(b, h, i, j) - most);
-    result.push_back(most > -INFINITY ? most + std::log(sum) : -INFINITY);
+    double maximum = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < scores.S; ++j) maximum = std::max(maximum, scores(b, h, i, j));
+    for (int64_t j = 0; j < scores.S && maximum > -INFINITY; ++j) sum += std::exp(scores(b, h, i, j) - maximum);
+    result.push_back(maximum > -INFINITY ? maximum + std::log(sum) : -INFINITY);
   });
   return result;
 }
@@ -205,10 +205,10 @@ inline Tensor random_mask(const Shape& shape, uint64_t seed = 5) {
   return mask;
 }
 
-// Lengths 0 .. most, at least one of them 0 and one of them `most` where there are two.
-inline Tensor some_lengths(int64_t B, int64_t most) {
+// Lengths 0 .. most, at least one of them 0 and one of them `maximum` where there are two.
+inline Tensor some_lengths(int64_t B, int64_t maximum) {
   std::vector<int32_t> lengths;
-  for (int64_t b = 0; b < B; ++b) lengths.push_back(int32_t(b == 0 ? most : b == 1 ? 0 : most * b / B));
+  for (int64_t b = 0; b < B; ++b) lengths.push_back(int32_t(b == 0 ? maximum : b == 1 ? 0 : maximum * b / B));
   return int32s(lengths);
 }
 

@@ -218,6 +218,8 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   CHECK(hamming_kmeans(Tensor(rows, DType::uint64), Tensor(), 1, 4, 1, draw).shape() == rows);
   CHECK(euclidean_kmeans(heads, Tensor(), 1, 1, draw).shape() == rows);
   CHECK(position_labels(rows, Tensor(), 1, false, Device::cpu).shape() == rows);
+  const Tensor rotations({1, int64_t{1} << 60, 0});  // far more columns than two queries need
+  CHECK(hash_buckets(Tensor({1, 2, 1, 0}), rotations, {}, {0, 32}).to_vector<int32_t>() == std::vector<int32_t>{0, 0});
   const Tensor none({1, 0, int64_t{1} << 60, 0}), key({1, 1, int64_t{1} << 60, 0});
   const CentroidTopK top = centroid_topk(none, key, key, 1, true, {});
   CHECK(top.mass.shape() == rows);

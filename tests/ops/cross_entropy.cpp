@@ -12,10 +12,10 @@ static double reference(const Tensor& logits, const Tensor& targets) {
   int count = 0;
   for (size_t row = 0; row < target.size(); ++row) {
     if (target[row] < 0) continue;
-    double most = -INFINITY, total = 0;
-    for (size_t c = 0; c < cols; ++c) most = std::max(most, x[row * cols + c]);
-    for (size_t c = 0; c < cols; ++c) total += std::exp(x[row * cols + c] - most);
-    sum += most + std::log(total) - x[row * cols + size_t(target[row])];
+    double maximum = -INFINITY, total = 0;
+    for (size_t c = 0; c < cols; ++c) maximum = std::max(maximum, x[row * cols + c]);
+    for (size_t c = 0; c < cols; ++c) total += std::exp(x[row * cols + c] - maximum);
+    sum += maximum + std::log(total) - x[row * cols + size_t(target[row])];
     ++count;
   }
   return count ? sum / count : 0;

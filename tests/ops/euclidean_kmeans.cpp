@@ -77,9 +77,9 @@ std::vector<int32_t> reference(const Case& c, const Tensor& q, const RandomDraw&
     const Points points = points_of(c, q, row);
     const auto n = int64_t(points.size());
     std::vector<int32_t> labels(size_t(n), 0);
-    const auto draw_below = [&](int64_t most, int64_t cluster, int iteration) {
+    const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
       const PhiloxWords words = philox(draw.view().key(), {{uint32_t(row), uint32_t(cluster), uint32_t(iteration), 0}});
-      return int64_t(uint64_t(words.w[0]) * uint64_t(most) >> 32);
+      return int64_t(uint64_t(words.w[0]) * uint64_t(maximum) >> 32);
     };
     const auto assign = [&](const Points& centroids) {
       for (size_t i = 0; i < points.size(); ++i) {

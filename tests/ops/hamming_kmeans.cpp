@@ -47,9 +47,9 @@ std::vector<int32_t> reference(const Case& c, const Tensor& tensor, const Random
     const int64_t n = c.lengths.empty() ? c.N : c.lengths[size_t(row / c.H)];
     const auto code = [&](int64_t i) { return codes[size_t(row * c.N + i)]; };
     const auto label = [&](int64_t i) -> int32_t& { return labels[size_t(row * c.N + i)]; };
-    const auto draw_below = [&](int64_t most, int64_t cluster, int iteration) {
+    const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
       const PhiloxWords words = philox(draw.view().key(), {{uint32_t(row), uint32_t(cluster), uint32_t(iteration), 0}});
-      return int64_t(uint64_t(words.w[0]) * uint64_t(most) >> 32);
+      return int64_t(uint64_t(words.w[0]) * uint64_t(maximum) >> 32);
     };
     if (c.C >= n) {
       for (int64_t i = 0; i < n; ++i) label(i) = int32_t(i);

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "core/cpu/rounded_projections.h"
 #include "core/random.h"
 #include "tests/ops/ops_test.h"
 
@@ -113,61 +112,6 @@ TEST_CASE("buckets are those of float32 however close the largest are, and of nu
     check_buckets(q, signs);
     rotations.mutable_data<float>()[3] = 1e30f;  // in one round alone
     check_buckets(random_tensor({1, N, 1, D}, DType::float32, 9), rotations);
-  }
-}
-
-TEST_CASE("a bucket is that of float32 where errors of rounding to 16 bits add up", "[hash_buckets]") {
-  // In units of what is rounded to a whole number. 45 numbers of 50 lose 0.49 in one column and gain it in another.
-  const int64_t D = 101, columns = 2;
-  const float most = std::floor(std::sqrt(2147483647.0f / float(D)));
-  std::vector<float> x(D), r(columns * D);
-  SECTION("of queries") {
-    x[0] = most;
-    for (size_t d = 1; d <= 50; ++d) {
-      r[D + d] = r[50 + d] = d % 2 ? most : -most;
-      x[d] = (d <= 45 ? 0.51f : -0.49f) * (d % 2 ? 1 : -1);
-      x[50 + d] = 0.49f * (d % 2 ? 1 : -1);
-    }
-  }
-  SECTION("of rotations") {
-    r[0] = most;
-    for (size_t d = 1; d <= 50; ++d) {
-      x[d] = d % 2 ? most : -most;
-      r[D + d] = (d <= 45 ? 0.51f : -0.49f) * (d % 2 ? 1 : -1);
-      r[d] = 0.49f * (d % 2 ? 1 : -1);
-    }
-  }
-  const Tensor q = Tensor::from<float>(x, {1, 1, 1, D}), rotations = Tensor::from<float>(r, {1, columns, D});
-  CHECK(reference(q, rotations, {}, {2 * columns, 32}) == std::vector<int32_t>{0});
-  CHECK(hash_buckets(q, rotations, {}, {2 * columns, 32}).to_vector<int32_t>() == std::vector<int32_t>{0});
-}
-
-TEST_CASE("numbers rounded to 16 bits tell nearly all buckets", "[hash_buckets]") {
-  using cpu::RoundedProjections;
-  constexpr int64_t rows = RoundedProjections::rows, N = 200 * rows, columns = 100;
-  for (int64_t D : {7, 64}) {
-    const Tensor q = random_tensor({1, N, 1, D}, DType::float32, 3);
-    const Tensor rotations = random_rotations(1, columns, D, test_draw(), Device::cpu);
-    const RoundedProjections projections(rotations.data<float>(), columns, D);
-    for (int64_t c : {1, 40, 100}) {
-      const auto expected = reference(q, rotations, {}, {2 * c, 32});
-      int64_t told = 0;
-      for (int64_t i = 0; i < N; i += rows) {
-        std::vector<int16_t> numbers(size_t(rows * RoundedProjections::rounded_size(D)));
-        float sums[rows];
-        for (int64_t r = 0; r < rows; ++r)
-          sums[r] = RoundedProjections::round(q.data<float>() + (i + r) * D, D,
-                                              numbers.data() + r * RoundedProjections::rounded_size(D));
-        const auto found = projections.largest(numbers.data(), sums, c);
-        for (int64_t r = 0; r < rows; ++r) {
-          if (found[size_t(r)] < 0) continue;
-          REQUIRE(found[size_t(r)] == expected[size_t(i + r)]);
-          ++told;
-        }
-      }
-      INFO("D = " << D << ", " << c << " columns: " << told << " of " << N);
-      CHECK(told >= N * 95 / 100);
-    }
   }
 }
 

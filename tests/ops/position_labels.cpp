@@ -45,15 +45,15 @@ TEST_CASE("position groups are consecutive, and their sizes differ by one at mos
         ++sizes[size_t(labels[size_t(i)])];
         if (i > 0) CHECK(labels[size_t(i)] - labels[size_t(i - 1)] <= 1);
       }
-      const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
-      CHECK(*least >= 1);
-      CHECK(*most - *least <= 1);
+      const auto [minimum, maximum] = std::minmax_element(sizes.begin(), sizes.end());
+      CHECK(*minimum >= 1);
+      CHECK(*maximum - *minimum <= 1);
     }
 }
 
 TEST_CASE("position labels of more groups than there are queries, and of very many", "[position_labels]") {
-  const int64_t n = 70'000, most = 2147483647;
-  const auto labels = position_labels({1, 1, n}, {}, most, false, Device::cpu).to_vector<int32_t>();
+  const int64_t n = 70'000, maximum = 2147483647;
+  const auto labels = position_labels({1, 1, n}, {}, maximum, false, Device::cpu).to_vector<int32_t>();
   for (int64_t i = 0; i < n; ++i) REQUIRE(labels[size_t(i)] == i);
   const auto fewer = position_labels({1, 1, n}, {}, n - 1, false, Device::cpu).to_vector<int32_t>();
   CHECK(fewer.front() == 0);

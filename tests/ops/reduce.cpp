@@ -43,9 +43,9 @@ TEST_CASE("a maximum with a NaN is NaN, wherever it stands", "[reduce]") {
       for (int64_t inner : {1, 2}) {
         Tensor x = random_tensor({n, inner}, DType::float32);
         x.mutable_data<float>()[at * inner] = NAN;
-        const auto most = reduce(Reduce::max, x, 0).to_vector<float>();
-        CHECK(std::isnan(most[0]));
-        if (inner == 2) CHECK(std::isfinite(most[1]));
+        const auto maximum = reduce(Reduce::max, x, 0).to_vector<float>();
+        CHECK(std::isnan(maximum[0]));
+        if (inner == 2) CHECK(std::isfinite(maximum[1]));
       }
 }
 

@@ -7,11 +7,11 @@
 static std::vector<double> reference_softmax(const std::vector<double>& x, int64_t cols) {
   std::vector<double> y(x.size());
   for (size_t row = 0; row < x.size(); row += size_t(cols)) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t c = 0; c < cols; ++c) most = std::max(most, x[row + c]);
-    if (most == -INFINITY) continue;
-    for (int64_t c = 0; c < cols; ++c) sum += std::exp(x[row + c] - most);
-    for (int64_t c = 0; c < cols; ++c) y[row + c] = std::exp(x[row + c] - most) / sum;
+    double maximum = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < cols; ++c) maximum = std::max(maximum, x[row + c]);
+    if (maximum == -INFINITY) continue;
+    for (int64_t c = 0; c < cols; ++c) sum += std::exp(x[row + c] - maximum);
+    for (int64_t c = 0; c < cols; ++c) y[row + c] = std::exp(x[row + c] - maximum) / sum;
   }
   return y;
 }

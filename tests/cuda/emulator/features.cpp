@@ -176,7 +176,7 @@ TEST_CASE("votes of a whole and of a partial warp", "[gpu][host]") {
 }
 
 struct Reduced {
-  int sum, least, most;
+  int sum, minimum, maximum;
   unsigned unsigned_sum, unsigned_least, unsigned_most, all, any, odd, same, same_double;
 };
 
@@ -204,8 +204,8 @@ TEST_CASE("reductions and matches of a warp", "[gpu][host]") {
         const int value = i % 2 ? -i : 3 * i;
         const unsigned word = 0x80000000u | unsigned(i), bit = 1u << i % 32;
         expected.sum += value;
-        expected.least = std::min(expected.least, value);
-        expected.most = std::max(expected.most, value);
+        expected.minimum = std::min(expected.minimum, value);
+        expected.maximum = std::max(expected.maximum, value);
         expected.unsigned_sum += word;
         expected.unsigned_least = std::min(expected.unsigned_least, word);
         expected.unsigned_most = std::max(expected.unsigned_most, word);
@@ -279,7 +279,7 @@ TEST_CASE("a thread that sleeps lets others go first", "[gpu][host]") {
 // ---- atomics
 
 struct Totals {
-  int sum = 0, difference = 0, most = -1, least = 1 << 20, exchanged = -1, swapped = 0;
+  int sum = 0, difference = 0, maximum = -1, minimum = 1 << 20, exchanged = -1, swapped = 0;
   unsigned all = 0xffffffffu, any = 0, odd = 0;
   float real = 0;
   unsigned long long wide = 0;
@@ -289,8 +289,8 @@ __global__ void add_up(Totals* t) {
   const int me = int(blockIdx.x * blockDim.x + threadIdx.x);
   atomicAdd(&t->sum, me);
   atomicSub(&t->difference, me);
-  atomicMax(&t->most, me);
-  atomicMin(&t->least, me);
+  atomicMax(&t->maximum, me);
+  atomicMin(&t->minimum, me);
   atomicExch(&t->exchanged, me);
   atomicAnd(&t->all, ~(1u << me % 20));
   atomicOr(&t->any, 1u << me % 20);
@@ -313,8 +313,8 @@ TEST_CASE("atomics of all blocks add up", "[gpu][host]") {
     for (unsigned i = 0; i < 2000; ++i) odd ^= i;
     CHECK(t.sum == 1999000);
     CHECK(t.difference == -1999000);
-    CHECK(t.most == 1999);
-    CHECK(t.least == 0);
+    CHECK(t.maximum == 1999);
+    CHECK(t.minimum == 0);
     CHECK((t.exchanged >= 0 && t.exchanged < 2000));
     CHECK(t.all == ~0xfffffu);
     CHECK(t.any == 0xfffffu);
