@@ -1,9 +1,6 @@
 #include "core/error.h"
 
-#include <algorithm>
 #include <charconv>
-#include <cstddef>
-#include <numeric>
 
 namespace cairn {
 namespace detail {
@@ -19,40 +16,4 @@ void append_integer(std::string& text, uint64_t value) { append_number(text, val
 void append_real(std::string& text, double value) { append_number(text, value, std::chars_format::general, 6); }
 
 }  // namespace detail
-
-// Levenshtein's distance, one row at a time.
-static size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best;
-  // Not near: two letters more than may be mistyped, or all of them.
-  size_t best_distance = std::min(std::max<size_t>(2, word.size() / 3) + 1, std::max<size_t>(1, word.size()));
-  for (const auto& candidate : candidates) {
-    const size_t distance = edit_distance(word, candidate);
-    // Of equally near ones, one that begins as the word does.
-    const bool better_start = distance == best_distance && !word.empty() && !best.empty() && !candidate.empty() &&
-                              candidate[0] == word[0] && best[0] != word[0];
-    if (distance < best_distance || better_start) best = candidate, best_distance = distance;
-  }
-  return best;
-}
-
-void append(std::string& text, const DidYouMean& suggestion) {
-  const std::string best = nearest(suggestion.word, suggestion.candidates);
-  if (!best.empty()) text += " (did you mean '" + best + "'?)";
-}
-
 }  // namespace cairn

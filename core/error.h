@@ -1,43 +1,36 @@
 #pragma once
-// One family of exceptions. A message names the operation, the argument, what was got and what was expected. Each kind
-// stands for the exit code that every app ends with.
+// One family of exceptions. A message names the operation, the argument, what was got and what was expected.
 #include <concepts>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 namespace cairn {
 
-class Error : public std::runtime_error {
- public:
-  explicit Error(const std::string& message, int exit_code = 1) : std::runtime_error(message), exit_code_(exit_code) {}
-  int exit_code() const { return exit_code_; }
-
- private:
-  int exit_code_;
+struct Error : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 // Bad usage or configuration: an option, a specification, a combination that makes no sense.
 struct UsageError : Error {
-  explicit UsageError(const std::string& message) : Error(message, 2) {}
+  using Error::Error;
 };
 // Bad data: a file, a checkpoint, a tensor from outside.
 struct DataError : Error {
-  explicit DataError(const std::string& message) : Error(message, 3) {}
+  using Error::Error;
 };
 // No such device, not built for it, or out of memory.
 struct DeviceError : Error {
-  explicit DeviceError(const std::string& message) : Error(message, 4) {}
+  using Error::Error;
 };
 struct OutOfMemory : DeviceError {
   using DeviceError::DeviceError;
 };
 // Training produced NaN or infinity.
 struct DivergedError : Error {
-  explicit DivergedError(const std::string& message) : Error(message, 5) {}
+  using Error::Error;
 };
 
 namespace detail {
@@ -81,18 +74,5 @@ template <class E = Error, class... Args>
 void check(bool condition, const Args&... message) {
   if (!condition) throw E(concat(message...));
 }
-
-// The candidate nearest to `word` in edit distance, if it is near enough to be what was meant; else empty.
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
-// " (did you mean 'x'?)" or nothing: the end of a message about an unknown name. Looked up when it is written.
-struct DidYouMean {
-  std::string_view word;
-  const std::vector<std::string>& candidates;
-};
-inline DidYouMean did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  return {word, candidates};
-}
-void append(std::string& text, const DidYouMean& suggestion);
 
 }  // namespace cairn

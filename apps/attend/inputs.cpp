@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include "core/did_you_mean.h"
 #include "nn/io/json.h"
 
 namespace cairn::attend {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/program.h"
+#include "core/did_you_mean.h"
 #include "core/error.h"
 #include "nn/io/json.h"
 

@@ -24,6 +24,7 @@
 #include "apps/common/commit.h"
 #include "apps/common/options.h"
 #include "apps/common/trace_file.h"
+#include "core/did_you_mean.h"
 #include "core/error.h"
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
@@ -160,6 +161,13 @@ struct WrappedHelp : CLI::Formatter {
 
 }  // namespace
 
+int exit_code_of(const std::exception& error) {
+  if (dynamic_cast<const UsageError*>(&error)) return 2;
+  if (dynamic_cast<const DataError*>(&error)) return 3;
+  if (dynamic_cast<const DeviceError*>(&error)) return 4;
+  return dynamic_cast<const DivergedError*>(&error) ? 5 : 1;
+}
+
 int run_program(const char* name, const char* summary, const char* footer, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define) {
   // A closed standard output and a file-size limit are errors that can be reported.
@@ -178,12 +186,10 @@ int run_program(const char* name, const char* summary, const char* footer, int a
     define(app);
     if (!command_names(app).empty()) app.require_subcommand(1);
     return parse_and_run(app, name, argc, argv);
-  } catch (const Error& error) {
-    return report_error(name, error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
     return report_error(name, "out of memory", 4);
   } catch (const std::exception& error) {
-    return report_error(name, error.what(), 1);
+    return report_error(name, error.what(), exit_code_of(error));
   }
 }
 

@@ -3,6 +3,7 @@
 // 4 device or out of memory, 5 diverged, 130 interrupted. Whatever goes wrong is one line on standard error,
 // "<program>: error: what, where, got, expected, what to do".
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -78,6 +79,9 @@ class TraceOption {
  private:
   std::string file_;
 };
+
+// The exit code of a program that an error ends: 1 to 5, as above.
+int exit_code_of(const std::exception& error);
 
 // Defines a program's commands on `app` and gives each a callback, or the program itself if it has none; then parses
 // and runs. Returns the exit code.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "core/error.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/hamming_kmeans.h"
 #include "core/kernels/memory.h"
@@ -155,5 +156,5 @@ int main() try {
   return right ? 0 : 1;
 } catch (const Error& error) {
   std::fprintf(stderr, "cairn-ladder: error: %s\n", error.what());
-  return error.exit_code();
+  return dynamic_cast<const DeviceError*>(&error) ? 4 : 1;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <system_error>
 
+#include "core/did_you_mean.h"
 #include "nn/attention/attention.h"
 
 namespace cairn {

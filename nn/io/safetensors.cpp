@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/did_you_mean.h"
 #include "nn/io/file.h"
 #include "nn/io/json.h"
 

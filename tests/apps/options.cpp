@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/program.h"
 #include "apps/copy_task/settings.h"
 #include "core/error.h"
 #include "tests/catch.h"
@@ -65,6 +66,15 @@ std::string usage_error(F&& f) {
 }
 
 }  // namespace
+
+TEST_CASE("every kind of error has its exit code", "[options]") {
+  CHECK(exit_code_of(Error("x")) == 1);
+  CHECK(exit_code_of(UsageError("x")) == 2);
+  CHECK(exit_code_of(DataError("x")) == 3);
+  CHECK(exit_code_of(DeviceError("x")) == 4);
+  CHECK(exit_code_of(DivergedError("x")) == 5);
+  CHECK(std::string(DataError("what was wrong").what()) == "what was wrong");
+}
 
 TEST_CASE("settings: default, preset, file, --set and option, each stronger than the one before") {
   const std::string file = config_file(R"({"rate": 0.75, "the_name": "linear", "layers": 3})");

@@ -38,8 +38,8 @@ TEST_CASE("a bad attention specification is refused with what was close and what
   const auto message = [](const char* spec) -> std::string {
     try {
       make_attention(spec);
-    } catch (const Error& error) {
-      return error.exit_code() == 2 ? error.what() : "another exit code";
+    } catch (const UsageError& error) {
+      return error.what();
     }
     return "accepted";
   };

@@ -8,16 +8,8 @@
 #include <system_error>
 #include <vector>
 
+#include "core/did_you_mean.h"
 #include "tests/ops/ops_test.h"
-
-TEST_CASE("every kind of error has its exit code", "[error]") {
-  CHECK(Error("x").exit_code() == 1);
-  CHECK(UsageError("x").exit_code() == 2);
-  CHECK(DataError("x").exit_code() == 3);
-  CHECK(DeviceError("x").exit_code() == 4);
-  CHECK(DivergedError("x").exit_code() == 5);
-  CHECK(std::string(DataError("what was wrong").what()) == "what was wrong");
-}
 
 TEST_CASE("check throws what it is asked to, with its arguments one after another", "[error]") {
   CHECK_NOTHROW(check(true, "never"));
@@ -59,18 +51,4 @@ TEST_CASE("values in messages", "[error]") {
     CHECK(concat(x) == expected);
   }
   CHECK(concat(0.1F, ' ', INFINITY, ' ', -INFINITY) == "0.1 inf -inf");
-}
-
-TEST_CASE("an unknown name is answered with the nearest one, if it is near", "[error]") {
-  const std::vector<std::string> names{"full", "shared-full", "clustered", "i-clustered", "lsh"};
-  CHECK(nearest("clusterd", names) == "clustered");
-  CHECK(nearest("i-clusterd", names) == "i-clustered");
-  CHECK(nearest("ful", names) == "full");
-  CHECK(nearest("full", names) == "full");
-  CHECK(nearest("fulll", names) == "full");
-  CHECK(nearest("lhs", names) == "lsh");
-  CHECK(nearest("reformer", names) == "");
-  CHECK(nearest("x", {}) == "");
-  CHECK(concat(did_you_mean("clusterd", names)) == " (did you mean 'clustered'?)");
-  CHECK(concat(did_you_mean("reformer", names)) == "");
 }

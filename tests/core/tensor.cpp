@@ -179,7 +179,6 @@ TEST_CASE("a tensor on a device that this build has not is refused", "[tensor]")
     const Tensor x({2}, DType::float32, Device::cuda);
     FAIL("it was made");
   } catch (const DeviceError& error) {
-    CHECK(error.exit_code() == 4);
     CHECK_THAT(error.what(), Catch::Matchers::ContainsSubstring("built without CUDA"));
   }
   CHECK_THROWS_AS(Tensor({2}).to(Device::cuda), DeviceError);

@@ -8,8 +8,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string spec(reinterpret_cast<const char*>(data), size);
   try {
     expect(make_attention(spec)->spec() == spec, "another specification");
-  } catch (const UsageError& error) {
-    expect(error.exit_code() == 2, "another exit code");
+  } catch (const UsageError&) {
   }
   return 0;
 }
