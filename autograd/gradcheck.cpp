@@ -15,7 +15,7 @@ GradientCheck check_gradient(const std::function<Variable(const std::vector<Vari
     variables.emplace_back(input.clone(), true);
   }
   const Variable output = f(variables);
-  RandomStream random(1, 0, Purpose::test);
+  RandomStream random(1, 0, Purpose{});
   const Tensor weight = random_normal(output.shape(), random, DType::float64);
   if (output.requires_grad()) backward(output, weight);
 

@@ -71,11 +71,6 @@ const Tensor& SavedTensor::operator()() const {
   return tensor_;
 }
 
-VersionGuard::VersionGuard(const AttentionOptions& options) {
-  add(options.mask.query_lengths).add(options.mask.key_lengths).add(options.mask.allowed);
-  if (options.dropout.p > 0) step_ = SavedTensor(options.dropout.draw.state);
-}
-
 VersionGuard& VersionGuard::add(const Tensor& tensor) {
   tensors_.emplace_back(tensor);
   return *this;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "autograd/variable.h"
-#include "core/attention_ops.h"
+#include "core/random.h"
 
 namespace cairn {
 
@@ -60,7 +60,7 @@ class SavedTensor {
 // notice by themselves.)
 class VersionGuard {
  public:
-  explicit VersionGuard(const AttentionOptions& options);
+  VersionGuard() = default;
   explicit VersionGuard(const RandomDraw& draw) : step_(draw.state) {}
   VersionGuard& add(const Tensor& tensor);
   // Error: one of them was changed, or the generator moved to another step.

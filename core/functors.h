@@ -7,12 +7,22 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/kernels/bias_activation.h"
-#include "core/kernels/elementwise.h"
-#include "core/kernels/optimizer.h"
-#include "core/random.h"
+#include "core/dtype.h"
 
 namespace cairn {
+
+enum class Unary { negate, exp, log, sqrt, square, relu, gelu };
+enum class Binary { add, subtract, multiply, divide };
+enum class Activation { gelu, relu };
+
+constexpr const char* name(Unary op) {
+  constexpr const char* names[] = {"negate", "exp", "log", "sqrt", "square", "relu", "gelu"};
+  return names[int(op)];
+}
+constexpr const char* name(Binary op) {
+  constexpr const char* names[] = {"add", "subtract", "multiply", "divide"};
+  return names[int(op)];
+}
 
 // e^x. Relative error below 2e-7 (tested); 0 below -86.99, infinity above 88.73, NaN for NaN.
 // x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series.
@@ -138,92 +148,6 @@ CAIRN_HD To convert(From x) {
     return x <= From(minimum) ? minimum : x >= From(maximum) ? maximum : To(x);
   } else
     return To(x);
-}
-
-// ---- Optimizers. What one step does to all elements alike is computed once, in double, from the counts; the update of
-// an element is then a few operations. T is what the arithmetic is done in.
-
-// What a gradient of this norm does to the state: the scale that clips it to max_norm (0: none), and skip or advance.
-CAIRN_HD inline void prepare_state(double norm, double max_norm, OptimizerState& state) {
-  state.gradient_norm = norm;
-  state.gradient_scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
-  state.skip = norm - norm != 0;  // NaN or infinite
-  if (state.skip) {
-    ++state.skipped;
-    ++state.skipped_in_a_row;
-  } else {
-    ++state.step;
-    state.skipped_in_a_row = 0;
-  }
-}
-
-// m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,  x = decay x - step_size m / (root_scale sqrt(v) +
-// epsilon), for the clipped gradient g. Where not `adaptive`, the denominator is 1.
-template <class T>
-struct AdamStep {
-  T gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, root_scale, epsilon;
-  bool adaptive;
-
-  CAIRN_HD AdamStep(const AdamOptions& o, const OptimizerState& state, double size, double root, bool is_adaptive)
-      : gradient_scale(T(state.gradient_scale)),
-        beta1(T(o.beta1)),
-        one_minus_beta1(T(1 - o.beta1)),
-        beta2(T(o.beta2)),
-        one_minus_beta2(T(1 - o.beta2)),
-        decay(T(1 - state.learning_rate * o.weight_decay)),
-        step_size(T(size)),
-        root_scale(T(root)),
-        epsilon(T(o.epsilon)),
-        adaptive(is_adaptive) {}
-};
-
-// Adam: both moments are divided by what their weights sum to after t steps, 1 - beta^t.
-template <class T>
-CAIRN_HD AdamStep<T> adam_coefficients(const AdamOptions& o, const OptimizerState& state) {
-  const double t = double(state.step), correction1 = 1 - pow(o.beta1, t), correction2 = 1 - pow(o.beta2, t);
-  return {o, state, state.learning_rate / correction1, 1 / std::sqrt(correction2), true};
-}
-
-// R-Adam: rho_t is the number of gradients that v effectively averages over. Above 5 its variance is finite and the
-// step is rectified for it (Liu et al. 2020, equation 4 and Algorithm 2); below, v is not used. Here sqrt(v) + epsilon
-// is not corrected for bias, the step size is.
-template <class T>
-CAIRN_HD AdamStep<T> r_adam_coefficients(const AdamOptions& o, const OptimizerState& state) {
-  const double t = double(state.step), power2 = pow(o.beta2, t);
-  const double correction1 = 1 - pow(o.beta1, t), correction2 = 1 - power2;
-  const double maximum = 2 / (1 - o.beta2) - 1, rho = maximum - 2 * t * power2 / correction2;
-  const double step_size = state.learning_rate / correction1;
-  if (rho <= 5) return {o, state, step_size, 1, false};
-  const double rectification = std::sqrt((rho - 4) * (rho - 2) * maximum / ((maximum - 4) * (maximum - 2) * rho));
-  return {o, state, step_size * rectification * std::sqrt(correction2), 1, true};
-}
-
-// One element's update, of Adam and of R-Adam.
-template <class T>
-CAIRN_HD void adam_update(const AdamStep<T>& step, T gradient, T& x, T& first, T& second) {
-  const T g = step.gradient_scale * gradient;
-  first = step.beta1 * first + step.one_minus_beta1 * g;
-  second = step.beta2 * second + step.one_minus_beta2 * g * g;
-  const T move = step.step_size * first;
-  x = step.decay * x - (step.adaptive ? move / (step.root_scale * std::sqrt(second) + step.epsilon) : move);
-}
-
-// m = momentum m + g + weight_decay x,  x -= learning_rate m, for the clipped gradient g.
-template <class T>
-struct SgdStep {
-  T gradient_scale, momentum, weight_decay, learning_rate;
-
-  CAIRN_HD SgdStep(const SgdOptions& o, const OptimizerState& state)
-      : gradient_scale(T(state.gradient_scale)),
-        momentum(T(o.momentum)),
-        weight_decay(T(o.weight_decay)),
-        learning_rate(T(state.learning_rate)) {}
-};
-
-template <class T>
-CAIRN_HD void sgd_update(const SgdStep<T>& step, T gradient, T& x, T& first) {
-  first = step.momentum * first + step.gradient_scale * gradient + step.weight_decay * x;
-  x -= step.learning_rate * first;
 }
 
 }  // namespace cairn

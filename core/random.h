@@ -1,104 +1,20 @@
 #pragma once
-// Random numbers that are named, not drawn in turn: a number depends on (seed, step, layer, purpose, coordinates) and
-// on nothing else, so any thread of any device computes any of them, in any order, with the same bits.
-//
-// The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// Draws as operations take them, the generator that names them, and random tensors. The numbers are philox.h's.
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "core/host_device.h"
+#include "core/philox.h"
 #include "core/tensor.h"
 
 namespace cairn {
-
-struct PhiloxKey {
-  uint32_t a, b;
-};
-struct PhiloxWords {
-  uint32_t w[4];
-};
-
-// Ten rounds over a 128-bit counter.
-CAIRN_HD inline PhiloxWords philox(PhiloxKey key, PhiloxWords c) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p = uint64_t(0xD2511F53u) * c.w[0], q = uint64_t(0xCD9E8D57u) * c.w[2];
-    c = {{uint32_t(q >> 32) ^ c.w[1] ^ key.a, uint32_t(q), uint32_t(p >> 32) ^ c.w[3] ^ key.b, uint32_t(p)}};
-    key.a += 0x9E3779B9u;
-    key.b += 0xBB67AE85u;
-  }
-  return c;
-}
-
-// What a draw is for. Two purposes never share a number.
-enum class Purpose : uint32_t {
-  initialize,
-  data,
-  planes,
-  clusters,
-  attention_dropout,
-  attention_tail_dropout,  // on what an i-clustered query takes from its centroid
-  attention_output_dropout,
-  feed_forward_dropout,
-  feed_forward_output_dropout,
-  test,
-  rotations,  // of lsh's buckets. (A new purpose comes last: the numbers of the others stay what they are.)
-};
-
-// Names a family of numbers; the coordinates pick one. `state` is (seed, step) in the memory of the device that draws,
-// so that a captured CUDA graph draws fresh numbers at each replay.
-struct Draw {
-  const uint64_t* state = nullptr;
-  uint32_t layer = 0;
-  Purpose purpose = Purpose::test;
-
-  // Everything but the coordinates, folded into a key.
-  CAIRN_HD PhiloxKey key() const {
-    const PhiloxKey seed{uint32_t(state[0]), uint32_t(state[0] >> 32)};
-    const PhiloxWords name{{uint32_t(state[1]), uint32_t(state[1] >> 32), layer, uint32_t(purpose)}};
-    const PhiloxWords mixed = philox(seed, name);
-    return {mixed.w[0], mixed.w[1]};
-  }
-};
-
-// A normal number of mean 0 and variance 1 (to 2e-10; |x| <= 6): the sum of twelve 16-bit integers, centered and
-// scaled, so that it is exact in float and the same on every device. Shape of the tails: Irwin-Hall with n = 12.
-CAIRN_HD inline float normal(PhiloxKey key, uint32_t i, uint32_t j, uint32_t k = 0) {
-  const PhiloxWords x = philox(key, {{i, j, 0, k}}), y = philox(key, {{i, j, 1, k}});
-  int sum = 0;
-  for (int word = 0; word < 4; ++word) sum += int(x.w[word] & 0xffff) + int(x.w[word] >> 16);
-  for (int word = 0; word < 2; ++word) sum += int(y.w[word] & 0xffff) + int(y.w[word] >> 16);
-  return float(sum - 6 * 65535) / 65536.0f;
-}
-
-// A whole number in [0, n), n >= 1, from 32 random bits. The bias is below n / 2^32.
-CAIRN_HD inline uint32_t below(uint32_t bits, uint32_t n) { return uint32_t(uint64_t(bits) * n >> 32); }
-
-// Dropout: each weight is kept with probability 1 - p and then scaled by 1 / (1 - p). p = 0 keeps all.
-struct Dropout {
-  Draw draw;
-  float p = 0;
-
-  CAIRN_HD bool active() const { return p > 0; }
-  CAIRN_HD float scale() const { return p < 1 ? 1 / (1 - p) : 0.0f; }
-  // A weight is dropped where its 32 bits are below this. (p = 1 drops all but one in 2^32 of them, scaled by 0.)
-  CAIRN_HD uint32_t threshold() const { return p < 1 ? uint32_t(double(p) * 4294967296.0) : 0xffffffffu; }
-  // The four words that decide over keys 4 (j / 4) .. 4 (j / 4) + 3 of (query i, row of batch and heads).
-  CAIRN_HD static PhiloxWords words(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) {
-    return philox(key, {{j / 4, i, row, 0}});
-  }
-  // What the weight of key j alone is multiplied with.
-  CAIRN_HD float factor(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) const {
-    return words(key, row, i, j).w[j % 4] < threshold() ? 0.0f : scale();
-  }
-};
 
 // A draw as operations pass it on: it keeps the state alive, and a gradient that draws again can tell (by the state's
 // version) that the step is still the one of its forward pass.
 struct RandomDraw {
   Tensor state;  // uint64 [2]; undefined: nothing is drawn
   uint32_t layer = 0;
-  Purpose purpose = Purpose::test;
+  Purpose purpose{};
 
   Draw view() const { return {state.defined() ? state.data<uint64_t>() : nullptr, layer, purpose}; }
 };

@@ -1,5 +1,5 @@
-// Optimizer steps over all parameters at once; the arithmetic of an element is that of core/functors.h in float32, for
-// values, gradients and moments in float32 or bfloat16.
+// Optimizer steps over all parameters at once; the arithmetic of an element is that of core/kernels/optimizer_step.h in
+// float32, for values, gradients and moments in float32 or bfloat16.
 //
 // The host does not know how long the parameters are: the list lies in the memory of the device. So the grid is fixed,
 // and the parameters, cut into pieces of 4096 elements, are dealt out to its blocks in turn, one piece each.
@@ -20,7 +20,7 @@
 #include <cmath>
 #include <new>
 
-#include "core/functors.h"
+#include "core/kernels/optimizer_step.h"
 #include "core/workspace.h"
 #include "cuda/common.cuh"
 

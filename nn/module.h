@@ -9,6 +9,7 @@
 
 #include "autograd/variable.h"
 #include "core/random.h"
+#include "nn/purpose.h"
 
 namespace cairn {
 

@@ -1,4 +1,5 @@
 #include "autograd/ops.h"
+#include "autograd/ops/guard.h"
 
 namespace cairn {
 
@@ -10,8 +11,7 @@ Variable bucket_attention(const Variable& q, const Variable& k, const Variable& 
   return record(
       "bucket_attention", saved.out, {q, k, v},
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
-       guard = VersionGuard(options), groups, buckets, options,
-       logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
+       guard = guard(options), groups, buckets, options, logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
         guard();
         auto [dq, dk, dv] = bucket_attention_backward(q(), k(), v(), groups, buckets, options, {out(), logsumexp}, g);
         return {dq, dk, dv};

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/cpu/vector.h"
+#include "core/kernels/optimizer_step.h"
 #include "core/parallel.h"
 
 namespace cairn::cpu {

@@ -1,10 +1,10 @@
 #pragma once
 // A linear layer's bias and the activation behind it, in one pass over the product.
-#include "core/kernels/softmax.h"
+#include "core/dispatch.h"
+#include "core/functors.h"
+#include "core/kernels/matrix.h"
 
 namespace cairn {
-
-enum class Activation { gelu, relu };
 
 CAIRN_KERNELS(
     // y = f(x + bias) for x [rows, cols] and bias [cols].

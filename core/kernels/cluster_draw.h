@@ -1,6 +1,6 @@
 #pragma once
 // Where the clusters of k-means start, and where one without members starts again.
-#include "core/random.h"
+#include "core/philox.h"
 
 namespace cairn {
 

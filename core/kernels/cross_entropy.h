@@ -1,6 +1,7 @@
 #pragma once
 // Cross entropy of softmax(logits) against one class a row, in one pass, with ignored rows.
-#include "core/kernels/softmax.h"
+#include "core/dispatch.h"
+#include "core/kernels/matrix.h"
 
 namespace cairn {
 

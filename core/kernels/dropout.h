@@ -1,7 +1,7 @@
 #pragma once
 // Dropout of single elements (Srivastava et al. 2014), scaled so that the expectation is kept.
 #include "core/dispatch.h"
-#include "core/random.h"
+#include "core/philox.h"
 
 namespace cairn {
 

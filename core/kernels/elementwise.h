@@ -1,23 +1,12 @@
 #pragma once
-// Functions of single elements, with broadcasting. The arithmetic is in core/functors.h.
+// Functions of single elements, with broadcasting. Their names and their arithmetic are in core/functors.h.
 #include <cstdint>
 
 #include "core/dispatch.h"
+#include "core/functors.h"
 #include "core/shape.h"
 
 namespace cairn {
-
-enum class Unary { negate, exp, log, sqrt, square, relu, gelu };
-enum class Binary { add, subtract, multiply, divide };
-
-constexpr const char* name(Unary op) {
-  constexpr const char* names[] = {"negate", "exp", "log", "sqrt", "square", "relu", "gelu"};
-  return names[int(op)];
-}
-constexpr const char* name(Binary op) {
-  constexpr const char* names[] = {"add", "subtract", "multiply", "divide"};
-  return names[int(op)];
-}
 
 // The axes of a result and how far each operand moves along them, in elements (0 where it is broadcast).
 struct Broadcast {

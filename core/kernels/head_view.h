@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/kernels/positions.h"
-#include "core/random.h"
+#include "core/philox.h"
 
 namespace cairn {
 

@@ -1,6 +1,7 @@
 #pragma once
 // Rows of unit length: the keys of lsh attention.
-#include "core/kernels/softmax.h"
+#include "core/dispatch.h"
+#include "core/kernels/matrix.h"
 
 namespace cairn {
 

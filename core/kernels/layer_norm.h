@@ -1,6 +1,7 @@
 #pragma once
 // Layer normalization over the last axis (Ba, Kiros, Hinton 2016).
-#include "core/kernels/softmax.h"
+#include "core/dispatch.h"
+#include "core/kernels/matrix.h"
 
 namespace cairn {
 

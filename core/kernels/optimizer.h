@@ -40,7 +40,7 @@ CAIRN_KERNELS(
     // Before a step: the gradient's norm, the scale that clips it to max_norm (0: no clipping), and whether the step is
     // to be skipped (a norm that is not finite); else `step` advances.
     template <class T> void prepare_step(Stream, int64_t count, const Parameter<T>*, double max_norm, OptimizerState*);
-    // The steps below do nothing where `skip` is set. Their arithmetic is in core/functors.h.
+    // The steps below do nothing where `skip` is set. Their arithmetic is in optimizer_step.h.
     //
     // R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch). Decoupled weight decay.
     template <class T> void r_adam_step(Stream, int64_t count, const Parameter<T>*, AdamOptions, const OptimizerState*);

@@ -1,15 +1,9 @@
 #pragma once
 // Softmax over the last axis.
-#include <cstdint>
-
 #include "core/dispatch.h"
+#include "core/kernels/matrix.h"
 
 namespace cairn {
-
-// A matrix of contiguous rows.
-struct Rows {
-  int64_t rows = 0, cols = 0;
-};
 
 CAIRN_KERNELS(
     // y_rc = exp(x_rc - max_r) / sum_c exp(x_rc - max_r). A row of minus infinities (all masked) gives zeros, never

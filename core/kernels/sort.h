@@ -2,7 +2,8 @@
 // Order within rows: stable sorting and the k largest.
 #include <cstdint>
 
-#include "core/kernels/softmax.h"
+#include "core/dispatch.h"
+#include "core/kernels/matrix.h"
 
 namespace cairn {
 

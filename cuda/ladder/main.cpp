@@ -60,7 +60,7 @@ bool print(const std::string& title, double work, const char* unit, const std::v
 }
 
 Tensor normal(const Shape& shape) {
-  RandomStream sequence(1, 0, Purpose::test);
+  RandomStream sequence(1, 0, Purpose{});
   return random_normal(shape, sequence);
 }
 
@@ -114,7 +114,7 @@ bool matmul_stairs() {
 
 bool hamming_stairs() {
   const Assignment size = emulated ? Assignment{3000, 100} : Assignment{1 << 20, 256};
-  RandomStream sequence(2, 0, Purpose::test);
+  RandomStream sequence(2, 0, Purpose{});
   std::vector<uint64_t> numbers(size_t(size.N + size.C));
   for (uint64_t& code : numbers) code = uint64_t(sequence.next()) << 32 | sequence.next();
   const uint64_t *code = numbers.data(), *centroid = code + size.N;
@@ -134,7 +134,7 @@ bool hamming_stairs() {
       [&] { return labels.to_vector<int32_t>() == expected; });
   // The library draws centroids of its own: without iterations, it assigns once.
   const Generator generator(1, Device::cuda);
-  const Draw draw = generator.draw(0, Purpose::test).view();
+  const Draw draw = generator.draw(0, Purpose{}).view();
   rows.push_back({"the library's, one assignment",
                   [=] {
                     Workspace workspace(Device::cuda);

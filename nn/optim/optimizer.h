@@ -16,8 +16,8 @@
 // moments and the count stay as they are. The count is one for all parameters; a parameter that has no gradient in a
 // step is passed over in it.
 //
-// Adding an optimizer: its update in core/functors.h, its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp,
-// cuda/optimizer.cu), and a file here like r_adam.cpp.
+// Adding an optimizer: its update in core/kernels/optimizer_step.h, its kernel (core/kernels/optimizer.h,
+// core/cpu/optimizer.cpp, cuda/optimizer.cu), and a file here like r_adam.cpp.
 #include <string>
 #include <vector>
 

@@ -7,6 +7,7 @@
 #include "core/storage.h"
 #if CAIRN_CUDA_HOST
 #include "cuda/emulator/host_cuda.h"
+#include "nn/purpose.h"
 #endif
 
 namespace cairn::test {

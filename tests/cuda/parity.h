@@ -8,6 +8,7 @@
 
 #include "autograd/ops.h"
 #include "core/ops.h"
+#include "nn/purpose.h"
 #include "tests/tolerances.h"
 
 namespace cairn::test {

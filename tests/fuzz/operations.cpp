@@ -14,6 +14,7 @@
 #include "core/attention_ops.h"
 #include "core/ops.h"
 #include "core/parallel.h"
+#include "nn/purpose.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/tolerances.h"
 

@@ -8,6 +8,7 @@
 #include "autograd/ops.h"
 #include "core/ops.h"
 #include "core/parallel.h"
+#include "nn/purpose.h"
 #include "tests/catch.h"
 #include "tests/tolerances.h"
 
