@@ -71,6 +71,20 @@ std::string not_finite(const char* name, const Tensor& x) {
                 " NaN or infinite, the first at ", Shape(place.begin(), place.end()));
 }
 
+// Of all variants.
+std::vector<std::string> parameter_names() {
+  struct Names : Fields {
+    std::vector<std::string> all;
+    using Fields::operator();
+    void operator()(const std::string& name, Variable&) override { all.push_back(name); }
+  } names;
+  for (const AttentionVariant* variant : attention_variants()) {
+    SpecReader reader(variant->name, "100", {}, {});
+    variant->make(reader)->fields(names);
+  }
+  return names.all;
+}
+
 }  // namespace
 
 Inputs read_inputs(const TensorFile& file) {
@@ -113,21 +127,20 @@ Inputs read_inputs(const TensorFile& file) {
     read.expect_shape("grad_out", x, {B, N, H, in.v.size(3)}, "[B, N, H, M]");
     in.grad_out = x.cast(in.q.dtype());
   }
-  if (const Tensor x = read.optional("points"); x.defined()) {
-    read.expect_dtype("points", x, {DType::float32, DType::float64});
-    check<UsageError>(x.rank() == 3 && x.size(0) == H && x.size(2) == D, file.where,
-                      ": tensor 'points': expected [H, I, D] = [", H, ", I, ", D, "], got ", x.shape());
-    in.points = x;
-  }
+  for (const std::string& name : parameter_names())
+    if (const Tensor x = read.optional(name.c_str()); x.defined()) {
+      read.expect_dtype(name.c_str(), x, {DType::float32, DType::float64});
+      in.parameters[name] = x;
+    }
   if (const Tensor x = read.optional("planes"); x.defined()) {
     read.expect_dtype("planes", x, {DType::float32, DType::float64});
     check<UsageError>(x.rank() == 2 && x.size(1) == D + 1 && x.size(0) >= 1 && x.size(0) <= 64, file.where,
                       ": tensor 'planes': expected [bits, D + 1] = [1 to 64, ", D + 1, "], got ", x.shape());
-    in.given.planes = x.cast(DType::float32);
+    in.given.tensors["planes"] = x.cast(DType::float32);
   }
   if (const Tensor x = read.optional("labels"); x.defined()) {
     read.expect_shape("labels", x, {B, H, N}, "[B, H, N]");
-    in.given.labels = read.integers("labels", x, -1, std::numeric_limits<int32_t>::max());
+    in.given.tensors["labels"] = read.integers("labels", x, -1, std::numeric_limits<int32_t>::max());
   }
   for (const auto& [name, tensor] : file.tensors)
     if (std::find(read.known.begin(), read.known.end(), name) == read.known.end())

@@ -6,12 +6,12 @@
 namespace cairn::attend {
 
 struct Inputs {
-  Tensor q, k, v;          // [B, N, H, D], [B, S, H, D], [B, S, H, M], all float32 or all float64; k may be undefined
-  AttentionMask mask;      // query_lengths, key_lengths, mask
-  Tensor grad_out;         // [B, N, H, M], or undefined
-  Tensor points;           // float32 or float64 [H, I, D], or undefined
-  AttentionChoices given;  // planes, labels
-  std::vector<std::string> unknown;     // other names in the file
+  Tensor q, k, v;      // [B, N, H, D], [B, S, H, D], [B, S, H, M], all float32 or all float64; k may be undefined
+  AttentionMask mask;  // query_lengths, key_lengths, mask
+  Tensor grad_out;     // [B, N, H, M], or undefined
+  std::map<std::string, Tensor> parameters;  // float32 or float64, by the names that variants give theirs
+  AttentionChoices given;                    // planes, labels
+  std::vector<std::string> unknown;          // other names in the file
   std::vector<std::string> not_finite;  // of q, k, v: which has NaN or infinities, how many, and where the first is
 
   int64_t batches() const { return q.size(0); }

@@ -204,7 +204,7 @@ struct Attend {
     if (rows > 0) panel.l1 = sum / double(rows);
     // Which cluster or (in its first round) bucket each query is in.
     const AttentionChoices& made = result.outcome.made;
-    const Tensor& groups = made.labels.defined() ? made.labels : made.buckets;
+    const Tensor groups = made["labels"].defined() ? made["labels"] : made["buckets"];
     if (groups.defined()) {
       const auto all = groups.to_vector<int32_t>();
       const int64_t N = inputs.queries(), rounds = groups.rank() == 4 ? groups.size(2) : 1;

@@ -7,14 +7,25 @@
 namespace cairn::attend {
 namespace {
 
-// Gives a variant's parameter `points` other numbers.
-struct SetPoints : Fields {
-  Variable points;
-  bool found = false;
-  explicit SetPoints(Variable value) : points(std::move(value)) {}
+// Gives a variant's parameters the numbers of the inputs, where there are some, and lists them.
+struct SetParameters : Fields {
+  const Attention& attention;
+  const Inputs& inputs;
+  const RunOptions& options;
+  std::vector<NamedParameter> all;
+
+  SetParameters(const Attention& of, const Inputs& in, const RunOptions& how)
+      : attention(of), inputs(in), options(how) {}
   using Fields::operator();
   void operator()(const std::string& name, Variable& parameter) override {
-    if (name == "points") parameter = points, found = true;
+    Tensor value = parameter.value();
+    if (const auto given = inputs.parameters.find(name); given != inputs.parameters.end()) {
+      check<UsageError>(given->second.shape() == value.shape(), "tensor '", name, "': expected ", value.shape(),
+                        " for attention '", attention.spec(), "', got ", given->second.shape());
+      value = given->second.cast(inputs.q.dtype());
+    }
+    parameter = Variable(value.to(options.compute.device), options.gradients);
+    all.emplace_back(name, parameter);
   }
 };
 
@@ -76,31 +87,21 @@ Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& 
                     "float64 tensors are computed on the CPU: use --device cpu");
   Generator parameters(options.seed);
   attention_->initialize(inputs.heads(), inputs.q.size(3), parameters);
-  const auto own = named_parameters(*attention_);
-  const auto points = std::find_if(own.begin(), own.end(), [](const auto& p) { return p.first == "points"; });
-  if (points != own.end()) {
-    Tensor value = points->second.value();
-    if (inputs.points.defined()) {
-      check<UsageError>(inputs.points.shape() == value.shape(), "attention '", spec, "': expected points ",
-                        value.shape(), ", got ", inputs.points.shape());
-      value = inputs.points.cast(inputs.q.dtype());
-    }
-    points_ = Variable(value.to(options.compute.device), options.gradients);
-    SetPoints set(points_);
-    attention_->fields(set);
-  }
+  SetParameters set(*attention_, inputs, options);
+  attention_->fields(set);
+  parameters_ = set.all;
   for (Tensor AttentionMask::*part :
        {&AttentionMask::query_lengths, &AttentionMask::key_lengths, &AttentionMask::allowed})
     if ((inputs.mask.*part).defined()) mask_.*part = (inputs.mask.*part).to(options.compute.device);
   mask_.causal = inputs.mask.causal;
-  if (inputs.given.planes.defined()) given_.planes = inputs.given.planes.to(options.compute.device);
-  if (inputs.given.labels.defined()) {
-    Tensor labels = inputs.given.labels.clone();  // queries beyond their length join no cluster
+  given_ = inputs.given.to(options.compute.device);
+  if (given_["labels"].defined()) {
+    Tensor labels = inputs.given["labels"].clone();  // queries beyond their length join no cluster
     for (int64_t row = 0; mask_.query_lengths.defined() && row < labels.elements(); ++row)
       if (row % inputs.queries() >=
           inputs.mask.query_lengths.data<int32_t>()[row / (inputs.queries() * inputs.heads())])
         labels.mutable_data<int32_t>()[row] = -1;
-    given_.labels = labels.to(options.compute.device);
+    given_.tensors["labels"] = labels.to(options.compute.device);
   }
   const auto leaf = [&](const Tensor& x) { return Variable(place(x), options.gradients); };
   q_ = leaf(inputs.q), v_ = leaf(inputs.v);
@@ -126,8 +127,8 @@ Outcome Runner::run() {
   }
   std::vector<double> seconds;
   for (int64_t i = 0; i < options_.repeat; ++i) {
-    for (const Variable* x : {&q_, &k_, &v_, &points_})
-      if (x->defined()) Variable(*x).clear_grad();
+    for (Variable x : {q_, k_, v_}) x.clear_grad();
+    for (auto& [name, parameter] : parameters_) parameter.clear_grad();
     outcome.made = {};
     AttentionContext context;
     context.generator = &generator_;
@@ -140,10 +141,10 @@ Outcome Runner::run() {
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     outcome.out = back(out.value());
   }
-  if (inputs_.given.labels.defined() && outcome.made.labels.defined())
-    for (const int32_t label : inputs_.given.labels.to_vector<int32_t>())
-      check<DataError>(label < outcome.made.clusters, "tensor 'labels': expected numbers from -1 to ",
-                       outcome.made.clusters - 1, " for attention '", spec(), "', got ", label);
+  if (inputs_.given["labels"].defined() && outcome.made["labels"].defined())
+    for (const int32_t label : inputs_.given["labels"].to_vector<int32_t>())
+      check<DataError>(label < outcome.made.numbers["clusters"], "tensor 'labels': expected numbers from -1 to ",
+                       outcome.made.numbers["clusters"] - 1, " for attention '", spec(), "', got ", label);
   std::sort(seconds.begin(), seconds.end());
   outcome.seconds = seconds[seconds.size() / 2];
   if (!options_.gradients) return outcome;
@@ -153,7 +154,7 @@ Outcome Runner::run() {
   };
   outcome.grad_q = gradient_of(q_), outcome.grad_v = gradient_of(v_);
   if (!attention_->shares_keys()) outcome.grad_k = gradient_of(k_);
-  if (points_.defined()) outcome.grad_points = gradient_of(points_);
+  for (const auto& [name, parameter] : parameters_) outcome.grad_parameters.emplace_back(name, gradient_of(parameter));
   return outcome;
 }
 
@@ -169,37 +170,35 @@ Tensor Runner::apply(const Tensor& values) const {
 TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome) {
   TensorFile file;
   file.metadata = {{"attention", spec}};
-  const auto add = [&](const char* name, const Tensor& x) {
+  const auto add = [&](const std::string& name, const Tensor& x) {
     if (x.defined()) file.tensors.emplace_back(name, x.to(Device::cpu));
   };
   add("out", outcome.out);
   add("grad_q", outcome.grad_q);
   add("grad_k", outcome.grad_k);
   add("grad_v", outcome.grad_v);
-  add("grad_points", outcome.grad_points);
+  for (const auto& [name, gradient] : outcome.grad_parameters) add("grad_" + name, gradient);
   const AttentionChoices& made = outcome.made;
-  if (made.codes.defined()) {  // the same 64 bits
-    const auto codes = made.codes.to_vector<uint64_t>();
-    add("codes", Tensor::from(std::vector<int64_t>(codes.begin(), codes.end()), made.codes.shape()));
+  const Tensor codes = made["codes"], labels = made["labels"], topk = made["topk"], mass = made["mass"];
+  if (codes.defined()) {  // the same 64 bits
+    const auto bits = codes.to_vector<uint64_t>();
+    add("codes", Tensor::from(std::vector<int64_t>(bits.begin(), bits.end()), codes.shape()));
   }
-  add("labels", made.labels);
-  add("buckets", made.buckets);
-  std::vector<int32_t> counts;
-  if (made.labels.defined()) {
-    const int64_t C = made.clusters, N = inputs.queries();
-    counts.assign(size_t(inputs.batches() * inputs.heads() * C), 0);
-    const auto labels = made.labels.to_vector<int32_t>();
-    for (size_t i = 0; i < labels.size(); ++i)
-      if (labels[i] >= 0) ++counts[size_t(int64_t(i) / N * C + labels[i])];
-    add("counts", Tensor::from(counts, {inputs.batches(), inputs.heads(), C}));
-  }
-  if (made.topk.defined() && made.labels.defined())
-    add("topk", without_empty<int32_t>(padded<int32_t>(made.topk, made.clusters, made.top, -1), counts, -1));
-  if (made.mass.defined()) {
-    const Tensor mass = made.mass.to(Device::cpu).cast(inputs.q.dtype());
-    add("mass", mass.dtype() == DType::float64
-                    ? without_empty<double>(padded<double>(mass, made.clusters, 1, 0), counts, 0)
-                    : without_empty<float>(padded<float>(mass, made.clusters, 1, 0), counts, 0));
+  for (const auto& [name, choice] : made.tensors)
+    if (choice.dtype() == DType::int32 && name != "topk") add(name, choice);
+  if (!labels.defined()) return file;
+  const int64_t C = made.numbers.at("clusters"), N = inputs.queries();
+  std::vector<int32_t> counts(size_t(inputs.batches() * inputs.heads() * C), 0);
+  const auto label = labels.to_vector<int32_t>();
+  for (size_t i = 0; i < label.size(); ++i)
+    if (label[i] >= 0) ++counts[size_t(int64_t(i) / N * C + label[i])];
+  add("counts", Tensor::from(counts, {inputs.batches(), inputs.heads(), C}));
+  if (topk.defined())
+    add("topk", without_empty<int32_t>(padded<int32_t>(topk, C, made.numbers.at("top"), -1), counts, -1));
+  if (mass.defined()) {
+    const Tensor all = mass.to(Device::cpu).cast(inputs.q.dtype());
+    add("mass", all.dtype() == DType::float64 ? without_empty<double>(padded<double>(all, C, 1, 0), counts, 0)
+                                              : without_empty<float>(padded<float>(all, C, 1, 0), counts, 0));
   }
   return file;
 }

@@ -13,8 +13,9 @@ struct RunOptions {
 };
 
 struct Outcome {
-  Tensor out;                                  // [B, N, H, M], of q's element type, as all the others
-  Tensor grad_q, grad_k, grad_v, grad_points;  // undefined where there is none
+  Tensor out;                     // [B, N, H, M], of q's element type, as all the others
+  Tensor grad_q, grad_k, grad_v;  // undefined where there is none
+  std::vector<std::pair<std::string, Tensor>> grad_parameters;
   AttentionChoices made;
   double seconds = 0;  // of one run, with gradients if asked for
 };
@@ -40,7 +41,8 @@ class Runner {
   std::unique_ptr<Attention> attention_;
   AttentionMask mask_;
   AttentionChoices given_;
-  Variable q_, k_, v_, points_;
+  Variable q_, k_, v_;
+  std::vector<NamedParameter> parameters_;
 };
 
 // What a run gives, as a file.

@@ -119,9 +119,10 @@ Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
   context.report = &made;
   const NoGrad no_grad;
   (*s.attention)(s.operands[0], s.operands[1], s.operands[2], {}, context);
-  check<UsageError>(made.codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
-  s.codes = made.codes, s.clusters = std::min(made.clusters, p.length), s.bits = int(made.planes.size(0));
-  s.iterations = int(option_of(p.attention, "iterations", 10));
+  s.codes = made["codes"];
+  check<UsageError>(s.codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
+  s.clusters = std::min(made.numbers["clusters"], p.length), s.bits = int(made["planes"].size(0));
+  s.iterations = int(made.numbers["iterations"]);
   s.operands.clear();
 }
 

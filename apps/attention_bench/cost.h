@@ -19,13 +19,10 @@ struct Problem {
 };
 
 // Floating-point operations, of which a multiply-add is two, and the bytes of operands and results, each moved once (in
-// a backward pass twice). NaN: there is no formula for the variant.
+// a backward pass twice).
 struct Cost {
   double flops = 0, bytes = 0;
 };
 Cost cost_of(const Problem& problem, int64_t element_bytes);
-
-// An option of a specification, or its preset.
-double option_of(const std::string& spec, const char* option, double preset);
 
 }  // namespace cairn::attention_bench

@@ -324,7 +324,7 @@ void write_strips(Report& page, const ReportInput& in, const Example& example) {
     page.subsection(concat("Clusters in layer ", layer + 1));
     std::vector<Report::Picture> pictures;
     for (int64_t head : selection.heads) {
-      const auto names = in_order(example.layers[size_t(layer)].choices.labels.data<int32_t>() + head * n, n);
+      const auto names = in_order(example.layers[size_t(layer)].choices["labels"].data<int32_t>() + head * n, n);
       const auto cell = [&](int64_t i) {
         return svg::Cell{token_text(example.input[size_t(i)]), letters(names[size_t(i)]), names[size_t(i)]};
       };
@@ -376,7 +376,7 @@ std::vector<std::vector<ClusterPairs>> count_pairs(const ReportInput& in, int64_
       layers[i]->attention.report = nullptr;
       for (int64_t b = 0; b < batch.input.size(0); ++b)
         for (int64_t h = 0; h < heads; ++h)
-          pairs[i][size_t(h)].add(made[i].labels.data<int32_t>() + (b * heads + h) * n,
+          pairs[i][size_t(h)].add(made[i]["labels"].data<int32_t>() + (b * heads + h) * n,
                                   batch.input.data<int32_t>() + b * n, n);
     }
   }
@@ -405,7 +405,7 @@ std::string verdict(const std::vector<double>& lifts) {
 }
 
 void write_clusters(Report& page, const ReportInput& in, const Example& example) {
-  if (example.layers.empty() || !example.layers[0].choices.labels.defined()) return;
+  if (example.layers.empty() || !example.layers[0].choices["labels"].defined()) return;
   page.section("What shares a cluster: proximity or content?");
   constexpr int64_t sequences = 64;
   const auto pairs = count_pairs(in, sequences);

@@ -178,11 +178,11 @@ struct ShowCommand : RunCommand {
     text += n <= 128 ? picture(seen, best_layer, best_head)
                      : concat("\n\nWhere they look is left out: ", n,
                               " positions do not fit on a line. The run's report.html shows it.\n");
-    return seen.choices.labels.defined() ? text + clusters(seen, best_layer, best_head) : text;
+    return seen.choices["labels"].defined() ? text + clusters(seen, best_layer, best_head) : text;
   }
 
   std::string clusters(const Observation& seen, int64_t l, int64_t h) const {
-    const int32_t* label = seen.choices.labels.data<int32_t>() + h * n;
+    const int32_t* label = seen.choices["labels"].data<int32_t>() + h * n;
     using Cell = std::function<std::string(int64_t)>;
     std::vector<std::pair<std::string, Cell>> lines;
     lines.emplace_back("input", [this](int64_t i) { return token_text(input[size_t(i)]); });

@@ -1,6 +1,7 @@
 #pragma once
 // What every attention variant is: a function of queries, keys, values and a mask. A variant is one file in this folder
 // and its line in the list of registry.cpp; README.md says how to add one.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,16 +12,15 @@
 
 namespace cairn {
 
-// Random and discrete choices of a variant, to be replayed: whatever is defined is used instead of being computed.
+// Random and discrete choices of a variant, by names that its file defines. A tensor to be replayed is used instead of
+// being computed; numbers are reported only.
 struct AttentionChoices {
-  Tensor planes;   // float32 [bits, D + 1], the last column the thresholds
-  Tensor codes;    // uint64 [B, H, N] (only reported)
-  Tensor labels;   // int32 [B, H, N], -1: no cluster
-  Tensor topk;     // int32 [B, H, C, k]
-  Tensor mass;     // [B, H, C] (only reported)
-  Tensor buckets;  // int32 [B, H, rounds, N], -1: none
-  // As specified (only reported; 0: the variant has none). C and k above are no larger than there are queries and keys.
-  int64_t clusters = 0, top = 0;
+  std::map<std::string, Tensor> tensors;
+  std::map<std::string, int64_t> numbers;
+
+  // The tensor of that name, or an undefined one.
+  Tensor operator[](const std::string& name) const;
+  AttentionChoices to(Device device) const;
 };
 
 struct AttentionContext : Context {
@@ -28,11 +28,30 @@ struct AttentionContext : Context {
   const AttentionChoices* replay = nullptr;  // choices to use
   AttentionChoices* report = nullptr;        // where to write the choices made
 
+  // What to use instead of choosing; undefined: nothing.
+  Tensor replayed(const char* name) const { return replay ? (*replay)[name] : Tensor(); }
+  void made(const char* name, const Tensor& choice) const {
+    if (report) report->tensors[name] = choice;
+  }
+  void made(const char* name, int64_t number) const {
+    if (report) report->numbers[name] = number;
+  }
+
   // The dropout that acts, drawn for `purpose`.
   AttentionDropout weights_dropout(Purpose purpose) const {
     if (!training || dropout == 0) return {};
     return {dropout, draw(purpose)};
   }
+};
+
+// What one query of one head is computed from, for the cost model: `length` queries and as many keys.
+struct AttentionWork {
+  double length, head_size;
+  bool backward;  // forward and backward, or forward alone
+
+  // Floating-point operations of attention to so many keys: products with the keys and as many values, forward 4 D each
+  // (a multiply-add is two); backward computes the scores again, and has four products of its own.
+  double attend(double keys) const { return (backward ? 14 : 4) * std::min(keys, length) * head_size; }
 };
 
 class Attention : public Module {
@@ -46,6 +65,8 @@ class Attention : public Module {
   // Parameters of its own; most variants have none. initialize() draws them, once, before the first call.
   void fields(Fields&) override {}
   virtual void initialize(int64_t /*heads*/, int64_t /*head_size*/, Generator&) {}
+  // Floating-point operations of one query of one head.
+  virtual double flops(const AttentionWork& work) const = 0;
 
   // As it was specified: "i-clustered-100:topk=16".
   const std::string& spec() const { return spec_; }

@@ -16,6 +16,9 @@ struct Clustered : Attention {
     const Variable values = attention(centroids, k, v, options(mask.of_keys(), context));  // V^c, equations 4 and 5
     return segment_broadcast(values, groups);                                              // equation 6
   }
+  double flops(const AttentionWork& work) const override {
+    return group_queries->flops(work) + work.attend(double(group_queries->groups()));
+  }
 };
 
 }  // namespace

@@ -11,9 +11,12 @@ struct EuclideanGrouping : Grouping {
 
   using Grouping::Grouping;
 
-  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups, const AttentionContext& context,
-                AttentionChoices&) const override {
+  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups,
+                const AttentionContext& context) const override {
     return euclidean_kmeans(q, mask.query_lengths, groups, iterations, context.draw(Purpose::clusters));
+  }
+  double flops(const AttentionWork& work) const override {
+    return 2 * work.head_size * double(groups()) * (iterations + 1);
   }
 };
 

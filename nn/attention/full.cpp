@@ -9,6 +9,7 @@ struct Full : Attention {
                       const AttentionContext& context) const override {
     return attention(q, k, v, options(mask, context));
   }
+  double flops(const AttentionWork& work) const override { return work.attend(work.length); }
 };
 
 }  // namespace

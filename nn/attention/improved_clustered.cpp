@@ -33,11 +33,15 @@ struct ImprovedClustered : Attention {
     // A^c of equation 4, split at the k largest: their mass m (equation 9), and the sum of A^c V over the rest.
     const auto [topk, mass, rest] =
         centroid_topk(centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
-                      options(mask.of_keys(), context, Purpose::attention_tail_dropout),
-                      context.replay ? context.replay->topk : Tensor());
-    if (context.report) context.report->topk = topk, context.report->mass = mass.value(), context.report->top = top;
+                      options(mask.of_keys(), context, Purpose::attention_tail_dropout), context.replayed("topk"));
+    context.made("topk", topk);          // int32 [B, H, C, k], with C and k no larger than there are queries and keys
+    context.made("mass", mass.value());  // [B, H, C]
+    context.made("top", top);
     // m softmax(q K_T) V_T + rest: equations 10 and 11.
     return topk_attention(q, k, v, groups, topk, mass_gradient ? mass : mass.detach(), rest, options(mask, context));
+  }
+  double flops(const AttentionWork& work) const override {
+    return group_queries->flops(work) + work.attend(double(group_queries->groups())) + work.attend(double(top));
   }
 };
 

@@ -34,6 +34,7 @@ struct Inducing : Attention {
     return attention(q, attention(p, k, k, over_keys), attention(p, k, v, over_keys),
                      options({mask.query_lengths, {}, {}, false}, context));
   }
+  double flops(const AttentionWork& work) const override { return 3 * work.attend(double(count)); }
 
   // The points as queries of every batch element, [B, I, H, D].
   Variable points_for(const Variable& q) const {

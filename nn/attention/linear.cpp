@@ -15,6 +15,7 @@ struct LinearAttention : Attention {
     lengths_or_causal_only(mask, "it has sums over keys, not weights of single pairs");
     return linear_attention(q, k, v, {mask, context.weights_dropout(Purpose::attention_dropout)});
   }
+  double flops(const AttentionWork& work) const override { return work.attend(work.head_size); }
 };
 
 }  // namespace

@@ -52,17 +52,21 @@ struct Lsh : Attention {
     }
     return sum / double(one.rounds);
   }
+  double flops(const AttentionWork& work) const override {
+    const double buckets = double(count(int64_t(work.length))), chunks = 2 * double(options_of_buckets.chunk);
+    return double(options_of_buckets.rounds) * (work.head_size * buckets + work.attend(chunks));
+  }
   bool shares_keys() const override { return true; }
 
-  // int32 [B, H, R, N]. Carries no gradient.
+  // int32 [B, H, R, N], -1: none. Carries no gradient.
   Tensor hash(const Tensor& q, int64_t buckets, const AttentionMask& mask, const AttentionContext& context) const {
-    Tensor result = context.replay ? context.replay->buckets : Tensor();
+    Tensor result = context.replayed("buckets");
     if (!result.defined()) {
       const RandomDraw draw = context.draw(Purpose::rotations);
       const Tensor rotations = random_rotations(options_of_buckets.rounds, buckets / 2, q.size(3), draw, q.device());
       result = hash_buckets(q, rotations, mask.query_lengths, count);
     }
-    if (context.report) context.report->buckets = result;
+    context.made("buckets", result);
     return result;
   }
 };

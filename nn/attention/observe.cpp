@@ -47,6 +47,7 @@ struct Observer : Attention {
     return out;
   }
   bool shares_keys() const override { return inner->shares_keys(); }
+  double flops(const AttentionWork& work) const override { return inner->flops(work); }
   void fields(Fields& f) override { inner->fields(f); }
 };
 

@@ -23,11 +23,14 @@ struct OracleTop : Attention {
     const AttentionOptions all = options(mask, context);
     AttentionOptions choice = all;
     choice.dropout = {};
-    Tensor topk = context.replay ? context.replay->topk : Tensor();
+    Tensor topk = context.replayed("topk");  // int32 [B, H, N, k]
     const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
     if (!topk.defined()) topk = centroid_topk(q.value(), k.value(), v.value(), keys, false, choice).topk;
-    if (context.report) context.report->topk = topk;
+    context.made("topk", topk);
     return topk_attention(q, k, v, singletons(q.value()), topk, {}, {}, all);
+  }
+  double flops(const AttentionWork& work) const override {
+    return 2 * work.length * work.head_size + work.attend(double(top));
   }
 };
 

@@ -17,6 +17,10 @@ struct Patterned : Attention {
     all.mask.pattern = pattern;
     return attention(q, k, v, all);
   }
+  double flops(const AttentionWork& work) const override {
+    const double strided = pattern.stride > 0 ? work.length / double(pattern.stride) : 0;
+    return work.attend(2 * (double(pattern.window) + double(pattern.global)) + 1 + strided);
+  }
 };
 
 // Error: see SpecReader::number().

@@ -5,17 +5,13 @@
 namespace cairn {
 
 Groups Grouping::operator()(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const {
-  AttentionChoices made = context.replay ? *context.replay : AttentionChoices{};
+  Tensor chosen = context.replayed("labels");
   // More groups than queries would stay empty and cost memory. Labels from outside may count as they like.
-  const int64_t groups = made.labels.defined() ? groups_ : std::min(groups_, std::max<int64_t>(1, q.size(1)));
-  if (!made.labels.defined()) made.labels = labels(q, mask, groups, context, made);
-  if (context.report) {
-    context.report->planes = made.planes;
-    context.report->codes = made.codes;
-    context.report->labels = made.labels;
-    context.report->clusters = groups_;
-  }
-  return group(made.labels, groups);  // a stable sort by label
+  const int64_t groups = chosen.defined() ? groups_ : std::min(groups_, std::max<int64_t>(1, q.size(1)));
+  if (!chosen.defined()) chosen = labels(q, mask, groups, context);
+  context.made("labels", chosen);
+  context.made("clusters", groups_);
+  return group(chosen, groups);  // a stable sort by label
 }
 
 namespace {
@@ -27,16 +23,20 @@ struct HammingGrouping : Grouping {
 
   using Grouping::Grouping;
 
-  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups, const AttentionContext& context,
-                AttentionChoices& made) const override {
+  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups,
+                const AttentionContext& context) const override {
     // 1. Hash: bit j of a query says on which side of hyperplane j it lies.
-    if (!made.planes.defined())
-      made.planes = random_planes(bits, q.size(3), bias, context.draw(Purpose::planes), q.device());
-    made.codes = hash_codes(q, made.planes);
+    Tensor planes = context.replayed("planes");  // float32 [bits, D + 1], the last column the thresholds
+    if (!planes.defined()) planes = random_planes(bits, q.size(3), bias, context.draw(Purpose::planes), q.device());
+    const Tensor codes = hash_codes(q, planes);  // uint64 [B, H, N]
+    context.made("planes", planes);
+    context.made("codes", codes);
+    context.made("iterations", iterations);
     // 2. K-means of the codes under the Hamming distance.
-    return hamming_kmeans(made.codes, mask.query_lengths, groups, int(made.planes.size(0)), iterations,
+    return hamming_kmeans(codes, mask.query_lengths, groups, int(planes.size(0)), iterations,
                           context.draw(Purpose::clusters));
   }
+  double flops(const AttentionWork& work) const override { return 2 * double(bits) * work.head_size; }
 };
 
 }  // namespace

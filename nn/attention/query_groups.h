@@ -12,14 +12,17 @@ class Grouping {
   explicit Grouping(int64_t groups) : groups_(groups) {}
   virtual ~Grouping() = default;
 
-  // Labels to replay win; whatever was chosen is reported.
+  int64_t groups() const { return groups_; }
+  // Labels to replay win; whatever was chosen is reported: "labels" int32 [B, H, N], -1 for none, and the number
+  // "clusters" as specified.
   Groups operator()(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const;
+  // Floating-point operations for one query of one head; comparing codes needs none.
+  virtual double flops(const AttentionWork& work) const = 0;
 
  protected:
-  // int32 [B, H, N] in [0, groups), -1 beyond the lengths. `made` has the choices to replay, and takes those that lead
-  // to the labels.
-  virtual Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups, const AttentionContext& context,
-                        AttentionChoices& made) const = 0;
+  // int32 [B, H, N] in [0, groups), -1 beyond the lengths. Reports what leads to the labels.
+  virtual Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups,
+                        const AttentionContext& context) const = 0;
 
  private:
   int64_t groups_;

@@ -9,41 +9,30 @@
 
 namespace cairn {
 
-// ---- the list. Two lines a variant, here and below; each is defined in the file of its name.
-extern const AttentionVariant full_variant;
-extern const AttentionVariant shared_full_variant;
-extern const AttentionVariant clustered_variant;
-extern const AttentionVariant improved_clustered_variant;
-extern const AttentionVariant oracle_top_variant;
-extern const AttentionVariant position_variant;
-extern const AttentionVariant improved_position_variant;
-extern const AttentionVariant euclidean_variant;
-extern const AttentionVariant improved_euclidean_variant;
-extern const AttentionVariant lsh_variant;
-extern const AttentionVariant local_variant;
-extern const AttentionVariant longformer_variant;
-extern const AttentionVariant strided_variant;
-extern const AttentionVariant linear_variant;
-extern const AttentionVariant inducing_variant;
+// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name.
+#define CAIRN_ATTENTION_VARIANTS(X) \
+  X(full)                           \
+  X(shared_full)                    \
+  X(clustered)                      \
+  X(improved_clustered)             \
+  X(oracle_top)                     \
+  X(position)                       \
+  X(improved_position)              \
+  X(euclidean)                      \
+  X(improved_euclidean)             \
+  X(lsh)                            \
+  X(local)                          \
+  X(longformer)                     \
+  X(strided)                        \
+  X(linear)                         \
+  X(inducing)
+
+#define CAIRN_DECLARE(name) extern const AttentionVariant name##_variant;
+CAIRN_ATTENTION_VARIANTS(CAIRN_DECLARE)
 
 static std::vector<const AttentionVariant*>& variants() {
-  static std::vector<const AttentionVariant*> all{
-      &full_variant,
-      &shared_full_variant,
-      &clustered_variant,
-      &improved_clustered_variant,
-      &oracle_top_variant,
-      &position_variant,
-      &improved_position_variant,
-      &euclidean_variant,
-      &improved_euclidean_variant,
-      &lsh_variant,
-      &local_variant,
-      &longformer_variant,
-      &strided_variant,
-      &linear_variant,
-      &inducing_variant,
-  };
+#define CAIRN_LIST(name) &name##_variant,
+  static std::vector<const AttentionVariant*> all{CAIRN_ATTENTION_VARIANTS(CAIRN_LIST)};
   return all;
 }
 
@@ -53,6 +42,18 @@ void add_attention_variant(const AttentionVariant& variant) {
   for (const AttentionVariant* other : variants())
     check<UsageError>(std::string(other->name) != variant.name, "there is an attention '", variant.name, "' already");
   variants().push_back(&variant);
+}
+
+Tensor AttentionChoices::operator[](const std::string& name) const {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? Tensor() : found->second;
+}
+
+AttentionChoices AttentionChoices::to(Device device) const {
+  AttentionChoices result = *this;
+  for (auto& [name, tensor] : result.tensors)
+    if (tensor.defined()) tensor = tensor.to(device);
+  return result;
 }
 
 void Attention::lengths_only(const AttentionMask& mask, const char* why) const {

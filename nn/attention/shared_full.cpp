@@ -12,6 +12,7 @@ struct SharedFull : Attention {
                       "attention: ", q.size(1), " queries, ", v.size(1), " values");
     return attention(q, q, v, options(mask, context));
   }
+  double flops(const AttentionWork& work) const override { return work.attend(work.length); }
   bool shares_keys() const override { return true; }
 };
 

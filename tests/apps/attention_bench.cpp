@@ -88,4 +88,27 @@ TEST_CASE("the costs of attention are those of its formulas", "[attention-bench]
   CHECK(cost_of(p, 4).flops == 5376.0 * 4096 * 4096);
   p.attention = "i-clustered-100";
   CHECK(cost_of(p, 4).flops == (6 * 2 * 63 * 64 + 5376.0 * 132) * 4096);
+
+  // Forward, of one query of one head of 64, at 4096.
+  p.backward = false;
+  const std::pair<const char*, double> cases[] = {{"shared-full", 4 * 64 * 4096},
+                                                  {"clustered-100:bits=32", 2 * 32 * 64 + 4 * 64 * 100},
+                                                  {"oracle-top-32", 2 * 64 * 4096 + 4 * 64 * 32},
+                                                  {"position-100", 4 * 64 * 100},
+                                                  {"i-position-100:topk=8", 4 * 64 * 108},
+                                                  {"euclidean-100", 2 * 64 * 100 * 11 + 4 * 64 * 100},
+                                                  {"i-euclidean-100:iterations=3", 2 * 64 * 100 * 4 + 4 * 64 * 132},
+                                                  {"lsh-2", 2 * (64 * 128 + 4 * 64 * 64)},
+                                                  {"lsh-1:chunk=16,buckets=8", 64 * 8 + 4 * 64 * 32},
+                                                  {"local-8", 4 * 64 * 17},
+                                                  {"local-9000", 4 * 64 * 4096},
+                                                  {"longformer-8:global=4", 4 * 64 * 25},
+                                                  {"strided-8", 4 * 64 * (17 + 512)},
+                                                  {"inducing-16", 3 * 4 * 64 * 16},
+                                                  {"linear", 4 * 64 * 64}};
+  for (const auto& [spec, flops] : cases) {
+    INFO(spec);
+    p.attention = spec;
+    CHECK(cost_of(p, 4).flops == 6 * 4096 * flops);
+  }
 }

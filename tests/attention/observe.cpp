@@ -54,15 +54,15 @@ TEST_CASE("an observed encoder computes what it computes unobserved", "[attentio
       CHECK(difference(row_sums(layer.weights), std::vector<double>(36, 1)) <= tolerance::float32);
       CHECK(difference(row_sums(layer.full), std::vector<double>(36, 1)) <= tolerance::float32);
       const bool clustered = std::string(spec)[0] == 'i';
-      CHECK(layer.choices.labels.defined() == clustered);
+      CHECK(layer.choices["labels"].defined() == clustered);
       // Full attention of the same q and k, with the same scale.
       const auto full = make_attention(clustered ? "full:scale=0.8" : "full");
       CHECK(difference(layer.full, attention_weights(*full, layer.q, layer.k, {}, {})) <= tolerance::float32);
       CHECK((difference(layer.full, layer.weights) > 0.01) == clustered);
     }
     // Whoever asked for the choices still gets them.
-    CHECK(reported.labels.defined() == seen[1].choices.labels.defined());
-    if (reported.labels.defined()) CHECK(same_bits(reported.labels, seen[1].choices.labels));
+    CHECK(reported["labels"].defined() == seen[1].choices["labels"].defined());
+    if (reported["labels"].defined()) CHECK(same_bits(reported["labels"], seen[1].choices["labels"]));
   }
 }
 

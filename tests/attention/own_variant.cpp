@@ -16,6 +16,7 @@ struct Sharp : Attention {
                       const AttentionContext& context) const override {
     return attention(double(times) * q, k, v, options(mask, context));
   }
+  double flops(const AttentionWork& work) const override { return work.attend(work.length); }
 };
 
 const AttentionVariant sharp{"sharp", "full attention with larger scores",
@@ -33,9 +34,9 @@ reference::Matrix sharp_reference(const reference::Problem& p) {
 
 [[maybe_unused]] const bool added = [] {
   add_attention_variant(sharp);
-  reference::references()["sharp"] = {sharp_reference, true, true, true, true};
   return true;
 }();
+const reference::AddReference added_reference{"sharp", {sharp_reference, true, true, true, true}};
 
 // ---- What the suite must find: full attention with one thing wrong, which CAIRN_BROKEN_VARIANT names. CTest runs the
 // case that is to fail (tests/CMakeLists.txt).
@@ -61,6 +62,8 @@ struct Broken : Attention {
     if (wrong == "order") return out + reshape(Variable(first_row(out)), {1, out.size(1), 1, 1});
     return out;
   }
+
+  double flops(const AttentionWork&) const override { return 0; }
 
   // 1 for the first position, 0 for all others.
   static Tensor first_row(const Variable& out) {

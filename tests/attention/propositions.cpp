@@ -23,9 +23,10 @@ reference::Problem random_problem(RandomStream& random) {
   p.queries = n, p.keys = s;
   p.scale = double(1 + random.below(20)) / 10;
   p.visible = [](int64_t, int64_t) { return true; };
-  p.clusters = 1 + random.below(4);
+  p.number = 1 + random.below(4);
   p.options["topk"] = std::to_string(1 + random.below(uint32_t(s + 2)));
-  for (int64_t i = 0; i < n; ++i) p.labels.push_back(int(random.below(uint32_t(p.clusters))));
+  auto& labels = p.chosen["labels"].emplace_back();
+  for (int64_t i = 0; i < n; ++i) labels.push_back(int(random.below(uint32_t(p.number))));
   return p;
 }
 
@@ -94,7 +95,7 @@ std::vector<double> weights_of(const char* spec, const reference::Problem& p) {
   reference::Matrix unit(static_cast<size_t>(s), std::vector<double>(static_cast<size_t>(s), 0.0));
   for (size_t j = 0; j < unit.size(); ++j) unit[j][j] = 1;
   AttentionChoices replay;
-  replay.labels = Tensor::from(std::vector<int32_t>(p.labels.begin(), p.labels.end()), {1, 1, n});
+  replay.tensors["labels"] = Tensor::from(p.chosen.at("labels")[0], {1, 1, n});
   AttentionContext context;
   context.replay = &replay;
   const auto attention = make_attention(
@@ -114,7 +115,7 @@ TEST_CASE("Proposition 2: improved clustered is never worse than clustered, in 1
     const reference::Problem p = random_problem(random);
     const auto s = p.k.size();
     const auto full = reference::full(p);
-    const std::string clusters = std::to_string(p.clusters);
+    const std::string clusters = std::to_string(p.number);
     const auto plain = weights_of(("clustered-" + clusters).c_str(), p);
     const auto improved = weights_of(("i-clustered-" + clusters + ":topk=" + p.options.at("topk")).c_str(), p);
     for (size_t i = 0; i < p.q.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/attention/attention.h"
@@ -22,12 +23,10 @@ struct Problem {
   // As specified: the number behind the name, and the options that were given.
   int64_t number = 0;
   std::map<std::string, std::string> options;
-  // What a variant chose by chance or in another way that its reference does not check: which cluster each query is in
-  // (-1: none) and how many there are; which bucket, for each round; and what it learned.
-  std::vector<int> labels;
-  int64_t clusters = 0;
-  std::vector<std::vector<int>> buckets;
-  Matrix points;
+  // What the variant chose, and its reference does not check, by the variant's names: of int32 [B, H, N] or
+  // [B, H, R, N] one row or R. And what it learned: of [H, R, columns] a matrix.
+  std::map<std::string, std::vector<std::vector<int>>> chosen;
+  std::map<std::string, Matrix> learned;
 
   int64_t option(const std::string& name, int64_t preset) const {
     const auto found = options.find(name);
@@ -42,19 +41,6 @@ struct Problem {
 // Weights [N][S]; the output is their product with V. Rows of queries that see nothing are zero.
 using Reference = Matrix (*)(const Problem&);
 
-Matrix full(const Problem& p);  // also for shared-full, with k = q
-Matrix clustered(const Problem& p);
-Matrix improved_clustered(const Problem& p);
-Matrix oracle_top(const Problem& p);
-Matrix linear(const Problem& p);
-Matrix inducing(const Problem& p);
-Matrix position(const Problem& p);
-Matrix improved_position(const Problem& p);
-Matrix lsh(const Problem& p);  // from the buckets
-Matrix local(const Problem& p);
-Matrix longformer(const Problem& p);
-Matrix strided(const Problem& p);
-
 // What the tests hold a variant to.
 struct Entry {
   Reference weights;
@@ -66,13 +52,21 @@ struct Entry {
   std::vector<std::string> more = {};
 };
 
-// By the variant's name in the list. Tests of variants that are not in the library add theirs.
+// By the variant's name in the list.
 std::map<std::string, Entry>& references();
+
+// `static const AddReference added{"full", {full, true, true, true, true}};` adds one before the tests run.
+struct AddReference {
+  AddReference(const char* name, Entry entry) { references()[name] = std::move(entry); }
+};
+
+// What other references are made of: full attention, and clustered and improved clustered by the clusters chosen.
+Matrix full(const Problem& p);
+Matrix clustered(const Problem& p);
+Matrix improved_clustered(const Problem& p);
 
 // The attention of one query over all keys, and that of its k largest keys (ties: lower index).
 std::vector<double> row(const Problem& p, const std::vector<double>& query, int64_t index);
 std::vector<int64_t> largest(const std::vector<double>& weights, int64_t k);
-
-Matrix centroids(const Problem& p);
 
 }  // namespace cairn::reference

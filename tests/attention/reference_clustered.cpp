@@ -1,15 +1,22 @@
+#include <algorithm>
+
 #include "tests/attention/reference.h"
 
 namespace cairn::reference {
 
+// Which cluster each query is in, -1: none.
+static const std::vector<int>& labels(const Problem& p) { return p.chosen.at("labels").at(0); }
+
 // [eq. 3]
-Matrix centroids(const Problem& p) {
-  Matrix sums(size_t(p.clusters), std::vector<double>(p.q.empty() ? 0 : p.q[0].size(), 0.0));
-  std::vector<double> counts(size_t(p.clusters), 0.0);
+static Matrix centroids(const Problem& p) {
+  const auto& label = labels(p);
+  const auto clusters = size_t(label.empty() ? 0 : *std::max_element(label.begin(), label.end()) + 1);
+  Matrix sums(clusters, std::vector<double>(p.q.empty() ? 0 : p.q[0].size(), 0.0));
+  std::vector<double> counts(clusters, 0.0);
   for (size_t i = 0; i < p.q.size(); ++i) {
-    if (p.labels[i] < 0) continue;
-    counts[size_t(p.labels[i])] += 1;
-    for (size_t d = 0; d < p.q[i].size(); ++d) sums[size_t(p.labels[i])][d] += p.q[i][d];
+    if (label[i] < 0) continue;
+    counts[size_t(label[i])] += 1;
+    for (size_t d = 0; d < p.q[i].size(); ++d) sums[size_t(label[i])][d] += p.q[i][d];
   }
   for (size_t j = 0; j < sums.size(); ++j)
     for (double& x : sums[j]) x = counts[j] > 0 ? x / counts[j] : 0;
@@ -21,7 +28,7 @@ Matrix clustered(const Problem& p) {
   const Matrix c = centroids(p);
   Matrix a(p.q.size(), std::vector<double>(p.k.size(), 0.0));
   for (size_t i = 0; i < p.q.size(); ++i)
-    if (p.labels[i] >= 0) a[i] = row(p, c[size_t(p.labels[i])], -1);
+    if (labels(p)[i] >= 0) a[i] = row(p, c[size_t(labels(p)[i])], -1);
   return a;
 }
 
@@ -29,7 +36,7 @@ Matrix clustered(const Problem& p) {
 Matrix improved_clustered(const Problem& p) {
   Matrix a = clustered(p);
   for (size_t i = 0; i < p.q.size(); ++i) {
-    if (p.labels[i] < 0) continue;
+    if (labels(p)[i] < 0) continue;
     const auto own = row(p, p.q[i], -1);
     const auto top = largest(a[i], p.option("topk", 32));
     double mass = 0, sum = 0;
@@ -38,5 +45,11 @@ Matrix improved_clustered(const Problem& p) {
   }
   return a;
 }
+
+static const AddReference added{"clustered", {clustered, false, false, true, true}};
+static const AddReference added_improved{"i-clustered",
+                                         {improved_clustered, false, false, true, true, {"i-clustered-3:topk=1"}}};
+static const AddReference added_euclidean{"euclidean", {clustered, false, false, true, true}};
+static const AddReference added_improved_euclidean{"i-euclidean", {improved_clustered, false, false, true, true}};
 
 }  // namespace cairn::reference

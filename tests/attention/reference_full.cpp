@@ -6,6 +6,11 @@
 
 namespace cairn::reference {
 
+std::map<std::string, Entry>& references() {
+  static std::map<std::string, Entry> all;
+  return all;
+}
+
 // [eq. 1]
 std::vector<double> row(const Problem& p, const std::vector<double>& query, int64_t index) {
   std::vector<double> weights(p.k.size(), 0.0);
@@ -29,7 +34,7 @@ Matrix full(const Problem& p) {
 }
 
 // A query's row, restricted to its k largest keys and normalized again.
-Matrix oracle_top(const Problem& p) {
+static Matrix oracle_top(const Problem& p) {
   Matrix a = full(p);
   for (auto& weights : a) {
     const auto top = largest(weights, p.number);
@@ -51,5 +56,9 @@ std::vector<int64_t> largest(const std::vector<double>& weights, int64_t k) {
   if (int64_t(order.size()) > k) order.resize(size_t(k));
   return order;
 }
+
+static const AddReference added_full{"full", {full, true, true, true, true}};
+static const AddReference added_shared_full{"shared-full", {full, true, true, false, true}};  // k = q
+static const AddReference added_oracle_top{"oracle-top", {oracle_top, true, true, true, true}};
 
 }  // namespace cairn::reference

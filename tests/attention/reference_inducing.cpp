@@ -3,11 +3,11 @@
 namespace cairn::reference {
 
 // The weights of the queries over the points, times those of the points over the keys. A point sees all valid keys.
-Matrix inducing(const Problem& p) {
+static Matrix inducing(const Problem& p) {
   Matrix over_keys;
   Problem inner = p;
   inner.k.clear();
-  for (const auto& point : p.points) {
+  for (const auto& point : p.learned.at("points")) {
     over_keys.push_back(row(p, point, -1));
     inner.k.emplace_back(point.size(), 0.0);
     for (size_t j = 0; j < p.k.size(); ++j)
@@ -22,5 +22,8 @@ Matrix inducing(const Problem& p) {
   }
   return a;
 }
+
+static const AddReference added{"inducing",
+                                {inducing, false, false, true, true, {"inducing-1", "inducing-40:scale=0.6"}}};
 
 }  // namespace cairn::reference

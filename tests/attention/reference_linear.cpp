@@ -6,7 +6,7 @@ namespace cairn::reference {
 
 // The weight of a key is the product of the features elu(x) + 1 of the query and the key, over the sum of all that the
 // query sees.
-Matrix linear(const Problem& p) {
+static Matrix linear(const Problem& p) {
   const auto feature = [](double x) { return (x > 0 ? x : std::expm1(x)) + 1; };
   Matrix a(p.q.size(), std::vector<double>(p.k.size(), 0.0));
   for (size_t i = 0; i < size_t(p.queries); ++i) {
@@ -20,5 +20,7 @@ Matrix linear(const Problem& p) {
   }
   return a;
 }
+
+static const AddReference added{"linear", {linear, false, true, true, true}};
 
 }  // namespace cairn::reference

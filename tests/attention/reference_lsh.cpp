@@ -24,15 +24,15 @@ std::vector<int64_t> chunks_of(const std::vector<int>& buckets, int64_t chunk, i
 }  // namespace
 
 // Each round's attention by itself, then the rounds by the weight of their logsumexp, as in the paper.
-Matrix lsh(const Problem& p) {
-  const size_t n = p.q.size(), rounds = p.buckets.size();
+static Matrix lsh(const Problem& p) {
+  const size_t n = p.q.size(), rounds = p.chosen.at("buckets").size();
   const bool bucket_mask = p.flag("bucket_mask", true), deduplicate = p.flag("deduplicate", false);
   const bool mean = p.options.count("combine") && p.options.at("combine") == "mean";
   // seen[r][i][j]
   std::vector<std::vector<std::vector<bool>>> seen(rounds, {n, std::vector<bool>(n, false)});
   for (size_t r = 0; r < rounds; ++r) {
     int64_t count = 0;
-    const auto& bucket = p.buckets[r];
+    const auto& bucket = p.chosen.at("buckets")[r];
     const auto chunk = chunks_of(bucket, p.option("chunk", 32), count);
     for (size_t i = 0; i < n; ++i)
       for (size_t j = 0; j < n; ++j) {
@@ -64,5 +64,15 @@ Matrix lsh(const Problem& p) {
   }
   return a;
 }
+
+// Its output does not move with its queries: equal buckets are sorted by position.
+static const AddReference added{"lsh",
+                                {lsh,
+                                 true,
+                                 true,
+                                 false,
+                                 false,
+                                 {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
+                                  "lsh-2:chunk=2,combine=mean,scale=1"}}};
 
 }  // namespace cairn::reference

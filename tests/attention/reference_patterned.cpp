@@ -14,17 +14,22 @@ Matrix patterned(Problem p, const std::function<bool(int64_t, int64_t)>& sees) {
 
 }  // namespace
 
-Matrix local(const Problem& p) {
+static Matrix local(const Problem& p) {
   return patterned(p, [&](int64_t i, int64_t j) { return std::abs(i - j) <= p.number; });
 }
 
-Matrix longformer(const Problem& p) {
+static Matrix longformer(const Problem& p) {
   const int64_t global = p.option("global", 1);
   return patterned(p, [&](int64_t i, int64_t j) { return std::abs(i - j) <= p.number || std::min(i, j) < global; });
 }
 
-Matrix strided(const Problem& p) {
+static Matrix strided(const Problem& p) {
   return patterned(p, [&](int64_t i, int64_t j) { return std::abs(i - j) <= p.number || (i - j) % p.number == 0; });
 }
+
+static const AddReference added_local{"local", {local, true, true, false}};
+static const AddReference added_longformer{"longformer",
+                                           {longformer, true, true, false, false, {"longformer-1:global=6"}}};
+static const AddReference added_strided{"strided", {strided, true, true, false, false, {"strided-2147483647"}}};
 
 }  // namespace cairn::reference

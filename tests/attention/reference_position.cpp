@@ -6,17 +6,21 @@ namespace cairn::reference {
 // c n / C, no later than i.
 static Problem grouped_by_position(const Problem& p) {
   Problem grouped = p;
-  grouped.labels.assign(p.q.size(), -1);
+  std::vector<int> labels(p.q.size(), -1);
   for (int64_t i = 0; i < p.queries; ++i) {
     int label = int(i);  // C >= n: each its own
     if (p.number < p.queries)
       while (label * p.queries > i * p.number) --label;
-    grouped.labels[size_t(i)] = label;
+    labels[size_t(i)] = label;
   }
+  grouped.chosen["labels"] = {labels};
   return grouped;
 }
 
-Matrix position(const Problem& p) { return clustered(grouped_by_position(p)); }
-Matrix improved_position(const Problem& p) { return improved_clustered(grouped_by_position(p)); }
+static Matrix position(const Problem& p) { return clustered(grouped_by_position(p)); }
+static Matrix improved_position(const Problem& p) { return improved_clustered(grouped_by_position(p)); }
+
+static const AddReference added{"position", {position, false, false, true, true}};
+static const AddReference added_improved{"i-position", {improved_position, false, false, true, true}};
 
 }  // namespace cairn::reference

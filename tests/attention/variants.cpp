@@ -38,8 +38,6 @@ std::vector<double> expected(const Trial& trial, Attention& attention, const Inp
   const int64_t B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), D = in.q.size(3), S = in.v.size(1),
                 M = in.v.size(3);
   const auto q = as_double(in.q), k = as_double(attention.shares_keys() ? in.q : in.k), v = as_double(in.v);
-  const auto integers = [](const Tensor& x) { return x.defined() ? x.to_vector<int32_t>() : std::vector<int32_t>(); };
-  const auto labels = integers(made.labels), buckets = integers(made.buckets);
   const auto length = [](const Tensor& lengths, int64_t b, int64_t all) {
     return lengths.defined() ? int64_t(lengths.data<int32_t>()[b]) : all;
   };
@@ -60,24 +58,27 @@ std::vector<double> expected(const Trial& trial, Attention& attention, const Inp
       p.q = rows(q, b, N, h), p.k = rows(k, b, S, h);
       p.queries = length(in.mask.query_lengths, b, N), p.keys = length(in.mask.key_lengths, b, S);
       p.scale = attention.scale() != 0 ? attention.scale() : 1 / std::sqrt(double(D));
-      p.clusters = N;
       p.visible = [&](int64_t i, int64_t j) {
         if (in.mask.causal && j > i) return false;
         return !in.mask.allowed.defined() || in.mask.allowed.data<bool>()[i * S + j];
       };
-      for (int64_t i = 0; i < N && !labels.empty(); ++i) p.labels.push_back(labels[size_t((b * H + h) * N + i)]);
-      for (int64_t r = 0; N > 0 && !buckets.empty() && r < made.buckets.size(2); ++r) {
-        const auto first = buckets.begin() + ((b * H + h) * made.buckets.size(2) + r) * N;
-        p.buckets.emplace_back(first, first + N);
-      }
-      for (const auto& [name, parameter] : named_parameters(attention))
-        if (name == "points") {  // [H, I, D]
-          const auto points = as_double(parameter.value());
-          for (int64_t i = 0; i < parameter.size(1); ++i) {
-            const auto first = points.begin() + (h * parameter.size(1) + i) * D;
-            p.points.emplace_back(first, first + D);
-          }
+      for (const auto& [name, choice] : made.tensors) {
+        if (choice.dtype() != DType::int32) continue;
+        const auto values = choice.to_vector<int32_t>();
+        const int64_t count = choice.rank() == 4 ? choice.size(2) : 1, columns = choice.size(-1);
+        for (int64_t r = 0; r < count; ++r) {
+          const auto first = values.begin() + ((b * H + h) * count + r) * columns;
+          p.chosen[name].emplace_back(first, first + columns);
         }
+      }
+      for (const auto& [name, parameter] : named_parameters(attention)) {
+        const auto values = as_double(parameter.value());
+        const int64_t count = parameter.size(1), columns = parameter.size(2);
+        for (int64_t r = 0; r < count; ++r) {
+          const auto first = values.begin() + (h * count + r) * columns;
+          p.learned[name].emplace_back(first, first + columns);
+        }
+      }
       const reference::Matrix a = trial.entry.weights(p);
       // [eq. 2] [eq. 5] [eq. 11] [eq. 15] Weights times values.
       for (int64_t i = 0; i < N; ++i)
@@ -291,7 +292,8 @@ TEST_CASE("an attention variant that tells queries apart by content alone moves 
     Inputs other(2, n, n, 3, 4, 4);
     other.q = reordered(in.q, order);
     if (attention->shares_keys()) other.v = reordered(in.v, order);
-    if (made.labels.defined()) moved.labels = reordered(made.labels, order);
+    for (const auto& [name, choice] : made.tensors)
+      if (choice.dtype() == DType::int32 && choice.rank() == 3) moved.tensors[name] = reordered(choice, order);
     AttentionContext context = context_of(generator);
     context.replay = &moved;
     CHECK(difference(other.run(*attention, context).value(), reordered(out, order)) <= tolerance::float64);
@@ -402,9 +404,9 @@ TEST_CASE("padding changes an attention variant's results by rounding alone", "[
           REQUIRE(x == 0);
       }
       CHECK(difference(kept, out) <= tolerance::float64);
-      for (const auto& [whole, longer] :
-           {std::pair{made.labels, padded_made.labels}, {made.buckets, padded_made.buckets}}) {
-        if (!whole.defined()) continue;
+      for (const auto& [name, whole] : made.tensors) {
+        if (whole.dtype() != DType::int32 || whole.size(-1) != n) continue;
+        const Tensor longer = padded_made[name];
         const auto labels = whole.to_vector<int32_t>(), padded_labels = longer.to_vector<int32_t>();
         for (int64_t row = 0; row < whole.elements() / n; ++row)
           for (int64_t i = 0; i < n; ++i)
@@ -542,7 +544,7 @@ TEST_CASE("more clusters than queries cost no memory", "[attention]") {
   AttentionChoices made;
   in.run(*make_attention("i-clustered-2000000000:topk=1000000"), context_of(generator, &made));
   CHECK(memory(Device::cpu).peak - before < 100000);
-  CHECK(made.labels.to_vector<int32_t>()[8] == 8);
+  CHECK(made["labels"].to_vector<int32_t>()[8] == 8);
 }
 
 TEST_CASE("every call draws afresh, the same call the same", "[attention]") {
@@ -556,7 +558,7 @@ TEST_CASE("every call draws afresh, the same call the same", "[attention]") {
       AttentionContext context = context_of(generator, &made);
       context.layer = layer;
       in.run(*attention, context);
-      return (made.labels.defined() ? made.labels : made.buckets).to_vector<int32_t>();
+      return (made["labels"].defined() ? made["labels"] : made["buckets"]).to_vector<int32_t>();
     };
     const auto first = labels(0);
     CHECK(labels(0) == first);
@@ -574,7 +576,7 @@ TEST_CASE("with shift=true the groups of odd layers begin half a group from thos
     context.layer = layer;
     context.report = &made;
     in.run(*make_attention(spec), context);
-    return made.labels.to_vector<int32_t>();
+    return made["labels"].to_vector<int32_t>();
   };
   const std::vector<int32_t> even{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}, odd{0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0};
   for (const char* spec : {"position-3:shift=true", "i-position-3:shift=true"}) {

@@ -10,8 +10,6 @@ using namespace cairn::test;
 
 namespace {
 
-Tensor on(Device device, const Tensor& x) { return x.defined() ? x.to(device) : x; }
-
 // float32 from the memory of any device, none where there is no gradient.
 std::vector<float> values(const Tensor& x) {
   return x.defined() ? x.cast(DType::float32).to(Device::cpu).to_vector<float>() : std::vector<float>();
@@ -48,9 +46,7 @@ Run run(const Trial& trial, Device device, int64_t N, int64_t S, bool lengths, d
   context.report = &result.made;
   AttentionChoices given;
   if (replayed) {
-    const AttentionChoices& made = replayed->made;
-    given.labels = on(device, made.labels), given.topk = on(device, made.topk);
-    given.buckets = on(device, made.buckets);
+    given = replayed->made.to(device);
     context.replay = &given;
   }
   const Variable out = (*attention)(q, k, v, mask, context);

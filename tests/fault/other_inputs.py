@@ -109,9 +109,10 @@ def attend():
         ("planes for another size", tensors(**GOOD, planes=[8, 4]), "bits, D"),
         ("65 planes", tensors(**GOOD, planes=[65, 5]), "1 to 64"),
         ("labels for others", tensors(**GOOD, labels=("I32", [1, 2, 3], bytes(24))), "B, H, N"),
-        ("points for others", tensors(**GOOD, points=[1, 3, 4]), "H, I, D"),
     ):
         yield case(f"tensors that do not fit: {name}", start, 2, message, {"q.safetensors": content})
+    yield case("tensors that do not fit: points for others", [*start[:-1], "inducing-3"], 2, r"expected \[2, 3, 4\]",
+               {"q.safetensors": tensors(**GOOD, points=[1, 3, 4])})
     yield case("a variant without keys", start, 2, "needs keys", {"q.safetensors": tensors(q=Q, v=Q)})
     for name, make, message in (("a folder", lambda p: p.mkdir(), "is a folder"), ("a named pipe", os.mkfifo, "regular"),
                                 ("a link to itself", lambda p: os.symlink(p.name, p), ""),

@@ -154,6 +154,7 @@ TEST_CASE("no two attentions of encoder and decoder draw under one number", "[nn
       numbers->push_back(context.layer);
       return attention(q, k, v, options(mask, context));
     }
+    double flops(const AttentionWork&) const override { return 0; }
   };
   Generator generator(3);
   EncoderDecoder model(small<TransformerOptions>(3), small<DecoderOptions>(2), generator);

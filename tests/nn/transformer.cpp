@@ -112,7 +112,7 @@ TEST_CASE("layers of an encoder draw under numbers of their own", "[nn]") {
   AttentionChoices made[2];
   for (size_t i = 0; i < 2; ++i) encoder.layers[i]->attention.report = &made[i];
   encoder(Variable(random_tensor({1, 9, 6}, DType::float32)), {}, {false, &generator});
-  CHECK(made[0].planes.to_vector<float>() != made[1].planes.to_vector<float>());
+  CHECK(made[0]["planes"].to_vector<float>() != made[1]["planes"].to_vector<float>());
 }
 
 TEST_CASE("a transformer of impossible sizes is refused", "[nn]") {
