@@ -154,6 +154,8 @@ struct BucketOptions {
   int64_t chunk = 32;
   bool bucket_mask = true;
   bool deduplicate = false;
+  bool self = false;
+  bool wrap = true;
 };
 // Buckets int32 [B, H, rounds, N] as the partitions that bucket_attention takes: groups of [B, H * rounds, N]. Error:
 // another shape.

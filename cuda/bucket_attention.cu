@@ -3,8 +3,8 @@
 // definition.
 //
 //   s_ij = scale q_i . k_j for the pairs (round, j) that query i sees: j in the chunk of i or the one before, in the
-//   same bucket, not i itself;  A = softmax over all of them;  out_i = sum z_ij A_ij v_j, z dropout, or z_ii v_i if
-//   there are none
+//   same bucket, i itself only with `self`;  A = softmax over all of them;  out_i = sum z_ij A_ij v_j, z dropout, or
+//   z_ii v_i if there are none
 //   with g = dout:  dA = z (g V^T);  delta_i = g_i . out_i;  dS = A (dA - delta);
 //   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
 //
@@ -141,7 +141,7 @@ struct Work {
     if (place >= n || result.position >= limit) return result;
     result.bucket = labels[result.position];
     result.chunk = place / size;
-    result.before = result.chunk > 0 ? result.chunk - 1 : chunks - 1;
+    result.before = result.chunk > 0 ? result.chunk - 1 : p.rounds.wrap ? chunks - 1 : 0;
     return result;
   }
   // The block's own places, and those of the tile that it meets. The block has them when this returns.
@@ -171,7 +171,7 @@ struct Work {
   __device__ bool sees(int i, int j) const {
     const Place query = queries[i], key = keys[j];
     return query.chunk >= 0 && key.chunk >= 0 && (key.chunk == query.chunk || key.chunk == query.before) &&
-           (!p.rounds.bucket_mask || key.bucket == query.bucket) && key.position != query.position &&
+           (!p.rounds.bucket_mask || key.bucket == query.bucket) && (p.rounds.self || key.position != query.position) &&
            batch_head.visible(query.position, key.position) &&
            !(p.rounds.deduplicate && p.rounds.met_before(batch_head.index, round, query.position, key.position));
   }

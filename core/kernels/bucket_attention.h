@@ -12,10 +12,12 @@ namespace cairn {
 // n sorted places in chunks of `size`, the last one perhaps shorter.
 struct Chunks {
   int64_t n = 0, size = 1;
+  bool wrap = true;  // the first one attends to the last
 
   CAIRN_HD int64_t count() const { return (n + size - 1) / size; }
-  // The chunk that `chunk` attends to besides itself: the first one's is the last. A lone chunk's is itself.
-  CAIRN_HD int64_t before(int64_t chunk) const { return chunk > 0 ? chunk - 1 : count() - 1; }
+  // The chunk that `chunk` attends to besides itself. That of a lone chunk, or of the first one without `wrap`, is
+  // itself.
+  CAIRN_HD int64_t before(int64_t chunk) const { return chunk > 0 ? chunk - 1 : wrap ? count() - 1 : 0; }
   // Do a query and a key at these places meet?
   CAIRN_HD bool meet(int64_t query, int64_t key) const {
     const int64_t chunk = query / size, other = key / size;
@@ -31,12 +33,14 @@ struct BucketRounds {
   int64_t chunk = 32;
   bool bucket_mask = true;          // keys of other buckets are not visible
   bool deduplicate = false;         // a key counts in the first of the rounds alone in which a query sees it
+  bool self = false;                // a position attends to itself as it does to other keys
+  bool wrap = true;                 // the first chunk attends to the last
   const int32_t* places = nullptr;  // the inverse of each permutation, needed to deduplicate; a kernel makes it
 
   CAIRN_HD int64_t row(int64_t batch_head, int64_t round) const { return batch_head * rounds + round; }
   CAIRN_HD const int32_t* labels(int64_t row) const { return groups.labels + row * N; }
   CAIRN_HD const int32_t* order(int64_t row) const { return groups.permutation + row * N; }
-  CAIRN_HD Chunks chunks(int64_t row) const { return {groups.offsets[row * (buckets + 1) + buckets], chunk}; }
+  CAIRN_HD Chunks chunks(int64_t row) const { return {groups.offsets[row * (buckets + 1) + buckets], chunk, wrap}; }
   CAIRN_HD bool same_bucket(int64_t row, int64_t i, int64_t j) const {
     return !bucket_mask || labels(row)[i] == labels(row)[j];
   }
@@ -67,11 +71,11 @@ struct MergedKeys {
 };
 
 CAIRN_KERNELS(
-    // out_i = softmax over (round, key) pairs of scale q_i . k_j times v_j: all keys j but i itself that the mask, the
-    // chunk and the bucket of i in that round let it see. A key that is seen in several rounds counts as often. If
-    // there is none in any round, out_i = v_i, if the mask lets i see i, else 0. Dropout by (query, key), the same in
-    // all rounds. logsumexp [B, H, N] of the scores of those keys, minus infinity if there is none. size.S = size.N;
-    // positions of no bucket (label -1) see nothing and are seen by none.
+    // out_i = softmax over (round, key) pairs of scale q_i . k_j times v_j: all keys j that the mask, the chunk
+    // and the bucket of i in that round let it see, i itself only with `self`. A key that is seen in several rounds
+    // counts as often. If there is none in any round, out_i = v_i, if the mask lets i see i, else 0. Dropout by (query,
+    // key), the same in all rounds. logsumexp [B, H, N] of the scores of those keys, minus infinity if there is none.
+    // size.S = size.N; positions of no bucket (label -1) see nothing and are seen by none.
     template <class T>
     void bucket_attention_forward(Stream, AttentionSize, BucketRounds, HeadView<const T> q, HeadView<const T> k,
                                   HeadView<const T> v, Mask, Dropout, HeadView<T> out, Accum<T>* logsumexp);

@@ -5,8 +5,9 @@
 //   bucket_j = argmax of [q_j R_r; -q_j R_r], with normal R_r [D, buckets / 2], the same for all of one call;
 //              buckets = 2 ceil(n / (2 chunk)), at least 2
 //   positions are sorted by (bucket, position) and cut into chunks; a chunk attends to itself and to the one before it,
-//   the first one to the last:
+//   the first one to the last (`wrap=false`: to itself alone):
 //   P_r(i)   = the keys of these two chunks that are in the bucket of i and that the mask allows, but i itself
+//              (`self=true`: and i itself)
 //
 // and over all rounds, with s_ij = scale q_i . k_j:
 //
@@ -20,10 +21,11 @@
 //
 // Deviations. From Kitaev's code: scores are divided by sqrt(D) (`scale=1`: not, as there); a position's own score is
 // not -10^5 but counts only where no other does, which is the limit of that; there are half as many buckets as 2 n /
-// chunk, by each sequence's own length, and lengths need not be a multiple of anything. From the port of the authors of
-// Clustered Attention, which divides by sqrt(D) too: there the first chunk has none before it, a position attends to
-// itself, 2 b buckets come from b projections, other buckets in the two chunks are visible (`bucket_mask=false`), and
-// rounds are averaged (`combine=mean`).
+// chunk, by each sequence's own length (`buckets=` sets it), and lengths need not be a multiple of anything.
+//
+// The port of the authors of Clustered Attention divides by sqrt(D) too. Its other rules are
+// `self=true,wrap=false,bucket_mask=false,combine=mean,buckets=`: a position attends to itself, the first chunk has
+// none before it, other buckets in the two chunks are visible, rounds are averaged, and b projections make 2 b buckets.
 #include "nn/attention/attention.h"
 
 namespace cairn {
@@ -82,6 +84,8 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend within the same bucket alone");
   options.deduplicate = spec.flag("deduplicate", false, "count a key once that several rounds see");
+  options.self = spec.flag("self", false, "a position attends to itself as to other keys of its bucket");
+  options.wrap = spec.flag("wrap", true, "the first chunk attends to the last; false: to itself alone");
   variant->mean =
       spec.choice("combine", "logsumexp", {"logsumexp", "mean"}, "weights of the rounds: logsumexp or mean") == "mean";
   if (variant->mean && options.deduplicate)

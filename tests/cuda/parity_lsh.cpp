@@ -125,12 +125,16 @@ void add_bucket_attention(std::vector<Case>& cases) {
   add({1, 1, 140, 4, 4}, {2, 0, 2, 1, false}, 2);
   add({1, 1, 70, 136, 68}, {2, 0, 2, 32}, 3);
   add({1, 1, 70, 68, 136}, {2, 0, 2, 32, true, true}, 3);
+  add({1, 1, 200, 8, 12}, {2, 0, 2, 32, false, false, true, false}, 8);
+  add({1, 2, 67, 5, 40}, {3, 0, 3, 5, true, true, true}, 4);
+  add({1, 1, 96, 16, 16}, {2, 0, 2, 16, false, true, false, false}, 4);
   for (const Conditions& each :
        {Conditions{"lengths", true}, Conditions{"causal", false, true}, Conditions{"a mask", false, false, true},
         Conditions{"dropout", false, false, false, 0.25}, Conditions{"everything", true, true, true, 0.3}})
     for (const bool deduplicate : {false, true}) {
       add({4, 2, 9, 4, 3}, {2, 0, 2, 3, true, deduplicate}, 3, each);
       add({3, 1, 90, 16, 24}, {3, 0, 3, 16, false, deduplicate}, 3, each);
+      add({3, 1, 90, 16, 24}, {3, 0, 3, 16, false, deduplicate, true, false}, 3, each);
     }
 
   // Results with those of batch element 0, head 1 left out, one of whose numbers is bad.

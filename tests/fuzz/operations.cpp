@@ -759,7 +759,7 @@ class Program {
     const BucketCount of{count(one_in(2) ? 0 : 2 * C_), count(1 + byte() % 40)};
     BucketOptions b;
     b.rounds = count(1 + byte() % 3), b.first = count(0), b.end = count(b.rounds), b.chunk = of.chunk;
-    b.bucket_mask = one_in(2), b.deduplicate = one_in(2);
+    b.bucket_mask = one_in(2), b.deduplicate = one_in(2), b.self = one_in(2), b.wrap = one_in(2);
     const auto rotations =
         attempt([&] { return random_rotations(b.rounds, count(C_ + 2), count(D_), draw(), device_); });
     const auto made_now = attempt([&] {

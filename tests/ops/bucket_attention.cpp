@@ -8,7 +8,8 @@ namespace cairn {
 
 static std::ostream& operator<<(std::ostream& out, const BucketOptions& o) {
   return out << "rounds " << o.first << " to " << o.end << " of " << o.rounds << " chunk " << o.chunk
-             << (o.bucket_mask ? "" : " without bucket mask") << (o.deduplicate ? " deduplicated" : "");
+             << (o.bucket_mask ? "" : " without bucket mask") << (o.deduplicate ? " deduplicated" : "")
+             << (o.self ? " with itself" : "") << (o.wrap ? "" : " without wrap");
 }
 
 }  // namespace cairn
@@ -39,9 +40,11 @@ struct Case {
           for (int64_t p = 0; p < n; ++p)
             for (int64_t l = 0; l < n; ++l) {
               const int64_t i = order[size_t(p)], j = order[size_t(l)];
-              const bool near =
-                  p / options.chunk == l / options.chunk || p / options.chunk == (l / options.chunk + 1) % chunks;
-              if (near && i != j && (!options.bucket_mask || bucket[i] == bucket[j]) && may_attend(mask, b, h, i, j))
+              const int64_t after = l / options.chunk + 1;  // the chunk behind that of j
+              const bool near = p / options.chunk == l / options.chunk ||
+                                p / options.chunk == (options.wrap ? after % chunks : after);
+              if (near && (i != j || options.self) && (!options.bucket_mask || bucket[i] == bucket[j]) &&
+                  may_attend(mask, b, h, i, j))
                 result(b, h, i, j) += 1;
             }
         }
@@ -89,14 +92,27 @@ struct Shapes {
 // Nothing, one and two positions; a lone chunk, two, an odd and an even number of them, whole ones and not; chunks of
 // one and larger than a tile; several runs of chunks, and more planes than are taken at once.
 std::vector<Shapes> every_shape() {
-  return {{{0, 2, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},          {{2, 0, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},
-          {{2, 2, 0, 0, 2, 2}, {2, 0, 2, 2}, 2},          {{2, 2, 5, 5, 0, 2}, {2, 0, 2, 2}, 2},
-          {{2, 2, 5, 5, 2, 0}, {2, 0, 2, 2}, 2},          {{1, 1, 1, 1, 1, 1}, {1, 0, 1, 32}, 2},
-          {{2, 2, 2, 2, 3, 2}, {2, 0, 2, 1}, 2},          {{2, 3, 17, 17, 4, 5}, {1, 0, 1, 32}, 3},
-          {{2, 2, 19, 19, 3, 2}, {2, 0, 2, 10}, 4},       {{2, 2, 23, 23, 3, 2}, {3, 0, 3, 5, true, true}, 4},
-          {{2, 1, 24, 24, 3, 2}, {3, 0, 3, 4, false}, 4}, {{2, 1, 24, 24, 3, 2}, {4, 1, 3, 4, false, true}, 4},
-          {{1, 2, 31, 31, 3, 2}, {2, 0, 2, 1}, 2},        {{1, 1, 307, 307, 7, 5}, {2, 0, 2, 90, false, true}, 3},
-          {{1, 1, 500, 500, 3, 2}, {1, 0, 1, 200}, 2},    {{33, 2, 3, 3, 2, 2}, {2, 0, 2, 2}, 2}};
+  return {{{0, 2, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},
+          {{2, 0, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},
+          {{2, 2, 0, 0, 2, 2}, {2, 0, 2, 2}, 2},
+          {{2, 2, 5, 5, 0, 2}, {2, 0, 2, 2}, 2},
+          {{2, 2, 5, 5, 2, 0}, {2, 0, 2, 2}, 2},
+          {{1, 1, 1, 1, 1, 1}, {1, 0, 1, 32}, 2},
+          {{2, 2, 2, 2, 3, 2}, {2, 0, 2, 1}, 2},
+          {{2, 3, 17, 17, 4, 5}, {1, 0, 1, 32}, 3},
+          {{2, 2, 19, 19, 3, 2}, {2, 0, 2, 10}, 4},
+          {{2, 2, 23, 23, 3, 2}, {3, 0, 3, 5, true, true}, 4},
+          {{2, 1, 24, 24, 3, 2}, {3, 0, 3, 4, false}, 4},
+          {{2, 1, 24, 24, 3, 2}, {4, 1, 3, 4, false, true}, 4},
+          {{1, 2, 31, 31, 3, 2}, {2, 0, 2, 1}, 2},
+          {{1, 1, 307, 307, 7, 5}, {2, 0, 2, 90, false, true}, 3},
+          {{1, 1, 500, 500, 3, 2}, {1, 0, 1, 200}, 2},
+          {{33, 2, 3, 3, 2, 2}, {2, 0, 2, 2}, 2},
+          {{2, 2, 23, 23, 3, 2}, {2, 0, 2, 5, true, false, true, false}, 4},
+          {{1, 1, 307, 307, 3, 2}, {2, 0, 2, 40, false, true, true, false}, 3},
+          {{2, 1, 24, 24, 3, 2}, {3, 0, 3, 4, true, true, true}, 3},
+          {{2, 1, 24, 24, 3, 2}, {2, 0, 2, 4, false, false, false, false}, 3},
+          {{1, 2, 7, 7, 3, 2}, {1, 0, 1, 32, false, false, true, false}, 2}};
 }
 
 AttentionDropout test_dropout(double p) {
@@ -133,7 +149,8 @@ TEST_CASE("bucket_attention agrees with its formula", "[bucket_attention]") {
 TEST_CASE("bucket_attention honors every mask", "[bucket_attention]") {
   const Sizes s{3, 2, 13, 13, 3, 2};
   for (const auto& [mask_name, mask] : every_mask(s))
-    for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{2, 0, 2, 3, false, true}}) {
+    for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{2, 0, 2, 3, false, true},
+                                         BucketOptions{2, 0, 2, 3, false, false, true, false}}) {
       INFO(mask_name << ", " << buckets);
       const Case test(s, buckets, 3, DType::float64);
       const AttentionOptions options{mask, test_dropout(0.3), 0};
@@ -167,7 +184,8 @@ TEST_CASE("gradients of bucket_attention agree with their formulas", "[bucket_at
 }
 
 TEST_CASE("gradient of bucket_attention against central differences", "[bucket_attention][grad]") {
-  for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{3, 0, 3, 2, false, true}})
+  for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{3, 0, 3, 2, false, true},
+                                       BucketOptions{2, 0, 2, 2, false, false, true, false}})
     for (double p : {0.0, 0.4}) {
       INFO(buckets << ", dropout " << p);
       const Case test({2, 2, 7, 7, 2, 3}, buckets, 3, DType::float64);
