@@ -12,8 +12,8 @@
 
 namespace cairn {
 
-// Random and discrete choices of a variant, by names that its file defines. A tensor to be replayed is used instead of
-// being computed; numbers are reported only.
+// What a variant chose at random or from a discrete set, by names that its file defines. A tensor that is replayed
+// takes the place of the choice. Numbers are only reported.
 struct AttentionChoices {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, int64_t> numbers;
@@ -28,12 +28,12 @@ struct AttentionContext : Context {
   const AttentionChoices* replay = nullptr;  // choices to use
   AttentionChoices* report = nullptr;        // where to write the choices made
 
-  // What to use instead of choosing; undefined: nothing.
+  // What takes the place of the choice of that name; undefined: nothing does.
   Tensor replayed(const char* name) const { return replay ? (*replay)[name] : Tensor(); }
-  void made(const char* name, const Tensor& choice) const {
+  void report_choice(const char* name, const Tensor& choice) const {
     if (report) report->tensors[name] = choice;
   }
-  void made(const char* name, int64_t number) const {
+  void report_choice(const char* name, int64_t number) const {
     if (report) report->numbers[name] = number;
   }
 
@@ -44,13 +44,13 @@ struct AttentionContext : Context {
   }
 };
 
-// What one query of one head is computed from, for the cost model: `length` queries and as many keys.
+// The problem whose cost flops() tells: self-attention of `length` positions.
 struct AttentionWork {
   double length, head_size;
   bool backward;  // forward and backward, or forward alone
 
-  // Floating-point operations of attention to so many keys: products with the keys and as many values, forward 4 D each
-  // (a multiply-add is two); backward computes the scores again, and has four products of its own.
+  // Floating-point operations of one query that attends to `keys` keys, at most all. A multiply-add counts as two:
+  // forward 4 D for each key and its value; backward computes the scores again and has four products of its own.
   double attend(double keys) const { return (backward ? 14 : 4) * std::min(keys, length) * head_size; }
 };
 
@@ -65,7 +65,7 @@ class Attention : public Module {
   // Parameters of its own; most variants have none. initialize() draws them, once, before the first call.
   void fields(Fields&) override {}
   virtual void initialize(int64_t /*heads*/, int64_t /*head_size*/, Generator&) {}
-  // Floating-point operations of one query of one head.
+  // Floating-point operations for one query of one head, by a model: the benchmark compares times with it.
   virtual double flops(const AttentionWork& work) const = 0;
 
   // As it was specified: "i-clustered-100:topk=16".

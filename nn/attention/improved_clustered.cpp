@@ -34,9 +34,9 @@ struct ImprovedClustered : Attention {
     const auto [topk, mass, rest] =
         centroid_topk(centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
                       options(mask.of_keys(), context, Purpose::attention_tail_dropout), context.replayed("topk"));
-    context.made("topk", topk);          // int32 [B, H, C, k], with C and k no larger than there are queries and keys
-    context.made("mass", mass.value());  // [B, H, C]
-    context.made("top", top);
+    context.report_choice("topk", topk);  // int32 [B, H, C, k], with C and k no larger than there are queries and keys
+    context.report_choice("mass", mass.value());  // [B, H, C]
+    context.report_choice("top", top);
     // m softmax(q K_T) V_T + rest: equations 10 and 11.
     return topk_attention(q, k, v, groups, topk, mass_gradient ? mass : mass.detach(), rest, options(mask, context));
   }

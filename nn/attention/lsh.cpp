@@ -68,7 +68,7 @@ struct Lsh : Attention {
       const Tensor rotations = random_rotations(options_of_buckets.rounds, buckets / 2, q.size(3), draw, q.device());
       result = hash_buckets(q, rotations, mask.query_lengths, count);
     }
-    context.made("buckets", result);
+    context.report_choice("buckets", result);
     return result;
   }
 };

@@ -26,7 +26,7 @@ struct OracleTop : Attention {
     Tensor topk = context.replayed("topk");  // int32 [B, H, N, k]
     const int64_t keys = std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1)));
     if (!topk.defined()) topk = centroid_topk(q.value(), k.value(), v.value(), keys, false, choice).topk;
-    context.made("topk", topk);
+    context.report_choice("topk", topk);
     return topk_attention(q, k, v, singletons(q.value()), topk, {}, {}, all);
   }
   double flops(const AttentionWork& work) const override {

@@ -9,8 +9,8 @@ Groups Grouping::operator()(const Tensor& q, const AttentionMask& mask, const At
   // More groups than queries would stay empty and cost memory. Labels from outside may count as they like.
   const int64_t groups = chosen.defined() ? groups_ : std::min(groups_, std::max<int64_t>(1, q.size(1)));
   if (!chosen.defined()) chosen = labels(q, mask, groups, context);
-  context.made("labels", chosen);
-  context.made("clusters", groups_);
+  context.report_choice("labels", chosen);
+  context.report_choice("clusters", groups_);
   return group(chosen, groups);  // a stable sort by label
 }
 
@@ -29,9 +29,9 @@ struct HammingGrouping : Grouping {
     Tensor planes = context.replayed("planes");  // float32 [bits, D + 1], the last column the thresholds
     if (!planes.defined()) planes = random_planes(bits, q.size(3), bias, context.draw(Purpose::planes), q.device());
     const Tensor codes = hash_codes(q, planes);  // uint64 [B, H, N]
-    context.made("planes", planes);
-    context.made("codes", codes);
-    context.made("iterations", iterations);
+    context.report_choice("planes", planes);
+    context.report_choice("codes", codes);
+    context.report_choice("iterations", iterations);
     // 2. K-means of the codes under the Hamming distance.
     return hamming_kmeans(codes, mask.query_lengths, groups, int(planes.size(0)), iterations,
                           context.draw(Purpose::clusters));

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "apps/attention_bench/cost.h"
 #include "tests/apps/markup.h"
