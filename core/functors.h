@@ -8,21 +8,9 @@
 #include <type_traits>
 
 #include "core/dtype.h"
+#include "core/functions.h"
 
 namespace cairn {
-
-enum class Unary { negate, exp, log, sqrt, square, relu, gelu };
-enum class Binary { add, subtract, multiply, divide };
-enum class Activation { gelu, relu };
-
-constexpr const char* name(Unary op) {
-  constexpr const char* names[] = {"negate", "exp", "log", "sqrt", "square", "relu", "gelu"};
-  return names[int(op)];
-}
-constexpr const char* name(Binary op) {
-  constexpr const char* names[] = {"add", "subtract", "multiply", "divide"};
-  return names[int(op)];
-}
 
 // e^x. Relative error below 2e-7 (tested); 0 below -86.99, infinity above 88.73, NaN for NaN.
 // x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series.

@@ -1,7 +1,7 @@
 #pragma once
 // A linear layer's bias and the activation behind it, in one pass over the product.
 #include "core/dispatch.h"
-#include "core/functors.h"
+#include "core/functions.h"
 #include "core/kernels/matrix.h"
 
 namespace cairn {

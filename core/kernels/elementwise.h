@@ -1,9 +1,9 @@
 #pragma once
-// Functions of single elements, with broadcasting. Their names and their arithmetic are in core/functors.h.
+// Functions of single elements, with broadcasting. The arithmetic is in core/functors.h.
 #include <cstdint>
 
 #include "core/dispatch.h"
-#include "core/functors.h"
+#include "core/functions.h"
 #include "core/shape.h"
 
 namespace cairn {
