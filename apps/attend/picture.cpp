@@ -6,6 +6,25 @@
 
 namespace cairn::attend {
 
+Panel panel_of(const Inputs& inputs, const Runner& runner, const std::string& spec, const AttentionChoices& made,
+               int64_t head, const std::vector<double>& others) {
+  Panel panel{spec, dense_weights(inputs, runner, 0, head), {}, NAN};
+  double sum = 0;
+  for (size_t i = 0; i < others.size(); ++i) sum += std::abs(panel.weights[i] - others[i]);
+  const int64_t rows =
+      inputs.mask.query_lengths.defined() ? inputs.mask.query_lengths.data<int32_t>()[0] : inputs.queries();
+  if (rows > 0) panel.l1 = sum / double(rows);
+  // Which cluster or (in its first round) bucket each query is in.
+  const Tensor groups = made["labels"].defined() ? made["labels"] : made["buckets"];
+  if (groups.defined()) {
+    const auto all = groups.to_vector<int32_t>();
+    const int64_t N = inputs.queries(), rounds = groups.rank() == 4 ? groups.size(2) : 1;
+    const auto first = all.begin() + head * rounds * N;
+    panel.labels.assign(first, first + N);
+  }
+  return panel;
+}
+
 std::string draw_panels(const std::vector<Panel>& panels, int64_t queries, int64_t keys, const std::string& other) {
   std::vector<svg::Tile> tiles;
   for (const Panel& panel : panels) {

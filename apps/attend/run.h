@@ -45,9 +45,6 @@ class Runner {
   std::vector<NamedParameter> parameters_;
 };
 
-// What a run gives, as a file.
-TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome);
-
 // How far `runner` is from `other`: the mean over queries of the L1 distance of their rows of attention weights (0 to
 // 2), and the outputs' distance relative to the size of the other's. NaN where there is nothing to compare.
 struct Distance {

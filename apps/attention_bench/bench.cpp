@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <utility>
 
 #include "core/captured_step.h"
 #include "core/ops.h"
@@ -42,51 +41,12 @@ double quantile(const std::vector<double>& sorted, double q) {
 
 }  // namespace
 
-struct Workload::State {
-  Problem problem;
-  Generator generator;
-  std::unique_ptr<Attention> attention;
-  std::unique_ptr<EncoderLayer> layer;
-  std::vector<Variable> operands;  // q, k, v, or the layer's input
-  std::vector<Variable> learned;
-  Tensor gradient, codes;
-  int bits = 0, iterations = 0;
-  int64_t clusters = 0, peak = 0, replays = 0;  // replays: of one measurement on CUDA, 0 before it is recorded
-  Tensor labels;
-  CapturedStep recorded;
-
-  State(Problem p, Device device, uint64_t seed)
-      : problem(std::move(p)),
-        generator(seed, device),
-        recorded(
-            device, [this] { run(); }, 1) {}
-
-  Context context() const { return {true, &generator}; }
-
-  void cluster() {
-    labels = hamming_kmeans(codes, {}, clusters, bits, iterations, generator.draw(0, Purpose::clusters));
-  }
-  void run() {
-    if (problem.what == What::cluster) return cluster();
-    clear_gradients();
-    const Variable out = forward();
-    if (problem.backward) backward(out, gradient);
-  }
-  void clear_gradients() {
-    for (auto* list : {&operands, &learned})
-      for (Variable& x : *list) x.clear_grad();
-  }
-
-  Variable forward() {
-    if (layer) return (*layer)(operands[0], {}, context());
-    const AttentionContext inner{context()};
-    return (*attention)(operands[0], operands[1], operands[2], {}, inner);
-  }
-};
-
 Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
-    : state_(std::make_unique<State>(p, compute.device, seed)) {
-  State& s = *state_;
+    : problem_(p),
+      device_(compute.device),
+      generator_(seed, compute.device),
+      recorded_(
+          compute.device, [this] { run(); }, 1) {
   RandomStream random(seed, 0, Purpose::data);
   // A batch is one sequence many times over.
   const auto normal = [&](const Shape& shape) {
@@ -98,75 +58,88 @@ Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
     options.heads = p.heads, options.head_size = p.head_size, options.feed_forward = p.feed_forward;
     options.attention = p.attention;
     Generator parameters_of(seed);
-    s.layer = std::make_unique<EncoderLayer>(options, parameters_of);
-    move_to(*s.layer, compute.device);
-    if (p.backward) s.learned = parameters(*s.layer);
-    s.operands = {Variable(normal(flat), p.backward)};
-    if (p.backward) s.gradient = normal(flat);
+    layer_ = std::make_unique<EncoderLayer>(options, parameters_of);
+    move_to(*layer_, compute.device);
+    if (p.backward) learned_ = parameters(*layer_);
+    operands_ = {Variable(normal(flat), p.backward)};
+    if (p.backward) gradient_ = normal(flat);
     return;
   }
-  s.attention = make_attention(p.attention);
+  attention_ = make_attention(p.attention);
   Generator parameters_of(seed);
-  s.attention->initialize(p.heads, p.head_size, parameters_of);
-  move_to(*s.attention, compute.device);
-  for (int i = 0; i < 3; ++i) s.operands.emplace_back(normal(split), p.backward);
-  s.learned = parameters(*s.attention);
-  if (p.backward) s.gradient = normal(split);
+  attention_->initialize(p.heads, p.head_size, parameters_of);
+  move_to(*attention_, compute.device);
+  for (int i = 0; i < 3; ++i) operands_.emplace_back(normal(split), p.backward);
+  learned_ = parameters(*attention_);
+  if (p.backward) gradient_ = normal(split);
   if (p.what != What::cluster) return;
   // What the variant makes of these queries up to the codes.
   AttentionChoices made;
-  AttentionContext context{s.context()};
-  context.report = &made;
+  AttentionContext inner{context()};
+  inner.report = &made;
   const NoGrad no_grad;
-  (*s.attention)(s.operands[0], s.operands[1], s.operands[2], {}, context);
-  s.codes = made["codes"];
-  check<UsageError>(s.codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
-  s.clusters = std::min(made.numbers["clusters"], p.length), s.bits = int(made["planes"].size(0));
-  s.iterations = int(made.numbers["iterations"]);
-  s.operands.clear();
+  (*attention_)(operands_[0], operands_[1], operands_[2], {}, inner);
+  codes_ = made["codes"];
+  check<UsageError>(codes_.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
+  clusters_ = std::min(made.numbers["clusters"], p.length), bits_ = int(made["planes"].size(0));
+  iterations_ = int(made.numbers["iterations"]);
+  operands_.clear();
 }
 
-Workload::~Workload() = default;
+void Workload::run() {
+  if (problem_.what == What::cluster) return cluster();
+  clear_gradients();
+  const Variable out = forward();
+  if (problem_.backward) backward(out, gradient_);
+}
+
+Variable Workload::forward() {
+  if (layer_) return (*layer_)(operands_[0], {}, context());
+  return (*attention_)(operands_[0], operands_[1], operands_[2], {}, AttentionContext{context()});
+}
+
+void Workload::cluster() {
+  labels_ = hamming_kmeans(codes_, {}, clusters_, bits_, iterations_, generator_.draw(0, Purpose::clusters));
+}
+
+void Workload::clear_gradients() {
+  for (auto* list : {&operands_, &learned_})
+    for (Variable& x : *list) x.clear_grad();
+}
 
 double Workload::run_once() {
-  const Device device = state_->generator.state().device();
-  reset_peak_memory(device);
-  const int64_t others = memory(device).live;
-  const double seconds = seconds_of(Device::cpu, [this] { state_->run(); });
+  reset_peak_memory(device_);
+  const int64_t others = memory(device_).live;
+  const double seconds = seconds_of(Device::cpu, [this] { run(); });
   int64_t own = 0;
-  for (const auto* list : {&state_->operands, &state_->learned})
+  for (const auto* list : {&operands_, &learned_})
     for (const Variable& x : *list) own += int64_t(x.value().bytes());
-  for (const Tensor* x : {&state_->gradient, &state_->codes})
+  for (const Tensor* x : {&gradient_, &codes_})
     if (x->defined()) own += int64_t(x->bytes());
-  state_->peak = memory(device).peak - others + own;
-  state_->clear_gradients();
+  peak_ = memory(device_).peak - others + own;
+  clear_gradients();
   return seconds;
 }
 
 double Workload::operator()() {
-  const Device device = state_->generator.state().device();
-  if (device == Device::cpu) return run_once();
-  if (state_->replays == 0) {
-    state_->recorded();
-    state_->clear_gradients();  // what stands there while work is recorded cannot be used again
-    state_->replays = record(state_->recorded);
+  if (device_ == Device::cpu) return run_once();
+  if (replays_ == 0) {
+    recorded_();
+    clear_gradients();  // what stands there while work is recorded cannot be used again
+    replays_ = record(recorded_);
   }
-  return seconds_of_replays(state_->recorded, state_->replays);
+  return seconds_of_replays(recorded_, replays_);
 }
 
-int64_t Workload::peak_bytes() const { return state_->peak; }
-
 std::map<std::string, double> Workload::stages() {
-  State& s = *state_;
-  const Device device = s.generator.state().device();
-  if (s.problem.what == What::cluster) return kernel_seconds(device, [&] { s.cluster(); });
-  s.clear_gradients();
+  if (problem_.what == What::cluster) return kernel_seconds(device_, [&] { cluster(); });
+  clear_gradients();
   Variable out;
-  auto seconds = kernel_seconds(device, [&] { out = s.forward(); });
-  if (s.problem.backward)
-    for (const auto& [kernel, time] : kernel_seconds(device, [&] { backward(out, s.gradient); }))
+  auto seconds = kernel_seconds(device_, [&] { out = forward(); });
+  if (problem_.backward)
+    for (const auto& [kernel, time] : kernel_seconds(device_, [&] { backward(out, gradient_); }))
       seconds["backward: " + kernel] = time;
-  s.clear_gradients();
+  clear_gradients();
   return seconds;
 }
 

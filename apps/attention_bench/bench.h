@@ -7,6 +7,8 @@
 
 #include "apps/attention_bench/cost.h"
 #include "apps/common/program.h"
+#include "core/captured_step.h"
+#include "nn/transformer.h"
 
 namespace cairn::attention_bench {
 
@@ -16,7 +18,6 @@ class Workload {
  public:
   // Errors: the specification (UsageError); What::cluster of a variant that has no clusters.
   Workload(const Problem& problem, const Compute& compute, uint64_t seed);
-  ~Workload();
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
@@ -25,13 +26,28 @@ class Workload {
   // The seconds that one run takes.
   double operator()();
   // Bytes held at the most while it runs, with its operands; of the last run_once().
-  int64_t peak_bytes() const;
+  int64_t peak_bytes() const { return peak_; }
   // Where the time of one run goes: seconds of each kernel, "backward: " before those of gradients.
   std::map<std::string, double> stages();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  Context context() const { return {true, &generator_}; }
+  void run();
+  Variable forward();
+  void cluster();
+  void clear_gradients();
+
+  Problem problem_;
+  Device device_;
+  Generator generator_;
+  std::unique_ptr<Attention> attention_;
+  std::unique_ptr<EncoderLayer> layer_;
+  std::vector<Variable> operands_;  // q, k, v, or the layer's input
+  std::vector<Variable> learned_;
+  Tensor gradient_, codes_, labels_;
+  int bits_ = 0, iterations_ = 0;
+  int64_t clusters_ = 0, peak_ = 0, replays_ = 0;  // replays: of one measurement on CUDA, 0 before it is recorded
+  CapturedStep recorded_;
 };
 
 struct Repetitions {

@@ -7,14 +7,11 @@
 #include "apps/attention_bench/settings.h"
 #include "apps/common/format.h"
 #include "apps/common/options.h"
-#include "nn/attention/attention.h"
 
 namespace cairn::attention_bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 struct RunCommand {
   explicit RunCommand(CLI::App& app)
@@ -38,12 +35,7 @@ struct RunCommand {
     options.read();
     options.assign();
     settings.finish();
-    std::vector<std::string> specs;
-    about_option("--attention", [&] {
-      specs = split_specs(attention);
-      for (const std::string& spec : specs) make_attention(spec);
-    });
-    check<UsageError>(!specs.empty(), "--attention: expected a variant");
+    const std::vector<std::string> specs = Settings::variants(attention);
     catch_interrupts(settings.output.quiet);
     Ceilings ceilings{NAN, NAN};
     if (!no_floor) {
@@ -60,7 +52,8 @@ struct RunCommand {
     for (size_t i = 0; i < problems.size(); ++i) results.push_back(result(problems[i], measured[i], ceilings));
     if (!settings.output.json) return print(table(results));
     Json json = specs.size() == 1 ? results[0] : Json{{"results", results}};
-    json["gflops"] = finite(ceilings.flops * 1e-9), json["gigabytes_per_second"] = finite(ceilings.bytes * 1e-9);
+    json["gflops"] = finite_or_null(ceilings.flops * 1e-9);
+    json["gigabytes_per_second"] = finite_or_null(ceilings.bytes * 1e-9);
     print(json.dump() + "\n");
   }
 
@@ -76,9 +69,9 @@ struct RunCommand {
                  {"spread", timing.spread},
                  {"repetitions", timing.repetitions},
                  {"peak_bytes", measured.peak_bytes},
-                 {"flops", finite(cost.flops)},
-                 {"bytes", finite(cost.bytes)},
-                 {"floor_seconds", finite(ceilings.floor_seconds(cost))},
+                 {"flops", finite_or_null(cost.flops)},
+                 {"bytes", finite_or_null(cost.bytes)},
+                 {"floor_seconds", finite_or_null(ceilings.floor_seconds(cost))},
                  {"stages", Json::object()}};
     for (const auto& [name, seconds] : measured.stages) json["stages"][name] = seconds;
     return json;
@@ -115,9 +108,6 @@ struct RunCommand {
 
 }  // namespace
 
-void define_run(CLI::App& app) {
-  static std::unique_ptr<RunCommand> command;
-  command = std::make_unique<RunCommand>(app);
-}
+void define_run(CLI::App& app) { define_command<RunCommand>(app); }
 
 }  // namespace cairn::attention_bench

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "core/storage.h"
+#include "nn/attention/attention.h"
 
 namespace cairn::attention_bench {
 namespace {
@@ -49,6 +50,16 @@ void Settings::finish() {
   const char* const end = batch.data() + batch.size();
   check<UsageError>(std::from_chars(batch.data(), end, value).ptr == end && value >= 1 && value <= (1 << 30),
                     "--batch: expected a whole number from 1 on, or max, got '", batch, "'");
+}
+
+std::vector<std::string> Settings::variants(const std::string& attention) {
+  std::vector<std::string> specs;
+  about_option("--attention", [&] {
+    specs = split_specs(attention);
+    for (const std::string& spec : specs) make_attention(spec);
+  });
+  check<UsageError>(!specs.empty(), "--attention: expected a variant");
+  return specs;
 }
 
 Problem Settings::problem(const std::string& attention, int64_t length) const {

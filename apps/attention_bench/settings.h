@@ -18,6 +18,8 @@ struct Settings {
   // After assign(). Errors (UsageError): --batch is no number and not max.
   void finish();
 
+  // Variants of a list, comma-separated. Error (UsageError): one that is none; an empty list.
+  static std::vector<std::string> variants(const std::string& attention);
   // The batch for a length: --batch, or as many sequences as --tokens make, at least 1. max: as many as fit into the
   // memory of the device, by what one and two sequences take.
   Problem problem(const std::string& attention, int64_t length) const;

@@ -2,9 +2,11 @@
 
 #include <locale.h>  // newlocale, uselocale
 #include <clocale>
+#include <cmath>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 namespace cairn {
 
@@ -24,6 +26,10 @@ std::string formatted(const char* format, ...) {
   va_end(again);
   uselocale(before);
   return text;
+}
+
+nlohmann::ordered_json finite_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
 }
 
 }  // namespace cairn

@@ -3,8 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <type_traits>
+#include <utility>
 
 #include "apps/common/program.h"
 #include "core/did_you_mean.h"
@@ -38,22 +41,34 @@ void append(std::string& text, const QuotedText& quoted) {
   text += result;
 }
 
-// A decimal number, if the whole text is one; else null.
+// A text as a T; null: it is not one. Numbers are decimal, in every locale the same. (CLI11's own conversions take
+// hexadecimal and octal numbers, infinity and the locale's point too.)
 template <class T>
-nlohmann::ordered_json number_from(const std::string& text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? nlohmann::ordered_json(number)
-                                                                  : nlohmann::ordered_json();
+nlohmann::ordered_json from_text(const std::string& text) {
+  if constexpr (std::is_same_v<T, std::string>) return text;
+  if constexpr (std::is_same_v<T, bool>)
+    return text == "true" || text == "false" ? nlohmann::ordered_json(text == "true") : nlohmann::ordered_json();
+  if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
+    T number{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc() && end == text.data() + text.size()) return number;
+    return nullptr;
+  }
 }
 
 }  // namespace
 
+// The parts of "a,b,c"; of an empty list one empty part.
+static std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts(1);
+  for (char c : list) c == ',' ? void(parts.emplace_back()) : parts.back().push_back(c);
+  return parts;
+}
+
 std::vector<std::string> split_specs(const std::string& list) {
   std::vector<std::string> specs;
-  for (size_t begin = 0, end; !list.empty() && begin <= list.size(); begin = end + 1) {
-    end = std::min(list.find(',', begin), list.size());
-    std::string item = list.substr(begin, end - begin);
+  if (list.empty()) return specs;
+  for (std::string item : split(list)) {
     item.erase(0, item.find_first_not_of(' '));
     item.erase(item.find_last_not_of(' ') + 1);
     check<UsageError>(!item.empty(), "expected attention variants with a comma between, got nothing before or behind ",
@@ -68,9 +83,8 @@ std::vector<std::string> split_specs(const std::string& list) {
 
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
   std::vector<int64_t> result;
-  for (size_t begin = 0, end; begin <= list.size(); begin = end + 1) {
-    end = std::min(list.find(',', begin), list.size());
-    const Options::Json value = number_from<int64_t>(list.substr(begin, end - begin));
+  for (const std::string& item : split(list)) {
+    const Options::Json value = from_text<int64_t>(item);
     check<UsageError>(value.is_number() && value >= 1 && value <= maximum, "expected whole numbers from 1 to ", maximum,
                       " with a comma between, got ", in_quotes(list));
     check<UsageError>(result.empty() || value > result.back(), "expected each larger than the one before, got ",
@@ -81,152 +95,127 @@ std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
 }
 
 struct Options::Setting {
-  std::string name, key;  // "head-size", "head_size"
-  Belongs belongs = Belongs::to_the_run;
-  std::string expected;                               // "a whole number from 1 to 1024"
-  std::function<Json(const std::string& text)> read;  // text as JSON; null: it cannot be
-  std::function<bool(const Json&)> valid;
+  std::string key;  // "head_size"
+  Belongs belongs;
+  std::string expected;                          // "a whole number from 1 to 1024"
+  std::function<bool(const Json&)> valid;        // never of null
+  std::function<Json(const std::string&)> read;  // null: the text is none
   std::function<void(const Json&)> assign;
-  std::function<Json()> current;  // null: not set
-  Json initial;                   // the default
-  std::string text;               // as given on the command line
+  std::function<Json()> current;                               // null: not set
+  Json initial;                                                // the default
+  std::vector<std::pair<std::string, std::string>> presets{};  // what a flag sets
   CLI::Option* option = nullptr;
-  bool is_flag = false, flag = false;
+  Json given{};  // null: not given
+
+  // The value of a text from the command line. Error (UsageError): not a valid one.
+  Json value_of(const std::string& text, const std::string& where) const {
+    Json value = read(text);
+    check<UsageError>(valid(value), where, ": expected ", expected, ", got ", QuotedText{text});
+    return value;
+  }
 };
 
 Options::Options(CLI::App* command) : command_(command) {}
 Options::~Options() = default;
 
-Options::Setting& Options::add(const std::string& name, const std::string& help, Belongs belongs) {
-  settings_.push_back(std::make_unique<Setting>());
-  Setting& setting = *settings_.back();
-  setting.name = name, setting.key = with_underscores(name), setting.belongs = belongs;
-  if (command_) setting.option = command_->add_option("--" + name, setting.text, help);
+template <class T>
+Options::Setting& Options::add(const std::string& name, T& value, const std::string& help, Belongs belongs,
+                               std::string expected, std::function<bool(const Json&)> valid) {
+  Setting& setting = *settings_.emplace_back(new Setting{
+      with_underscores(name), belongs, std::move(expected), std::move(valid), from_text<T>,
+      [&value](const Json& json) { value = json.get<T>(); }, [&value] { return Json(value); }, Json(value)});
+  if (!command_) return setting;
+  if constexpr (std::is_same_v<T, bool>)
+    setting.option = command_->add_flag("--" + name, help)->disable_flag_override();
+  else
+    setting.option = command_->add_option("--" + name, CLI::callback_t(), help)->default_str(concat(value));
   return setting;
 }
 
 void Options::integer(const std::string& name, int64_t& value, int64_t minimum, int64_t maximum,
                       const std::string& help, Belongs belongs) {
-  Setting& setting = add(name, help, belongs);
-  setting.expected = concat("a whole number from ", minimum, " to ", maximum);
-  setting.read = [](const std::string& text) -> Json { return number_from<int64_t>(text); };
-  setting.valid = [=](const Json& json) {
-    if (!json.is_number_integer()) return false;
-    if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t(maximum)) return false;
-    return json.get<int64_t>() >= minimum && json.get<int64_t>() <= maximum;
-  };
-  setting.assign = [&value](const Json& json) { value = json.get<int64_t>(); };
+  Setting& setting =
+      add(name, value, help, belongs, concat("a whole number from ", minimum, " to ", maximum), [=](const Json& json) {
+        if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t(maximum)) return false;
+        return json.is_number_integer() && json.get<int64_t>() >= minimum && json.get<int64_t>() <= maximum;
+      });
   setting.current = [&value, minimum] { return value < minimum ? Json() : Json(value); };
   setting.initial = setting.current();
   if (setting.option) setting.option->type_name("N")->default_str(value < minimum ? "" : std::to_string(value));
 }
 
 void Options::real(const std::string& name, double& value, double minimum, double maximum, const std::string& help) {
-  Setting& setting = add(name, help, Belongs::to_the_run);
-  setting.expected = concat("a finite number from ", minimum, " to ", maximum);
-  setting.read = [](const std::string& text) -> Json { return number_from<double>(text); };
-  setting.valid = [=](const Json& json) {
-    return json.is_number() && std::isfinite(json.get<double>()) && json.get<double>() >= minimum &&
-           json.get<double>() <= maximum;
-  };
-  setting.assign = [&value](const Json& json) { value = json.get<double>(); };
-  setting.current = [&value] { return Json(value); };
-  setting.initial = value;
-  if (setting.option) setting.option->type_name("X")->default_str(concat(value));
+  Setting& setting =
+      add(name, value, help, Belongs::to_the_run, concat("a finite number from ", minimum, " to ", maximum),
+          [=](const Json& json) { return json.is_number() && json >= minimum && json <= maximum; });
+  if (setting.option) setting.option->type_name("X");
 }
 
 void Options::text(const std::string& name, std::string& value, const std::string& help, Belongs belongs) {
-  Setting& setting = add(name, help, belongs);
-  setting.expected = "text";
-  setting.read = [](const std::string& text) { return Json(text); };
-  setting.valid = [](const Json& json) { return json.is_string(); };
-  setting.assign = [&value](const Json& json) { value = json.get<std::string>(); };
-  setting.current = [&value] { return Json(value); };
-  setting.initial = value;
-  if (setting.option) setting.option->default_str(value);
+  Setting& setting = add(name, value, help, belongs, "text", [](const Json& json) { return json.is_string(); });
+  if (setting.option) setting.option->type_name("TEXT");
 }
 
 void Options::choice(const std::string& name, std::string& value, const std::vector<std::string>& choices,
                      const std::string& help, Belongs belongs) {
-  text(name, value, help, belongs);
-  Setting& setting = *settings_.back();
-  setting.expected = "one of " + joined(choices);
-  setting.valid = [=](const Json& json) {
+  Setting& setting = add(name, value, help, belongs, "one of " + joined(choices), [choices](const Json& json) {
     return json.is_string() && std::find(choices.begin(), choices.end(), json.get<std::string>()) != choices.end();
-  };
+  });
   if (setting.option) setting.option->type_name("NAME");
 }
 
 void Options::flag(const std::string& name, bool& value, const std::string& help) {
-  settings_.push_back(std::make_unique<Setting>());
-  Setting& setting = *settings_.back();
-  setting.name = name, setting.key = with_underscores(name), setting.is_flag = true;
-  setting.expected = "true or false";
-  setting.read = [](const std::string& text) {
-    return text == "true" ? Json(true) : text == "false" ? Json(false) : Json();
-  };
-  setting.valid = [](const Json& json) { return json.is_boolean(); };
-  setting.assign = [&value](const Json& json) { value = json.get<bool>(); };
-  setting.current = [&value] { return Json(value); };
-  setting.initial = value;
-  if (command_) setting.option = command_->add_flag("--" + name, setting.flag, help)->disable_flag_override();
+  add(name, value, help, Belongs::to_the_run, "true or false", [](const Json& json) { return json.is_boolean(); });
 }
 
 void Options::presets(const std::string& flag, std::vector<std::pair<std::string, std::string>> values) {
-  const Setting* setting = find(with_underscores(flag));
+  Setting* setting = find(with_underscores(flag));
   check(setting, "presets of --", flag, ": there is no such flag");
-  if (setting->option) {
-    std::vector<std::string> words;
-    words.reserve(values.size());
-    for (const auto& [name, value] : values) words.push_back(concat("--", name, ' ', value));
-    setting->option->description(setting->option->get_description() + ": " + joined(words));
-  }
-  presets_[with_underscores(flag)] = std::move(values);
+  std::vector<std::string> words;
+  for (const auto& [name, value] : values) words.push_back(concat("--", name, ' ', value));
+  if (setting->option) setting->option->description(setting->option->get_description() + ": " + joined(words));
+  setting->presets = std::move(values);
 }
 
 void Options::add_configuration_options() {
   command_->add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
       ->type_name("FILE");
-  command_
-      ->add_option_function<std::vector<std::string>>(
-          "--set", [this](const std::vector<std::string>& sets) { sets_ = sets; },
-          "one setting, named as in a configuration; may be repeated")
+  command_->add_option("--set", sets_, "one setting, named as in a configuration; may be repeated")
       ->type_name("KEY=VALUE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->allow_extra_args(false);
 }
 
-const Options::Setting* Options::find(const std::string& key) const {
+Options::Setting* Options::find(const std::string& key) const {
   for (const auto& setting : settings_)
     if (setting->key == key) return setting.get();
   return nullptr;
 }
 
-Options::Json Options::from_text(const Setting& setting, const std::string& text, const std::string& where) const {
-  Json value = setting.read(text);
-  check<UsageError>(!value.is_null() && setting.valid(value), where, ": expected ", setting.expected, ", got ",
-                    QuotedText{text});
-  return value;
+bool Options::any_given() const {
+  return std::any_of(settings_.begin(), settings_.end(), [](const auto& setting) { return !setting->given.is_null(); });
 }
 
-void Options::give(const std::string& key, Json value, const std::string& where) {
-  const Setting* setting = find(key);
-  if (!setting) {
-    std::vector<std::string> keys;
-    for (const auto& known : settings_) keys.push_back(known->key);
-    throw UsageError(concat(where, ": unknown key ", QuotedText{key}, did_you_mean(key, keys),
-                            nearest(key, keys).empty() ? "; there is " + joined(keys) : ""));
-  }
-  check<UsageError>(setting->valid(value), where, ": key '", key, "': expected ", setting->expected, ", got ",
-                    Shown{value});
-  given_[key] = std::make_unique<Json>(std::move(value));
+bool Options::given(const std::string& key) const { return !find(key)->given.is_null(); }
+
+Options::Setting& Options::known(const std::string& key, const std::string& where) const {
+  if (Setting* setting = find(key)) return *setting;
+  std::vector<std::string> keys;
+  for (const auto& setting : settings_) keys.push_back(setting->key);
+  throw UsageError(concat(where, ": unknown key ", QuotedText{key}, did_you_mean(key, keys),
+                          nearest(key, keys).empty() ? "; there is " + joined(keys) : ""));
 }
 
 void Options::load(const Json& configuration, const std::string& where) {
   check<UsageError>(configuration.is_object(), where, ": expected a JSON object of settings, got ",
                     configuration.type_name());
-  for (const auto& [key, value] : configuration.items()) give(key, value, where);
+  for (const auto& [key, value] : configuration.items()) {
+    Setting& setting = known(key, where);
+    check<UsageError>(setting.valid(value), where, ": key '", key, "': expected ", setting.expected, ", got ",
+                      Shown{value});
+    setting.given = value;
+  }
 }
 
 void Options::read() {
@@ -240,34 +229,29 @@ void Options::read() {
   for (const std::string& set : sets_) {
     const size_t equals = set.find('=');
     check<UsageError>(equals != std::string::npos && equals > 0, "--set: expected key=value, got ", QuotedText{set});
-    const std::string key = with_underscores(set.substr(0, equals));
-    const Setting* setting = find(key);
-    give(key, setting ? from_text(*setting, set.substr(equals + 1), "--set " + key) : Json(), "--set");
+    Setting& setting = known(with_underscores(set.substr(0, equals)), "--set");
+    setting.given = setting.value_of(set.substr(equals + 1), "--set " + setting.key);
   }
   for (const auto& setting : settings_)
     if (setting->option && setting->option->count() > 0)
-      given_[setting->key] = std::make_unique<Json>(
-          setting->is_flag ? Json(setting->flag) : from_text(*setting, setting->text, "--" + setting->name));
-}
-
-void Options::load_run(const Json& configuration, const std::string& where) {
-  of_a_run([&] { load(configuration, where); });
+      setting->given = setting->value_of(setting->option->results().back(), setting->option->get_name());
 }
 
 void Options::continue_run(const Json& configuration, const std::string& where) {
-  std::map<std::string, std::unique_ptr<Json>> given;
-  given.swap(given_);
-  load_run(configuration, where);
+  std::vector<Json> given;
+  for (const auto& setting : settings_) given.push_back(std::exchange(setting->given, Json()));
+  of_a_run([&] { load(configuration, where); });
   std::string differences;
-  for (auto& [key, value] : given) {
-    const auto run = given_.find(key);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i].is_null()) continue;
+    Setting& setting = *settings_[i];
     // A run that was made before the setting existed has its default.
-    const bool same = (run == given_.end() ? find(key)->initial : *run->second) == *value;
-    if (find(key)->belongs == Belongs::to_the_run && !same)
-      differences +=
-          concat(differences.empty() ? "" : ", ", key, " (",
-                 run == given_.end() ? "unset" : concat(Shown{*run->second}), " in the run, ", Shown{*value}, " now)");
-    given_[key] = std::move(value);
+    const Json& run = setting.given.is_null() ? setting.initial : setting.given;
+    if (setting.belongs == Belongs::to_the_run && run != given[i])
+      differences += concat(differences.empty() ? "" : ", ", setting.key, " (",
+                            setting.given.is_null() ? "unset" : concat(Shown{setting.given}), " in the run, ",
+                            Shown{given[i]}, " now)");
+    setting.given = std::move(given[i]);
   }
   check<UsageError>(differences.empty(), where,
                     ": a run is resumed with its own settings, but these differ: ", differences,
@@ -275,16 +259,15 @@ void Options::continue_run(const Json& configuration, const std::string& where) 
 }
 
 void Options::assign() {
-  for (const auto& [flag, values] : presets_) {
-    const auto given = given_.find(flag);
-    if (given == given_.end() || !given->second->get<bool>()) continue;
-    for (const auto& [key, text] : values) {
-      const Setting* setting = find(with_underscores(key));
-      check(setting, "presets of --", flag, ": no setting '", key, "'");
-      setting->assign(from_text(*setting, text, "--" + flag));
+  for (const auto& flag : settings_) {
+    if (flag->given != true) continue;
+    for (const auto& [name, text] : flag->presets) {
+      const Setting& setting = known(with_underscores(name), "--" + flag->key);
+      setting.assign(setting.value_of(text, "--" + flag->key));
     }
   }
-  for (const auto& [key, value] : given_) find(key)->assign(*value);
+  for (const auto& setting : settings_)
+    if (!setting->given.is_null()) setting->assign(setting->given);
 }
 
 Options::Json Options::configuration() const {

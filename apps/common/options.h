@@ -5,7 +5,7 @@
 // What counts, from the weakest to the strongest: the default, what a flag such as --quick presets, --config FILE,
 // --set key=value, the option itself.
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -75,15 +75,14 @@ class Options {
   void read();
   // Reads a configuration alone; `where` names it in errors (UsageError).
   void load(const Json& configuration, const std::string& where);
-  // The same of a run's own file: what is wrong there is a DataError.
-  void load_run(const Json& configuration, const std::string& where);
   // Continues a run: its configuration counts wherever the user gave nothing, and a key that it lacks has the default.
-  // Errors: as load_run; the user gave something that belongs to the run another value, names the keys (UsageError).
+  // Errors: what is wrong in it (DataError); the user gave something that belongs to the run another value, names the
+  // keys (UsageError).
   void continue_run(const Json& configuration, const std::string& where);
   // Has anything been given at all, here or by the run that is continued?
-  bool any_given() const { return !given_.empty(); }
+  bool any_given() const;
   // Has the setting of this key?
-  bool given(const std::string& key) const { return given_.count(key) != 0; }
+  bool given(const std::string& key) const;
   // Writes the settings into their variables.
   void assign();
   // All settings as they are now; a valid --config. A number below its range stands for "not set" and is left out.
@@ -91,15 +90,15 @@ class Options {
 
  private:
   struct Setting;
-  Setting& add(const std::string& name, const std::string& help, Belongs belongs);
-  const Setting* find(const std::string& key) const;
-  void give(const std::string& key, Json value, const std::string& where);
-  Json from_text(const Setting& setting, const std::string& text, const std::string& where) const;
+  template <class T>
+  Setting& add(const std::string& name, T& value, const std::string& help, Belongs belongs, std::string expected,
+               std::function<bool(const Json&)> valid);
+  Setting* find(const std::string& key) const;
+  // Error (UsageError): there is none, says what was close.
+  Setting& known(const std::string& key, const std::string& where) const;
 
   CLI::App* command_;
   std::vector<std::unique_ptr<Setting>> settings_;
-  std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
-  std::map<std::string, std::unique_ptr<Json>> given_;
   std::string config_file_;
   std::vector<std::string> sets_;
 };

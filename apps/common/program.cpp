@@ -49,28 +49,29 @@ std::string one_line(std::string text) {
   return text;
 }
 
+int out_of_memory() {
+  std::cerr << program_name << ": error: out of memory" << std::endl;
+  return 4;
+}
+
 // Memory may also run out where nothing can be thrown: nlohmann's JSON asks for some while it is destroyed.
 [[noreturn]] void terminated() {
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    std::cerr << program_name << ": error: out of memory" << std::endl;
-    _exit(4);
+    _exit(out_of_memory());
   } catch (...) {
   }
   std::abort();
 }
 
 // Tells of an error, also where there is no memory left to put a message together.
-int report_error(const char* name, const char* message, int exit_code) {
-  try {
-    const std::string line = one_line(message);
-    std::cerr << name << ": error: " << line << std::endl;
-  } catch (const std::bad_alloc&) {
-    std::cerr << name << ": error: out of memory" << std::endl;
-    return 4;
-  }
+int report_error(const char* message, int exit_code) try {
+  const std::string line = one_line(message);
+  std::cerr << program_name << ": error: " << line << std::endl;
   return exit_code;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 // The commands and options that a user could have meant.
@@ -187,9 +188,9 @@ int run_program(const char* name, const char* summary, const char* footer, int a
     if (!command_names(app).empty()) app.require_subcommand(1);
     return parse_and_run(app, name, argc, argv);
   } catch (const std::bad_alloc&) {
-    return report_error(name, "out of memory", 4);
+    return out_of_memory();
   } catch (const std::exception& error) {
-    return report_error(name, error.what(), exit_code_of(error));
+    return report_error(error.what(), exit_code_of(error));
   }
 }
 

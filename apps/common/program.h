@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,12 @@ struct OutputOptions {
 // A program's commands and options. CLI11 is heavy: these and Options are all of it that programs see.
 // Adds a command; `footer` stands at the end of its help.
 CLI::App& add_command(CLI::App& app, const char* name, const char* summary, const std::string& footer);
+// Makes a program's command, which lives as long as the program.
+template <class Command>
+void define_command(CLI::App& app) {
+  static std::unique_ptr<Command> command;
+  command = std::make_unique<Command>(app);
+}
 void set_footer(CLI::App& command, const std::string& footer);
 // What runs once all options of the command, or of a program without commands, are read.
 void on_run(CLI::App& command, std::function<void()> run);

@@ -27,6 +27,9 @@ struct Model : Module {
 struct Evaluation {
   double loss = 0, accuracy = 0;
   double masked_accuracy = 0;  // over masked positions alone; NaN where nothing is masked
+
+  // Are unmasked symbols copied, and masked ones still guessed?
+  bool on_plateau() const { return accuracy > 0.8 && masked_accuracy < 0.3; }
 };
 
 // Of `sequences` fresh ones, named by (seed, step). Records nothing. With `may_stop`, an interruption ends it early:

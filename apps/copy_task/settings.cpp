@@ -1,12 +1,5 @@
 #include "apps/copy_task/settings.h"
 
-#include <filesystem>
-#include <system_error>
-
-#include <nlohmann/json.hpp>
-
-#include "nn/io/json.h"
-
 namespace cairn::copy_task {
 
 void Settings::define(Options& options) {
@@ -72,60 +65,6 @@ void Settings::finish() {
   if (topk > 0) train.model.attention_defaults["topk"] = std::to_string(topk);
   about_option("--attention", [&] { make_attention(train.model.attention, train.model.attention_defaults); });
   about_option("--also-evaluate", [&] { train.also_evaluate = split_specs(also); });
-}
-
-void Trained::swap_attention(const std::string& spec) {
-  model->encoder.swap_attention(spec, settings.train.model.attention_defaults);
-}
-
-void Trained::set_length(int64_t length) {
-  Generator generator(settings.train.seed);
-  model = std::make_unique<Model>(settings.train.model, sequence_length(length), generator);
-  restore(checkpoint, *model, nullptr);
-}
-
-std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& run, bool to_train) {
-  std::optional<FoundCheckpoint> found;
-  try {
-    found = find_checkpoint(run);
-  } catch (const DataError& error) {
-    throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ",
-                           (run / "config.json").string(), " --out ANOTHER"));
-  }
-  if (!found || found->passed_over.empty()) return found;
-  // Also with --quiet, for it changes the result.
-  note(concat(joined(found->passed_over), "; the checkpoint of step ", train_state(*found).step, " in ", found->folder,
-              " is used", to_train ? ", and the damaged one is moved to " + (run / "checkpoint.damaged").string() : ""),
-       false);
-  return found;
-}
-
-FoundCheckpoint checkpoint_of_run(const char* option, const std::filesystem::path& run) {
-  std::error_code ignored;
-  const auto status = std::filesystem::status(run, ignored);
-  check<DataError>(!std::filesystem::exists(status) || std::filesystem::is_directory(status), option, " ", run,
-                   ": is a file, expected the folder of a run");
-  check<DataError>(std::filesystem::exists(status), option, " ", run, ": there is no such folder");
-  auto found = find_checkpoint_of(run, false);
-  check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
-  return std::move(*found);
-}
-
-std::unique_ptr<Trained> read_run(const std::filesystem::path& run) {
-  auto trained = std::make_unique<Trained>();
-  trained->checkpoint = checkpoint_of_run("--run", run);
-  const std::string where = (trained->checkpoint.folder / "checkpoint.json").string();
-  Settings& settings = trained->settings;
-  trained->step = train_state(trained->checkpoint).step;
-  Options options;
-  settings.define(options);
-  options.load_run(trained->checkpoint.about->at("configuration"), where);
-  of_a_run([&] {
-    options.assign();
-    about_option(where, [&] { settings.finish(); });
-  });
-  trained->set_length(settings.train.length);
-  return trained;
 }
 
 }  // namespace cairn::copy_task

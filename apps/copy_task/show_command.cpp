@@ -9,10 +9,8 @@
 
 #include "apps/common/format.h"
 #include "apps/copy_task/commands.h"
-#include "apps/copy_task/report.h"
-#include "apps/copy_task/run_command.h"
-#include "core/ops.h"
-#include "nn/attention/observe.h"
+#include "apps/copy_task/report_analysis.h"
+#include "apps/copy_task/saved_run_command.h"
 #include "nn/io/safetensors.h"
 
 namespace cairn::copy_task {
@@ -20,35 +18,120 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a model makes of one sequence.
-struct Answer {
-  std::vector<int32_t> symbols;
-  std::vector<Observation> layers;  // empty: too long for dense weights
-};
+// A name, and the text at each position.
+using Lines = std::vector<std::pair<std::string, std::function<std::string(int64_t)>>>;
 
-Answer answer_of(Trained& trained, const Tensor& input) {
-  const NoGrad no_grad;
-  Generator generator(~trained.settings.train.seed);
-  Answer answer;
-  const auto run = [&] {
-    const Variable logits = (*trained.model)(input, {false, &generator});
-    answer.symbols = argmax(logits.value()).to_vector<int32_t>();
-  };
-  const TrainOptions& train = trained.settings.train;
-  if (can_observe(train.length, train.model.heads))
-    answer.layers = observe(trained.model->encoder, run);
-  else
-    run();
-  return answer;
+// Rows of cells, broken where the terminal ends: names in front, one cell a position from `begin` on.
+std::string rows(const Lines& lines, int64_t begin, int64_t end) {
+  winsize size{};
+  const int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
+  int width = 3;
+  for (const auto& [name, of] : lines)
+    for (int64_t i = begin; i < end; ++i) width = std::max(width, int(of(i).size()) + 1);
+  const int64_t fit = (columns - 14) / width;
+  std::string text;
+  for (int64_t from = begin; from < end; from += fit) {
+    for (const auto& [name, of] : lines) {
+      std::string line = formatted("%12s ", name.c_str());
+      for (int64_t i = from; i < std::min(end, from + fit); ++i) line += formatted("%*s", width, of(i).c_str());
+      line.erase(line.find_last_not_of(' ') + 1);
+      if (line.find_first_not_of(' ') != std::string::npos) text += line + "\n";
+    }
+    text += "\n";
+  }
+  return text;
 }
 
-struct ShowCommand : RunCommand {
+std::string both_copies(const Example& example, const Lines& lines) {
+  return rows(lines, 0, example.size() / 2) + rows(lines, example.size() / 2, example.size());
+}
+
+// The share of their attention that masked symbols of a head give to the same place in the other copy; 0 where nothing
+// is masked.
+double other_copy_share(const Example& example, const Observation& seen, int64_t head) {
+  const double mean = to_other_copy(seen.weights.data<float>() + head * example.size() * example.size(), example.input);
+  return std::isnan(mean) ? 0 : mean;
+}
+
+// A row for each masked symbol, a column for each position.
+std::string weights_text(const Example& example, const float* weights) {
+  static constexpr char shades[] = " .:-=+*#%@";
+  const int64_t n = example.size();
+  std::string text;
+  for (int64_t i = 0; i < n; ++i) {
+    if (!example.is_masked(i)) continue;
+    text += formatted("%5lld  ", (long long)i + 1);
+    const float* row = weights + i * n;
+    for (int64_t j = 0; j < n; ++j) text += shades[std::min<int64_t>(9, int64_t(double(row[j]) * 10))];
+    const int64_t maximum = std::max_element(row, row + n) - row;
+    text += formatted("  most at %lld (%.2f)%s\n", (long long)maximum + 1, double(row[maximum]),
+                      maximum == example.other(i) ? ", the other copy" : "");
+  }
+  return text;
+}
+
+// Which head finds the other copy, where its masked symbols look, and how it clusters.
+std::string attention_text(const Example& example, int64_t layer, int64_t head) {
+  const int64_t n = example.size(), heads = example.layers.front().weights.size(1);
+  int64_t best_layer = std::max<int64_t>(layer - 1, 0), best_head = std::max<int64_t>(head - 1, 0);
+  std::string text =
+      "\nHow much of their attention masked symbols give to the same place in the other copy:\n\n          ";
+  for (int64_t h = 0; h < heads; ++h) text += formatted("  head %-2lld", (long long)h + 1);
+  for (int64_t l = 0; l < int64_t(example.layers.size()); ++l) {
+    text += formatted("\n  layer %-2lld", (long long)l + 1);
+    for (int64_t h = 0; h < heads; ++h) {
+      const double found = other_copy_share(example, example.layers[size_t(l)], h);
+      text += formatted("%9.3f", found);
+      const bool asked_for = (layer == 0 || l == layer - 1) && (head == 0 || h == head - 1);
+      if (asked_for && found > other_copy_share(example, example.layers[size_t(best_layer)], best_head))
+        best_layer = l, best_head = h;
+    }
+  }
+  const Observation& seen = example.layers[size_t(best_layer)];
+  const std::string which = concat("layer ", best_layer + 1, ", head ", best_head + 1);
+  if (n <= 128)
+    text += concat("\n\nWhere the masked symbols of ", which,
+                   " look: a row each, a column a\nposition, from ' ' (nothing) to '@' (all).\n\n",
+                   weights_text(example, seen.weights.data<float>() + best_head * n * n));
+  else
+    text += concat("\n\nWhere they look is left out: ", n,
+                   " positions do not fit on a line. The run's report.html shows it.\n");
+  if (!seen.choices["labels"].defined()) return text;
+  const int32_t* label = seen.choices["labels"].data<int32_t>() + best_head * n;
+  return concat(text, "\nThe clusters of ", which, ":\n\n",
+                both_copies(example, {{"input", [&](int64_t i) { return token_text(example.input[size_t(i)]); }},
+                                      {"cluster",
+                                       [=](int64_t i) { return label[i] < 0 ? "-" : std::to_string(label[i] + 1); }}}));
+}
+
+// Input and target; with an answer that too, how much each head looks at the other copy, and what one head does: the
+// one that looks there most, of this layer and head where they are given (from 1; 0: of all).
+std::string example_text(const Example& example, int64_t layer, int64_t head) {
+  const int64_t n = example.size();
+  Lines lines{{"input", [&](int64_t i) { return token_text(example.input[size_t(i)]); }},
+              {"target", [&](int64_t i) { return token_text(example.target[size_t(i)]); }}};
+  const bool answered = !example.answer.empty();
+  int64_t wrong = 0;
+  if (answered) {
+    for (int64_t i = 0; i < n; ++i) wrong += !example.is_right(i);
+    lines.emplace_back("answer", [&](int64_t i) { return token_text(example.answer[size_t(i)]); });
+    lines.emplace_back("", [&](int64_t i) { return example.is_right(i) ? "" : "^"; });
+  }
+  std::string text =
+      "The two copies of w; M is masked and can be read in the other copy.\n\n" + both_copies(example, lines);
+  if (!answered) return text;
+  text += wrong ? concat(wrong, " of ", n, " wrong (marked ^).\n") : concat("All ", n, " right.\n");
+  if (example.layers.empty()) return text + "The sequence is too long to write out dense attention weights.\n";
+  return text + attention_text(example, layer, head);
+}
+
+struct ShowCommand : SavedRunCommand {
   explicit ShowCommand(CLI::App& app)
-      : RunCommand(app, "show", "Show an example, and what a trained model makes of it",
-                   "Examples:\n"
-                   "  copy-task show --length 15\n"
-                   "  copy-task show --run run --attention full",
-                   "also show what this run's model answers and where it looks") {
+      : SavedRunCommand(app, "show", "Show an example, and what a trained model makes of it",
+                        "Examples:\n"
+                        "  copy-task show --length 15\n"
+                        "  copy-task show --run run --attention full",
+                        "also show what this run's model answers and where it looks") {
     options.integer("length", length, 1, 1 << 12, "symbols in w; with --run, the run's");
     options.integer("example", example, 1, std::numeric_limits<int32_t>::max(), "which example");
     options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names the examples");
@@ -74,152 +157,43 @@ struct ShowCommand : RunCommand {
       length = train.length;
     }
     if (length == 0) length = 31;
-    n = sequence_length(length), half = n / 2;
     RandomStream random(uint64_t(seed), uint64_t(example), Purpose::data, 2);
     const Batch batch = make_batch(1, length, random);
-    input = batch.input.to_vector<int32_t>(), target = batch.target.to_vector<int32_t>();
-    Answer answer;
-    if (trained) answer = answer_of(*trained, batch.input);
-    if (!tensors.empty()) write_tensors(answer);
-    print(output.json ? as_json(answer).dump() + "\n" : as_text(answer));
+    const Example shown = trained
+                              ? run_example(*trained->model, batch, trained->settings.train.seed)
+                              : Example{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
+    if (!tensors.empty()) write_tensors(shown);
+    print(output.json ? as_json(shown).dump() + "\n" : example_text(shown, layer, head));
   }
 
-  void write_tensors(const Answer& answer) const {
-    check<UsageError>(!answer.layers.empty(), "--tensors: the sequence is too long for it");
-    const Observation& seen = answer.layers[layer > 0 ? size_t(layer - 1) : answer.layers.size() - 1];
+  void write_tensors(const Example& shown) const {
+    check<UsageError>(!shown.layers.empty(), "--tensors: the sequence is too long for it");
+    const int64_t which = layer > 0 ? layer : int64_t(shown.layers.size());
+    const Observation& seen = shown.layers[size_t(which - 1)];
     TensorFile file;
     file.tensors = {{"q", seen.q}, {"k", seen.k}, {"v", seen.v}};
-    file.metadata = {{"about", concat("copy-task, example ", example, ", layer ",
-                                      layer > 0 ? layer : int64_t(answer.layers.size()))}};
+    file.metadata = {{"about", concat("copy-task, example ", example, ", layer ", which)}};
     write_safetensors(tensors, file);
   }
 
-  bool is_masked(int64_t i) const { return input[size_t(i)] == mask_token; }
-  int64_t other(int64_t i) const { return (i + half) % n; }
-
-  // The share of their attention that masked symbols of a head give to the same place in the other copy; 0 where
-  // nothing is masked.
-  double share(const Observation& seen, int64_t h) const {
-    const double mean = to_other_copy(seen.weights.data<float>() + h * n * n, input);
-    return std::isnan(mean) ? 0 : mean;
-  }
-
-  Json as_json(const Answer& answer) const {
-    Json json = {{"input", input}, {"target", target}};
-    if (answer.symbols.empty()) return json;
-    json["answer"] = answer.symbols;
-    for (const Observation& seen : answer.layers) {
+  static Json as_json(const Example& shown) {
+    Json json = {{"input", shown.input}, {"target", shown.target}};
+    if (shown.answer.empty()) return json;
+    json["answer"] = shown.answer;
+    for (const Observation& seen : shown.layers) {
       Json heads = Json::array();
-      for (int64_t h = 0; h < seen.weights.size(1); ++h) heads.push_back(share(seen, h));
+      for (int64_t h = 0; h < seen.weights.size(1); ++h) heads.push_back(other_copy_share(shown, seen, h));
       json["attention_on_the_other_copy"].push_back(heads);
     }
     return json;
   }
 
-  // Rows of cells, broken where the terminal ends: `names` in front, one cell a position from `begin` on.
-  template <class Cell>
-  std::string rows(const std::vector<std::pair<std::string, Cell>>& lines, int64_t begin, int64_t end) const {
-    winsize size{};
-    const int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
-    int width = 3;
-    for (const auto& [name, of] : lines)
-      for (int64_t i = begin; i < end; ++i) width = std::max(width, int(of(i).size()) + 1);
-    const int64_t fit = (columns - 14) / width;
-    std::string text;
-    for (int64_t from = begin; from < end; from += fit) {
-      for (const auto& [name, of] : lines) {
-        std::string line = formatted("%12s ", name.c_str());
-        for (int64_t i = from; i < std::min(end, from + fit); ++i) line += formatted("%*s", width, of(i).c_str());
-        line.erase(line.find_last_not_of(' ') + 1);
-        if (line.find_first_not_of(' ') != std::string::npos) text += line + "\n";
-      }
-      text += "\n";
-    }
-    return text;
-  }
-
-  std::string as_text(const Answer& answer) const {
-    using Cell = std::function<std::string(int64_t)>;
-    std::vector<std::pair<std::string, Cell>> lines;
-    lines.reserve(4);  // (without it GCC 12 warns of its own code)
-    lines.emplace_back("input", [this](int64_t i) { return token_text(input[size_t(i)]); });
-    lines.emplace_back("target", [this](int64_t i) { return token_text(target[size_t(i)]); });
-    int64_t wrong = 0;
-    if (!answer.symbols.empty()) {
-      for (int64_t i = 0; i < n; ++i) wrong += answer.symbols[size_t(i)] != target[size_t(i)];
-      lines.emplace_back("answer", [&](int64_t i) { return token_text(answer.symbols[size_t(i)]); });
-      lines.emplace_back("", [&](int64_t i) { return answer.symbols[size_t(i)] != target[size_t(i)] ? "^" : ""; });
-    }
-    std::string text = "The two copies of w; M is masked and can be read in the other copy.\n\n" +
-                       rows(lines, 0, half) + rows(lines, half, n);
-    if (answer.symbols.empty()) return text;
-    text += wrong ? concat(wrong, " of ", n, " wrong (marked ^).\n") : concat("All ", n, " right.\n");
-    if (answer.layers.empty()) return text + "The sequence is too long to write out dense attention weights.\n";
-    return text + attention_text(answer);
-  }
-
-  // Which head finds the other copy, where its masked symbols look, and how it clusters.
-  std::string attention_text(const Answer& answer) const {
-    const int64_t heads = answer.layers.front().weights.size(1);
-    int64_t best_layer = std::max<int64_t>(layer - 1, 0), best_head = std::max<int64_t>(head - 1, 0);
-    std::string text =
-        "\nHow much of their attention masked symbols give to the same place in the other copy:\n\n          ";
-    for (int64_t h = 0; h < heads; ++h) text += formatted("  head %-2lld", (long long)h + 1);
-    for (int64_t l = 0; l < int64_t(answer.layers.size()); ++l) {
-      text += formatted("\n  layer %-2lld", (long long)l + 1);
-      for (int64_t h = 0; h < heads; ++h) {
-        const double found = share(answer.layers[size_t(l)], h);
-        text += formatted("%9.3f", found);
-        const bool asked_for = (layer == 0 || l == layer - 1) && (head == 0 || h == head - 1);
-        if (asked_for && found > share(answer.layers[size_t(best_layer)], best_head)) best_layer = l, best_head = h;
-      }
-    }
-    const Observation& seen = answer.layers[size_t(best_layer)];
-    text += n <= 128 ? picture(seen, best_layer, best_head)
-                     : concat("\n\nWhere they look is left out: ", n,
-                              " positions do not fit on a line. The run's report.html shows it.\n");
-    return seen.choices["labels"].defined() ? text + clusters(seen, best_layer, best_head) : text;
-  }
-
-  std::string clusters(const Observation& seen, int64_t l, int64_t h) const {
-    const int32_t* label = seen.choices["labels"].data<int32_t>() + h * n;
-    using Cell = std::function<std::string(int64_t)>;
-    std::vector<std::pair<std::string, Cell>> lines;
-    lines.emplace_back("input", [this](int64_t i) { return token_text(input[size_t(i)]); });
-    lines.emplace_back("cluster", [=](int64_t i) { return label[i] < 0 ? "-" : std::to_string(label[i] + 1); });
-    return concat("\nThe clusters of layer ", l + 1, ", head ", h + 1, ":\n\n") + rows(lines, 0, half) +
-           rows(lines, half, n);
-  }
-
-  // A row for each masked symbol, a column for each position.
-  std::string picture(const Observation& seen, int64_t l, int64_t h) const {
-    static constexpr char shades[] = " .:-=+*#%@";
-    std::string text = concat("\n\nWhere the masked symbols of layer ", l + 1, ", head ", h + 1,
-                              " look: a row each, a column a\nposition, from ' ' (nothing) to '@' (all).\n\n");
-    const float* weights = seen.weights.data<float>() + h * n * n;
-    for (int64_t i = 0; i < n; ++i) {
-      if (!is_masked(i)) continue;
-      text += formatted("%5lld  ", (long long)i + 1);
-      int64_t maximum = 0;
-      for (int64_t j = 0; j < n; ++j) {
-        const double w = weights[i * n + j];
-        if (w > weights[i * n + maximum]) maximum = j;
-        text += shades[std::min<int64_t>(9, int64_t(w * 10))];
-      }
-      text += formatted("  most at %lld (%.2f)%s\n", (long long)maximum + 1, double(weights[i * n + maximum]),
-                        maximum == other(i) ? ", the other copy" : "");
-    }
-    return text;
-  }
-
   std::string attention, tensors;
   int64_t length = 0, example = 1, seed = 1, layer = 0, head = 0;
-  int64_t n = 0, half = 0;
-  std::vector<int32_t> input, target;
 };
 
 }  // namespace
 
-void define_show(CLI::App& app) { define<ShowCommand>(app); }
+void define_show(CLI::App& app) { define_command<ShowCommand>(app); }
 
 }  // namespace cairn::copy_task

@@ -5,9 +5,8 @@
 #include <optional>
 
 #include "apps/copy_task/commands.h"
-#include "apps/copy_task/results.h"
-#include "apps/copy_task/run_command.h"
-#include "apps/copy_task/run_report.h"
+#include "apps/copy_task/result_format.h"
+#include "apps/copy_task/saved_run.h"
 #include "nn/io/json.h"
 
 namespace cairn::copy_task {
@@ -52,7 +51,14 @@ struct TrainCommand {
     if (masked_per_half(settings.train.length) == 0)
       note(concat("with --length ", settings.train.length, " nothing is masked: there will be no masked accuracy"),
            output.quiet);
-    const TrainResult result = train_traced();
+    TrainResult result;
+    trace.start();
+    try {
+      result = train_run(options, settings.train, folder.get(), found, output.quiet);
+    } catch (const DivergedError&) {
+      trace.finish(output.quiet);
+      throw;
+    }
     Json json = result_json(settings.train.model.attention, result);
     if (folder && !result.interrupted) finish_run(*folder, json);
     trace.finish(output.quiet);
@@ -135,21 +141,6 @@ struct TrainCommand {
     return true;
   }
 
-  // A training that diverges leaves its trace too.
-  TrainResult train_traced() {
-    const Json about = about_run(options, settings.train);
-    Progress progress(settings.train.iterations, output.quiet);
-    std::optional<Keep> keep;
-    if (folder) keep.emplace(Keep{*folder, about, found ? &*found : nullptr});
-    trace.start();
-    try {
-      return train(settings.train, progress, keep ? &*keep : nullptr);
-    } catch (const DivergedError&) {
-      trace.finish(output.quiet);
-      throw;
-    }
-  }
-
   void tell(Json result, bool interrupted) {
     if (output.json) {
       result["length"] = settings.train.length;
@@ -183,6 +174,6 @@ struct TrainCommand {
 
 }  // namespace
 
-void define_train(CLI::App& app) { define<TrainCommand>(app); }
+void define_train(CLI::App& app) { define_command<TrainCommand>(app); }
 
 }  // namespace cairn::copy_task

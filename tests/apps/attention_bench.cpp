@@ -1,11 +1,13 @@
 // The program attention-bench: what its result holds, and what it refuses. Times are nobody's to assert.
 #include <unistd.h>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/attention_bench/analysis.h"
 #include "apps/attention_bench/cost.h"
 #include "tests/apps/markup.h"
 #include "tests/apps/process.h"
@@ -78,6 +80,34 @@ TEST_CASE("attention-bench figure writes its numbers and a report", "[attention-
   std::ifstream picture(folder / "figure.svg");
   CHECK(markup_error({std::istreambuf_iterator<char>(picture), {}}).empty());
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("where one variant becomes faster than another", "[attention-bench]") {
+  using attention_bench::crossover;
+  using attention_bench::Curve;
+  const Curve slow{{512, 512e-9}, {1024, 1024e-9}, {4096, 4096e-9}};  // a time that grows with the length
+  const auto flat = [](double seconds) { return Curve{{512, seconds}, {1024, seconds}, {4096, seconds}}; };
+  CHECK(crossover(slow, flat(2000e-9)).length == Approx(2000));
+  CHECK(crossover(slow, flat(2000e-9)).seconds == Approx(2000e-9));
+  CHECK(crossover(slow, flat(1024e-9)).length == Approx(1024));  // as fast there, and faster behind it
+  CHECK(crossover(slow, flat(100e-9)).length == 512);            // from the first length on
+  CHECK(crossover(slow, flat(100e-9)).seconds == 512e-9);
+  CHECK(std::isnan(crossover(slow, flat(5000e-9)).length));
+  CHECK(crossover(slow, {{256, 1e-9}, {1024, 2048e-9}, {2048, 1e-9}, {4096, 2048e-9}}).length == Approx(2048));
+  CHECK(std::isnan(crossover(slow, {}).length));
+  CHECK(std::isnan(crossover({}, slow).length));
+}
+
+TEST_CASE("how time grows with the length, from 2048 on", "[attention-bench]") {
+  using attention_bench::growth;
+  const auto linear = growth({{512, 1}, {2048, 2e-9}, {4096, 4e-9}, {16384, 16e-9}});
+  CHECK(linear.slope == Approx(1));
+  CHECK(linear.range == Approx(8));
+  const auto noisy = growth({{2048, 2}, {4096, 1}, {8192, 2}});
+  CHECK(noisy.slope == Approx(0).margin(1e-12));
+  CHECK(noisy.range == Approx(2));
+  CHECK(std::isnan(growth({{1024, 1}, {2048, 2}}).slope));
+  CHECK(std::isnan(growth({}).range));
 }
 
 TEST_CASE("the costs of attention are those of its formulas", "[attention-bench]") {

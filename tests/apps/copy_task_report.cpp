@@ -1,4 +1,4 @@
-#include "apps/copy_task/report.h"
+#include "apps/copy_task/report_page.h"
 
 #include <algorithm>
 #include <cmath>
@@ -116,6 +116,22 @@ TEST_CASE("pairs of a cluster are compared with pairs alike otherwise", "[copy-t
   const ClusterPairs none = lifts(std::vector<int32_t>(16, -1));
   CHECK(none.near.among.all == 0);
   CHECK(std::isnan(none.near.lift()));
+}
+
+TEST_CASE("what a report says of weights and clusters", "[copy-task]") {
+  const std::vector<int32_t> labels{7, 3, -1, 7, 5, 3, 7};
+  CHECK(cluster_names(labels.data(), 7) == std::vector<int>{0, 1, -1, 0, -1, 1, 0});  // one alone, one in none
+  CHECK(median({3, NAN, 1, 2}) == 2);
+  CHECK(median({4, 1, 2, 3}) == 2.5);
+  CHECK(std::isnan(median({NAN})));
+  CHECK(verdict({1, NAN, 1.2}) == "none of the three stands out from chance");
+  CHECK(verdict({1.3, 1, 1}) == "proximity plays a part");
+  CHECK(verdict({2, 3, 4}) == "proximity, content and the place in the copy play a part");
+  CHECK(l1_distance({1, 0, 0.5, 0.5}, {0, 1, 0.5, 0.5}, 2) == 1);
+  // Position 1 is masked; its place in the other copy is 3.
+  const float weights[16] = {1, 0, 0, 0, 0, 0.25f, 0, 0.75f, 0, 0, 1, 0, 0, 1, 0, 0};
+  CHECK(to_other_copy(weights, {0, mask_token, 0, 4}) == 0.75);
+  CHECK(std::isnan(to_other_copy(weights, {0, 4, 0, 4})));
 }
 
 TEST_CASE("reports are well-formed and the same for the same input", "[copy-task]") {

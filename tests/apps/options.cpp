@@ -240,7 +240,9 @@ TEST_CASE("what is wrong in a run's own file is bad data, not bad usage", "[faul
   p.parse({});
   CHECK_THROWS_AS(p.options.continue_run({{"layer", 3}}, "run/config.json"), DataError);
   CHECK_THROWS_WITH(
-      p.options.load_run({{"layers", 9}}, "run/config.json"),
+      of_a_run([&] {
+        p.options.load({{"layers", 9}}, "run/config.json");
+      }),
       ContainsSubstring("expected a whole number from 1 to 8") && ContainsSubstring("another version of Cairn?"));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/copy_task/settings.h"
+#include "apps/copy_task/train.h"
 #include "core/parallel.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"

@@ -1,20 +1,20 @@
 #pragma once
-// What the commands share that read a run, and how all commands come to be.
-#include <memory>
-
-#include "apps/copy_task/settings.h"
+// What the commands share that read a run.
+#include "apps/common/options.h"
+#include "apps/common/program.h"
+#include "apps/copy_task/saved_run.h"
 #include "core/parallel.h"
 
 namespace cairn::copy_task {
 
 // The run, and settings that are no run's.
-struct RunCommand {
-  RunCommand(CLI::App& app, const char* name, const char* summary, const std::string& footer,
-             const char* run_help = "the run's folder")
+struct SavedRunCommand {
+  SavedRunCommand(CLI::App& app, const char* name, const char* summary, const std::string& footer,
+                  const char* run_help = "the run's folder")
       : called(name), command(add_command(app, name, summary, footer)), options(&command) {
     add_path(command, "--run", run, "DIR", run_help);
   }
-  virtual ~RunCommand() = default;
+  virtual ~SavedRunCommand() = default;
 
   // Behind the options of its own.
   void define_common(bool needs_run = true) {
@@ -45,12 +45,5 @@ struct RunCommand {
   std::string run;
   int64_t threads = 0;
 };
-
-// Adds a command to the program; it lives as long as that.
-template <class Command>
-void define(CLI::App& app) {
-  static std::unique_ptr<Command> command;
-  command = std::make_unique<Command>(app);
-}
 
 }  // namespace cairn::copy_task

@@ -6,6 +6,9 @@
 
 namespace cairn::copy_task {
 
+nlohmann::ordered_json as_json(const Evaluation& evaluation);
+Evaluation evaluation_from(const nlohmann::ordered_json& json);
+
 // Where --attention is a list, the first variant's figures stand at the top and the others' in "also".
 nlohmann::ordered_json evaluations_json(const std::vector<VariantResult>& results);
 // The same of a training, with its steps, seconds, parameters.

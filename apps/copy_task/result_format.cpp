@@ -1,5 +1,6 @@
-#include "apps/copy_task/results.h"
+#include "apps/copy_task/result_format.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
@@ -26,6 +27,17 @@ std::string line(const Json& row) {
 }
 
 }  // namespace
+
+Json as_json(const Evaluation& e) {
+  return {{"loss", finite_or_null(e.loss)},
+          {"accuracy", finite_or_null(e.accuracy)},
+          {"masked_accuracy", finite_or_null(e.masked_accuracy)}};
+}
+
+Evaluation evaluation_from(const Json& json) {
+  const auto value = [&](const char* key) { return json.at(key).is_null() ? NAN : json.at(key).get<double>(); };
+  return {value("loss"), value("accuracy"), value("masked_accuracy")};
+}
 
 Json evaluations_json(const std::vector<VariantResult>& results) {
   Json json = row(results.front());

@@ -1,68 +1,21 @@
-// copy-task evaluate, solve and report: what can be done with a trained run.
+// copy-task solve: masked sequences that a person types, filled in by a trained run.
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <iostream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
 #include "apps/copy_task/commands.h"
-#include "apps/copy_task/results.h"
-#include "apps/copy_task/run_command.h"
-#include "apps/copy_task/run_report.h"
+#include "apps/copy_task/saved_run_command.h"
 #include "core/ops.h"
-#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn::copy_task {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct EvaluateCommand : RunCommand {
-  explicit EvaluateCommand(CLI::App& app)
-      : RunCommand(app, "evaluate", "Evaluate a run's weights, also with other attention than they were trained with",
-                   "Example:\n  copy-task evaluate --run run --attention i-clustered-15,full,clustered-15") {
-    options.text("attention", attention, "variants, comma-separated; by default the run's own");
-    options.integer("sequences", sequences, 1, 1 << 20, "how many fresh sequences");
-    options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(),
-                    "names the sequences; by default the run's, for those that training ends with");
-    define_common();
-  }
-
-  void execute() override {
-    const auto trained = read();
-    const TrainOptions& train = trained->settings.train;
-    std::vector<std::string> specs;
-    about_option("--attention", [&] { specs = split_specs(attention); });
-    if (specs.empty()) specs = {train.model.attention};
-    for (const std::string& spec : specs) trained->swap_attention(spec);  // refuses all before it evaluates any
-    catch_interrupts(output.quiet);
-    std::vector<VariantResult> results;
-    for (const std::string& spec : specs) {
-      trained->swap_attention(spec);
-      note("evaluating " + spec, output.quiet || specs.size() == 1);
-      const uint64_t names = seed >= 0 ? uint64_t(seed) : train.seed;
-      const Evaluation evaluation = evaluate(*trained->model, train.length, sequences, names, unseen_step, true);
-      if (interrupted()) {
-        note("interrupted in the evaluation of " + spec + "; there is no result", output.quiet);
-        throw Interrupted();
-      }
-      results.push_back({spec, evaluation});
-    }
-    Json json = evaluations_json(results);
-    if (!output.json) return print(evaluations_text(json));
-    json.update({{"run", run}, {"iterations", trained->step}, {"sequences", sequences}});
-    json["trained_with"] = train.model.attention;
-    print(json.dump() + "\n");
-  }
-
-  std::string attention;
-  int64_t sequences = final_sequences, seed = -1;
-};
 
 // A masked sequence as a person writes it: "0 3 M 7 0 3 5 M". Errors (UsageError): what it is not.
 std::vector<int32_t> read_sequence(const std::string& line) {
@@ -155,9 +108,9 @@ std::string example_of(int64_t length) {
   return text;
 }
 
-struct SolveCommand : RunCommand {
+struct SolveCommand : SavedRunCommand {
   explicit SolveCommand(CLI::App& app)
-      : RunCommand(
+      : SavedRunCommand(
             app, "solve", "Fill in masked sequences that you type, or that stand in a file",
             "Examples:\n"
             "  copy-task solve --run run                        lines are read, and asked for on a terminal\n"
@@ -243,33 +196,8 @@ struct SolveCommand : RunCommand {
   int64_t trained_length = 0, model_length = 0;
 };
 
-struct ReportCommand : RunCommand {
-  explicit ReportCommand(CLI::App& app)
-      : RunCommand(app, "report", "Write a run's report.html anew, also of one that still runs or was interrupted",
-                   "Example:\n  copy-task report --run run --to report.html") {
-    add_path(command, "--to", to, "FILE", "the file to write; by default report.html in the run's folder");
-    add_path(command, "--curves", curves, "FILE", "write the curves of loss and accuracy alone here too (SVG)");
-    define_common();
-  }
-
-  void execute() override {
-    if (to.empty()) to = (std::filesystem::path(run) / "report.html").string();
-    const std::unique_ptr<Trained> trained = read();
-    const ReportInput input = report_input(*trained, run);
-    replace_file(to, {make_report(input)});
-    if (!curves.empty()) replace_file(curves, {make_curves(input)});
-    Json json = {{"report", to}};
-    if (!curves.empty()) json["curves"] = curves;
-    print(output.json ? json.dump() + "\n" : to + "\n" + (curves.empty() ? "" : curves + "\n"));
-  }
-
-  std::string to, curves;
-};
-
 }  // namespace
 
-void define_evaluate(CLI::App& app) { define<EvaluateCommand>(app); }
-void define_solve(CLI::App& app) { define<SolveCommand>(app); }
-void define_report(CLI::App& app) { define<ReportCommand>(app); }
+void define_solve(CLI::App& app) { define_command<SolveCommand>(app); }
 
 }  // namespace cairn::copy_task

@@ -1,10 +1,12 @@
-#include "apps/copy_task/run_report.h"
+#include "apps/copy_task/saved_run.h"
 
 #include <filesystem>
-
 #include <nlohmann/json.hpp>
+#include <system_error>
 
-#include "apps/copy_task/results.h"
+#include "apps/common/program.h"
+#include "apps/copy_task/journal.h"
+#include "apps/copy_task/result_format.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -53,6 +55,60 @@ std::string computed_on(const Json& provenance) {
 
 }  // namespace
 
+void Trained::swap_attention(const std::string& spec) {
+  model->encoder.swap_attention(spec, settings.train.model.attention_defaults);
+}
+
+void Trained::set_length(int64_t length) {
+  Generator generator(settings.train.seed);
+  model = std::make_unique<Model>(settings.train.model, sequence_length(length), generator);
+  restore(checkpoint, *model, nullptr);
+}
+
+std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& run, bool to_train) {
+  std::optional<FoundCheckpoint> found;
+  try {
+    found = find_checkpoint(run);
+  } catch (const DataError& error) {
+    throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ",
+                           (run / "config.json").string(), " --out ANOTHER"));
+  }
+  if (!found || found->passed_over.empty()) return found;
+  // Also with --quiet, for it changes the result.
+  note(concat(joined(found->passed_over), "; the checkpoint of step ", train_state(*found).step, " in ", found->folder,
+              " is used", to_train ? ", and the damaged one is moved to " + (run / "checkpoint.damaged").string() : ""),
+       false);
+  return found;
+}
+
+FoundCheckpoint checkpoint_of_run(const char* option, const std::filesystem::path& run) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(run, ignored);
+  check<DataError>(!std::filesystem::exists(status) || std::filesystem::is_directory(status), option, " ", run,
+                   ": is a file, expected the folder of a run");
+  check<DataError>(std::filesystem::exists(status), option, " ", run, ": there is no such folder");
+  auto found = find_checkpoint_of(run, false);
+  check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
+  return std::move(*found);
+}
+
+std::unique_ptr<Trained> read_run(const std::filesystem::path& run) {
+  auto trained = std::make_unique<Trained>();
+  trained->checkpoint = checkpoint_of_run("--run", run);
+  const std::string where = (trained->checkpoint.folder / "checkpoint.json").string();
+  Settings& settings = trained->settings;
+  trained->step = train_state(trained->checkpoint).step;
+  Options options;
+  settings.define(options);
+  of_a_run([&] {
+    options.load(trained->checkpoint.about->at("configuration"), where);
+    options.assign();
+    about_option(where, [&] { settings.finish(); });
+  });
+  trained->set_length(settings.train.length);
+  return trained;
+}
+
 void check_resumed(const std::filesystem::path& run, const FoundCheckpoint& found, const TrainOptions& train) {
   records_of(run, train_state(found));
   const Json& before = found.about->at("provenance");
@@ -65,10 +121,15 @@ void check_resumed(const std::filesystem::path& run, const FoundCheckpoint& foun
          false);
 }
 
-Json about_run(const Options& options, const TrainOptions& train) {
-  return {{"program", "copy-task"},
-          {"configuration", options.configuration()},
-          {"provenance", provenance(std::string(name(train.compute.device)))}};
+TrainResult train_run(const Options& options, const TrainOptions& train, RunFolder* folder,
+                      std::optional<FoundCheckpoint>& found, bool quiet) {
+  Progress progress(train.iterations, quiet);
+  if (!folder) return copy_task::train(train, progress);
+  const Json about = {{"program", "copy-task"},
+                      {"configuration", options.configuration()},
+                      {"provenance", provenance(std::string(name(train.compute.device)))}};
+  const Keep keep{*folder, about, found ? &*found : nullptr};
+  return copy_task::train(train, progress, &keep);
 }
 
 std::optional<Json> finished_result(const std::filesystem::path& run, const FoundCheckpoint& found,

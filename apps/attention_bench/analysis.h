@@ -1,0 +1,28 @@
+#pragma once
+// What times by length say: from where on one variant is faster than another, and how they grow.
+#include <cmath>
+#include <vector>
+
+namespace cairn::attention_bench {
+
+// The time of an element at a length.
+struct Sample {
+  double length, seconds;
+};
+using Curve = std::vector<Sample>;  // lengths rising
+
+// Where `fast` becomes faster than `slow`, on straight lines between the logarithms, of the lengths that both have: the
+// first of them where it is faster from the beginning on. NaN: it does not.
+struct Crossover {
+  double length = NAN, seconds = NAN;
+};
+Crossover crossover(const Curve& slow, const Curve& fast);
+
+// How the time grows from length 2048 on: the slope of its logarithm over the length's, by least squares, and the
+// largest over the smallest. NaN where there are fewer than two lengths.
+struct Growth {
+  double slope = NAN, range = NAN;
+};
+Growth growth(const Curve& curve);
+
+}  // namespace cairn::attention_bench

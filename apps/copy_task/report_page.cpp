@@ -1,0 +1,189 @@
+#include "apps/copy_task/report_page.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "apps/common/progress.h"
+#include "apps/common/svg.h"
+
+namespace cairn::copy_task {
+namespace {
+
+using svg::number;
+
+std::string percent(double value) { return number(value, true); }
+// "1 masked symbol", "2 masked symbols".
+std::string count(int64_t n, const std::string& what) {
+  return concat(number(double(n)), " ", what, n == 1 ? "" : "s");
+}
+
+// ---- curves
+
+// At most about `points` points: of each bucket of records its least and its largest (raw), or the mean of a window
+// around it (smooth).
+void thin(const std::vector<LossRecord>& losses, size_t points, svg::Series& raw, svg::Series& smooth) {
+  const size_t n = losses.size(), bucket = std::max<size_t>(1, n / points), window = std::max<size_t>(1, n / 50);
+  for (size_t begin = 0; begin < n; begin += bucket) {
+    const size_t end = std::min(n, begin + bucket);
+    const auto [low, high] = std::minmax_element(losses.begin() + long(begin), losses.begin() + long(end),
+                                                 [](const auto& a, const auto& b) { return a.loss < b.loss; });
+    for (auto it : {std::min(low, high), std::max(low, high)}) {
+      if (it == std::max(low, high) && low == high) continue;
+      raw.x.push_back(double(it->step)), raw.y.push_back(it->loss);
+    }
+    const size_t middle = (begin + end - 1) / 2, from = middle - std::min(middle, window / 2),
+                 to = std::min(n, middle + window / 2 + 1);
+    double sum = 0;
+    for (size_t i = from; i < to; ++i) sum += losses[i].loss;
+    smooth.x.push_back(double(losses[middle].step)), smooth.y.push_back(sum / double(to - from));
+  }
+}
+
+// Is the loss of a step drawn faint, under its mean?
+bool is_long(const ReportInput& in) { return in.losses.size() >= 250; }
+
+struct Curves {
+  svg::LineChart loss, accuracy;
+};
+
+Curves draw_curves(const ReportInput& in) {
+  const auto plateau = find_plateau(in.evaluations);
+  svg::LineChart loss{
+      "Training loss", "Cross entropy of each training batch over the training steps.", {}, {}, {}, {}, {}};
+  loss.x.label = "training step", loss.y.label = "loss, nats a symbol";
+  svg::Series raw{"", {}, {}, 0, is_long(in), false}, smooth{"", {}, {}, 0, false, false};
+  thin(in.losses, 300, raw, smooth);
+  const auto [low, high] = std::minmax_element(raw.y.begin(), raw.y.end());
+  loss.y.log = !raw.y.empty() && *low > 0 && *high > 20 * *low;
+  if (!loss.y.log) loss.y.low = 0;
+  loss.series.push_back(raw);
+  if (is_long(in)) loss.series.push_back(smooth);
+
+  svg::LineChart accuracy{
+      "Accuracy on fresh sequences", "Share of symbols answered right, over the training steps.", {}, {}, {}, {}, {}};
+  accuracy.x.label = "training step", accuracy.y.label = "symbols answered right";
+  accuracy.y.percent = true, accuracy.y.low = 0, accuracy.y.high = 1;
+  svg::Series all{"all", {}, {}, 0, false, true}, hidden{"masked", {}, {}, 1, false, true};
+  for (const EvaluationRecord& record : in.evaluations) {
+    for (svg::Series* series : {&all, &hidden}) series->x.push_back(double(record.step));
+    all.y.push_back(record.evaluation.accuracy), hidden.y.push_back(record.evaluation.masked_accuracy);
+  }
+  accuracy.series = {all};
+  if (masked_per_half(in.length) > 0) {
+    accuracy.series.push_back(hidden);
+    accuracy.rules.push_back({1.0 / symbols, "guessing"});
+  }
+  for (svg::LineChart* chart : {&loss, &accuracy}) {
+    chart->x.low = 0;
+    if (in.steps > 0) chart->x.high = double(in.steps);
+    if (plateau) chart->bands.push_back({double(plateau->first), double(plateau->last), "plateau"});
+  }
+  return {loss, accuracy};
+}
+
+void write_curves(Report& page, const ReportInput& in) {
+  page.section("Learning");
+  if (int64_t(in.losses.size()) < in.steps)
+    page.text(concat("Of ", count(in.steps, "step"), " metrics.jsonl has the records of ", in.losses.size(),
+                     " alone; the curves show those."));
+  const auto plateau = find_plateau(in.evaluations);
+  const double n = double(sequence_length(in.length)), masked = 2 * double(masked_per_half(in.length));
+  const Curves curves = draw_curves(in);
+
+  if (plateau) {
+    const int64_t one_in = std::llround(1 / std::max(plateau->masked_accuracy, 1e-3));
+    page.text(concat("From step ", number(double(plateau->first)), " to step ", number(double(plateau->last)),
+                     " training stood on a plateau (shaded). Unmasked symbols were copied, masked ones guessed: ",
+                     percent(plateau->accuracy), " of all symbols were right, but only ",
+                     percent(plateau->masked_accuracy), " of the masked ones, about 1 in ", one_in,
+                     ". To do better, the attention has to find the other copy. ",
+                     plateau->over ? concat("By step ", number(double(*plateau->over)), " it had begun to.")
+                                   : std::string("In this run it had not done so by the last evaluation.")));
+  }
+  std::string loss_text =
+      curves.loss.y.log ? "Loss of each training batch, on a log scale" : "Loss of each training batch";
+  if (is_long(in))
+    loss_text += concat("; the strong line is its mean over ", std::max<size_t>(1, in.losses.size() / 50), " steps");
+  std::string accuracy_text = "Share of symbols answered right on fresh sequences";
+  if (masked > 0)
+    accuracy_text +=
+        concat(", over all positions and over the masked ones alone. Guessing one of the ", symbols,
+               " symbols is right ", percent(1.0 / symbols), " of the time; whoever copies what is visible and ",
+               "guesses the rest gets ", percent(1 - masked / n * (1 - 1.0 / symbols)), " of all symbols");
+  page.figures({{svg::draw(curves.loss), loss_text + "."}, {svg::draw(curves.accuracy), accuracy_text + "."}}, 2);
+}
+
+// ---- one example
+
+void write_example(Report& page, const Example& example) {
+  page.section("One example");
+  constexpr int64_t row = 32;
+  const int64_t n = example.size(), half = n / 2, shown = std::min(half, 2 * row);
+  svg::Cells cells{"One sequence: input, target and answer", "Both copies, aligned.", {}};
+  for (int64_t begin = 0; begin < shown; begin += row)
+    for (int64_t copy = 0; copy < 2; ++copy) {
+      svg::CellRow input{concat("copy ", copy + 1, ": input"), {}, begin + copy > 0}, target{"target", {}},
+          answer{"answer", {}};
+      for (int64_t i = copy * half + begin; i < copy * half + std::min(shown, begin + row); ++i) {
+        const bool masked = example.is_masked(i);
+        input.cells.push_back(
+            {token_text(example.input[size_t(i)]), "", -1, masked ? svg::Cell::hidden : svg::Cell::plain});
+        target.cells.push_back({token_text(example.target[size_t(i)])});
+        answer.cells.push_back({token_text(example.answer[size_t(i)]), "", -1,
+                                !example.is_right(i) ? svg::Cell::wrong
+                                : masked             ? svg::Cell::found
+                                                     : svg::Cell::plain});
+      }
+      for (auto* each : {&input, &target, &answer}) cells.rows.push_back(*each);
+    }
+  int64_t masked = 0, found = 0, wrong = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    masked += example.is_masked(i), found += example.is_masked(i) && example.is_right(i);
+    wrong += !example.is_right(i);
+  }
+  std::string caption =
+      concat("A fresh sequence. M is masked; the same place of the other copy has the symbol. The model answered ",
+             found, " of ", count(masked, "masked symbol"), " right (outlined) and was wrong on ", wrong, " of ", n,
+             " positions (filled).");
+  if (shown < half) caption += concat(" Shown: the first ", shown, " of ", half, " places of each copy.");
+  page.figure({svg::draw(cells), caption});
+}
+
+}  // namespace
+
+std::string make_curves(const ReportInput& in) {
+  const Curves curves = draw_curves(in);
+  const std::string run = concat(in.attention, ", ", count(in.length, "symbol"), ", seed ", in.seed);
+  return svg::sheet(concat("Copy task, ", run), "Loss and accuracy over the training steps.",
+                    {{svg::draw(curves.loss), run,
+                      is_long(in) ? "Loss of each training batch, and its mean." : "Loss of each batch."},
+                     {svg::draw(curves.accuracy), "", "Symbols answered right on fresh sequences."}},
+                    2, 520, 390);
+}
+
+std::string make_report(const ReportInput& in) {
+  const NoGrad no_grad;
+  const Evaluation& result = in.final_evaluation;
+  const int64_t masked = masked_per_half(in.length);
+  Report page(concat("Copy task with ", in.attention, " attention"),
+              concat("A transformer of ", count(in.options.layers, "layer"), " with ", count(in.options.heads, "head"),
+                     " was trained on sequences 0w0w with ", count(in.length, "symbol"), " in w, of which ", masked,
+                     " in each copy are masked. What is masked in one copy stands in the other."));
+  page.summary({{"Masked symbols right", percent(result.masked_accuracy), "on fresh sequences"},
+                {"All symbols right", percent(result.accuracy), "copying what is visible included"},
+                {"Loss", number(result.loss), "nats a symbol"},
+                {"Training", clock_time(in.seconds), count(in.steps, "step")},
+                {"Parameters", number(double(parameter_count(in.model))), concat("seed ", in.seed)}});
+  write_curves(page, in);
+  RandomStream random(in.seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
+  const Example example = run_example(in.model, make_batch(1, in.length, random), in.seed);
+  write_example(page, example);
+  write_attention(page, in, example);
+  write_clusters(page, in, example);
+  page.section("How this run was made");
+  page.table("Configuration", in.configuration);
+  page.table("Provenance", in.provenance);
+  return page.html();
+}
+
+}  // namespace cairn::copy_task

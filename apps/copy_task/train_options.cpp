@@ -1,0 +1,68 @@
+#include "apps/copy_task/train_options.h"
+
+#include <memory>
+
+#include "apps/common/format.h"
+#include "apps/common/options.h"
+
+namespace cairn::copy_task {
+namespace {
+
+// Refuses a model that cannot fit: each parameter has a gradient and two moments.
+void check_memory(const TransformerOptions& model, Device device) {
+  const double f = double(model.features()), hidden = double(model.feed_forward);
+  const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
+  const double available = double(available_memory(device));
+  const auto gigabytes = [](double size) { return formatted("%.1f GB", size / 1e9); };
+  check<DeviceError>(bytes <= available, "out of memory on ", name(device),
+                     ": the parameters, their gradients and moments need ", gigabytes(bytes), ", ",
+                     device == Device::cpu ? "this process may have " : "the device has free ", gigabytes(available),
+                     "; reduce --layers, --heads, --head-size or --feed-forward");
+}
+
+// Refuses a variant that could not be evaluated after training: tried on weights as few as can be.
+void check_variants(const TrainOptions& options) {
+  if (options.also_evaluate.empty()) return;
+  TransformerOptions smallest = options.model;
+  smallest.layers = smallest.heads = smallest.head_size = smallest.feed_forward = 1;
+  Generator generator(0);
+  Encoder encoder(smallest, generator);
+  about_option("--also-evaluate", [&] {
+    for (const std::string& spec : options.also_evaluate)
+      encoder.swap_attention(spec, options.model.attention_defaults);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_schedule(const TrainOptions& options) {
+  std::unique_ptr<Schedule> schedule;
+  about_option("--schedule " + options.schedule, [&] {
+    if (options.schedule == "plateau")
+      schedule = std::make_unique<DropOnPlateau>(options.learning_rate, options.plateau);
+    else
+      schedule = std::make_unique<Constant>(options.learning_rate);
+  });
+  return schedule;
+}
+
+// Error (DataError): weights of another model.
+void initialize(Model& model, const FoundCheckpoint& from) try {
+  restore(from, model, nullptr);
+} catch (const DataError& error) {
+  throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
+}
+
+void check_options(const TrainOptions& options) {
+  options.model.validate();
+  check_memory(options.model, options.compute.device);
+  check_variants(options);
+  make_schedule(options);
+  if (options.init_from) {
+    Generator generator(options.seed);
+    Model model(options.model, 1, generator);
+    initialize(model, *options.init_from);
+  }
+}
+
+}  // namespace cairn::copy_task
