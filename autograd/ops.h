@@ -37,7 +37,7 @@ Variable mean(const Variable& x);
 Variable sum(const Variable& x, int axis);  // over one axis, which disappears
 Variable mean(const Variable& x, int axis);
 
-// ---- matrices (ops/matmul.cpp)
+// ---- matrices (ops/gemm.cpp)
 // op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one may be a matrix for all of the other.
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
 // x weight^T + bias: [..., in], [out, in], [out] -> [..., out]. bias may be undefined.

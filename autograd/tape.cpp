@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/ops.h"
+#include "core/ops/checks.h"
 #include "core/trace.h"
 
 namespace cairn {

@@ -36,10 +36,6 @@ struct AttentionOptions {
   double scale = 0;
 };
 
-// The checked sizes of q, k, v. Errors name the operation, the argument, both shapes.
-AttentionSize attention_size(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
-                             const AttentionOptions& options);
-
 // ---- full attention
 struct AttentionResult {
   Tensor out, logsumexp;  // [B, N, H, M], [B, H, N]

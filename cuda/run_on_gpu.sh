@@ -186,7 +186,7 @@ else
   kernel_tests tests/parity-float32 90 "[parity][float32]"
   kernel_tests tests/parity-bfloat16 90 "[parity][bfloat16]"
   kernel_tests tests/training 90 "[training]"
-  kernel_tests tests/rest 90 "~[parity]~[training]~[program]~[host]~[planted]"
+  kernel_tests tests/rest 90 "[gpu]~[parity]~[training]~[program]~[host]~[planted]"
   step tests/ladder 60 block "$bin/cairn-ladder"
 fi
 

@@ -1,5 +1,7 @@
 #include "autograd/ops.h"
 
+#include "core/ops/checks.h"
+
 namespace cairn {
 
 static Tensor mul(const Tensor& a, const Tensor& b) { return binary(Binary::multiply, a, b); }

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/dispatch.h"
-#include "core/ops.h"
+#include "core/ops/checks.h"
 #include "core/trace.h"
 
 namespace cairn {

@@ -29,8 +29,8 @@ constexpr size_t no_memory = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-TEST_CASE("limits of control groups, version 2", "[limits]") {
-  const std::string group = "proc/self/cgroup", at = "sys/fs/cgroup/";
+TEST_CASE("limits of control groups, versions 1 and 2", "[limits]") {
+  const std::string group = "proc/self/cgroup", at = "sys/fs/cgroup/", memory = at + "memory/", cpu = at + "cpu/";
   for (const auto& [quota, processors] : std::map<std::string, int>{{"100000 100000", 1},
                                                                     {"100001 100000", 2},
                                                                     {"250000 100000", 3},
@@ -50,33 +50,30 @@ TEST_CASE("limits of control groups, version 2", "[limits]") {
     CHECK(limits_of({{group, "0::/a\n"}, {at + "a/memory.max", text + "\n"}}).memory == bytes);
   }
   // The tightest of the group and of those around it.
-  const Limits nested = limits_of({{group, "0::/a/b/c\n"},
-                                   {at + "memory.max", "max\n"},
-                                   {at + "a/memory.max", "3000\n"},
-                                   {at + "a/b/memory.max", "2000\n"},
-                                   {at + "a/b/c/memory.max", "4000\n"},
-                                   {at + "a/cpu.max", "200000 100000\n"},
-                                   {at + "a/b/c/cpu.max", "600000 100000\n"},
-                                   {at + "a/b/other/cpu.max", "1 100000\n"}});
-  CHECK(nested.memory == 2000);
-  CHECK(nested.processors == 2);
-}
-
-TEST_CASE("limits of control groups, version 1", "[limits]") {
-  const std::string groups = "5:cpuset:/\n4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n1:name=systemd:/y\n0::/\n";
-  const std::string memory = "sys/fs/cgroup/memory/", cpu = "sys/fs/cgroup/cpu/";
-  const Limits own = limits_of({{"proc/self/cgroup", groups},
-                                {memory + "memory.limit_in_bytes", "9223372036854771712\n"},
-                                {memory + "docker/x/memory.limit_in_bytes", "5000\n"},
-                                {memory + "docker/memory.limit_in_bytes", "7000\n"},
-                                {cpu + "docker/x/cpu.cfs_quota_us", "150000\n"},
-                                {cpu + "docker/x/cpu.cfs_period_us", "100000\n"},
-                                {cpu + "cpu.cfs_quota_us", "-1\n"},
-                                {cpu + "cpu.cfs_period_us", "100000\n"}});
-  CHECK(own.memory == 5000);
-  CHECK(own.processors == 2);
+  const std::string version_1 = "5:cpuset:/\n4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n1:name=systemd:/y\n0::/\n";
+  const std::map<std::string, std::string> nested[] = {{{group, "0::/a/b/c\n"},
+                                                        {at + "memory.max", "max\n"},
+                                                        {at + "a/memory.max", "7000\n"},
+                                                        {at + "a/b/memory.max", "5000\n"},
+                                                        {at + "a/b/c/memory.max", "8000\n"},
+                                                        {at + "a/cpu.max", "200000 100000\n"},
+                                                        {at + "a/b/c/cpu.max", "600000 100000\n"},
+                                                        {at + "a/b/other/cpu.max", "1 100000\n"}},
+                                                       {{group, version_1},
+                                                        {memory + "memory.limit_in_bytes", "9223372036854771712\n"},
+                                                        {memory + "docker/x/memory.limit_in_bytes", "5000\n"},
+                                                        {memory + "docker/memory.limit_in_bytes", "7000\n"},
+                                                        {cpu + "docker/x/cpu.cfs_quota_us", "150000\n"},
+                                                        {cpu + "docker/x/cpu.cfs_period_us", "100000\n"},
+                                                        {cpu + "cpu.cfs_quota_us", "-1\n"},
+                                                        {cpu + "cpu.cfs_period_us", "100000\n"}}};
+  for (const auto& files : nested) {
+    INFO(files.at(group));
+    CHECK(limits_of(files).memory == 5000);
+    CHECK(limits_of(files).processors == 2);
+  }
   // A container sees its own group as the root of what is mounted, under a path of the system outside.
-  CHECK(limits_of({{"proc/self/cgroup", groups}, {memory + "memory.limit_in_bytes", "6000\n"}}).memory == 6000);
+  CHECK(limits_of({{group, version_1}, {memory + "memory.limit_in_bytes", "6000\n"}}).memory == 6000);
 }
 
 TEST_CASE("what cannot be read of control groups is no limit", "[limits]") {

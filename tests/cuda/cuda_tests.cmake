@@ -1,24 +1,25 @@
-# Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. One program, cairn-cuda-tests; on a
-# machine without a CUDA device it exits with 77, and CTest says "skipped". With CAIRN_CUDA=HOST it runs once in each order
-# of execution, and the tests of the emulator (tests/cuda/emulator) are part of it.
+# Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. One program, cairn-cuda-tests, runs
+# the cases with the tag gpu, here and in tests/ops; on a machine without a CUDA device it exits with 77, and CTest says
+# "skipped". With CAIRN_CUDA=HOST it runs once in each order of execution, and the tests of the emulator
+# (tests/cuda/emulator) are part of it.
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
 list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
-file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/host/*.cpp)
+file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/emulator/*.cpp)
 
 add_library(cuda_test_main OBJECT ${folder}/main.cpp)
 target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
 target_compile_options(cuda_test_main PRIVATE ${main_options})
+target_sources(operation_tests PRIVATE ${folder}/../parity.cpp)
 add_executable(cairn-cuda-tests ${cuda_test_sources} ${references})
-target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder cairn ${app_libraries} Catch2::Catch2)
-target_compile_definitions(cairn-cuda-tests PRIVATE CAIRN_PROGRAMS="$<TARGET_FILE_DIR:copy-task>")
+target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder operation_tests)
 
 add_dependencies(cairn-cuda-tests cairn-ladder ${app_programs})
 add_test(NAME "gpu: every step of the ladder is right" COMMAND cairn-ladder)
 set_tests_properties("gpu: every step of the ladder is right" PROPERTIES LABELS gpu SKIP_RETURN_CODE 4)
 
 if(NOT CAIRN_CUDA STREQUAL HOST)
-  add_test(NAME "gpu: kernels on the device" COMMAND cairn-cuda-tests)
+  add_test(NAME "gpu: kernels on the device" COMMAND cairn-cuda-tests "[gpu]")
   set_tests_properties("gpu: kernels on the device" PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
   return()
 endif()
@@ -35,7 +36,7 @@ foreach(order IN LISTS orders)
   foreach(part "parity float32" "parity bfloat16" training rest)  # side by side
     string(REPLACE " " "][" cases "[${part}]")
     if(part STREQUAL rest)
-      set(cases "~[parity]~[training]~[host]~[planted]~[program]")
+      set(cases "[gpu]~[parity]~[training]~[host]~[planted]~[program]")
     endif()
     add_test(NAME "gpu: kernels on the emulator, ${order}, ${part}" COMMAND cairn-cuda-tests ${cases})
     set_tests_properties("gpu: kernels on the emulator, ${order}, ${part}" PROPERTIES LABELS gpu

@@ -8,7 +8,7 @@
 #include "tests/attention/spec_of.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
-#include "tests/cuda/parity.h"
+#include "tests/parity.h"
 #include "tests/tolerances.h"
 
 using namespace cairn;

@@ -15,21 +15,11 @@ std::vector<Sizes> every_size() {
           {2, 1, 129, 513, 3, 2}, {9, 1, 130, 257, 2, 2}};
 }
 
-// The draw of the test's dropout.
-struct Draws {
-  Generator generator{7};
-  AttentionDropout dropout(double p) const { return {p, generator.draw(2, Purpose::attention_dropout)}; }
-};
-
-// The factors that dropout multiplies the weights with, 0 or 1 / (1 - p), seen through uniform weights (q = 0) and
-// v = identity.
-BatchHeads dropout_factors(const Sizes& s, const AttentionOptions& unmasked) {
-  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
-               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  const Tensor out = attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), unmasked).out;
-  BatchHeads factors = as_planes(out);
-  for (double& factor : factors.values) factor *= double(s.S);
-  return factors;
+// The results of attention, and the gradients of q, k, v for the gradient g.
+std::vector<Tensor> both_ways(const Operands& x, const AttentionOptions& options, const Tensor& g) {
+  const auto saved = attention(x.q, x.k, x.v, options);
+  const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
+  return {saved.out, saved.logsumexp, dq, dk, dv};
 }
 
 }  // namespace
@@ -75,12 +65,11 @@ TEST_CASE("gradients of attention agree with their formulas for every mask and s
   for (const Sizes& s : every_size()) {
     const Operands x(s, DType::float64);
     const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
-    const Draws draws;
     for (double p : {0.0, 0.3}) {
-      const BatchHeads factors = dropout_factors(s, {{}, draws.dropout(p), 0});
+      const BatchHeads factors = dropout_factors(s, test_dropout(p));
       for (const auto& [kind, mask] : every_mask(s)) {
         INFO(s << " masked by " << kind << ", dropout " << p);
-        const AttentionOptions options{mask, draws.dropout(p), 0};
+        const AttentionOptions options{mask, test_dropout(p), 0};
         const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
         const AttentionResult saved = attention(x.q, x.k, x.v, options);
         CHECK(difference(saved.out, times_values(product(weights, factors), x.v)) <= tolerance::float64);
@@ -111,11 +100,10 @@ TEST_CASE("gradient of attention in float32", "[attention][grad]") {
 TEST_CASE("gradient of attention against central differences, for every mask", "[attention][grad]") {
   const Sizes s{3, 2, 3, 4, 2, 3};
   const Operands x(s, DType::float64);
-  const Draws draws;
   for (const auto& [kind, mask] : every_mask(s))
     for (double p : {0.0, 0.4}) {
       INFO("masked by " << kind << ", dropout " << p);
-      const AttentionOptions options{mask, draws.dropout(p), 0.8};
+      const AttentionOptions options{mask, test_dropout(p), 0.8};
       CHECK_GRADIENT([&](const auto& in) { return attention(in[0], in[1], in[2], options); }, x.q, x.k, x.v);
     }
 }
@@ -154,19 +142,14 @@ TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]"
   const AttentionOptions options{{int32s({130}), int32s({260}), {}, false}, {}, 0};
   Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
-  const auto run = [&](const Tensor& gradient) {
-    const AttentionResult saved = attention(x.q, x.k, x.v, options);
-    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, gradient);
-    return std::vector<Tensor>{saved.out, saved.logsumexp, dq, dk, dv};
-  };
-  const auto expected = run(g);
+  const auto expected = both_ways(x, options, g);
   Tensor spoilt = g.clone();
   const auto spoil = [](Tensor& t, int64_t first) {
     const int64_t row = t.size(2) * t.size(3);
     std::fill(t.mutable_data<float>() + first * row, t.mutable_data<float>() + t.size(1) * row, NAN);
   };
   spoil(x.q, 130), spoil(spoilt, 130), spoil(x.k, 260), spoil(x.v, 260);
-  const auto result = run(spoilt);
+  const auto result = both_ways(x, options, spoilt);
   for (size_t i = 0; i < result.size(); ++i) CHECK(same_bits(result[i], expected[i]));
 }
 
@@ -211,64 +194,26 @@ TEST_CASE("padding more changes the values of attention by rounding at most", "[
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in attention", "[attention]") {
-  const Sizes s{2, 2, 140, 600, 3, 4};
-  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  const Tensor g = random_tensor({2, 140, 2, 4}, DType::float32, 9);
   const AttentionOptions options{{{}, int32s({600, 599}), {}, true}, {}, 0};
-  const auto run = [&](const Operands& x) {
-    const AttentionResult saved = attention(x.q, x.k, x.v, options);
-    const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
-    return std::vector<Rows4>{Rows4(saved.out), Rows4(dq), Rows4(dk), Rows4(dv)};
-  };
-  const auto clean = run(Operands(s, DType::float32));
-  for (float bad : {float(NAN), float(INFINITY), -float(INFINITY)})
-    for (int operand : {0, 1, 2}) {
-      INFO(bad << " in operand " << operand);
-      Operands x(s, DType::float32);
-      Tensor& t = operand == 0 ? x.q : operand == 1 ? x.k : x.v;
-      t.mutable_data<float>()[Rows4(t).at(1, 5, 0, 1)] = bad;  // batch element 1, row 5, head 0
-      const auto result = run(x);
-      bool seen = false;
-      for (size_t i = 0; i < result.size(); ++i)
-        for (int64_t b = 0; b < 2; ++b)
-          for (int64_t n = 0; n < result[i].shape[1]; ++n)
-            for (int64_t h = 0; h < 2; ++h)
-              for (int64_t d = 0; d < result[i].shape[3]; ++d) {
-                const bool finite = std::isfinite(result[i](b, n, h, d));
-                seen = seen || !finite;
-                if (b != 1 || h != 0) REQUIRE(result[i](b, n, h, d) == clean[i](b, n, h, d));
-              }
-      CHECK(seen);
-      CHECK(std::isfinite(result[0](1, 4, 0, 0)));  // causal: the first five queries do not see row 5
-    }
+  check_stays_within_head({2, 2, 140, 600, 3, 4}, [&](const Operands& x) {
+    const auto results = both_ways(x, options, g);
+    CHECK(std::isfinite(Rows4(results[0])(1, 4, 0, 0)));  // causal: the first five queries do not see row 5
+    return results;
+  });
 }
 
 TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in the right proportion", "[attention]") {
-  const Draws draws;
   const Sizes s{2, 2, 250, 1000, 3, 0};
-  const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   const Operands x(s, DType::float64);
-  const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
-  for (double p : {0.1, 0.5}) {
-    const double saved = 1 / (1 - double(float(p)));  // the probability is kept in float32
-    const BatchHeads dropped = as_planes(attention(x.q, x.k, identity, {{}, draws.dropout(p), 0}).out);
-    int64_t zeros = 0;
-    double worst = 0;
-    for (size_t i = 0; i < dropped.values.size(); ++i) {
-      if (dropped.values[i] == 0)
-        ++zeros;
-      else
-        worst = std::max(worst, std::abs(dropped.values[i] / weights.values[i] / saved - 1));
-    }
-    CHECK(worst <= tolerance::float32);  // 1 / (1 - p) is computed in float32
-    CHECK(std::abs(double(zeros) / double(dropped.values.size()) - p) <= tolerance::frequency);
-  }
+  const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
+  check_proportion([&](double p) { return as_double(attention(x.q, x.k, identity, {{}, test_dropout(p), 0}).out); });
 }
 
 TEST_CASE("dropout of attention keeps all weights at p = 0 and none at p = 1", "[attention]") {
-  const Draws draws;
   const Operands x({2, 2, 5, 6, 3, 4}, DType::float64);
-  CHECK(same_bits(attention(x.q, x.k, x.v, {{}, draws.dropout(0), 0}).out, attention(x.q, x.k, x.v).out));
-  for (double value : as_double(attention(x.q, x.k, x.v, {{}, draws.dropout(1), 0}).out)) CHECK(value == 0);
+  CHECK(same_bits(attention(x.q, x.k, x.v, {{}, test_dropout(0), 0}).out, attention(x.q, x.k, x.v).out));
+  for (double value : as_double(attention(x.q, x.k, x.v, {{}, test_dropout(1), 0}).out)) CHECK(value == 0);
 }
 
 TEST_CASE("dropout of attention draws by layer, purpose, step and seed, and alike for the same", "[attention]") {
@@ -288,9 +233,7 @@ TEST_CASE("dropout of attention draws by layer, purpose, step and seed, and alik
 
 TEST_CASE("dropout of attention is another for every batch element, head, query and key, and none for the padding",
           "[attention]") {
-  const Draws draws;
-  const AttentionOptions options{{}, draws.dropout(0.5), 0};
-  const BatchHeads factors = dropout_factors({2, 2, 40, 40, 0, 0}, options);
+  const BatchHeads factors = dropout_factors({2, 2, 40, 40, 0, 0}, test_dropout(0.5));
   const auto differs = [&](auto&& other) {  // how often a factor differs from the one at the next place
     int count = 0;
     factors.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -303,23 +246,18 @@ TEST_CASE("dropout of attention is another for every batch element, head, query 
   CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(b, h, (i + 1) % 40, j); }) > 0.4);
   CHECK(differs([&](auto b, auto h, auto i, auto j) { return factors(b, h, i, (j + 1) % 40); }) > 0.4);
   // Fewer queries and keys: the same factors for those that are left.
-  const BatchHeads fewer = dropout_factors({2, 2, 31, 33, 0, 0}, options);
+  const BatchHeads fewer = dropout_factors({2, 2, 31, 33, 0, 0}, test_dropout(0.5));
   fewer.rows([&](int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < 33; ++j) REQUIRE((fewer(b, h, i, j) == 0) == (factors(b, h, i, j) == 0));
   });
 }
 
 TEST_CASE("attention gives the same bits on any number of threads", "[attention]") {
-  const Draws draws;
   for (const Sizes& s : {Sizes{1, 1, 301, 1103, 7, 5}, Sizes{3, 3, 131, 521, 4, 3}}) {
     const Operands x(s, DType::float32);
     const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
-    const AttentionOptions options{{}, draws.dropout(0.1), 0};
-    check_any_threads([&] {
-      const AttentionResult saved = attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
-      return std::vector<Tensor>{saved.out, saved.logsumexp, dq, dk, dv};
-    });
+    const AttentionOptions options{{}, test_dropout(0.1), 0};
+    check_any_threads([&] { return both_ways(x, options, g); });
   }
 }
 
@@ -382,3 +320,204 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_NEEDS_CUDA(attention(cuda, cuda, cuda), "attention");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+namespace {
+
+// Which of the kernels are asked for.
+enum class Form {
+  usual,       // tensor cores for bfloat16, if the device has them
+  older,       // on the emulator, bfloat16 as on a device without
+  float_tf32,  // tensor cores for float32 too
+};
+constexpr Form every_form[] = {Form::usual, Form::older, Form::float_tf32};
+
+class WithForm {
+ public:
+  explicit WithForm(Form form) {
+    if (form == Form::float_tf32) set_float32_products(Float32Products::tf32);
+#if CAIRN_CUDA_HOST
+    if (form == Form::older) architecture_ = host_cuda::claim_architecture(75);
+#endif
+  }
+  ~WithForm() {
+    set_float32_products(products_);
+#if CAIRN_CUDA_HOST
+    if (architecture_) host_cuda::claim_architecture(architecture_);
+#endif
+  }
+  WithForm(const WithForm&) = delete;
+  WithForm& operator=(const WithForm&) = delete;
+
+ private:
+  Float32Products products_ = float32_products();
+  int architecture_ = 0;
+};
+
+// A run that the form makes no difference to has no results.
+void add_in_form(Cases& cases, Form form, const std::string& name, std::function<Results(const Bench&)> run) {
+  const char* const names[] = {"", ", older device", ", TF32"};
+  cases.add(
+      name + names[int(form)],
+      [=](const Bench& bench) -> Results {
+        if (form == (bench.rounded ? Form::float_tf32 : Form::older)) return {};
+        const WithForm with(form);
+        return run(bench);
+      },
+      false, form == Form::float_tf32 ? tolerance::tf32 : tolerance::float32);
+}
+
+Results run(const BenchOperands& x, const AttentionOptions& options) {
+  const AttentionResult forward = attention(x.q, x.k, x.v, options);
+  const AttentionGradient g = attention_backward(x.q, x.k, x.v, options, forward, x.dout);
+  return {{"out", forward.out}, {"logsumexp", forward.logsumexp}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
+}
+
+// Values that make the output the factors of dropout, and a gradient that makes dv their transpose.
+Results dropped_weights(const Bench& bench) {
+  const int64_t n = 72;
+  const Tensor zeros = bench.place(Tensor::zeros({1, n, 1, 8})),
+               v = bench.place(identity_values(1, n, 1, DType::float32));
+  const AttentionOptions options{{}, test_dropout(0.5, Purpose::attention_dropout, bench.device), 0};
+  const AttentionResult forward = attention(zeros, zeros, v, options);
+  const AttentionGradient g = attention_backward(zeros, zeros, v, options, forward, v);
+  return {{"kept", forward.out.cast(DType::boolean)}, {"kept of dv", g.dv.cast(DType::boolean)}};
+}
+
+Results with_bad_number(const Bench& bench, int operand, float bad) {
+  BenchOperands x(bench, {2, 2, 40, 70, 8, 8});
+  change(bench, x[operand], [&](float* data) { data[(3 * 2 + 1) * 8 + 5] = bad; });  // batch element 0, row 3, head 1
+  return without_head_1(run(x, {}));
+}
+
+Results with_nan_beyond_lengths(const Bench& bench) {
+  BenchOperands x(bench, {1, 2, 150, 150, 8, 8});
+  for (const int operand : {0, 1, 2, 3})
+    change(bench, x[operand],
+           [&](float* data) { std::fill(data + (operand % 3 == 0 ? 70 : 67) * 2 * 8, data + 150 * 2 * 8, NAN); });
+  return run(x, {on(bench.device, {int32s({70}), int32s({67}), {}, false}), {}, 0});
+}
+
+// Results far away from row 450 of an operand, which is NaN: it spoils the tiles that read it, and in the gradients
+// those that read these, but tiles outside of the window are not read.
+Results with_nan_far_away(const Bench& bench, bool causal) {
+  Results all;
+  for (const int operand : {0, 1, 2, 3}) {
+    BenchOperands x(bench, {1, 1, 900, 900, 8, 8});
+    change(bench, x[operand], [&](float* data) { std::fill_n(data + 450 * 8, 8, NAN); });
+    AttentionOptions options;
+    options.mask.causal = causal;
+    options.mask.pattern.window = 5;
+    for (auto& [name, result] : run(x, options)) {
+      Tensor near = result.to(Device::cpu).cast(DType::float32);
+      const int64_t row = near.elements() / 900;
+      std::fill_n(near.mutable_data<float>() + 60 * row, 780 * row, 0);
+      all.push_back({name, near});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+PARITY("attention") {
+  const auto add = [&](const Sizes& s, const char* kind, const AttentionMask& mask, double dropout = 0,
+                       Form form = Form::usual, double scale = 0) {
+    add_in_form(cases, form, concat("attention ", s, " masked by ", kind, ", dropout ", dropout, ", scale ", scale),
+                [=](const Bench& bench) {
+                  return run(
+                      BenchOperands(bench, s),
+                      {on(bench.device, mask), test_dropout(dropout, Purpose::attention_dropout, bench.device), scale});
+                });
+  };
+  // None, one and a few of everything; primes; one more and one less than tiles have; other numbers of keys than of
+  // queries, other sizes of values than of keys.
+  for (const Sizes& s : {Sizes{0, 2, 3, 3, 2, 2},
+                         {2, 0, 3, 3, 2, 2},
+                         {2, 2, 0, 3, 2, 2},
+                         {2, 2, 3, 0, 2, 2},
+                         {2, 2, 3, 4, 0, 2},
+                         {2, 2, 3, 4, 2, 0},
+                         {1, 1, 1, 1, 1, 1},
+                         {3, 2, 5, 7, 4, 6},
+                         {2, 3, 31, 17, 3, 5},
+                         {1, 2, 67, 131, 5, 40},
+                         {1, 1, 64, 128, 32, 32},
+                         {1, 2, 65, 63, 64, 64},
+                         {1, 1, 37, 70, 40, 16},
+                         {1, 1, 70, 37, 128, 128},
+                         {1, 1, 19, 67, 136, 260}})
+    add(s, "nothing", {});
+  const Sizes small{4, 2, 5, 6, 4, 3}, tiled{3, 1, 70, 66, 16, 24};
+  for (const auto& [kind, mask] : every_mask(small)) add(small, kind.c_str(), mask, mask.causal ? 0.3 : 0);
+  for (const Form form : every_form) {
+    for (const auto& [kind, mask] : every_mask(tiled, true))
+      add(tiled, kind.c_str(), mask, mask.causal ? 0.3 : 0, form);
+    for (const double dropout : {0.25, 1.0}) add(tiled, "nothing", {}, dropout, form);
+    add(tiled, "nothing", {}, 0, form, -0.75);
+    // Windows and strides that leave out tiles in the middle, beginning and ending within tiles.
+    add({1, 1, 300, 300, 8, 8}, "a window", {{}, {}, {}, false, {30}}, 0.2, form);
+    add({1, 1, 300, 280, 8, 8}, "a stride", {{}, {}, {}, false, {7, 131}}, 0, form);
+    add({1, 1, 290, 300, 8, 8}, "a causal stride", {{}, {}, {}, true, {7, 131, 3}}, 0.2, form);
+  }
+  add({1, 1, 290, 300, 8, 8}, "global positions", {{}, {}, {}, false, {2, 0, 70}});
+  add({1, 1, 70, 66, 8, 8}, "a very wide window", {{}, {}, {}, false, {2147483647}});
+  // Every size of rows that tensor cores have kernels for, more than one tile of queries and of keys.
+  for (const Form form : {Form::usual, Form::float_tf32}) {
+    for (const Sizes& s : {Sizes{1, 2, 1, 1, 8, 8}, {2, 1, 33, 70, 40, 64}, {1, 1, 140, 67, 128, 72}}) {
+      add(s, "nothing", {}, 0, form);
+      add(s, "everything", every_way_masked(s), 0.3, form);
+    }
+    add({1, 1, 130, 146, 8, 8}, "causal", {{}, {}, {}, true}, 0, form);
+  }
+  for (const Form form : every_form) {
+    add_in_form(cases, form, "which weights are dropped", dropped_weights);
+    add_in_form(cases, form, "attention never looks beyond the lengths", with_nan_beyond_lengths);
+    for (const bool causal : {false, true})
+      add_in_form(cases, form, concat("attention leaves out tiles outside of a window", causal ? ", causal" : ""),
+                  [=](const Bench& bench) { return with_nan_far_away(bench, causal); });
+    for (const int operand : {0, 1, 2, 3})
+      for (const float bad : {NAN, -INFINITY})
+        add_in_form(cases, form,
+                    concat(double(bad), " in operand ", operand, " stays within its batch element and head"),
+                    [=](const Bench& bench) { return with_bad_number(bench, operand, bad); });
+  }
+  cases.add("attention of one variable, with gradients", [](const Bench& bench) {
+    const Variable x = bench.variable(bench.uniform({2, 11, 2, 8}, -1, 1));
+    return with_gradients(bench, attention(x, x, x), {{"x", x}});
+  });
+}
+
+// Everything that attention computes, as float32. Two tiles of queries and of keys, with dropout.
+static std::vector<float> results(Form form, DType dtype) {
+  const WithForm with(form);
+  const BenchOperands x({Device::cuda, dtype}, {2, 2, 70, 67, 16, 16});
+  std::vector<float> all;
+  const AttentionOptions options{{{}, {}, {}, true}, test_dropout(0.2, Purpose::attention_dropout, Device::cuda), 0};
+  for (const auto& [name, result] : run(x, options)) {
+    const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+TEST_CASE("attention on CUDA gives the same bits every time", "[gpu]") {
+  for (const auto& [form, dtype] :
+       {std::pair{Form::usual, DType::float32}, {Form::usual, DType::bfloat16}, {Form::float_tf32, DType::float32}}) {
+    const auto first = results(form, dtype);
+    in_every_order([&, form = form, dtype = dtype] { CHECK(results(form, dtype) == first); });
+  }
+}
+
+TEST_CASE("attention on CUDA takes tensor cores where it may, and only there", "[gpu]") {
+  const auto full = results(Form::usual, DType::float32), tf32 = results(Form::float_tf32, DType::float32);
+#if CAIRN_CUDA_HOST
+  CHECK(results(Form::older, DType::float32) == full);
+  CHECK(results(Form::older, DType::bfloat16) != results(Form::usual, DType::bfloat16));
+  CHECK(tf32 != full);
+#endif
+  CHECK(results(Form::usual, DType::float32) == full);
+}
+
+#endif

@@ -1,6 +1,5 @@
 #pragma once
-// What the tests of the attention family share: the formulas in double, one sentence after the other, over
-// whole matrices of weights.
+// What the tests of the attention family share (reference.h has the formulas): operands, masks, dropout.
 #include <algorithm>
 #include <cmath>
 #include <ostream>
@@ -10,184 +9,13 @@
 
 namespace cairn {
 
-// x [B, N, H, D], read in double whatever it holds.
-struct Rows4 {
-  explicit Rows4(const Tensor& x) : values(as_double(x)), shape(x.shape()) {}
-  double operator()(int64_t b, int64_t n, int64_t h, int64_t d) const { return values[size_t(at(b, n, h, d))]; }
-  double& operator()(int64_t b, int64_t n, int64_t h, int64_t d) { return values[size_t(at(b, n, h, d))]; }
-  int64_t at(int64_t b, int64_t n, int64_t h, int64_t d) const {
-    return ((b * shape[1] + n) * shape[2] + h) * shape[3] + d;
-  }
-
-  std::vector<double> values;
-  Shape shape;
-};
-
-// A matrix of numbers for each (batch element, head), [B, H, N, S].
-struct BatchHeads {
-  BatchHeads(int64_t batches, int64_t heads, int64_t rows, int64_t cols, double value = 0)
-      : B(batches), H(heads), N(rows), S(cols), values(size_t(batches * heads * rows * cols), value) {}
-  double operator()(int64_t b, int64_t h, int64_t i, int64_t j) const { return values[at(b, h, i, j)]; }
-  double& operator()(int64_t b, int64_t h, int64_t i, int64_t j) { return values[at(b, h, i, j)]; }
-  size_t at(int64_t b, int64_t h, int64_t i, int64_t j) const { return size_t(((b * H + h) * N + i) * S + j); }
-
-  // f(b, h, i) for every row.
-  template <class F>
-  void rows(F&& f) const {
-    for (int64_t b = 0; b < B; ++b)
-      for (int64_t h = 0; h < H; ++h)
-        for (int64_t i = 0; i < N; ++i) f(b, h, i);
-  }
-
-  int64_t B, H, N, S;
-  std::vector<double> values;
-};
-
-// Does the mask let query i see key j? By the definition in core/attention_ops.h.
-inline bool may_attend(const AttentionMask& mask, int64_t b, int64_t h, int64_t i, int64_t j) {
-  if (mask.query_lengths.defined() && i >= mask.query_lengths.data<int32_t>()[b]) return false;
-  if (mask.key_lengths.defined() && j >= mask.key_lengths.data<int32_t>()[b]) return false;
-  if (mask.causal && j > i) return false;
-  const auto [window, stride, global] = mask.pattern;
-  const int64_t distance = i < j ? j - i : i - j;
-  if (window >= 0 && distance > window && std::min(i, j) >= global && (stride == 0 || distance % stride != 0))
-    return false;
-  if (!mask.allowed.defined()) return true;
-  const int64_t index[4] = {b, h, i, j};
-  int64_t place = 0;
-  for (int axis = 0; axis < mask.allowed.rank(); ++axis) {
-    const int64_t size = mask.allowed.size(axis);
-    place = place * size + (size == 1 ? 0 : index[4 - mask.allowed.rank() + axis]);
-  }
-  return mask.allowed.data<bool>()[place];
-}
-
-// scale q k^T, minus infinity where masked.
-inline BatchHeads reference_scores(const Tensor& query, const Tensor& key, const AttentionOptions& options) {
-  const Rows4 q(query), k(key);
-  const int64_t D = query.size(3);
-  const double scale = options.scale != 0 ? options.scale : D > 0 ? 1 / std::sqrt(double(D)) : 1;
-  BatchHeads scores(query.size(0), query.size(2), query.size(1), key.size(1));
-  scores.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < scores.S; ++j) {
-      double product = 0;
-      for (int64_t d = 0; d < D; ++d) product += q(b, i, h, d) * k(b, j, h, d);
-      scores(b, h, i, j) = may_attend(options.mask, b, h, i, j) ? scale * product : -INFINITY;
-    }
-  });
-  return scores;
-}
-
-// log of the sum of exponentials, [B, H, N]; minus infinity where no key is left.
-inline std::vector<double> reference_logsumexp(const BatchHeads& scores) {
-  std::vector<double> result;
-  scores.rows([&](int64_t b, int64_t h, int64_t i) {
-    double maximum = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < scores.S; ++j) maximum = std::max(maximum, scores(b, h, i, j));
-    for (int64_t j = 0; j < scores.S && maximum > -INFINITY; ++j) sum += std::exp(scores(b, h, i, j) - maximum);
-    result.push_back(maximum > -INFINITY ? maximum + std::log(sum) : -INFINITY);
-  });
-  return result;
-}
-
-// softmax of the scores; zero where no key is left.
-inline BatchHeads reference_weights(const BatchHeads& scores) {
-  BatchHeads weights = scores;
-  const auto logsumexp = reference_logsumexp(scores);
-  size_t row = 0;
-  scores.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < scores.S; ++j) {
-      const double s = scores(b, h, i, j);
-      weights(b, h, i, j) = s > -INFINITY ? std::exp(s - logsumexp[row]) : 0;
-    }
-    ++row;
-  });
-  return weights;
-}
-
-inline BatchHeads product(BatchHeads a, const BatchHeads& b) {
-  for (size_t i = 0; i < a.values.size(); ++i) a.values[i] *= b.values[i];
-  return a;
-}
-
-// weights times v [B, S, H, M]: [B, N, H, M].
-inline std::vector<double> times_values(const BatchHeads& weights, const Tensor& value) {
-  const Rows4 v(value);
-  Rows4 out(Tensor::zeros({weights.B, weights.N, weights.H, value.size(3)}, DType::float64));
-  weights.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < weights.S; ++j)
-      if (weights(b, h, i, j) != 0)
-        for (int64_t m = 0; m < value.size(3); ++m) out(b, i, h, m) += weights(b, h, i, j) * v(b, j, h, m);
-  });
-  return out.values;
-}
-
-// v [B, S, H, S] that makes the output of attention its weights.
-inline Tensor identity_values(int64_t B, int64_t S, int64_t H, DType dtype) {
-  Rows4 v(Tensor::zeros({B, S, H, S}, DType::float64));
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t h = 0; h < H; ++h)
-      for (int64_t j = 0; j < S; ++j) v(b, j, h, j) = 1;
-  return Tensor::from(v.values, v.shape).cast(dtype);
-}
-
-// An output [B, N, H, S] of identity_values as planes.
-inline BatchHeads as_planes(const Tensor& out) {
-  const Rows4 x(out);
-  BatchHeads result(out.size(0), out.size(2), out.size(1), out.size(3));
-  result.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < result.S; ++j) result(b, h, i, j) = x(b, i, h, j);
-  });
-  return result;
-}
-
-// The gradients of softmax's scores, given those of its weights: dS = scale A (dA - sum of A dA), and from them
-// dq = dS k, dk = dS^T q.
-struct ReferenceGradient {
-  std::vector<double> dq, dk;
-};
-inline ReferenceGradient reference_score_gradient(const BatchHeads& weights, const BatchHeads& dweights,
-                                                  const Tensor& query, const Tensor& key, double scale) {
-  const int64_t D = query.size(3);
-  if (scale == 0) scale = D > 0 ? 1 / std::sqrt(double(D)) : 1;
-  const Rows4 q(query), k(key);
-  Rows4 dq(Tensor::zeros(query.shape(), DType::float64)), dk(Tensor::zeros(key.shape(), DType::float64));
-  weights.rows([&](int64_t b, int64_t h, int64_t i) {
-    double mean = 0;
-    for (int64_t j = 0; j < weights.S; ++j) mean += weights(b, h, i, j) * dweights(b, h, i, j);
-    for (int64_t j = 0; j < weights.S; ++j) {
-      const double ds = scale * weights(b, h, i, j) * (dweights(b, h, i, j) - mean);
-      for (int64_t d = 0; d < D; ++d) dq(b, i, h, d) += ds * k(b, j, h, d), dk(b, j, h, d) += ds * q(b, i, h, d);
-    }
-  });
-  return {dq.values, dk.values};
-}
-
-// g v^T: the gradient of the weights of weights times v. [B, N, H, M] and [B, S, H, M].
-inline BatchHeads times_transposed(const Tensor& gradient, const Tensor& value) {
-  const Rows4 g(gradient), v(value);
-  BatchHeads result(gradient.size(0), gradient.size(2), gradient.size(1), value.size(1));
-  result.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < result.S; ++j)
-      for (int64_t m = 0; m < value.size(3); ++m) result(b, h, i, j) += g(b, i, h, m) * v(b, j, h, m);
-  });
-  return result;
-}
-
-inline BatchHeads transposed(const BatchHeads& x) {
-  BatchHeads result(x.B, x.H, x.S, x.N);
-  x.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < x.S; ++j) result(b, h, j, i) = x(b, h, i, j);
-  });
-  return result;
-}
-
 struct Sizes {
   int64_t B, H, N, S, D, M;
 };
-inline std::ostream& operator<<(std::ostream& out, const Sizes& s) {
-  return out << "B " << s.B << " H " << s.H << " N " << s.N << " S " << s.S << " D " << s.D << " M " << s.M;
+inline void append(std::string& text, const Sizes& s) {
+  text += concat("B ", s.B, " H ", s.H, " N ", s.N, " S ", s.S, " D ", s.D, " M ", s.M);
 }
+inline std::ostream& operator<<(std::ostream& out, const Sizes& s) { return out << concat(s); }
 
 struct Operands {
   Operands(const Sizes& s, DType dtype, uint64_t seed = 1)
@@ -212,14 +40,19 @@ inline Tensor some_lengths(int64_t B, int64_t maximum) {
   return int32s(lengths);
 }
 
-// Every kind of mask, by name; for large sizes, where references take their time, one of each.
-inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const Sizes& s) {
+// Lengths, a boolean mask and causal.
+inline AttentionMask every_way_masked(const Sizes& s) {
+  return {some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3), random_mask({s.B, 1, s.N, s.S}), true};
+}
+
+// Every kind of mask, by name; or `few`: one of each, as for large sizes, where references take their time.
+inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const Sizes& s, bool few = false) {
   std::vector<std::pair<std::string, AttentionMask>> masks;
   masks.push_back({"nothing", {}});
   masks.push_back({"query lengths", {some_lengths(s.B, s.N), {}, {}, false}});
   masks.push_back({"key lengths", {{}, some_lengths(s.B, s.S), {}, false}});
   masks.push_back({"causal", {{}, {}, {}, true}});
-  if (s.N * s.S > 10000) {
+  if (few || s.N * s.S > 10000) {
     masks.erase(masks.begin() + 1);
     masks.push_back({"batch element, query and key", {{}, {}, random_mask({s.B, 1, s.N, s.S}), false}});
   } else {
@@ -228,15 +61,108 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const Sizes
           Shape{s.B, 1, 1, s.S}, Shape{s.B, 1, s.N, 1}, Shape{1, s.H, 1, s.S}, Shape{s.B, s.H, s.N, s.S}})
       masks.push_back({concat("allowed ", shape), {{}, {}, random_mask(shape), false}});
   }
-  const AttentionMask everything{some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3),
-                                 random_mask({s.B, 1, s.N, s.S}), true};
-  masks.push_back({"everything", everything});
+  masks.push_back({"everything", every_way_masked(s)});
   const auto share = [&](int64_t parts) { return int32_t(s.S / parts); };
   masks.push_back({"a window", {{}, {}, {}, false, {share(9)}}});
   masks.push_back({"global positions and a stride", {{}, {}, {}, true, {share(40), share(3), 1}}});
-  masks.push_back({"everything and a pattern", everything});
+  masks.push_back({"everything and a pattern", every_way_masked(s)});
   masks.back().second.pattern = {share(10), share(4), 2};
   return masks;
+}
+
+// Dropout with a draw of its own.
+inline AttentionDropout test_dropout(double p, Purpose purpose = Purpose::attention_dropout,
+                                     Device device = Device::cpu) {
+  return {p, Generator(7, device).draw(2, purpose)};
+}
+
+// The factors that dropout multiplies the weights with, 0 or 1 / (1 - p), by query and key: seen through uniform
+// weights (q = 0) and v = identity.
+inline BatchHeads dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
+               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
+  BatchHeads factors = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
+  for (double& factor : factors.values) factor *= double(s.S);
+  return factors;
+}
+
+// run(p) gives numbers that dropout with probability p makes 0 or scales by 1 / (1 - p): of those that are not 0
+// without it, the right proportion.
+template <class F>
+void check_proportion(F&& run) {
+  const std::vector<double> plain = run(0.0);
+  for (double p : {0.1, 0.5}) {
+    const std::vector<double> dropped = run(p);
+    int64_t zeros = 0, all = 0;
+    double worst = 0;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      if (plain[i] == 0) continue;
+      ++all, zeros += dropped[i] == 0;
+      // The probability is held in float32.
+      if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / plain[i] * (1 - double(float(p))) - 1));
+    }
+    CHECK(worst <= tolerance::float32);  // 1 / (1 - p) is computed in float32
+    CHECK(std::abs(double(zeros) / double(all) - p) <= tolerance::frequency);
+  }
+}
+
+// NaN and infinities in the rows from the fifth on of batch element 1, head 0, of one operand, change the results of
+// that batch element and head alone. run(operands) gives results [B, N, H, D] and [B, H, N]; the operands are float32.
+template <class F>
+void check_stays_within_head(const Sizes& s, F&& run, std::vector<float> bad_numbers = {NAN, INFINITY, -INFINITY}) {
+  const std::vector<Tensor> clean = run(Operands(s, DType::float32));
+  for (float bad : bad_numbers)
+    for (int operand : {0, 1, 2}) {
+      INFO(bad << " in operand " << operand);
+      Operands x(s, DType::float32);
+      Tensor& t = operand == 0 ? x.q : operand == 1 ? x.k : x.v;
+      for (int64_t row = 5; row < t.size(1); ++row) t.mutable_data<float>()[Rows4(t).at(1, row, 0, 1)] = bad;
+      const std::vector<Tensor> result = run(x);
+      bool seen = false;
+      for (size_t i = 0; i < result.size(); ++i) {
+        const std::vector<double> got = as_double(result[i]), expected = as_double(clean[i]);
+        const size_t D = size_t(result[i].size(-1)), H = size_t(result[i].size(result[i].rank() == 4 ? 2 : 1));
+        for (size_t j = 0; j < got.size(); ++j) {
+          seen = seen || !std::isfinite(got[j]);
+          if (j / (got.size() / size_t(s.B)) != 1 || j / D % H != 0) REQUIRE(got[j] == expected[j]);
+        }
+      }
+      CHECK(seen);
+    }
+}
+
+// ---- on either device (parity.h)
+
+// Operands, and a gradient of the output.
+struct BenchOperands {
+  BenchOperands(const Bench& bench, const Sizes& s)
+      : q(bench.normal({s.B, s.N, s.H, s.D}, 1)),
+        k(bench.normal({s.B, s.S, s.H, s.D}, 2)),
+        v(bench.uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)),
+        dout(bench.uniform({s.B, s.N, s.H, s.M}, -1, 1, 4)) {}
+  // Operand 0, 1, 2 or 3.
+  Tensor& operator[](int i) { return i == 0 ? q : i == 1 ? k : i == 2 ? v : dout; }
+
+  Tensor q, k, v, dout;
+};
+
+// f(elements in float32) changes x.
+template <class F>
+void change(const Bench& bench, Tensor& x, F&& f) {
+  Tensor host = x.to(Device::cpu).cast(DType::float32);
+  f(host.mutable_data<float>());
+  x = bench.place(host);
+}
+
+// Results [B, N, H, D] or [B, H, N] with zeros for batch element 0, head 1, one of whose operands is bad.
+inline Results without_head_1(Results results) {
+  for (auto& [name, result] : results) {
+    result = result.to(Device::cpu).cast(DType::float32);
+    const int64_t heads = result.size(result.rank() == 4 ? 2 : 1);
+    for (int64_t i = 0; i < result.elements() / result.size(0); ++i)
+      if (i / result.size(-1) % heads == 1) result.mutable_data<float>()[i] = 0;
+  }
+  return results;
 }
 
 }  // namespace cairn

@@ -38,16 +38,6 @@ BatchHeads complement(BatchHeads x) {
   return x;
 }
 
-std::vector<double> row_sums(const BatchHeads& x) {
-  std::vector<double> sums;
-  x.rows([&](int64_t b, int64_t h, int64_t i) {
-    double sum = 0;
-    for (int64_t j = 0; j < x.S; ++j) sum += x(b, h, i, j);
-    sums.push_back(sum);
-  });
-  return sums;
-}
-
 // None and one of everything, odd sizes, and more than one block of centroids (64) and tile of keys (512; 256
 // backward).
 std::vector<Sizes> every_size() {
@@ -57,21 +47,7 @@ std::vector<Sizes> every_size() {
           {9, 1, 65, 513, 3, 2}};
 }
 
-AttentionDropout test_dropout(double p) {
-  static const Generator generator(7);
-  return {p, generator.draw(2, Purpose::attention_tail_dropout)};
-}
-
-// The factors that dropout multiplies the weights of `rest` with, seen through uniform weights and v = identity. One
-// key is in T and does not show; a key in front of the others that scores 1000 times less is none of them.
-BatchHeads dropout_factors(const Sizes& s, const AttentionOptions& options) {
-  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
-               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  BatchHeads factors =
-      as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, options.dropout, 0}).out);
-  for (double& factor : factors.values) factor *= double(s.S);
-  return factors;
-}
+AttentionDropout rest_dropout(double p) { return test_dropout(p, Purpose::attention_tail_dropout); }
 
 }  // namespace
 
@@ -79,13 +55,13 @@ TEST_CASE("centroid_topk splits attention into the top keys' mass and the rest, 
           "[centroid_topk]") {
   for (const Sizes& s : every_size()) {
     const Operands x(s, DType::float64);
-    const BatchHeads factors = dropout_factors(s, {{}, test_dropout(0.3), 0});
+    const BatchHeads factors = dropout_factors(s, rest_dropout(0.3));
     for (int64_t top : {1, 3, 32}) {
       if (s.S > 100 && top != 32) continue;
       for (const auto& [kind, mask] : every_mask(s))
         for (double p : {0.0, 0.3}) {
           INFO(s << " top " << top << " masked by " << kind << ", dropout " << p);
-          const AttentionOptions options{mask, test_dropout(p), 0};
+          const AttentionOptions options{mask, rest_dropout(p), 0};
           const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
           const auto expected = reference_topk(scores, top);
           const BatchHeads member = in_top(scores, expected, top);
@@ -268,12 +244,12 @@ TEST_CASE("gradients of centroid_topk agree with their formulas for every mask a
     const Operands x(s, DType::float64);
     const Tensor dmass = random_tensor({s.B, s.H, s.N}, DType::float64, 98);
     const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
-    const BatchHeads drawn = dropout_factors(s, {{}, test_dropout(0.3), 0});
+    const BatchHeads drawn = dropout_factors(s, rest_dropout(0.3));
     const int64_t top = s.S > 100 ? 32 : 3;
     for (const auto& [kind, mask] : every_mask(s))
       for (double p : {0.0, 0.3}) {
         INFO(s << " masked by " << kind << ", dropout " << p);
-        const AttentionOptions options{mask, test_dropout(p), 0};
+        const AttentionOptions options{mask, rest_dropout(p), 0};
         const CentroidTopK saved = centroid_topk(x.q, x.k, x.v, top, true, options);
         const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
         const BatchHeads member = in_top(scores, saved.topk.to_vector<int32_t>(), top);
@@ -296,7 +272,7 @@ TEST_CASE("gradients of centroid_topk agree with their formulas for every mask a
 TEST_CASE("gradients of mass and rest against central differences, together and alone", "[centroid_topk][grad]") {
   const Operands x({2, 2, 3, 7, 2, 3}, DType::float64);
   for (double p : {0.0, 0.4}) {
-    const AttentionOptions options{{int32s({3, 2}), int32s({7, 5}), {}, false}, test_dropout(p), 0};
+    const AttentionOptions options{{int32s({3, 2}), int32s({7, 5}), {}, false}, rest_dropout(p), 0};
     const auto split = [&](const auto& in) { return centroid_topk(in[0], in[1], in[2], 3, options); };
     CHECK_GRADIENT([&](const auto& in) { return split(in).mass; }, x.q, x.k, x.v);
     CHECK_GRADIENT([&](const auto& in) { return split(in).rest; }, x.q, x.k, x.v);
@@ -314,7 +290,7 @@ TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "
   const Operands x(s, DType::float64);
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   const CentroidTopK plain = centroid_topk(x.q, x.k, identity, 32, true, {});
-  const CentroidTopK result = centroid_topk(x.q, x.k, identity, 32, true, {{}, test_dropout(0.3), 0});
+  const CentroidTopK result = centroid_topk(x.q, x.k, identity, 32, true, {{}, rest_dropout(0.3), 0});
   CHECK(same_bits(result.mass, plain.mass));
   CHECK(same_bits(result.topk, plain.topk));
   const auto saved = as_double(plain.rest), dropped = as_double(result.rest);
@@ -339,7 +315,7 @@ TEST_CASE("centroid_topk gives the same bits on any number of threads", "[centro
     const Operands x(s, DType::float32);
     const Tensor dmass = random_tensor({s.B, s.H, s.N}, DType::float32, 98);
     const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 99);
-    const AttentionOptions options{{}, test_dropout(0.1), 0};
+    const AttentionOptions options{{}, rest_dropout(0.1), 0};
     check_any_threads([&] {
       const CentroidTopK saved = centroid_topk(x.q, x.k, x.v, 32, true, options);
       const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, saved, dmass, drest);
@@ -384,3 +360,108 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
   CHECK_ERROR(centroid_topk(x.q, cuda, x.v, 1, true, {}), "centroid_topk: k is on cuda, q on cpu");
   CHECK_NEEDS_CUDA(centroid_topk(cuda, cuda, cuda, 1, true, {}), "centroid_topk");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+namespace {
+
+struct CudaCase {
+  Sizes s;
+  int64_t k;
+  std::string kind = "nothing";  // of mask
+  AttentionMask mask{};
+  double dropout = 0;
+  bool ties = false;      // scores with many ties: of halves of whole numbers, whose products and sums are exact
+  bool with_rest = true;  // and gradients
+  bool given = false;     // T is given
+  bool spoiled = false;   // by infinity and NaN, in heads 0 and 1
+};
+
+struct CudaInputs {
+  CudaInputs(const Bench& bench, const CudaCase& c)
+      : x(bench, c.s),
+        options{on(bench.device, c.mask), test_dropout(c.dropout, Purpose::attention_tail_dropout, bench.device), 0} {
+    const auto [B, H, N, S, D, M] = c.s;
+    const auto halves = [&](const Shape& shape, uint64_t seed) {
+      return bench.place(affine(Bench{}.integers(shape, -2, 2, seed).cast(DType::float32), 0.5));
+    };
+    if (c.ties) x.q = halves(x.q.shape(), 1), x.k = halves(x.k.shape(), 2);
+    if (c.spoiled) {
+      change(bench, x.q, [H = H, D = D](float* data) { data[2 * H * D] = NAN; });
+      change(bench, x.k, [H = H, D = D, S = S](float* data) { data[((S - 1) * H + 1) * D] = -INFINITY; });
+    }
+    if (!c.given) return;
+    // Every third key, at most k; the second centroid has none, and one key is there that may be masked.
+    std::vector<int32_t> keys;
+    for (int64_t row = 0; row < B * H * N; ++row)
+      for (int64_t l = 0; l < c.k; ++l) keys.push_back(int32_t(row != 1 && 3 * l + row % 3 < S ? 3 * l + row % 3 : -1));
+    given = Tensor::from(keys, {B, H, N, c.k}).to(bench.device);
+  }
+  CentroidTopK split(const CudaCase& c) const { return centroid_topk(x.q, x.k, x.v, c.k, c.with_rest, options, given); }
+
+  BenchOperands x;
+  AttentionOptions options;
+  Tensor given;
+};
+
+Results split_by_centroids(const Bench& bench, const CudaCase& c) {
+  const CudaInputs in(bench, c);
+  const CentroidTopK made = in.split(c);
+  Results results{{"topk", made.topk}, {"logsumexp", made.logsumexp}, {"mass", made.mass}};
+  if (!c.with_rest) return results;
+  const CentroidTopK saved = CudaInputs(bench.on_cpu(), c).split(c);
+  const auto [dq, dk, dv] = centroid_topk_backward(
+      in.x.q, in.x.k, in.x.v, in.options,
+      {saved.topk.to(bench.device), saved.logsumexp.to(bench.device), bench.place(saved.mass), bench.place(saved.rest)},
+      bench.normal(made.mass.shape(), 4), bench.normal(made.rest.shape(), 5));
+  results.insert(results.end(), {{"rest", made.rest}, {"dq", dq}, {"dk", dk}, {"dv", dv}});
+  return results;
+}
+
+}  // namespace
+
+PARITY("centroid_topk") {
+  const auto add = [&](const CudaCase& c) {
+    cases.add(
+        concat("centroid_topk ", c.s, " k ", c.k, " masked by ", c.kind, " dropout ", c.dropout, c.ties ? " ties" : "",
+               c.with_rest ? "" : " without rest", c.given ? " given" : "", c.spoiled ? " spoiled" : ""),
+        [=](const Bench& bench) { return split_by_centroids(bench, c); });
+  };
+  for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1},
+                         {0, 2, 3, 3, 2, 2},
+                         {2, 0, 3, 3, 2, 2},
+                         {2, 2, 0, 3, 2, 2},
+                         {2, 2, 3, 0, 2, 2},
+                         {2, 2, 3, 4, 0, 2},
+                         {2, 2, 3, 4, 2, 0},
+                         {3, 2, 5, 7, 4, 6}})
+    for (const int64_t k : {1, 3, 32}) add({s, k});
+  const Sizes small{3, 2, 11, 29, 5, 3}, tiled{3, 1, 67, 131, 8, 12}, wide{1, 1, 2, 1613, 4, 4};
+  for (const double dropout : {0.0, 0.3}) {
+    for (const auto& [kind, mask] : every_mask(small, true))
+      for (const bool ties : {false, true}) add({small, ties ? 7 : 4, kind, mask, dropout, ties});
+    for (const auto& [kind, mask] : every_mask(tiled, true)) {
+      add({tiled, 32, kind, mask, dropout, true});
+      add({{3, 1, 67, 131, 5, 3}, 5, kind, mask, dropout, false, true, true});
+    }
+  }
+  // Ties over all of the keys and over several splits; lists longer than a warp, and than the keys.
+  for (const int64_t k : {1, 2, 32, 33, 70, 600, 1200}) add({{1, 1, 3, 1100, 3, 4}, k, "nothing", {}, 0, true});
+  for (const int64_t k : {1, 32, 40}) add({{1, 2, 2, 1613, 5, 4}, k, "nothing", {}, 0.1});
+  add({wide, 40, "everything", every_way_masked(wide), 0.1, true});
+  add({wide, 40, "key lengths", {{}, int32s({1291}), {}, false}, 0.1, false, true, true});
+  for (const Tensor& lengths : {Tensor(), int32s({24, 0})})
+    add({{2, 3, 11, 29, 5, 3}, 4, "key lengths", {{}, lengths, {}, false}, 0.1, false, true, false, true});
+  // Wide rows, and columns of several blocks.
+  for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}})
+    add({{1, 1, 65, 70, D, M}, 9, "nothing", {}, 0.2});
+  // Single queries, each with its own keys.
+  const Sizes single{2, 2, 130, 130, 4, 3};
+  for (const auto& [kind, mask] : every_mask(single, true)) {
+    if (mask.pattern.window >= 0) continue;
+    add({single, 8, kind, mask, 0, true, false});
+    add({{2, 2, 130, 130, 16, 3}, 33, kind, mask, 0, false, false});
+  }
+}
+
+#endif

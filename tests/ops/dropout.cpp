@@ -135,3 +135,41 @@ TEST_CASE("dropout refuses what it cannot compute", "[dropout]") {
               "dropout_add: the residual is float64, x is float32");
   CHECK_NEEDS_CUDA(dropout_add(elsewhere({0}), 0, {}, elsewhere({0})), "dropout_add");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("dropout") {
+  for (const int64_t n : {0, 1, 3, 4, 1031, 4100})
+    for (const double p : {0.0, 0.1, 0.5, 1.0})
+      for (const int64_t skip : {0, 1})
+        cases.add(
+            label("dropout", {n}) + " with p = " + std::to_string(p) + (skip ? ", not aligned" : ""),
+            [=](const Bench& bench) -> Results {
+              const RandomDraw draw = Generator(7, bench.device).draw(3, Purpose::test);
+              const Tensor x = bench.shifted({n}, 1, 2, 1, skip);
+              const Tensor y = dropout(x, p, draw);
+              const Tensor residual = bench.shifted({n}, -2, 0, 2, skip);
+              return {{"y", y}, {"kept", y.cast(DType::boolean)}, {"with residual", dropout_add(x, p, draw, residual)}};
+            },
+            true);
+  cases.add("dropout of more elements than the threads of the largest grid take at once",
+            [](const Bench& bench) -> Results {
+              Generator generator(8, bench.device);
+              generator.set_step(5);
+              const Tensor x = bench.place(Tensor::full({(1 << 22) + 4099}, 1));
+              return {{"kept", dropout(x, 0.25, generator.draw(0, Purpose::test)).cast(DType::boolean)}};
+            });
+  cases.add("dropout with gradients", [](const Bench& bench) {
+    const Generator generator(9, bench.device);
+    const Variable x = bench.variable(bench.normal({7, 13}));
+    return with_gradients(bench, dropout(x, 0.3, generator.draw(1, Purpose::test)), {{"x", x}});
+  });
+  cases.add("dropout_add with gradients", [](const Bench& bench) {
+    const Generator generator(9, bench.device);
+    const Variable x = bench.variable(bench.normal({7, 13})), residual = bench.variable(bench.normal({7, 13}, 2));
+    const RandomDraw draw = generator.draw(1, Purpose::test);
+    return with_gradients(bench, dropout_add(x, 0.3, draw, residual), {{"x", x}, {"residual", residual}});
+  });
+}
+
+#endif

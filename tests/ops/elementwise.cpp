@@ -6,65 +6,38 @@
 namespace {
 
 const Binary binaries[] = {Binary::add, Binary::subtract, Binary::multiply, Binary::divide};
+const std::pair<Shape, Shape> broadcasts[] = {
+    {{}, {}},
+    {{7}, {7}},
+    {{7}, {}},
+    {{7}, {1}},
+    {{1031}, {1031}},
+    {{1031}, {}},
+    {{}, {1031}},
+    {{67, 1}, {1, 13}},
+    {{3, 5}, {5}},
+    {{3, 5}, {3, 1}},
+    {{3, 1}, {1, 5}},
+    {{3, 1}, {5}},
+    {{2, 3, 4}, {3, 4}},
+    {{2, 3, 4}, {1, 3, 1}},
+    {{2, 3, 4}, {2, 1, 4}},
+    {{2, 1, 4}, {3, 1}},
+    {{1, 1, 1}, {2, 1}},
+    {{2, 3, 4, 5}, {3, 1, 5}},
+    {{2, 3, 4, 5}, {2, 3, 4, 5}},
+    {{2, 3, 4, 5}, {3, 1, 1}},
+    {{3, 1, 5, 1, 2}, {4, 1, 7, 1}},
+    {{2, 1, 3, 1, 2, 1}, {4, 1, 3, 1, 5}},
+    {{1, 2, 1, 2, 1, 2}, {2, 1, 2, 1, 2, 1}},
+    {{0}, {1}},
+    {{2, 0, 3}, {1, 3}},
+    {{3, 0}, {}},
+    {{40000}, {1}},       // more than a thread's share
+    {{300, 200}, {200}},  // in rows
+    {{3, 20000}, {3, 1}},
+};
 const Unary unaries[] = {Unary::negate, Unary::exp, Unary::log, Unary::sqrt, Unary::square, Unary::relu, Unary::gelu};
-
-double reference(Binary op, double a, double b) {
-  switch (op) {
-    case Binary::add: return a + b;
-    case Binary::subtract: return a - b;
-    case Binary::multiply: return a * b;
-    case Binary::divide: break;
-  }
-  return a / b;
-}
-
-double reference(Unary op, double x) {
-  switch (op) {
-    case Unary::negate: return -x;
-    case Unary::exp: return std::exp(x);
-    case Unary::log: return std::log(x);
-    case Unary::sqrt: return std::sqrt(x);
-    case Unary::square: return x * x;
-    case Unary::relu: return x > 0 ? x : 0;
-    case Unary::gelu: break;
-  }
-  return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
-}
-
-double reference_derivative(Unary op, double x) {
-  switch (op) {
-    case Unary::negate: return -1;
-    case Unary::exp: return std::exp(x);
-    case Unary::log: return 1 / x;
-    case Unary::sqrt: return 0.5 / std::sqrt(x);
-    case Unary::square: return 2 * x;
-    case Unary::relu: return x > 0 ? 1 : 0;
-    case Unary::gelu: break;
-  }
-  const double pi = std::acos(-1.0);
-  return (1 + std::erf(x / std::sqrt(2.0))) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * pi);
-}
-
-// The element of x that stands at `index` (of the rank of `to`) when x is broadcast to it.
-double broadcast_at(const std::vector<double>& x, const Shape& shape, const std::vector<int64_t>& index) {
-  int64_t place = 0;
-  for (int axis = 0; axis < shape.rank(); ++axis)
-    place = place * shape[axis] + (shape[axis] == 1 ? 0 : index[index.size() - size_t(shape.rank()) + size_t(axis)]);
-  return x[size_t(place)];
-}
-
-// f(index) for every element of a shape, in order.
-template <class F>
-void each_index(const Shape& shape, F&& f) {
-  std::vector<int64_t> index(size_t(shape.rank()), 0);
-  for (int64_t i = 0; i < shape.elements(); ++i) {
-    f(index);
-    for (int axis = shape.rank(); axis-- > 0;) {
-      if (++index[size_t(axis)] < shape[axis]) break;
-      index[size_t(axis)] = 0;
-    }
-  }
-}
 
 // Positive numbers where the function needs them.
 Tensor operand_of(Unary op, const Shape& shape, DType dtype) {
@@ -82,31 +55,7 @@ TEST_CASE("variables and numbers mix in every order", "[elementwise][grad]") {
 }
 
 TEST_CASE("binary functions agree with their definitions, for every way of broadcasting", "[elementwise]") {
-  const std::pair<Shape, Shape> pairs[] = {
-      {{}, {}},
-      {{7}, {7}},
-      {{7}, {}},
-      {{7}, {1}},
-      {{3, 5}, {5}},
-      {{3, 5}, {3, 1}},
-      {{3, 1}, {1, 5}},
-      {{3, 1}, {5}},
-      {{2, 3, 4}, {3, 4}},
-      {{2, 3, 4}, {1, 3, 1}},
-      {{2, 3, 4}, {2, 1, 4}},
-      {{2, 1, 4}, {3, 1}},
-      {{1, 1, 1}, {2, 1}},
-      {{2, 3, 4, 5}, {3, 1, 5}},
-      {{2, 1, 3, 1, 2, 1}, {4, 1, 3, 1, 5}},
-      {{1, 2, 1, 2, 1, 2}, {2, 1, 2, 1, 2, 1}},
-      {{0}, {1}},
-      {{2, 0, 3}, {1, 3}},
-      {{3, 0}, {}},
-      {{40000}, {1}},       // more than a thread's share
-      {{300, 200}, {200}},  // in rows
-      {{3, 20000}, {3, 1}},
-  };
-  for (const auto& [left, right] : pairs)
+  for (const auto& [left, right] : broadcasts)
     for (bool swapped : {false, true})
       for (Binary op : binaries)
         for (DType dtype : {DType::float32, DType::float64}) {
@@ -116,11 +65,9 @@ TEST_CASE("binary functions agree with their definitions, for every way of broad
           const Tensor y = binary(op, a, b);
           const Shape shape = broadcast(shape_a, shape_b, "test");
           REQUIRE(y.shape() == shape);
-          const auto x = as_double(a), z = as_double(b);
-          std::vector<double> expected;
-          each_index(shape, [&](const auto& index) {
-            expected.push_back(reference(op, broadcast_at(x, shape_a, index), broadcast_at(z, shape_b, index)));
-          });
+          std::vector<double> expected = broadcasted(a, shape);
+          const std::vector<double> z = broadcasted(b, shape);
+          for (size_t i = 0; i < z.size(); ++i) expected[i] = formula(op, expected[i], z[i]);
           CHECK(difference(y, expected) <= tolerance_of(dtype));
         }
 }
@@ -133,7 +80,7 @@ TEST_CASE("functions of one element agree with their definitions, and so do thei
         const Tensor x = operand_of(op, shape, dtype), dy = random_tensor(shape, dtype, 4);
         std::vector<double> y = as_double(x), dx = y;
         const auto g = as_double(dy);
-        for (size_t i = 0; i < y.size(); ++i) dx[i] = reference_derivative(op, y[i]) * g[i], y[i] = reference(op, y[i]);
+        for (size_t i = 0; i < y.size(); ++i) dx[i] = reference_derivative(op, y[i]) * g[i], y[i] = formula(op, y[i]);
         CHECK(difference(unary(op, x), y) <= tolerance_of(dtype));
         CHECK(difference(unary_backward(op, x, dy), dx) <= tolerance_of(dtype));
       }
@@ -225,3 +172,68 @@ TEST_CASE("elementwise functions refuse what they cannot compute", "[elementwise
   CHECK_NEEDS_CUDA(affine(cuda, 1), "affine");
   CHECK_NEEDS_CUDA(accumulate(cuda, cuda), "accumulate");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("elementwise") {
+  for (const int64_t n : {0, 1, 7, 257, 4099})
+    for (const Unary op : unaries)
+      cases.add(label(name(op), {n}), [=](const Bench& bench) -> Results {
+        const bool positive = op == Unary::log || op == Unary::sqrt;
+        const Tensor x = bench.uniform({n}, positive ? 0.25 : -3, 3), dy = bench.normal({n}, 2);
+        return {{"y", unary(op, x)}, {"dx", unary_backward(op, x, dy)}};
+      });
+  for (const auto& [a, b] : broadcasts)
+    for (const Binary op : binaries)
+      cases.add(label(name(op), a) + " and " + to_string(b), [=, a = a, b = b](const Bench& bench) -> Results {
+        return {{"y", binary(op, bench.normal(a), bench.uniform(b, 0.5, 2, 2))}};
+      });
+  for (const int64_t n : {0, 1, 1031})
+    cases.add(label("affine and accumulate", {n}), [=](const Bench& bench) -> Results {
+      Tensor y = bench.normal({n}, 2);
+      accumulate(y, bench.normal({n}), -0.75);
+      return {{"affine", affine(bench.normal({n}), 1.5, -0.25)}, {"sum", y}};
+    });
+  cases.add("addresses that no pack of elements starts at", [](const Bench& bench) -> Results {
+    const Tensor x = bench.normal({1000});
+    Tensor y = bench.normal({1001}, 2);
+    Tensor part = y.slice(1, 1001);
+    accumulate(part, x, 0.5);
+    return {{"square", unary(Unary::square, y.slice(3, 778))}, {"sum", y}};
+  });
+  // 4096 blocks of 256 threads, each of which has four elements.
+  cases.add("more elements than the threads of the largest grid take at once", [](const Bench& bench) -> Results {
+    return {{"y", affine(broadcast_to(bench.normal({4297}), {2003, 4297}), 2)}};
+  });
+  cases.add("more elements than the threads of the largest grid of a broadcast", [](const Bench& bench) -> Results {
+    return {{"y", broadcast_to(bench.normal({2003, 1}), {2003, 2099})}};
+  });
+  for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{
+           {{}, {5}}, {{1}, {0}}, {{3, 1}, {3, 131}}, {{131}, {3, 131}}, {{3, 1, 2, 1}, {3, 5, 2, 7}}})
+    cases.add(
+        label("broadcast_to", to) + " from " + to_string(from),
+        [from = from, to = to](const Bench& bench) -> Results {
+          return {{"y", broadcast_to(bench.normal(from), to)}};
+        },
+        true);
+  cases.add("arithmetic with gradients", [](const Bench& bench) {
+    const Variable a = bench.variable(bench.normal({5, 13})), b = bench.variable(bench.uniform({5, 13}, 0.5, 2, 2));
+    return with_gradients(bench, 2 * (a / b) + a * b - gelu(a) + 0.5, {{"a", a}, {"b", b}});
+  });
+  for (const DType from : {DType::float32, DType::bfloat16, DType::int32, DType::int64, DType::uint64, DType::uint8,
+                           DType::boolean, DType::float64})
+    for (const int64_t n : {0, 1, 1031})
+      cases.add(
+          label(std::string("cast of ").append(name(from)).c_str(), {n}),
+          [=](const Bench& bench) -> Results {
+            const Tensor x = bench.integers({n}, 0, 200).to(Device::cpu).cast(from).to(bench.device);
+            Results results;
+            for (const DType to : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::int64,
+                                   DType::uint64, DType::uint8, DType::boolean})
+              results.push_back({concat("as ", name(to)), x.cast(to)});
+            return results;
+          },
+          true);
+}
+
+#endif

@@ -266,3 +266,39 @@ TEST_CASE("euclidean_kmeans refuses what it cannot compute", "[euclidean_kmeans]
               "euclidean_kmeans: expected lengths of shape [2], got [1]");
   CHECK_ERROR(euclidean_kmeans(q, {}, 2, 1, {}), "euclidean_kmeans: the state of the draw was never given a value");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("euclidean_kmeans") {
+  // Every sum has the same order on both devices, so that labels are equal whatever the numbers are.
+  const auto add = [&](const std::string& name, const Grouped& size, int64_t D, int iterations, auto queries) {
+    cases.add(grouped_label(name, size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
+      const Generator generator(23, bench.device);
+      const Tensor lengths = bench.integers({size.B}, 0, int(size.N), 5);
+      const RandomDraw draw = generator.draw(1, Purpose::clusters);
+      const Tensor q = queries(bench, Shape{size.B, size.N, size.H, D});
+      return {{"labels", euclidean_kmeans(q, {}, size.C, iterations, draw)},
+              {"labels within lengths", euclidean_kmeans(q, lengths, size.C, iterations, draw)}};
+    });
+  };
+  const auto normal = [](const Bench& bench, const Shape& shape) { return bench.normal(shape); };
+  // Many of the same, and many at the same distance.
+  const auto whole = [](const Bench& bench, const Shape& shape) {
+    return bench.place(bench.integers(shape, -2, 2).to(Device::cpu));
+  };
+  const auto bad = [](const Bench& bench, const Shape& shape) {
+    RandomStream sequence(3, 0, Purpose::test);
+    Tensor x = random_normal(shape, sequence);
+    for (int64_t i = 0; i < x.elements(); i += 61) x.mutable_data<float>()[i] = i % 2 ? NAN : i % 3 ? INFINITY : -3e38f;
+    return bench.place(x);
+  };
+  for (const Grouped& size : grouped)
+    if (size.C > 0 && size.N <= 300) add("euclidean_kmeans", size, 8, 3, normal);
+  for (const int64_t D : {0, 1, 3, 20, 33, 64, 130}) add("euclidean_kmeans", {2, 2, 67, 7}, D, 4, normal);
+  add("euclidean_kmeans", {1, 1, 400, 150}, 6, 3, normal);
+  add("euclidean_kmeans of whole numbers", {2, 2, 150, 20}, 3, 5, whole);
+  add("euclidean_kmeans of whole numbers, the start alone", {2, 2, 150, 70}, 2, 0, whole);
+  add("euclidean_kmeans with NaN and infinities", {2, 2, 90, 9}, 5, 4, bad);
+}
+
+#endif

@@ -50,3 +50,24 @@ TEST_CASE("group refuses what it cannot compute", "[group]") {
   CHECK_ERROR(group(Tensor::zeros({1, 1, 3}, DType::int64), 2), "group: expected labels to be int32, got int64");
   CHECK_ERROR(group(Tensor::zeros({1, 3}, DType::int32), 2), "group: expected labels [B, H, N], got [1, 3]");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("group") {
+  for (const Grouped& size : grouped)
+    cases.add(grouped_label("group", size), [=](const Bench& bench) -> Results {
+      const Groups groups = group(labels_of(bench, size), size.C);
+      return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
+    });
+  // 938 pieces of 320 queries.
+  cases.add("group of more queries than pieces of the least size hold", [](const Bench& bench) -> Results {
+    const Groups groups = group(bench.integers({1, 1, 300'007}, -1, 12), 12);
+    return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
+  });
+  cases.add("group of queries of one cluster", [](const Bench& bench) -> Results {
+    const Groups groups = group(bench.integers({1, 2, 1000}, 3, 3), 5);
+    return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
+  });
+}
+
+#endif

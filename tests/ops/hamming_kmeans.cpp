@@ -12,8 +12,28 @@ struct Case {
   std::vector<int32_t> lengths;  // empty: none given
 
   Tensor run(const Tensor& codes, const RandomDraw& draw) const {
-    return hamming_kmeans(codes, lengths.empty() ? Tensor() : int32s(lengths), C, bits, iterations, draw);
+    const Tensor n = lengths.empty() ? Tensor() : int32s(lengths).to(codes.device());
+    return hamming_kmeans(codes, n, C, bits, iterations, draw);
   }
+};
+const Case fixed_cases[] = {
+    {1, 1, 0, 4, 8, 3, {}},                     // no queries
+    {0, 3, 7, 4, 8, 3, {}},                     // no rows
+    {1, 1, 1, 1, 1, 1, {}},                     //
+    {2, 3, 7, 7, 16, 3, {}},                    // as many clusters as queries
+    {2, 3, 7, 50, 16, 3, {}},                   // more
+    {1, 2, 300, 1, 63, 2, {}},                  // one cluster
+    {1, 1, 97, 13, 64, 0, {}},                  // the start and one assignment
+    {2, 3, 101, 5, 1, 10, {}},                  // one bit: ties, clusters without members
+    {1, 2, 257, 17, 33, 10, {}},                //
+    {2, 2, 1023, 37, 63, 4, {}},                //
+    {5, 2, 67, 11, 32, 5, {0, 67, 11, 12, 1}},  // none, all, as many as clusters, one more, one
+    {3, 2, 530, 1, 31, 4, {2, 513, 1}},         //
+    {3, 1, 530, 19, 31, 4, {256, 513, 1}},      //
+    {2, 1, 8200, 3, 20, 3, {8200, 4097}},       // several pieces of 4096
+    {1, 2, 4096, 5, 64, 2, {}},                 //
+    {1, 1, 2500, 700, 64, 2, {}},               // several tiles of centroids and of counters (CUDA)
+    {2, 1, 2500, 130, 20, 2, {2500, 131}},      //
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   out << "B " << c.B << " H " << c.H << " N " << c.N << " C " << c.C << " bits " << c.bits << " iterations "
@@ -22,7 +42,9 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out;
 }
 
-RandomDraw test_draw(uint64_t seed = 1) { return Generator(seed).draw(2, Purpose::clusters); }
+RandomDraw test_draw(uint64_t seed = 1, Device device = Device::cpu) {
+  return Generator(seed, device).draw(2, Purpose::clusters);
+}
 
 // Codes near a few centers: clusters of different sizes, ties, clusters without members, identical codes. Many of them
 // are random, so that the majority of one piece of a cluster is not that of all.
@@ -106,23 +128,7 @@ int64_t summed_distance(const std::vector<uint64_t>& codes, const std::vector<in
 }  // namespace
 
 TEST_CASE("hamming_kmeans gives the labels of its definition", "[hamming_kmeans]") {
-  const Case cases[] = {
-      {1, 1, 0, 4, 8, 3, {}},                     // no queries
-      {0, 3, 7, 4, 8, 3, {}},                     // no rows
-      {1, 1, 1, 1, 1, 1, {}},                     //
-      {2, 3, 7, 7, 16, 3, {}},                    // as many clusters as queries
-      {2, 3, 7, 50, 16, 3, {}},                   // more
-      {1, 2, 300, 1, 63, 2, {}},                  // one cluster
-      {1, 1, 97, 13, 64, 0, {}},                  // the start and one assignment
-      {2, 3, 101, 5, 1, 10, {}},                  // one bit: ties, clusters without members
-      {1, 2, 257, 17, 33, 10, {}},                //
-      {2, 2, 1023, 37, 63, 4, {}},                //
-      {5, 2, 67, 11, 32, 5, {0, 67, 11, 12, 1}},  // none, all, as many as clusters, one more, one
-      {3, 2, 530, 1, 31, 4, {2, 513, 1}},         //
-      {2, 1, 8200, 3, 20, 3, {8200, 4097}},       // several pieces of 4096
-      {1, 2, 4096, 5, 64, 2, {}},                 //
-  };
-  for (const Case& c : cases) {
+  for (const Case& c : fixed_cases) {
     INFO(c);
     const Tensor codes = random_codes(c, 11);
     CHECK(c.run(codes, test_draw()).to_vector<int32_t>() == reference(c, codes, test_draw()));
@@ -228,3 +234,39 @@ TEST_CASE("hamming_kmeans refuses what it cannot compute", "[hamming_kmeans]") {
   CHECK_ERROR(hamming_kmeans(codes, {}, 2, 8, 1, there),
               "hamming_kmeans: the state of the draw is on cuda, expected cpu");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+TEST_CASE("hamming_kmeans on CUDA gives the labels of its definition and of the CPU", "[gpu]") {
+  for (const Case& c : fixed_cases) {
+    INFO(c);
+    const Tensor codes = random_codes(c, 11);
+    const auto expected = reference(c, codes, test_draw());
+    in_every_order(
+        [&] { CHECK(c.run(codes.to(Device::cuda), test_draw(1, Device::cuda)).to_vector<int32_t>() == expected); });
+  }
+}
+
+TEST_CASE("hamming_kmeans on CUDA draws anew at every step", "[gpu]") {
+  const Case c{1, 1, 500, 20, 40, 1, {}};
+  const Tensor codes = random_codes(c, 12).to(Device::cuda);
+  const auto labels = [&](uint64_t seed, uint64_t step) {
+    Generator generator(seed, Device::cuda);
+    generator.set_step(step);
+    return c.run(codes, generator.draw(3, Purpose::clusters)).to_vector<int32_t>();
+  };
+  const auto first = labels(1, 0);
+  CHECK(first == labels(1, 0));
+  CHECK(first != labels(1, 1));
+  CHECK(first != labels(2, 0));
+}
+
+TEST_CASE("hamming_kmeans on CUDA takes pieces of several sizes", "[gpu]") {
+  // Many rows: pieces of 2048 queries, the last one short.
+  const Case c{8, 64, 2100, 3, 7, 1, {}};
+  const Tensor codes = random_codes(c, 13);
+  CHECK(c.run(codes.to(Device::cuda), test_draw(5, Device::cuda)).to_vector<int32_t>() ==
+        c.run(codes, test_draw(5)).to_vector<int32_t>());
+}
+
+#endif

@@ -214,3 +214,46 @@ TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
   CHECK_ERROR(hash_buckets(q, elsewhere({0, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, expected cpu");
   CHECK_NEEDS_CUDA(hash_buckets(elsewhere({0, 3, 4, 5}), elsewhere({0, 1, 5}), {}, two), "hash_buckets");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("hash_buckets") {
+  for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 7, 5}, Shape{2, 33, 129}, Shape{2, 3, 0}})
+    cases.add(
+        label("random_rotations", shape),
+        [=](const Bench& bench) -> Results {
+          const Generator generator(21, bench.device);
+          return {{"rotations", random_rotations(shape[0], shape[1], shape[2], generator.draw(2, Purpose::rotations),
+                                                 bench.device)}};
+        },
+        true);
+  const auto buckets = [](const Bench& bench, const Tensor& q, const BucketCount& count, const Tensor& lengths) {
+    const Generator generator(22, bench.device);
+    const Tensor rotations =
+        random_rotations(3, count(q.size(1)) / 2, q.size(3), generator.draw(1, Purpose::rotations), bench.device);
+    return hash_buckets(q, rotations, lengths, count);
+  };
+  for (const Shape& shape : {Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0},
+                             Shape{1, 1, 1, 1}, Shape{2, 67, 3, 5}, Shape{1, 129, 1, 33}, Shape{2, 300, 2, 64}})
+    for (const BucketCount& count : {BucketCount{2, 32}, BucketCount{0, 4}, BucketCount{0, 2}, BucketCount{134, 32}})
+      for (const bool some : {false, true})
+        cases.add(label("hash_buckets", shape) + " in " + std::to_string(count(shape[1])) + " buckets" +
+                      (some ? ", lengths" : ""),
+                  [=](const Bench& bench) -> Results {
+                    Tensor lengths;
+                    if (some) {
+                      std::vector<int32_t> values;
+                      for (int64_t b = 0; b < shape[0]; ++b) values.push_back(int32_t(shape[1] * (b + 1) / 3));
+                      lengths = Tensor::from(values, {shape[0]}).to(bench.device);
+                    }
+                    return {{"buckets", buckets(bench, bench.normal(shape), count, lengths)}};
+                  });
+  cases.add("hash_buckets of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
+    std::vector<float> x(size_t(7 * 5), 0.0f);
+    x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
+    const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
+    return {{"2 buckets", buckets(bench, q, {2, 32}, {})}, {"80 buckets", buckets(bench, q, {80, 32}, {})}};
+  });
+}
+
+#endif

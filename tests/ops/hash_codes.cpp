@@ -136,3 +136,43 @@ TEST_CASE("hash_codes refuses what it cannot compute", "[hash_codes]") {
   CHECK_ERROR(hash_codes(q, Tensor({0, 6})), "hash_codes: bits = 0, expected 1 to 64");
   CHECK_ERROR(hash_codes(q, elsewhere({0, 6})), "hash_codes: planes is on cuda, expected cpu");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("hash_codes") {
+  for (const int bits : {1, 32, 33, 64})
+    for (const bool bias : {false, true})
+      for (const int64_t D : {0, 1, 7, 129})
+        cases.add(
+            label("random_planes", {bits, D}) + (bias ? " with a bias" : ""),
+            [=](const Bench& bench) -> Results {
+              const Generator generator(21, bench.device);
+              return {{"planes", random_planes(bits, D, bias, generator.draw(2, Purpose::planes), bench.device)}};
+            },
+            true);
+  // In halves, because results are compared as double.
+  const auto codes = [](const Bench& bench, const Tensor& q, int bits) {
+    const Generator generator(22, bench.device);
+    const Tensor planes = random_planes(bits, q.size(3), true, generator.draw(1, Purpose::planes), bench.device);
+    std::vector<int64_t> halves;
+    for (const uint64_t code : hash_codes(q, planes).to_vector<uint64_t>())
+      halves.insert(halves.end(), {int64_t(code >> 32), int64_t(code & 0xffffffff)});
+    return Tensor::from(halves, {int64_t(halves.size())});
+  };
+  for (const Shape& shape : {Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0},
+                             Shape{1, 1, 1, 1}, Shape{2, 67, 3, 5}, Shape{1, 127, 1, 31}, Shape{1, 128, 1, 32},
+                             Shape{3, 43, 1, 33}, Shape{1, 300, 2, 64}, Shape{2, 35, 2, 131}})
+    for (const int bits : {1, 20, 32, 33, 63, 64})
+      cases.add(label("hash_codes", shape) + " in " + std::to_string(bits) + " bits",
+                [=](const Bench& bench) -> Results {
+                  return {{"codes", codes(bench, bench.normal(shape), bits)}};
+                });
+  cases.add("hash_codes of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
+    std::vector<float> x(size_t(7 * 5), 0.0f);
+    x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
+    const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
+    return {{"32 bits", codes(bench, q, 32)}, {"64 bits", codes(bench, q, 64)}};
+  });
+}
+
+#endif

@@ -68,8 +68,28 @@ TEST_CASE("l2_normalize gives the same bits on any number of threads", "[l2_norm
 TEST_CASE("l2_normalize refuses what it cannot compute", "[l2_normalize]") {
   CHECK_ERROR(l2_normalize(Tensor()), "l2_normalize: x was never given a value");
   CHECK_ERROR(l2_normalize(Tensor::zeros({2}, DType::int32)), "l2_normalize: x must be floating, got int32");
-  CHECK_ERROR(l2_normalize(Tensor::zeros({})), "l2_normalize: expected rows [..., cols], got a scalar");
+  CHECK_ERROR(l2_normalize(Tensor::zeros({})), "l2_normalize: expected at least one axis, got a scalar");
   CHECK_ERROR(l2_normalize_backward(Tensor({2, 3}), Tensor({3, 2})),
               "l2_normalize: expected the gradient of shape [2, 3], got [3, 2]");
   CHECK_NEEDS_CUDA(l2_normalize(elsewhere({0, 3})), "l2_normalize");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("l2_normalize") {
+  for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{1, 1}, Shape{7}, Shape{2, 3, 5}, Shape{67, 131}})
+    cases.add(label("l2_normalize", shape), [=](const Bench& bench) {
+      const Variable x = bench.variable(bench.normal(shape));
+      return with_gradients(bench, l2_normalize(x), {{"x", x}});
+    });
+  cases.add("l2_normalize of zeros, of tiny and of huge numbers", [](const Bench& bench) -> Results {
+    const Tensor x = bench.place(Tensor::from<float>({0, -0.0f, 1e-37f, -1e-37f, 2e38f, 1e38f, 1, 0}, {4, 2}));
+    // (Gradients of tiny rows are huge.)
+    return {{"y", l2_normalize(x)}, {"dx", l2_normalize_backward(x, x)}};
+  });
+  cases.add("l2_normalize of NaN and infinity", [](const Bench& bench) -> Results {
+    return {{"y", l2_normalize(bench.place(Tensor::from<float>({NAN, 1, INFINITY, 1, 3, 4}, {3, 2})))}};
+  });
+}
+
+#endif

@@ -2,24 +2,6 @@
 
 #include "tests/ops/ops_test.h"
 
-// From the definition, in double: y, mean, rstd.
-static std::vector<std::vector<double>> reference(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                                  double epsilon) {
-  auto y = as_double(x);
-  const auto w = as_double(weight), b = as_double(bias);
-  const size_t cols = w.size();
-  std::vector<double> means, rstds;
-  for (size_t row = 0; row < y.size(); row += cols) {
-    double mean = 0, variance = 0;
-    for (size_t c = 0; c < cols; ++c) mean += y[row + c] / double(cols);
-    for (size_t c = 0; c < cols; ++c) variance += (y[row + c] - mean) * (y[row + c] - mean) / double(cols);
-    const double rstd = 1 / std::sqrt(variance + epsilon);
-    for (size_t c = 0; c < cols; ++c) y[row + c] = (y[row + c] - mean) * rstd * w[c] + b[c];
-    means.push_back(mean), rstds.push_back(rstd);
-  }
-  return {y, means, rstds};
-}
-
 TEST_CASE("layer_norm agrees with its definition", "[layer_norm]") {
   for (const Shape& shape : odd_shapes())
     for (DType dtype : {DType::float32, DType::float64})
@@ -31,7 +13,7 @@ TEST_CASE("layer_norm agrees with its definition", "[layer_norm]") {
         CHECK(result.y.shape() == shape);
         CHECK(result.mean.shape() == Shape{shape.without(-1).elements()});
         if (x.elements() == 0) continue;
-        const auto expected = reference(x, weight, bias, epsilon);
+        const auto expected = reference_layer_norm(x, weight, bias, epsilon);
         CHECK(difference(result.y, expected[0]) <= tolerance_of(dtype));
         CHECK(difference(result.mean, expected[1]) <= tolerance_of(dtype));
         // A single column has variance 0 and rstd 1 / sqrt(epsilon), far from 1.
@@ -43,7 +25,8 @@ TEST_CASE("layer_norm loses nothing where the mean is much larger than the sprea
   const Tensor x = affine(random_tensor({3, 64}, DType::float32), 1, 4096);
   const Tensor weight = Tensor::full({64}, 1), bias = Tensor::zeros({64});
   // Half a unit in the last place of the mean, 4096 * 2^-24 = 2.4e-4, goes into every y.
-  CHECK(difference(layer_norm(x, weight, bias, 1e-5).y, reference(x, weight, bias, 1e-5)[0]) <= 4096 * 0x1p-23);
+  CHECK(difference(layer_norm(x, weight, bias, 1e-5).y, reference_layer_norm(x, weight, bias, 1e-5)[0]) <=
+        4096 * 0x1p-23);
 }
 
 TEST_CASE("gradient of layer_norm", "[layer_norm][grad]") {
@@ -60,7 +43,8 @@ TEST_CASE("gradients of layer_norm's weight and bias sum over many rows", "[laye
                bias = random_tensor({cols}, DType::float64, 3), dy = random_tensor({rows, cols}, DType::float64, 4);
   const LayerNormResult saved = layer_norm(x, weight, bias, 1e-5);
   const auto g = layer_norm_backward(x, weight, saved, dy);
-  const auto z = reference(x, Tensor::full({cols}, 1, DType::float64), Tensor::zeros({cols}, DType::float64), 1e-5)[0];
+  const auto z =
+      reference_layer_norm(x, Tensor::full({cols}, 1, DType::float64), Tensor::zeros({cols}, DType::float64), 1e-5)[0];
   std::vector<double> dweight(size_t(cols), 0.0), dbias(size_t(cols), 0.0);
   for (size_t i = 0; i < z.size(); ++i) {
     dweight[i % size_t(cols)] += as_double(dy)[i] * z[i];
@@ -106,3 +90,34 @@ TEST_CASE("layer_norm refuses what it cannot compute", "[layer_norm]") {
   CHECK_ERROR(layer_norm(x, w, none, 1e-5), "layer_norm: bias is on cuda, x on cpu");
   if (backends() == "cpu") CHECK_THROWS_AS(layer_norm(cuda, none, none, 1e-5), DeviceError);
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("layer_norm") {
+  for (const Shape& shape : row_shapes)
+    cases.add(label("layer_norm", shape), [shape](const Bench& bench) -> Results {
+      const Tensor x = bench.uniform(shape, -1, 3), dy = bench.uniform(shape, -0.1, 0.1, 2);
+      const Tensor weight = bench.uniform({shape[-1]}, 0.5, 1.5, 3), bias = bench.normal({shape[-1]}, 4);
+      const LayerNormResult forward = layer_norm(x, weight, bias, 1e-2);
+      const LayerNormGradient g = layer_norm_backward(x, weight, forward, dy);
+      return {{"y", forward.y}, {"mean", forward.mean}, {"rstd", forward.rstd},
+              {"dx", g.dx},     {"dweight", g.dweight}, {"dbias", g.dbias}};
+    });
+  cases.add("layer_norm of rows of nothing", [](const Bench& bench) -> Results {
+    const Tensor x = bench.normal({3, 0}), weight = bench.normal({0});
+    const LayerNormResult forward = layer_norm(x, weight, weight, 1e-5);
+    const LayerNormGradient g = layer_norm_backward(x, weight, forward, x);
+    return {{"y", forward.y}, {"dx", g.dx}, {"dweight", g.dweight}, {"dbias", g.dbias}};
+  });
+  cases.add("layer_norm far from 0", [](const Bench& bench) -> Results {
+    const Tensor x = affine(bench.integers({5, 67}, -4, 4).cast(bench.dtype), 0.5, 64);
+    return {{"y", layer_norm(x, bench.normal({67}), bench.normal({67}, 2), 1e-5).y}};
+  });
+  cases.add("layer_norm with gradients", [](const Bench& bench) {
+    const Variable x = bench.variable(bench.uniform({7, 67}, -1, 2)), weight = bench.variable(bench.normal({67}, 2)),
+                   bias = bench.variable(bench.normal({67}, 3));
+    return with_gradients(bench, layer_norm(x, weight, bias), {{"x", x}, {"weight", weight}, {"bias", bias}});
+  });
+}
+
+#endif

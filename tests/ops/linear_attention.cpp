@@ -21,35 +21,19 @@ BatchHeads reference_products(const Tensor& query, const Tensor& key, const Atte
   });
   return products;
 }
-std::vector<double> reference_denominators(const BatchHeads& products) {
-  std::vector<double> sums;
-  products.rows([&](int64_t b, int64_t h, int64_t i) {
-    sums.push_back(0);
-    for (int64_t j = 0; j < products.S; ++j) sums.back() += products(b, h, i, j);
-  });
-  return sums;
-}
 BatchHeads over_their_sums(BatchHeads products) {
-  const auto sums = reference_denominators(products);
+  const auto sums = row_sums(products);
   for (size_t i = 0; i < products.values.size(); ++i)
     if (const double sum = sums[i / size_t(products.S)]; sum > 0) products.values[i] /= sum;
   return products;
 }
 
-AttentionDropout test_dropout(double p) {
-  static const Generator generator(8);
-  return {p, generator.draw(3, Purpose::attention_dropout)};
-}
-
 // By key: what attention draws for query 0, for all queries.
-BatchHeads dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
-  const Tensor q = Tensor::zeros({s.B, 1, s.H, 1}, DType::float64),
-               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  const BatchHeads first =
-      as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
+BatchHeads key_dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+  const BatchHeads first = dropout_factors({s.B, s.H, 1, s.S, 1, s.S}, dropout);
   BatchHeads factors(s.B, s.H, s.N, s.S);
   factors.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < s.S; ++j) factors(b, h, i, j) = first(b, h, 0, j) * double(s.S);
+    for (int64_t j = 0; j < s.S; ++j) factors(b, h, i, j) = first(b, h, 0, j);
   });
   return factors;
 }
@@ -72,6 +56,13 @@ std::vector<Masked> every_linear_mask(const Sizes& s) {
           {"lengths and causal", {some_lengths(s.B, s.N), some_lengths(s.B, s.S - s.S / 3), {}, true}}};
 }
 
+// The results of linear attention, and the gradients of q, k, v for the gradient g.
+std::vector<Tensor> both_ways(const Operands& x, const AttentionOptions& options, const Tensor& g) {
+  const auto saved = linear_attention(x.q, x.k, x.v, options);
+  const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, saved, g);
+  return {saved.out, saved.denominators, dq, dk, dv};
+}
+
 }  // namespace
 
 TEST_CASE("linear attention agrees with its formula for every mask and size", "[linear_attention]") {
@@ -80,13 +71,13 @@ TEST_CASE("linear attention agrees with its formula for every mask and size", "[
       const Operands exact(s, DType::float64);
       const BatchHeads products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
       for (double p : {0.0, 0.3}) {
-        const auto out = times_values(product(a, dropout_factors(s, test_dropout(p))), exact.v);
+        const auto out = times_values(product(a, key_dropout_factors(s, test_dropout(p))), exact.v);
         for (DType dtype : {DType::float32, DType::float64}) {
           INFO(s << ' ' << name(dtype) << ", masked: " << what << ", dropout " << p);
           const Operands x(s, dtype);
           const LinearAttentionResult result = linear_attention(x.q, x.k, x.v, {mask, test_dropout(p), 0});
           CHECK(difference(result.out, out) <= tolerance_of(dtype));
-          CHECK(difference(result.denominators, reference_denominators(products)) <= tolerance_of(dtype));
+          CHECK(difference(result.denominators, row_sums(products)) <= tolerance_of(dtype));
         }
       }
     }
@@ -99,11 +90,11 @@ TEST_CASE("gradients of linear attention agree with their formulas for every mas
       const AttentionMask& mask = masked.mask;
       const Operands exact(s, DType::float64);
       const BatchHeads products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
-      const auto sums = reference_denominators(products);
+      const auto sums = row_sums(products);
       const Rows4 q(exact.q), k(exact.k);
       const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
       for (double p : {0.0, 0.3}) {
-        const BatchHeads factors = dropout_factors(s, test_dropout(p));
+        const BatchHeads factors = key_dropout_factors(s, test_dropout(p));
         const BatchHeads da = product(times_transposed(g, exact.v), factors);
         // The gradient of w_ij in A_ij = w_ij / sum over l of w_il, and from it those of the features.
         Rows4 dq(Tensor::zeros(exact.q.shape(), DType::float64)), dk(Tensor::zeros(exact.k.shape(), DType::float64));
@@ -204,9 +195,7 @@ TEST_CASE("linear attention never looks at what lies beyond the lengths", "[line
         std::fill_n(t->mutable_data<float>() + first * row, (150 - first) * row, beyond);
         std::fill_n(t->mutable_data<float>() + (150 + second) * row, (150 - second) * row, beyond);
       }
-      const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, saved, dout);
-      return std::vector<Tensor>{saved.out, saved.denominators, dq, dk, dv};
+      return both_ways(x, options, dout);
     };
     const auto with_zeros = run(0), with_nan = run(NAN);
     for (size_t i = 0; i < with_nan.size(); ++i) CHECK(same_bits(with_zeros[i], with_nan[i]));
@@ -230,53 +219,22 @@ TEST_CASE("features that vanish give zeros or the right weights, never NaN", "[l
     Operands x(s, DType::float32);
     for (int64_t i = 0; i < x.q.elements(); ++i) x.q.mutable_data<float>()[i] -= float(of_q);
     for (int64_t i = 0; i < x.k.elements(); ++i) x.k.mutable_data<float>()[i] -= float(of_k);
-    const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v);
-    const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, {}, saved, g);
-    if (vanishes) {
-      for (const Tensor& t : {saved.out, saved.denominators, dq, dk, dv}) CHECK(same_bits(t, Tensor::zeros(t.shape())));
-      continue;
+    const auto results = both_ways(x, {}, g);
+    for (Tensor* t : {&x.q, &x.k, &x.v}) *t = t->cast(DType::float64);
+    const auto expected = both_ways(x, {}, g.cast(DType::float64));
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (vanishes) CHECK(same_bits(results[i], Tensor::zeros(results[i].shape())));
+      if (!vanishes && i != 1) CHECK(difference(results[i], expected[i]) <= tolerance::float32);  // 1: denominators
     }
-    const LinearAttentionResult expected =
-        linear_attention(x.q.cast(DType::float64), x.k.cast(DType::float64), x.v.cast(DType::float64));
-    const auto expected_gradient =
-        linear_attention_backward(x.q.cast(DType::float64), x.k.cast(DType::float64), x.v.cast(DType::float64), {},
-                                  expected, g.cast(DType::float64));
-    CHECK(difference(saved.out, as_double(expected.out)) <= tolerance::float32);
-    CHECK(difference(dq, as_double(expected_gradient.dq)) <= tolerance::float32);
-    CHECK(difference(dk, as_double(expected_gradient.dk)) <= tolerance::float32);
-    CHECK(difference(dv, as_double(expected_gradient.dv)) <= tolerance::float32);
   }
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in linear attention", "[linear_attention]") {
-  const Sizes s{2, 2, 140, 270, 3, 4};
-  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
+  const Tensor g = random_tensor({2, 140, 2, 4}, DType::float32, 9);
   for (bool causal : {false, true}) {
     const AttentionOptions options{{{}, int32s({270, 269}), {}, causal}, {}, 0};
-    const auto run = [&](const Operands& x) {
-      const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, saved, g);
-      return std::vector<Rows4>{Rows4(saved.out), Rows4(dq), Rows4(dk), Rows4(dv)};
-    };
-    const auto clean = run(Operands(s, DType::float32));
-    for (float bad : {float(NAN), float(INFINITY)})
-      for (int operand : {0, 1, 2}) {
-        INFO(bad << " in operand " << operand);
-        Operands x(s, DType::float32);
-        Tensor& t = operand == 0 ? x.q : operand == 1 ? x.k : x.v;
-        t.mutable_data<float>()[Rows4(t).at(1, 5, 0, 1)] = bad;  // batch element 1, row 5, head 0
-        const auto result = run(x);
-        bool seen = false;
-        for (size_t i = 0; i < result.size(); ++i)
-          for (int64_t b = 0; b < 2; ++b)
-            for (int64_t n = 0; n < result[i].shape[1]; ++n)
-              for (int64_t h = 0; h < 2; ++h)
-                for (int64_t d = 0; d < result[i].shape[3]; ++d) {
-                  seen = seen || !std::isfinite(result[i](b, n, h, d));
-                  if (b != 1 || h != 0) REQUIRE(result[i](b, n, h, d) == clean[i](b, n, h, d));
-                }
-        CHECK(seen);
-      }
+    check_stays_within_head({2, 2, 140, 270, 3, 4}, [&](const Operands& x) { return both_ways(x, options, g); },
+                            {NAN, INFINITY});  // the feature of minus infinity is 0
   }
 }
 
@@ -284,22 +242,7 @@ TEST_CASE("dropout of linear attention drops values of keys, in the right propor
   const Sizes s{2, 3, 2, 40000, 1, 1};
   const Operands x(s, DType::float64);
   const Tensor g = Tensor::full({s.B, s.N, s.H, s.M}, 1, DType::float64);
-  const auto dv = [&](double p) {
-    const AttentionOptions options{{}, test_dropout(p), 0};
-    return as_double(linear_attention_backward(x.q, x.k, x.v, options, linear_attention(x.q, x.k, x.v, options), g).dv);
-  };
-  const auto plain = dv(0);
-  for (double p : {0.1, 0.5}) {
-    const auto dropped = dv(p);
-    int64_t zeros = 0;
-    double worst = 0;
-    for (size_t i = 0; i < plain.size(); ++i) {
-      zeros += dropped[i] == 0;
-      if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / plain[i] * (1 - double(float(p))) - 1));
-    }
-    CHECK(worst <= tolerance::float32);
-    CHECK(std::abs(double(zeros) / double(plain.size()) - p) <= tolerance::frequency);
-  }
+  check_proportion([&](double p) { return as_double(both_ways(x, {{}, test_dropout(p), 0}, g).back()); });  // dv
   const AttentionOptions all{{}, test_dropout(1), 0};
   CHECK(difference(linear_attention(x.q, x.k, x.v, all).out, Tensor::zeros(g.shape(), DType::float64)) == 0);
 }
@@ -309,12 +252,7 @@ TEST_CASE("linear attention gives the same bits on any number of threads", "[lin
   const Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   for (bool causal : {false, true})
-    check_any_threads([&] {
-      const AttentionOptions options{{{}, {}, {}, causal}, test_dropout(0.2), 0};
-      const LinearAttentionResult saved = linear_attention(x.q, x.k, x.v, options);
-      const auto [dq, dk, dv] = linear_attention_backward(x.q, x.k, x.v, options, saved, g);
-      return std::vector<Tensor>{saved.out, saved.denominators, dq, dk, dv};
-    });
+    check_any_threads([&] { return both_ways(x, {{{}, {}, {}, causal}, test_dropout(0.2), 0}, g); });
 }
 
 TEST_CASE("linear attention of 100,000 tokens never holds the matrix of weights", "[linear_attention]") {
@@ -358,3 +296,84 @@ TEST_CASE("linear attention refuses what it cannot compute", "[linear_attention]
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_NEEDS_CUDA(linear_attention(cuda, cuda, cuda), "linear_attention");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+namespace {
+
+struct CudaCase {
+  Sizes s;
+  AttentionMask mask{};
+  double dropout = 0;
+  float bad = 0;            // not zero: stands somewhere in (batch element 0, head 1), whose results are left out
+  bool beyond_nan = false;  // NaN beyond the lengths
+};
+
+struct CudaInputs {
+  CudaInputs(const Bench& bench, const CudaCase& c)
+      : x(bench, c.s),
+        options{on(bench.device, c.mask), test_dropout(c.dropout, Purpose::attention_dropout, bench.device), 0} {
+    if (c.bad != 0) change(bench, x.k, [&](float* data) { data[(3 * c.s.H + 1) * c.s.D + c.s.D / 2] = c.bad; });
+    for (const int operand : {0, 1, 2, 3}) {
+      if (!c.beyond_nan) break;
+      const Tensor& lengths = operand % 3 == 0 ? c.mask.query_lengths : c.mask.key_lengths;
+      const int64_t rows = x[operand].size(1), row = x[operand].size(2) * x[operand].size(3);
+      change(bench, x[operand], [&](float* data) {
+        for (int64_t b = 0; b < c.s.B; ++b)
+          std::fill(data + (b * rows + lengths.data<int32_t>()[b]) * row, data + (b + 1) * rows * row, NAN);
+      });
+    }
+  }
+  LinearAttentionResult attend() const { return linear_attention(x.q, x.k, x.v, options); }
+
+  BenchOperands x;
+  AttentionOptions options;
+};
+
+Results attend_linearly(const Bench& bench, const CudaCase& c) {
+  const CudaInputs in(bench, c);
+  const LinearAttentionResult made = in.attend(), saved = CudaInputs(bench.on_cpu(), c).attend();
+  const AttentionGradient g = linear_attention_backward(
+      in.x.q, in.x.k, in.x.v, in.options, {bench.place(saved.out), saved.denominators.to(bench.device)}, in.x.dout);
+  Results results{{"out", made.out}, {"denominators", made.denominators}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
+  return c.bad != 0 ? without_head_1(results) : results;
+}
+
+}  // namespace
+
+PARITY("linear_attention") {
+  const auto add = [&](const CudaCase& c) {
+    cases.add(
+        concat("linear_attention ", c.s, c.mask.key_lengths.defined() ? " lengths" : "", c.mask.causal ? " causal" : "",
+               " dropout ", c.dropout, " bad ", double(c.bad), c.beyond_nan ? " NaN beyond the lengths" : ""),
+        [=](const Bench& bench) { return attend_linearly(bench, c); });
+  };
+  // None, one and a few of everything; one more and one less than tiles have; several chunks of one side alone; more
+  // chunks than combine_sums loads at a time.
+  for (const Sizes& s : {Sizes{0, 2, 3, 3, 2, 2},
+                         {2, 0, 3, 3, 2, 2},
+                         {2, 2, 0, 3, 2, 2},
+                         {2, 2, 3, 0, 2, 2},
+                         {2, 2, 3, 4, 0, 2},
+                         {2, 2, 3, 4, 2, 0},
+                         {1, 1, 1, 1, 1, 1},
+                         {2, 3, 31, 17, 3, 5},
+                         {1, 2, 67, 131, 5, 40},
+                         {1, 1, 64, 128, 32, 64},
+                         {1, 1, 200, 3, 8, 4},
+                         {1, 1, 3, 200, 4, 8},
+                         {1, 1, 65, 63, 68, 132},
+                         {1, 1, 70, 70, 130, 66},
+                         {1, 1, 600, 590, 4, 4}})
+    for (const bool causal : {false, true}) add({s, {{}, {}, {}, causal}});
+  const Sizes s{4, 2, 70, 133, 8, 12};
+  for (const auto& [what, mask] : every_linear_mask(s))
+    for (const double dropout : {0.0, 0.3, 1.0}) add({s, mask, dropout});
+  for (const bool causal : {false, true}) {
+    const Sizes one_head{4, 1, 70, 133, 8, 12};
+    add({one_head, {some_lengths(4, 50), some_lengths(4, 100), {}, causal}, 0.2, 0, true});
+    for (const float bad : {float(NAN), float(INFINITY)}) add({{2, 2, 40, 70, 8, 8}, {{}, {}, {}, causal}, 0, bad});
+  }
+}
+
+#endif

@@ -10,6 +10,8 @@
 #include "core/parallel.h"
 #include "nn/purpose.h"
 #include "tests/catch.h"
+#include "tests/ops/reference.h"
+#include "tests/parity.h"
 #include "tests/tolerances.h"
 
 namespace cairn {
@@ -30,8 +32,6 @@ inline Tensor random_integers(const Shape& shape, int low, int high, DType dtype
 }
 
 inline Tensor int32s(const std::vector<int32_t>& values) { return Tensor::from(values, {int64_t(values.size())}); }
-
-inline std::vector<double> as_double(const Tensor& x) { return x.cast(DType::float64).to_vector<double>(); }
 
 inline double difference(const Tensor& a, const std::vector<double>& b) { return difference(as_double(a), b); }
 inline double difference(const Tensor& a, const Tensor& b) {

@@ -71,3 +71,18 @@ TEST_CASE("position_labels refuses what it cannot compute", "[position_labels]")
               "position_labels: expected lengths of shape [2], got [1]");
   CHECK_NEEDS_CUDA(position_labels({1, 2, 0}, {}, 3, false, Device::cuda), "position_labels");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("position_labels") {
+  for (const Grouped& size : grouped)
+    if (size.C > 0)
+      cases.add(grouped_label("position_labels", size), [=](const Bench& bench) -> Results {
+        const Shape shape{size.B, size.H, size.N};
+        const Tensor lengths = bench.integers({size.B}, 0, int(size.N));
+        return {{"labels", position_labels(shape, lengths, size.C, false, bench.device)},
+                {"shifted labels", position_labels(shape, {}, size.C, true, bench.device)}};
+      });
+}
+
+#endif

@@ -1,25 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "tests/ops/ops_test.h"
-
-// Over one axis, element by element.
-static std::vector<double> reference(Reduce op, const Tensor& x, int axis) {
-  const Shape& shape = x.shape();
-  axis = shape.normalize(axis);
-  int64_t outer = 1, inner = 1;
-  for (int i = 0; i < shape.rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : shape[i];
-  std::vector<double> result(size_t(outer * inner), op == Reduce::sum ? 0.0 : -INFINITY);
-  const auto values = as_double(x);
-  for (int64_t o = 0; o < outer; ++o)
-    for (int64_t j = 0; j < shape[axis]; ++j)
-      for (int64_t i = 0; i < inner; ++i) {
-        double& y = result[size_t(o * inner + i)];
-        const double value = values[size_t((o * shape[axis] + j) * inner + i)];
-        y = op == Reduce::sum ? y + value : std::max(y, value);
-      }
-  return result;
-}
 
 TEST_CASE("sum and maximum over any axis agree with their definitions", "[reduce]") {
   const Shape shapes[] = {{1},    {7},       {0},       {3, 5},     {5, 1, 2}, {2, 3, 4, 5},  {0, 3},
@@ -32,7 +15,8 @@ TEST_CASE("sum and maximum over any axis agree with their definitions", "[reduce
           INFO(shape << " axis " << axis << (op == Reduce::sum ? " sum " : " max ") << name(dtype));
           const Tensor y = reduce(op, x, axis);
           CHECK(y.shape() == shape.without(axis));
-          CHECK(difference(y, reference(op, x, axis)) <= (op == Reduce::max ? 0 : tolerance_of(dtype)));
+          CHECK(difference(y, reference_reduce(op, x, shape.with(axis, 1))) <=
+                (op == Reduce::max ? 0 : tolerance_of(dtype)));
         }
     }
 }
@@ -52,10 +36,8 @@ TEST_CASE("a maximum with a NaN is NaN, wherever it stands", "[reduce]") {
 TEST_CASE("the sum over all elements", "[reduce]") {
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{3, 5}, Shape{100, 1001}}) {
     const Tensor x = random_tensor(shape);
-    double expected = 0;
-    for (double value : as_double(x)) expected += value;
     CHECK(sum_all(x).shape() == Shape{});
-    CHECK(difference(sum_all(x), {expected}) <= tolerance::float64);
+    CHECK(difference(sum_all(x), reference_reduce(Reduce::sum, x, {})) <= tolerance::float64);
   }
 }
 
@@ -68,19 +50,7 @@ TEST_CASE("sum_to is the transpose of broadcasting", "[reduce]") {
     INFO(small);
     const Tensor y = sum_to(x, small);
     CHECK(y.shape() == small);
-    // Each element of x goes to where it would come from.
-    std::vector<double> expected(size_t(small.elements()), 0.0);
-    const auto values = as_double(x);
-    for (int64_t i = 0; i < x.elements(); ++i) {
-      int64_t rest = i, place = 0, stride = 1;
-      for (int axis = 1; axis <= small.rank(); ++axis) {
-        place += (small[-axis] == 1 ? 0 : rest % big[-axis]) * stride;
-        stride *= small[-axis];
-        rest /= big[-axis];
-      }
-      expected[size_t(place)] += values[size_t(i)];
-    }
-    CHECK(difference(y, expected) <= tolerance::float64);
+    CHECK(difference(y, reference_reduce(Reduce::sum, x, small)) <= tolerance::float64);
     const Tensor back = broadcast_to(y, big);
     CHECK(back.shape() == big);
     CHECK(difference(sum_to(back, small), affine(y, double(big.elements()) / double(small.elements()))) <=
@@ -135,3 +105,49 @@ TEST_CASE("reductions refuse what they cannot compute", "[reduce]") {
   CHECK_ERROR(broadcast_to(x.cast(DType::int32), {2, 2, 3}), "broadcast_to: x must be floating, got int32");
   CHECK_NEEDS_CUDA(reduce(Reduce::sum, elsewhere({0, 2}), 1), "reduce");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("reduce") {
+  const std::tuple<Shape, int> sizes[] = {{{0}, 0},       {{1}, 0},           {{31}, 0},          {{1025}, 0},
+                                          {{7, 1024}, 1}, {{5, 1031}, 1},     {{0, 3}, 0},        {{3, 0}, 1},
+                                          {{3, 0, 2}, 1}, {{5, 1}, 1},        {{2, 3, 5}, 1},     {{2, 513, 33}, 1},
+                                          {{1537, 2}, 0}, {{2, 40000}, 1},    {{67, 13}, 1},      {{67, 13}, 0},
+                                          {{1, 97}, 0},   {{3, 2, 1, 67}, 2}, {{2, 16385, 1}, 1}, {{3, 52429}, 1}};
+  for (const auto& [shape, axis] : sizes)
+    for (const Reduce op : {Reduce::sum, Reduce::max})
+      cases.add(
+          label(op == Reduce::sum ? "sum" : "max", shape) + " over axis " + std::to_string(axis),
+          [op, shape = shape, axis = axis](const Bench& bench) -> Results {
+            return {{"y", reduce(op, bench.uniform(shape, -0.25, 0.3), axis)}};
+          },
+          op == Reduce::max);
+  cases.add("sums of all elements, and of those that were stretched", [](const Bench& bench) -> Results {
+    const Tensor x = bench.uniform({3, 5, 41}, -0.5, 0.5);
+    return {{"of all", sum_all(x)},
+            {"to [41]", sum_to(x, {41})},
+            {"to [5, 1]", sum_to(x, {5, 1})},
+            {"to [3, 1, 1]", sum_to(x, {3, 1, 1})}};
+  });
+  cases.add("a maximum with NaN and infinities", [](const Bench& bench) -> Results {
+    Results results;
+    for (const int64_t n : {5, 70, 1500, 20000}) {
+      std::vector<float> x(size_t(6 * n), -1);
+      x[size_t(n - 1)] = NAN;
+      x[size_t(n)] = INFINITY;
+      x[size_t(2 * n)] = NAN, x[size_t(2 * n + 1)] = INFINITY;
+      std::fill_n(x.begin() + 3 * n, n, -INFINITY);
+      const Tensor rows = bench.place(Tensor::from(x, {6, n}));
+      results.push_back({concat("max of ", n), reduce(Reduce::max, rows, 1)});
+      results.push_back({concat("sum of ", n), reduce(Reduce::sum, rows, 1)});
+      results.push_back({concat("max over axis 0 of ", n), reduce(Reduce::max, rows, 0)});
+    }
+    return results;
+  });
+  cases.add("reductions with gradients", [](const Bench& bench) {
+    const Variable x = bench.variable(bench.uniform({7, 33}, -0.5, 0.5)), bias = bench.variable(bench.normal({33}, 2));
+    return with_gradients(bench, sum(x * bias, 0) + mean(x) + broadcast_to(bias, {33}), {{"x", x}, {"bias", bias}});
+  });
+}
+
+#endif

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tests/ops/ops_test.h"
@@ -115,3 +116,43 @@ TEST_CASE("sorting refuses what it cannot compute", "[sort]") {
   CHECK_NEEDS_CUDA(stable_sort(elsewhere({0, 3})), "stable_sort");
   CHECK_NEEDS_CUDA(top_k(elsewhere({0, 3}), 1).values.shape(), "top_k");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+PARITY("sort") {
+  // Several rows a block, a row a block, rows of several tiles: two, an odd number, with a short last one.
+  for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{1, 1}, Shape{1031, 1}, Shape{3, 2}, Shape{5, 31},
+                             Shape{700, 7}, Shape{2, 3, 33}, Shape{5, 1000}, Shape{3, 2048}, Shape{2, 2049},
+                             Shape{1, 3, 4096}, Shape{2, 6151}, Shape{1, 20011}})
+    for (const bool whole : {false, true})
+      cases.add(
+          label("stable_sort and top_k", shape) + (whole ? " of int32" : ""),
+          [=](const Bench& bench) -> Results {
+            const Tensor ties =
+                whole ? operand(shape, DType::int32).to(bench.device) : bench.place(operand(shape, DType::float32));
+            const Tensor x = whole ? ties : bench.normal(shape);
+            const int64_t cols = shape[-1];
+            Results results{{"order", stable_sort(x)}, {"order of ties", stable_sort(ties)}};
+            for (const int64_t k : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{32}, cols / 2, cols})
+              for (const Tensor& from : {x, ties})
+                if (k <= cols) {
+                  const TopK best = top_k(from, k);
+                  results.insert(results.end(),
+                                 {{concat("values of ", k), best.values}, {concat("columns of ", k), best.columns}});
+                }
+            return results;
+          },
+          true);
+  cases.add("the order of numbers of 64 bits", [](const Bench& bench) -> Results {
+    const int64_t lowest = std::numeric_limits<int64_t>::min(), big = int64_t{1} << 60;
+    std::vector<int64_t> numbers{big + 1, big, 0, -1, lowest, big + 2, -big, lowest + 1, -(lowest + 1)};
+    numbers.resize(5000, big);
+    const Tensor x = Tensor::from(numbers, {5000}).to(bench.device);
+    return {{"order", stable_sort(x)},
+            {"columns of 4", top_k(x, 4).columns},
+            {"columns of all", top_k(x, 5000).columns},
+            {"argmax", argmax(x)}};
+  });
+}
+
+#endif

@@ -100,20 +100,6 @@ std::vector<Shapes> every_shape() {
           {{1, 2, 5, 4, 2, 3}, 20, 2}, {{1, 2, 301, 600, 7, 5}, 13, 32}, {{2, 2, 301, 40, 7, 5}, 2, 9}};
 }
 
-AttentionDropout test_dropout(double p) {
-  static const Generator generator(8);
-  return {p, generator.draw(3, Purpose::attention_dropout)};
-}
-
-// By (query, key), as attention draws it.
-BatchHeads dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
-  const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
-               k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
-  BatchHeads factors = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
-  for (double& factor : factors.values) factor *= double(s.S);
-  return factors;
-}
-
 }  // namespace
 
 TEST_CASE("topk_attention agrees with its formula", "[topk_attention]") {
@@ -249,29 +235,13 @@ TEST_CASE("a cluster without top keys leaves its queries the rest alone", "[topk
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in topk_attention", "[topk_attention]") {
-  const Case clean({2, 2, 30, 20, 3, 4}, 4, 5, DType::float32);
+  Case test({2, 2, 30, 20, 3, 4}, 4, 5, DType::float32);
   const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
-  const auto results = [&](const Case& c) {
-    auto b = topk_attention_backward(c.x.q, c.x.k, c.x.v, c.groups, c.topk, c.mass, {}, g);
-    return std::vector<Rows4>{Rows4(c.run()), Rows4(b.dq), Rows4(b.dk), Rows4(b.dv)};
-  };
-  const auto expected = results(clean);
-  for (float bad : {float(NAN), float(INFINITY)})
-    for (int operand : {0, 1, 2}) {
-      Case test({2, 2, 30, 20, 3, 4}, 4, 5, DType::float32);
-      Tensor& t = operand == 0 ? test.x.q : operand == 1 ? test.x.k : test.x.v;
-      for (int64_t row = 0; row < 20; ++row) t.mutable_data<float>()[Rows4(t).at(0, row, 1, 1)] = bad;
-      const auto result = results(test);
-      bool seen = false;
-      for (size_t i = 0; i < result.size(); ++i)
-        for (size_t j = 0; j < result[i].values.size(); ++j) {
-          const size_t cols = size_t(result[i].shape[3]), h = j / cols % 2,
-                       b = j / cols / 2 / size_t(result[i].shape[1]);
-          seen = seen || !std::isfinite(result[i].values[j]);
-          if (b != 0 || h != 1) REQUIRE(result[i].values[j] == expected[i].values[j]);
-        }
-      CHECK(seen);
-    }
+  check_stays_within_head(test.s, [&](const Operands& x) {
+    test.x = x;
+    auto b = topk_attention_backward(x.q, x.k, x.v, test.groups, test.topk, test.mass, {}, g);
+    return std::vector<Tensor>{test.run(), b.dq, b.dk, b.dv};
+  });
 }
 
 TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p), in the right proportion",
@@ -281,24 +251,10 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
   int32_t* key = test.topk.mutable_data<int32_t>();
   for (int64_t i = 0; i < test.topk.elements(); ++i) key[i] = int32_t(i % 64);  // every key is a top key
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
-  const auto run = [&](double p) {
+  check_proportion([&](double p) {  // of the weights of queries that have a cluster
     return as_double(
         topk_attention(test.x.q, test.x.k, identity, test.groups, test.topk, {}, {}, {{}, test_dropout(p), 0}));
-  };
-  const auto plain = run(0);
-  for (double p : {0.1, 0.5}) {
-    const auto dropped = run(p);
-    int64_t zeros = 0, all = 0;
-    double worst = 0;
-    for (size_t i = 0; i < plain.size(); ++i) {
-      if (plain[i] == 0) continue;  // of no cluster
-      ++all;
-      zeros += dropped[i] == 0;
-      if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / plain[i] * (1 - double(float(p))) - 1));
-    }
-    CHECK(worst <= tolerance::float32);
-    CHECK(std::abs(double(zeros) / double(all) - p) <= tolerance::frequency);
-  }
+  });
 }
 
 TEST_CASE("a generator that moves on before the backward pass of improved clustered attention is an error",
@@ -366,3 +322,99 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   CHECK_ERROR(topk_attention(cuda, cuda, cuda, group(Tensor({0, 3, 4}, DType::int32), 1), t.topk, {}, {}, {}),
               "topk_attention: labels is on cpu, expected cuda");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+namespace {
+
+enum class Labels { random, one_huge, few_used, own };
+
+struct CudaCase {
+  Sizes s;
+  int64_t C, k;
+  Labels labels = Labels::random;
+  double dropout = 0;
+  bool with_rest = true;
+};
+
+Groups groups_of(const Bench& bench, const CudaCase& c) {
+  std::vector<int32_t> labels;
+  RandomStream random(11, 0, Purpose::test);
+  for (int64_t i = 0; i < c.s.B * c.s.H * c.s.N; ++i) {
+    int32_t label = int32_t(random.below(uint32_t(c.C + 1))) - 1;  // -1: of no cluster
+    if (c.labels == Labels::one_huge && random.below(8) > 0) label = int32_t(c.C / 2);
+    if (c.labels == Labels::few_used) label = label >= 0 ? label / 4 * 4 : -1;
+    if (c.labels == Labels::own) label = int32_t(i % c.s.N);
+    labels.push_back(label);
+  }
+  return group(Tensor::from(labels, {c.s.B, c.s.H, c.s.N}).to(bench.device), c.C);
+}
+
+// Rising rows, then -1: of up to k keys, and of none at all for one cluster of seven.
+Tensor top_keys(const Bench& bench, const CudaCase& c) {
+  std::vector<int32_t> keys;
+  RandomStream random(12, 0, Purpose::test);
+  for (int64_t row = 0; row < c.s.B * c.s.H * c.C; ++row) {
+    const size_t end = size_t((row + 1) * c.k);
+    const uint32_t step = uint32_t(std::max<int64_t>(1, 2 * c.s.S / c.k));
+    for (int64_t key = random.below(step); key < c.s.S && keys.size() < end && row % 7 != 6;
+         key += 1 + random.below(step))
+      keys.push_back(int32_t(key));
+    keys.resize(end, -1);
+  }
+  return Tensor::from(keys, {c.s.B, c.s.H, c.C, c.k}).to(bench.device);
+}
+
+Results attend_to_top(const Bench& bench, const CudaCase& c) {
+  const Sizes& s = c.s;
+  const Variable q = bench.variable(bench.normal({s.B, s.N, s.H, s.D}, 1));
+  const Variable k = bench.variable(bench.normal({s.B, s.S, s.H, s.D}, 2));
+  const Variable v = bench.variable(bench.normal({s.B, s.S, s.H, s.M}, 3));
+  const AttentionOptions options{{}, test_dropout(c.dropout, Purpose::attention_dropout, bench.device), 0};
+  const Groups groups = groups_of(bench, c);
+  const Tensor topk = top_keys(bench, c);
+  if (!c.with_rest)
+    return with_gradients(bench, topk_attention(q, k, v, groups, topk, {}, {}, options),
+                          {{"q", q}, {"k", k}, {"v", v}});
+  const Variable mass = bench.variable(bench.uniform({s.B, s.H, c.C}, 0, 1, 4));
+  const Variable rest = bench.variable(bench.normal({s.B, c.C, s.H, s.M}, 5));
+  return with_gradients(bench, topk_attention(q, k, v, groups, topk, mass, rest, options),
+                        {{"q", q}, {"k", k}, {"v", v}, {"mass", mass}, {"rest", rest}});
+}
+
+}  // namespace
+
+PARITY("topk_attention") {
+  const auto add = [&](const CudaCase& c) {
+    cases.add(concat("topk_attention ", c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ", c.dropout,
+                     c.with_rest ? "" : " without rest"),
+              [=](const Bench& bench) { return attend_to_top(bench, c); });
+  };
+  for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1},
+                         {0, 2, 3, 3, 2, 2},
+                         {2, 0, 3, 3, 2, 2},
+                         {2, 2, 0, 3, 2, 2},
+                         {2, 2, 3, 0, 2, 2},
+                         {2, 2, 3, 4, 0, 2},
+                         {2, 2, 3, 4, 2, 0},
+                         {2, 2, 3, 4, 0, 0},
+                         {3, 2, 5, 7, 4, 6}})
+    for (const bool with_rest : {false, true}) {
+      add({s, 1, 1, Labels::random, 0, with_rest});
+      add({s, 3, 4, Labels::random, 0.3, with_rest});
+    }
+  add({{2, 2, 3, 4, 5, 6}, 0, 4, Labels::random, 0, true});
+  for (const Labels labels : {Labels::random, Labels::one_huge, Labels::few_used})
+    for (const double dropout : {0.0, 0.3})
+      for (const int64_t k : {1, 7, 32, 33, 100}) add({{2, 2, 151, 131, 5, 3}, 13, k, labels, dropout, dropout > 0});
+  // Wide rows, and columns of several blocks.
+  for (const auto& [D, M] :
+       {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}, {5, 200}})
+    for (const int64_t k : {9, 41}) add({{1, 2, 40, 70, D, M}, 3, k, Labels::random, 0.2, true});
+  // More scratch memory than one round has: a round for each head.
+  add({{1, 2, 20, 130, 2, 128}, 1100, 128, Labels::random, 0, true});
+  // Each query a cluster of its own, as in oracle-top.
+  for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 12, 8}, 67, k, Labels::own, 0.1, false});
+}
+
+#endif

@@ -44,7 +44,7 @@ TESTS, CUDA_TESTS = "bin/cairn-tests", "bin/cairn-cuda-tests"
 APPS = ["bin/copy-task", "bin/attend", "bin/attention-bench"]
 ORDERS = ("forward", "reverse", "shuffled")
 # What is run for a drawn change that no related test has noticed.
-REST = {TESTS: ["~[slow]"], CUDA_TESTS: ["~[planted]~[host]~[program]"]}
+REST = {TESTS: ["~[slow]~[gpu]"], CUDA_TESTS: ["[gpu]~[planted]~[host]~[program]"]}
 LEAST_LIMIT = 120  # seconds; more where the unchanged tree takes more than a third of that
 
 # ---------------------------------------------------------------------------------------------------- changes and tests
@@ -106,8 +106,8 @@ def read_changes(path, letter):
 class Test:
     def __init__(self, path, tags):
         self.path = path
-        self.program = CUDA_TESTS if path.parts[1] == "cuda" else TESTS
         self.tags = re.findall(r"\[([^]]+)\]", tags)
+        self.program = CUDA_TESTS if path.parts[1] == "cuda" or "gpu" in self.tags else TESTS
         # What a change is related by.
         self.words = {*self.tags, path.stem, path.parent.name}
 
@@ -267,9 +267,9 @@ class Build:
             shutil.copy2(self.clean / pathlib.Path(program).name, self.folder / program)
 
     def run_tests(self, program, chosen, limit, orders=ORDERS):
-        """Runs cases of a program until one fails. `chosen`: names, or words for Catch2 that begin with ~. Returns how the
+        """Runs cases of a program until one fails. `chosen`: names, or one word of tags. Returns how the
         run ended, or None where all passed, and how many did."""
-        if not chosen[0].startswith("~["):
+        if not chosen[0].startswith(("[", "~[")):
             chosen = [",".join(re.sub(r'([\\,\["])', r"\\\1", name) for name in chosen)]
         words = [str(self.folder / program), "-a", *chosen]
         ran = 0

@@ -3,20 +3,9 @@
 #include <cstdlib>
 
 #include "core/cpu/gemm.h"
-
 #include "tests/ops/ops_test.h"
 
 namespace {
-
-// op(a) op(b) of one pair of matrices; a is stored [m, k] or [k, m], b [k, n] or [n, k].
-void reference(const double* a, const double* b, int64_t m, int64_t n, int64_t k, bool ta, bool tb, double* c) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      double sum = 0;
-      for (int64_t l = 0; l < k; ++l) sum += a[ta ? l * m + i : i * k + l] * b[tb ? j * k + l : l * n + j];
-      c[i * n + j] = sum;
-    }
-}
 
 Shape joined(const Shape& leading, int64_t rows, int64_t cols) {
   Shape shape = leading;
@@ -50,40 +39,66 @@ TEST_CASE("matmul agrees with its definition for all transposes, batches and sha
           const Tensor b = random_tensor(tb ? joined(c.b, c.n, c.k) : joined(c.b, c.k, c.n), dtype, 2);
           INFO(a.shape() << (ta ? "^T " : " ") << b.shape() << (tb ? "^T " : " ") << name(dtype));
           const Shape leading = c.a.rank() ? c.a : c.b;
-          const auto x = as_double(a), y = as_double(b);
-          std::vector<double> expected(size_t(leading.elements() * c.m * c.n));
-          for (int64_t batch = 0; batch < leading.elements(); ++batch)
-            reference(x.data() + (c.a.rank() ? batch * c.m * c.k : 0), y.data() + (c.b.rank() ? batch * c.n * c.k : 0),
-                      c.m, c.n, c.k, ta, tb, expected.data() + batch * c.m * c.n);
           const Tensor result = matmul(a, b, ta, tb);
           CHECK(result.shape() == joined(leading, c.m, c.n));
-          CHECK(difference(result, expected) <= tolerance_of(dtype));
+          CHECK(difference(result, reference_matmul(a, b, ta, tb)) <= tolerance_of(dtype));
         }
 }
 
+namespace {
+
+// A product with room between rows and between members of the batch, where NaN stands.
+Gemm spacious(int64_t m, int64_t n, int64_t k, bool ta, bool tb, int64_t batch, double alpha, double beta) {
+  Gemm g{m, n, k, ta, tb};
+  g.lda = (ta ? m : k) + 3, g.ldb = (tb ? k : n) + 1, g.ldc = n + 2;
+  g.alpha = alpha, g.beta = beta, g.batch = batch;
+  g.stride_a = (ta ? k : m) * g.lda + 5, g.stride_b = (tb ? n : k) * g.ldb, g.stride_c = m * g.ldc + 7;
+  return g;
+}
+
+// Numbers of bfloat16.
+template <class T>
+std::vector<T> numbers(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride, uint64_t seed) {
+  RandomStream sequence(seed, 0, Purpose::test);
+  std::vector<T> x(size_t(batch * stride + 1), T(NAN));
+  for (int64_t member = 0; member < batch; ++member)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j)
+        x[size_t(member * stride + i * ld + j)] = T(float(bfloat16(float(sequence.uniform(-1, 1)))));
+  return x;
+}
+
+template <class T>
+std::vector<T> on_cpu(const Gemm& g, const std::vector<T>& a, const std::vector<T>& b, std::vector<T> c) {
+  cpu::gemm<T>({}, g, a.data(), b.data(), c.data());
+  return c;
+}
+
+// run(g, a, b, c) gives what the definition does.
+template <class T, class F>
+void check_products(double tolerance, F&& run) {
+  const int64_t shapes[][4] = {{1, 1, 1, 1}, {7, 5, 3, 2},    {5, 7, 0, 3},  {0, 3, 2, 1},      {3, 0, 2, 1},
+                               {3, 2, 5, 0}, {65, 33, 17, 2}, {31, 1, 9, 1}, {130, 67, 129, 1}, {3, 4, 1500, 1}};
+  for (const auto& [m, n, k, batch] : shapes)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const auto& [alpha, beta] : {std::pair{1.0, 0.0}, {0.5, 1.0}, {-2.0, 0.25}}) {
+          INFO(m << " x " << n << " x " << k << ", batch of " << batch << (ta ? ", A^T" : "") << (tb ? ", B^T" : "")
+                 << ", alpha " << alpha << ", beta " << beta);
+          const Gemm g = spacious(m, n, k, ta, tb, batch, alpha, beta);
+          const auto a = numbers<T>(ta ? k : m, ta ? m : k, g.lda, batch, g.stride_a, 1);
+          const auto b = numbers<T>(tb ? n : k, tb ? k : n, g.ldb, batch, g.stride_b, 2);
+          // With beta = 0, C is NaN to begin with.
+          const auto c = numbers<T>(beta == 0 ? 0 : m, n, g.ldc, batch, g.stride_c, 3);
+          CHECK(difference(run(g, a, b, c), reference_gemm(g, a, b, c)) <= tolerance);
+        }
+}
+
+}  // namespace
+
 TEST_CASE("gemm scales, adds onto C, and reads no C where beta is 0", "[matmul]") {
-  const Tensor a = random_tensor({3, 5}), b = random_tensor({5, 4}), c = random_tensor({3, 4}, DType::float64, 3);
-  Gemm g{3, 4, 5, false, false, 5, 4, 4, 2.0, -0.5};
-  Tensor out = c.clone();
-  cpu::gemm<double>({}, g, a.data<double>(), b.data<double>(), out.mutable_data<double>());
-  const Tensor expected = binary(Binary::add, affine(matmul(a, b), 2), affine(c, -0.5));
-  CHECK(difference(out, expected) <= tolerance::float64);
-  g.beta = 0;
-  out = Tensor::full({3, 4}, NAN, DType::float64);
-  cpu::gemm<double>({}, g, a.data<double>(), b.data<double>(), out.mutable_data<double>());
-  CHECK(difference(out, affine(matmul(a, b), 2)) <= tolerance::float64);
-  // The same where the depth is shared out.
-  const Tensor long_a = random_tensor({3, 1500}), long_b = random_tensor({1500, 4});
-  const Gemm deep{3, 4, 1500, false, false, 1500, 4, 4, 2.0, -0.5};
-  out = c.clone();
-  cpu::gemm<double>({}, deep, long_a.data<double>(), long_b.data<double>(), out.mutable_data<double>());
-  const Tensor sum = binary(Binary::add, affine(matmul(long_a, long_b), 2), affine(c, -0.5));
-  CHECK(difference(out, sum) <= tolerance::float64);
-  // k = 0 gives beta C.
-  g.k = 0, g.beta = 3;
-  out = c.clone();
-  cpu::gemm<double>({}, g, a.data<double>(), b.data<double>(), out.mutable_data<double>());
-  CHECK(difference(out, affine(c, 3)) <= tolerance::float64);
+  check_products<float>(tolerance::float32, on_cpu<float>);
+  check_products<double>(tolerance::float64, on_cpu<double>);
 }
 
 namespace {
@@ -104,17 +119,13 @@ void check_tile(int64_t m, int64_t n, int64_t k, bool ta, bool tb, double beta) 
   std::vector<T> c(size_t(m * ldc), T(7));
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) c[size_t(i * ldc + j)] = beta == 0 ? T(NAN) : T(i - j);
+  const auto expected = reference_gemm({m, n, k, ta, tb, lda, ldb, ldc, 0.5, beta}, a, b, c);
   cpu::gemm_tile<T>(ta, tb, m, n, k, 0.5, a.data(), lda, b.data(), ldb, beta, c.data(), ldc);
   double largest = 0;
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < ldc; ++j) {
-      double expected = j < n ? (beta == 0 ? 0 : beta * double(i - j)) : 7;
-      for (int64_t l = 0; l < k && j < n; ++l)
-        expected +=
-            0.5 * double(a[size_t(ta ? l * lda + i : i * lda + l)]) * double(b[size_t(tb ? j * ldb + l : l * ldb + j)]);
-      const double error = std::abs(double(c[size_t(i * ldc + j)]) - expected) / std::max(1.0, std::abs(expected));
-      largest = error <= largest ? largest : error;  // NaN stays
-    }
+  for (size_t i = 0; i < c.size(); ++i) {
+    const double error = std::abs(double(c[i]) - expected[i]) / std::max(1.0, std::abs(expected[i]));
+    largest = error <= largest ? largest : error;  // NaN stays
+  }
   CHECK(largest <= tolerance_of(dtype_of<T>));
 }
 
@@ -147,9 +158,7 @@ TEST_CASE("linear is x weight^T + bias over rows of any shape", "[matmul]") {
             const Tensor x = random_tensor(shape, dtype, 1), weight = random_tensor({out, in}, dtype, 2);
             const Tensor bias = with_bias ? random_tensor({out}, dtype, 3) : Tensor();
             const Tensor before = with_bias ? bias.clone() : Tensor();
-            std::vector<double> expected(size_t(leading.elements() * out));
-            const auto values = as_double(x), w = as_double(weight);
-            reference(values.data(), w.data(), leading.elements(), out, in, false, true, expected.data());
+            auto expected = reference_matmul(x.reshape({leading.elements(), in}), weight, false, true);
             for (size_t i = 0; i < expected.size() && with_bias; ++i) expected[i] += as_double(bias)[i % size_t(out)];
             const Tensor y = linear(x, weight, bias);
             CHECK(y.shape() == shape.with(-1, out));
@@ -215,3 +224,93 @@ TEST_CASE("matmul and linear refuse what they cannot compute", "[matmul]") {
   const Tensor cuda = elsewhere({0, 0});
   CHECK_NEEDS_CUDA(matmul(cuda, cuda), "matmul");
 }
+
+#if CAIRN_HAS_CUDA  // against the CPU
+
+namespace {
+
+template <class T>
+std::vector<float> on_device(const Gemm& g, const std::vector<float>& a, const std::vector<float>& b,
+                             const std::vector<float>& c) {
+  const auto as = [](const std::vector<float>& x) {
+    std::vector<T> result;
+    for (const float value : x) result.push_back(T(value));
+    return result;
+  };
+  OnDevice<T> device_a(as(a)), device_b(as(b)), device_c(as(c));
+  gpu::gemm<T>({}, g, device_a.data(), device_b.data(), device_c.data());
+  std::vector<float> result;
+  for (const T value : device_c.values()) result.push_back(float(value));
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("matrix products on CUDA equal their definition", "[gpu]") {
+  check_products<float>(tolerance::float32, on_device<float>);
+  check_products<float>(tolerance::bfloat16, on_device<bfloat16>);
+}
+
+TEST_CASE("matrix products on CUDA may share an operand between the members of a batch", "[gpu]") {
+  Gemm g = spacious(9, 8, 7, false, false, 3, 1, 0);
+  g.stride_b = 0;
+  const auto a = numbers<float>(9, 7, g.lda, 3, g.stride_a, 1), b = numbers<float>(7, 8, g.ldb, 1, 7 * g.ldb, 2);
+  const std::vector<float> c(size_t(3 * g.stride_c), NAN);
+  CHECK(difference(on_device<float>(g, a, b, c), reference_gemm(g, a, b, c)) <= tolerance::float32);
+  CHECK(difference(on_device<bfloat16>(g, a, b, c), reference_gemm(g, a, b, c)) <= tolerance::bfloat16);
+}
+
+TEST_CASE("products of float32 on CUDA may be of operands rounded to TF32", "[gpu]") {
+  const Gemm g = spacious(64, 64, 128, false, true, 1, 1, 0);
+  const auto a = numbers<float>(64, 128, g.lda, 1, g.stride_a, 1), b = numbers<float>(64, 128, g.ldb, 1, g.stride_b, 2);
+  const std::vector<float> c(size_t(g.stride_c), NAN);
+  set_float32_products(Float32Products::tf32);
+  const auto y = on_device<float>(g, a, b, c);
+  set_float32_products(Float32Products::full);
+  CHECK(difference(y, reference_gemm(g, a, b, c)) <= tolerance::float32);  // bfloat16 operands are exact in TF32
+}
+
+PARITY("matmul") {
+  // The operands as they are without a transposition.
+  const std::pair<Shape, Shape> operands[] = {
+      {{1, 1}, {1, 1}},
+      {{5, 7}, {7, 3}},
+      {{0, 7}, {7, 3}},
+      {{5, 0}, {0, 3}},
+      {{5, 7}, {7, 0}},
+      {{67, 129}, {129, 33}},
+      {{3, 5, 7}, {3, 7, 2}},
+      {{3, 5, 7}, {7, 2}},
+      {{5, 7}, {3, 7, 2}},
+      {{2, 3, 5, 7}, {7, 2}},
+      {{0, 5, 7}, {0, 7, 2}},
+      {{2, 0, 5, 7}, {7, 2}},
+      {{2, 3, 5, 0}, {2, 3, 0, 2}},
+      {{1, 300}, {300, 1}},
+      {{7, 31, 65}, {7, 65, 31}},
+  };
+  for (const auto& [a, b] : operands)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        cases.add(label("matmul", a) + (ta ? "^T" : "") + " and " + to_string(b) + (tb ? "^T" : ""),
+                  [=, a = a, b = b](const Bench& bench) -> Results {
+                    const auto swapped = [](const Shape& x, bool swap) {
+                      return swap ? x.with(-1, x[-2]).with(-2, x[-1]) : x;
+                    };
+                    const Variable x = bench.variable(bench.normal(swapped(a, ta))),
+                                   y = bench.variable(bench.normal(swapped(b, tb), 2));
+                    return with_gradients(bench, matmul(x, y, ta, tb), {{"x", x}, {"y", y}});
+                  });
+  for (const auto& [x, out] : std::vector<std::pair<Shape, int64_t>>{
+           {{7}, 5}, {{1, 1}, 1}, {{3, 5, 33}, 17}, {{0, 4}, 3}, {{4, 0}, 3}, {{4, 3}, 0}, {{129, 67}, 65}})
+    cases.add(label("linear", x) + " to " + std::to_string(out), [x = x, out = out](const Bench& bench) {
+      const Variable input = bench.variable(bench.normal(x)), weight = bench.variable(bench.normal({out, x[-1]}, 2)),
+                     bias = bench.variable(bench.normal({out}, 3));
+      Results results =
+          with_gradients(bench, linear(input, weight, bias), {{"input", input}, {"weight", weight}, {"bias", bias}});
+      results.push_back({"without bias", linear(input, weight, {}).value()});
+      return results;
+    });
+}
+
+#endif

@@ -1,13 +1,9 @@
-// The cases of parity.h are run here, those of one operation by two cases of Catch2.
-#include "tests/cuda/parity.h"
+#include "tests/parity.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "tests/catch.h"
-
 using namespace cairn;
-using namespace cairn::test;
 
 namespace {
 
@@ -23,21 +19,14 @@ void check_same(const Results& a, const Results& b, double tolerance) {
   }
 }
 
-using Add = void (*)(std::vector<Case>&);
-void run_all(Add add, const Bench& on_cuda, const Bench& on_cpu, double maximum) {
-  std::vector<Case> cases;
-  add(cases);
-  for (const Case& test : cases) {
+}  // namespace
+
+void Cases::compare(const Bench& on_cuda, const Bench& on_cpu, double tolerance) const {
+  for (const Case& test : cases_) {
     INFO(test.name);
-    check_same(test.run(on_cuda), test.run(on_cpu), maximum > 0 ? maximum : test.exact ? 0 : test.tolerance);
+    check_same(test.run(on_cuda), test.run(on_cpu), tolerance > 0 ? tolerance : test.tolerance);
   }
 }
-void in_float32(Add add) { run_all(add, {Device::cuda, DType::float32}, {Device::cpu, DType::float32}, 0); }
-void in_bfloat16(Add add) {
-  run_all(add, {Device::cuda, DType::bfloat16, true}, {Device::cpu, DType::float32, true}, tolerance::bfloat16);
-}
-
-}  // namespace
 
 std::string cairn::test::differs(const Tensor& a, const Tensor& b, double tolerance) {
   if (a.shape() != b.shape()) return concat("has shape ", a.shape(), ", expected ", b.shape());
@@ -76,32 +65,3 @@ TEST_CASE("a difference of small results is seen, and said to be where it is", "
   CHECK(differs(of({INFINITY}), of({1}), 1) != "");
   CHECK(differs(of({1, 2}), of({1}), 1) == "has shape [2], expected [1]");
 }
-
-#define PARITY(operation, add)                                                                                    \
-  TEST_CASE(operation " on CUDA computes what it does on the CPU", "[gpu][parity][float32]") { in_float32(add); } \
-  TEST_CASE(operation " on CUDA computes in bfloat16 what the CPU does in float32", "[gpu][parity][bfloat16]") {  \
-    in_bfloat16(add);                                                                                             \
-  }
-
-PARITY("elementwise", add_elementwise)
-PARITY("reduce", add_reduce)
-PARITY("gather_rows and scatter_add_rows", add_gather_rows)
-PARITY("bias_activation", add_bias_activation)
-PARITY("dropout", add_dropout)
-PARITY("layer_norm", add_layer_norm)
-PARITY("cross_entropy", add_cross_entropy)
-PARITY("optimizer", add_optimizers)
-PARITY("matmul", add_matmul)
-PARITY("sort", add_sort)
-PARITY("hash_codes", add_hash_codes)
-PARITY("group", add_group)
-PARITY("segment_mean", add_segments)
-PARITY("position_labels", add_position_labels)
-PARITY("euclidean_kmeans", add_euclidean_kmeans)
-PARITY("attention", add_attention)
-PARITY("centroid_topk", add_centroid_topk)
-PARITY("topk_attention", add_topk_attention)
-PARITY("linear_attention", add_linear_attention)
-PARITY("l2_normalize", add_l2_normalize)
-PARITY("hash_buckets", add_hash_buckets)
-PARITY("bucket_attention", add_bucket_attention)

@@ -1,0 +1,56 @@
+#pragma once
+// What the operations of the attention family share: the checks of their operands, and these as kernels see them.
+#include <cstdint>
+
+#include "core/attention_ops.h"
+#include "core/ops/checks.h"
+
+namespace cairn {
+
+// ---- checks
+// The checked sizes of q, k, v. Errors name the operation, the argument, both shapes.
+AttentionSize attention_size(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const AttentionOptions& options);
+// Lengths of B sequences, or undefined. Error: not int32 [B]; or (on the CPU) a length outside [0, most].
+void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t maximum,
+                   Device device);
+// Error: a number of clusters (`minimum` or more of them) or of what belongs to them that int32 does not hold.
+void check_clusters(const char* operation, int64_t clusters, int64_t minimum, int64_t N);
+// Error: a number of bits outside 1..64.
+void check_bits(const char* operation, int64_t bits);
+// What a backward pass gets: the output and the numbers of each query that the forward pass saved, and the gradient.
+void check_saved(const char* operation, const AttentionSize& size, const Tensor& q, const Tensor& out,
+                 const NamedTensor& numbers, const NamedTensor& gradient);
+// Error: not int32 `shape` = [B, H, C, k]; or (on the CPU) a row that does not rise and then hold -1, or a key outside
+// [-1, S).
+void check_top_keys(const char* operation, const char* argument, const Tensor& topk, const Shape& shape, int64_t S,
+                    Device device);
+
+// ---- operands as kernels see them
+// A size for a kernel that writes so many elements: without any it visits no head, however many there are.
+template <class Size>
+Size visited(Size size, int64_t elements) {
+  if (elements == 0) size.B = 0;
+  return size;
+}
+inline int64_t elements(const AttentionGradient& g) { return g.dq.elements() + g.dk.elements() + g.dv.elements(); }
+// [B, N, H, D], contiguous, as attention kernels see it.
+template <class T>
+HeadView<const T> heads(const Tensor& x) {
+  return {x.data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
+}
+template <class T>
+HeadView<T> heads(Tensor& x) {
+  return {x.mutable_data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
+}
+// An operand that may be missing.
+template <class T>
+HeadView<const T> optional_heads(const Tensor& x) {
+  return x.defined() ? heads<T>(x) : HeadView<const T>{};
+}
+Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size);
+Dropout kernel_dropout(const AttentionDropout& dropout);
+GroupSize group_size(const Groups& groups);
+GroupView view(const Groups& groups);
+
+}  // namespace cairn

@@ -1,0 +1,59 @@
+#include "core/attention_ops.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/dispatch.h"
+#include "core/kernels/bucket_attention.h"
+#include "core/ops/attention_checks.h"
+
+namespace cairn {
+
+Groups group_buckets(const Tensor& buckets, int64_t count) {
+  check_tensor("group_buckets", "buckets", buckets, DType::int32, buckets.device());
+  check(buckets.rank() == 4, "group_buckets: expected buckets [B, H, rounds, N], got ", buckets.shape());
+  return group(buckets.reshape({buckets.size(0), buckets.size(1) * buckets.size(2), buckets.size(3)}), count);
+}
+
+static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options,
+                                  Device device) {
+  const auto [rounds, first, end, chunk, bucket_mask, deduplicate, self, wrap] = options;
+  check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
+  check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
+                    " up to ", end, " of ", rounds, ", expected one or more of them");
+  check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
+  const Shape rows{size.B, size.H, rounds, size.N};  // an error where H * rounds overflows
+  groups.check("bucket_attention", {size.B, size.H * rounds, size.N}, device);
+  const int64_t longest = std::min(chunk, std::max<int64_t>(1, size.N));
+  return {view(groups), size.N, groups.clusters(), rounds, first, end, longest, bucket_mask, deduplicate, self, wrap};
+}
+
+AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                 const BucketOptions& buckets, const AttentionOptions& options) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
+  AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                         Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_forward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                        heads<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
+                                            const BucketOptions& buckets, const AttentionOptions& options,
+                                            const AttentionResult& saved, const Tensor& dout) {
+  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
+  check_saved("bucket_attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
+  AttentionGradient g{like(q), like(k), like(v)};
+  CAIRN_RUN("bucket_attention", q,
+            bucket_attention_backward<T>(stream, size, rounds, heads<T>(q), heads<T>(k), heads<T>(v),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         heads<T>(saved.out), saved.logsumexp.data<Accum<T>>(), heads<T>(dout),
+                                         heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  return g;
+}
+
+}  // namespace cairn

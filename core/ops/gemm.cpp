@@ -1,0 +1,63 @@
+#include "core/ops.h"
+
+#include <cstdint>
+
+#include "core/dispatch.h"
+#include "core/kernels/gemm.h"
+#include "core/ops/checks.h"
+
+namespace cairn {
+
+static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, Tensor& c) {
+  CAIRN_RUN("matmul", a, gemm<T>(stream, g, a.data<T>(), b.data<T>(), c.mutable_data<T>()));
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+  check_operands("matmul", {{"the first operand", a}, {"the second operand", b}});
+  check(a.rank() >= 2 && b.rank() >= 2, "matmul: expected matrices, got shapes ", a.shape(), " and ", b.shape());
+  Gemm g;
+  g.transpose_a = transpose_a, g.transpose_b = transpose_b;
+  g.m = a.size(transpose_a ? -1 : -2), g.k = a.size(transpose_a ? -2 : -1), g.n = b.size(transpose_b ? -2 : -1);
+  check(b.size(transpose_b ? -1 : -2) == g.k, "matmul: ", a.shape(), transpose_a ? " transposed" : "", " and ",
+        b.shape(), transpose_b ? " transposed" : "", " do not match: inner sizes ", g.k, " and ",
+        b.size(transpose_b ? -1 : -2));
+  const Shape leading_a = a.shape().without(-1).without(-1), leading_b = b.shape().without(-1).without(-1);
+  check(leading_a == leading_b || a.rank() == 2 || b.rank() == 2, "matmul: leading axes of ", a.shape(), " and ",
+        b.shape(), " differ");
+  const Shape leading = a.rank() >= b.rank() ? leading_a : leading_b;
+  Tensor c(appended(appended(leading, g.m), g.n), a.dtype(), a.device());
+  g.lda = a.size(-1), g.ldb = b.size(-1), g.ldc = g.n;
+  g.batch = leading.elements();
+  g.stride_a = a.rank() == 2 ? 0 : a.size(-1) * a.size(-2), g.stride_b = b.rank() == 2 ? 0 : b.size(-1) * b.size(-2);
+  g.stride_c = g.m * g.n;
+  if (b.rank() == 2 && !transpose_a) g.m *= g.batch, g.batch = 1;  // one tall product
+  run_gemm(g, a, b, c);
+  return c;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_operands("linear", {{"x", x}, {"weight", weight}});
+  check(weight.rank() == 2, "linear: expected a weight [out, in], got ", weight.shape());
+  const auto [rows, in] = rows_of("linear", x);
+  check(in == weight.size(1), "linear: x of shape ", x.shape(), " has ", in, " features, weight of shape ",
+        weight.shape(), " expects ", weight.size(1));
+  const int64_t out = weight.size(0);
+  const Shape shape = x.shape().with(-1, out);
+  Tensor y;
+  if (bias.defined()) {
+    check_operands("linear", {{"x", x}, {"bias", bias}});
+    check_shape("linear", "bias", bias, {out});
+    // The product is added onto the bias.
+    y = shape == bias.shape() ? bias.clone() : broadcast_to(bias, shape);
+  } else {
+    y = Tensor(shape, x.dtype(), x.device());
+  }
+  Gemm g;
+  g.m = rows, g.n = out, g.k = in, g.transpose_b = true;
+  g.lda = in, g.ldb = in, g.ldc = out;
+  g.beta = bias.defined() ? 1 : 0;
+  run_gemm(g, x, weight, y);
+  return y;
+}
+
+}  // namespace cairn

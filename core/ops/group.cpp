@@ -1,0 +1,41 @@
+#include "core/attention_ops.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/dispatch.h"
+#include "core/ops/attention_checks.h"
+
+namespace cairn {
+
+void Groups::check(const char* operation, const Shape& shape, Device device) const {
+  check_tensor(operation, "labels", labels_, DType::int32, device, shape);
+  cairn::check(version() == version_, operation, ": the groups were changed after they were made");
+}
+
+Groups group(const Tensor& labels, int64_t clusters) {
+  check_tensor("group", "labels", labels, DType::int32, labels.device());
+  check(labels.rank() == 3, "group: expected labels [B, H, N], got ", labels.shape());
+  check_clusters("group", clusters, 0, labels.size(2));
+  Groups groups;
+  groups.labels_ = labels;
+  groups.permutation_ = Tensor(labels.shape(), DType::int32, labels.device());
+  groups.offsets_ = Tensor(labels.shape().with(-1, clusters + 1), DType::int32, labels.device());
+  groups.clusters_ = clusters;
+  CAIRN_DISPATCH("group", int32_t, labels,
+                 group(current_stream(labels.device()), group_size(groups), labels.data<int32_t>(),
+                       groups.permutation_.mutable_data<int32_t>(), groups.offsets_.mutable_data<int32_t>()));
+  groups.version_ = groups.version();
+  return groups;
+}
+
+Tensor Groups::counts() const {
+  const auto host = offsets_.to_vector<int32_t>();
+  std::vector<int32_t> result;
+  for (int64_t i = 0; i < int64_t(host.size()); ++i)
+    if ((i + 1) % (clusters_ + 1) != 0) result.push_back(host[size_t(i + 1)] - host[size_t(i)]);
+  return Tensor::from(result, offsets_.shape().with(-1, clusters_)).to(offsets_.device());
+}
+
+}  // namespace cairn

@@ -1,0 +1,41 @@
+#include "core/attention_ops.h"
+
+#include <cstdint>
+
+#include "core/dispatch.h"
+#include "core/ops/attention_checks.h"
+
+namespace cairn {
+
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device) {
+  check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
+  check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
+  check_draw("random_rotations", draw, device);
+  Tensor rotations({rounds, columns, D}, DType::float32, device);
+  if (D == 0) return rotations;
+  CAIRN_DISPATCH(
+      "random_rotations", float, rotations,
+      random_rotations(current_stream(device), rounds, columns, D, draw.view(), rotations.mutable_data<float>()));
+  return rotations;
+}
+
+Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
+  check_operands("hash_buckets", {{"q", q}});
+  check(q.rank() == 4, "hash_buckets: expected q [B, N, H, D], got ", q.shape());
+  check<UsageError>(count.given >= 0 && count.given <= INT32_MAX && count.given % 2 == 0, "hash_buckets: ", count.given,
+                    " buckets, expected an even number below 2^31");
+  check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
+  check_tensor("hash_buckets", "rotations", rotations, DType::float32, q.device());
+  check(rotations.rank() == 3 && rotations.size(2) == q.size(3) && rotations.size(1) >= count(q.size(1)) / 2,
+        "hash_buckets: expected rotations [rounds, ", count(q.size(1)) / 2, " or more, ", q.size(3), "], got ",
+        rotations.shape());
+  const BucketSize size{q.size(0), q.size(2), q.size(1), q.size(3), rotations.size(0), rotations.size(1), count};
+  check_lengths("hash_buckets", "lengths", lengths, size.B, size.N, q.device());
+  Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
+  CAIRN_RUN("hash_buckets", q,
+            hash_buckets<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
+                            rotations.data<float>(), buckets.mutable_data<int32_t>()));
+  return buckets;
+}
+
+}  // namespace cairn

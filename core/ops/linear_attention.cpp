@@ -1,0 +1,47 @@
+#include "core/attention_ops.h"
+
+#include "core/dispatch.h"
+#include "core/kernels/linear_attention.h"
+#include "core/ops/attention_checks.h"
+
+namespace cairn {
+
+static AttentionSize check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options) {
+  check<UsageError>(!options.mask.allowed.defined(),
+                    "linear_attention: cannot honor a boolean mask: it has sums over keys, not weights of pairs");
+  check<UsageError>(options.mask.pattern.all(), "linear_attention: cannot honor a pattern of positions");
+  check<UsageError>(options.scale == 0, "linear_attention: it has no scores to scale, got scale = ", options.scale);
+  return attention_size("linear_attention", q, k, v, options);
+}
+
+LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const AttentionOptions& options) {
+  const AttentionSize size = check_linear_attention(q, k, v, options);
+  LinearAttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
+                               Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
+  Workspace workspace(q.device());
+  CAIRN_RUN("linear_attention", q,
+            linear_attention_forward<T>(stream, visited(size, result.denominators.elements()), heads<T>(q), heads<T>(k),
+                                        heads<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                        workspace, heads<T>(result.out), result.denominators.mutable_data<Accum<T>>()));
+  return result;
+}
+
+AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const AttentionOptions& options, const LinearAttentionResult& saved,
+                                            const Tensor& dout) {
+  const AttentionSize size = check_linear_attention(q, k, v, options);
+  check_saved("linear_attention", size, q, saved.out, {"the saved denominators", saved.denominators},
+              {"the gradient", dout});
+  AttentionGradient g{like(q), like(k), like(v)};
+  Workspace workspace(q.device());
+  CAIRN_RUN("linear_attention", q,
+            linear_attention_backward<T>(stream, visited(size, elements(g)), heads<T>(q), heads<T>(k), heads<T>(v),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         heads<T>(saved.out), saved.denominators.data<Accum<T>>(), heads<T>(dout),
+                                         workspace, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  return g;
+}
+
+}  // namespace cairn

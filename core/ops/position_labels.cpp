@@ -1,0 +1,24 @@
+#include "core/attention_ops.h"
+
+#include <cstdint>
+
+#include "core/dispatch.h"
+#include "core/kernels/position_labels.h"
+#include "core/ops/attention_checks.h"
+
+namespace cairn {
+
+Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
+  check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);
+  check_clusters("position_labels", clusters, 1, shape[2]);
+  check_lengths("position_labels", "lengths", lengths, shape[0], shape[2], device);
+  Tensor labels(shape, DType::int32, device);
+  CAIRN_DISPATCH(
+      "position_labels", int32_t, labels,
+      position_labels(current_stream(device),
+                      visited(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
+                      lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
+  return labels;
+}
+
+}  // namespace cairn

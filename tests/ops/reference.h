@@ -1,0 +1,386 @@
+#pragma once
+// The formulas of operations in double, one sentence after the other, independent of the library: loops over single
+// elements. Tests and the fuzz target of operations hold results to them; what only one file needs stands there.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/attention_ops.h"
+#include "core/kernels/gemm.h"
+
+namespace cairn {
+
+inline std::vector<double> as_double(const Tensor& x) {
+  return x.to(Device::cpu).cast(DType::float64).to_vector<double>();
+}
+
+// ---- single elements
+
+inline double formula(Binary op, double a, double b) {
+  switch (op) {
+    case Binary::add: return a + b;
+    case Binary::subtract: return a - b;
+    case Binary::multiply: return a * b;
+    case Binary::divide: break;
+  }
+  return a / b;
+}
+
+inline double formula(Unary op, double x) {
+  switch (op) {
+    case Unary::negate: return -x;
+    case Unary::exp: return std::exp(x);
+    case Unary::log: return std::log(x);
+    case Unary::sqrt: return std::sqrt(x);
+    case Unary::square: return x * x;
+    case Unary::relu: return x > 0 ? x : 0;
+    case Unary::gelu: break;
+  }
+  return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+}
+
+inline double reference_derivative(Unary op, double x) {
+  switch (op) {
+    case Unary::negate: return -1;
+    case Unary::exp: return std::exp(x);
+    case Unary::log: return 1 / x;
+    case Unary::sqrt: return 0.5 / std::sqrt(x);
+    case Unary::square: return 2 * x;
+    case Unary::relu: return x > 0 ? 1 : 0;
+    case Unary::gelu: break;
+  }
+  return std::erfc(-x / std::sqrt(2.0)) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
+}
+
+// f(place in the whole, place in a part that broadcasts to it), for every element of the whole, in order.
+template <class F>
+void each_broadcast(const Shape& whole, const Shape& part, F&& f) {
+  for (int64_t i = 0; i < whole.elements(); ++i) {
+    int64_t rest = i, place = 0, stride = 1;
+    for (int axis = 1; axis <= whole.rank(); ++axis) {
+      const int64_t at = rest % whole[-axis], size = axis <= part.rank() ? part[-axis] : 1;
+      rest /= whole[-axis];
+      place += (size == 1 ? 0 : at) * stride, stride *= size;
+    }
+    f(size_t(i), size_t(place));
+  }
+}
+inline std::vector<double> broadcasted(const Tensor& x, const Shape& shape) {
+  const std::vector<double> from = as_double(x);
+  std::vector<double> to(size_t(shape.elements()));
+  each_broadcast(shape, x.shape(), [&](size_t i, size_t place) { to[i] = from[place]; });
+  return to;
+}
+
+// x reduced to a shape that broadcasts to its own: over the axes that are stretched or missing there.
+inline std::vector<double> reference_reduce(Reduce op, const Tensor& x, const Shape& shape) {
+  std::vector<double> result(size_t(shape.elements()), op == Reduce::sum ? 0.0 : -INFINITY);
+  const std::vector<double> from = as_double(x);
+  each_broadcast(x.shape(), shape, [&](size_t i, size_t place) {
+    result[place] = op == Reduce::sum ? result[place] + from[i] : std::max(result[place], from[i]);
+  });
+  return result;
+}
+
+// ---- matrices
+
+// alpha op(A) op(B) + beta C of every member of the batch; what lies between the rows of C stays.
+template <class T>
+std::vector<double> reference_gemm(const Gemm& g, const std::vector<T>& a, const std::vector<T>& b,
+                                   const std::vector<T>& c) {
+  std::vector<double> result(c.begin(), c.end());
+  for (int64_t member = 0; member < g.batch; ++member)
+    for (int64_t i = 0; i < g.m; ++i)
+      for (int64_t j = 0; j < g.n; ++j) {
+        double sum = 0;
+        for (int64_t l = 0; l < g.k; ++l)
+          sum += double(a[size_t(member * g.stride_a + (g.transpose_a ? l * g.lda + i : i * g.lda + l))]) *
+                 double(b[size_t(member * g.stride_b + (g.transpose_b ? j * g.ldb + l : l * g.ldb + j))]);
+        double& to = result[size_t(member * g.stride_c + i * g.ldc + j)];
+        to = g.alpha * sum + (g.beta == 0 ? 0 : g.beta * to);
+      }
+  return result;
+}
+
+// op(a) op(b) for matrices with equal leading axes or without.
+inline std::vector<double> reference_matmul(const Tensor& a, const Tensor& b, bool ta, bool tb) {
+  const std::vector<double> x = as_double(a), y = as_double(b);
+  const int64_t m = a.size(ta ? -1 : -2), k = a.size(ta ? -2 : -1), n = b.size(tb ? -2 : -1);
+  Gemm g{m, n, k, ta, tb};
+  g.lda = ta ? m : k, g.ldb = tb ? k : n, g.ldc = n;
+  g.stride_a = a.rank() == 2 ? 0 : m * k, g.stride_b = b.rank() == 2 ? 0 : k * n, g.stride_c = m * n;
+  g.batch = (a.rank() == 2 ? b : a).shape().without(-1).without(-1).elements();
+  return reference_gemm(g, x, y, std::vector<double>(size_t(g.batch * m * n)));
+}
+
+// ---- rows of `cols` elements
+
+// A row of minus infinities gives zeros; one with a NaN or plus infinity NaN.
+inline std::vector<double> reference_softmax(std::vector<double> x, int64_t cols) {
+  for (auto row = x.begin(); row != x.end(); row += cols) {
+    double maximum = -INFINITY, sum = 0;
+    for (auto at = row; at != row + cols; ++at) maximum = std::isnan(*at) || *at > maximum ? *at : maximum;
+    for (auto at = row; at != row + cols; ++at) sum += * at = maximum == -INFINITY ? 0 : std::exp(*at - maximum);
+    for (auto at = row; at != row + cols && maximum > -INFINITY; ++at) *at /= sum;
+  }
+  return x;
+}
+
+// y, mean and 1 / sqrt(variance + epsilon) of every row.
+inline std::vector<std::vector<double>> reference_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                                             double epsilon) {
+  auto y = as_double(x);
+  const auto w = as_double(weight), b = as_double(bias);
+  const size_t cols = w.size();
+  std::vector<double> means, rstds;
+  for (size_t row = 0; row < y.size(); row += cols) {
+    double mean = 0, variance = 0;
+    for (size_t c = 0; c < cols; ++c) mean += y[row + c] / double(cols);
+    for (size_t c = 0; c < cols; ++c) variance += (y[row + c] - mean) * (y[row + c] - mean) / double(cols);
+    const double rstd = 1 / std::sqrt(variance + epsilon);
+    for (size_t c = 0; c < cols; ++c) y[row + c] = (y[row + c] - mean) * rstd * w[c] + b[c];
+    means.push_back(mean), rstds.push_back(rstd);
+  }
+  return {y, means, rstds};
+}
+
+// Mean over the rows that count of -log softmax(logits)[target].
+inline double reference_cross_entropy(const Tensor& logits, const Tensor& targets) {
+  const auto x = as_double(logits), target = as_double(targets);
+  const size_t cols = size_t(logits.size(-1));
+  double sum = 0, count = 0;
+  for (size_t row = 0; row < target.size(); ++row) {
+    if (target[row] < 0) continue;
+    double maximum = -INFINITY, total = 0;
+    for (size_t c = 0; c < cols; ++c) maximum = std::max(maximum, x[row * cols + c]);
+    for (size_t c = 0; c < cols; ++c) total += std::exp(x[row * cols + c] - maximum);
+    sum += maximum + std::log(total) - x[row * cols + size_t(target[row])];
+    ++count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+// Row index[r] of the table for each r, zeros for one that there is not.
+inline std::vector<double> reference_gather(const Tensor& table, const Tensor& index) {
+  const auto from = as_double(table);
+  std::vector<double> result;
+  for (const double row : as_double(index))
+    for (int64_t c = 0; c < table.size(1); ++c)
+      result.push_back(row < 0 || row >= double(table.size(0)) ? 0 : from[size_t(int64_t(row) * table.size(1) + c)]);
+  return result;
+}
+// n rows, with row r of x [..., cols] added to row index[r].
+inline std::vector<double> reference_scatter(const Tensor& x, const Tensor& index, int64_t n) {
+  const auto from = as_double(x), at = as_double(index);
+  const size_t cols = size_t(x.size(-1));
+  std::vector<double> result(size_t(n) * cols);
+  for (size_t i = 0; i < from.size(); ++i)
+    if (const double row = at[i / cols]; row >= 0 && row < double(n)) result[size_t(row) * cols + i % cols] += from[i];
+  return result;
+}
+
+// ---- attention: whole matrices of weights
+
+// x [B, N, H, D], read in double whatever it holds.
+struct Rows4 {
+  explicit Rows4(const Tensor& x) : values(as_double(x)), shape(x.shape()) {}
+  double operator()(int64_t b, int64_t n, int64_t h, int64_t d) const { return values[size_t(at(b, n, h, d))]; }
+  double& operator()(int64_t b, int64_t n, int64_t h, int64_t d) { return values[size_t(at(b, n, h, d))]; }
+  int64_t at(int64_t b, int64_t n, int64_t h, int64_t d) const {
+    return ((b * shape[1] + n) * shape[2] + h) * shape[3] + d;
+  }
+
+  std::vector<double> values;
+  Shape shape;
+};
+
+// The sum or mean of x [B, N, H, D] over each cluster.
+inline std::vector<double> reference_segment_reduce(Segment kind, const Tensor& x, const Groups& groups) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), C = groups.clusters();
+  const Rows4 from(x);
+  Rows4 result(Tensor::zeros(x.shape().with(1, C), DType::float64));
+  const auto labels = groups.labels().to_vector<int32_t>();
+  for (int64_t head = 0; head < B * H && N > 0; ++head) {
+    const auto label = labels.begin() + head * N;
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t d = 0; d < x.size(3) && label[i] >= 0 && label[i] < C; ++d)
+        result(head / H, label[i], head % H, d) +=
+            from(head / H, i, head % H, d) /
+            (kind == Segment::mean ? double(std::count(label, label + N, label[i])) : 1);
+  }
+  return result.values;
+}
+
+// A matrix of numbers for each (batch element, head), [B, H, N, S].
+struct BatchHeads {
+  BatchHeads(int64_t batches, int64_t heads, int64_t rows, int64_t cols, double value = 0)
+      : B(batches), H(heads), N(rows), S(cols), values(size_t(batches * heads * rows * cols), value) {}
+  double operator()(int64_t b, int64_t h, int64_t i, int64_t j) const { return values[at(b, h, i, j)]; }
+  double& operator()(int64_t b, int64_t h, int64_t i, int64_t j) { return values[at(b, h, i, j)]; }
+  size_t at(int64_t b, int64_t h, int64_t i, int64_t j) const { return size_t(((b * H + h) * N + i) * S + j); }
+
+  // f(b, h, i) for every row.
+  template <class F>
+  void rows(F&& f) const {
+    for (int64_t row = 0; row < B * H * N; ++row) f(row / (H * N), row / N % H, row % N);
+  }
+
+  int64_t B, H, N, S;
+  std::vector<double> values;
+};
+
+// Does the mask (on the CPU) let query i see key j? By the definition in core/attention_ops.h.
+inline bool may_attend(const AttentionMask& mask, int64_t b, int64_t h, int64_t i, int64_t j) {
+  if (mask.query_lengths.defined() && i >= mask.query_lengths.data<int32_t>()[b]) return false;
+  if (mask.key_lengths.defined() && j >= mask.key_lengths.data<int32_t>()[b]) return false;
+  if (mask.causal && j > i) return false;
+  const auto [window, stride, global] = mask.pattern;
+  const int64_t distance = i < j ? j - i : i - j;
+  if (window >= 0 && distance > window && std::min(i, j) >= global && (stride == 0 || distance % stride != 0))
+    return false;
+  if (!mask.allowed.defined()) return true;
+  const int64_t index[4] = {b, h, i, j};
+  int64_t place = 0;
+  for (int axis = 0; axis < mask.allowed.rank(); ++axis) {
+    const int64_t size = mask.allowed.size(axis);
+    place = place * size + (size == 1 ? 0 : index[4 - mask.allowed.rank() + axis]);
+  }
+  return mask.allowed.data<bool>()[place];
+}
+
+inline AttentionMask on(Device device, AttentionMask mask) {
+  for (Tensor* x : {&mask.query_lengths, &mask.key_lengths, &mask.allowed})
+    if (x->defined()) *x = x->to(device);
+  return mask;
+}
+
+// scale q k^T, minus infinity where masked.
+inline BatchHeads reference_scores(const Tensor& query, const Tensor& key, const AttentionOptions& options) {
+  const Rows4 q(query), k(key);
+  const int64_t D = query.size(3);
+  const double scale = options.scale != 0 ? options.scale : D > 0 ? 1 / std::sqrt(double(D)) : 1;
+  BatchHeads scores(query.size(0), query.size(2), query.size(1), key.size(1));
+  scores.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < scores.S; ++j) {
+      double product = 0;
+      for (int64_t d = 0; d < D; ++d) product += q(b, i, h, d) * k(b, j, h, d);
+      scores(b, h, i, j) = may_attend(options.mask, b, h, i, j) ? scale * product : -INFINITY;
+    }
+  });
+  return scores;
+}
+
+// log of the sum of exponentials, [B, H, N]; minus infinity where no key is left.
+inline std::vector<double> reference_logsumexp(const BatchHeads& scores) {
+  std::vector<double> result;
+  scores.rows([&](int64_t b, int64_t h, int64_t i) {
+    double maximum = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < scores.S; ++j) maximum = std::max(maximum, scores(b, h, i, j));
+    for (int64_t j = 0; j < scores.S && maximum > -INFINITY; ++j) sum += std::exp(scores(b, h, i, j) - maximum);
+    result.push_back(maximum > -INFINITY ? maximum + std::log(sum) : -INFINITY);
+  });
+  return result;
+}
+
+// softmax of the scores; zero where no key is left.
+inline BatchHeads reference_weights(const BatchHeads& scores) {
+  BatchHeads weights = scores;
+  const auto logsumexp = reference_logsumexp(scores);
+  size_t row = 0;
+  scores.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < scores.S; ++j) {
+      const double s = scores(b, h, i, j);
+      weights(b, h, i, j) = s > -INFINITY ? std::exp(s - logsumexp[row]) : 0;
+    }
+    ++row;
+  });
+  return weights;
+}
+
+// The sum of each row, [B, H, N].
+inline std::vector<double> row_sums(const BatchHeads& x) {
+  std::vector<double> sums(size_t(x.B * x.H * x.N));
+  for (size_t i = 0; i < x.values.size(); ++i) sums[i / size_t(x.S)] += x.values[i];
+  return sums;
+}
+
+inline BatchHeads product(BatchHeads a, const BatchHeads& b) {
+  for (size_t i = 0; i < a.values.size(); ++i) a.values[i] *= b.values[i];
+  return a;
+}
+
+// weights times v [B, S, H, M]: [B, N, H, M].
+inline std::vector<double> times_values(const BatchHeads& weights, const Tensor& value) {
+  const Rows4 v(value);
+  Rows4 out(Tensor::zeros({weights.B, weights.N, weights.H, value.size(3)}, DType::float64));
+  weights.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < weights.S; ++j)
+      if (weights(b, h, i, j) != 0)
+        for (int64_t m = 0; m < value.size(3); ++m) out(b, i, h, m) += weights(b, h, i, j) * v(b, j, h, m);
+  });
+  return out.values;
+}
+
+// v [B, S, H, S] that makes the output of attention its weights.
+inline Tensor identity_values(int64_t B, int64_t S, int64_t H, DType dtype) {
+  Rows4 v(Tensor::zeros({B, S, H, S}, DType::float64));
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t j = 0; j < S; ++j) v(b, j, h, j) = 1;
+  return Tensor::from(v.values, v.shape).cast(dtype);
+}
+
+// An output [B, N, H, S] of identity_values as planes.
+inline BatchHeads as_planes(const Tensor& out) {
+  const Rows4 x(out);
+  BatchHeads result(out.size(0), out.size(2), out.size(1), out.size(3));
+  result.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < result.S; ++j) result(b, h, i, j) = x(b, i, h, j);
+  });
+  return result;
+}
+
+// The gradients of softmax's scores, given those of its weights: dS = scale A (dA - sum of A dA), and from them
+// dq = dS k, dk = dS^T q.
+struct ReferenceGradient {
+  std::vector<double> dq, dk;
+};
+inline ReferenceGradient reference_score_gradient(const BatchHeads& weights, const BatchHeads& dweights,
+                                                  const Tensor& query, const Tensor& key, double scale) {
+  const int64_t D = query.size(3);
+  if (scale == 0) scale = D > 0 ? 1 / std::sqrt(double(D)) : 1;
+  const Rows4 q(query), k(key);
+  Rows4 dq(Tensor::zeros(query.shape(), DType::float64)), dk(Tensor::zeros(key.shape(), DType::float64));
+  weights.rows([&](int64_t b, int64_t h, int64_t i) {
+    double mean = 0;
+    for (int64_t j = 0; j < weights.S; ++j) mean += weights(b, h, i, j) * dweights(b, h, i, j);
+    for (int64_t j = 0; j < weights.S; ++j) {
+      const double ds = scale * weights(b, h, i, j) * (dweights(b, h, i, j) - mean);
+      for (int64_t d = 0; d < D; ++d) dq(b, i, h, d) += ds * k(b, j, h, d), dk(b, j, h, d) += ds * q(b, i, h, d);
+    }
+  });
+  return {dq.values, dk.values};
+}
+
+// g v^T: the gradient of the weights of weights times v. [B, N, H, M] and [B, S, H, M].
+inline BatchHeads times_transposed(const Tensor& gradient, const Tensor& value) {
+  const Rows4 g(gradient), v(value);
+  BatchHeads result(gradient.size(0), gradient.size(2), gradient.size(1), value.size(1));
+  result.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < result.S; ++j)
+      for (int64_t m = 0; m < value.size(3); ++m) result(b, h, i, j) += g(b, i, h, m) * v(b, j, h, m);
+  });
+  return result;
+}
+
+inline BatchHeads transposed(const BatchHeads& x) {
+  BatchHeads result(x.B, x.H, x.S, x.N);
+  x.rows([&](int64_t b, int64_t h, int64_t i) {
+    for (int64_t j = 0; j < x.S; ++j) result(b, h, j, i) = x(b, h, i, j);
+  });
+  return result;
+}
+
+}  // namespace cairn
