@@ -79,14 +79,8 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets);
 Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
                               const Tensor& dloss);
 
-// Columns by rising value within the last axis, int32. x: float32, float64, int32 or int64.
-Tensor stable_sort(const Tensor& x);
-struct TopK {
-  Tensor values, columns;  // [..., k]
-};
-// The k largest of the last axis, largest first, ties by rising column. Error: k < 0 or k > its size.
-TopK top_k(const Tensor& x, int64_t k);
-// Column of the largest of the last axis, int32 [...]. Error: the axis is empty.
+// Where the largest of the last axis stands, int32 [...]: of equal ones the first; a NaN is the largest. Error: the axis
+// is empty.
 Tensor argmax(const Tensor& x);
 
 }  // namespace cairn

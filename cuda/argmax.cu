@@ -1,0 +1,40 @@
+// The column of the largest number of each row of x [rows, cols], float32 or bfloat16: columns [rows].
+//
+// Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... Then the lanes' largest are
+// compared. Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.
+//
+// cost find_largest: e*n + 4*R bytes, 0 FLOPs
+#include "core/kernels/argmax.h"
+
+#include "cuda/common.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block) find_largest(Rows size, const T* x, int32_t* columns) {
+  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+    RowMaximum<float> best;
+    for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
+    for (int distance = 16; distance > 0; distance /= 2) {
+      const float value = __shfl_xor_sync(full_warp, best.value, distance);
+      const int32_t column = __shfl_xor_sync(full_warp, best.column, distance);
+      if (column != INT32_MAX) best.see(value, column);
+    }
+    if (threadIdx.x % 32 == 0) columns[row] = best.column;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void argmax(Stream stream, Rows size, const T* x, int32_t* columns) {
+  if (size.rows == 0) return;
+  launch(find_largest<T>, {blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, x,
+         columns);
+}
+
+template void argmax(Stream, Rows, const float*, int32_t*);
+template void argmax(Stream, Rows, const bfloat16*, int32_t*);
+
+}  // namespace cairn::gpu
