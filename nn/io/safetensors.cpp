@@ -177,10 +177,10 @@ class Parser {
       const auto* known = std::find(std::begin(dtype_names), std::end(dtype_names), dtype);
       if (known == std::end(dtype_names)) return false;
       entry.dtype = DType(known - dtype_names);
-      while (!take("]")) {
-        int64_t axis = 0, product = 0;
+      for (int64_t product = 1; !take("]");) {  // of the sizes but 0
+        int64_t axis = 0;
         if (entry.shape.rank() == max_rank || !(entry.shape.rank() == 0 || take(",")) || !take_number(axis) ||
-            __builtin_mul_overflow(nonzero_product(entry.shape), std::max<int64_t>(axis, 1), &product))
+            __builtin_mul_overflow(product, std::max<int64_t>(axis, 1), &product))
           return false;
         entry.shape.push_back(axis);
       }
@@ -250,23 +250,16 @@ class Parser {
     expect(value.is_array(), what, "shape: expected an array, got ", value.type_name());
     expect(value.size() <= size_t(max_rank), what, "shape: ", value.size(), " axes, expected at most ", max_rank);
     Shape shape;
+    int64_t product = 1;  // of the sizes but 0
     for (const Json& size : value) {
       // Errors of Shape itself are about what this program does, not about a file.
       const bool fits = size.is_number_unsigned() && size.get<uint64_t>() <= uint64_t(INT64_MAX);
-      int64_t product = 0;
       expect(fits, what, "shape: expected sizes from 0 to 2^63 - 1, got ", ShownNumber{size});
       const int64_t axis = size.get<int64_t>();
-      expect(axis == 0 || !__builtin_mul_overflow(nonzero_product(shape), axis, &product), what,
-             "shape: too many elements");
+      expect(axis == 0 || !__builtin_mul_overflow(product, axis, &product), what, "shape: too many elements");
       shape.push_back(axis);
     }
     return shape;
-  }
-
-  static int64_t nonzero_product(const Shape& shape) {
-    int64_t product = 1;
-    for (int64_t size : shape) product *= std::max<int64_t>(size, 1);
-    return product;
   }
 
   // The tensors sorted by where their bytes are, which must fill those behind the header.
