@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <vector>
 
+#include "core/kernels/hash_buckets.h"
 #include "core/random.h"
 #include "tests/ops/ops_test.h"
 
@@ -113,6 +115,13 @@ TEST_CASE("buckets are those of float32 however close the largest are, and of nu
     rotations.mutable_data<float>()[3] = 1e30f;  // in one round alone
     check_buckets(random_tensor({1, N, 1, D}, DType::float32, 9), rotations);
   }
+}
+
+TEST_CASE("a draw of rotations writes no number beyond them", "[hash_buckets]") {
+  std::vector<float> rotations(2 * 3 * 5 + 1, -100);
+  cpu::random_rotations(current_stream(Device::cpu), 2, 3, 5, test_draw().view(), rotations.data());
+  CHECK(std::count(rotations.begin(), rotations.end(), -100) == 1);
+  CHECK(rotations.back() == -100);
 }
 
 TEST_CASE("NaN changes the bucket of its own query alone", "[hash_buckets]") {
