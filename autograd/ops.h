@@ -1,6 +1,6 @@
 #pragma once
 // Every differentiable function. Each is defined in ops/<stem>.cpp: the forward pass and its gradient on one screen.
-// Shapes broadcast as in NumPy where it says so. What the tensor operation of the same name checks, is checked.
+// Shapes broadcast as in NumPy where it says so. Errors are those of the tensor operation of the same name.
 #include "autograd/tape.h"
 #include "core/attention_ops.h"
 

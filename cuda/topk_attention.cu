@@ -2,8 +2,8 @@
 // equation 10, and equation 11; section 3.3), and the gradient. core/kernels/topk_attention.h has the definition.
 //
 //   out_i = m_j (z a_i V_T) + rest_j for query i of cluster j, a_i = softmax over T_j of scale q_i . k_l, z dropout
-//   with g_i the gradient of out_i:  da = z (g_i V_T^T);  mean_i = a_i . da;  dm_j = sum_i mean_i;  drest_j = sum_i g_i
-//   dS = m_j a_i (da - mean_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
+//   with g_i the gradient of out_i:  da = z (g_i V_T^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
+//   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
 //
 // Launch. Clusters differ in size, so the work is cut into tasks of up to 64 members of a cluster. Task t of cluster c
 // has the number offsets[c] / 64 + c + t; that leaves gaps, of which a block finds out at once, and needs no count of
@@ -14,8 +14,8 @@
 //                    output (8 of them if M > 64). With more than 32 top keys the scores are computed twice: for the
 //                    maximum and the sum, and then for the output.
 //   member_gradient  the same for dq. dK_T and dV_T of a task go to scratch memory [task, k, D + M] in float.
-//   topk_key_gradient     a block has 32 keys and 128 columns of dK and dV. It looks through the clusters, a lane a
-//   cluster,
+//   topk_key_gradient
+//                    a block has 32 keys and 128 columns of dK and dV. It looks through the clusters, a lane a cluster,
 //                    for those that have these among their top keys, and adds up their tasks' parts in order.
 //   mass_gradient    a warp a cluster; drest is segment_reduce's.
 // The scratch memory is kept to about 64 MB by a round of member_gradient and topk_key_gradient for some of the (batch

@@ -12,8 +12,8 @@
 namespace cairn::cpu {
 
 // Rows of a tile are queries, columns keys. A tile of scores of the forward pass and the keys it meets fit in an L2
-// cache; backward, two such tiles are alive. Keys and values are packed for each tile's products, the more seldom the
-// more queries it has; but what a mask hides is left out by whole tiles.
+// cache; backward, two such tiles are alive. Keys and values are packed again for each tile, so a taller tile packs
+// less. But only whole tiles that a mask hides are skipped, so with a mask tiles are shorter.
 struct TileSize {
   int64_t queries, keys, keys_backward;
 };

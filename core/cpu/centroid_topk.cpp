@@ -54,15 +54,15 @@ class Largest {
   }
 
  private:
-  // A number that at least k of n scores are above, so that few but the k largest are inserted: of 2 k groups of
-  // scores, k have a largest one that is not below the k-th largest of those. (Minus infinity, if that would be no
-  // gain.)
+  // A number that at least k of n scores exceed, so that few but the k largest are inserted: the scores are split into
+  // 2 k groups or more, and the k-th largest of the groups' maxima is the bound. Minus infinity where that gains
+  // nothing.
   T below_k_of(const T* scores, int64_t n) const {
-    constexpr int64_t running_max = 256, step = 16;
+    constexpr int64_t max_groups = 256, step = 16;
     constexpr T none = -std::numeric_limits<T>::infinity();
     const int64_t groups = (2 * k_ + step - 1) / step * step;
-    if (groups > running_max || n < 2 * groups) return none;
-    T largest[running_max];
+    if (groups > max_groups || n < 2 * groups) return none;
+    T largest[max_groups];
     std::fill_n(largest, groups, none);
     for (int64_t j = 0; j + groups <= n; j += groups)
       for (int64_t l = 0; l < groups; ++l) largest[l] = scores[j + l] > largest[l] ? scores[j + l] : largest[l];

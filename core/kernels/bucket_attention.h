@@ -55,7 +55,7 @@ struct BucketRounds {
   }
 };
 
-// Sums of exponentials e^logsumexp of two sets of keys, as factors of what each of them averages to.
+// Merges the attention to two sets of keys: the logsumexp of both, and the factor of each set's output.
 template <class T>
 struct MergedKeys {
   T logsumexp, old_factor, new_factor;

@@ -28,8 +28,8 @@ struct Pattern {
   }
 
   // The first run of positions in [from, limit) that some position of [begin, end) sees; empty and at `limit` if there
-  // is none. Runs and `from` begin at multiples of 4, because dropout draws for four keys at once; runs end there too, or
-  // at `limit`. In a run, each four has a position that is seen. Two runs may touch.
+  // is none. Runs and `from` begin at multiples of 4, because dropout draws for four keys at once; runs end there too,
+  // or at `limit`. In a run, each four has a position that is seen. Two runs may touch.
   template <class Int>
   CAIRN_HD Range<Int> next(Int begin, Int end, Int from, Int limit) const {
     if (begin >= end || from >= limit) return {limit, limit};
@@ -74,8 +74,8 @@ struct Positions {
     return pattern.all() || (q1 - 1 - k0 <= pattern.window && k1 - 1 - q0 <= pattern.window) || q1 <= pattern.global ||
            k1 <= pattern.global;
   }
-  // Pattern::next() of the keys that queries [q0, q1) see, and of the queries that see keys [k0, k1). A position sees
-  // itself, so that of what a pattern alone shows to several, a causal mask hides just what it hides from all of them.
+  // Pattern::next() of the keys that queries [q0, q1) see, and of the queries that see keys [k0, k1). Every
+  // position sees itself, so cutting a run at the causal limit drops only keys that no query of [q0, q1) sees.
   template <class Int>
   CAIRN_HD Range<Int> next_keys(Int q0, Int q1, Int from, Int limit) const {
     const Int end = causal && q1 < limit ? q1 : limit;

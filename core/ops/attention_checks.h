@@ -11,7 +11,7 @@ namespace cairn {
 // The checked sizes of q, k, v. Errors name the operation, the argument, both shapes.
 AttentionSize attention_size(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionOptions& options);
-// Lengths of B sequences, or undefined. Error: not int32 [B]; or (on the CPU) a length outside [0, most].
+// Lengths of B sequences, or undefined. Error: not int32 [B]; or (on the CPU) a length outside [0, maximum].
 void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t maximum,
                    Device device);
 // Error: a number of clusters (`minimum` or more of them) or of what belongs to them that int32 does not hold.

@@ -56,8 +56,9 @@ struct AttentionWork {
 
 class Attention : public Module {
  public:
-  // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries without a key, and those beyond their
-  // length, get zeros. Errors: shapes that disagree; a mask that the variant cannot honor (UsageError).
+  // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries beyond their length, and those that
+  // see no key, get zeros (the latter with lsh: their own value). Errors: shapes that disagree; a mask that the variant
+  // cannot honor (UsageError).
   virtual Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                               const AttentionContext& context) const = 0;
   // Are the keys the queries? Then k is ignored, and a layer has no key projection.
@@ -78,8 +79,8 @@ class Attention : public Module {
                            Purpose purpose = Purpose::attention_dropout) const {
     return {mask, context.weights_dropout(purpose), scale_};
   }
-  // Error: the mask says more than lengths (and whether it is causal), and `why` the variant cannot tell single pairs
-  // apart.
+  // Error: the mask has more than lengths (or than lengths and causality). `why` ends the message: why the variant has
+  // no use for more.
   void lengths_only(const AttentionMask& mask, const char* why) const;
   void lengths_or_causal_only(const AttentionMask& mask, const char* why) const;
 

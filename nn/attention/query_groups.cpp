@@ -6,7 +6,8 @@ namespace cairn {
 
 Groups Grouping::operator()(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const {
   Tensor chosen = context.replayed("labels");
-  // More groups than queries would stay empty and cost memory. Labels from outside may count as they like.
+  // More groups than queries would stay empty and cost memory. Replayed labels may use any number below
+  // groups_.
   const int64_t groups = chosen.defined() ? groups_ : std::min(groups_, std::max<int64_t>(1, q.size(1)));
   if (!chosen.defined()) chosen = labels(q, mask, groups, context);
   context.report_choice("labels", chosen);

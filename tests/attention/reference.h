@@ -23,8 +23,8 @@ struct Problem {
   // As specified: the number behind the name, and the options that were given.
   int64_t number = 0;
   std::map<std::string, std::string> options;
-  // What the variant chose, and its reference does not check, by the variant's names: of int32 [B, H, N] or
-  // [B, H, R, N] one row or R. And what it learned: of [H, R, columns] a matrix.
+  // The choices that the reference takes as given, by their names: int32 [B, H, N] is one row here, [B, H, R, N] R rows.
+  // And the learned parameters: of [H, R, columns], this head's matrix.
   std::map<std::string, std::vector<std::vector<int>>> chosen;
   std::map<std::string, Matrix> learned;
 
