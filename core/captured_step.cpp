@@ -9,7 +9,7 @@ namespace cairn {
 
 CapturedStep::CapturedStep(Device device, std::function<void()> work, int ordinary)
     : device_(device), work_(std::move(work)), ordinary_(ordinary) {
-  check(ordinary >= 1, "repeated work: expected at least 1 ordinary run, got ", ordinary);
+  check(ordinary >= 1, "captured step: expected at least 1 ordinary run, got ", ordinary);
 }
 
 CapturedStep::~CapturedStep() = default;

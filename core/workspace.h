@@ -12,7 +12,7 @@ class Workspace {
  public:
   explicit Workspace(Device device) : device_(device) {}
 
-  // n uninitialized elements, kept until the scratch ends. Error: OutOfMemory.
+  // n uninitialized elements, which live as long as the workspace. Error: OutOfMemory.
   template <class T>
   T* take(int64_t n) {
     check<OutOfMemory>(n >= 0 && n < int64_t{1} << 56, "out of memory: ", n, " elements of workspace requested");

@@ -1,4 +1,5 @@
-// The column of the largest number of each row of x [rows, cols], float32 or bfloat16: columns [rows].
+// The column of the largest number of each row of x [rows, cols], float32 or bfloat16: columns [rows]. Of
+// equal numbers the first column counts; a NaN is the largest.
 //
 // Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... Then the lanes' largest are
 // compared. Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.

@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 // ---- backward
 
 // s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query; visible()
-// and kept() give bits.
+// and keep() give bits.
 template <int tiles, class State, class Visible, class Kept>
 __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, bool masks,
                                Visible visible, const TileDropout& dropout, Kept keep) {
@@ -190,7 +190,7 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const QueryState query = state(n, e);
-      s[n][e] = exp2_approx(s[n][e] * scale_2 - query.shift);
+      s[n][e] = exp2_approx(s[n][e] * scale_2 - query.lse2);
       g[n][e] = s[n][e] * (g[n][e] - query.delta);
     }
   if (dropout.active) each_sum(s, drop);

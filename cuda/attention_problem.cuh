@@ -21,7 +21,7 @@ struct AttentionProblem {
   __device__ int D() const { return int(size.D); }
   __device__ int M() const { return int(size.M); }
 
-  // Rows [row, end) of x in a plane, from column `column` on.
+  // Rows [row, end) of x in a batch_head, from column `column` on.
   __device__ RowBlock<T> rows(const HeadView<const T>& x, const BatchHead& batch_head, int row, int end, int columns,
                               int column = 0) const {
     return {x.at(batch_head.batch, row, batch_head.head) + column, x.row_stride, end - row, columns - column, packs};
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 // s = q . k and g = dout . v of a query and a key become z A and dS / scale.
 inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,
                                       float z) {
-  const float weight = visible ? exp2_approx(s * scale_2 - query.shift) : 0.0f;
+  const float weight = visible ? exp2_approx(s * scale_2 - query.lse2) : 0.0f;
   g = visible ? weight * (z * g - query.delta) : 0.0f;
   s = z * weight;
 }

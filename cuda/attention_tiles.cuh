@@ -79,7 +79,7 @@ struct BatchHead {
   __device__ int first_query(int k0) const { return positions.causal ? k0 : 0; }
 };
 
-// The block's share of the work: a tile of rows of a plane, and a tile of columns.
+// The block's share of the work: a tile of rows of a batch_head, and a tile of columns.
 struct TileTask {
   int64_t batch_head;
   int row, column;
@@ -141,7 +141,7 @@ struct RunningSoftmax {
 // What the backward pass needs of a query: its logsumexp in units of log 2 (0 where there is none), and
 // sum over keys of A dA.
 struct alignas(8) QueryState {
-  float shift, delta;
+  float lse2, delta;
 };
 
 // Dropout as a kernel uses it.
@@ -192,7 +192,8 @@ inline __device__ int tile_column() { return 4 * int(threadIdx.x % 16); }
 using Pack4 = Pack<float, 4>;
 using TileOf = float[8][4];
 
-// Bit 4 i + j: may query tile_row(i) attend to key tile_column() + j; is that weight kept.
+// Bit 4 i + j says whether query tile_row(i) may attend to key tile_column() + j; keep_mask: whether dropout keeps that
+// weight.
 inline __device__ unsigned visible_in(const BatchHead& batch_head, int q0, int k0) {
   if (!batch_head.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int i) { return batch_head.visible_keys(q0 + tile_row(i), k0 + tile_column()); });

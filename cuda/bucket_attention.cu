@@ -25,7 +25,7 @@
 //   finish_gradient a warp a query: dv of those that see themselves; results to bfloat16
 //   invert_orders   deduplicating: the place of each position, by which a pair finds out whether it met in an earlier
 //                   round, in which it then counted
-// In bfloat16 sums are kept in float32 in scratch memory: N M floats forward, N (2 D + M) backward.
+// In bfloat16 sums are kept in float32 in workspace memory: N M floats forward, N (2 D + M) backward.
 // Cost: with chunks of 32, 64 queries meet 96 keys, for which 128 are computed, of which at most 64 are seen. Traffic:
 // the operands twice or three times a round, from the L2 cache mostly, and the sums read and written once a round.
 // Floor: operands and results once. Bound by arithmetic; on tensor cores it would be by memory.
@@ -92,8 +92,8 @@ struct Range {
   int begin, end;
 };
 
-// A block at work on a tile of a round of a plane, whose n places are in chunks of `size`. (It holds no address of its
-// own parts: they are to stay in registers.)
+// A block at work on a tile of a round of a batch_head, whose n places are in chunks of `size`. (It holds no address of
+// its own parts: they are to stay in registers.)
 template <class T>
 struct Work {
   const BucketProblem<T>& p;
@@ -379,7 +379,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 constexpr int order_threads = 256;
 
-// rows: (plane, round)s.
+// rows: (batch_head, round)s.
 __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds rounds, int64_t rows, int32_t* places) {
   const int64_t i = int64_t(blockIdx.x) * order_threads + threadIdx.x, row = i / rounds.N;
   if (row < rows) places[row * rounds.N + rounds.order(row)[i % rounds.N]] = int32_t(i % rounds.N);

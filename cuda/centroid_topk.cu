@@ -439,7 +439,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 
 // What the gradient knows of a centroid.
 struct alignas(16) CentroidState {
-  float shift, delta, dmass;
+  float lse2, delta, dmass;
 };
 
 template <class T>
@@ -462,7 +462,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 // s, a score, and g = z dB . v become the weight A and dS / scale.
 __device__ void score_gradient(float& s, float& g, const CentroidState& centroid, bool in_top) {
-  const float weight = exp2_approx(s - centroid.shift);
+  const float weight = exp2_approx(s - centroid.lse2);
   g = s == -INFINITY ? 0.0f : weight * ((in_top ? centroid.dmass : g) - centroid.delta);
   s = weight;
 }

@@ -6,7 +6,7 @@ Threads of a block (__launch_bounds__), registers, shared memory and spills are 
 a kernel's instantiations. Bytes and FLOPs, and dynamic shared memory where there is any, are what the kernel's file says
 of itself, in lines of its opening comment such as
 
-    // cost softmax_rows: 2*e*R*cols bytes, 4*R*cols FLOPs
+    // cost softmax_short: 2*e*R*cols bytes, 4*R*cols FLOPs
     // cost attend: e*B*H*(N+S)*(D+M) bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
 
 evaluated for the problem of yardstick.py. Occupancy follows from these: the share of a multiprocessor's threads that as many

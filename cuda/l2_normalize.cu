@@ -2,7 +2,7 @@
 //
 //   y_r = x_r / |x_r|,   dx_r = (dy_r - y_r (y_r . dy_r)) / |x_r|,   both zero for a row of zeros
 //
-// |x| is most * norm with most the largest |x_rc|, so that squares neither overflow nor vanish. x, y, dy, dx [rows,
+// |x| is maximum * norm, with the maximum of |x_rc|, so that squares neither overflow nor vanish. x, y, dy, dx [rows,
 // cols], float32 or bfloat16; arithmetic is in float32.
 //
 // Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... It reads a row three times, which

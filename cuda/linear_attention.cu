@@ -24,7 +24,7 @@
 //   query_factors  a warp a query; key_factors a thread a key, with dropout alone
 //
 // Traffic: operands and results, and of the matrices 4 D (M + 1) bytes written, read, written (if causal) and read a
-// chunk, in scratch memory. Floor: operands and results. If causal it is bound by arithmetic.
+// chunk, in workspace memory. Floor: operands and results. If causal it is bound by arithmetic.
 // Registers and shared memory: the table in cuda/README.md; 27 KB of dynamic shared memory.
 //
 // cost sum_rows: e*B*H*S*(D+M) + 4*B*H*S/64*D*M bytes, 2*B*H*S*D*M FLOPs, 27 KB shared
@@ -88,7 +88,7 @@ struct Sums {
   }
 };
 
-// Rows [row, end) of x in a plane, from column `column` on, as features.
+// Rows [row, end) of x in a batch_head, from column `column` on, as features.
 template <class T>
 __device__ RowBlock<Feature<T>> features(const AttentionProblem<T>& p, const HeadView<const T>& x,
                                          const BatchHead& batch_head, int row, int end, int column = 0) {
@@ -120,7 +120,7 @@ __device__ Pack4 four_of(const RowBlock<T>& x, int r, int column) {
   return result;
 }
 
-// Grid: parts of a plane, tiles of D, tiles of M. `tiles` rows of tiles are shared out to the parts.
+// Grid: parts of a batch_head, tiles of D, tiles of M. `tiles` rows of tiles are shared out to the parts.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 4) sum_rows(AttentionProblem<T> p, Side<T> side, int tiles, Sums sums) {
   float* const workspace = dynamic_shared<float>();
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(tile_threads, 4) sum_rows(AttentionProblem<T> 
   }
 }
 
-// A thread an element of the matrices of a plane.
+// A thread an element of the matrices of a batch_head.
 __global__ void __launch_bounds__(sum_threads)
     combine_sums(Sums sums, int64_t batch_heads, bool causal, bool from_last) {
   constexpr int batch = 8;  // loads under way

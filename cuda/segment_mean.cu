@@ -95,9 +95,9 @@ template <class T, int width>
 __global__ void __launch_bounds__(broadcast_threads)
     broadcast_rows(SegmentProblem p, int lanes, HeadView<const T> x, HeadView<T> out) {
   const int rows_a_block = broadcast_threads / lanes;
-  const auto blocks_a_plane = uint32_t(ceil_div(p.size.N, rows_a_block)), H = uint32_t(p.size.H);
-  const uint32_t batch_head = blockIdx.x / blocks_a_plane, b = batch_head / H, h = batch_head % H;
-  const int64_t i = int64_t(blockIdx.x % blocks_a_plane) * rows_a_block + int(threadIdx.x) / lanes;
+  const auto blocks_a_head = uint32_t(ceil_div(p.size.N, rows_a_block)), H = uint32_t(p.size.H);
+  const uint32_t batch_head = blockIdx.x / blocks_a_head, b = batch_head / H, h = batch_head % H;
+  const int64_t i = int64_t(blockIdx.x % blocks_a_head) * rows_a_block + int(threadIdx.x) / lanes;
   if (i >= p.size.N) return;
   const int32_t c = p.groups.labels[batch_head * p.size.N + i];
   const bool in_cluster = c >= 0 && c < p.size.C;

@@ -2,8 +2,8 @@
 // equation 10, and equation 11; section 3.3), and the gradient. core/kernels/topk_attention.h has the definition.
 //
 //   out_i = m_j (z a_i V_T) + rest_j for query i of cluster j, a_i = softmax over T_j of scale q_i . k_l, z dropout
-//   with g_i the gradient of out_i:  da = z (g_i V_T^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
-//   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
+//   with g_i the gradient of out_i:  da = z (g_i V_T^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i
+//   g_i dS = m_j a_i (da - delta_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
 //
 // Launch. Clusters differ in size, so the work is cut into tasks of up to 64 members of a cluster. Task t of cluster c
 // has the number offsets[c] / 64 + c + t; that leaves gaps, of which a block finds out at once, and needs no count of
@@ -13,12 +13,12 @@
 //                    warp; a thread has the scores of 2 members and 4 keys, then 4 members and 4 columns of the
 //                    output (8 of them if M > 64). With more than 32 top keys the scores are computed twice: for the
 //                    maximum and the sum, and then for the output.
-//   member_gradient  the same for dq. dK_T and dV_T of a task go to scratch memory [task, k, D + M] in float.
+//   member_gradient  the same for dq. dK_T and dV_T of a task go to workspace memory [task, k, D + M] in float.
 //   topk_key_gradient
 //                    a block has 32 keys and 128 columns of dK and dV. It looks through the clusters, a lane a cluster,
 //                    for those that have these among their top keys, and adds up their tasks' parts in order.
 //   mass_gradient    a warp a cluster; drest is segment_reduce's.
-// The scratch memory is kept to about 64 MB by a round of member_gradient and topk_key_gradient for some of the (batch
+// The workspace is kept to about 64 MB by a round of member_gradient and topk_key_gradient for some of the (batch
 // element, head)s at a time. Each key's clusters are found by binary searches, C log k for every 32 keys, and not from
 // lists that would have to be sorted first.
 //
@@ -97,10 +97,10 @@ __device__ int first_task(const int32_t* offsets, int c) { return offsets[c] / m
 // Members [first, end), as positions in the permutation, of a cluster; of none for cluster C.
 struct MemberTask {
   int64_t batch_head;
-  int number, cluster, column;  // the task's number within its plane
+  int number, cluster, column;  // the task's number within its batch_head
   int first, end;
 
-  // `columns` columns of the result in pieces of `width`; planes are counted from `first_batch_head`.
+  // `columns` columns of the result in pieces of `width`; batch_heads are counted from `first_batch_head`.
   template <class T>
   __device__ MemberTask(const TopKProblem<T>& p, int64_t first_batch_head, int64_t columns, int width) {
     const int64_t parts = TileTask::tile_parts(columns, width), tasks = tasks_of_batch_head(p.size.N, p.C);
@@ -155,7 +155,7 @@ struct Gathered {
   float* rows;
   int first = -1, column = -1;
 
-  // Rows index[first], ... (of `count` indices) of x in a plane. The block has them all when this returns.
+  // Rows index[first], ... (of `count` indices) of x in a batch_head. The block has them all when this returns.
   template <class T>
   __device__ const float* get(const HeadView<const T>& x, const BatchHead& batch_head, const int32_t* index, int first_,
                               int count, int columns, int column_, bool packs) {
@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
 
 // ---------------------------------------------------------------------------------------------------------- backward
 
-// A task's part of dK and dV: rows [k, D + M] of floats for each task of the planes from first_batch_head on.
+// A task's part of dK and dV: rows [k, D + M] of floats for each task of the batch_heads from first_batch_head on.
 struct Parts {
   float* data;
   int64_t first_batch_head, batch_heads;
@@ -589,7 +589,8 @@ __global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(TopKProblem
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-constexpr int64_t max_parts = int64_t{1} << 24;  // floats of scratch memory in one round, if a plane needs no more
+constexpr int64_t max_parts =
+    int64_t{1} << 24;  // floats of workspace memory in one round, if a batch_head needs no more
 
 template <class T, class... More>
 TopKProblem<T> problem(const AttentionSize& size, int64_t C, int64_t k, HeadView<const T> q, HeadView<const T> keys,

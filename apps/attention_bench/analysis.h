@@ -11,8 +11,8 @@ struct Sample {
 };
 using Curve = std::vector<Sample>;  // lengths rising
 
-// Where `fast` becomes faster than `slow`, on straight lines between the logarithms, of the lengths that both have: the
-// first of them where it is faster from the beginning on. NaN: it does not.
+// The length from which `fast` is faster than `slow`, interpolated linearly in log-log over the lengths that both have;
+// the first of these if it is faster from the start; NaN if never. `seconds` is the time there.
 struct Crossover {
   double length = NAN, seconds = NAN;
 };

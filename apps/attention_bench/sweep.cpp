@@ -12,8 +12,8 @@ void Sweep::add_points(int64_t length) {
     if (too_long.count(spec)) continue;
     const auto before = of(spec);
     // Full attention takes four times as long at twice the length.
-    if (!before.empty() && 4 * before.back().timing().median > longest) {
-      note(concat(spec, " is left out from length ", length, " on: --longest ", longest), settings.output.quiet);
+    if (!before.empty() && 4 * before.back().timing().median > max_seconds) {
+      note(concat(spec, " is left out from length ", length, " on: --longest ", max_seconds), settings.output.quiet);
       too_long.insert(spec);
     } else {
       points.push_back({settings.problem(spec, length)});

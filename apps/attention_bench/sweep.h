@@ -8,7 +8,7 @@
 
 namespace cairn::attention_bench {
 
-// One measured point.
+// A point to measure, or measured.
 struct Point {
   Problem problem;
   std::vector<double> seconds{};  // of each repetition
@@ -22,7 +22,7 @@ struct Point {
 struct Sweep {
   const Settings& settings;
   std::vector<std::string> specs;
-  double longest = 0;  // seconds of one repetition beyond which a variant goes no further
+  double max_seconds = 0;  // seconds of one repetition beyond which a variant goes no further
   Ceilings ceilings{};
   std::vector<Point> points{};       // by length, in the order of the variants; some may not be measured yet
   std::set<std::string> too_long{};  // variants that go no further

@@ -12,7 +12,7 @@
 namespace cairn::copy_task {
 namespace {
 
-// The seconds since it was made, and those before.
+// Seconds since it was made, plus `before`: those of earlier sessions.
 struct Stopwatch {
   double before = 0;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
@@ -44,7 +44,8 @@ constexpr const char* plateau =
     "Unmasked symbols are copied by now; masked ones are still guessed, right about 1 time in 8. This plateau lasts "
     "until the attention finds the other copy, often several hundred steps, and then ends quickly.";
 
-// Makes the steps that are left, until the user or the figures stop it; records and saves them.
+// Trains until the iterations are done, the user interrupts, or masked accuracy reaches stop_at. Records each step, and
+// saves checkpoints.
 void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Schedule& schedule,
                 Generator& generator, Journal& journal, Progress& progress, const Stopwatch& run, TrainState& state,
                 TrainResult& result) {
@@ -60,7 +61,7 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
     optimizer.step();
     loss = mean.value();
   });
-  double replaying = 0;  // seconds of the replayed steps, without evaluations and saves
+  double replaying = 0;  // seconds of the replayed steps but the first, without evaluations and saves
   bool explained = !options.explain;
   while (state.step < options.iterations && !state.stopped && !interrupted()) {
     const trace::Span span("step", "program");
@@ -98,8 +99,8 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
   if (replaying > 0) result.replayed_steps_per_second = double(result.graph_replays - 1) / replaying;
 }
 
-// Evaluates the trained weights, with other variants too. What an interruption leaves unfinished is no result: then
-// the last evaluation in training stands in, if there was one.
+// Evaluates the trained weights, with other variants too. If interrupted, the result is the last evaluation made in
+// training, if there was one.
 void evaluate_trained(const TrainOptions& options, Model& model, const TrainState& state, Progress& progress,
                       TrainResult& result) {
   const auto evaluate_now = [&] {

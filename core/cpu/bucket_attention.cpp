@@ -49,19 +49,19 @@ struct BucketProblem {
     return dropout.active() ? T(dropout.factor(dropout_key, uint32_t(batch_head), uint32_t(i), uint32_t(j))) : T(1);
   }
 
-  // f(plane, round, run, turn) for all runs. A query is in one chunk of a round: a round's turns come one after the
-  // other, and so do the rounds of a plane; of few planes at a time, so that a round finds in the caches what the one
-  // before has used.
+  // f(batch_head, round, run, turn) for all runs. A query is in one chunk of a round: a round's turns come one after
+  // the other, and so do the rounds of a batch_head; of few batch_heads at a time, so that a round finds in the caches
+  // what the one before has used.
   template <class F>
   void each_run(int64_t turns, F&& f) const {
-    const int64_t in_plane = runs(), some = std::max<int64_t>(1, 64 / std::max<int64_t>(1, in_plane));
+    const int64_t runs_a_head = runs(), some = std::max<int64_t>(1, 64 / std::max<int64_t>(1, runs_a_head));
     for (int64_t batch_head = 0; batch_head < batch_heads(); batch_head += some)
       for (int64_t round = rounds.first; round < rounds.end; ++round)
         for (int64_t turn = 0; turn < turns; ++turn)
-          parallel_tasks(std::min(some, batch_heads() - batch_head) * in_plane,
-                         [&](int64_t task) { f(batch_head + task / in_plane, round, task % in_plane, turn); });
+          parallel_tasks(std::min(some, batch_heads() - batch_head) * runs_a_head,
+                         [&](int64_t task) { f(batch_head + task / runs_a_head, round, task % runs_a_head, turn); });
   }
-  // f(plane, i) for all queries, in the order of memory.
+  // f(batch_head, i) for all queries, in the order of memory.
   template <class F>
   void each_query(F&& f) const {
     parallel_for(size.B * size.N, 64, [&](int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// Matrix products. Everything rests on one small loop, multiply_block: a block of C, most_rows by two vectors, stays in
+// Matrix products. Everything rests on one small loop, multiply_block: a block of C, max_rows by two vectors, stays in
 // registers over the whole depth, and each step is one outer product of a column of A with a row of B. Its 28
 // multiply-adds for 16 loads (with AVX-512) keep the processor's arithmetic busy. Around it:
 //
@@ -110,7 +110,7 @@ void multiply_block(const Block<T>& block) {
   }
 }
 
-// multiply_block for 1 to most_rows rows.
+// multiply_block for 1 to max_rows rows.
 template <class T, int... rows>
 constexpr auto blocks_of_rows(std::integer_sequence<int, rows...>) {
   return std::array<void (*)(const Block<T>&), sizeof...(rows)>{multiply_block<T, rows + 1>...};

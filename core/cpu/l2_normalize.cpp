@@ -6,7 +6,7 @@
 namespace cairn::cpu {
 namespace {
 
-// |x| = most * norm, with the largest element taken out.
+// |x| = maximum * norm, with the largest element taken out.
 template <class T>
 struct Length {
   T maximum = 0, norm;

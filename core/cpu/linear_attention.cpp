@@ -132,8 +132,8 @@ Sums<T> sum_rows(const AttentionSize& size, bool causal, const Side<T>& side, Wo
 
 enum class Result { vectors, features };
 
-// For each row of `own` that counts, finish(plane, row, sum, where to write it) with the sum over the rows o of `other`
-// that it sees of (f . f_o) u_o [M + 1], or of (u . u_o) f_o [D]; zeros for the other rows of `to`.
+// For each row of `own` that counts, finish(batch_head, row, sum, where to write it) with the sum over the rows o of
+// `other` that it sees of (f . f_o) u_o [M + 1], or of (u . u_o) f_o [D]; zeros for the other rows of `to`.
 template <Result result, class T, class F>
 void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, const Sums<T>& sums, HeadView<T> to,
           F&& finish) {

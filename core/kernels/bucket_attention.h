@@ -25,7 +25,7 @@ struct Chunks {
   }
 };
 
-// Rounds of sorting. Row (plane * rounds + round) of the groups is that of (batch element, head) `batch_head`.
+// Rounds of sorting. Row (batch_head * rounds + round) of the groups is that of (batch element, head) `batch_head`.
 struct BucketRounds {
   GroupView groups;  // labels and permutation [B, H, rounds, N], offsets [B, H, rounds, buckets + 1]
   int64_t N = 0, buckets = 0, rounds = 1;
@@ -44,7 +44,7 @@ struct BucketRounds {
   CAIRN_HD bool same_bucket(int64_t row, int64_t i, int64_t j) const {
     return !bucket_mask || labels(row)[i] == labels(row)[j];
   }
-  // Of query i and key j of a plane: did they meet before this round?
+  // Of query i and key j of a batch_head: did they meet before this round?
   CAIRN_HD bool met_before(int64_t batch_head, int64_t round, int64_t i, int64_t j) const {
     for (int64_t earlier = first; earlier < round; ++earlier) {
       const int64_t r = row(batch_head, earlier);

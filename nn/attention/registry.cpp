@@ -9,7 +9,8 @@
 
 namespace cairn {
 
-// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name.
+// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name
+// (the improved ones of positions and of Euclidean clusters beside the plain ones).
 #define CAIRN_ATTENTION_VARIANTS(X) \
   X(full)                           \
   X(shared_full)                    \

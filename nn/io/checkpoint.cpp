@@ -177,7 +177,7 @@ void check_finite(const TensorFile& file, bool is_optimizer, const std::string& 
     visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
       const T* data = tensor.data<T>();
       const int64_t n = tensor.elements();
-      // Without a way out of the loop, in words of one size, so that the compiler takes many at once.
+      // No early exit, and flags of the numbers' width, so that the compiler can vectorize the loop.
       typename Bits<T>::Word all = 1;
       for (int64_t i = 0; i < n; ++i) all &= Bits<T>::is_finite(data[i]);
       check<E>(all == 1, where, ": tensor ", in_quotes(name), ": element ", FirstNotFinite<T>{data, n}, " of ", n,
@@ -262,8 +262,8 @@ std::optional<FoundCheckpoint> try_checkpoint(const fs::path& folder, std::vecto
   return std::nullopt;
 }
 
-// The new checkpoint becomes the newest, and that the one before. At any moment two folders are complete: the new one,
-// and the newest until then under either of its names.
+// Renames the newest to the previous, and the new one to the newest. A stop at any point leaves the new checkpoint
+// complete, and the last one under either name.
 void rotate(const Folders& folders) {
   if (is_there(folders.newest)) {
     remove_folder(folders.previous);
@@ -273,8 +273,8 @@ void rotate(const Folders& folders) {
   sync_folder(folders.newest.parent_path());
 }
 
-// A save that was stopped behind its last write left a complete new checkpoint: the newest, because every save removes
-// this folder first.
+// If a save stopped after its last write, checkpoint.new is complete: it becomes the newest. It cannot be older,
+// because each save removes that folder first.
 void finish_rotation(const Folders& folders) {
   std::vector<std::string> wrong;
   if (is_there(folders.unfinished) && try_checkpoint(folders.unfinished, wrong, false)) rotate(folders);
@@ -311,11 +311,11 @@ std::optional<FoundCheckpoint> look_for_checkpoint(const Folders& folders) {
   bool any = false;
   for (const fs::path& folder : {folders.unfinished, folders.newest, folders.previous}) {
     if (!is_there<DataError>(folder)) continue;
-    // A new one that is not complete is what a save left that was stopped, and nothing that was lost.
-    std::vector<std::string> unfinished;
+    // An incomplete checkpoint.new is only a save that was stopped: its errors are not reported.
+    std::vector<std::string> not_reported;
     const bool is_unfinished = folder == folders.unfinished;
     any = any || !is_unfinished;
-    if (auto found = try_checkpoint(folder, is_unfinished ? unfinished : wrong)) {
+    if (auto found = try_checkpoint(folder, is_unfinished ? not_reported : wrong)) {
       found->passed_over = std::move(wrong);
       return found;
     }

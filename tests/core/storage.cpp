@@ -136,14 +136,14 @@ TEST_CASE("running out of memory says how much was asked for and how much is in 
   CHECK(memory(Device::cpu).peak == before.peak);
 }
 
-TEST_CASE("scratch memory counts until it ends", "[storage]") {
+TEST_CASE("a workspace counts until it ends", "[storage]") {
   const int64_t before = memory(Device::cpu).live;
   {
-    Workspace scratch(Device::cpu);
-    double* x = scratch.take<double>(10);
-    int32_t* y = scratch.take<int32_t>(3);
+    Workspace workspace(Device::cpu);
+    double* x = workspace.take<double>(10);
+    int32_t* y = workspace.take<int32_t>(3);
     x[9] = 1, y[2] = 2;
-    scratch.take<float>(0);
+    workspace.take<float>(0);
     CHECK(memory(Device::cpu).live == before + 92);
   }
   CHECK(memory(Device::cpu).live == before);

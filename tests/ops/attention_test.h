@@ -33,7 +33,7 @@ inline Tensor random_mask(const Shape& shape, uint64_t seed = 5) {
   return mask;
 }
 
-// Lengths 0 .. most, at least one of them 0 and one of them `maximum` where there are two.
+// Lengths 0 .. maximum, at least one of them 0 and one of them `maximum` where there are two.
 inline Tensor some_lengths(int64_t B, int64_t maximum) {
   std::vector<int32_t> lengths;
   for (int64_t b = 0; b < B; ++b) lengths.push_back(int32_t(b == 0 ? maximum : b == 1 ? 0 : maximum * b / B));

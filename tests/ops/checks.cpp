@@ -188,9 +188,9 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
   CHECK_ERROR(Tensor({huge}, DType::float64), "tensor: too many bytes");
   CHECK_ERROR(attention(Tensor({0, huge, 1, 1}), Tensor({0, 1, 1, 1}), Tensor({0, 1, 1, 1})),
               "attention: 9223372036854775807 queries and 1 keys, expected at most 2147483647");
-  Workspace scratch(Device::cpu);
-  CHECK_THROWS_AS(scratch.take<double>((int64_t{1} << 61) + 1), OutOfMemory);
-  CHECK_THROWS_AS(scratch.take<double>(-1), OutOfMemory);
+  Workspace workspace(Device::cpu);
+  CHECK_THROWS_AS(workspace.take<double>((int64_t{1} << 61) + 1), OutOfMemory);
+  CHECK_THROWS_AS(workspace.take<double>(-1), OutOfMemory);
 }
 
 TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {

@@ -411,7 +411,7 @@ PARITY("topk_attention") {
   for (const auto& [D, M] :
        {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}, {5, 200}})
     for (const int64_t k : {9, 41}) add({{1, 2, 40, 70, D, M}, 3, k, Labels::random, 0.2, true});
-  // More scratch memory than one round has: a round for each head.
+  // More workspace than one round has: a round for each head.
   add({{1, 2, 20, 130, 2, 128}, 1100, 128, Labels::random, 0, true});
   // Each query a cluster of its own, as in oracle-top.
   for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 12, 8}, 67, k, Labels::own, 0.1, false});
