@@ -79,8 +79,8 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets);
 Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
                               const Tensor& dloss);
 
-// Where the largest of the last axis stands, int32 [...]: of equal ones the first; a NaN is the largest. Error: the axis
-// is empty.
+// Where the largest of the last axis stands, int32 [...]: of equal ones the first; a NaN is the largest. Error: the
+// axis is empty.
 Tensor argmax(const Tensor& x);
 
 }  // namespace cairn

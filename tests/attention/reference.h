@@ -23,8 +23,8 @@ struct Problem {
   // As specified: the number behind the name, and the options that were given.
   int64_t number = 0;
   std::map<std::string, std::string> options;
-  // The choices that the reference takes as given, by their names: int32 [B, H, N] is one row here, [B, H, R, N] R rows.
-  // And the learned parameters: of [H, R, columns], this head's matrix.
+  // The choices that the reference takes as given, by their names: int32 [B, H, N] is one row here, [B, H, R, N] R
+  // rows. And the learned parameters: of [H, R, columns], this head's matrix.
   std::map<std::string, std::vector<std::vector<int>>> chosen;
   std::map<std::string, Matrix> learned;
 

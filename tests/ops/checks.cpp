@@ -215,6 +215,10 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   CHECK(position_labels(rows, Tensor(), 1, false, Device::cpu).shape() == rows);
   const Tensor rotations({1, int64_t{1} << 60, 0});  // far more columns than two queries need
   CHECK(hash_buckets(Tensor({1, 2, 1, 0}), rotations, {}, {0, 32}).to_vector<int32_t>() == std::vector<int32_t>{0, 0});
+  const Tensor many({int64_t{1} << 40, 1, 0});
+  CHECK(hash_buckets(Tensor({1, 0, 1, 0}), many, {}, {0, 32}).shape() == Shape{1, 1, int64_t{1} << 40, 0});
+  CHECK(hash_buckets(Tensor({1, 2, 1, 0}), rotations, {}, {1 << 30, 32}).to_vector<int32_t>() ==
+        std::vector<int32_t>{0, 0});
   const Tensor none({1, 0, int64_t{1} << 60, 0}), key({1, 1, int64_t{1} << 60, 0});
   const CentroidTopK top = centroid_topk(none, key, key, 1, true, {});
   CHECK(top.mass.shape() == rows);
