@@ -1,4 +1,5 @@
 // Bytes are refused with one short line, or they are tensors on which variants of every kind compute, gradients too.
+#include "apps/attend/outputs.h"
 #include "apps/attend/run.h"
 #include "tests/fuzz/fuzz.h"
 
