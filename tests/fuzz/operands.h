@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/attention_ops.h"
+#include "nn/purpose.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/ops/reference.h"
 #include "tests/tolerances.h"
