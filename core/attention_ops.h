@@ -124,9 +124,9 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
                                             const Tensor& dout);
 
 // ---- other groups of queries
-// The group of consecutive queries that each belongs to, int32 `shape` = [B, H, N], -1 beyond the lengths (undefined:
-// all N): floor(i C / n) for query i of n valid ones, with `shift` that of the query half a group further on; C >= n:
-// each its own. Error: clusters < 1.
+// Each query's group of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1
+// beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a group. C >= n: each query is a
+// group. Error: clusters < 1.
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
 // K-means of the queries themselves, under the Euclidean distance: q [B, N, H, D] to int32 [B, H, N], -1 beyond the
 // lengths. In double for double, else in float32. Errors: clusters < 1, iterations < 0.

@@ -30,7 +30,7 @@ inline constexpr bool cpu_computes = !std::is_same_v<T, bfloat16>;
 template <class T>
 inline constexpr bool gpu_computes = !std::is_same_v<T, double>;
 
-// The one place that knows that a build has no CUDA.
+// Throws the error of an operation on CUDA in a build without it.
 [[noreturn]] void no_cuda(const char* operation);
 [[noreturn]] void not_computed_in(const char* operation, DType dtype, Device device);
 

@@ -67,7 +67,7 @@ namespace {
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     attend(AttentionProblem<T> p, HeadView<T> out, float* logsumexp) {
-  float* const workspace = dynamic_shared<float>();
+  float* const shared = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
@@ -78,13 +78,13 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
   for (int k0 = batch_head.next_key(q0, tile, 0); k0 < batch_head.keys; k0 = batch_head.next_key(q0, tile, k0 + tile)) {
     TileOf s;
     row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
-                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), workspace, s);
+                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
     const unsigned visible = visible_in(batch_head, q0, optimization_barrier(k0)), keep = keep_mask(dropout, q0, k0);
     // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
     weigh_products(s, p.scale_2(), visible, keep, softmax, sum);
-    store_weights(workspace, s);
+    store_weights(shared, s);
     // [eq. 2] [eq. 5] Weights times values.
-    add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), workspace, sum);
+    add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), shared, sum);
   }
   softmax.finish();
 #pragma unroll
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
     query_gradient(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dq) {
-  float* const workspace = dynamic_shared<float>();
+  float* const shared = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.D, width);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
@@ -114,9 +114,9 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
   for (int k0 = batch_head.next_key(q0, tile, 0); k0 < batch_head.keys; k0 = batch_head.next_key(q0, tile, k0 + tile)) {
     TileOf s, g;
     row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
-                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), workspace, s);
+                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
     row_products(p.rows(dout, batch_head, q0, batch_head.queries, p.M()),
-                 p.rows(p.v, batch_head, k0, batch_head.keys, p.M()), workspace, g);
+                 p.rows(p.v, batch_head, k0, batch_head.keys, p.M()), shared, g);
     const unsigned visible = visible_in(batch_head, q0, k0), keep = keep_mask(dropout, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
         score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> (4 * i + j) & 1,
                        keep >> (4 * i + j) & 1 ? dropout.scale : 0.0f);
     }
-    store_weights(workspace, g);
-    add_weighted_rows<width>(p.rows(p.k, batch_head, k0, batch_head.keys, p.D(), task.column), workspace, sum);
+    store_weights(shared, g);
+    add_weighted_rows<width>(p.rows(p.k, batch_head, k0, batch_head.keys, p.D(), task.column), shared, sum);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -143,7 +143,7 @@ template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
     key_gradient(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dk,
                  HeadView<T> dv) {
-  float* const workspace = dynamic_shared<float>();
+  float* const shared = dynamic_shared<float>();
   const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
@@ -154,9 +154,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
        q0 = batch_head.next_query(k0, tile, q0 + tile)) {
     TileOf s, g;
     row_products(p.rows(p.k, batch_head, k0, batch_head.keys, p.D()),
-                 p.rows(p.q, batch_head, q0, batch_head.queries, p.D()), workspace, s);
+                 p.rows(p.q, batch_head, q0, batch_head.queries, p.D()), shared, s);
     row_products(p.rows(p.v, batch_head, k0, batch_head.keys, p.M()),
-                 p.rows(dout, batch_head, q0, batch_head.queries, p.M()), workspace, g);
+                 p.rows(dout, batch_head, q0, batch_head.queries, p.M()), shared, g);
     const unsigned visible = visible_to(batch_head, q0, k0), keep = kept_to(dropout, q0, k0);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -166,13 +166,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
         score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> key_bit(i, j) & 1,
                        keep >> key_bit(i, j) & 1 ? dropout.scale : 0.0f);
     }
-    if (task.column < p.M()) {
-      store_weights(workspace, s);
-      add_weighted_rows<tile>(p.rows(dout, batch_head, q0, batch_head.queries, p.M(), task.column), workspace, sum_v);
+    if (task.column < p.M()) {  // [grad. 2] [grad. 5] dV, then dK
+      store_weights(shared, s);
+      add_weighted_rows<tile>(p.rows(dout, batch_head, q0, batch_head.queries, p.M(), task.column), shared, sum_v);
     }
     if (task.column < p.D()) {
-      store_weights(workspace, g);
-      add_weighted_rows<tile>(p.rows(p.q, batch_head, q0, batch_head.queries, p.D(), task.column), workspace, sum_k);
+      store_weights(shared, g);
+      add_weighted_rows<tile>(p.rows(p.q, batch_head, q0, batch_head.queries, p.D(), task.column), shared, sum_k);
     }
   }
 #pragma unroll

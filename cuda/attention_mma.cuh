@@ -191,7 +191,7 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
     for (int e = 0; e < 4; ++e) {
       const QueryState query = state(n, e);
       s[n][e] = exp2_approx(s[n][e] * scale_2 - query.lse2);
-      g[n][e] = s[n][e] * (g[n][e] - query.delta);
+      g[n][e] = s[n][e] * (g[n][e] - query.delta);  // [grad. 1] [grad. 4] dS
     }
   if (dropout.active) each_sum(s, drop);
   if (masks) {
@@ -320,6 +320,7 @@ __global__ void __launch_bounds__(mma_threads)
           batch_head.masks(q0, q0 + queries, key0, key0 + 16),
           [&] { return visible_of_keys<queries / 8>(batch_head, q0, key0); }, dropout,
           [&] { return kept_of_keys<queries / 8>(dropout, q0, key0); });
+      // [grad. 2] [grad. 5] dV, then dK
       mma_weighted_rows<1, queries>(s, g, sums_v);
       mma_weighted_rows<1, queries>(ds, q, sums_k);
     }

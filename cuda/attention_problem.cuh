@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   }
 }
 
-// s = q . k and g = dout . v of a query and a key become z A and dS / scale.
+// [grad. 1] [grad. 4] s = q . k and g = dout . v of a query and a key become z A and dS / scale.
 inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,
                                       float z) {
   const float weight = visible ? exp2_approx(s * scale_2 - query.lse2) : 0.0f;

@@ -20,12 +20,12 @@
 // Columns of values beyond 128 (64 in centroid_key_gradient) are other blocks' work, which compute the scores again.
 //
 // Why lists. Scores in random order enter a list k (1 + ln(S / k)) times, about 200 times for k = 32 and S = 4096, for
-// a dozen instructions of a warp each: a third of what the scores of a centroid cost. Keeping the maximum of every 32
-// keys instead, and computing the scores of the k best such blocks once more, needs no lists, but 32 k scores that
-// share no tile: 256 KB from the L2 cache a centroid where D = 64 in float32, which takes longer than all its scores
-// did for S up to 8192. What is bad for lists is scores that rise: each enters, and the scan takes several times as
-// long. cuda/cost_model.py predicts that lists cost more than that: each of 8 splits fills lists of its own, with 147
-// insertions a centroid for S = 4096, and an insertion is 42 instructions that mostly wait for each other.
+// a dozen instructions of a warp each: a third of what the scores of a centroid cost. The alternative keeps the maximum
+// of every 32 keys and computes the scores of the k best such blocks once more. It needs no lists, but 32 k scores a
+// centroid that share no tile: 256 KB from the L2 cache where D = 64 in float32, which takes longer than all scores of
+// the centroid for S up to 8192. Rising scores are bad for lists: each enters, and the scan takes several times as
+// long. cuda/cost_model.py predicts more than a third: each of 8 splits fills lists of its own, with 147 insertions a
+// centroid for S = 4096, and an insertion is 42 instructions that mostly wait for each other.
 //
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
 // cache mostly; the floor is once each. Workspace: a bit a score for T, 8 k bytes a centroid and split for the lists.
@@ -128,7 +128,7 @@ struct SplitTask {
 
 // The k largest scores seen so far and their keys, largest first; equal ones in the order of arrival, which is by
 // rising key. Minus infinity: nothing. A warp works on it together.
-struct Largest {
+struct TopKeyList {
   float* scores;
   int32_t* keys;
   int k;
@@ -198,7 +198,7 @@ struct Scan {
   float* scores = nullptr;  // [B, H, N, splits, k]; null: T is given
   int32_t* keys = nullptr;
 
-  __device__ Largest largest(int64_t part, int k) const { return {scores + part * k, keys + part * k, k}; }
+  __device__ TopKeyList largest(int64_t part, int k) const { return {scores + part * k, keys + part * k, k}; }
 };
 
 // The row of the tile that is number r of the 16 of this warp.
@@ -293,7 +293,7 @@ __device__ unsigned marked_in(const CentroidProblem<T>& p, const uint32_t* bits,
   });
 }
 // Writes the keys of a list rising, then -1, and returns how many there are.
-__device__ int write_rising(const Largest& largest, bool valid, int32_t* topk) {
+__device__ int write_rising(const TopKeyList& largest, bool valid, int32_t* topk) {
   int count = 0;
   for (int base = 0; base < largest.k; base += 32) {
     const int l = base + int(threadIdx.x % 32);
@@ -346,9 +346,9 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
     float top_sum = 0;
     if (scan.scores) {
-      const Largest largest = scan.largest(part, p.top);
+      const TopKeyList largest = scan.largest(part, p.top);
       for (int s = 1; valid && s < p.splits; ++s) {
-        const Largest more = scan.largest(part + s, p.top);
+        const TopKeyList more = scan.largest(part + s, p.top);
         for (int base = 0; base < p.top && more.scores[base] > largest.threshold(); base += 64) {
           const int first = base + lane, second = first + 32;
           largest.offer(
@@ -455,12 +455,13 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32) sum += float(x[c]) * float(g[c]);
     sum = warp_reduce(sum, Sum{});
     const float l = logsumexp[row], dm = float(dmass[row]);
+    // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others
     if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, fmaf(float(mass[row]), dm, sum), dm};
     mark_keys(topk + row * p.top, p.top, words(p.size.S), bits + row * words(p.size.S));
   }
 }
 
-// s, a score, and g = z dB . v become the weight A and dS / scale.
+// [grad. 4] s, a score, and g = z dB . v become the weight A and dS / scale. dA over T is dm.
 __device__ void score_gradient(float& s, float& g, const CentroidState& centroid, bool in_top) {
   const float weight = exp2_approx(s - centroid.lse2);
   g = s == -INFINITY ? 0.0f : weight * ((in_top ? centroid.dmass : g) - centroid.delta);
@@ -545,10 +546,11 @@ __global__ void __launch_bounds__(tile_threads, 2)
           s[i][j] = visible >> bit & 1 ? s[i][j] * p.scale_2() : -INFINITY;
           g[i][j] *= z;
           score_gradient(s[i][j], g[i][j], state, in_top >> bit & 1);
+          // [grad. 17] the keys outside T alone give dV
           s[i][j] = in_top >> bit & 1 ? 0.0f : z * s[i][j];
         }
       }
-      if (task.column < p.M()) {
+      if (task.column < p.M()) {  // [grad. 5] dV, then dK
         store_weights(workspace, s);
         add_weighted_rows<tile>(p.rows(drest, batch_head, q0, batch_head.queries, p.M(), task.column), workspace,
                                 sum_v);

@@ -25,8 +25,9 @@ The model assumes that these overlap perfectly, that work is spread evenly, and 
 for free. So it is rather too low there, and rather too high where both sides of a branch count.
 
 cuda/found.tsv, if it exists, has the measured times for the columns "found" (--measured makes it from the results of
-cuda/run_on_gpu.sh): lines of what, N, D, pass and microseconds, separated by tabs. What is VARIANT, or VARIANT:KERNEL for all launches of a kernel (VARIANT:STEM/KERNEL if two kernels of
-the variant have the name). The pass of a variant is forward or forward+backward, that of a kernel forward or backward."""
+cuda/run_on_gpu.sh). A line has five columns, separated by tabs: subject, N, D, pass, microseconds. The subject is VARIANT,
+or VARIANT:KERNEL for all launches of a kernel (VARIANT:STEM/KERNEL if two kernels of the variant have the name). The pass
+of a variant is forward or forward+backward, that of a kernel forward or backward."""
 
 import argparse
 import concurrent.futures

@@ -50,13 +50,13 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
   const bool mine = lane < projected_a_warp && i0 + lane < n;
   const int64_t place = mine ? q.at(b, i0 + lane, h) - q.data : -1;
 
-  Largest best;  // of query `lane`
+  LargestProjection best;  // of query `lane`
   for (int c0 = 0; c0 < columns && first < n; c0 += width) {
     float product[projected_a_warp][columns_a_lane];
     project(q.data, place, size.D, rotation + c0 * size.D, size.D, columns - c0, product);
 #pragma unroll
     for (int i = 0; i < projected_a_warp; ++i) {
-      Largest found;
+      LargestProjection found;
       for (int l = 0; l < columns_a_lane; ++l) {
         const int column = c0 + lane + 32 * l;
         if (column >= columns) continue;

@@ -54,7 +54,7 @@ struct SegmentProblem {
   }
 };
 
-// [eq. 3] Shared memory: [width, slots, columns].
+// [eq. 3] [grad. 6] Shared memory: [width, slots, columns].
 template <class T, int width>
 __global__ void __launch_bounds__(max_threads, 4)
     reduce_cluster(SegmentProblem p, int columns, HeadView<const T> x, HeadView<T> out) {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(max_threads, 4)
   }
 }
 
-// [eq. 6]
+// [eq. 6] [grad. 3]
 template <class T, int width>
 __global__ void __launch_bounds__(broadcast_threads)
     broadcast_rows(SegmentProblem p, int lanes, HeadView<const T> x, HeadView<T> out) {

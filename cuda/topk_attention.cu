@@ -2,25 +2,26 @@
 // equation 10, and equation 11; section 3.3), and the gradient. core/kernels/topk_attention.h has the definition.
 //
 //   out_i = m_j (z a_i V_T) + rest_j for query i of cluster j, a_i = softmax over T_j of scale q_i . k_l, z dropout
-//   with g_i the gradient of out_i:  da = z (g_i V_T^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i
-//   g_i dS = m_j a_i (da - delta_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
+// With g_i the gradient of out_i:
+//   da = z (g_i V_T^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
+//   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
 //
 // Launch. Clusters differ in size, so the work is cut into tasks of up to 64 members of a cluster. Task t of cluster c
-// has the number offsets[c] / 64 + c + t; that leaves gaps, of which a block finds out at once, and needs no count of
-// tasks on the host: they are at most N / 64 + C + 1, with the queries of no cluster as the last cluster.
+// has the number offsets[c] / 64 + c + t. Some numbers have no task: their blocks return at once. So the host need not
+// know the sizes of the clusters: it launches N / 64 + C + 1 blocks. The queries of no cluster are the last cluster.
 //   attend_top       a block of 128 threads has a task. It gathers the keys and values of 32 top keys, 64 columns at a
-//                    time, into shared memory, where they stay if that is all, and takes 32 members at a time, 8 a
-//                    warp; a thread has the scores of 2 members and 4 keys, then 4 members and 4 columns of the
-//                    output (8 of them if M > 64). With more than 32 top keys the scores are computed twice: for the
-//                    maximum and the sum, and then for the output.
+//                    time, into shared memory, and takes 32 members at a time, 8 a warp. A T of at most 32 keys is
+//                    gathered once. A thread has the scores of 2 members and 4 keys, then 4 members and 4 columns of
+//                    the output (8 of them if M > 64). With more than 32 top keys the scores are computed twice: for
+//                    the maximum and the sum, and then for the output.
 //   member_gradient  the same for dq. dK_T and dV_T of a task go to workspace memory [task, k, D + M] in float.
 //   topk_key_gradient
 //                    a block has 32 keys and 128 columns of dK and dV. It looks through the clusters, a lane a cluster,
 //                    for those that have these among their top keys, and adds up their tasks' parts in order.
-//   mass_gradient    a warp a cluster; drest is segment_reduce's.
-// The workspace is kept to about 64 MB by a round of member_gradient and topk_key_gradient for some of the (batch
-// element, head)s at a time. Each key's clusters are found by binary searches, C log k for every 32 keys, and not from
-// lists that would have to be sorted first.
+//   mass_gradient    a warp sums the deltas of one cluster. segment_reduce computes drest.
+// member_gradient and topk_key_gradient process as many (batch, head) pairs at a time as fit into 64 MB of workspace.
+// Each key's clusters are found by binary searches, C log k for every 32 keys, and not from lists that would have to be
+// sorted first.
 //
 // Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
 // backward twice a task's k (D + M) floats. Floor: everything but those floats once. Bound by arithmetic; with clusters
@@ -420,7 +421,7 @@ __device__ void write_part(const TopKProblem<T>& p, const Parts& parts, const Me
       if (l + i < top && tile_column() + e < columns) to[i * step + e] = sum[i][e] + (add ? to[i * step + e] : 0.0f);
 }
 
-// means [B, H, N], by position in the permutation.
+// deltas [B, H, N], in the order of the permutation.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
     member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, float* deltas, HeadView<T> dq) {
@@ -461,6 +462,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
     const auto add = [&] {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
+        // [grad. 9] delta: a member's part of dm
         delta[i] *= softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
 #pragma unroll
         for (int j = 0; j < 4; ++j) delta[i] = fmaf(softmax.weight(i, s[i][j]), da[i][j], delta[i]);
@@ -489,6 +491,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             const float weight = exp2_approx(s[i][j] - softmax.shift(i)) * factor;
+            // [grad. 10] dS over T: the softmax's gradient, times the mass
             da[i][j] = p.scale * weight * (da[i][j] - delta[i]);
             s[i][j] = keep >> (4 * i + j) & 1 ? weight * block.dropout.scale : 0.0f;
           }
@@ -511,6 +514,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
           }
           if (column < p.M()) {
             float of_values[4][4] = {};
+            // [grad. 16] dV over T
             add_members(weights, gradient_rows(column), members, of_values);
             write_part(p, parts, task, l0, block.top, later, p.D() + column, p.M() - column, of_values);
           }
@@ -648,6 +652,7 @@ void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64
   if (dmass && C > 0)
     launch(mass_gradient<T>, {gpu::blocks(ceil_div(batch_heads * C, rows_per_block)), 32 * rows_per_block, 0, stream},
            p, deltas, dmass);
+  // [grad. 11] dB_j: the sum over the cluster
   if (drest) segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
 }
 

@@ -13,7 +13,7 @@ enum class Purpose : uint32_t {
   planes,
   clusters,
   attention_dropout,
-  attention_tail_dropout,  // on what an i-clustered query takes from its centroid
+  attention_rest_dropout,  // on what an i-clustered query takes from its centroid
   attention_output_dropout,
   feed_forward_dropout,
   feed_forward_output_dropout,

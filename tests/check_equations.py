@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks nn/attention/EQUATIONS.md: each file that a row names has that equation's tag once, each tag has its row, and
-each test exists."""
+"""Checks the two tables of nn/attention/EQUATIONS.md, equations and gradients: each file that a row names has the row's
+tag once, each tag has its row, and each test exists."""
 
 import re
 import sys
@@ -8,35 +8,40 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = "nn/attention/EQUATIONS.md"
+EQUATIONS, GRADIENTS = list(range(1, 18)), [1, 2, 3, 4, 5, 6, 9, 10, 11, 16, 17]
 
 
 def tags(path):
-    return re.findall(r"\[eq\. (\d+)\]", path.read_text())
+    return re.findall(r"\[((?:eq|grad)\. \d+)\]", path.read_text())
 
 
 def main():
     wrong = []
-    rows = [[cell.strip() for cell in line.strip("|\n").split("|")]
-            for line in (ROOT / TABLE).read_text().splitlines() if re.match(r"\| \d", line)]
-    if [row[0] for row in rows] != [str(n) for n in range(1, 18)]:
-        wrong.append("expected a row for each of the equations 1 to 17, in order")
+    parts = (ROOT / TABLE).read_text().split("## Gradients")
+    rows = [[kind] + [cell.strip() for cell in line.strip("|").split("|")]
+            for kind, part in zip(("eq.", "grad."), parts) for line in part.splitlines() if re.match(r"\| \d", line)]
+    numbers = [(kind, int(number)) for kind, number, *_ in rows]
+    if numbers != [("eq.", n) for n in EQUATIONS] + [("grad.", n) for n in GRADIENTS]:
+        wrong.append(f"expected a row for each of the equations {EQUATIONS} and gradients {GRADIENTS}, in order")
     tests = "\n".join(path.read_text() for path in sorted(ROOT.glob("tests/**/*.cpp")))
+    tests = re.sub(r'"\s*\n\s*"', "", tests)  # names of two lines
     named = set()
-    for number, _, cpu, cuda, reference, test in rows:
-        for file in re.findall(r"[\w/.]+/[\w/.]+", f"{cpu} {cuda} {reference}"):
-            named.add((file, number))
-            count = tags(ROOT / file).count(number) if (ROOT / file).is_file() else 0
+    for kind, number, _, *cells, test in rows:
+        tag = f"{kind} {number}"
+        for file in re.findall(r"[\w/.]+/[\w/.]+", " ".join(cells)):
+            named.add((file, tag))
+            count = tags(ROOT / file).count(tag) if (ROOT / file).is_file() else 0
             if count != 1:
-                wrong.append(f"equation {number}: expected [eq. {number}] once in {file}, found it {count} times")
-        count = tests.count(f"TEST_CASE({test},") + tests.count(f"TEST_CASE({test})")
+                wrong.append(f"expected [{tag}] once in {file}, found it {count} times")
+        count = len(re.findall(rf"TEST_CASE\({re.escape(test)}[,)]", tests))
         if count != 1:
-            wrong.append(f"equation {number}: expected one test case {test}, found {count}")
+            wrong.append(f"[{tag}]: expected one test case {test}, found {count}")
     for folder in ("core", "cuda", "nn", "autograd", "tests"):
         for path in sorted((ROOT / folder).glob("**/*.*")):
             if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
                 file = str(path.relative_to(ROOT))
-                wrong += [f"{file}: [eq. {n}] has no row" for n in tags(path) if (file, n) not in named]
-    print("\n".join(f"{TABLE}: {line}" for line in wrong) or f"{len(rows)} equations, {len(named)} places")
+                wrong += [f"{file}: [{tag}] has no row" for tag in tags(path) if (file, tag) not in named]
+    print("\n".join(f"{TABLE}: {line}" for line in wrong) or f"{len(rows)} rows, {len(named)} places")
     return bool(wrong)
 
 

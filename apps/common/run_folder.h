@@ -1,6 +1,6 @@
 #pragma once
-// A run's folder: config.json (the settings as resolved), metrics.jsonl (one JSON object a line), checkpoint/ and
-// checkpoint.previous/ (nn/io/checkpoint.h), report.html. One program at a time writes into it.
+// A run's folder: config.json (the settings as resolved), metrics.jsonl (one JSON object a line), the folders of its
+// checkpoints (nn/io/checkpoint.h), report.html. One program at a time writes into it.
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>

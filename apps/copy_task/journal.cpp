@@ -15,57 +15,57 @@ using Json = nlohmann::ordered_json;
 
 TrainState Journal::begin(int64_t iterations) {
   TrainState state;
-  if (!keep_) return state;
-  if (keep_->from) {
-    state = train_state(*keep_->from);
+  if (!files_) return state;
+  if (files_->from) {
+    state = train_state(*files_->from);
     check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
                       " steps already");
     try {
       schedule_.set_state(state.schedule);
     } catch (const DataError& error) {
-      throw DataError(concat(keep_->from->folder / "checkpoint.json", ": ", error.what()));
+      throw DataError(concat(files_->from->folder / "checkpoint.json", ": ", error.what()));
     }
-    restore(*keep_->from, model_, &optimizer_);
-    adopt(*keep_->from);
+    restore(*files_->from, model_, &optimizer_);
+    adopt(*files_->from);
     saved_ = state.step;
   }
-  keep_->folder.remove("report.html");  // of a run that was shorter
-  keep_->folder.write("config.json", keep_->about.at("configuration").dump(2) + "\n");
-  if (!keep_->folder.cut_metrics(state.metrics_bytes))
+  files_->folder.remove("report.html");  // of a run that was shorter
+  files_->folder.write("config.json", files_->about.at("configuration").dump(2) + "\n");
+  if (!files_->folder.cut_metrics(state.metrics_bytes))
     // Also with --quiet, for it changes the report.
-    note(concat(keep_->folder.path() / "metrics.jsonl", ": some records of the first ", state.step,
+    note(concat(files_->folder.path() / "metrics.jsonl", ": some records of the first ", state.step,
                 " steps are lost; the run goes on without them"),
          false);
   return state;
 }
 
 void Journal::record(const StepRecord& step) {
-  if (!keep_) return;
+  if (!files_) return;
   Json line = {{"step", step.step}, {"loss", step.loss}, {"gradient_norm", finite_or_null(step.gradient_norm)}};
   if (step.evaluation) line["evaluation"] = as_json(*step.evaluation);
   if (step.learning_rate) line["learning_rate"] = *step.learning_rate;
   line["seconds"] = step.seconds;
-  keep_->folder.record(line);
+  files_->folder.record(line);
 }
 
 void Journal::save(const TrainState& state) {
-  if (!keep_ || saved_ == state.step) return;
+  if (!files_ || saved_ == state.step) return;
   const trace::Span span("checkpoint", "program");
-  Json about = keep_->about;
+  Json about = files_->about;
   about["progress"] = {{"step", state.step},
                        {"seconds", state.seconds},
                        {"latest", as_json(state.latest)},
                        {"stopped", state.stopped},
-                       {"metrics_bytes", keep_->folder.sync_metrics()}};
+                       {"metrics_bytes", files_->folder.sync_metrics()}};
   for (const double value : schedule_.state()) about["progress"]["schedule"].push_back(finite_or_null(value));
-  save_checkpoint(keep_->folder.path(), model_, optimizer_, about);
+  save_checkpoint(files_->folder.path(), model_, optimizer_, about);
   saved_ = state.step;
 }
 
 std::string Journal::saved() const {
-  if (!keep_) return "";
+  if (!files_) return "";
   if (saved_ < 0) return "; nothing was saved before";
-  return concat("; the checkpoint of step ", saved_, " is in ", (keep_->folder.path() / "checkpoint").string());
+  return concat("; the checkpoint of step ", saved_, " is in ", (files_->folder.path() / "checkpoint").string());
 }
 
 TrainState train_state(const FoundCheckpoint& checkpoint) {

@@ -15,7 +15,7 @@
 namespace cairn::copy_task {
 
 // Where a run is kept, and what it continues from.
-struct Keep {
+struct RunFiles {
   RunFolder& folder;
   const nlohmann::ordered_json& about;  // goes into every checkpoint: configuration, provenance
   FoundCheckpoint* from = nullptr;      // null: starts afresh
@@ -45,8 +45,8 @@ struct StepRecord {
 // Keeps a run in its folder; without one, it does nothing.
 class Journal {
  public:
-  Journal(const Keep* keep, Model& model, Optimizer& optimizer, Schedule& schedule)
-      : keep_(keep), model_(model), optimizer_(optimizer), schedule_(schedule) {}
+  Journal(const RunFiles* files, Model& model, Optimizer& optimizer, Schedule& schedule)
+      : files_(files), model_(model), optimizer_(optimizer), schedule_(schedule) {}
 
   // Begins the run in its folder, or continues it where its checkpoint was saved. Nothing is changed before all of the
   // checkpoint is known to fit. Errors: UsageError: the run has made more steps than `iterations`; as restore().
@@ -58,7 +58,7 @@ class Journal {
   std::string saved() const;
 
  private:
-  const Keep* keep_;
+  const RunFiles* files_;
   Model& model_;
   Optimizer& optimizer_;
   Schedule& schedule_;

@@ -128,8 +128,8 @@ TrainResult train_run(const Options& options, const TrainOptions& train, RunFold
   const Json about = {{"program", "copy-task"},
                       {"configuration", options.configuration()},
                       {"provenance", provenance(std::string(name(train.compute.device)))}};
-  const Keep keep{*folder, about, found ? &*found : nullptr};
-  return copy_task::train(train, progress, &keep);
+  const RunFiles files{*folder, about, found ? &*found : nullptr};
+  return copy_task::train(train, progress, &files);
 }
 
 std::optional<Json> finished_result(const std::filesystem::path& run, const FoundCheckpoint& found,

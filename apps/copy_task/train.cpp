@@ -127,7 +127,7 @@ void evaluate_trained(const TrainOptions& options, Model& model, const TrainStat
 
 }  // namespace
 
-TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep) {
+TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files) {
   Stopwatch run;
   const Device device = options.compute.device;
   reset_peak_memory(device);
@@ -139,7 +139,7 @@ TrainResult train(const TrainOptions& options, Progress& progress, const Keep* k
   RAdam optimizer(parameters(model), options.learning_rate, {.weight_decay = options.weight_decay});
   optimizer.set_max_gradient_norm(options.clip);
   const std::unique_ptr<Schedule> schedule = make_schedule(options);
-  Journal journal(keep, model, optimizer, *schedule);
+  Journal journal(files, model, optimizer, *schedule);
   TrainState state = journal.begin(options.iterations);
   run.before = state.seconds;  // of earlier sessions
 

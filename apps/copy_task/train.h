@@ -24,10 +24,10 @@ struct TrainResult {
   bool interrupted = false;
 };
 
-// Trains, and evaluates the trained model. With `keep`, every step is recorded in metrics.jsonl and checkpoints are
+// Trains, and evaluates the trained model. With `files`, every step is recorded in metrics.jsonl and checkpoints are
 // saved, from which another call on the same device continues bit for bit. Errors: as check_options, before anything
 // runs; DivergedError for a loss, a weight or a moment that is not finite, says what is saved; Error for a folder that
 // cannot be written.
-TrainResult train(const TrainOptions& options, Progress& progress, const Keep* keep = nullptr);
+TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files = nullptr);
 
 }  // namespace cairn::copy_task

@@ -55,13 +55,13 @@ void each_run(int64_t from, int64_t limit, int64_t max_length, Next&& next, F&& 
     if (run.begin < limit) f(run.begin, from);
   }
 }
-// So with the keys of [from, limit) that one of queries [q0, q1) may see, and the queries of [0, limit) that may see
-// one of keys [k0, k1).
+// f(begin, end) for runs of keys of [from, limit) that one of queries [q0, q1) may see.
 template <class F>
 void each_keys(const Mask& mask, int64_t q0, int64_t q1, int64_t from, int64_t limit, int64_t max_length, F&& f) {
   each_run(
       from, limit, max_length, [&](int64_t at, int64_t end) { return mask.next_keys(q0, q1, at, end); }, f);
 }
+// f(begin, end) for runs of queries of [0, limit) that may see one of keys [k0, k1).
 template <class F>
 void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64_t max_length, F&& f) {
   each_run(
@@ -118,7 +118,7 @@ void gather_rows(HeadView<const T> x, int64_t batch, int64_t head, const int32_t
   each_row(x, batch, head, rows, count, n, [=](int64_t i, const T* row) { std::copy_n(row, n, to + i * n); });
 }
 
-// Keys that are left out of the sum over values, whose weight's gradient is that of their common mass (i-clustered).
+// The top keys (i-clustered): the sum over values skips them, and the gradient of their weights is dmass.
 template <class T>
 struct TopKeys {
   int64_t k = 0;                  // 0: none
@@ -184,15 +184,18 @@ void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView
             dropout_factors(dropout, key, batch_head, i, k0, k1, factor);
             for (int64_t j = 0; j < t.cols(); ++j) g[j] *= factor[j];
           }
+          // [grad. 9] dA over T is dm
           if (top.k) top.each(row, t, [&](int64_t j) { g[j] = top.dmass[row]; });
           for (int64_t j = 0; j < t.cols(); ++j) {
             a[j] = exponential(a[j] - shift);
-            g[j] = T(scale) * a[j] * (g[j] - row_delta);
+            g[j] = T(scale) * a[j] * (g[j] - row_delta);  // [grad. 1] [grad. 4] dS
           }
           if (dropout.active())
             for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];
+          // [grad. 17] the keys outside T alone give dV
           if (top.k) top.each(row, t, [&](int64_t j) { a[j] = 0; });
         }
+        // [grad. 2] [grad. 5] dV, then dK and dQ
         gemm_tile(true, false, t.cols(), M, t.rows(), 1.0, weights, t.row(), dout.at(b, q0, h), dout.row_stride, 1.0,
                   dv.at(b, k0, h), dv.row_stride);
         gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.row(), q.at(b, q0, h), q.row_stride, 1.0,

@@ -25,9 +25,9 @@ struct Displaced {
 
 // The k largest scores seen so far of one row, largest first, equal ones in the order of arrival (by rising index).
 template <class T>
-class Largest {
+class TopKeyList {
  public:
-  Largest(int64_t row, T* scores, int32_t* keys, int64_t k) : row_(row), scores_(scores), keys_(keys), k_(k) {}
+  TopKeyList(int64_t row, T* scores, int32_t* keys, int64_t k) : row_(row), scores_(scores), keys_(keys), k_(k) {}
 
   int64_t count() const { return count_; }
   // Whatever is not above this cannot enter. A later score equal to the last one kept loses, as its index is higher.
@@ -120,8 +120,8 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
     if (choose)
       std::fill_n(topk + (batch_head * N + q0) * k, (end - q0) * k, -1);
     else
-      std::fill_n(largest_scores, (end - q0) * k, none);  // of given keys that are masked
-    std::vector<Largest<T>> largest;
+      std::fill_n(largest_scores, (end - q0) * k, none);  // of masked keys, if they are given as top keys
+    std::vector<TopKeyList<T>> largest;
     for (int64_t i = q0; i < end; ++i)
       largest.emplace_back(i - q0, largest_scores + (i - q0) * k, topk + (batch_head * N + i) * k, k);
     std::vector<Displaced<T>> displaced;
@@ -186,7 +186,7 @@ void centroid_topk_backward(Stream, AttentionSize size, int64_t k, HeadView<cons
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
                             HeadView<const T> drest, Workspace& workspace, HeadView<T> dq, HeadView<T> dk,
                             HeadView<T> dv) {
-  // The sum over keys of A dA: m dm from the top keys, rest . drest from the others.
+  // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others.
   T* delta = workspace.take<T>(size.B * size.H * size.N);
   parallel_for(size.B * size.H * size.N, 64, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {

@@ -262,6 +262,7 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
 // before, so that A and B are read as seldom as can be, and the parts are added up in order.
 template <class T>
 void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
+  if (g.batch == 0 || g.m == 0 || g.n == 0) return;                // the others may be as large as can be
   constexpr int64_t wanted = 16, min_rows = 192, min_depth = 512;  // B is packed once a tile: that must be little
   const int64_t tile_n = g.n > 4 * part_columns ? part_columns : std::max<int64_t>(1, g.n);
   const int64_t columns = (g.n + tile_n - 1) / tile_n, across = std::max<int64_t>(1, g.batch * columns);

@@ -8,10 +8,10 @@
 
 namespace cairn::cpu {
 
-// The largest of y_0 .. y_{c-1}, -y_0 .. -y_{c-1} and its index, as struct Largest finds it: that of the |y|, kept for
-// each of 16 lanes, so that a step is a few vector operations. |y| and, for equal ones, whether y >= 0, whose index is
-// the lower one, make one integer that is ordered like that: twice the bits of |y|, and one more or two. 0: a NaN.
-class LargestOfBoth {
+// The largest of y_0 .. y_{c-1}, -y_0 .. -y_{c-1} and its index, as LargestProjection finds it: that of the |y|, kept
+// for each of 16 lanes, so that a step is a few vector operations. |y| and, for equal ones, whether y >= 0, whose index
+// is the lower one, make one integer that is ordered like that: twice the bits of |y|, and one more or two. 0: a NaN.
+class LargestOfBothSigns {
  public:
   // y_first .. y_{first + 63}; those from y_c on do not count.
   void see(const float* y, int32_t first, int32_t c) {
@@ -77,7 +77,7 @@ void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* l
       for (int64_t round = begin; round < end; ++round) {
         int32_t* const bucket = buckets + ((b * H + h) * size.rounds + round) * N + first;
         std::fill_n(bucket, rows, -1);
-        LargestOfBoth best[rows_a_task];
+        LargestOfBothSigns best[rows_a_task];
         for (int64_t c0 = 0; c0 < std::min(columns, tiles * width); c0 += width)
           project[size_t((round - begin) * tiles + c0 / width)].each(
               0, queries, [&](int64_t i) { return q.at(b, first + i, h); },

@@ -7,7 +7,7 @@
 
 namespace cairn::cpu {
 
-// [eq. 3]
+// [eq. 3] [grad. 6]
 template <class T>
 void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
                     HeadView<T> out) {
@@ -25,7 +25,7 @@ void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView g
   });
 }
 
-// [eq. 6]
+// [eq. 6] [grad. 3]
 template <class T>
 void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
                        HeadView<T> out) {

@@ -153,16 +153,18 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
           const T *factor = block.factors + i * top, *g = block.gradient_rows + i * M;
           if (dropout.active())
             for (int64_t l = 0; l < top; ++l) da[l] *= factor[l];
-          // g . (a V_T): the gradient of the mass, and the mean that softmax's gradient subtracts.
+          // [grad. 9] delta = g . (a V_T): a member's part of dm, and what the softmax's gradient subtracts
           const T delta = dot(a, da, top);
           if (dmass) dmass[cluster] += delta;
+          // [grad. 11] dB_j: the sum over the cluster
           if (drest) add_scaled(drest.at(b, c, h), M, T(1), g);
           for (int64_t l = 0; l < top; ++l) {
+            // [grad. 10] dS over T: the softmax's gradient, times the mass
             da[l] = T(size.scale) * m * a[l] * (da[l] - delta);
             a[l] *= dropout.active() ? m * factor[l] : m;
           }
         }
-        // dq = dS K_T;  dK_T += dS^T q;  dV_T += (m a)^T g
+        // [grad. 16] dq = dS K_T;  dK_T += dS^T q;  dV_T += (m a)^T g
         gemm_tile(false, false, rows, D, top, 1.0, block.dweights, top, block.key_rows, D, 0.0, block.dquery, D);
         gemm_tile(true, false, top, D, rows, 1.0, block.dweights, top, block.query_rows, D, before, block.dk, D);
         gemm_tile(true, false, top, M, rows, 1.0, block.weights, top, block.gradient_rows, M, before, block.dv, M);

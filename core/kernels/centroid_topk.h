@@ -11,7 +11,7 @@ CAIRN_KERNELS(
     // With A = softmax(scale Q^c K^T + mask), for each of N centroids (or single queries):
     //   topk [B, H, N, k]   T: where `choose`, the k keys with the largest scores, rising; ties: lower index; masked
     //                       keys never; missing entries are -1 and stand last. A score of NaN or minus infinity is
-    //                       never among them. Otherwise T is given, in that form.
+    //                       never among them. Without `choose` the caller gives T, in that form.
     //   logsumexp [B, H, N]
     //   mass [B, H, N]      m = sum of A over T
     //   rest [B, N, H, M]   sum of A V over the keys outside T, dropout by (centroid, key); null: not computed

@@ -29,7 +29,7 @@ struct BucketSize {
 
 // The largest of numbers that are seen in any order; equal ones by the lowest index. NaNs are passed over; index 0 if
 // that leaves none.
-struct Largest {
+struct LargestProjection {
   float value = -INFINITY;
   int32_t index = 0;
 

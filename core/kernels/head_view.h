@@ -41,7 +41,7 @@ struct Mask : Positions {
 
   CAIRN_HD int64_t queries(int64_t batch, int64_t N) const { return query_lengths ? query_lengths[batch] : N; }
   CAIRN_HD int64_t keys(int64_t batch, int64_t S) const { return key_lengths ? key_lengths[batch] : S; }
-  // Is anything masked beyond the lengths?
+  // Whether it hides more than the lengths do.
   CAIRN_HD bool elementwise() const { return allowed || !all(); }
   CAIRN_HD bool visible(int64_t batch, int64_t head, int64_t query, int64_t key) const {
     return sees(query, key) &&

@@ -10,9 +10,9 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
   AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   CAIRN_RUN("attention", q,
-            attention_forward<T>(stream, size, heads<T>(q), heads<T>(k), heads<T>(v), kernel_mask(options.mask, size),
-                                 kernel_dropout(options.dropout), heads<T>(result.out),
-                                 result.logsumexp.mutable_data<Accum<T>>()));
+            attention_forward<T>(stream, size, head_view<T>(q), head_view<T>(k), head_view<T>(v),
+                                 kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                 head_view<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -23,10 +23,10 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
   AttentionGradient g{like(q), like(k), like(v)};
   Workspace workspace(q.device());
   CAIRN_RUN("attention", q,
-            attention_backward<T>(stream, visited(size, elements(g)), heads<T>(q), heads<T>(k), heads<T>(v),
-                                  kernel_mask(options.mask, size), kernel_dropout(options.dropout), heads<T>(saved.out),
-                                  saved.logsumexp.data<Accum<T>>(), heads<T>(dout), workspace, heads<T>(g.dq),
-                                  heads<T>(g.dk), heads<T>(g.dv)));
+            attention_backward<T>(stream, visited(size, elements(g)), head_view<T>(q), head_view<T>(k), head_view<T>(v),
+                                  kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                  head_view<T>(saved.out), saved.logsumexp.data<Accum<T>>(), head_view<T>(dout),
+                                  workspace, head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

@@ -36,17 +36,17 @@ Size visited(Size size, int64_t elements) {
 inline int64_t elements(const AttentionGradient& g) { return g.dq.elements() + g.dk.elements() + g.dv.elements(); }
 // [B, N, H, D], contiguous, as attention kernels see it.
 template <class T>
-HeadView<const T> heads(const Tensor& x) {
+HeadView<const T> head_view(const Tensor& x) {
   return {x.data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
 }
 template <class T>
-HeadView<T> heads(Tensor& x) {
+HeadView<T> head_view(Tensor& x) {
   return {x.mutable_data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
 }
 // An operand that may be missing.
 template <class T>
-HeadView<const T> optional_heads(const Tensor& x) {
-  return x.defined() ? heads<T>(x) : HeadView<const T>{};
+HeadView<const T> optional_head_view(const Tensor& x) {
+  return x.defined() ? head_view<T>(x) : HeadView<const T>{};
 }
 Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size);
 Dropout kernel_dropout(const AttentionDropout& dropout);

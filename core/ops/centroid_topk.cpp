@@ -20,11 +20,12 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
     result.topk.copy_from(given);
   }
   if (with_rest) result.rest = Tensor({size.B, size.N, size.H, size.M}, k.dtype(), k.device());
-  CAIRN_RUN("centroid_topk", k,
-            centroid_topk_forward<T>(stream, size, top, !given.defined(), heads<T>(centroids), heads<T>(k), heads<T>(v),
-                                     kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                     result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
-                                     result.mass.mutable_data<T>(), with_rest ? heads<T>(result.rest) : HeadView<T>{}));
+  CAIRN_RUN(
+      "centroid_topk", k,
+      centroid_topk_forward<T>(stream, size, top, !given.defined(), head_view<T>(centroids), head_view<T>(k),
+                               head_view<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                               result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
+                               result.mass.mutable_data<T>(), with_rest ? head_view<T>(result.rest) : HeadView<T>{}));
   return result;
 }
 
@@ -44,11 +45,12 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
   AttentionGradient g{like(centroids), like(k), like(v)};
   Workspace workspace(k.device());
   CAIRN_RUN("centroid_topk", k,
-            centroid_topk_backward<T>(
-                stream, visited(size, elements(g)), saved.topk.size(3), heads<T>(centroids), heads<T>(k), heads<T>(v),
-                kernel_mask(options.mask, size), kernel_dropout(options.dropout), saved.topk.data<int32_t>(),
-                saved.logsumexp.data<Accum<T>>(), saved.mass.data<T>(), heads<T>(saved.rest), dmass.data<T>(),
-                heads<T>(drest), workspace, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+            centroid_topk_backward<T>(stream, visited(size, elements(g)), saved.topk.size(3), head_view<T>(centroids),
+                                      head_view<T>(k), head_view<T>(v), kernel_mask(options.mask, size),
+                                      kernel_dropout(options.dropout), saved.topk.data<int32_t>(),
+                                      saved.logsumexp.data<Accum<T>>(), saved.mass.data<T>(), head_view<T>(saved.rest),
+                                      dmass.data<T>(), head_view<T>(drest), workspace, head_view<T>(g.dq),
+                                      head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

@@ -33,7 +33,7 @@ Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& leng
   check_lengths("hash_buckets", "lengths", lengths, size.B, size.N, q.device());
   Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
   CAIRN_RUN("hash_buckets", q,
-            hash_buckets<T>(stream, size, heads<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
+            hash_buckets<T>(stream, size, head_view<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,
                             rotations.data<float>(), buckets.mutable_data<int32_t>()));
   return buckets;
 }

@@ -27,7 +27,7 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes) {
   const HashSize size{q.size(0), q.size(2), q.size(1), q.size(3), int(planes.size(0))};
   Tensor codes({size.B, size.H, size.N}, DType::uint64, q.device());
   CAIRN_RUN("hash_codes", q,
-            hash_codes<T>(stream, size, heads<T>(q), planes.data<float>(), codes.mutable_data<uint64_t>()));
+            hash_codes<T>(stream, size, head_view<T>(q), planes.data<float>(), codes.mutable_data<uint64_t>()));
   return codes;
 }
 

@@ -22,9 +22,10 @@ LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const T
                                Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   Workspace workspace(q.device());
   CAIRN_RUN("linear_attention", q,
-            linear_attention_forward<T>(stream, visited(size, result.denominators.elements()), heads<T>(q), heads<T>(k),
-                                        heads<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                        workspace, heads<T>(result.out), result.denominators.mutable_data<Accum<T>>()));
+            linear_attention_forward<T>(stream, visited(size, result.denominators.elements()), head_view<T>(q),
+                                        head_view<T>(k), head_view<T>(v), kernel_mask(options.mask, size),
+                                        kernel_dropout(options.dropout), workspace, head_view<T>(result.out),
+                                        result.denominators.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -36,11 +37,12 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
               {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   Workspace workspace(q.device());
-  CAIRN_RUN("linear_attention", q,
-            linear_attention_backward<T>(stream, visited(size, elements(g)), heads<T>(q), heads<T>(k), heads<T>(v),
-                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                         heads<T>(saved.out), saved.denominators.data<Accum<T>>(), heads<T>(dout),
-                                         workspace, heads<T>(g.dq), heads<T>(g.dk), heads<T>(g.dv)));
+  CAIRN_RUN(
+      "linear_attention", q,
+      linear_attention_backward<T>(stream, visited(size, elements(g)), head_view<T>(q), head_view<T>(k),
+                                   head_view<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                   head_view<T>(saved.out), saved.denominators.data<Accum<T>>(), head_view<T>(dout),
+                                   workspace, head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

@@ -30,11 +30,11 @@ Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const G
     check_shape("topk_attention", "rest", rest, {size.B, groups.clusters(), size.H, size.M});
   }
   Tensor out({size.B, size.N, size.H, size.M}, q.dtype(), q.device());
-  CAIRN_RUN(
-      "topk_attention", q,
-      topk_attention_forward<T>(stream, size, groups.clusters(), topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v),
-                                view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
-                                optional_heads<T>(rest), kernel_dropout(options.dropout), heads<T>(out)));
+  CAIRN_RUN("topk_attention", q,
+            topk_attention_forward<T>(stream, size, groups.clusters(), topk.size(3), head_view<T>(q), head_view<T>(k),
+                                      head_view<T>(v), view(groups), topk.data<int32_t>(),
+                                      mass.defined() ? mass.data<T>() : nullptr, optional_head_view<T>(rest),
+                                      kernel_dropout(options.dropout), head_view<T>(out)));
   return out;
 }
 
@@ -49,13 +49,13 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
     g.dmass = like(mass);
     g.drest = Tensor({size.B, groups.clusters(), size.H, size.M}, q.dtype(), q.device());
   }
-  CAIRN_RUN(
-      "topk_attention", q,
-      topk_attention_backward<T>(stream, size, groups.clusters(), topk.size(3), heads<T>(q), heads<T>(k), heads<T>(v),
-                                 view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
-                                 kernel_dropout(options.dropout), heads<T>(dout), heads<T>(g.dq), heads<T>(g.dk),
-                                 heads<T>(g.dv), mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
-                                 mass.defined() ? heads<T>(g.drest) : HeadView<T>{}));
+  CAIRN_RUN("topk_attention", q,
+            topk_attention_backward<T>(stream, size, groups.clusters(), topk.size(3), head_view<T>(q), head_view<T>(k),
+                                       head_view<T>(v), view(groups), topk.data<int32_t>(),
+                                       mass.defined() ? mass.data<T>() : nullptr, kernel_dropout(options.dropout),
+                                       head_view<T>(dout), head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv),
+                                       mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
+                                       mass.defined() ? head_view<T>(g.drest) : HeadView<T>{}));
   return g;
 }
 

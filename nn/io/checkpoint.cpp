@@ -262,8 +262,8 @@ std::optional<FoundCheckpoint> try_checkpoint(const fs::path& folder, std::vecto
   return std::nullopt;
 }
 
-// Renames the newest to the previous, and the new one to the newest. A stop at any point leaves the new checkpoint
-// complete, and the last one under either name.
+// Renames the newest to the previous, and the new one to the newest. Wherever it is stopped, the new checkpoint is
+// complete, and the old one is in checkpoint/ or checkpoint.previous/.
 void rotate(const Folders& folders) {
   if (is_there(folders.newest)) {
     remove_folder(folders.previous);

@@ -12,9 +12,8 @@
 // checksums lists all three files: `xxh128sum --check checksums` verifies them, and no byte of the four can change
 // unnoticed.
 //
-// A save is written beside, synced and read back - headers, JSON, hashes - before anything is renamed. So a process
-// that is killed, or a machine that loses power, at any point of it leaves the newest checkpoint that was complete, and
-// find_checkpoint finds it, complete ones in checkpoint.new/ too.
+// A save is written beside, synced and read back - headers, JSON, hashes - before anything is renamed. So a kill
+// or a loss of power, at any point, loses no complete checkpoint. find_checkpoint looks into checkpoint.new/ too.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

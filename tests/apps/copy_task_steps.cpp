@@ -37,9 +37,9 @@ TEST_CASE("each step of a training has its own sequences and draws, and so has e
   {
     RunFolder run(folder.path());
     const Json about = {{"program", "copy-task"}, {"configuration", Json::object()}, {"provenance", Json::object()}};
-    const Keep keep{run, about};
+    const RunFiles files{run, about};
     Progress progress(options.iterations, true);
-    train(options, progress, &keep);
+    train(options, progress, &files);
   }
 
   Generator generator(options.seed);

@@ -65,10 +65,10 @@ void train_in(const std::filesystem::path& path, TrainOptions options, int64_t i
   RunFolder folder(path);
   auto found = find_checkpoint(path);
   const Json about = {{"program", "copy-task"}, {"configuration", Json::object()}, {"provenance", Json::object()}};
-  const Keep keep{folder, about, found ? &*found : nullptr};
+  const RunFiles files{folder, about, found ? &*found : nullptr};
   options.iterations = iterations;
   Progress progress(iterations, true);
-  train(options, progress, &keep);
+  train(options, progress, &files);
 }
 
 // Changes what a run's newest checkpoint says about the run, its hash made right.

@@ -1,9 +1,9 @@
 // The bytes are a program of public operations: which one, with operands of which shapes, types, devices and values.
-// Most operands fit; some are undefined, of another type, device or size, huge, or were saved by another call. Each
-// call ends with a cairn::Error, or with what the formula gives in double (single elements and rows, products,
-// attention, segments, argmax), or else (gradients, clustering and the attention of clusters and buckets) with results
-// of the documented shape and type that are finite where the operands are small, and with labels and keys that there
-// are.
+// Most operands fit; some are undefined, of another type, device or size, huge, or were saved by another call. A call
+// may end with a cairn::Error. Otherwise the results of single elements and rows, products, attention, segments and
+// argmax are what the formula gives in double. The others (gradients, clustering, the attention of clusters and
+// buckets) have the documented shape and type, labels and keys within their ranges, and are finite where the operands
+// are small.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -48,7 +48,7 @@ TEST_CASE("every draw of an encoder's forward has a name of its own", "[transfor
   }
   const Draws draws = draws_of_encoder("i-clustered-4:topk=4");
   for (const Purpose purpose :
-       {Purpose::planes, Purpose::clusters, Purpose::attention_dropout, Purpose::attention_tail_dropout})
+       {Purpose::planes, Purpose::clusters, Purpose::attention_dropout, Purpose::attention_rest_dropout})
     CHECK(count(draws, purpose) == 3);
   CHECK(draws.size() == 21);
 }

@@ -228,7 +228,7 @@ TEST_CASE("dropout of attention draws by layer, purpose, step and seed, and alik
   CHECK_FALSE(same_bits(first, out(2, 2, 3, Purpose::attention_dropout)));
   CHECK_FALSE(same_bits(first, out(1, 3, 3, Purpose::attention_dropout)));
   CHECK_FALSE(same_bits(first, out(1, 2, 4, Purpose::attention_dropout)));
-  CHECK_FALSE(same_bits(first, out(1, 2, 3, Purpose::attention_tail_dropout)));
+  CHECK_FALSE(same_bits(first, out(1, 2, 3, Purpose::attention_rest_dropout)));
 }
 
 TEST_CASE("dropout of attention is another for every batch element, head, query and key, and none for the padding",

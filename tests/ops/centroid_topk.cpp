@@ -47,7 +47,7 @@ std::vector<Sizes> every_size() {
           {9, 1, 65, 513, 3, 2}};
 }
 
-AttentionDropout rest_dropout(double p) { return test_dropout(p, Purpose::attention_tail_dropout); }
+AttentionDropout rest_dropout(double p) { return test_dropout(p, Purpose::attention_rest_dropout); }
 
 }  // namespace
 
@@ -380,7 +380,7 @@ struct CudaCase {
 struct CudaInputs {
   CudaInputs(const Bench& bench, const CudaCase& c)
       : x(bench, c.s),
-        options{on(bench.device, c.mask), test_dropout(c.dropout, Purpose::attention_tail_dropout, bench.device), 0} {
+        options{on(bench.device, c.mask), test_dropout(c.dropout, Purpose::attention_rest_dropout, bench.device), 0} {
     const auto [B, H, N, S, D, M] = c.s;
     const auto halves = [&](const Shape& shape, uint64_t seed) {
       return bench.place(affine(Bench{}.integers(shape, -2, 2, seed).cast(DType::float32), 0.5));

@@ -195,6 +195,10 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
 
 TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   const Tensor x({int64_t{1} << 60, 0}), bias({0});
+  // Sizes near the largest number: nothing is rounded up beyond it.
+  const int64_t largest = std::numeric_limits<int64_t>::max();
+  CHECK(matmul(Tensor({0, 0}), Tensor({0, largest})).shape() == Shape{0, largest});
+  CHECK(matmul(Tensor({largest, 0}), Tensor({0, 0})).shape() == Shape{largest, 0});
   CHECK(softmax(x).shape() == x.shape());
   CHECK(softmax_backward(x, x).shape() == x.shape());
   CHECK(bias_activation(x, bias, Activation::relu).shape() == x.shape());

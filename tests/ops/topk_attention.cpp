@@ -187,7 +187,7 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
     for (double p : {0.0, 0.3}) {
       INFO("top " << top << ", dropout " << p);
       const AttentionOptions exact{{{}, lengths, {}, false}, {p, generator.draw(0, Purpose::attention_dropout)}, 0};
-      const AttentionOptions tail{{{}, lengths, {}, false}, {p, generator.draw(0, Purpose::attention_tail_dropout)}, 0};
+      const AttentionOptions tail{{{}, lengths, {}, false}, {p, generator.draw(0, Purpose::attention_rest_dropout)}, 0};
       CHECK_GRADIENT([&](const auto& in) { return improved_clustered(in[0], in[1], in[2], groups, top, exact, tail); },
                      x.q, x.k, x.v);
     }
