@@ -1,45 +1,145 @@
 // Lloyd's algorithm on codes. Pieces of queries are assigned and their bits counted by different threads; counts are
 // whole numbers, so their sums have no order.
+//
+// Distances and counts are bytes, of as many queries at a time as a vector has bytes. Four bits of a code and four of a
+// centroid differ in at most 4 places: a shuffle of bytes looks that up, in a table for these four bits of the centroid
+// (the idea of Mula's population count: Mula, Kurz, Lemire, "Faster population counts using AVX2 instructions", 2018).
+// That takes less than one instruction a query and centroid, on every processor since AVX2; an instruction that counts
+// the bits of 64-bit words, which only newer ones have, gives 8 distances and leaves more to do with each.
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
 
 #include "core/parallel.h"
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 namespace cairn::cpu {
 namespace {
 
-// labels[i] = the nearest of C centroids, ties to the lowest. Queries come in blocks: the loop over a block is a
-// vector, and the smallest of (distance, cluster) as one number is what we look for.
+#if defined(__AVX512BW__)
+constexpr int width = 64;
+#elif defined(__AVX2__)
+constexpr int width = 32;
+#else
+constexpr int width = 16;
+#endif
+using Bytes __attribute__((vector_size(width))) = uint8_t;
+
+// By reference: how a vector is passed by value depends on what the processor has.
+inline void load(Bytes& bytes, const uint8_t* from) { std::memcpy(&bytes, from, width); }
+
+// bytes = table[index], of 16 numbers.
+inline void look_up(Bytes& bytes, const uint8_t* table, const Bytes& index) {
+#if defined(__AVX512BW__)
+  const __m512i tables = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  bytes = Bytes(_mm512_shuffle_epi8(tables, __m512i(index)));
+#elif defined(__AVX2__)
+  const __m256i tables = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  bytes = Bytes(_mm256_shuffle_epi8(tables, __m256i(index)));
+#elif defined(__clang__)
+  for (int l = 0; l < width; ++l) bytes[l] = table[index[l]];
+#else
+  load(bytes, table);
+  bytes = __builtin_shuffle(bytes, index);
+#endif
+}
+
+// count[j] += bit j of the code.
+inline void add_bits(uint8_t* count, uint64_t code) {
+#if defined(__AVX512BW__)
+  const __m512i before = _mm512_loadu_si512(count);
+  _mm512_storeu_si512(count, _mm512_mask_sub_epi8(before, code, before, _mm512_set1_epi8(-1)));
+#elif defined(__AVX2__)
+  const __m256i bit = _mm256_set1_epi64x(int64_t(0x8040201008040201));
+  const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  for (int half = 0; half < 2; ++half, count += 32, code >>= 32) {
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(int32_t(code)), byte);
+    const __m256i minus_one = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+    __m256i* const to = reinterpret_cast<__m256i*>(count);
+    _mm256_storeu_si256(to, _mm256_sub_epi8(_mm256_loadu_si256(to), minus_one));
+  }
+#else
+  for (int j = 0; j < 64; ++j) count[j] = uint8_t(count[j] + (code >> j & 1));
+#endif
+}
+
+constexpr int digits = 16;  // of four bits each
+
+// different[x][y]: in how many of four bits x and y differ.
+constexpr auto different = [] {
+  std::array<std::array<uint8_t, 16>, 16> table{};
+  for (unsigned x = 0; x < 16; ++x)
+    for (unsigned y = 0; y < 16; ++y) table[x][y] = uint8_t(std::popcount(x ^ y));
+  return table;
+}();
+
+// labels[i] = the nearest of C centroids, ties to the lowest.
 void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t C, int32_t* labels) {
-  constexpr int width = 64;
-  for (int64_t i = 0; i < n; i += width) {
-    const int count = int(std::min<int64_t>(width, n - i));
-    uint64_t code[width] = {}, best[width];
+  constexpr int vectors = 4, block = vectors * width, at_once = 256;  // clusters whose numbers are bytes
+  for (int64_t i = 0; i < n; i += block) {
+    const int count = int(std::min<int64_t>(block, n - i));
+    uint64_t code[block] = {};
     std::copy_n(codes + i, count, code);
-    std::fill_n(best, width, ~uint64_t{0});
-    for (int64_t c = 0; c < C; ++c) {
-      const uint64_t centroid = centroids[c], cluster = uint64_t(c);
-      for (int l = 0; l < width; ++l) {
-        const uint64_t key = uint64_t(__builtin_popcountll(code[l] ^ centroid)) << 32 | cluster;
-        best[l] = key < best[l] ? key : best[l];
+    alignas(width) uint8_t digit[digits][block];
+    for (int b = 0; b < 8; ++b)
+      for (int l = 0; l < block; ++l) {
+        const auto byte = uint8_t(code[l] >> 8 * b);
+        digit[2 * b][l] = byte & 15, digit[2 * b + 1][l] = byte >> 4;
       }
+    uint8_t nearest[block];  // distances
+    std::fill_n(nearest, block, uint8_t{255});
+
+    for (int64_t first = 0; first < C; first += at_once) {
+      alignas(width) uint8_t of[block];
+      Bytes best[vectors], cluster[vectors];
+      for (int v = 0; v < vectors; ++v) load(best[v], nearest + v * width), cluster[v] = Bytes{};
+      for (int64_t c = first; c < std::min(first + at_once, C); ++c) {
+        Bytes distance[vectors] = {};
+        for (int d = 0; d < digits; ++d) {
+          const uint8_t* const table = different[centroids[c] >> 4 * d & 15].data();
+          for (int v = 0; v < vectors; ++v) {
+            Bytes index, more;
+            load(index, digit[d] + v * width);
+            look_up(more, table, index);
+            distance[v] += more;
+          }
+        }
+        for (int v = 0; v < vectors; ++v) {
+          cluster[v] = distance[v] < best[v] ? Bytes{} + uint8_t(c - first) : cluster[v];
+          best[v] = distance[v] < best[v] ? distance[v] : best[v];
+        }
+      }
+      alignas(width) uint8_t least[block];
+      std::memcpy(least, best, block);
+      std::memcpy(of, cluster, block);
+      for (int l = 0; l < count; ++l) labels[i + l] = least[l] < nearest[l] ? int32_t(first) + of[l] : labels[i + l];
+      std::copy_n(least, block, nearest);
     }
-    for (int l = 0; l < count; ++l) labels[i + l] = int32_t(best[l] & 0xffffffff);
   }
 }
 
 // The members of a cluster and how many of them have each bit.
 struct Counters {
-  int32_t bit[64];
+  uint8_t few[64];  // of the latest members, at most 255
+  int32_t bit[64];  // of all before them
   int32_t members;
 
-  // In halves, because a vector shifts 32 bits by a lane's number twice as fast as 64.
   void add(uint64_t code) {
-    const auto low = uint32_t(code), high = uint32_t(code >> 32);
-    for (uint32_t j = 0; j < 32; ++j) bit[j] += int32_t(low >> j & 1);
-    for (uint32_t j = 0; j < 32; ++j) bit[32 + j] += int32_t(high >> j & 1);
-    ++members;
+    add_bits(few, code);
+    if (++members % 255 == 0) flush();
+  }
+  void flush() {
+    for (int j = 0; j < 64; ++j) bit[j] += few[j], few[j] = 0;
+  }
+  // Both are flushed.
+  void add(const Counters& other) {
+    for (int j = 0; j < 64; ++j) bit[j] += other.bit[j];
+    members += other.members;
   }
   // The bits that more than half of the members have, and those that more than half have not.
   uint64_t set_in_majority() const {
@@ -48,16 +148,13 @@ struct Counters {
   uint64_t clear_in_majority() const {
     return collect([this](uint32_t j) { return 2 * bit[j] < members; });
   }
+  // In halves, because a vector shifts 32 bits by a lane's number twice as fast as 64.
   template <class F>
   static uint64_t collect(F&& test) {
     uint32_t low = 0, high = 0;
     for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(test(j)) << j;
     for (uint32_t j = 0; j < 32; ++j) high |= uint32_t(test(32 + j)) << j;
     return uint64_t(high) << 32 | low;
-  }
-  void add(const Counters& other) {
-    for (int j = 0; j < 64; ++j) bit[j] += other.bit[j];
-    members += other.members;
   }
 };
 
@@ -100,6 +197,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
       Counters* count = counts + task * C;
       std::fill_n(count, C, Counters{});
       for (int64_t i = first; i < end; ++i) count[label[i]].add(code[i]);
+      for (int64_t c = 0; c < C; ++c) count[c].flush();
     });
     if (last) break;
     parallel_tasks(B * H, [&, C = C](int64_t batch_head) {
