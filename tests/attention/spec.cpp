@@ -48,6 +48,7 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"iclustered-15", "did you mean 'i-clustered-15'?"},
       {"ful", "did you mean 'full'?"},
       {"", "unknown attention ''"},
+      {"12", "unknown attention '12'; there are full"},
       {"wholly-different", "there are full"},
       {"full-3", "full takes no number"},
       {"clustered", "expected a number of clusters, as in clustered-100"},
