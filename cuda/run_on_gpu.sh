@@ -60,7 +60,7 @@ if [ -n "$pack" ]; then
     most=1000
   else
     build=$root/build/pack
-    configure "$build" -DCAIRN_NATIVE=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real -DCMAKE_EXE_LINKER_FLAGS=-s "$@" ||
+    configure "$build" -DCAIRN_CPU=v3 -DCMAKE_CUDA_ARCHITECTURES=90-real -DCMAKE_EXE_LINKER_FLAGS=-s "$@" ||
       fail 1 "the build failed"
   fi
   work=$(mktemp -d)

@@ -182,7 +182,7 @@ int run_program(const char* name, const char* summary, const char* footer, int a
     app.formatter(std::make_shared<WrappedHelp>());
     app.footer(footer);
     app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, ", commit ", CAIRN_COMMIT,
-                                             "; backends: ", backends(), ")"));
+                                             "; backends: ", backends(), "; vectors: ", cpu_vectors(), ")"));
     app.option_defaults()->take_last();  // given twice, the last one counts
     define(app);
     if (!command_names(app).empty()) app.require_subcommand(1);

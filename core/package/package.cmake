@@ -10,7 +10,7 @@ set(templates ${PROJECT_SOURCE_DIR}/core/package)
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS core/*.h autograd/*.h nn/*.h)
 list(FILTER headers EXCLUDE REGEX "/core/(cpu/|functors\\.h)")
 target_sources(cairn PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
-install(TARGETS cairn EXPORT cairn ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+install(TARGETS cairn EXPORT cairn ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cairn
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cairn)
 
@@ -32,6 +32,9 @@ if(CAIRN_CUDA STREQUAL HOST)
   string(APPEND pc_definitions " -DCAIRN_CUDA_HOST=1")
 elseif(CAIRN_CUDA STREQUAL ON)
   string(APPEND pc_libraries " -lcublas -lcudart_static -ldl -lrt")  # from wherever -L says that the CUDA Toolkit is
+endif()
+if(CAIRN_CPU STREQUAL v3+v4)
+  string(APPEND pc_libraries " -Wl,-rpath,\${libdir}")  # programs find the shared library wherever the prefix is
 endif()
 configure_file(${templates}/cairn.pc.in ${PROJECT_BINARY_DIR}/package/cairn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/package/cairn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
