@@ -25,7 +25,7 @@ class SdpaLayer(torch.nn.Module):
         super().__init__()
         self.query, self.key, self.value, self.out = (torch.nn.Linear(FEATURES, FEATURES) for _ in range(4))
         self.linear1, self.linear2 = torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Linear(HIDDEN, FEATURES)
-        self.norm1, self.norm2 = torch.nn.LayerNormResult(FEATURES), torch.nn.LayerNormResult(FEATURES)
+        self.norm1, self.norm2 = torch.nn.LayerNorm(FEATURES), torch.nn.LayerNorm(FEATURES)
 
     def forward(self, x):
         B, N, _ = x.shape
