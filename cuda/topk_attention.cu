@@ -8,7 +8,7 @@
 //
 // Launch. Clusters differ in size, so the work is cut into tasks of up to 64 members of a cluster. Task t of cluster c
 // has the number offsets[c] / 64 + c + t. Some numbers have no task: their blocks return at once. So the host need not
-// know the sizes of the clusters: it launches N / 64 + C + 1 blocks. The queries of no cluster are the last cluster.
+// know the sizes of the clusters: it launches N / 64 + C + 1 blocks. The queries of no cluster are taken for a cluster C.
 //   attend_top       a block of 128 threads has a task. It gathers the keys and values of 32 top keys, 64 columns at a
 //                    time, into shared memory, and takes 32 members at a time, 8 a warp. A T of at most 32 keys is
 //                    gathered once. A thread has the scores of 2 members and 4 keys, then 4 members and 4 columns of
@@ -587,7 +587,7 @@ __global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(TopKProblem
     float sum = 0;
     for (int i = offsets[0] + int(threadIdx.x % 32); i < offsets[1]; i += 32) sum += deltas[batch_head * p.size.N + i];
     sum = warp_reduce(sum, Sum{});
-    if (threadIdx.x % 32 == 0) dmass[row] = T(sum);
+    if (threadIdx.x % 32 == 0) dmass[row] = T(sum);  // dm_j
   }
 }
 

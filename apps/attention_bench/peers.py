@@ -8,7 +8,9 @@
 On the CPU: PyTorch's scaled_dot_product_attention in the same transformer layer, and the authors'
 pytorch-fast-transformers where it is installed (pip install --no-build-isolation pytorch-fast-transformers, without
 nvcc in the PATH: a few minutes). Prints, for each row, both medians and peer / ours: above 1, ours is faster; then what
-is measured of ours alone, where less is better.
+is measured of ours alone, where less is better. With --beside FOLDER, two builds of ours: the median of the ratios of
+--repeat pairs, other / ours, and the middle half of them; with --beside the same folder that is what the machine's noise
+makes.
 
 On a GPU: attention by PyTorch's backends (flash, cuDNN, memory-efficient), by an N x N matrix, and ours; the layer
 beside cuDNN's. Prints time, rate and memory for each length, then Markdown tables and the lengths from which ours is
@@ -46,7 +48,7 @@ def main():
     cpu.add_argument("--threads", type=int, default=os.cpu_count())
     cpu.add_argument("--repeat", type=int, default=5, help="how often each is measured, in turn, at the most")
     cpu.add_argument("--seconds", type=float, default=40, help="of a row, after which no repetition is begun")
-    cpu.add_argument("--compile", action="store_true", help="torch.compile the SDPA layer too")
+    cpu.add_argument("--beside", metavar="FOLDER", help="another build of our programs in the peers' place")
     cuda = parser.add_argument_group("with --device cuda (lists have commas)")
     cuda.add_argument("--lengths", type=numbers, default=[4096, 1024, 16384, 65536], help="in this order")
     cuda.add_argument("--head-sizes", type=numbers, default=[64, 128])

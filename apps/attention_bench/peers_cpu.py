@@ -25,17 +25,16 @@ def seconds(f):
     return time.perf_counter() - start
 
 
-def layer_peer(length, batch, compiled=False):
+def layer_peer(length, batch):
     torch.manual_seed(1)
     layer = SdpaLayer()
-    run = torch.compile(layer) if compiled else layer
     x = torch.randn(batch, length, FEATURES, requires_grad=True)
     gradient = torch.randn(batch, length, FEATURES)
 
     def once():
         layer.zero_grad()
         x.grad = None
-        run(x).backward(gradient)
+        layer(x).backward(gradient)
 
     return once
 
@@ -141,8 +140,21 @@ def short_median(f):
     return statistics.median(times)
 
 
+def compare_builds(arguments):
+    builds = [rows(arguments.rows, folder, arguments.threads, arguments.tokens) for folder in (arguments.program, arguments.beside)]
+    for (name, _, _, ours, _), (_, _, _, other, _) in zip(*builds):
+        if arguments.only not in name:
+            continue
+        ratios = sorted(other() / ours() for _ in range(arguments.repeat))
+        low, middle, high = (ratios[len(ratios) * quarter // 4] for quarter in (1, 2, 3))
+        print(f"{name.rsplit(', ', 1)[0]:58} {middle:.3f} ({low:.3f} to {high:.3f})", flush=True)
+
+
 def main(arguments):
     torch.set_num_threads(arguments.threads)
+    if arguments.beside:
+        compare_builds(arguments)
+        return
     print(f"PyTorch {torch.__version__}, {arguments.threads} threads, {arguments.tokens} tokens")
     print(f"{'':58} {'ours ms':>9} {'peer ms':>9} {'peer/ours':>9}  must   aim")
     results = []

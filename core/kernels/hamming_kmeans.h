@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// C clusters; `iterations` updates of the centroids, each after an assignment, and one assignment more.
+// C clusters; `iterations` times an assignment and an update of the centroids, and then one more assignment.
 struct KMeansSize {
   int64_t B = 0, H = 0, N = 0, C = 0;
   int bits = 0, iterations = 0;

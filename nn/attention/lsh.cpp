@@ -19,8 +19,8 @@
 // first. Where no round leaves a key, out_i = v_i. `combine=mean` is the mean of the o_r instead, where that rule holds
 // for each round by itself.
 //
-// Deviations. From Kitaev's code: scores are divided by sqrt(D) (`scale=1`: not, as there); a position's own score is
-// not -10^5 but counts only where no other does, which is the limit of that; there are half as many buckets as 2 n /
+// Deviations. From Kitaev's code: scores are divided by sqrt(D) (`scale=1`: not, as there); a position attends
+// to itself only where it sees nothing else (there: its score is -10^5); there are half as many buckets as 2 n /
 // chunk, by each sequence's own length (`buckets=` sets it), and lengths need not be a multiple of anything.
 //
 // The port of the authors of Clustered Attention divides by sqrt(D) too. Its other rules are
