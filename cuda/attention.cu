@@ -12,7 +12,8 @@
 //
 // Launch, in either form: a block of 128 threads takes a tile of queries and goes through the keys; for dK and dV it
 // takes a tile of keys and goes through the queries. It skips the tiles of the other side that a causal mask or a
-// pattern of positions hides (core/kernels/positions.h): a tile begins where something is visible. It keeps the sums of its rows in registers, with a running maximum of the scores.
+// pattern of positions hides (core/kernels/positions.h): a tile begins where something is visible. It keeps the sums of
+// its rows in registers, with a running maximum of the scores.
 //
 // In float32, out of shared memory (cuda/attention_tiles.cuh); on every GPU. Tiles are 64 x 64; a thread has 8 x 4
 // scores in registers and, of the sums, 8 rows of 4 columns in each 64. Operands go through shared memory 16 columns or
