@@ -36,7 +36,9 @@ inline void load(Bytes& bytes, const uint8_t* from) { std::memcpy(&bytes, from, 
 // bytes = table[index], of 16 numbers.
 inline void look_up(Bytes& bytes, const uint8_t* table, const Bytes& index) {
 #if defined(__AVX512BW__)
-  const __m512i tables = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  // (GCC 12 warns of what _mm512_broadcast_i32x4 leaves undefined.)
+  const __m128i one = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  const __m512i tables = _mm512_maskz_broadcast_i32x4(0xffff, one);
   bytes = Bytes(_mm512_shuffle_epi8(tables, __m512i(index)));
 #elif defined(__AVX2__)
   const __m256i tables = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
