@@ -8,7 +8,8 @@
 //
 // Launch. Clusters differ in size, so the work is cut into tasks of up to 64 members of a cluster. Task t of cluster c
 // has the number offsets[c] / 64 + c + t. Some numbers have no task: their blocks return at once. So the host need not
-// know the sizes of the clusters: it launches N / 64 + C + 1 blocks. The queries of no cluster are taken for a cluster C.
+// know the sizes of the clusters: it launches N / 64 + C + 1 blocks. The queries of no cluster are taken for a cluster
+// C.
 //   attend_top       a block of 128 threads has a task. It gathers the keys and values of 32 top keys, 64 columns at a
 //                    time, into shared memory, and takes 32 members at a time, 8 a warp. A T of at most 32 keys is
 //                    gathered once. A thread has the scores of 2 members and 4 keys, then 4 members and 4 columns of
