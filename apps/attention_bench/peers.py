@@ -48,7 +48,7 @@ def main():
     cpu.add_argument("--threads", type=int, default=os.cpu_count())
     cpu.add_argument("--repeat", type=int, default=5, help="how often each is measured, in turn, at the most")
     cpu.add_argument("--seconds", type=float, default=40, help="of a row, after which no repetition is begun")
-    cpu.add_argument("--beside", metavar="FOLDER", help="another build of our programs in the peers' place")
+    cpu.add_argument("--beside", metavar="FOLDER", help="another build of our programs in the peers' place (prints alone: no --json)")
     cuda = parser.add_argument_group("with --device cuda (lists have commas)")
     cuda.add_argument("--lengths", type=numbers, default=[4096, 1024, 16384, 65536], help="in this order")
     cuda.add_argument("--head-sizes", type=numbers, default=[64, 128])
