@@ -188,28 +188,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 // ----------------------------------------------------------------------------------------------------- the host's part
 
-// Can tensor cores do it: are all rows made of whole chunks of 16 bytes, and not too long; and may they.
-template <class T, class... More>
-bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
-  const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
-  return whole(p.size.D) && whole(p.size.M) && aligned(p.q, 16) && aligned(p.k, 16) && aligned(p.v, 16) &&
-         (aligned(more, 16) && ...) && (sizeof(T) == 2 || float32_products() == Float32Products::tf32) && has_mma();
-}
-
-// Calls f with the shape for the smallest size of rows that holds all of D and M.
-template <class T, class F>
-void with_mma_shape(const AttentionSize& size, F&& f) {
-  const int64_t columns = std::max(size.D, size.M);
-  if (columns <= 32)
-    f.template operator()<32>(MmaShape<T, 32>{});
-  else if (columns <= 64)
-    f.template operator()<64>(MmaShape<T, 64>{});
-  else
-    f.template operator()<128>(MmaShape<T, 128>{});
-}
 template <class T>
-Launch mma_tiles(Stream stream, const AttentionProblem<T>& p, int64_t rows, int tile_rows, int shared) {
-  return {p.size.B * p.size.H * ceil_div(rows, tile_rows), mma_threads, size_t(shared), stream};
+Launch mma_tiles(Stream stream, const AttentionProblem<T>& p, int64_t rows, int tile_rows, int shared, int splits = 1) {
+  return {p.size.B * p.size.H * ceil_div(rows, tile_rows) * splits, mma_threads, size_t(shared), stream};
 }
 
 // A block for every tile of rows and of columns.
@@ -225,12 +206,19 @@ void attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, H
                        Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
   if (size.B * size.H * size.N == 0) return;
   const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, out);
-  if (suits_mma(p, out))
+  if (suits_mma(p, out)) {
+    const int64_t rows = size.B * size.H * size.N;
+    Workspace workspace(Device::cuda);
     with_mma_shape<T>(size, [&]<int columns>(auto shape) {
-      launch(attend_mma<T, columns>, mma_tiles(stream, p, size.N, shape.queries, shape.forward_bytes), p, out,
-             logsumexp);
+      Splits splits = split_keys(p, shape.queries, size.M, workspace);
+      if (splits.partial) splits.softmax = workspace.take<float2>(splits.count * rows);
+      launch(attend_mma<T, columns>, mma_tiles(stream, p, size.N, shape.queries, shape.forward_bytes, splits.count), p,
+             splits, out, logsumexp);
+      if (splits.partial)
+        launch(combine_splits<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
+               dropout.scale(), splits, out, logsumexp);
     });
-  else if (size.M <= 64)
+  } else if (size.M <= 64)
     launch(attend<T, 64>, tiles(stream, size, size.N, size.M, 64), p, out, logsumexp);
   else
     launch(attend<T, 128>, tiles(stream, size, size.N, size.M, 128), p, out, logsumexp);
@@ -251,11 +239,16 @@ void attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, 
 
   if (suits_mma(p, dout, dq, dk, dv)) {
     with_mma_shape<T>(size, [&]<int columns>(auto shape) {
-      const int bytes = shape.backward_bytes;
-      if (queries > 0)
-        launch(query_gradient_mma<T, columns>, mma_tiles(stream, p, size.N, shape.own, bytes), p, dout, states, dq);
+      const int bytes = decltype(shape)::template backward_bytes<NoTop>;
+      if (queries > 0) {
+        const Splits splits = split_keys(p, shape.own, size.D, workspace);
+        launch(query_gradient_mma<T, columns, NoTop>, mma_tiles(stream, p, size.N, shape.own, bytes, splits.count), p,
+               splits, dout, states, NoTop{}, dq);
+        add_up(stream, size, splits, size.D, dq);
+      }
       if (keys)
-        launch(key_gradient_mma<T, columns>, mma_tiles(stream, p, size.S, shape.own, bytes), p, dout, states, dk, dv);
+        launch(key_gradient_mma<T, columns, NoTop>, mma_tiles(stream, p, size.S, shape.own, bytes), p, dout, states,
+               NoTop{}, dk, dv);
     });
     return;
   }

@@ -1,8 +1,10 @@
 #pragma once
 // The kernels of cuda/attention.cu on tensor cores (Dao 2023): whatever a warp sums up stays in its registers, weights
 // too, which are what the second product's fragments are made of.
+#include <algorithm>
 #include <cmath>
 
+#include "core/workspace.h"
 #include "cuda/attention_problem.cuh"
 #include "cuda/mma_tiles.cuh"
 
@@ -19,7 +21,9 @@ struct MmaShape {
   static constexpr int forward_bytes = row_bytes * (queries + 4 * keys);
   // Backward: own rows, and those of the other side at a time.
   static constexpr int own = 16 * mma_warps, others = row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
-  static constexpr int backward_bytes = row_bytes * (2 * own + 4 * others) + 2 * others * int(sizeof(QueryState));
+  template <class Top>
+  static constexpr int backward_bytes = row_bytes*(2 * own + 4 * others) +
+                                        2 * others*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
 };
 
 // ---- what of a strip is visible, and what dropout keeps of it: bit 4 n + e is for element e of sums n.
@@ -80,34 +84,74 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
     for (int e = 0; e < 4; ++e) f(sums[n][e], 4 * n + e);
 }
 
+// ---- tiles of keys
+
+// A block goes through the keys of its split (first_key to end_key), a tile at a time. Two tiles of keys and two of
+// values are in shared memory: one is multiplied while the next is copied.
+template <class T, int columns, int keys, bool with_values = true>
+struct KeyTiles {
+  using Tile = MmaTile<T, columns>;
+  const AttentionProblem<T>& p;
+  const BatchHead& batch_head;
+  Tile k, v;
+
+  __device__ void copy(int k0, int place) const {
+    const int rows = batch_head.keys - k0;
+    k.row(place).template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, rows, p.D());
+    if constexpr (with_values)
+      v.row(place).template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, rows, p.M());
+    commit_copies();
+  }
+  // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next(from) is
+  // where the first tile at or behind `from` begins.
+  template <class Next, class F>
+  __device__ void each(int begin, int end, Next next_tile, F f) const {
+    for (int k0 = begin, next, place = 0; k0 < end; k0 = next, place ^= keys) {
+      const Tile k_now = k.row(place), v_now = v.row(place);
+      next = next_tile(k0 + keys);
+      wait_for_copies<0>();
+      k_now.template round<keys>();
+      if constexpr (with_values) v_now.template round<keys>();
+      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      if (next < end) copy(next, place ^ keys);
+      f(k0, k_now, v_now);
+    }
+  }
+};
+
+// What the host gives to kernels whose queries are few: the keys are cut into `count` splits, a block has one of them,
+// and what it sums up goes to `partial` [count, B, H, N, columns], for add_splits or combine_splits.
+struct Splits {
+  int count = 1;
+  float* partial = nullptr;
+  float2* softmax = nullptr;  // forward, [count, B, H, N]: the running maximum and the sum of exponentials
+};
+
 // ---- forward
 
+// Sums of a split: unnormalized, with the maximum and the sum of exponentials that they are relative to.
 template <class T, int columns>
-__global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p, HeadView<T> out, float* logsumexp) {
+__global__ void __launch_bounds__(mma_threads)
+    attend_mma(AttentionProblem<T> p, Splits splits, HeadView<T> out, float* logsumexp) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int strips = Shape::strips, keys = Shape::keys;
-  const Tile own{dynamic_shared<T>()};
-  const Tile all_k = own.row(Shape::queries), all_v = all_k.row(2 * keys);  // two tiles each
-  const TileTask task(p.size.N, Shape::queries, 0, 1);
+  const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::queries);
+  const TileTask task(p.size.N, Shape::queries, 0, 1, splits.count);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const int begin = batch_head.next_key(task.row, Shape::queries, 0);
+  const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
+  const int begin = batch_head.next_key(task.row, Shape::queries, task.first_key(p.size.S));
+  const int end = min(batch_head.keys, task.end_key(p.size.S));
   const int strip0 = int(threadIdx.x / 32) * 16 * strips, query0 = task.row + strip0;  // this warp's
   RunningSoftmax<2 * strips, 4> softmax;
   float sums[strips][columns / 8][4] = {};
 
-  const auto copy_keys = [&](int k0, int place) {
-    const Tile k = all_k.row(place), v = all_v.row(place);
-    k.template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, batch_head.keys - k0, p.D());
-    v.template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, batch_head.keys - k0, p.M());
-    commit_copies();
-  };
-  if (begin < batch_head.keys) {
+  if (begin < end) {
     own.template copy<Shape::queries>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
                                       batch_head.queries - task.row, p.D());
     commit_copies();
-    copy_keys(begin, 0);
+    tiles.copy(begin, 0);
     wait_for_copies<1>();
     own.template round<Shape::queries>();
     __syncthreads();
@@ -117,17 +161,11 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 #pragma unroll
       for (int step = 0; step < Tile::steps; ++step) own.row(strip0 + 16 * strip).load_a(step, q[strip][step]);
 
-    for (int k0 = begin, next, place = 0; k0 < batch_head.keys; k0 = next, place ^= keys) {
-      const Tile k = all_k.row(place), v = all_v.row(place);
-      next = batch_head.next_key(optimization_barrier(task.row), Shape::queries, k0 + keys);
-      wait_for_copies<0>();
-      k.template round<keys>();
-      v.template round<keys>();
-      __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (next < batch_head.keys) copy_keys(next, place ^ keys);
-      if (batch_head.next_key(optimization_barrier(query0), 16 * strips, k0) >= min(k0 + keys, batch_head.keys))
-        continue;
-
+    const auto next_tile = [&](int from) {
+      return batch_head.next_key(optimization_barrier(task.row), Shape::queries, from);
+    };
+    tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
+      if (batch_head.next_key(optimization_barrier(query0), 16 * strips, k0) >= min(k0 + keys, end)) return;
       float s[strips][keys / 8][4];
       mma_row_products<strips, keys>(
           [&](int strip, int step, uint32_t(&a)[4]) {
@@ -138,18 +176,19 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
 #pragma unroll
       for (int strip = 0; strip < strips; ++strip) {
         const int query = query0 + 16 * strip;
-        each_sum(s[strip], [&](float& score, int) { score *= p.scale_2(); });
         if (batch_head.masks(query, query + 16, k0, k0 + keys)) {
           const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
           each_sum(s[strip], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
         }
+        // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
         float largest[2] = {-INFINITY, -INFINITY}, correction[2];
         each_sum(s[strip], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
 #pragma unroll
-        for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(2 * strip + half, largest[half]);
+        for (int half = 0; half < 2; ++half)
+          correction[half] = softmax.raise(2 * strip + half, largest[half] * p.scale_2());
         each_sum(sums[strip], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
         // [eq. 1] [eq. 4]
-        each_sum(s[strip], [&](float& x, int bit) { x = softmax.weight(2 * strip + bit / 2 % 2, x); });
+        each_sum(s[strip], [&](float& x, int bit) { x = softmax.weight(2 * strip + bit / 2 % 2, x, p.scale_2()); });
         if (dropout.active) {
           const unsigned keep = kept_of_queries<keys / 8>(dropout, query, k0);
           each_sum(s[strip], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
@@ -157,7 +196,7 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
       }
       // [eq. 2] [eq. 5]
       mma_weighted_rows<strips, keys>(s, v, sums);
-    }
+    });
   }
   softmax.finish();
 #pragma unroll
@@ -169,19 +208,66 @@ __global__ void __launch_bounds__(mma_threads) attend_mma(AttentionProblem<T> p,
       if (query >= batch_head.queries)
 #pragma unroll
         for (int n = 0; n < columns / 8; ++n) sums[strip][n][2 * half] = sums[strip][n][2 * half + 1] = 0;
+      const int64_t place = batch_head.index * p.size.N + query;
+      if (splits.partial) {
+        const int64_t part = task.split * p.size.B * p.size.H * p.size.N + place;
+        write_sums(sums[strip], half, 1.0f, splits.partial + part * p.size.M, p.M());
+        if (mma_t() == 0) splits.softmax[part] = {softmax.running_max[row], softmax.sum[row]};
+        continue;
+      }
       write_sums(sums[strip], half, softmax.inverse(row) * dropout.scale,
                  out.at(batch_head.batch, query, batch_head.head), p.M());
-      if (mma_t() == 0) logsumexp[batch_head.index * p.size.N + query] = softmax.logsumexp(row);
+      if (mma_t() == 0) logsumexp[place] = softmax.logsumexp(row);
     }
+}
+
+// The output from the sums of the splits, which are added up in their order. A warp a query.
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
+  const int64_t rows = size.B * size.H * size.N;
+  for (int64_t row = first_row(); row < rows; row += row_step()) {
+    float largest = -INFINITY, total = 0;
+#pragma unroll 8
+    for (int s = 0; s < splits.count; ++s) largest = fmaxf(largest, splits.softmax[s * rows + row].x);
+    const float shift = largest == -INFINITY ? 0.0f : largest;
+#pragma unroll 8
+    for (int s = 0; s < splits.count; ++s) {
+      const float2 of_split = splits.softmax[s * rows + row];
+      total = fmaf(of_split.y, exp2_approx(of_split.x - shift), total);
+    }
+    const float factor = total == 0 ? 0.0f : dropout_scale / total;
+    T* const to = out.at(row / size.N / size.H, row % size.N, row / size.N % size.H);
+    for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) {
+      float sum = 0;
+#pragma unroll 8
+      for (int s = 0; s < splits.count; ++s)
+        sum = fmaf(splits.partial[(s * rows + row) * size.M + c], exp2_approx(splits.softmax[s * rows + row].x - shift),
+                   sum);
+      to[c] = T(sum * factor);
+    }
+    if (threadIdx.x % 32 == 0) logsumexp[row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
+  }
 }
 
 // ---- backward
 
-// s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query; visible()
-// and keep() give bits.
-template <int tiles, class State, class Visible, class Kept>
-__device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, bool masks,
-                               Visible visible, const TileDropout& dropout, Kept keep) {
+// What the gradient of a score needs beyond the state of its query: nothing, in full attention.
+struct NoTop {
+  using State = QueryState;
+  static constexpr bool some = false;
+  template <int keys>
+  __device__ NoTop of_queries(const AttentionSize&, const BatchHead&, int, int) const {
+    return {};
+  }
+  __device__ bool operator()(int, int) const { return false; }
+};
+
+// s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query, in_top(n,
+// e) says whether its key is in T (cuda/centroid_topk.cu); visible() and keep() give bits.
+template <class Top, int tiles, class State, class InTop, class Visible, class Kept>
+__device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, InTop in_top,
+                               bool masks, Visible visible, const TileDropout& dropout, Kept keep) {
   const unsigned kept_bits = dropout.active ? keep() : ~0u;
   const auto drop = [&](float& x, int bit) { x *= kept_bits >> bit & 1 ? dropout.scale : 0.0f; };
   if (dropout.active) each_sum(g, drop);
@@ -189,9 +275,11 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
   for (int n = 0; n < tiles; ++n)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const QueryState query = state(n, e);
+      const typename Top::State query = state(n, e);
       s[n][e] = exp2_approx(s[n][e] * scale_2 - query.lse2);
-      g[n][e] = s[n][e] * (g[n][e] - query.delta);  // [grad. 1] [grad. 4] dS
+      if constexpr (Top::some) g[n][e] = in_top(n, e) ? query.dmass : g[n][e];  // dA over T is dm
+      g[n][e] = s[n][e] * (g[n][e] - query.delta);                              // [grad. 1] [grad. 4] dS
+      if constexpr (Top::some) s[n][e] = in_top(n, e) ? 0.0f : s[n][e];  // [grad. 17] dV has the keys outside T alone
     }
   if (dropout.active) each_sum(s, drop);
   if (masks) {
@@ -202,81 +290,85 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
   }
 }
 
-template <class T, int columns>
+template <class T, int columns, class Top>
 __global__ void __launch_bounds__(mma_threads)
-    query_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dq) {
+    query_gradient_mma(AttentionProblem<T> p, Splits splits, HeadView<const T> dout, const typename Top::State* states,
+                       Top top, HeadView<T> dq) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int keys = Shape::others;
-  const Tile q{dynamic_shared<T>()}, g = q.row(Shape::own);
-  const Tile all_k = g.row(Shape::own), all_v = all_k.row(2 * keys);  // two tiles each
-  const TileTask task(p.size.N, Shape::own, 0, 1);
+  const Tile q{dynamic_shared<T>()}, g = q.row(Shape::own), all_k = g.row(Shape::own);
+  const TileTask task(p.size.N, Shape::own, 0, 1, splits.count);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const int begin = batch_head.next_key(task.row, Shape::own, 0);
+  const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
+  // T's bits are read by whole words: there, tiles stay where they are.
+  const auto next_tile = [&](int from) {
+    return Top::some ? from : batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
+  };
+  const int begin = next_tile(task.first_key(p.size.S));
+  const int end = min(batch_head.end_of_keys(task.row + Shape::own), task.end_key(p.size.S));
   const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
   float sums[1][columns / 8][4] = {};
 
-  const auto copy_keys = [&](int k0, int place) {
-    const Tile k = all_k.row(place), v = all_v.row(place);
-    k.template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, batch_head.keys - k0, p.D());
-    v.template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, batch_head.keys - k0, p.M());
-    commit_copies();
-  };
-  if (begin < batch_head.keys) {
+  if (begin < end && task.row < batch_head.queries) {
     const int rows = batch_head.queries - task.row;
     q.template copy<Shape::own>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride, rows, p.D());
     g.template copy<Shape::own>(dout.at(batch_head.batch, task.row, batch_head.head), dout.row_stride, rows, p.M());
-    copy_keys(begin, 0);
-    QueryState state[2];
+    commit_copies();
+    tiles.copy(begin, 0);
+    typename Top::State state[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       state[half] = states[batch_head.index * p.size.N + min(query0 + mma_g() + 8 * half, p.N() - 1)];
+    wait_for_copies<1>();
+    q.template round<Shape::own>();
+    g.template round<Shape::own>();
 
-    for (int k0 = begin, next, place = 0; k0 < batch_head.keys; k0 = next, place ^= keys) {
-      const Tile k = all_k.row(place), v = all_v.row(place);
-      next = batch_head.next_key(optimization_barrier(task.row), Shape::own, k0 + keys);
-      wait_for_copies<0>();
-      if (k0 == begin) q.template round<Shape::own>(), g.template round<Shape::own>();
-      k.template round<keys>();
-      v.template round<keys>();
-      __syncthreads();  // now all see these, and nobody reads the other ones any more
-      if (next < batch_head.keys) copy_keys(next, place ^ keys);
-      if (batch_head.next_key(optimization_barrier(query0), 16, optimization_barrier(k0)) >=
-          min(k0 + keys, batch_head.keys))
-        continue;
-
+    tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
+      if (batch_head.next_key(optimization_barrier(query0), 16, optimization_barrier(k0)) >= min(k0 + keys, end))
+        return;
+      const auto in_top = top.template of_queries<keys>(p.size, batch_head, query0, k0);
       float s[1][keys / 8][4], ds[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
-      strip_gradient(
-          s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
+      strip_gradient<Top>(
+          s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; }, in_top,
           batch_head.masks(query0, query0 + 16, k0, k0 + keys),
           [&] { return visible_of_queries<keys / 8>(batch_head, query0, k0); }, dropout,
           [&] { return kept_of_queries<keys / 8>(dropout, query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
-    }
+    });
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = query0 + mma_g() + 8 * half;
-    if (query < p.N())
-      write_sums(sums[0], half, query < batch_head.queries ? p.scale : 0.0f,
-                 dq.at(batch_head.batch, query, batch_head.head), p.D());
+    if (query >= p.N()) continue;
+    if (query >= batch_head.queries)
+#pragma unroll
+      for (int n = 0; n < columns / 8; ++n) sums[0][n][2 * half] = sums[0][n][2 * half + 1] = 0;
+    if (splits.partial)
+      write_sums(sums[0], half, p.scale,
+                 splits.partial + ((task.split * p.size.B * p.size.H + batch_head.index) * p.size.N + query) * p.size.D,
+                 p.D());
+    else
+      write_sums(sums[0], half, p.scale, dq.at(batch_head.batch, query, batch_head.head), p.D());
   }
 }
 
 // Rows are keys here.
-template <class T, int columns>
+template <class T, int columns, class Top>
 __global__ void __launch_bounds__(mma_threads)
-    key_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const QueryState* states, HeadView<T> dk,
-                     HeadView<T> dv) {
+    key_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
+                     HeadView<T> dk, HeadView<T> dv) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
+  using State = typename Top::State;
   constexpr int queries = Shape::others;
   const Tile k{dynamic_shared<T>()}, v = k.row(Shape::own);
   const Tile all_q = v.row(Shape::own), all_g = all_q.row(2 * queries);  // two tiles each
-  QueryState* const all_states = reinterpret_cast<QueryState*>(all_g.row(2 * queries).data);
+  State* const all_states = reinterpret_cast<State*>(all_g.row(2 * queries).data);
+  uint64_t* const all_bits = reinterpret_cast<uint64_t*>(all_states + 2 * queries);  // of T, for the block's keys
   const TileTask task(p.size.S, Shape::own, 0, 1);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
@@ -290,11 +382,15 @@ __global__ void __launch_bounds__(mma_threads)
     q.template copy<queries>(p.q.at(batch_head.batch, q0, batch_head.head), p.q.row_stride, rows, p.D());
     g.template copy<queries>(dout.at(batch_head.batch, q0, batch_head.head), dout.row_stride, rows, p.M());
     const int i = int(threadIdx.x);
-    const QueryState* const from = states + batch_head.index * p.size.N + q0;
-    if (i < queries) copy_async<8>(all_states + place + i, i < rows ? from + i : from, i < rows);
+    const State* const from = states + batch_head.index * p.size.N + q0;
+    if (i < queries) copy_async<sizeof(State)>(all_states + place + i, i < rows ? from + i : from, i < rows);
+    if constexpr (Top::some)
+      if (i < queries)
+        copy_async<8>(all_bits + place + i, top.row(p.size, batch_head, q0 + (i < rows ? i : 0)) + task.row / 32,
+                      i < rows);
     commit_copies();
   };
-  if (begin < batch_head.queries) {
+  if (begin < batch_head.queries && task.row < batch_head.keys) {
     const int rows = batch_head.keys - task.row;
     k.template copy<Shape::own>(p.k.at(batch_head.batch, task.row, batch_head.head), p.k.row_stride, rows, p.D());
     v.template copy<Shape::own>(p.v.at(batch_head.batch, task.row, batch_head.head), p.v.row_stride, rows, p.M());
@@ -314,9 +410,11 @@ __global__ void __launch_bounds__(mma_threads)
       float s[1][queries / 8][4], ds[1][queries / 8][4];
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(strip).load_a(step, a); }, g, ds);
-      const QueryState* const state = all_states + place + 2 * mma_t();
-      strip_gradient(
+      const State* const state = all_states + place + 2 * mma_t();
+      const uint64_t* const bits = all_bits + place + 2 * mma_t();
+      strip_gradient<Top>(
           s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
+          [&](int n, int e) { return bits[8 * n + e % 2] >> (strip + mma_g() + 8 * (e / 2)) & 1; },
           batch_head.masks(q0, q0 + queries, key0, key0 + 16),
           [&] { return visible_of_keys<queries / 8>(batch_head, q0, key0); }, dropout,
           [&] { return kept_of_keys<queries / 8>(dropout, q0, key0); });
@@ -329,9 +427,63 @@ __global__ void __launch_bounds__(mma_threads)
   for (int half = 0; half < 2; ++half) {
     const int key = key0 + mma_g() + 8 * half;
     if (key >= p.S()) continue;
+    if (key >= batch_head.keys)
+#pragma unroll
+      for (int n = 0; n < columns / 8; ++n)
+        sums_k[0][n][2 * half] = sums_k[0][n][2 * half + 1] = sums_v[0][n][2 * half] = sums_v[0][n][2 * half + 1] = 0;
     write_sums(sums_k[0], half, p.scale, dk.at(batch_head.batch, key, batch_head.head), p.D());
     write_sums(sums_v[0], half, 1.0f, dv.at(batch_head.batch, key, batch_head.head), p.M());
   }
+}
+
+// ---- the host's part
+
+// Can tensor cores do it: are all rows made of whole chunks of 16 bytes, and not too long; and may they. (The kernels
+// take the scale for positive.)
+template <class T, class... More>
+bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
+  const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
+  return whole(p.size.D) && whole(p.size.M) && p.scale > 0 && aligned(p.q, 16) && aligned(p.k, 16) &&
+         aligned(p.v, 16) && (aligned(more, 16) && ...) &&
+         (sizeof(T) == 2 || float32_products() == Float32Products::tf32) && has_mma();
+}
+
+// Calls f with the shape for the smallest size of rows that holds all of D and M.
+template <class T, class F>
+void with_mma_shape(const AttentionSize& size, F&& f) {
+  const int64_t columns = std::max(size.D, size.M);
+  if (columns <= 32)
+    f.template operator()<32>(MmaShape<T, 32>{});
+  else if (columns <= 64)
+    f.template operator()<64>(MmaShape<T, 64>{});
+  else
+    f.template operator()<128>(MmaShape<T, 128>{});
+}
+
+// As many splits of at least `shortest` keys as it takes until there are some blocks for every multiprocessor of a
+// large GPU. It depends on the shape alone, so that sums have the same order on every GPU.
+inline int64_t count_splits(int64_t blocks, int64_t S, int64_t shortest) {
+  return std::clamp<int64_t>(ceil_div(512, std::max<int64_t>(1, blocks)), 1, std::max<int64_t>(1, S / shortest));
+}
+
+// The splits for blocks of `tile_rows` queries, with memory for sums of `columns` if there are several. A pattern of
+// positions hides keys by itself.
+template <class T>
+Splits split_keys(const AttentionProblem<T>& p, int tile_rows, int64_t columns, Workspace& workspace) {
+  const int64_t rows = p.size.B * p.size.H * p.size.N;
+  const int64_t count =
+      p.mask.all() ? count_splits(p.size.B * p.size.H * ceil_div(p.size.N, tile_rows), p.size.S, 256) : 1;
+  if (count == 1 || rows * columns == 0) return {};
+  return {int(count), workspace.take<float>(count * rows * columns)};
+}
+
+// out = the sum of the splits, if there are several.
+template <class T>
+void add_up(Stream stream, const AttentionSize& size, const Splits& splits, int64_t columns, HeadView<T> out) {
+  if (!splits.partial) return;
+  const int64_t threads = size.B * size.H * size.N * columns;
+  launch(add_splits<T>, {blocks(ceil_div(threads, add_threads)), add_threads, 0, stream}, size, splits.count,
+         int(columns), splits.partial, out);
 }
 
 }  // namespace cairn::gpu

@@ -66,6 +66,23 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   }
 }
 
+// ---- keys in splits
+
+inline constexpr int add_threads = 256;
+
+// out = the sum of `splits` parts [B, H, N, columns], in their order. A thread an element.
+template <class T>
+__global__ void __launch_bounds__(add_threads)
+    add_splits(AttentionSize size, int splits, int columns, const float* partial, HeadView<T> out) {
+  const int64_t count = size.B * size.H * size.N * columns;
+  for (int64_t e = int64_t(blockIdx.x) * add_threads + threadIdx.x; e < count; e += int64_t(gridDim.x) * add_threads) {
+    float sum = 0;
+    for (int s = 0; s < splits; ++s) sum += partial[s * count + e];
+    const int64_t row = e / columns, batch_head = row / size.N;
+    out.at(batch_head / size.H, row % size.N, batch_head % size.H)[e % columns] = T(sum);
+  }
+}
+
 // [grad. 1] [grad. 4] s = q . k and g = dout . v of a query and a key become z A and dS / scale.
 inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,
                                       float z) {

@@ -79,17 +79,29 @@ struct BatchHead {
   __device__ int first_query(int k0) const { return positions.causal ? k0 : 0; }
 };
 
-// The block's share of the work: a tile of rows of a batch_head, and a tile of columns.
+// The block's share of the work: a tile of rows of a batch_head, a tile of columns, and where rows are few one of
+// several splits of the keys.
 struct TileTask {
   int64_t batch_head;
-  int row, column;
+  int row, column, split, splits;
 
-  __device__ TileTask(int64_t rows, int tile_rows, int64_t columns, int tile_columns) {
+  // Tiles of rows are counted from `first_tile` on.
+  __device__ TileTask(int64_t rows, int tile_rows, int64_t columns, int tile_columns, int splits_of_keys = 1,
+                      int64_t first_tile = 0)
+      : splits(splits_of_keys) {
+    int64_t block = blockIdx.x;
     const int64_t tiles = ceil_div(rows, tile_rows), parts = tile_parts(columns, tile_columns);
-    column = int(blockIdx.x % parts) * tile_columns;
-    row = int(blockIdx.x / parts % tiles) * tile_rows;
-    batch_head = blockIdx.x / parts / tiles;
+    column = int(block % parts) * tile_columns, block /= parts;
+    split = int(block % splits), block = block / splits + first_tile;
+    row = int(block % tiles) * tile_rows;
+    batch_head = block / tiles;
   }
+  // The keys of the split, of S; splits begin at multiples of `unit`.
+  __device__ int first_key(int64_t S, int unit = 64) const { return int(split * ceil_div(S, unit) / splits) * unit; }
+  __device__ int end_key(int64_t S, int unit = 64) const {
+    return int((split + 1) * ceil_div(S, unit) / splits) * unit;
+  }
+
   // At least one, so that what is computed besides the columns is computed even if there are none.
   CAIRN_HD static constexpr int64_t tile_parts(int64_t columns, int tile_columns) {
     return columns > 0 ? (columns + tile_columns - 1) / tile_columns : 1;
@@ -120,9 +132,9 @@ struct RunningSoftmax {
     sum[i] *= correction;
     return correction;
   }
-  // e^score, relative to the largest one so far, which counts from now on.
-  __device__ float weight(int i, float score) {
-    const float value = exp2_approx(score - shift(i));
+  // e^score, relative to the largest one so far, which counts from now on. Scores are multiplied with `scale` here.
+  __device__ float weight(int i, float score, float scale = 1) {
+    const float value = exp2_approx(fmaf(score, scale, -shift(i)));
     sum[i] += value;
     return value;
   }

@@ -71,19 +71,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cuda/attention_problem.cuh"
+#include "cuda/centroid_topk_mma.cuh"
 
 namespace cairn::gpu {
 namespace {
-
-// Queries are centroids.
-template <class T>
-struct CentroidProblem : AttentionProblem<T> {
-  int top = 0;  // keys in T at most
-  int splits = 1;
-
-  CAIRN_HD int64_t centroids() const { return this->size.B * this->size.H * this->size.N; }
-};
 
 // Scores times log2 e of a tile of queries and one of keys; minus infinity where masked.
 template <class T>
@@ -97,32 +88,6 @@ __device__ void compute_scores(const CentroidProblem<T>& p, const BatchHead& bat
 #pragma unroll
     for (int j = 0; j < 4; ++j) s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
 }
-
-// What a block of scan_keys, sum_rest or centroid_query_gradient has: a tile of centroids, the keys [first, end) of a
-// split, and the columns from `column` on.
-struct SplitTask {
-  int64_t batch_head;
-  int row, split, column;
-
-  __device__ SplitTask(int64_t rows, int splits, int64_t columns, int tile_columns) {
-    const int64_t parts = TileTask::tile_parts(columns, tile_columns), tiles = ceil_div(rows, tile);
-    int64_t block = blockIdx.x;
-    column = int(block % parts) * tile_columns, block /= parts;
-    split = int(block % splits), block /= splits;
-    row = int(block % tiles) * tile;
-    batch_head = block / tiles;
-  }
-  // Splits begin with a tile.
-  template <class T>
-  __device__ int first_key(const CentroidProblem<T>& p) const {
-    return int(split * ceil_div(p.size.S, tile) / p.splits) * tile;
-  }
-  template <class T>
-  __device__ int end_of_keys(const CentroidProblem<T>& p, const BatchHead& batch_head_) const {
-    if (row >= batch_head_.queries) return 0;
-    return min(batch_head_.end_of_keys(row + tile), int((split + 1) * ceil_div(p.size.S, tile) / p.splits) * tile);
-  }
-};
 
 // ---------------------------------------------------------------------------------------------------- the top keys
 
@@ -227,16 +192,16 @@ __device__ void offer_tile(const float* stored, int rows, int k0, int64_t part, 
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 4) scan_keys(CentroidProblem<T> p, Scan scan) {
   float* const workspace = dynamic_shared<float>();
-  const SplitTask task(p.size.N, p.splits, 0, tile);
+  const TileTask task(p.size.N, tile, 0, tile, p.splits);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
-  const int q0 = task.row, end = task.end_of_keys(p, batch_head);
+  const int q0 = task.row, end = min(end_of_keys(batch_head, q0), task.end_key(p.size.S));
   const int64_t part = (batch_head.index * p.size.N + q0) * p.splits + task.split;
   RunningSoftmax<8, 16> softmax;
   if (scan.scores)
     for (int r = 0; r < 16; ++r)
       if (q0 + row_of_warp(r) < p.N()) scan.largest(part + int64_t(row_of_warp(r)) * p.splits, p.top).clear();
 
-  for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
+  for (int k0 = task.first_key(p.size.S); k0 < end; k0 += tile) {
     TileOf s;
     compute_scores(p, batch_head, q0, k0, workspace, s);
 #pragma unroll
@@ -260,27 +225,6 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(CentroidProblem<T> 
 }
 
 // ---- T in one bit a key
-
-// Words of a row of bits: two for each tile of keys.
-CAIRN_HD int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
-
-// A warp writes the bits of the keys of T, rising and then -1.
-__device__ void mark_keys(const int32_t* topk, int k, int64_t count, uint32_t* bits) {
-  for (int64_t word = threadIdx.x % 32; word < count; word += 32) {
-    // The first key of this word: as unsigned numbers, those that are missing are the largest.
-    int low = 0, high = k;
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (uint32_t(topk[middle]) < uint32_t(word) * 32)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    uint32_t marked = 0;
-    for (; low < k && uint32_t(topk[low]) / 32 == uint32_t(word); ++low) marked |= 1u << topk[low] % 32;
-    bits[word] = marked;
-  }
-}
 
 // Bit 4 i + l: key k0 + tile_column() + l is in T of query q0 + tile_row(i).
 template <class T>
@@ -364,7 +308,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     // [eq. 9] [eq. 14]
     top_sum = warp_reduce(top_sum, Sum{});
     if (lane == 0) mass[row] = T(top_sum);
-    if (bits) mark_keys(keys, p.top, words(p.size.S), bits + row * words(p.size.S));
+    if (bits) mark_keys(keys, p.top, p.size.S, bits + row * words(p.size.S));
   }
 }
 
@@ -372,7 +316,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 
 // Where the sums of a split go: with several, to [splits, B, H, N, columns] in float; add_splits writes the result.
 template <int width, class T>
-__device__ void write_sums(const CentroidProblem<T>& p, const SplitTask& task, const BatchHead& batch_head,
+__device__ void write_sums(const CentroidProblem<T>& p, const TileTask& task, const BatchHead& batch_head,
                            float (&sum)[8][width / 16], float factor, int columns, float* partial, HeadView<T> out) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -390,28 +334,14 @@ __device__ void write_sums(const CentroidProblem<T>& p, const SplitTask& task, c
   }
 }
 
-constexpr int add_threads = 256;
-
-template <class T>
-__global__ void __launch_bounds__(add_threads)
-    add_splits(AttentionSize size, int splits, int columns, const float* partial, HeadView<T> out) {
-  const int64_t count = size.B * size.H * size.N * columns;
-  for (int64_t e = int64_t(blockIdx.x) * add_threads + threadIdx.x; e < count; e += int64_t(gridDim.x) * add_threads) {
-    float sum = 0;
-    for (int s = 0; s < splits; ++s) sum += partial[s * count + e];
-    const int64_t row = e / columns, batch_head = row / size.N;
-    out.at(batch_head / size.H, row % size.N, batch_head % size.H)[e % columns] = T(sum);
-  }
-}
-
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     sum_rest(CentroidProblem<T> p, const uint32_t* bits, const float* logsumexp, float* partial, HeadView<T> rest) {
   float* const workspace = dynamic_shared<float>();
-  const SplitTask task(p.size.N, p.splits, p.size.M, width);
+  const TileTask task(p.size.N, tile, p.size.M, width, p.splits);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const int q0 = task.row, end = task.end_of_keys(p, batch_head);
+  const int q0 = task.row, end = min(end_of_keys(batch_head, q0), task.end_key(p.size.S));
   float shift[8], sum[8][width / 16] = {};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -420,7 +350,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     shift[i] = l == -INFINITY ? 0.0f : l * log2_e;
   }
 
-  for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
+  for (int k0 = task.first_key(p.size.S); k0 < end; k0 += tile) {
     TileOf s;
     compute_scores(p, batch_head, q0, k0, workspace, s);
     const unsigned counts = keep_mask(dropout, q0, k0) & ~marked_in(p, bits, batch_head, q0, k0);
@@ -437,11 +367,6 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 
 // ---------------------------------------------------------------------------------------------------------- backward
 
-// What the gradient knows of a centroid.
-struct alignas(16) CentroidState {
-  float lse2, delta, dmass;
-};
-
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
     query_states(CentroidProblem<T> p, const int32_t* topk, const float* logsumexp, const T* mass,
@@ -457,13 +382,13 @@ __global__ void __launch_bounds__(32 * rows_per_block)
     const float l = logsumexp[row], dm = float(dmass[row]);
     // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others
     if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, fmaf(float(mass[row]), dm, sum), dm};
-    mark_keys(topk + row * p.top, p.top, words(p.size.S), bits + row * words(p.size.S));
+    mark_keys(topk + row * p.top, p.top, p.size.S, bits + row * words(p.size.S));
   }
 }
 
 // [grad. 4] s, a score, and g = z dB . v become the weight A and dS / scale. dA over T is dm.
 __device__ void score_gradient(float& s, float& g, const CentroidState& centroid, bool in_top) {
-  const float weight = exp2_approx(s - centroid.lse2);
+  const float weight = s == -INFINITY ? 0.0f : exp2_approx(s - centroid.lse2);  // masked: even where the sum is NaN
   g = s == -INFINITY ? 0.0f : weight * ((in_top ? centroid.dmass : g) - centroid.delta);
   s = weight;
 }
@@ -473,13 +398,13 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
     centroid_query_gradient(CentroidProblem<T> p, HeadView<const T> drest, const CentroidState* states,
                             const uint32_t* bits, float* partial, HeadView<T> dq) {
   float* const workspace = dynamic_shared<float>();
-  const SplitTask task(p.size.N, p.splits, p.size.D, width);
+  const TileTask task(p.size.N, tile, p.size.D, width, p.splits);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const int q0 = task.row, end = task.end_of_keys(p, batch_head);
+  const int q0 = task.row, end = min(end_of_keys(batch_head, q0), task.end_key(p.size.S));
   float sum[8][width / 16] = {};
 
-  for (int k0 = task.first_key(p); k0 < end; k0 += tile) {
+  for (int k0 = task.first_key(p.size.S); k0 < end; k0 += tile) {
     TileOf s, g;
     compute_scores(p, batch_head, q0, k0, workspace, s);
     row_products(p.rows(drest, batch_head, q0, batch_head.queries, p.M()),
@@ -580,10 +505,7 @@ template <class T, class... More>
 CentroidProblem<T> problem(const AttentionSize& size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
                            HeadView<const T> v, const Mask& mask, const Dropout& dropout, const More&... more) {
   check(k < 0x7fffff00, "centroid_topk on CUDA: expected k below 2^31 - 256, got ", k);
-  // Splits of at least eight tiles, until there are some blocks for every multiprocessor of a large GPU.
-  const int64_t blocks = size.B * size.H * ceil_div(size.N, tile);
-  const int64_t max_splits = std::max<int64_t>(1, ceil_div(size.S, tile) / 8);
-  const int64_t splits = std::clamp<int64_t>(ceil_div(512, std::max<int64_t>(1, blocks)), 1, max_splits);
+  const int64_t splits = count_splits(size.B * size.H * ceil_div(size.N, tile), size.S, 256);
   return {attention_problem("centroid_topk", size, q, keys, v, mask, dropout, more...), int(k), int(splits)};
 }
 
@@ -598,12 +520,6 @@ template <class T>
 float* room_for_splits(const CentroidProblem<T>& p, int64_t columns, Workspace& workspace) {
   return p.splits > 1 ? workspace.take<float>(p.splits * p.centroids() * columns) : nullptr;
 }
-template <class T>
-void add(Stream stream, const CentroidProblem<T>& p, int64_t columns, const float* partial, HeadView<T> out) {
-  if (!partial || p.centroids() * columns == 0) return;
-  launch(add_splits<T>, {blocks(ceil_div(p.centroids() * columns, add_threads)), add_threads, 0, stream}, p.size,
-         p.splits, int(columns), partial, out);
-}
 
 }  // namespace
 
@@ -614,6 +530,12 @@ void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool ch
   const CentroidProblem<T> p = problem(size, k, q, keys, v, mask, dropout, rest);
   const int64_t rows = p.centroids();
   if (rows == 0) return;
+  if (rest ? suits_mma(p, rest) : suits_mma(p)) {
+    with_mma_shape<T>(size, [&]<int columns>(auto) {
+      centroid_topk_forward_mma<T, columns>(stream, p, choose, topk, logsumexp, mass, rest);
+    });
+    return;
+  }
   Workspace workspace(Device::cuda);
   Scan scan{workspace.take<float>(rows * p.splits), workspace.take<float>(rows * p.splits)};
   if (choose) {
@@ -631,7 +553,7 @@ void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool ch
     launch(sum_rest<T, 64>, split_tiles(stream, p, size.M, 64), p, bits, logsumexp, partial, rest);
   else
     launch(sum_rest<T, 128>, split_tiles(stream, p, size.M, 128), p, bits, logsumexp, partial, rest);
-  add(stream, p, size.M, partial, rest);
+  add_up(stream, size, {p.splits, partial}, size.M, rest);
 }
 
 template <class T>
@@ -647,13 +569,30 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, HeadVi
   if (rows > 0)
     launch(query_states<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, p, topk,
            logsumexp, mass, rest, dmass, drest, states, bits);
+  if (suits_mma(p, drest, dq, dk, dv)) {
+    with_mma_shape<T>(size, [&]<int columns>(auto shape) {
+      constexpr int bytes = decltype(shape)::template backward_bytes<TopKeys>;
+      const int64_t query_tiles = size.B * size.H * ceil_div(size.N, shape.own),
+                    key_tiles = size.B * size.H * ceil_div(size.S, shape.own);
+      if (rows > 0) {
+        const Splits splits{p.splits, room_for_splits(p, size.D, workspace)};
+        launch(query_gradient_mma<T, columns, TopKeys>, {query_tiles * p.splits, mma_threads, bytes, stream}, p, splits,
+               drest, states, TopKeys{bits}, dq);
+        add_up(stream, size, splits, size.D, dq);
+      }
+      if (key_tiles > 0)
+        launch(key_gradient_mma<T, columns, TopKeys>, {key_tiles, mma_threads, bytes, stream}, p, drest, states,
+               TopKeys{bits}, dk, dv);
+    });
+    return;
+  }
   if (rows * size.D > 0) {
     float* const partial = room_for_splits(p, size.D, workspace);
     if (size.D <= 64)
       launch(centroid_query_gradient<T, 64>, split_tiles(stream, p, size.D, 64), p, drest, states, bits, partial, dq);
     else
       launch(centroid_query_gradient<T, 128>, split_tiles(stream, p, size.D, 128), p, drest, states, bits, partial, dq);
-    add(stream, p, size.D, partial, dq);
+    add_up(stream, size, {p.splits, partial}, size.D, dq);
   }
   const int64_t columns = std::max(size.D, size.M), key_tiles = size.B * size.H * ceil_div(size.S, tile);
   if (key_tiles > 0)

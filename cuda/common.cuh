@@ -29,6 +29,15 @@ __device__ T warp_reduce(T value, Op op) {
   return value;
 }
 
+// The same of whole numbers, where one instruction does it.
+inline __device__ int warp_sum(int value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return warp_reduce(value, Sum{});
+#else
+  return __reduce_add_sync(full_warp, value);
+#endif
+}
+
 // op over the values of a block of whole warps, in every thread. `none` is op's neutral element.
 template <class T, class Op>
 __device__ T block_reduce(T value, T none, Op op) {

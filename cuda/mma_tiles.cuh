@@ -53,12 +53,13 @@ struct MmaTile {
   __device__ void round() const {
     if constexpr (sizeof(T) == 4) {
 #pragma unroll 1
-      for (int i = int(threadIdx.x); i < height * chunks; i += mma_threads) {
-        Pack<float, 4>& four = pack<4>(chunk(i / chunks, i % chunks), 0);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) four.element[e] = round_tf32(four.element[e]);
-      }
+      for (int i = int(threadIdx.x); i < height * chunks; i += mma_threads) round_chunk(i / chunks, i % chunks);
     }
+  }
+  __device__ void round_chunk(int row, int c) const {
+    Pack<float, 4>& four = pack<4>(chunk(row, c), 0);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) four.element[e] = round_tf32(four.element[e]);
   }
 
   // The fragment of A: 16 rows, and of their columns those of one step.

@@ -421,12 +421,14 @@ Results split_by_centroids(const Bench& bench, const CudaCase& c) {
 }  // namespace
 
 PARITY("centroid_topk") {
-  const auto add = [&](const CudaCase& c) {
-    cases.add(
+  const auto add_form = [&](const CudaCase& c, Form form) {
+    add_in_form(
+        cases, form,
         concat("centroid_topk ", c.s, " k ", c.k, " masked by ", c.kind, " dropout ", c.dropout, c.ties ? " ties" : "",
                c.with_rest ? "" : " without rest", c.given ? " given" : "", c.spoiled ? " spoiled" : ""),
         [=](const Bench& bench) { return split_by_centroids(bench, c); });
   };
+  const auto add = [&](const CudaCase& c) { add_form(c, Form::usual); };
   for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1},
                          {0, 2, 3, 3, 2, 2},
                          {2, 0, 3, 3, 2, 2},
@@ -462,6 +464,29 @@ PARITY("centroid_topk") {
     add({single, 8, kind, mask, 0, true, false});
     add({{2, 2, 130, 130, 16, 3}, 33, kind, mask, 0, false, false});
   }
+  // Rows that tensor cores take: every mask, several tiles of centroids and splits of keys.
+  for (const Form form : every_form) {
+    const auto add_here = [&](const CudaCase& c) { add_form(c, form); };
+    const Sizes whole{3, 1, 67, 131, 8, 16}, split{2, 1, 3, 1613, 16, 8};
+    for (const auto& [kind, mask] : every_mask(whole, true)) {
+      add_here({whole, 32, kind, mask, 0.3, true});
+      add_here({whole, 5, kind, mask, 0, true, true, true});
+      add_here({whole, 33, kind, mask, 0, true, false});
+    }
+    add_here({split, 32});
+    add_here({split, 40, "everything", every_way_masked(split), 0.1, true});
+    add_here({split, 500, "everything", every_way_masked(split), 0, false, true, true});
+    add_here({split, 9, "key lengths", {{}, int32s({1291, 0}), {}, false}, 0.1, false, true, true});
+    for (const Tensor& lengths : {Tensor(), int32s({24, 0})})
+      add_here({{2, 3, 11, 29, 8, 8}, 4, "key lengths", {{}, lengths, {}, false}, 0.1, false, true, false, true});
+    // Ties among all keys, and more large scores than there is room for in shared memory.
+    for (const int64_t k : {1, 2, 33, 250, 600, 1200}) add_here({{1, 1, 3, 1100, 8, 8}, k, "nothing", {}, 0, true});
+    // Every size of rows.
+    for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 72}, {128, 64}, {40, 128}})
+      add_here({{1, 1, 65, 140, D, M}, 9, "nothing", {}, 0.2, true});
+  }
+  // Groups of several tiles of keys.
+  for (const bool given : {false, true}) add({{1, 1, 2, 16500, 8, 8}, 35, "nothing", {}, 0, true, true, given});
 }
 
 #endif

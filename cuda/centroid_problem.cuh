@@ -1,0 +1,33 @@
+#pragma once
+// What the kernels of centroid_topk are given, and T in one bit a key.
+#include "cuda/attention_problem.cuh"
+
+namespace cairn::gpu {
+
+// Queries are centroids.
+template <class T>
+struct CentroidProblem : AttentionProblem<T> {
+  int top = 0;  // keys in T at most
+  int splits = 1;
+
+  CAIRN_HD int64_t centroids() const { return this->size.B * this->size.H * this->size.N; }
+};
+
+// What the gradient knows of a centroid.
+struct alignas(16) CentroidState {
+  float lse2, delta, dmass;
+};
+
+// Words of a row of bits: two for each tile of keys.
+CAIRN_HD inline int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
+
+// A warp writes the bits of the keys of T; -1 is none.
+inline __device__ void mark_keys(const int32_t* topk, int k, int64_t S, uint32_t* bits) {
+  for (int64_t word = threadIdx.x % 32; word < words(S); word += 32) bits[word] = 0;
+  __syncwarp();
+  for (int l = int(threadIdx.x % 32); l < k; l += 32)
+    if (topk[l] >= 0) atomicOr(&bits[topk[l] / 32], 1u << topk[l] % 32);
+  __syncwarp();
+}
+
+}  // namespace cairn::gpu

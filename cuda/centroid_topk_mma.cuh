@@ -1,0 +1,649 @@
+#pragma once
+// The kernels of cuda/centroid_topk.cu on tensor cores.
+//
+// Forward, four launches. The keys of a centroid's tiles form groups: of `span` neighboring tiles, the keys that the
+// same lane has of a row, which are columns 8 n + 2 t and the next of each tile for t in 0..3. What a group has of one
+// tile is a piece.
+//   scan_keys_mma    a block has a tile of 64 centroids and a split of the keys: maximum, sum of exponentials, and the
+//                    largest score of each group
+//   choose_groups    a warp a centroid: logsumexp, and the k groups with the largest maxima. Whatever is in T is in one
+//                    of them, and at or above the smallest of these maxima, the threshold: k scores are that large
+//                    already. The other way round, few scores that large are not in T: with 256 groups about 35 scores
+//                    are for k = 32.
+//   sum_rest_mma     the scores again, and their product with V, but for the scores of the chosen groups at or above
+//                    the threshold. It stores the pieces of these groups.
+//   finish_rows      a warp a centroid: of those scores the k largest are T; adds the others to the rest, with the sums
+//                    of the splits
+// Where T is given, the chosen groups are those with a key of T.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "cuda/attention_mma.cuh"
+#include "cuda/centroid_problem.cuh"
+
+namespace cairn::gpu {
+
+template <class T, int columns>
+struct CentroidShape {
+  static constexpr int rows = 16 * mma_warps, keys = MmaShape<T, columns>::keys, row_bytes = columns * int(sizeof(T));
+  static constexpr int piece = keys / 4;  // scores
+  static constexpr int scan_bytes = row_bytes * (rows + 2 * keys), rest_bytes = row_bytes * (rows + 4 * keys);
+};
+
+inline constexpr int max_groups = 1024;  // of a centroid
+
+// A score (times log2 e / scale) and its key.
+struct ScoredKey {
+  float score;
+  int32_t key;
+};
+
+// What the kernels pass on to each other. The centroids are taken in rounds, a round in slots: 64 for each tile.
+struct CentroidScan {
+  int64_t first_tile = 0, tiles = 0;            // of centroids, in this round
+  int span = 1, groups = 0, max_chosen = 0;     // tiles of keys in a group; groups of a centroid, and those chosen
+  float2* softmax = nullptr;                    // [slots, splits]: maximum and sum of exponentials
+  float* maxima = nullptr;                      // [slots, groups]
+  int32_t* places = nullptr;                    // [slots, groups]: the group's place among the chosen ones, or -1
+  int32_t* chosen = nullptr;                    // [slots, max_chosen]
+  int32_t* count = nullptr;                     // [slots]
+  float *lse2 = nullptr, *threshold = nullptr;  // [slots]
+  float* pieces = nullptr;                      // [slots, max_chosen, span, piece]
+  float* partial = nullptr;                     // [slots, splits, M]
+  ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span * piece], if there may be so many
+  const int32_t* given = nullptr;               // T; null: it is to be chosen
+  uint32_t* bits = nullptr;                     // [B, H, N, words]: T, where it is given
+
+  CAIRN_HD int64_t slots() const { return tiles * tile; }
+};
+
+// A warp's centroid in choose_groups and finish_rows.
+struct CentroidRow {
+  int64_t slot, batch_head, row;
+  int query;
+  bool there;
+
+  template <class T>
+  __device__ CentroidRow(const CentroidProblem<T>& p, const CentroidScan& scan)
+      : slot(int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32) {
+    const int64_t tiles = ceil_div(p.size.N, tile), tile_number = scan.first_tile + slot / tile;
+    batch_head = tile_number / tiles;
+    query = int(tile_number % tiles * tile + slot % tile);
+    there = query < p.N();
+    row = batch_head * p.size.N + query;
+  }
+};
+
+// A block's tile of centroids, its first slot, and the keys of its split, whole groups of them.
+struct CentroidTile : TileTask {
+  int64_t slot;
+  int begin, end;
+
+  template <class T>
+  __device__ CentroidTile(const CentroidProblem<T>& p, const CentroidScan& scan, int keys)
+      : TileTask(p.size.N, tile, 0, 1, p.splits, scan.first_tile), slot(blockIdx.x / splits * int64_t{tile}) {
+    const int unit = max(tile, keys * scan.span);
+    begin = first_key(p.size.S, unit), end = end_key(p.size.S, unit);
+  }
+};
+inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
+  return tile_row < batch_head.queries ? batch_head.end_of_keys(tile_row + tile) : 0;
+}
+
+// The fragments of A of a warp's strip of centroids, kept in registers.
+template <class T, int columns>
+struct OwnStrip {
+  uint32_t a[MmaTile<T, columns>::steps][4];
+
+  __device__ void load(const MmaTile<T, columns>& rows) {
+#pragma unroll
+    for (int step = 0; step < MmaTile<T, columns>::steps; ++step) rows.load_a(step, a[step]);
+  }
+  template <int keys>
+  __device__ void products(const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) const {
+    mma_row_products<1, keys>(
+        [&](int, int step, uint32_t(&fragment)[4]) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) fragment[i] = a[step][i];
+        },
+        k, s);
+  }
+};
+
+// ---- the maxima
+
+template <class T, int columns>
+__global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> p, CentroidScan scan) {
+  using Shape = CentroidShape<T, columns>;
+  using Tile = MmaTile<T, columns>;
+  constexpr int keys = Shape::keys;
+  const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::rows);
+  const CentroidTile task(p, scan, keys);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const KeyTiles<T, columns, keys, false> tiles{p, batch_head, all_k, all_k};
+  const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
+  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;
+  float running_max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, largest_of_group[2] = {-INFINITY, -INFINITY};
+  const int group_keys = keys * scan.span;
+  int span = begin / group_keys;
+
+  // Writes the maxima of the groups before `next`.
+  const auto finish_groups = [&](int next) {
+    for (; span < next; ++span)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int64_t slot = task.slot + strip + mma_g() + 8 * half;
+        scan.maxima[slot * scan.groups + 4 * span + mma_t()] = largest_of_group[half];
+        largest_of_group[half] = -INFINITY;
+      }
+  };
+
+  if (begin < end) {
+    own.template copy<Shape::rows>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
+                                   batch_head.queries - task.row, p.D());
+    commit_copies();
+    tiles.copy(begin, 0);
+    wait_for_copies<1>();
+    own.template round<Shape::rows>();
+    __syncthreads();
+    OwnStrip<T, columns> q;
+    q.load(own.row(strip));
+    tiles.each(
+        begin, end, [](int from) { return from; },
+        [&](int k0, const Tile& k, const Tile&) {
+          finish_groups(k0 / group_keys);
+          float s[1][keys / 8][4];
+          q.template products<keys>(k, s);
+          if (batch_head.masks(query0, query0 + 16, k0, k0 + keys)) {
+            const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
+            each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+          }
+          float largest[2] = {-INFINITY, -INFINITY};
+          each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
+          float shift[2];
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {  // [eq. 4] each lane for itself
+            largest_of_group[half] = fmaxf(largest_of_group[half], largest[half]);
+            const float before = running_max[half];
+            running_max[half] = fmaxf(before, largest[half] * p.scale_2());
+            shift[half] = running_max[half] == -INFINITY ? 0.0f : running_max[half];
+            sum[half] *= exp2_approx(before - shift[half]);
+          }
+          each_sum(s[0], [&](float score, int bit) {
+            sum[bit / 2 % 2] += exp2_approx(fmaf(score, p.scale_2(), -shift[bit / 2 % 2]));
+          });
+        });
+  }
+  finish_groups(int(ceil_div(min(task.end, p.S()), group_keys)));
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest = running_max[half];
+    for (int distance = 2; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
+    float total = sum[half] * exp2_approx(running_max[half] - (largest == -INFINITY ? 0.0f : largest));
+    for (int distance = 2; distance > 0; distance /= 2) total += __shfl_xor_sync(full_warp, total, distance);
+    const int64_t slot = task.slot + strip + mma_g() + 8 * half;
+    if (mma_t() == 0) scan.softmax[slot * p.splits + task.split] = {largest, total};
+  }
+}
+
+// ---- the groups
+
+// Whole numbers in the order of floats; 0 is below all.
+inline __device__ uint32_t ordered(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0f);  // -0 becomes 0
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x); }
+
+// A number v that at least k of n numbers reach: k of them, or, if several are equal to the k-th largest, v is that. A
+// warp goes through the numbers together, value(i).
+template <class F>
+__device__ uint32_t kth_largest(int n, int k, F value) {
+  const int lane = int(threadIdx.x % 32);
+  uint32_t low = 0xffffffffu, high = 0;
+  for (int i = lane; i < n; i += 32) low = min(low, value(i)), high = max(high, value(i));
+  low = warp_reduce(low, [](uint32_t a, uint32_t b) { return min(a, b); });
+  high = warp_reduce(high, [](uint32_t a, uint32_t b) { return max(a, b); });
+  while (low < high) {
+    const uint32_t middle = high - (high - low) / 2;
+    int reach = 0;
+#pragma unroll 8
+    for (int i = lane; i < n; i += 32) reach += value(i) >= middle;
+    reach = warp_sum(reach);
+    if (reach >= k)
+      low = middle;
+    else
+      high = middle - 1;
+    if (reach == k) break;
+  }
+  return low;
+}
+
+// Keeps `lanes` of a warp together in a list: the place of this lane's element, if it has one, behind `count` others.
+inline __device__ int place_in_list(bool has, int& count) {
+  const unsigned all = __ballot_sync(full_warp, has);
+  const int place = count + __popc(all & ((1u << threadIdx.x % 32) - 1));
+  count += __popc(all);
+  return place;
+}
+
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    choose_groups(CentroidProblem<T> p, CentroidScan scan, int keys, float* logsumexp) {
+  __shared__ uint32_t of_warp[rows_per_block][max_groups];
+  uint32_t* const values = of_warp[threadIdx.x / 32];
+  const CentroidRow own(p, scan);
+  if (!own.there) return;
+  const int lane = int(threadIdx.x % 32);
+
+  float largest = -INFINITY, total = 0;
+  for (int s = lane; s < p.splits; s += 32) largest = fmaxf(largest, scan.softmax[own.slot * p.splits + s].x);
+  largest = warp_reduce(largest, Max{});
+  const float shift = largest == -INFINITY ? 0.0f : largest;
+  for (int s = lane; s < p.splits; s += 32) {
+    const float2 split = scan.softmax[own.slot * p.splits + s];
+    total += split.y * exp2_approx(split.x - shift);
+  }
+  total = warp_reduce(total, Sum{});
+  const float lse2 = total == 0 ? 0.0f : shift + log2f(total);
+
+  uint32_t threshold = 0;
+  int last_span = 0;  // a group that is equal to the threshold is chosen up to here
+  if (scan.given) {
+    uint32_t* const bits = scan.bits + own.row * words(p.size.S);
+    mark_keys(scan.given + own.row * p.top, p.top, p.size.S, bits);
+    for (int g = lane; g < scan.groups; g += 32) values[g] = 0;
+    __syncwarp();
+    for (int l = lane; l < p.top; l += 32)
+      if (const int key = scan.given[own.row * p.top + l]; key >= 0)
+        atomicExch(&values[key / (keys * scan.span) * 4 + key % 8 / 2], 1u);
+    __syncwarp();
+    threshold = 1, last_span = scan.groups;
+  } else {
+    const uint32_t nothing = ordered(-INFINITY);
+#pragma unroll 8
+    for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
+    __syncwarp();
+    const auto value = [&](int g) { return values[g]; };
+    threshold = max(nothing + 1, p.top < scan.groups ? kth_largest(scan.groups, p.top, value) : 0u);
+    int above = 0;
+    for (int g = lane; g < scan.groups; g += 32) above += values[g] > threshold;
+    int missing = p.top - warp_sum(above);
+    for (int base = 0; base < scan.groups && missing > 0; base += 32) {
+      const unsigned equal = __ballot_sync(full_warp, base + lane < scan.groups && values[base + lane] == threshold);
+      last_span = (base + 31) / 4;
+      if (const int here = __popc(equal); here < missing) {
+        missing -= here;
+        continue;
+      }
+      unsigned left = equal;
+      for (; missing > 1; --missing) left &= left - 1;
+      last_span = (base + __ffs(int(left)) - 1) / 4, missing = 0;
+    }
+  }
+
+  int count = 0;
+  for (int base = 0; base < scan.groups; base += 32) {
+    const int g = base + lane;
+    const uint32_t value = g < scan.groups ? values[g] : 0;
+    const bool is_chosen = value > threshold || (value == threshold && g / 4 <= last_span);
+    const int place = place_in_list(is_chosen, count);
+    if (g < scan.groups) scan.places[own.slot * scan.groups + g] = is_chosen ? place : -1;
+    if (is_chosen) scan.chosen[own.slot * scan.max_chosen + place] = g;
+  }
+  if (lane != 0) return;
+  scan.count[own.slot] = count;
+  scan.lse2[own.slot] = lse2;
+  scan.threshold[own.slot] = scan.given ? NAN : from_ordered(threshold);
+  logsumexp[own.row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
+}
+
+// ---- T in one bit a key, as the kernels' sums need it
+
+struct TopKeys {
+  using State = CentroidState;
+  static constexpr bool some = true;
+  const uint32_t* bits;  // [B, H, N, words]
+
+  __device__ const uint32_t* row(const AttentionSize& size, const BatchHead& batch_head, int query) const {
+    return bits + (batch_head.index * size.N + query) * words(size.S);
+  }
+  // Is the key of element e of sums n in T of its query? The strip's corner is (query, k0); k0 is a multiple of `keys`.
+  template <int keys>
+  struct OfQueries {
+    uint64_t mine[2];  // from this lane's first key on, for rows g and g + 8
+
+    __device__ bool operator()(int n, int e) const { return mine[e / 2] >> (8 * n + e % 2) & 1; }
+  };
+  template <int keys>
+  __device__ OfQueries<keys> of_queries(const AttentionSize& size, const BatchHead& batch_head, int query,
+                                        int k0) const {
+    OfQueries<keys> result;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int mine = min(query + mma_g() + 8 * half, int(size.N) - 1);
+      const uint64_t two = reinterpret_cast<const uint64_t*>(row(size, batch_head, mine))[k0 / 64];
+      result.mine[half] = two >> (k0 % 64 + 2 * mma_t());
+    }
+    return result;
+  }
+};
+
+// ---- the rest
+
+template <class T, int columns, bool with_rest>
+__global__ void __launch_bounds__(mma_threads, columns <= 64 ? 3 : 2)
+    sum_rest_mma(CentroidProblem<T> p, CentroidScan scan) {
+  using Shape = CentroidShape<T, columns>;
+  using Tile = MmaTile<T, columns>;
+  constexpr int keys = Shape::keys;
+  const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::rows);
+  const CentroidTile task(p, scan, keys);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const KeyTiles<T, columns, keys, with_rest> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
+  const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
+  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;
+  const int64_t slot0 = task.slot + strip + mma_g();
+  float sums[1][columns / 8][4] = {};
+
+  if (begin < end) {
+    own.template copy<Shape::rows>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
+                                   batch_head.queries - task.row, p.D());
+    commit_copies();
+    tiles.copy(begin, 0);
+    float lse2[2], threshold[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool there = query0 + mma_g() + 8 * half < p.N();
+      lse2[half] = there ? scan.lse2[slot0 + 8 * half] : 0.0f;
+      threshold[half] = there ? scan.threshold[slot0 + 8 * half] : NAN;
+    }
+    wait_for_copies<1>();
+    own.template round<Shape::rows>();
+    __syncthreads();
+    OwnStrip<T, columns> q;
+    q.load(own.row(strip));
+    tiles.each(
+        begin, end, [](int from) { return from; },
+        [&](int k0, const Tile& k, const Tile& v) {
+          const int number = k0 / keys, group = number / scan.span * 4 + mma_t();
+          int place[2];
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            place[half] =
+                query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
+          float s[1][keys / 8][4];
+          q.template products<keys>(k, s);
+          if (batch_head.masks(query0, query0 + 16, k0, k0 + keys)) {
+            const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
+            each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+          }
+          float limit[2];  // what reaches it is not part of the rest
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            limit[half] = place[half] >= 0 ? threshold[half] : NAN;
+            if (place[half] < 0) continue;
+            float* const to =
+                scan.pieces +
+                (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span + number % scan.span) * Shape::piece;
+#pragma unroll
+            for (int n = 0; n < keys / 8; n += 2)
+              pack<4>(to, n / 2) = {s[0][n][2 * half], s[0][n][2 * half + 1], s[0][n + 1][2 * half],
+                                    s[0][n + 1][2 * half + 1]};
+          }
+          if constexpr (with_rest) {
+            if (scan.given) {
+              const auto in_top = TopKeys{scan.bits}.template of_queries<keys>(p.size, batch_head, query0, k0);
+              each_sum(s[0], [&](float& score, int bit) { score = in_top(bit / 4, bit % 4) ? -INFINITY : score; });
+            }
+            each_sum(s[0], [&](float& x, int bit) {
+              const int half = bit / 2 % 2;
+              x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
+            });
+            if (dropout.active) {
+              const unsigned keep = kept_of_queries<keys / 8>(dropout, query0, k0);
+              each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
+            }
+            // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
+            mma_weighted_rows<1, keys>(s, v, sums);
+          }
+        });
+  }
+  if constexpr (with_rest)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      write_sums(sums[0], half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
+}
+
+// ---- T
+
+// Scores of a centroid that a warp looks at; in shared memory there is room for so many.
+inline constexpr int room_for_large = 256;
+
+// The large scores of a centroid, in the order of their groups: writes up to `room` of them, and returns how many there
+// are. `end`: behind the last key that sum_rest_mma went through.
+template <class T, class To>
+__device__ int collect_large(const CentroidProblem<T>& p, const CentroidScan& scan, const CentroidRow& own, int keys,
+                             int end, To* list, int room) {
+  const int piece = keys / 4, pieces = scan.count[own.slot] * scan.span, lane = int(threadIdx.x % 32);
+  const float threshold = scan.threshold[own.slot];
+  const float* const from = scan.pieces + own.slot * scan.max_chosen * scan.span * piece;
+  const uint32_t* const bits = scan.given ? scan.bits + own.row * words(p.size.S) : nullptr;
+  int count = 0;
+#pragma unroll 4
+  for (int base = 0; base < pieces * piece; base += 32) {
+    const int i = base + lane, number = i / piece, e = i % piece;
+    bool has = number < pieces;
+    float score = 0;
+    int key = 0;
+    if (has) {
+      score = from[i];
+      const int group = scan.chosen[own.slot * scan.max_chosen + number / scan.span];
+      key = (group / 4 * scan.span + number % scan.span) * keys + e / 2 * 8 + group % 4 * 2 + e % 2;
+      has = key / keys * keys < end && (scan.given ? (bits[key / 32] >> key % 32 & 1) != 0 : score >= threshold);
+    }
+    const int place = place_in_list(has, count);
+    if (has && place < room) list[place] = {score, key};
+  }
+  __syncwarp();
+  return count;
+}
+
+// Of a list of `n` the `top` largest scores, of equal ones those of lower keys: writes them to the front of `sorted`,
+// the others behind them, either in the order of the list. Returns how many the first are.
+template <class List>
+__device__ int split_list(const List* list, int n, int top, List* sorted) {
+  const int lane = int(threadIdx.x % 32), first = min(n, top);
+  uint32_t cut = 0, key_cut = 0;
+  if (n > top) {
+    cut = kth_largest(n, top, [&](int i) { return ordered(list[i].score); });
+    int above = 0, equal = 0;
+    for (int i = lane; i < n; i += 32) {
+      const uint32_t value = ordered(list[i].score);
+      above += value > cut, equal += value == cut;
+    }
+    above = warp_sum(above), equal = warp_sum(equal);
+    if (above + equal > top)
+      key_cut = kth_largest(n, top - above,
+                            [&](int i) { return ordered(list[i].score) == cut ? ~uint32_t(list[i].key) : 0; });
+  }
+  int chosen = 0, others = first;
+  for (int base = 0; base < n; base += 32) {
+    const int i = base + lane;
+    const List own = i < n ? list[i] : List{};
+    const uint32_t value = ordered(own.score);
+    const bool in_top = i < n && (value > cut || (value == cut && ~uint32_t(own.key) >= key_cut));
+    const int place = place_in_list(in_top, chosen), behind = place_in_list(i < n && !in_top, others);
+    if (i < n) sorted[in_top ? place : behind] = own;
+  }
+  __syncwarp();
+  return first;
+}
+
+template <class T, int columns>
+__global__ void __launch_bounds__(32 * rows_per_block, columns <= 64 ? 4 : 2)
+    finish_rows(CentroidProblem<T> p, CentroidScan scan, int32_t* topk, T* mass, HeadView<T> rest) {
+  using Shape = CentroidShape<T, columns>;
+  using Tile = MmaTile<T, columns>;
+  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
+  const Tile rows = Tile{dynamic_shared<T>()}.row(16 * warp);
+  ScoredKey* const of_warp =
+      reinterpret_cast<ScoredKey*>(Tile{dynamic_shared<T>()}.row(16 * rows_per_block).data) + 2 * room_for_large * warp;
+  const CentroidRow own(p, scan);
+  if (!own.there) return;
+  const BatchHead batch_head(p.size, p.mask, own.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const float lse2 = scan.lse2[own.slot];
+  const int end = end_of_keys(batch_head, own.query / tile * tile);
+
+  // The sums of the splits: this lane has columns 2 lane and the next of each 64.
+  constexpr int parts = (columns + 63) / 64;
+  float sum[parts][2] = {};
+  if (scan.partial)
+#pragma unroll
+    for (int part = 0; part < parts; ++part)
+      if (const int column = 64 * part + 2 * lane; column < p.M())
+#pragma unroll 8
+        for (int s = 0; s < p.splits; ++s) {
+          const Pack<float, 2> two = pack<2>(scan.partial + (own.slot * p.splits + s) * p.M(), column / 2);
+          sum[part][0] += two.element[0], sum[part][1] += two.element[1];
+        }
+
+  const auto finish = [&](ScoredKey* list, ScoredKey* sorted, int n) {
+    const int count = split_list(list, n, scan.given ? n : p.top, sorted);
+    float top_sum = 0;
+    for (int l = lane; l < count; l += 32) top_sum += exp2_approx(fmaf(sorted[l].score, p.scale_2(), -lse2));
+    // [eq. 9] [eq. 14]
+    top_sum = warp_reduce(top_sum, Sum{});
+    if (lane == 0) mass[own.row] = T(top_sum);
+    if (!scan.given)
+      for (int l = lane; l < p.top; l += 32) {
+        const int key = l < count ? sorted[l].key : -1;
+        int place = l;
+        if (l < count) {
+          place = 0;
+#pragma unroll 4
+          for (int other = 0; other < count; ++other) place += sorted[other].key < key;
+        }
+        topk[own.row * p.top + place] = key;
+      }
+    if (!scan.partial) return;
+
+    // The others belong to the rest, 16 at a time: as the weights of 16 equal rows.
+    float sums[1][columns / 8][4] = {};
+#pragma unroll 1
+    for (int l0 = count; l0 < n; l0 += 16) {
+      constexpr int in_chunk = Tile::in_chunk, chunks = Tile::chunks;
+#pragma unroll
+      for (int i = lane; i < 16 * chunks; i += 32) {
+        const int r = i / chunks, c = i % chunks;
+        const bool there = l0 + r < n && c * in_chunk < p.M();
+        const T* const from = p.v.at(batch_head.batch, there ? sorted[l0 + r].key : 0, batch_head.head);
+        copy_async<16>(rows.chunk(r, c), there ? from + c * in_chunk : from, there);
+      }
+      commit_copies();
+      float weights[1][2][4];
+      each_sum(weights[0], [&](float& weight, int bit) {
+        const int l = l0 + 8 * (bit / 4) + 2 * mma_t() + bit % 2;
+        weight = 0;
+        if (l >= n) return;
+        const ScoredKey other = sorted[l];
+        weight = exp2_approx(fmaf(other.score, p.scale_2(), -lse2));
+        if (dropout.active && !(dropout.keep(own.query, other.key & ~3) >> other.key % 4 & 1)) weight = 0;
+      });
+      wait_for_copies<0>();
+      if constexpr (sizeof(T) == 4)
+#pragma unroll
+        for (int i = lane; i < 16 * chunks; i += 32) rows.round_chunk(i / chunks, i % chunks);
+      __syncwarp();
+      mma_weighted_rows<1, 16>(weights, rows, sums);
+      __syncwarp();
+    }
+    // Every row of the product is the same: of row 0 each lane gets its columns.
+    float* const of_row = reinterpret_cast<float*>(rows.data);
+#pragma unroll
+    for (int n8 = 0; n8 < columns / 8; ++n8)
+      if (mma_g() == 0) pack<2>(of_row, 4 * n8 + mma_t()) = {sums[0][n8][0], sums[0][n8][1]};
+    __syncwarp();
+#pragma unroll
+    for (int part = 0; part < parts; ++part)
+      if (const int column = 64 * part + 2 * lane; column < columns) {
+        const Pack<float, 2> two = pack<2>(of_row, column / 2);
+        sum[part][0] += two.element[0], sum[part][1] += two.element[1];
+      }
+  };
+
+  const int n = collect_large(p, scan, own, Shape::keys, end, of_warp, room_for_large);
+  if (n <= room_for_large) {
+    finish(of_warp, of_warp + room_for_large, n);
+  } else {
+    const int room = scan.max_chosen * scan.span * Shape::piece;
+    ScoredKey* const list = scan.large + own.slot * 2 * room;
+    collect_large(p, scan, own, Shape::keys, end, list, room);
+    finish(list, list + room, n);
+  }
+  if (!scan.partial) return;
+  const float factor = own.query < batch_head.queries ? dropout.scale : 0.0f;
+  T* const to = rest.at(batch_head.batch, own.query, batch_head.head);
+#pragma unroll
+  for (int part = 0; part < parts; ++part)
+    if (const int column = 64 * part + 2 * lane; column < p.M())
+      pack<2>(to, column / 2) = {T(factor == 0 ? 0.0f : sum[part][0] * factor),
+                                 T(factor == 0 ? 0.0f : sum[part][1] * factor)};
+}
+
+template <class T, int columns>
+constexpr size_t finish_bytes = rows_per_block*(16 * columns * sizeof(T) + 2 * room_for_large * sizeof(ScoredKey));
+
+// ---- the host's part
+
+template <class T, int columns>
+void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool choose, int32_t* topk, float* logsumexp,
+                               T* mass, HeadView<T> rest) {
+  using Shape = CentroidShape<T, columns>;
+  constexpr int64_t most_bytes = int64_t{256} << 20;  // of workspace in a round, unless a tile needs more
+  const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
+  CentroidScan scan;
+  scan.span = int(std::bit_ceil(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)))));
+  scan.groups = int(4 * ceil_div(key_tiles, scan.span));
+  scan.max_chosen = std::min(scan.groups, choose ? p.top + 3 : p.top);
+  const int64_t large = int64_t{scan.max_chosen} * scan.span * Shape::piece, sums = rest ? p.splits * p.size.M : 0;
+  const bool may_be_many = large > room_for_large;
+  const int64_t slot_bytes = 12 + 8 * p.splits + 8 * scan.groups + 4 * scan.max_chosen + 4 * large + 4 * sums +
+                             (may_be_many ? 2 * large * int64_t(sizeof(ScoredKey)) : 0);
+  scan.tiles = std::clamp<int64_t>(most_bytes / (slot_bytes * tile), 1, tiles);
+
+  Workspace workspace(Device::cuda);
+  const int64_t slots = scan.slots();
+  scan.softmax = workspace.take<float2>(slots * p.splits);
+  scan.maxima = workspace.take<float>(slots * scan.groups);
+  scan.places = workspace.take<int32_t>(slots * scan.groups);
+  scan.chosen = workspace.take<int32_t>(slots * scan.max_chosen);
+  scan.count = workspace.take<int32_t>(slots);
+  scan.lse2 = workspace.take<float>(slots);
+  scan.threshold = workspace.take<float>(slots);
+  scan.pieces = workspace.take<float>(slots * large);
+  if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
+  if (may_be_many) scan.large = workspace.take<ScoredKey>(slots * 2 * large);
+  if (!choose) {
+    scan.given = topk;
+    scan.bits = workspace.take<uint32_t>(p.centroids() * words(p.size.S));
+  }
+  for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
+    scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
+    const Launch blocks{scan.tiles * p.splits, mma_threads, Shape::scan_bytes, stream};
+    const Launch rows{scan.slots() / rows_per_block, 32 * rows_per_block, 0, stream};
+    Launch with_rest = blocks, last = rows;
+    with_rest.shared = Shape::rest_bytes, last.shared = finish_bytes<T, columns>;
+    launch(scan_keys_mma<T, columns>, blocks, p, scan);
+    launch(choose_groups<T>, rows, p, scan, Shape::keys, logsumexp);
+    launch(scan.partial ? sum_rest_mma<T, columns, true> : sum_rest_mma<T, columns, false>, with_rest, p, scan);
+    launch(finish_rows<T, columns>, last, p, scan, topk, mass, rest);
+  }
+}
+
+}  // namespace cairn::gpu
