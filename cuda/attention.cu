@@ -38,21 +38,34 @@
 // e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
 //
 // cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
-// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) tensor FLOPs, 16+D/2 KB shared
+// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N*(1+splits*(M+2)*(splits>1)) bytes, 2*B*H*N*S*(D+M) tensor FLOPs, 16+D/2 KB shared
 // cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
 // cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs, 27 KB shared
-// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs, 33+D/4 KB shared
+// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + B*H*N*(8+4*D*back_splits*(back_splits>1)) bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs, 33+D/4 KB shared
 // cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs, 27 KB shared
 // cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 33+D/4 KB shared
 //
+// cost combine_splits: B*H*N*((4*splits+e)*M+16*splits+4) bytes, 2*splits*B*H*N*M FLOPs
+// cost add_splits: (4*back_splits+e)*B*H*N*M bytes, back_splits*B*H*N*M FLOPs
+//
+// Where queries are few (those of clustered attention are centroids), keys are cut into splits: `share` tiles each.
 // Loops: copies to shared memory; then the tiles of the other side, each with the next copies, the mask and dropout.
-// trips attend_mma<bfloat16, 64>: B*H*ceil(N/128) blocks, loops 8 4 4 ceil(S/64) {4 4 0 0 0 0}
-// trips attend_mma<bfloat16, 128>: B*H*ceil(N/64) blocks, loops 8 8 8 ceil(S/64) {8 8 0 0}
+// size rows: 128 if D <= 64 else 64
+// size splits: max(1,min(ceil(384/(B*H*ceil(N/rows))),S//256))
+// size share: ceil(ceil(S/64)/splits)
+// size back_splits: max(1,min(ceil(384/(B*H*ceil(N/64))),S//256))
+// size back_share: ceil(ceil(S/64)/back_splits)
+// trips attend_mma<bfloat16, 64>: B*H*ceil(N/128)*splits blocks, loops 8 4 4 share {4 4 0 0 0 0}
+// trips attend_mma<bfloat16, 128>: B*H*ceil(N/64)*splits blocks, loops 8 8 8 share {8 8 0 0}
+// trips combine_splits<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {ceil(splits/32) ceil(splits/32) M/32 {ceil(splits/32) {splits/8}}}
+// trips add_splits<bfloat16>: ceil(B*H*N*M/256) blocks, loops 0 0 1 {back_splits//16 back_splits%16//4}
 // trips output_states<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {0}
-// trips query_gradient_mma<bfloat16, 64>: B*H*ceil(N/64) blocks, loops 4 4 4 4 ceil(S/64) {4 4 0 0}
-// trips query_gradient_mma<bfloat16, 128>: B*H*ceil(N/64) blocks, loops 8 8 4 4 ceil(S/32) {4 4 0 0}
-// trips key_gradient_mma<bfloat16, 64>: B*H*ceil(S/64) blocks, loops 4 4 4 4 ceil(N/64) {4 4 0 0}
-// trips key_gradient_mma<bfloat16, 128>: B*H*ceil(S/64) blocks, loops 8 8 4 4 ceil(N/32) {4 4 0 0}
+// trips query_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(N/64)*back_splits blocks,
+//     loops 4 4 4 4 back_share {4 4 0 0}
+// trips query_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(N/64)*back_splits blocks,
+//     loops 8 8 4 4 2*back_share {4 4 0 0}
+// trips key_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(S/64) blocks, loops 4 4 4 4 ceil(N/64) {4 4 0 0}
+// trips key_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(S/64) blocks, loops 8 8 4 4 ceil(N/32) {4 4 0 0}
 #include "core/kernels/attention.h"
 
 #include <algorithm>
@@ -239,16 +252,17 @@ void attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, 
 
   if (suits_mma(p, dout, dq, dk, dv)) {
     with_mma_shape<T>(size, [&]<int columns>(auto shape) {
-      const int bytes = decltype(shape)::template backward_bytes<NoTop>;
       if (queries > 0) {
         const Splits splits = split_keys(p, shape.own, size.D, workspace);
-        launch(query_gradient_mma<T, columns, NoTop>, mma_tiles(stream, p, size.N, shape.own, bytes, splits.count), p,
-               splits, dout, states, NoTop{}, dq);
+        launch(query_gradient_mma<T, columns, NoTop>,
+               mma_tiles(stream, p, size.N, shape.own, shape.query_gradient_bytes, splits.count), p, splits, dout,
+               states, NoTop{}, dq);
         add_up(stream, size, splits, size.D, dq);
       }
       if (keys)
-        launch(key_gradient_mma<T, columns, NoTop>, mma_tiles(stream, p, size.S, shape.own, bytes), p, dout, states,
-               NoTop{}, dk, dv);
+        launch(key_gradient_mma<T, columns, NoTop>,
+               mma_tiles(stream, p, size.S, shape.own, decltype(shape)::template key_gradient_bytes<NoTop>), p, dout,
+               states, NoTop{}, dk, dv);
     });
     return;
   }

@@ -19,11 +19,19 @@ struct MmaShape {
   static constexpr int strips = row_bytes <= 128 ? 2 : 1, queries = 16 * mma_warps * strips;
   static constexpr int keys = row_bytes <= 256 ? 64 : 32;
   static constexpr int forward_bytes = row_bytes * (queries + 4 * keys);
-  // Backward: own rows, and those of the other side at a time.
-  static constexpr int own = 16 * mma_warps, others = row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
+  // Backward: own rows, and those of the other side at a time, two of which are there at once. The gradient of the keys
+  // has twice the sums.
+  static constexpr int own = 16 * mma_warps,
+                       other_keys = row_bytes <= 128   ? 64
+                                    : row_bytes <= 256 ? 32
+                                                       : 16,
+                       other_queries = row_bytes <= 64    ? 64
+                                       : row_bytes <= 256 ? 32
+                                                          : 16;
+  static constexpr int query_gradient_bytes = row_bytes * (2 * own + 4 * other_keys);
   template <class Top>
-  static constexpr int backward_bytes = row_bytes*(2 * own + 4 * others) +
-                                        2 * others*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
+  static constexpr int key_gradient_bytes = row_bytes*(2 * own + 4 * other_queries) +
+                                            2 * other_queries*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
 };
 
 // ---- what of a strip is visible, and what dropout keeps of it: bit 4 n + e is for element e of sums n.
@@ -223,28 +231,40 @@ __global__ void __launch_bounds__(mma_threads)
 
 // The output from the sums of the splits, which are added up in their order. A warp a query.
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(32 * rows_per_block, 8)
     combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
   const int64_t rows = size.B * size.H * size.N;
   for (int64_t row = first_row(); row < rows; row += row_step()) {
+    // A lane knows every 32nd split.
+    const int lane = int(threadIdx.x % 32);
+    const auto of_lane = [&](int s0) {
+      return s0 + lane < splits.count ? splits.softmax[(s0 + lane) * rows + row] : float2{-INFINITY, 0};
+    };
     float largest = -INFINITY, total = 0;
-#pragma unroll 8
-    for (int s = 0; s < splits.count; ++s) largest = fmaxf(largest, splits.softmax[s * rows + row].x);
+#pragma unroll 1
+    for (int s0 = 0; s0 < splits.count; s0 += 32) largest = fmaxf(largest, of_lane(s0).x);
+    largest = warp_reduce(largest, Max{});
     const float shift = largest == -INFINITY ? 0.0f : largest;
-#pragma unroll 8
-    for (int s = 0; s < splits.count; ++s) {
-      const float2 of_split = splits.softmax[s * rows + row];
-      total = fmaf(of_split.y, exp2_approx(of_split.x - shift), total);
-    }
+#pragma unroll 1
+    for (int s0 = 0; s0 < splits.count; s0 += 32)
+      total = fmaf(of_lane(s0).y, exp2_approx(of_lane(s0).x - shift), total);
+    total = warp_reduce(total, Sum{});
     const float factor = total == 0 ? 0.0f : dropout_scale / total;
-    T* const to = out.at(row / size.N / size.H, row % size.N, row / size.N % size.H);
-    for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) {
+    // (Few rows have splits: 32 bits are enough, and divide faster.)
+    const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;
+    T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
+#pragma unroll 1
+    for (int64_t c0 = 0; c0 < size.M; c0 += 32) {
+      const int64_t c = min(c0 + lane, size.M - 1);
       float sum = 0;
+#pragma unroll 1
+      for (int s0 = 0; s0 < splits.count; s0 += 32) {
+        const float weight = exp2_approx(of_lane(s0).x - shift);
 #pragma unroll 8
-      for (int s = 0; s < splits.count; ++s)
-        sum = fmaf(splits.partial[(s * rows + row) * size.M + c], exp2_approx(splits.softmax[s * rows + row].x - shift),
-                   sum);
-      to[c] = T(sum * factor);
+        for (int i = 0; i < min(32, splits.count - s0); ++i)
+          sum = fmaf(splits.partial[((s0 + i) * rows + row) * size.M + c], __shfl_sync(full_warp, weight, i), sum);
+      }
+      if (c0 + lane < size.M) to[c] = T(sum * factor);
     }
     if (threadIdx.x % 32 == 0) logsumexp[row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
   }
@@ -291,12 +311,12 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
 }
 
 template <class T, int columns, class Top>
-__global__ void __launch_bounds__(mma_threads)
+__global__ void __launch_bounds__(mma_threads, columns * sizeof(T) <= 128 ? 3 : 2)
     query_gradient_mma(AttentionProblem<T> p, Splits splits, HeadView<const T> dout, const typename Top::State* states,
                        Top top, HeadView<T> dq) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
-  constexpr int keys = Shape::others;
+  constexpr int keys = Shape::other_keys;
   const Tile q{dynamic_shared<T>()}, g = q.row(Shape::own), all_k = g.row(Shape::own);
   const TileTask task(p.size.N, Shape::own, 0, 1, splits.count);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -364,7 +384,7 @@ __global__ void __launch_bounds__(mma_threads)
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   using State = typename Top::State;
-  constexpr int queries = Shape::others;
+  constexpr int queries = Shape::other_queries;
   const Tile k{dynamic_shared<T>()}, v = k.row(Shape::own);
   const Tile all_q = v.row(Shape::own), all_g = all_q.row(2 * queries);  // two tiles each
   State* const all_states = reinterpret_cast<State*>(all_g.row(2 * queries).data);
@@ -463,7 +483,7 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
 // As many splits of at least `shortest` keys as it takes until there are some blocks for every multiprocessor of a
 // large GPU. It depends on the shape alone, so that sums have the same order on every GPU.
 inline int64_t count_splits(int64_t blocks, int64_t S, int64_t shortest) {
-  return std::clamp<int64_t>(ceil_div(512, std::max<int64_t>(1, blocks)), 1, std::max<int64_t>(1, S / shortest));
+  return std::clamp<int64_t>(ceil_div(384, std::max<int64_t>(1, blocks)), 1, std::max<int64_t>(1, S / shortest));
 }
 
 // The splits for blocks of `tile_rows` queries, with memory for sums of `columns` if there are several. A pattern of

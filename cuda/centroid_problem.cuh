@@ -23,8 +23,11 @@ CAIRN_HD inline int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
 
 // A warp writes the bits of the keys of T; -1 is none.
 inline __device__ void mark_keys(const int32_t* topk, int k, int64_t S, uint32_t* bits) {
-  for (int64_t word = threadIdx.x % 32; word < words(S); word += 32) bits[word] = 0;
+  // Two words at a time.
+#pragma unroll 4
+  for (int64_t i = threadIdx.x % 32; i < words(S) / 2; i += 32) reinterpret_cast<uint64_t*>(bits)[i] = 0;
   __syncwarp();
+#pragma unroll 1
   for (int l = int(threadIdx.x % 32); l < k; l += 32)
     if (topk[l] >= 0) atomicOr(&bits[topk[l] / 32], 1u << topk[l] % 32);
   __syncwarp();

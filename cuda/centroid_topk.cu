@@ -35,7 +35,10 @@
 //
 // Costs for C centroids:
 // size tiles: ceil(C/64)
-// size splits: max(1,min(ceil(512/(B*H*tiles)),ceil(S/64)//8))
+// size splits: max(1,min(ceil(384/(B*H*tiles)),S//256))
+// size span: 2**ceil(log(max(1,S/16384),2))
+// size groups: 4*ceil(S/64/span)
+// size large: 16*k
 // cost scan_keys: e*B*H*(C+S)*D + 8*splits*B*H*C*k bytes, 2*B*H*C*S*D FLOPs, 27 KB shared
 // cost finish_scan: B*H*C*((8*splits+4)*k+S/8) bytes, B*H*C*8*k FLOPs
 // cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+4*splits*M) bytes, 2*B*H*C*S*(D+M) FLOPs, 27 KB shared
@@ -43,29 +46,34 @@
 // cost query_states: B*H*C*(2*e*M+4*k+S/8) bytes, 2*B*H*C*M FLOPs
 // cost centroid_query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs, 27 KB shared
 // cost centroid_key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs, 27 KB shared
+// cost scan_keys_mma: e*B*H*(C+S)*D + 4*B*H*C*(groups+2*splits) bytes, 2*B*H*C*S*D tensor FLOPs, 3*D/8 KB shared
+// cost choose_groups: 4*B*H*C*(2*groups+2*splits+k) bytes, 0 FLOPs
+// cost sum_rest_mma: e*B*H*(C*D+S*(D+M)) + 4*B*H*C*(groups+large+splits*M) bytes, 2*B*H*C*S*(D+M) tensor FLOPs,
+//     5*D/8 KB shared
+// cost finish_rows: B*H*C*(4*k+4*large+(4*splits+e)*M) + B*H*C*k/8*e*M bytes, B*H*C*splits*M FLOPs, 16+D/8 KB shared
+// cost query_gradient_mma: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) tensor FLOPs,
+//     33+D/4 KB shared
+// cost key_gradient_mma: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) tensor FLOPs, 35+D/4 KB shared
 //
-// `share` is the number of key tiles in a split. A score enters a list if it is above the k-th of the tiles before:
-// every score of the first tile does, and, in random order, k / t scores of tile t + 1. These are `inserts` for a
-// centroid and split; a share `busy` of the tiles has any. Merging the list of one more split inserts `merged` scores.
-// Loops of scan_keys: clear the lists; for each tile multiply (load, products), mask, compare four rows at a time, and
-// insert for each row (new scores of the first half, of the second half). Loops of finish_scan: maxima of the splits by
-// 16 and by 4, sums alike, merge, count, sort, mass, scores of a given T, bits. Loops of the other kernels, for each
-// tile: products, mask, dropout, bits of T, weighted rows.
-// size share: ceil(S/64)/splits
-// size inserts: 64+k*(log(max(share,2)-0.5)+0.58)
-// size busy: min(1,k*(1+log(max(1,share/k)))/share)
-// size merged: k*(log(splits-0.5)+0.58)/max(1,splits-1)
-// trips scan_keys<bfloat16>: B*H*tiles*splits blocks, without LDG.E.U16,
-//     loops 16 {0} share {D/16 {4} 0 4 16*busy {1 {inserts/share/busy/2 inserts/share/busy/2}}}
-// trips finish_scan<bfloat16>: ceil(B*H*C/4) blocks,
-//     loops 1 {0 splits//4 0 splits//4 splits-1 {1 {1 {merged 0}}} 0 k/32 {k//16 0} 0 0 ceil(S/1024) {5 1}}
-// trips sum_rest<bfloat16, D>: B*H*tiles*splits blocks, without LDG.E.U16, loops share {D/16 {4} 0 0 8 4 {4}}
+// `share` is the number of key tiles in a split, `steps` the comparisons with a middle until k numbers are told from
+// the rest: 8 on average for random scores. Without masks and dropout, and where T is chosen: Loops of the kernels of
+// tiles: copies; then for each tile of keys the next copies, mask, dropout. scan_keys_mma writes the maxima of groups,
+// too. Loops of choose_groups: maxima and sums of splits; what is for a given T; the maxima of the groups; the search;
+// who is chosen. Loops of finish_rows: splits; scores; what is for lists in global memory; the search; two parts of a
+// list; the mass; places of T; the other scores. size share: ceil(ceil(S/64)/splits) size steps: 8 trips
+// scan_keys_mma<bfloat16, D>: B*H*tiles*splits blocks, loops D/16 D/16 share {D/16 1/span 0} 0 1 trips
+// choose_groups<bfloat16>: 16*B*H*tiles blocks,
+//     loops 1 1 0 0 0 0 0 groups//32%8 groups//256 groups//128 groups//32%4 steps {groups//128} groups//128
+//     groups//32%4 0 0 0 groups//128 groups//32%4
+// trips sum_rest_mma<bfloat16, D, true, false>: B*H*tiles*splits blocks, loops D/16 D/16 D/16 share {D/16 D/16 0 0}
+// trips finish_rows<bfloat16, D>: 16*B*H*tiles blocks,
+//     loops ceil(splits/8) ceil(large/128) 0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1 {D/16
+//     0}
 // trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, loops 0 0 1 {splits//16 splits%16//4}
-// trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 0 ceil(S/1024) {5 1}}
-// trips centroid_query_gradient<bfloat16, D>: B*H*tiles*splits blocks, without LDG.E.U16,
-//     loops share {D/16 {4} 0 D/16 {4} 0 8 4 {4}}
-// trips centroid_key_gradient<bfloat16>: B*H*ceil(S/64)*ceil(D/64) blocks, without LDG.E.U16,
-//     loops tiles {D/16 {4} D/16 {4} 0 8 0 4 {4} 4 {4}}
+// trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 ceil(S/8192) k/32}
+// trips query_gradient_mma<bfloat16, D, TopKeys>: B*H*tiles*splits blocks, loops D/16 D/16 D/16 D/16 share {D/16 D/16 0
+// 0} trips key_gradient_mma<bfloat16, D, TopKeys>: B*H*ceil(S/64) blocks, loops D/16 D/16 D/32 D/32 ceil(C/32) {D/32
+// D/32 0 0}
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
@@ -571,18 +579,19 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, HeadVi
            logsumexp, mass, rest, dmass, drest, states, bits);
   if (suits_mma(p, drest, dq, dk, dv)) {
     with_mma_shape<T>(size, [&]<int columns>(auto shape) {
-      constexpr int bytes = decltype(shape)::template backward_bytes<TopKeys>;
       const int64_t query_tiles = size.B * size.H * ceil_div(size.N, shape.own),
                     key_tiles = size.B * size.H * ceil_div(size.S, shape.own);
       if (rows > 0) {
         const Splits splits{p.splits, room_for_splits(p, size.D, workspace)};
-        launch(query_gradient_mma<T, columns, TopKeys>, {query_tiles * p.splits, mma_threads, bytes, stream}, p, splits,
-               drest, states, TopKeys{bits}, dq);
+        launch(query_gradient_mma<T, columns, TopKeys>,
+               {query_tiles * p.splits, mma_threads, decltype(shape)::query_gradient_bytes, stream}, p, splits, drest,
+               states, TopKeys{bits}, dq);
         add_up(stream, size, splits, size.D, dq);
       }
       if (key_tiles > 0)
-        launch(key_gradient_mma<T, columns, TopKeys>, {key_tiles, mma_threads, bytes, stream}, p, drest, states,
-               TopKeys{bits}, dk, dv);
+        launch(key_gradient_mma<T, columns, TopKeys>,
+               {key_tiles, mma_threads, decltype(shape)::template key_gradient_bytes<TopKeys>, stream}, p, drest,
+               states, TopKeys{bits}, dk, dv);
     });
     return;
   }

@@ -17,6 +17,7 @@
 // Where T is given, the chosen groups are those with a key of T.
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 
 #include "cuda/attention_mma.cuh"
@@ -41,20 +42,22 @@ struct ScoredKey {
 
 // What the kernels pass on to each other. The centroids are taken in rounds, a round in slots: 64 for each tile.
 struct CentroidScan {
-  int64_t first_tile = 0, tiles = 0;            // of centroids, in this round
-  int span = 1, groups = 0, max_chosen = 0;     // tiles of keys in a group; groups of a centroid, and those chosen
-  float2* softmax = nullptr;                    // [slots, splits]: maximum and sum of exponentials
-  float* maxima = nullptr;                      // [slots, groups]
-  int32_t* places = nullptr;                    // [slots, groups]: the group's place among the chosen ones, or -1
-  int32_t* chosen = nullptr;                    // [slots, max_chosen]
-  int32_t* count = nullptr;                     // [slots]
+  int64_t first_tile = 0, tiles = 0;  // of centroids, in this round
+  int span_log2 = 0, groups = 0,
+      max_chosen = 0;         // tiles of keys in a group, as a power of 2; groups of a centroid, and those chosen
+  float2* softmax = nullptr;  // [slots, splits]: maximum and sum of exponentials
+  float* maxima = nullptr;    // [slots, groups]
+  int32_t* places = nullptr;  // [slots, groups]: the group's place among the chosen ones, or -1
+  int32_t* chosen = nullptr;  // [slots, max_chosen]
+  int32_t* count = nullptr;   // [slots]
   float *lse2 = nullptr, *threshold = nullptr;  // [slots]
-  float* pieces = nullptr;                      // [slots, max_chosen, span, piece]
+  float* pieces = nullptr;                      // [slots, max_chosen, span(), piece]
   float* partial = nullptr;                     // [slots, splits, M]
-  ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span * piece], if there may be so many
+  ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span() * piece], if there may be so many
   const int32_t* given = nullptr;               // T; null: it is to be chosen
   uint32_t* bits = nullptr;                     // [B, H, N, words]: T, where it is given
 
+  CAIRN_HD int span() const { return 1 << span_log2; }
   CAIRN_HD int64_t slots() const { return tiles * tile; }
 };
 
@@ -67,9 +70,9 @@ struct CentroidRow {
   template <class T>
   __device__ CentroidRow(const CentroidProblem<T>& p, const CentroidScan& scan)
       : slot(int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32) {
-    const int64_t tiles = ceil_div(p.size.N, tile), tile_number = scan.first_tile + slot / tile;
-    batch_head = tile_number / tiles;
-    query = int(tile_number % tiles * tile + slot % tile);
+    const auto tiles = uint32_t(ceil_div(p.size.N, tile)), number = uint32_t(scan.first_tile + slot / tile);
+    batch_head = number / tiles;
+    query = int(number % tiles) * tile + int(slot % tile);
     there = query < p.N();
     row = batch_head * p.size.N + query;
   }
@@ -83,7 +86,7 @@ struct CentroidTile : TileTask {
   template <class T>
   __device__ CentroidTile(const CentroidProblem<T>& p, const CentroidScan& scan, int keys)
       : TileTask(p.size.N, tile, 0, 1, p.splits, scan.first_tile), slot(blockIdx.x / splits * int64_t{tile}) {
-    const int unit = max(tile, keys * scan.span);
+    const int unit = max(tile, keys * scan.span());
     begin = first_key(p.size.S, unit), end = end_key(p.size.S, unit);
   }
 };
@@ -125,8 +128,7 @@ __global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> 
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
   const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;
   float running_max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, largest_of_group[2] = {-INFINITY, -INFINITY};
-  const int group_keys = keys * scan.span;
-  int span = begin / group_keys;
+  int span = begin / keys >> scan.span_log2;
 
   // Writes the maxima of the groups before `next`.
   const auto finish_groups = [&](int next) {
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> 
     tiles.each(
         begin, end, [](int from) { return from; },
         [&](int k0, const Tile& k, const Tile&) {
-          finish_groups(k0 / group_keys);
+          finish_groups(k0 / keys >> scan.span_log2);
           float s[1][keys / 8][4];
           q.template products<keys>(k, s);
           if (batch_head.masks(query0, query0 + 16, k0, k0 + keys)) {
@@ -175,7 +177,7 @@ __global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> 
           });
         });
   }
-  finish_groups(int(ceil_div(min(task.end, p.S()), group_keys)));
+  finish_groups(min(task.end / keys >> scan.span_log2, scan.groups / 4));
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -198,19 +200,19 @@ inline __device__ uint32_t ordered(float x) {
 }
 inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x); }
 
-// A number v that at least k of n numbers reach: k of them, or, if several are equal to the k-th largest, v is that. A
-// warp goes through the numbers together, value(i).
+// A number that k of at least k numbers reach, or more if several are equal to the k-th largest: then it is that. A
+// warp goes through the numbers together, value(i) for i < n.
 template <class F>
 __device__ uint32_t kth_largest(int n, int k, F value) {
   const int lane = int(threadIdx.x % 32);
   uint32_t low = 0xffffffffu, high = 0;
+#pragma unroll 4
   for (int i = lane; i < n; i += 32) low = min(low, value(i)), high = max(high, value(i));
-  low = warp_reduce(low, [](uint32_t a, uint32_t b) { return min(a, b); });
-  high = warp_reduce(high, [](uint32_t a, uint32_t b) { return max(a, b); });
+  low = warp_min(low), high = warp_max(high);
   while (low < high) {
     const uint32_t middle = high - (high - low) / 2;
     int reach = 0;
-#pragma unroll 8
+#pragma unroll 4
     for (int i = lane; i < n; i += 32) reach += value(i) >= middle;
     reach = warp_sum(reach);
     if (reach >= k)
@@ -220,6 +222,26 @@ __device__ uint32_t kth_largest(int n, int k, F value) {
     if (reach == k) break;
   }
   return low;
+}
+
+// Which of n scored places are the k first: those with a larger score than `score`, and of those with the same score
+// the places up to `last`. Places may share a number; then all of them count.
+struct Cut {
+  uint32_t score = 0;  // as of ordered()
+  int last = 0x7fffffff;
+
+  __device__ bool has(uint32_t other, int place) const { return other > score || (other == score && place <= last); }
+};
+template <class Score, class Place>
+__device__ Cut cut_after(int n, int k, Score score, Place place) {
+  Cut cut{kth_largest(n, k, score)};
+  int above = 0, equal = 0;
+#pragma unroll 4
+  for (int i = int(threadIdx.x % 32); i < n; i += 32) above += score(i) > cut.score, equal += score(i) == cut.score;
+  above = warp_sum(above), equal = warp_sum(equal);
+  if (above + equal > k)
+    cut.last = int(~kth_largest(n, k - above, [&](int i) { return score(i) == cut.score ? ~uint32_t(place(i)) : 0; }));
+  return cut;
 }
 
 // Keeps `lanes` of a warp together in a list: the place of this lane's element, if it has one, behind `count` others.
@@ -240,9 +262,11 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   const int lane = int(threadIdx.x % 32);
 
   float largest = -INFINITY, total = 0;
+#pragma unroll 1
   for (int s = lane; s < p.splits; s += 32) largest = fmaxf(largest, scan.softmax[own.slot * p.splits + s].x);
   largest = warp_reduce(largest, Max{});
   const float shift = largest == -INFINITY ? 0.0f : largest;
+#pragma unroll 1
   for (int s = lane; s < p.splits; s += 32) {
     const float2 split = scan.softmax[own.slot * p.splits + s];
     total += split.y * exp2_approx(split.x - shift);
@@ -250,46 +274,33 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   total = warp_reduce(total, Sum{});
   const float lse2 = total == 0 ? 0.0f : shift + log2f(total);
 
-  uint32_t threshold = 0;
-  int last_span = 0;  // a group that is equal to the threshold is chosen up to here
+  Cut cut;
   if (scan.given) {
-    uint32_t* const bits = scan.bits + own.row * words(p.size.S);
-    mark_keys(scan.given + own.row * p.top, p.top, p.size.S, bits);
+    mark_keys(scan.given + own.row * p.top, p.top, p.size.S, scan.bits + own.row * words(p.size.S));
+#pragma unroll 1
     for (int g = lane; g < scan.groups; g += 32) values[g] = 0;
     __syncwarp();
+#pragma unroll 1
     for (int l = lane; l < p.top; l += 32)
       if (const int key = scan.given[own.row * p.top + l]; key >= 0)
-        atomicExch(&values[key / (keys * scan.span) * 4 + key % 8 / 2], 1u);
+        atomicExch(&values[(key / keys >> scan.span_log2) * 4 + key % 8 / 2], 1u);
     __syncwarp();
-    threshold = 1, last_span = scan.groups;
+    cut.score = 1;
   } else {
-    const uint32_t nothing = ordered(-INFINITY);
 #pragma unroll 8
     for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
     __syncwarp();
-    const auto value = [&](int g) { return values[g]; };
-    threshold = max(nothing + 1, p.top < scan.groups ? kth_largest(scan.groups, p.top, value) : 0u);
-    int above = 0;
-    for (int g = lane; g < scan.groups; g += 32) above += values[g] > threshold;
-    int missing = p.top - warp_sum(above);
-    for (int base = 0; base < scan.groups && missing > 0; base += 32) {
-      const unsigned equal = __ballot_sync(full_warp, base + lane < scan.groups && values[base + lane] == threshold);
-      last_span = (base + 31) / 4;
-      if (const int here = __popc(equal); here < missing) {
-        missing -= here;
-        continue;
-      }
-      unsigned left = equal;
-      for (; missing > 1; --missing) left &= left - 1;
-      last_span = (base + __ffs(int(left)) - 1) / 4, missing = 0;
-    }
+    // Of tiles with equal scores the first are chosen, and all groups of a tile alike.
+    if (p.top < scan.groups)
+      cut = cut_after(
+          scan.groups, p.top, [&](int g) { return values[g]; }, [](int g) { return g / 4; });
+    if (cut.score <= ordered(-INFINITY)) cut = {ordered(-INFINITY) + 1};
   }
 
   int count = 0;
   for (int base = 0; base < scan.groups; base += 32) {
     const int g = base + lane;
-    const uint32_t value = g < scan.groups ? values[g] : 0;
-    const bool is_chosen = value > threshold || (value == threshold && g / 4 <= last_span);
+    const bool is_chosen = g < scan.groups && cut.has(values[g], g / 4);
     const int place = place_in_list(is_chosen, count);
     if (g < scan.groups) scan.places[own.slot * scan.groups + g] = is_chosen ? place : -1;
     if (is_chosen) scan.chosen[own.slot * scan.max_chosen + place] = g;
@@ -297,7 +308,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   if (lane != 0) return;
   scan.count[own.slot] = count;
   scan.lse2[own.slot] = lse2;
-  scan.threshold[own.slot] = scan.given ? NAN : from_ordered(threshold);
+  scan.threshold[own.slot] = scan.given ? -FLT_MAX : from_ordered(cut.score);
   logsumexp[own.row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
 }
 
@@ -334,8 +345,8 @@ struct TopKeys {
 
 // ---- the rest
 
-template <class T, int columns, bool with_rest>
-__global__ void __launch_bounds__(mma_threads, columns <= 64 ? 3 : 2)
+template <class T, int columns, bool with_rest, bool given>
+__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ? 3 : 2)
     sum_rest_mma(CentroidProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
@@ -370,7 +381,7 @@ __global__ void __launch_bounds__(mma_threads, columns <= 64 ? 3 : 2)
     tiles.each(
         begin, end, [](int from) { return from; },
         [&](int k0, const Tile& k, const Tile& v) {
-          const int number = k0 / keys, group = number / scan.span * 4 + mma_t();
+          const int number = k0 / keys, group = (number >> scan.span_log2) * 4 + mma_t();
           int place[2];
 #pragma unroll
           for (int half = 0; half < 2; ++half)
@@ -382,27 +393,31 @@ __global__ void __launch_bounds__(mma_threads, columns <= 64 ? 3 : 2)
             const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
             each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
           }
+          // What is stored: the scores of T where it is given; else all, but minus infinity in the place of NaN.
+          TopKeys::OfQueries<keys> in_top{};
+          if constexpr (given) in_top = TopKeys{scan.bits}.template of_queries<keys>(p.size, batch_head, query0, k0);
           float limit[2];  // what reaches it is not part of the rest
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             limit[half] = place[half] >= 0 ? threshold[half] : NAN;
             if (place[half] < 0) continue;
-            float* const to =
-                scan.pieces +
-                (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span + number % scan.span) * Shape::piece;
+            float* const to = scan.pieces + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
+                                             number % scan.span()) *
+                                                Shape::piece;
+            const auto stored = [&](int n, int e) {
+              const float score = s[0][n][2 * half + e];
+              if constexpr (given) return in_top(n, 2 * half + e) ? score : -INFINITY;
+              return fmaxf(score, -INFINITY);
+            };
 #pragma unroll
             for (int n = 0; n < keys / 8; n += 2)
-              pack<4>(to, n / 2) = {s[0][n][2 * half], s[0][n][2 * half + 1], s[0][n + 1][2 * half],
-                                    s[0][n + 1][2 * half + 1]};
+              pack<4>(to, n / 2) = {stored(n, 0), stored(n, 1), stored(n + 1, 0), stored(n + 1, 1)};
           }
           if constexpr (with_rest) {
-            if (scan.given) {
-              const auto in_top = TopKeys{scan.bits}.template of_queries<keys>(p.size, batch_head, query0, k0);
-              each_sum(s[0], [&](float& score, int bit) { score = in_top(bit / 4, bit % 4) ? -INFINITY : score; });
-            }
             each_sum(s[0], [&](float& x, int bit) {
               const int half = bit / 2 % 2;
-              x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
+              const bool in_rest = given ? !in_top(bit / 4, bit % 4) : !(x >= limit[half]);
+              x = in_rest ? exp2_approx(fmaf(x, p.scale_2(), -lse2[half])) : 0.0f;
             });
             if (dropout.active) {
               const unsigned keep = kept_of_queries<keys / 8>(dropout, query0, k0);
@@ -426,66 +441,71 @@ inline constexpr int room_for_large = 256;
 
 // The large scores of a centroid, in the order of their groups: writes up to `room` of them, and returns how many there
 // are. `end`: behind the last key that sum_rest_mma went through.
-template <class T, class To>
-__device__ int collect_large(const CentroidProblem<T>& p, const CentroidScan& scan, const CentroidRow& own, int keys,
-                             int end, To* list, int room) {
-  const int piece = keys / 4, pieces = scan.count[own.slot] * scan.span, lane = int(threadIdx.x % 32);
+template <int keys>
+__device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, int end, ScoredKey* list, int room) {
+  constexpr int piece = keys / 4;
+  const int pieces = scan.count[own.slot] << scan.span_log2, lane = int(threadIdx.x % 32);
   const float threshold = scan.threshold[own.slot];
-  const float* const from = scan.pieces + own.slot * scan.max_chosen * scan.span * piece;
-  const uint32_t* const bits = scan.given ? scan.bits + own.row * words(p.size.S) : nullptr;
+  const float* const from = scan.pieces + own.slot * scan.max_chosen * scan.span() * piece;
+  const int32_t* const chosen = scan.chosen + own.slot * scan.max_chosen;
+  constexpr int batch = 4;  // loads under way
   int count = 0;
-#pragma unroll 4
-  for (int base = 0; base < pieces * piece; base += 32) {
-    const int i = base + lane, number = i / piece, e = i % piece;
-    bool has = number < pieces;
-    float score = 0;
-    int key = 0;
-    if (has) {
-      score = from[i];
-      const int group = scan.chosen[own.slot * scan.max_chosen + number / scan.span];
-      key = (group / 4 * scan.span + number % scan.span) * keys + e / 2 * 8 + group % 4 * 2 + e % 2;
-      has = key / keys * keys < end && (scan.given ? (bits[key / 32] >> key % 32 & 1) != 0 : score >= threshold);
+#pragma unroll 1
+  for (int base = 0; base < pieces * piece; base += 32 * batch) {
+    float score[batch];
+    int group[batch];
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+      const int i = min(base + 32 * b + lane, pieces * piece - 1);
+      score[b] = from[i], group[b] = chosen[i / piece >> scan.span_log2];
     }
-    const int place = place_in_list(has, count);
-    if (has && place < room) list[place] = {score, key};
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+      const int i = base + 32 * b + lane, e = i % piece;
+      const int key0 = ((group[b] / 4 << scan.span_log2) + i / piece % scan.span()) * keys;
+      const bool has = i < pieces * piece && key0 < end && !(score[b] < threshold);
+      const int place = place_in_list(has, count);
+      if (has && place < room) list[place] = {score[b], key0 + e / 2 * 8 + group[b] % 4 * 2 + e % 2};
+    }
   }
   __syncwarp();
   return count;
 }
 
 // Of a list of `n` the `top` largest scores, of equal ones those of lower keys: writes them to the front of `sorted`,
-// the others behind them, either in the order of the list. Returns how many the first are.
-template <class List>
-__device__ int split_list(const List* list, int n, int top, List* sorted) {
-  const int lane = int(threadIdx.x % 32), first = min(n, top);
-  uint32_t cut = 0, key_cut = 0;
-  if (n > top) {
-    cut = kth_largest(n, top, [&](int i) { return ordered(list[i].score); });
-    int above = 0, equal = 0;
+// and the others behind them. Returns how many the first are. A short list is sorted altogether, by counting.
+template <bool is_short>
+__device__ int split_list(const ScoredKey* list, int n, int top, ScoredKey* sorted) {
+  const int lane = int(threadIdx.x % 32);
+  if constexpr (is_short) {
     for (int i = lane; i < n; i += 32) {
-      const uint32_t value = ordered(list[i].score);
-      above += value > cut, equal += value == cut;
+      const ScoredKey own = list[i];
+      int before = 0;
+#pragma unroll 4
+      for (int other = 0; other < n; ++other) {
+        const ScoredKey x = list[other];
+        before += x.score > own.score || (x.score == own.score && x.key < own.key);
+      }
+      sorted[before] = own;
     }
-    above = warp_sum(above), equal = warp_sum(equal);
-    if (above + equal > top)
-      key_cut = kth_largest(n, top - above,
-                            [&](int i) { return ordered(list[i].score) == cut ? ~uint32_t(list[i].key) : 0; });
-  }
-  int chosen = 0, others = first;
-  for (int base = 0; base < n; base += 32) {
-    const int i = base + lane;
-    const List own = i < n ? list[i] : List{};
-    const uint32_t value = ordered(own.score);
-    const bool in_top = i < n && (value > cut || (value == cut && ~uint32_t(own.key) >= key_cut));
-    const int place = place_in_list(in_top, chosen), behind = place_in_list(i < n && !in_top, others);
-    if (i < n) sorted[in_top ? place : behind] = own;
+  } else {
+    const auto score = [&](int i) { return ordered(list[i].score); };
+    const auto key = [&](int i) { return list[i].key; };
+    const Cut cut = n > top ? cut_after(n, top, score, key) : Cut{};
+    int chosen = 0, others = min(n, top);
+    for (int base = 0; base < n; base += 32) {
+      const int i = base + lane;
+      const bool in_top = i < n && cut.has(score(i), key(i)), other = i < n && !in_top;
+      const int place = place_in_list(in_top, chosen), behind = place_in_list(other, others);
+      if (i < n) sorted[in_top ? place : behind] = list[i];
+    }
   }
   __syncwarp();
-  return first;
+  return min(n, top);
 }
 
 template <class T, int columns>
-__global__ void __launch_bounds__(32 * rows_per_block, columns <= 64 ? 4 : 2)
+__global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 128 ? 6 : 2)
     finish_rows(CentroidProblem<T> p, CentroidScan scan, int32_t* topk, T* mass, HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
@@ -507,15 +527,22 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns <= 64 ? 4 : 2)
 #pragma unroll
     for (int part = 0; part < parts; ++part)
       if (const int column = 64 * part + 2 * lane; column < p.M())
-#pragma unroll 8
-        for (int s = 0; s < p.splits; ++s) {
-          const Pack<float, 2> two = pack<2>(scan.partial + (own.slot * p.splits + s) * p.M(), column / 2);
-          sum[part][0] += two.element[0], sum[part][1] += two.element[1];
+#pragma unroll 1
+        for (int s0 = 0; s0 < p.splits; s0 += 8) {  // eight under way at a time
+          Pack<float, 2> two[8];
+#pragma unroll
+          for (int i = 0; i < 8; ++i)
+            two[i] = pack<2>(scan.partial + (own.slot * p.splits + min(s0 + i, p.splits - 1)) * p.M(), column / 2);
+#pragma unroll
+          for (int i = 0; i < 8; ++i)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) sum[part][e] += s0 + i < p.splits ? two[i].element[e] : 0.0f;
         }
 
-  const auto finish = [&](ScoredKey* list, ScoredKey* sorted, int n) {
-    const int count = split_list(list, n, scan.given ? n : p.top, sorted);
+  const auto finish = [&]<bool is_short>(ScoredKey* list, ScoredKey* sorted, int n) {
+    const int count = split_list<is_short>(list, n, scan.given ? n : p.top, sorted);
     float top_sum = 0;
+#pragma unroll 1
     for (int l = lane; l < count; l += 32) top_sum += exp2_approx(fmaf(sorted[l].score, p.scale_2(), -lse2));
     // [eq. 9] [eq. 14]
     top_sum = warp_reduce(top_sum, Sum{});
@@ -538,7 +565,7 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns <= 64 ? 4 : 2)
 #pragma unroll 1
     for (int l0 = count; l0 < n; l0 += 16) {
       constexpr int in_chunk = Tile::in_chunk, chunks = Tile::chunks;
-#pragma unroll
+#pragma unroll 1
       for (int i = lane; i < 16 * chunks; i += 32) {
         const int r = i / chunks, c = i % chunks;
         const bool there = l0 + r < n && c * in_chunk < p.M();
@@ -546,15 +573,20 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns <= 64 ? 4 : 2)
         copy_async<16>(rows.chunk(r, c), there ? from + c * in_chunk : from, there);
       }
       commit_copies();
+      // This lane's four of the 16.
+      const auto mine = [&](int i) { return l0 + 8 * (i / 2) + 2 * mma_t() + i % 2; };
+      unsigned dropped = 0;
+      if (dropout.active)
+#pragma unroll 1
+        for (int i = 0; i < 4; ++i)
+          if (const int key = sorted[min(mine(i), n - 1)].key; !(dropout.keep(own.query, key & ~3) >> key % 4 & 1))
+            dropped |= 1u << i;
       float weights[1][2][4];
-      each_sum(weights[0], [&](float& weight, int bit) {
-        const int l = l0 + 8 * (bit / 4) + 2 * mma_t() + bit % 2;
-        weight = 0;
-        if (l >= n) return;
-        const ScoredKey other = sorted[l];
-        weight = exp2_approx(fmaf(other.score, p.scale_2(), -lse2));
-        if (dropout.active && !(dropout.keep(own.query, other.key & ~3) >> other.key % 4 & 1)) weight = 0;
-      });
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float weight = exp2_approx(fmaf(sorted[min(mine(i), n - 1)].score, p.scale_2(), -lse2));
+        weights[0][i / 2][i % 2] = weights[0][i / 2][2 + i % 2] = mine(i) < n && !(dropped >> i & 1) ? weight : 0.0f;
+      }
       wait_for_copies<0>();
       if constexpr (sizeof(T) == 4)
 #pragma unroll
@@ -577,16 +609,16 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns <= 64 ? 4 : 2)
       }
   };
 
-  const int n = collect_large(p, scan, own, Shape::keys, end, of_warp, room_for_large);
+  const int n = collect_large<Shape::keys>(scan, own, end, of_warp, room_for_large);
   if (n <= room_for_large) {
-    finish(of_warp, of_warp + room_for_large, n);
+    finish.template operator()<true>(of_warp, of_warp + room_for_large, n);
   } else {
-    const int room = scan.max_chosen * scan.span * Shape::piece;
+    const int room = scan.max_chosen * scan.span() * Shape::piece;
     ScoredKey* const list = scan.large + own.slot * 2 * room;
-    collect_large(p, scan, own, Shape::keys, end, list, room);
-    finish(list, list + room, n);
+    collect_large<Shape::keys>(scan, own, end, list, room);
+    finish.template operator()<false>(list, list + room, n);
   }
-  if (!scan.partial) return;
+  if (!rest) return;
   const float factor = own.query < batch_head.queries ? dropout.scale : 0.0f;
   T* const to = rest.at(batch_head.batch, own.query, batch_head.head);
 #pragma unroll
@@ -608,10 +640,11 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool 
   constexpr int64_t most_bytes = int64_t{256} << 20;  // of workspace in a round, unless a tile needs more
   const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   CentroidScan scan;
-  scan.span = int(std::bit_ceil(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)))));
-  scan.groups = int(4 * ceil_div(key_tiles, scan.span));
+  scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));
+  scan.groups = int(4 * ceil_div(key_tiles, scan.span()));
   scan.max_chosen = std::min(scan.groups, choose ? p.top + 3 : p.top);
-  const int64_t large = int64_t{scan.max_chosen} * scan.span * Shape::piece, sums = rest ? p.splits * p.size.M : 0;
+  const int64_t large = int64_t{scan.max_chosen} * scan.span() * Shape::piece,
+                sums = rest || !choose ? p.splits * p.size.M : 0;
   const bool may_be_many = large > room_for_large;
   const int64_t slot_bytes = 12 + 8 * p.splits + 8 * scan.groups + 4 * scan.max_chosen + 4 * large + 4 * sums +
                              (may_be_many ? 2 * large * int64_t(sizeof(ScoredKey)) : 0);
@@ -641,7 +674,10 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool 
     with_rest.shared = Shape::rest_bytes, last.shared = finish_bytes<T, columns>;
     launch(scan_keys_mma<T, columns>, blocks, p, scan);
     launch(choose_groups<T>, rows, p, scan, Shape::keys, logsumexp);
-    launch(scan.partial ? sum_rest_mma<T, columns, true> : sum_rest_mma<T, columns, false>, with_rest, p, scan);
+    launch(scan.given     ? sum_rest_mma<T, columns, true, true>
+           : scan.partial ? sum_rest_mma<T, columns, true, false>
+                          : sum_rest_mma<T, columns, false, false>,
+           with_rest, p, scan);
     launch(finish_rows<T, columns>, last, p, scan, topk, mass, rest);
   }
 }

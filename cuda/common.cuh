@@ -29,14 +29,18 @@ __device__ T warp_reduce(T value, Op op) {
   return value;
 }
 
-// The same of whole numbers, where one instruction does it.
-inline __device__ int warp_sum(int value) {
+// The same of whole numbers: one instruction, where the GPU has it.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  return warp_reduce(value, Sum{});
-#else
-  return __reduce_add_sync(full_warp, value);
-#endif
+inline __device__ int warp_sum(int value) { return warp_reduce(value, Sum{}); }
+inline __device__ uint32_t warp_min(uint32_t value) {
+  return warp_reduce(value, [](uint32_t a, uint32_t b) { return a < b ? a : b; });
 }
+inline __device__ uint32_t warp_max(uint32_t value) { return ~warp_min(~value); }
+#else
+inline __device__ int warp_sum(int value) { return __reduce_add_sync(full_warp, value); }
+inline __device__ uint32_t warp_min(uint32_t value) { return __reduce_min_sync(full_warp, value); }
+inline __device__ uint32_t warp_max(uint32_t value) { return __reduce_max_sync(full_warp, value); }
+#endif
 
 // op over the values of a block of whole warps, in every thread. `none` is op's neutral element.
 template <class T, class Op>

@@ -10,8 +10,8 @@ A kernel's file states in its opening comment how often a warp passes through ea
 
     // trips NAME<ARGUMENTS>: BLOCKS blocks, LAUNCHES launches, THREADS threads, without MNEMONIC, loops TREE
 
-ARGUMENTS are those of the template for bfloat16. Where they depend on D, they end with D, or there are two lines that end
-with 64 and 128. All but BLOCKS may be missing. TREE has the trips of each loop, in the order of the code, counted from one
+ARGUMENTS are those of the template for bfloat16. Where they depend on D, they name D, or there are two lines that name
+64 and 128. All but BLOCKS may be missing. TREE has the trips of each loop, in the order of the code, counted from one
 entry of the loop to its exit. The inner loops of a loop follow it in braces. A loop of 0 trips does not run (cuda/sass.py
 says what else does not run then); its inner loops are not written.
 
@@ -67,19 +67,21 @@ def full(sizes):
 
 
 CENTROIDS = full({"N": "C"})
+CENTROIDS["forward"].append(("attention/combine_splits", 1, {"N": "C"}))
+CENTROIDS["backward"].insert(2, ("attention/add_splits", 1, {"N": "C"}))
 VARIANTS = {
     "full": full({}),
     "clustered-100": {
         "forward": [*GROUPING, *CENTROIDS["forward"], ("segment_mean/broadcast_rows", 1, {})],
         "backward": [("segment_mean/reduce_cluster", 1, {}), *CENTROIDS["backward"], ("segment_mean/broadcast_rows", 1, {})]},
     "i-clustered-100": {
-        "forward": [*GROUPING, ("centroid_topk/scan_keys", 1, {}), ("centroid_topk/finish_scan", 1, {}),
-                    ("centroid_topk/sum_rest", 1, {}), ("centroid_topk/add_splits", 1, {}),
+        "forward": [*GROUPING, ("centroid_topk/scan_keys_mma", 1, {}), ("centroid_topk/choose_groups", 1, {}),
+                    ("centroid_topk/sum_rest_mma", 1, {}), ("centroid_topk/finish_rows", 1, {}),
                     ("topk_attention/attend_top", 1, {})],
         "backward": [("topk_attention/member_gradient", 1, {}), ("topk_attention/topk_key_gradient", 1, {}),
                      ("topk_attention/mass_gradient", 1, {}), ("segment_mean/reduce_cluster", 1, {}),
-                     ("centroid_topk/query_states", 1, {}), ("centroid_topk/centroid_query_gradient", 1, {}),
-                     ("centroid_topk/add_splits", 1, {}), ("centroid_topk/centroid_key_gradient", 1, {}),
+                     ("centroid_topk/query_states", 1, {}), ("centroid_topk/query_gradient_mma", 1, {}),
+                     ("centroid_topk/add_splits", 1, {}), ("centroid_topk/key_gradient_mma", 1, {}),
                      ("segment_mean/broadcast_rows", 1, {}), ("elementwise/map", 3, {})]},  # dq, dk, dv have two parts
 }
 PASSES = "forward", "forward+backward"
@@ -170,7 +172,7 @@ class Model:
             fail(f"cuda/{stem}.cu: {kernel} has no {'trips' if kernel in self.descriptions[stem].costs else 'cost'} line")
         for line in lines:
             arguments = re.sub(r"\bD\b", str(D), line.arguments)
-            if len(lines) > 1 and not arguments.endswith(f" {D}"):
+            if len(lines) > 1 and str(D) not in arguments.split(", "):
                 continue
             key = stem, kernel, arguments
             if key not in self.kernels:

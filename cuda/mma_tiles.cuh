@@ -32,9 +32,12 @@ struct MmaTile {
   static_assert(chunks >= 4);
   T* data;
 
-  __device__ T* chunk(int row, int c) const {
-    const int turn = chunks >= 8 ? row % 8 : row / 2 % 4;
-    return data + (row * chunks + (c ^ turn)) * in_chunk;
+  __device__ T* chunk(int row, int c) const { return data + place(row, c) * in_chunk; }
+  __device__ static int place(int row, int c) { return row * chunks + (c ^ (chunks >= 8 ? row % 8 : row / 2 % 4)); }
+  // chunk(row + r, c + d) for a multiple r of 8 and a d that has no bit in common with c: one operation a d, and none
+  // an r, if (row, c) is the lane's and d and r are constants.
+  __device__ const T* chunk_from(int row, int c, int r, int d) const {
+    return data + (place(row, c) ^ d) * in_chunk + r * columns;
   }
   __device__ MmaTile row(int first) const { return {data + first * columns}; }  // `first` is a multiple of 8
 
@@ -64,7 +67,7 @@ struct MmaTile {
 
   // The fragment of A: 16 rows, and of their columns those of one step.
   __device__ void load_a(int step, uint32_t (&a)[4]) const {
-    load_matrices(a, chunk(mma_lane() % 16, 2 * step + mma_lane() / 16));
+    load_matrices(a, chunk_from(mma_lane() % 16, mma_lane() / 16, 0, 2 * step));
   }
 };
 
@@ -86,7 +89,7 @@ __device__ void mma_row_products(Own own, const MmaTile<T, columns>& x, float (&
     for (int n = 0; n < rows / 8; n += 2) {
       uint32_t b[4];  // of n and n + 1
       const int lane = mma_lane();
-      load_matrices(b, x.chunk(8 * n + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+      load_matrices(b, x.chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 8 * n, 2 * step));
 #pragma unroll
       for (int strip = 0; strip < strips; ++strip) {
         mma<T>(products[strip][n], a[strip], b[0], b[1]);
@@ -128,7 +131,7 @@ __device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], c
     for (int n = 0; n < columns / 8; n += 2) {
       uint32_t b[4];  // of columns 8 n and 8 n + 8
       if constexpr (sizeof(T) == 2) {
-        load_matrices_transposed(b, x.chunk(16 * step + mma_lane() % 16, n + mma_lane() / 16));
+        load_matrices_transposed(b, x.chunk_from(mma_lane() % 16, mma_lane() / 16, 16 * step, n));
       } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -147,9 +150,14 @@ __device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], c
 template <class T, int tiles>
 __device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns) {
 #pragma unroll
-  for (int n = 0; n < tiles; ++n)
-    if (8 * n + 2 * mma_t() < columns)
-      pack<2>(row, 4 * n + mma_t()) = {T(sums[n][2 * half] * factor), T(sums[n][2 * half + 1] * factor)};
+  for (int n = 0; n < tiles; ++n) {
+    const float first = sums[n][2 * half] * factor, second = sums[n][2 * half + 1] * factor;
+    if (8 * n + 2 * mma_t() >= columns) continue;
+    if constexpr (sizeof(T) == 2)
+      reinterpret_cast<uint32_t*>(row)[4 * n + mma_t()] = pack_bfloat16(first, second);
+    else
+      pack<2>(row, 4 * n + mma_t()) = {first, second};
+  }
 }
 
 }  // namespace cairn::gpu
