@@ -99,7 +99,7 @@ using Chunk = Pack<float, chunk_size>;
 
 // Whether matrices of `cols` columns can be moved as packs.
 template <class T, class... More>
-bool rows_hold_packs(int64_t cols, const T* matrix, const More*... more) {
+CAIRN_HD bool rows_hold_packs(int64_t cols, const T* matrix, const More*... more) {
   return cols % chunk_size == 0 && holds_packs<16 / sizeof(T)>(matrix, more...);
 }
 
