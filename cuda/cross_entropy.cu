@@ -93,12 +93,13 @@ __global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
     const float shift = logsumexp[row];
     const int64_t start = row * size.cols;
     for (int64_t c = threadIdx.x % lanes; c < ceil_div(size.cols, chunk_size); c += lanes) {
-      Chunk chunk = load_chunk<packs>(logits + start, size.cols, c);
-      const int64_t at = target - c * chunk_size;
+      Chunk chunk = {};
+      if (counted) {
+        chunk = load_chunk<packs>(logits + start, size.cols, c);
+        const int at = c == target / chunk_size ? target % chunk_size : -1;
 #pragma unroll
-      for (int k = 0; k < chunk_size; ++k) {
-        float& value = chunk.element[k];
-        value = counted ? g * exponential(value - shift) - (k == at ? g : 0.0f) : 0.0f;
+        for (int k = 0; k < chunk_size; ++k)
+          chunk.element[k] = g * exponential(chunk.element[k] - shift) - (k == at ? g : 0.0f);
       }
       store_chunk<packs>(chunk, dlogits + start, size.cols, c);
     }
