@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/functors.h"
 #include "core/host_device.h"
 #include "cuda/launch.h"
 
@@ -63,18 +64,26 @@ inline constexpr int threads_per_row = 256;  // of those for long ones
 inline __device__ int64_t first_row() { return int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32; }
 inline __device__ int64_t row_step() { return int64_t(gridDim.x) * rows_per_block; }
 
-// Calls f(i, c) for the elements c of a row that this lane keeps as its i-th.
-template <int items, class F>
-__device__ void each_kept(int64_t cols, F f) {
+// Calls f(i, c) for the elements (or chunks) c of a row that this lane keeps as its i-th.
+template <int items, class Index, class F>
+__device__ void each_kept(Index cols, F f) {
 #pragma unroll
   for (int i = 0; i < items; ++i) {
-    const int64_t c = int64_t(i) * 32 + threadIdx.x % 32;
+    const Index c = Index(i) * 32 + Index(threadIdx.x % 32);
     if (c < cols) f(i, c);
   }
 }
 
 // n blocks, or as many as a grid can have: for kernels that go on with further rows.
 constexpr int64_t blocks(int64_t n) { return n < 0x7fffffff ? n : 0x7fffffff; }
+
+// The launches of kernels for short and for long rows.
+inline Launch rows_by_warps(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
+  return {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream, where};
+}
+inline Launch rows_by_blocks(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
+  return {blocks(rows), threads_per_row, 0, stream, where};
+}
 
 // ---- n elements that move as one word of up to 16 bytes.
 template <class T, int n>
@@ -93,6 +102,87 @@ __device__ const Pack<T, n>& pack(const T* x, int64_t i) {
 template <int n, class T>
 __device__ Pack<T, n>& pack(T* x, int64_t i) {
   return reinterpret_cast<Pack<T, n>*>(x)[i];
+}
+
+// ---- rows in chunks of eight elements, which a thread takes as a whole. Where all chunks start at multiples of 16
+// bytes, they are read and written 16 bytes at a time (`packs`). Elsewhere the same thread moves the same elements one
+// by one. So the order of a sum depends neither on where a tensor starts nor on the element type.
+inline constexpr int chunk_size = 8;
+using Chunk = Pack<float, chunk_size>;
+
+// Whether matrices of `cols` columns can be moved as packs.
+template <class T, class... More>
+CAIRN_HD bool rows_hold_packs(int64_t cols, const T* matrix, const More*... more) {
+  return cols % chunk_size == 0 && holds_packs<16 / sizeof(T)>(matrix, more...);
+}
+
+// Chunk c of a row. `missing` stands in for elements beyond the row's end.
+template <bool packs, class T, class Index>
+__device__ Chunk load_chunk(const T* row, Index cols, Index c, float missing = 0) {
+  Chunk result;
+  if constexpr (packs) {
+    constexpr int in_word = 16 / sizeof(T), words = chunk_size / in_word;
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      const Pack<T, in_word> word = pack<in_word>(row, c * words + w);
+#pragma unroll
+      for (int k = 0; k < in_word; ++k) result.element[w * in_word + k] = float(word.element[k]);
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < chunk_size; ++k)
+      result.element[k] = c * chunk_size + k < cols ? float(row[c * chunk_size + k]) : missing;
+  }
+  return result;
+}
+template <bool packs, class T, class Index>
+__device__ void store_chunk(const Chunk& x, T* row, Index cols, Index c) {
+  if constexpr (packs) {
+    constexpr int in_word = 16 / sizeof(T), words = chunk_size / in_word;
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      Pack<T, in_word> word;
+#pragma unroll
+      for (int k = 0; k < in_word; ++k) word.element[k] = T(x.element[w * in_word + k]);
+      pack<in_word>(row, c * words + w) = word;
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < chunk_size; ++k)
+      if (c * chunk_size + k < cols) row[c * chunk_size + k] = T(x.element[k]);
+  }
+}
+
+// The sum of exp(x) over elements seen so far, relative to their maximum (Milakov & Gimelshein 2018). Elements of minus
+// infinity add nothing. NaN and plus infinity make the sum NaN.
+struct SumOfExponentials {
+  float maximum = -INFINITY, sum = 0;
+
+  // What is subtracted in place of a maximum: exp(-inf - 0) is 0, exp(-inf + inf) is not.
+  static __device__ float shift(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
+
+  __device__ void add(const Chunk& x) {
+    float larger = maximum;
+    for (const float value : x.element) larger = fmaxf(larger, value);
+    raise(larger);
+    const float subtract = shift(maximum);
+    for (const float value : x.element) sum += exponential(value - subtract);
+  }
+  // Makes the sum relative to a maximum that is at least as large.
+  __device__ void raise(float larger) {
+    if (larger > maximum) sum *= exponential(maximum - larger);
+    maximum = larger;
+  }
+};
+
+// Calls f<chunks, packs>(), where each lane of a warp keeps up to `chunks` chunks of a row, as few as will do. 0
+// chunks: the row has more than 1024 elements and is for a block.
+template <int chunks = 1, class F>
+void choose_rows(int64_t cols, bool packs, F f) {
+  if (chunks == 0 || cols <= 32 * chunks * chunk_size)
+    packs ? f.template operator()<chunks, true>() : f.template operator()<chunks, false>();
+  else if constexpr (chunks != 0)
+    choose_rows<(chunks < 4 ? 2 * chunks : 0)>(cols, packs, f);
 }
 
 }  // namespace cairn::gpu

@@ -7,7 +7,8 @@
 // arithmetic in float32, the sum over rows in float64. A row counts if its target is one of its columns: the CPU's
 // operation refuses targets beyond the last, here they are ignored like negative ones.
 //
-// Launch. Rows of up to 1024 columns take a warp each, four a block; longer ones a block of 256 threads each. One block
+// Launch. Rows of up to 1024 columns take a warp each, four a block; longer ones a block of 256 threads each. A thread
+// takes 16 bytes at a time, or the same elements one by one where rows do not start at multiples of 16 bytes. One block
 // then adds up the losses of all rows, in a fixed order.
 // Traffic of n = rows * cols logits of e bytes: forward e n, backward 2 e n, the floor, and some 30 bytes a row. Bound
 // by memory.
@@ -26,7 +27,6 @@
 namespace cairn::gpu {
 namespace {
 
-constexpr int64_t short_row = 1024;
 constexpr int adding_threads = 1024;
 
 // How rows are shared out where `lanes` threads, a warp or a block, take one.
@@ -44,29 +44,20 @@ __device__ float row_reduce(float value, float none, Op op) {
 __device__ bool counts(int32_t target, int64_t cols) { return target >= 0 && target < cols; }
 
 // losses [rows]: of each row that counts, 0 for the others.
-template <class T, int lanes>
+template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
     row_losses(Rows size, const T* logits, const int32_t* targets, float* logsumexp, float* losses) {
   const int lane = int(threadIdx.x % lanes);
   for (int64_t row = int64_t(blockIdx.x) * rows_a_block<lanes> + threadIdx.x / lanes; row < size.rows;
        row += int64_t(gridDim.x) * rows_a_block<lanes>) {
     const T* x = logits + row * size.cols;
-    // The sum of what this thread has seen, relative to the maximum of what it has seen (Milakov & Gimelshein 2018).
-    float maximum = -INFINITY, sum = 0;
-    for (int64_t c = lane; c < size.cols; c += lanes) {
-      const float value = float(x[c]);
-      if (value > maximum) {
-        sum = sum * exponential(maximum - value) + 1;
-        maximum = value;
-      } else if (value != -INFINITY) {
-        sum += exponential(value - maximum);
-      }
-    }
-    const float row_maximum = row_reduce<lanes>(maximum, -INFINITY, Max{});
-    if (sum != 0) sum *= exponential(maximum - row_maximum);
-    sum = row_reduce<lanes>(sum, 0.0f, Sum{});
+    SumOfExponentials mine;
+    for (int64_t c = lane; c < ceil_div(size.cols, chunk_size); c += lanes)
+      mine.add(load_chunk<packs>(x, size.cols, c, -INFINITY));
+    mine.raise(row_reduce<lanes>(mine.maximum, -INFINITY, Max{}));
+    const float sum = row_reduce<lanes>(mine.sum, 0.0f, Sum{});
     if (lane == 0) {
-      const float result = row_maximum + logf(sum);
+      const float result = mine.maximum + logf(sum);
       logsumexp[row] = result;
       losses[row] = counts(targets[row], size.cols) ? result - float(x[targets[row]]) : 0.0f;
     }
@@ -90,7 +81,7 @@ __global__ void __launch_bounds__(adding_threads)
   }
 }
 
-template <class T, int lanes>
+template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
     gradient(Rows size, const T* logits, const int32_t* targets, const float* logsumexp, const int32_t* count,
              const T* dloss, T* dlogits) {
@@ -100,16 +91,30 @@ __global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
     const int32_t target = targets[row];
     const bool counted = counts(target, size.cols);
     const float shift = logsumexp[row];
-    for (int64_t c = threadIdx.x % lanes; c < size.cols; c += lanes) {
-      const int64_t i = row * size.cols + c;
-      dlogits[i] = T(counted ? g * exponential(float(logits[i]) - shift) - (c == target ? g : 0.0f) : 0.0f);
+    const int64_t start = row * size.cols;
+    for (int64_t c = threadIdx.x % lanes; c < ceil_div(size.cols, chunk_size); c += lanes) {
+      Chunk chunk = {};
+      if (counted) {
+        chunk = load_chunk<packs>(logits + start, size.cols, c);
+        const int at = c == target / chunk_size ? target % chunk_size : -1;
+#pragma unroll
+        for (int k = 0; k < chunk_size; ++k)
+          chunk.element[k] = g * exponential(chunk.element[k] - shift) - (k == at ? g : 0.0f);
+      }
+      store_chunk<packs>(chunk, dlogits + start, size.cols, c);
     }
   }
 }
 
-template <int lanes>
-Launch shape_of(Stream stream, Rows size) {
-  return {blocks(ceil_div(size.rows, rows_a_block<lanes>)), lanes * rows_a_block<lanes>, 0, stream};
+// Calls f<lanes, packs>(shape of the launch).
+template <class T, class F>
+void choose(Stream stream, Rows size, bool packs, F f) {
+  choose_rows(size.cols, packs, [&]<int chunks, bool use_packs>() {
+    if constexpr (chunks > 0)
+      f.template operator()<32, use_packs>(rows_by_warps(stream, size.rows));
+    else
+      f.template operator()<threads_per_row, use_packs>(rows_by_blocks(stream, size.rows));
+  });
 }
 
 }  // namespace
@@ -119,11 +124,10 @@ void cross_entropy_forward(Stream stream, Rows size, const T* logits, const int3
                            T* loss, int32_t* count) {
   Workspace workspace(Device::cuda);
   float* const losses = workspace.take<float>(size.rows);
-  if (size.rows > 0 && size.cols <= short_row)
-    launch(row_losses<T, 32>, shape_of<32>(stream, size), size, logits, targets, logsumexp, losses);
-  else if (size.rows > 0)
-    launch(row_losses<T, threads_per_row>, shape_of<threads_per_row>(stream, size), size, logits, targets, logsumexp,
-           losses);
+  if (size.rows > 0)
+    choose<T>(stream, size, rows_hold_packs(size.cols, logits), [&]<int lanes, bool packs>(const Launch& shape) {
+      launch(row_losses<T, lanes, packs>, shape, size, logits, targets, logsumexp, losses);
+    });
   launch(add_losses<T>, {1, adding_threads, 0, stream}, size, losses, targets, loss, count);
 }
 
@@ -131,11 +135,9 @@ template <class T>
 void cross_entropy_backward(Stream stream, Rows size, const T* logits, const int32_t* targets,
                             const Accum<T>* logsumexp, const int32_t* count, const T* dloss, T* dlogits) {
   if (size.rows == 0 || size.cols == 0) return;
-  if (size.cols <= short_row)
-    launch(gradient<T, 32>, shape_of<32>(stream, size), size, logits, targets, logsumexp, count, dloss, dlogits);
-  else
-    launch(gradient<T, threads_per_row>, shape_of<threads_per_row>(stream, size), size, logits, targets, logsumexp,
-           count, dloss, dlogits);
+  choose<T>(stream, size, rows_hold_packs(size.cols, logits, dlogits), [&]<int lanes, bool packs>(const Launch& shape) {
+    launch(gradient<T, lanes, packs>, shape, size, logits, targets, logsumexp, count, dloss, dlogits);
+  });
 }
 
 #define INSTANTIATE(T)                                                                                          \

@@ -7,14 +7,15 @@
 // arithmetic in float32. The variance is that of the differences from the mean, a second pass over the row.
 //
 // Launch. y and dx: rows of up to 1024 elements take a warp each, four a block, and stay in registers; longer ones take
-// a block of 256 threads each and are read again. dweight and dbias: a block takes 32 columns of 512 rows, a lane a
-// column, a warp every 8th row; a second kernel of the same shape adds up these pieces. All sums have one order.
+// a block of 256 threads each and are read again. dweight and dbias: a block takes 32 columns of 512 rows; a second
+// kernel adds up these pieces. Elements move 16 bytes at a time, or one by one where rows do not start at multiples of
+// 16 bytes. All sums have one order, which does not depend on that.
 // Traffic of n = rows * cols elements of e bytes: forward 2 e n for short rows, the floor, and 4 e n for longer ones,
 // mostly from the cache; backward 5 e n, or 7 e n, where the floor is 3 e n: x and dy are read once more for the
 // columns' sums. Bound by memory.
 //
 // cost normalize_short: 2*e*n + 8*R bytes, 8*n FLOPs
-// cost normalize_long: 3*e*n + 8*R bytes, 8*n FLOPs
+// cost normalize_long: 4*e*n + 8*R bytes, 8*n FLOPs
 // cost gradient_short: 3*e*n + 8*R bytes, 10*n FLOPs
 // cost gradient_long: 5*e*n + 8*R bytes, 10*n FLOPs
 // cost column_gradients: 2*e*n + 8*R bytes, 6*n FLOPs
@@ -32,117 +33,193 @@ namespace {
 constexpr int column_warps = 8;
 constexpr int64_t column_piece = 512;
 
-template <class T, int items>
+template <bool packs>
+__device__ float add_squares(const Chunk& x, float mean, int64_t present, float sum) {
+#pragma unroll
+  for (int k = 0; k < chunk_size; ++k)
+    if (packs || k < present) sum += (x.element[k] - mean) * (x.element[k] - mean);
+  return sum;
+}
+__device__ Chunk normalized(const Chunk& x, float mean, float rstd, const Chunk& weight, const Chunk& bias) {
+  Chunk y;
+#pragma unroll
+  for (int k = 0; k < chunk_size; ++k)
+    y.element[k] = (x.element[k] - mean) * rstd * weight.element[k] + bias.element[k];
+  return y;
+}
+
+template <class T, int chunks, bool packs>
 __global__ void __launch_bounds__(32 * rows_per_block)
     normalize_short(Rows size, float epsilon, const T* x, const T* weight, const T* bias, T* y, float* mean,
                     float* rstd) {
+  const int cols = int(size.cols), all = int(ceil_div(cols, chunk_size));
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
-    const int64_t start = row * size.cols;
-    float keep[items] = {}, sum = 0, squares = 0;
-    each_kept<items>(size.cols, [&](int i, int64_t c) { sum += keep[i] = float(x[start + c]); });
-    const float m = warp_reduce(sum, Sum{}) / float(size.cols);
-    each_kept<items>(size.cols, [&](int i, int64_t) {
-      keep[i] -= m;
-      squares += keep[i] * keep[i];
+    const int64_t start = row * cols;
+    Chunk keep[chunks] = {};
+    float sum = 0, squares = 0;
+    each_kept<chunks>(all, [&](int i, int c) {
+      keep[i] = load_chunk<packs>(x + start, cols, c);
+      for (const float value : keep[i].element) sum += value;
     });
-    const float s = 1 / sqrtf(warp_reduce(squares, Sum{}) / float(size.cols) + epsilon);
-    each_kept<items>(size.cols,
-                     [&](int i, int64_t c) { y[start + c] = T(keep[i] * s * float(weight[c]) + float(bias[c])); });
+    const float m = warp_reduce(sum, Sum{}) / float(cols);
+    each_kept<chunks>(all,
+                      [&](int i, int c) { squares = add_squares<packs>(keep[i], m, cols - c * chunk_size, squares); });
+    const float s = 1 / sqrtf(warp_reduce(squares, Sum{}) / float(cols) + epsilon);
+    each_kept<chunks>(all, [&](int i, int c) {
+      const auto w = load_chunk<packs>(weight, cols, c), b = load_chunk<packs>(bias, cols, c);
+      store_chunk<packs>(normalized(keep[i], m, s, w, b), y + start, cols, c);
+    });
     if (threadIdx.x % 32 == 0) mean[row] = m, rstd[row] = s;
   }
 }
 
-template <class T>
+template <class T, bool packs>
 __global__ void __launch_bounds__(threads_per_row) normalize_long(Rows size, float epsilon, const T* x, const T* weight,
                                                                   const T* bias, T* y, float* mean, float* rstd) {
+  const int64_t cols = size.cols, all = ceil_div(cols, chunk_size);
   for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
-    const T* from = x + row * size.cols;
+    const T* from = x + row * cols;
     float sum = 0, squares = 0;
-    for (int64_t c = threadIdx.x; c < size.cols; c += threads_per_row) sum += float(from[c]);
-    const float m = block_reduce(sum, 0.0f, Sum{}) / float(size.cols);
-    for (int64_t c = threadIdx.x; c < size.cols; c += threads_per_row)
-      squares += (float(from[c]) - m) * (float(from[c]) - m);
-    const float s = 1 / sqrtf(block_reduce(squares, 0.0f, Sum{}) / float(size.cols) + epsilon);
-    for (int64_t c = threadIdx.x; c < size.cols; c += threads_per_row)
-      y[row * size.cols + c] = T((float(from[c]) - m) * s * float(weight[c]) + float(bias[c]));
+    for (int64_t c = threadIdx.x; c < all; c += threads_per_row)
+      for (const float value : load_chunk<packs>(from, cols, c).element) sum += value;
+    const float m = block_reduce(sum, 0.0f, Sum{}) / float(cols);
+    for (int64_t c = threadIdx.x; c < all; c += threads_per_row)
+      squares = add_squares<packs>(load_chunk<packs>(from, cols, c), m, cols - c * chunk_size, squares);
+    const float s = 1 / sqrtf(block_reduce(squares, 0.0f, Sum{}) / float(cols) + epsilon);
+    for (int64_t c = threadIdx.x; c < all; c += threads_per_row) {
+      const auto w = load_chunk<packs>(weight, cols, c), b = load_chunk<packs>(bias, cols, c);
+      store_chunk<packs>(normalized(load_chunk<packs>(from, cols, c), m, s, w, b), y + row * cols, cols, c);
+    }
     if (threadIdx.x == 0) mean[row] = m, rstd[row] = s;
   }
 }
 
-template <class T, int items>
+// What dx needs of a chunk, h and z.
+struct Terms {
+  Chunk h, z;
+};
+template <bool packs, class T, class Index>
+__device__ Terms load_terms(const T* x, const T* dy, const T* weight, Index cols, Index c, float mean, float rstd) {
+  Terms result{load_chunk<packs>(dy, cols, c), load_chunk<packs>(x, cols, c)};
+  const auto w = load_chunk<packs>(weight, cols, c);
+#pragma unroll
+  for (int k = 0; k < chunk_size; ++k) {
+    result.h.element[k] *= w.element[k];
+    result.z.element[k] = (result.z.element[k] - mean) * rstd;
+  }
+  return result;
+}
+// h is 0 beyond the end of a row.
+__device__ void add_terms(const Terms& terms, float& sum_h, float& sum_hz) {
+#pragma unroll
+  for (int k = 0; k < chunk_size; ++k) {
+    sum_h += terms.h.element[k];
+    sum_hz += terms.h.element[k] * terms.z.element[k];
+  }
+}
+__device__ Chunk dx_of(const Terms& terms, float rstd, float mean_h, float mean_hz) {
+  Chunk dx;
+#pragma unroll
+  for (int k = 0; k < chunk_size; ++k)
+    dx.element[k] = rstd * (terms.h.element[k] - mean_h - terms.z.element[k] * mean_hz);
+  return dx;
+}
+
+template <class T, int chunks, bool packs>
 __global__ void __launch_bounds__(32 * rows_per_block)
     gradient_short(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx) {
+  const int cols = int(size.cols), all = int(ceil_div(cols, chunk_size));
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
-    const int64_t start = row * size.cols;
+    const int64_t start = row * cols;
     const float m = mean[row], s = rstd[row];
-    float h[items] = {}, z[items] = {}, sum_h = 0, sum_hz = 0;
-    each_kept<items>(size.cols, [&](int i, int64_t c) {
-      h[i] = float(dy[start + c]) * float(weight[c]);
-      z[i] = (float(x[start + c]) - m) * s;
-      sum_h += h[i];
-      sum_hz += h[i] * z[i];
+    Terms keep[chunks] = {};
+    float sum_h = 0, sum_hz = 0;
+    each_kept<chunks>(all, [&](int i, int c) {
+      keep[i] = load_terms<packs>(x + start, dy + start, weight, cols, c, m, s);
+      add_terms(keep[i], sum_h, sum_hz);
     });
-    const float mean_h = warp_reduce(sum_h, Sum{}) / float(size.cols);
-    const float mean_hz = warp_reduce(sum_hz, Sum{}) / float(size.cols);
-    each_kept<items>(size.cols, [&](int i, int64_t c) { dx[start + c] = T(s * (h[i] - mean_h - z[i] * mean_hz)); });
+    const float mean_h = warp_reduce(sum_h, Sum{}) / float(cols);
+    const float mean_hz = warp_reduce(sum_hz, Sum{}) / float(cols);
+    each_kept<chunks>(
+        all, [&](int i, int c) { store_chunk<packs>(dx_of(keep[i], s, mean_h, mean_hz), dx + start, cols, c); });
   }
 }
 
-template <class T>
+template <class T, bool packs>
 __global__ void __launch_bounds__(threads_per_row)
     gradient_long(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx) {
+  const int64_t cols = size.cols, all = ceil_div(cols, chunk_size);
   for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
-    const int64_t start = row * size.cols;
+    const int64_t start = row * cols;
     const float m = mean[row], s = rstd[row];
-    const auto h = [&](int64_t c) { return float(dy[start + c]) * float(weight[c]); };
-    const auto z = [&](int64_t c) { return (float(x[start + c]) - m) * s; };
+    const auto terms = [&](int64_t c) { return load_terms<packs>(x + start, dy + start, weight, cols, c, m, s); };
     float sum_h = 0, sum_hz = 0;
-    for (int64_t c = threadIdx.x; c < size.cols; c += threads_per_row) {
-      sum_h += h(c);
-      sum_hz += h(c) * z(c);
-    }
-    const float mean_h = block_reduce(sum_h, 0.0f, Sum{}) / float(size.cols);
-    const float mean_hz = block_reduce(sum_hz, 0.0f, Sum{}) / float(size.cols);
-    for (int64_t c = threadIdx.x; c < size.cols; c += threads_per_row)
-      dx[start + c] = T(s * (h(c) - mean_h - z(c) * mean_hz));
+    for (int64_t c = threadIdx.x; c < all; c += threads_per_row) add_terms(terms(c), sum_h, sum_hz);
+    const float mean_h = block_reduce(sum_h, 0.0f, Sum{}) / float(cols);
+    const float mean_hz = block_reduce(sum_hz, 0.0f, Sum{}) / float(cols);
+    for (int64_t c = threadIdx.x; c < all; c += threads_per_row)
+      store_chunk<packs>(dx_of(terms(c), s, mean_h, mean_hz), dx + start, cols, c);
   }
 }
 
 // ---- dweight and dbias
 
-// Adds up what the warps of a block have for the columns of their lanes, in the order of the warps, in warp 0.
-__device__ void add_warps(float& a, float& b) {
+// Adds up what the warps of a block have for 32 columns, in the order of the warps: a and b of column threadIdx.x, for
+// warp 0. The first lanes of each warp give `n` columns each.
+template <int n>
+__device__ void add_warps(const float (&of_a)[n], const float (&of_b)[n], float& a, float& b) {
   __shared__ float of_warp[2][column_warps][32];
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
-  of_warp[0][warp][lane] = a;
-  of_warp[1][warp][lane] = b;
+#pragma unroll
+  for (int k = 0; k < n; ++k)
+    if (lane < 32 / n) {
+      of_warp[0][warp][lane * n + k] = of_a[k];
+      of_warp[1][warp][lane * n + k] = of_b[k];
+    }
   __syncthreads();
-  for (int w = 1; warp == 0 && w < column_warps; ++w) {
+  a = b = 0;
+  for (int w = 0; warp == 0 && w < column_warps; ++w) {
     a += of_warp[0][w][lane];
     b += of_warp[1][w][lane];
   }
   __syncthreads();  // of_warp is written again
 }
 
-// partial [pieces, 2, cols]: the two sums over the rows of each piece.
-template <class T>
+// partial [pieces, 2, cols]: the two sums over the rows of each piece. A lane takes one of four chunks of the 32
+// columns, and every 64th row.
+template <class T, bool packs>
 __global__ void __launch_bounds__(32 * column_warps)
     column_gradients(Rows size, const T* x, const float* mean, const float* rstd, const T* dy, float* partial) {
+  constexpr int lanes_a_row = 32 / chunk_size, rows_at_once = column_warps * chunk_size;
   const int64_t tiles = ceil_div(size.cols, 32), tasks = tiles * ceil_div(size.rows, column_piece);
   for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t column = task % tiles * 32 + threadIdx.x % 32, piece = task / tiles;
-    const int64_t end = min(size.rows, (piece + 1) * column_piece);
-    float of_weight = 0, of_bias = 0;
-    if (column < size.cols)
-      for (int64_t row = piece * column_piece + threadIdx.x / 32; row < end; row += column_warps) {
-        const float g = float(dy[row * size.cols + column]);
-        of_weight += g * (float(x[row * size.cols + column]) - mean[row]) * rstd[row];
-        of_bias += g;
+    const int64_t piece = task / tiles, first_chunk = task % tiles * lanes_a_row;
+    const int64_t chunk = first_chunk + threadIdx.x % lanes_a_row, end = min(size.rows, (piece + 1) * column_piece);
+    float of_weight[chunk_size] = {}, of_bias[chunk_size] = {};
+    if (chunk * chunk_size < size.cols)
+#pragma unroll 4
+      for (int64_t row = piece * column_piece + threadIdx.x / lanes_a_row; row < end; row += rows_at_once) {
+        const auto g = load_chunk<packs>(dy + row * size.cols, size.cols, chunk);
+        const auto value = load_chunk<packs>(x + row * size.cols, size.cols, chunk);
+        const float m = mean[row], s = rstd[row];
+#pragma unroll
+        for (int k = 0; k < chunk_size; ++k) {
+          of_weight[k] += g.element[k] * (value.element[k] - m) * s;
+          of_bias[k] += g.element[k];
+        }
       }
-    add_warps(of_weight, of_bias);
-    if (threadIdx.x / 32 == 0 && column < size.cols) {
-      partial[2 * piece * size.cols + column] = of_weight;
-      partial[(2 * piece + 1) * size.cols + column] = of_bias;
+#pragma unroll
+    for (int k = 0; k < chunk_size; ++k)
+      for (int distance = 16; distance >= lanes_a_row; distance /= 2) {
+        of_weight[k] += __shfl_xor_sync(full_warp, of_weight[k], distance);
+        of_bias[k] += __shfl_xor_sync(full_warp, of_bias[k], distance);
+      }
+    float sum_weight, sum_bias;
+    add_warps(of_weight, of_bias, sum_weight, sum_bias);
+    const int64_t column = first_chunk * chunk_size + threadIdx.x;
+    if (threadIdx.x < 32 && column < size.cols) {
+      partial[2 * piece * size.cols + column] = sum_weight;
+      partial[(2 * piece + 1) * size.cols + column] = sum_bias;
     }
   }
 }
@@ -152,28 +229,17 @@ __global__ void __launch_bounds__(32 * column_warps)
     add_pieces(int64_t count, int64_t cols, const float* partial, T* dweight, T* dbias) {
   for (int64_t tile = blockIdx.x; tile < ceil_div(cols, 32); tile += gridDim.x) {
     const int64_t column = tile * 32 + threadIdx.x % 32;
-    float of_weight = 0, of_bias = 0;
+    float of_weight[1] = {}, of_bias[1] = {};
     if (column < cols)
+#pragma unroll 2
       for (int64_t piece = threadIdx.x / 32; piece < count; piece += column_warps) {
-        of_weight += partial[2 * piece * cols + column];
-        of_bias += partial[(2 * piece + 1) * cols + column];
+        of_weight[0] += partial[2 * piece * cols + column];
+        of_bias[0] += partial[(2 * piece + 1) * cols + column];
       }
-    add_warps(of_weight, of_bias);
-    if (threadIdx.x / 32 == 0 && column < cols) dweight[column] = T(of_weight), dbias[column] = T(of_bias);
+    float sum_weight, sum_bias;
+    add_warps(of_weight, of_bias, sum_weight, sum_bias);
+    if (threadIdx.x < 32 && column < cols) dweight[column] = T(sum_weight), dbias[column] = T(sum_bias);
   }
-}
-
-// Calls f<items>() with the fewest items a lane that hold a row of a warp. False: the row is too long.
-template <int items = 1, class F>
-bool with_items(int64_t cols, F&& f) {
-  if (cols <= 32 * items) {
-    f.template operator()<items>();
-    return true;
-  }
-  if constexpr (items < 32)
-    return with_items<2 * items>(cols, f);
-  else
-    return false;
 }
 
 }  // namespace
@@ -182,12 +248,14 @@ template <class T>
 void layer_norm_forward(Stream stream, Rows size, double epsilon, const T* x, const T* weight, const T* bias, T* y,
                         Accum<T>* mean, Accum<T>* rstd) {
   if (size.rows == 0) return;
-  const Launch short_rows{blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
-  if (!with_items(size.cols, [&]<int items>() {
-        launch(normalize_short<T, items>, short_rows, size, float(epsilon), x, weight, bias, y, mean, rstd);
-      }))
-    launch(normalize_long<T>, {blocks(size.rows), threads_per_row, 0, stream}, size, float(epsilon), x, weight, bias, y,
-           mean, rstd);
+  choose_rows(size.cols, rows_hold_packs(size.cols, x, weight, bias, y), [&]<int chunks, bool packs>() {
+    if constexpr (chunks > 0)
+      launch(normalize_short<T, chunks, packs>, rows_by_warps(stream, size.rows), size, float(epsilon), x, weight, bias,
+             y, mean, rstd);
+    else
+      launch(normalize_long<T, packs>, rows_by_blocks(stream, size.rows), size, float(epsilon), x, weight, bias, y,
+             mean, rstd);
+  });
 }
 
 template <class T>
@@ -197,15 +265,15 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
   const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, column_piece);
   Workspace workspace(Device::cuda);
   float* const partial = workspace.take<float>(2 * count * size.cols);
-  if (size.rows > 0) {
-    const Launch short_rows{blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream};
-    if (!with_items(size.cols, [&]<int items>() {
-          launch(gradient_short<T, items>, short_rows, size, x, weight, mean, rstd, dy, dx);
-        }))
-      launch(gradient_long<T>, {blocks(size.rows), threads_per_row, 0, stream}, size, x, weight, mean, rstd, dy, dx);
-    launch(column_gradients<T>, {blocks(tiles * count), 32 * column_warps, 0, stream}, size, x, mean, rstd, dy,
-           partial);
-  }
+  if (size.rows > 0)
+    choose_rows(size.cols, rows_hold_packs(size.cols, x, weight, dy, dx), [&]<int chunks, bool packs>() {
+      if constexpr (chunks > 0)
+        launch(gradient_short<T, chunks, packs>, rows_by_warps(stream, size.rows), size, x, weight, mean, rstd, dy, dx);
+      else
+        launch(gradient_long<T, packs>, rows_by_blocks(stream, size.rows), size, x, weight, mean, rstd, dy, dx);
+      launch(column_gradients<T, packs>, {blocks(tiles * count), 32 * column_warps, 0, stream}, size, x, mean, rstd, dy,
+             partial);
+    });
   launch(add_pieces<T>, {blocks(tiles), 32 * column_warps, 0, stream}, count, size.cols, partial, dweight, dbias);
 }
 

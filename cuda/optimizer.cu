@@ -1,22 +1,22 @@
 // Optimizer steps over all parameters at once; the arithmetic of an element is that of core/kernels/optimizer_step.h in
 // float32, for values, gradients and moments in float32 or bfloat16.
 //
-// The host does not know how long the parameters are: the list lies in the memory of the device. So the grid is fixed,
-// and the parameters, cut into pieces of 4096 elements, are dealt out to its blocks in turn, one piece each.
+// The parameters come as a list of pieces in the memory of the device, which the host has cut to similar lengths.
+// Blocks take pieces in turn. So a block finds its work with one load, however many parameters there are.
 //
 // Launch.
-//   add_squares   512 blocks of 256 threads: the sum of squares of a block's pieces, in float64
+//   add_squares   up to 512 blocks of 256 threads: the sum of squares of a block's pieces, in float64
 //   finish        one block of 512 threads: the norm, and what it does to the state. All sums have one order.
-//   take_step     512 blocks of 256 threads. A block's first thread works out what is the same for all elements; then
-//                 a thread updates 16 bytes at a time, or an element where an address is not aligned.
+//   take_step     up to 512 blocks of 256 threads. A block's first thread works out what is the same for all elements;
+//                 then a thread updates 16 bytes at a time, or an element where an address is not aligned.
 // Traffic for n elements of e bytes: prepare_step e n; Adam and R-Adam 7 e n (four numbers read, three written), SGD 5
-// e n, or 3 e n without momentum: the floor. A block reads the list, 40 bytes a parameter, from the cache. Bound by
-// memory.
+// e n, or 3 e n without momentum: the floor. 40 bytes of the list a piece. Bound by memory.
 //
 // cost add_squares: 4*P bytes, 2*P FLOPs
 // cost take_step: 28*P bytes, 12*P FLOPs
 #include "core/kernels/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <new>
 
@@ -28,39 +28,39 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int threads = 256;
-constexpr int grid = 512;
-constexpr int64_t piece = 4096;
+constexpr int most_blocks = 512;
 
-// f(parameter, begin, end) for the pieces that are this block's. Parameters without a gradient have none.
+int64_t grid(int64_t count) { return std::clamp<int64_t>(count, 1, most_blocks); }
+
+// f(piece) for the pieces of this block that have a gradient.
 template <class T, class F>
-__device__ void each_piece(int64_t count, const Parameter<T>* parameters, F f) {
-  int64_t turn = blockIdx.x;  // the block's next piece, counted from the first of this parameter
-  for (int64_t i = 0; i < count; ++i) {
-    const Parameter<T> p = parameters[i];
-    const int64_t n = p.gradient ? p.n : 0;
-    for (; turn < ceil_div(n, piece); turn += grid) f(p, turn * piece, min(n, (turn + 1) * piece));
-    turn -= ceil_div(n, piece);
-  }
+__device__ void each_piece(int64_t count, const ParameterPiece<T>* pieces, F f) {
+  for (int64_t i = blockIdx.x; i < count; i += gridDim.x)
+    if (const ParameterPiece<T> piece = pieces[i]; piece.gradient) f(piece);
 }
 
-// partial [grid]
+template <bool packs, class T>
+__device__ double add_chunks(const ParameterPiece<T>& p, double sum) {
+  for (int64_t c = threadIdx.x; c < ceil_div(p.n, chunk_size); c += threads)
+    for (const float g : load_chunk<packs>(p.gradient, p.n, c).element) sum += double(g) * double(g);
+  return sum;
+}
+
+// partial [blocks]
 template <class T>
-__global__ void __launch_bounds__(threads) add_squares(int64_t count, const Parameter<T>* parameters, double* partial) {
+__global__ void __launch_bounds__(threads)
+    add_squares(int64_t count, const ParameterPiece<T>* pieces, double* partial) {
   double sum = 0;
-  bool any = false;
-  each_piece(count, parameters, [&](const Parameter<T>& p, int64_t begin, int64_t end) {
-    any = true;
-    for (int64_t i = begin + threadIdx.x; i < end; i += threads) {
-      const double g = double(float(p.gradient[i]));
-      sum += g * g;
-    }
+  each_piece(count, pieces, [&](const ParameterPiece<T>& p) {
+    sum = rows_hold_packs(p.n, p.gradient) ? add_chunks<true>(p, sum) : add_chunks<false>(p, sum);
   });
-  if (any) sum = block_reduce(sum, 0.0, Sum{});
+  sum = block_reduce(sum, 0.0, Sum{});
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(grid) finish(const double* partial, double max_norm, OptimizerState* state) {
-  const double sum = block_reduce(partial[threadIdx.x], 0.0, Sum{});
+__global__ void __launch_bounds__(most_blocks)
+    finish(int64_t blocks, const double* partial, double max_norm, OptimizerState* state) {
+  const double sum = block_reduce(threadIdx.x < blocks ? partial[threadIdx.x] : 0.0, 0.0, Sum{});
   if (threadIdx.x == 0) prepare_state(std::sqrt(sum), max_norm, *state);
 }
 
@@ -85,9 +85,9 @@ struct SgdRule {
   }
 };
 
-// Updates elements i of all arrays of a parameter, which are T or packs of it. A moment that is null counts as 0.
+// Updates elements i of all arrays of a piece, which are T or packs of it. A moment that is null counts as 0.
 template <class Rule, class T, int width>
-__device__ void update(const typename Rule::Step& step, const Parameter<T>& p, int64_t i) {
+__device__ void update(const typename Rule::Step& step, const ParameterPiece<T>& p, int64_t i) {
   using Word = Pack<T, width>;
   Word x = pack<width>(p.value, i);
   Word first = p.first ? pack<width>(p.first, i) : Word{}, second = p.second ? pack<width>(p.second, i) : Word{};
@@ -105,7 +105,7 @@ __device__ void update(const typename Rule::Step& step, const Parameter<T>& p, i
 
 template <class T, class Rule>
 __global__ void __launch_bounds__(threads)
-    take_step(int64_t count, const Parameter<T>* parameters, Rule rule, const OptimizerState* state) {
+    take_step(int64_t count, const ParameterPiece<T>* pieces, Rule rule, const OptimizerState* state) {
   using Step = typename Rule::Step;
   __shared__ __align__(16) unsigned char memory[sizeof(Step)];  // a Step has no default constructor
   if (state->skip) return;
@@ -114,49 +114,50 @@ __global__ void __launch_bounds__(threads)
   const Step step = *std::launder(reinterpret_cast<const Step*>(memory));
 
   constexpr int width = 16 / sizeof(T);
-  each_piece(count, parameters, [&](const Parameter<T>& p, int64_t begin, int64_t end) {
+  each_piece(count, pieces, [&](const ParameterPiece<T>& p) {
+    int64_t begin = 0;
     if (holds_packs<width>(p.value, p.gradient, p.first, p.second)) {
-      for (int64_t i = begin / width + threadIdx.x; i < end / width; i += threads) update<Rule, T, width>(step, p, i);
-      begin = end / width * width;
+      for (int64_t i = threadIdx.x; i < p.n / width; i += threads) update<Rule, T, width>(step, p, i);
+      begin = p.n / width * width;
     }
-    for (int64_t i = begin + threadIdx.x; i < end; i += threads) update<Rule, T, 1>(step, p, i);
+    for (int64_t i = begin + threadIdx.x; i < p.n; i += threads) update<Rule, T, 1>(step, p, i);
   });
 }
 
 }  // namespace
 
 template <class T>
-void prepare_step(Stream stream, int64_t count, const Parameter<T>* parameters, double max_norm,
+void prepare_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, double max_norm,
                   OptimizerState* state) {
   Workspace workspace(Device::cuda);
-  double* const partial = workspace.take<double>(grid);
-  launch(add_squares<T>, {grid, threads, 0, stream}, count, parameters, partial);
-  launch(finish, {1, grid, 0, stream}, partial, max_norm, state);
+  double* const partial = workspace.take<double>(grid(count));
+  launch(add_squares<T>, {grid(count), threads, 0, stream}, count, pieces, partial);
+  launch(finish, {1, most_blocks, 0, stream}, grid(count), partial, max_norm, state);
 }
 
 template <class T>
-void r_adam_step(Stream stream, int64_t count, const Parameter<T>* parameters, AdamOptions options,
+void r_adam_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
                  const OptimizerState* state) {
-  launch(take_step<T, RAdamRule>, {grid, threads, 0, stream}, count, parameters, RAdamRule{options}, state);
+  launch(take_step<T, RAdamRule>, {grid(count), threads, 0, stream}, count, pieces, RAdamRule{options}, state);
 }
 
 template <class T>
-void adam_step(Stream stream, int64_t count, const Parameter<T>* parameters, AdamOptions options,
+void adam_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
                const OptimizerState* state) {
-  launch(take_step<T, AdamRule>, {grid, threads, 0, stream}, count, parameters, AdamRule{{options}}, state);
+  launch(take_step<T, AdamRule>, {grid(count), threads, 0, stream}, count, pieces, AdamRule{{options}}, state);
 }
 
 template <class T>
-void sgd_step(Stream stream, int64_t count, const Parameter<T>* parameters, SgdOptions options,
+void sgd_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, SgdOptions options,
               const OptimizerState* state) {
-  launch(take_step<T, SgdRule>, {grid, threads, 0, stream}, count, parameters, SgdRule{options}, state);
+  launch(take_step<T, SgdRule>, {grid(count), threads, 0, stream}, count, pieces, SgdRule{options}, state);
 }
 
-#define INSTANTIATE(T)                                                                                 \
-  template void prepare_step(Stream, int64_t, const Parameter<T>*, double, OptimizerState*);           \
-  template void r_adam_step(Stream, int64_t, const Parameter<T>*, AdamOptions, const OptimizerState*); \
-  template void adam_step(Stream, int64_t, const Parameter<T>*, AdamOptions, const OptimizerState*);   \
-  template void sgd_step(Stream, int64_t, const Parameter<T>*, SgdOptions, const OptimizerState*);
+#define INSTANTIATE(T)                                                                                      \
+  template void prepare_step(Stream, int64_t, const ParameterPiece<T>*, double, OptimizerState*);           \
+  template void r_adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*); \
+  template void adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);   \
+  template void sgd_step(Stream, int64_t, const ParameterPiece<T>*, SgdOptions, const OptimizerState*);
 INSTANTIATE(float)
 INSTANTIATE(bfloat16)
 

@@ -102,10 +102,10 @@ std::string differs(const Tensor& a, const Tensor& b, double tolerance);
 
 inline std::string label(const char* what, const Shape& shape) { return concat(what, " ", shape); }
 
-// Rows of no, of one, of a few and of more elements than a warp keeps in registers.
-inline const Shape row_shapes[] = {{0, 5},    {1, 1},  {3, 1},     {5, 2},    {7, 31},        {3, 5, 32},
-                                   {33, 33},  {2, 64}, {9, 129},   {3, 257},  {2, 1023},      {3, 1024},
-                                   {3, 1025}, {67, 7}, {1031, 13}, {2, 2053}, {2, 3, 2, 4099}};
+// Rows of no, of one, of a few and of more elements than a warp keeps in registers, and of whole chunks or not.
+inline const Shape row_shapes[] = {{0, 5},  {1, 1},     {3, 1},    {5, 2},    {7, 31},        {3, 5, 32}, {33, 33},
+                                   {2, 64}, {9, 129},   {3, 257},  {2, 520},  {2, 1023},      {3, 1024},  {3, 1025},
+                                   {67, 7}, {1031, 13}, {2, 2053}, {3, 2056}, {2, 3, 2, 4099}};
 
 // B, H, N and clusters: nothing, one, odd, several pieces of queries, more clusters than queries, more than a block
 // takes at once.

@@ -10,45 +10,25 @@
 namespace cairn::cpu {
 namespace {
 
-// A stretch of one parameter: a thread's task. Where stretches begin depends on the parameters alone.
-struct Piece {
-  int64_t parameter, begin, end;
-};
-
-template <class T>
-std::vector<Piece> pieces_of(int64_t count, const Parameter<T>* parameters) {
-  constexpr int64_t length = 1 << 14;
-  std::vector<Piece> pieces;
-  for (int64_t p = 0; p < count; ++p) {
-    if (!parameters[p].gradient) continue;
-    for (int64_t begin = 0; begin < parameters[p].n; begin += length)
-      pieces.push_back({p, begin, std::min(parameters[p].n, begin + length)});
-  }
-  return pieces;
-}
-
-// f(parameter, i) for every element i of every parameter that has a gradient.
+// f(piece, i) for every element i of every piece that has a gradient.
 template <class T, class F>
-void for_each_element(int64_t count, const Parameter<T>* parameters, F&& f) {
-  const std::vector<Piece> pieces = pieces_of(count, parameters);
-  parallel_tasks(int64_t(pieces.size()), [&](int64_t task) {
-    const Piece& piece = pieces[size_t(task)];
-    const Parameter<T> parameter = parameters[piece.parameter];
-    for (int64_t i = piece.begin; i < piece.end; ++i) f(parameter, i);
+void for_each_element(int64_t count, const ParameterPiece<T>* pieces, F&& f) {
+  parallel_tasks(count, [&](int64_t task) {
+    const ParameterPiece<T> piece = pieces[task];
+    for (int64_t i = 0; piece.gradient && i < piece.n; ++i) f(piece, i);
   });
 }
 
 }  // namespace
 
 template <class T>
-void prepare_step(Stream, int64_t count, const Parameter<T>* parameters, double max_norm, OptimizerState* state) {
-  const std::vector<Piece> pieces = pieces_of(count, parameters);
-  std::vector<double> squares(pieces.size());
-  parallel_tasks(int64_t(pieces.size()), [&](int64_t task) {
-    const Piece& piece = pieces[size_t(task)];
-    const T* gradient = parameters[piece.parameter].gradient + piece.begin;
-    squares[size_t(task)] =
-        sum_of<double>(piece.end - piece.begin, [=](int64_t i) { return double(gradient[i]) * double(gradient[i]); });
+void prepare_step(Stream, int64_t count, const ParameterPiece<T>* pieces, double max_norm, OptimizerState* state) {
+  std::vector<double> squares(static_cast<size_t>(count));
+  parallel_tasks(count, [&](int64_t task) {
+    const T* const gradient = pieces[task].gradient;
+    if (gradient)
+      squares[size_t(task)] =
+          sum_of<double>(pieces[task].n, [=](int64_t i) { return double(gradient[i]) * double(gradient[i]); });
   });
   double sum = 0;
   for (double square : squares) sum += square;
@@ -57,37 +37,37 @@ void prepare_step(Stream, int64_t count, const Parameter<T>* parameters, double 
 }
 
 template <class T>
-void r_adam_step(Stream, int64_t count, const Parameter<T>* parameters, AdamOptions options,
+void r_adam_step(Stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
                  const OptimizerState* state) {
   if (state->skip) return;
-  for_each_element(count, parameters, [step = r_adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
+  for_each_element(count, pieces, [step = r_adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
     adam_update(step, p.gradient[i], p.value[i], p.first[i], p.second[i]);
   });
 }
 
 template <class T>
-void adam_step(Stream, int64_t count, const Parameter<T>* parameters, AdamOptions options,
+void adam_step(Stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
                const OptimizerState* state) {
   if (state->skip) return;
-  for_each_element(count, parameters, [step = adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
+  for_each_element(count, pieces, [step = adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
     adam_update(step, p.gradient[i], p.value[i], p.first[i], p.second[i]);
   });
 }
 
 template <class T>
-void sgd_step(Stream, int64_t count, const Parameter<T>* parameters, SgdOptions options, const OptimizerState* state) {
+void sgd_step(Stream, int64_t count, const ParameterPiece<T>* pieces, SgdOptions options, const OptimizerState* state) {
   if (state->skip) return;
-  for_each_element(count, parameters, [step = SgdStep<T>(options, *state)](const auto& p, int64_t i) {
+  for_each_element(count, pieces, [step = SgdStep<T>(options, *state)](const auto& p, int64_t i) {
     T none = 0;
     sgd_update(step, p.gradient[i], p.value[i], p.first ? p.first[i] : none);
   });
 }
 
-#define INSTANTIATE(T)                                                                                 \
-  template void prepare_step(Stream, int64_t, const Parameter<T>*, double, OptimizerState*);           \
-  template void r_adam_step(Stream, int64_t, const Parameter<T>*, AdamOptions, const OptimizerState*); \
-  template void adam_step(Stream, int64_t, const Parameter<T>*, AdamOptions, const OptimizerState*);   \
-  template void sgd_step(Stream, int64_t, const Parameter<T>*, SgdOptions, const OptimizerState*);
+#define INSTANTIATE(T)                                                                                      \
+  template void prepare_step(Stream, int64_t, const ParameterPiece<T>*, double, OptimizerState*);           \
+  template void r_adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*); \
+  template void adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);   \
+  template void sgd_step(Stream, int64_t, const ParameterPiece<T>*, SgdOptions, const OptimizerState*);
 INSTANTIATE(float)
 INSTANTIATE(double)
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "core/attention_ops.h"
 #include "core/error.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/hamming_kmeans.h"
@@ -16,6 +17,8 @@
 
 using namespace cairn;
 using ladder::Assignment;
+using ladder::Clusters;
+using ladder::Heads;
 using ladder::Product;
 
 namespace {
@@ -145,6 +148,95 @@ bool hamming_stairs() {
                rows);
 }
 
+// Operands of attention, [heads, N, 1, 64]: to the library, a head is an element of the batch.
+struct Operands {
+  Heads size = emulated ? Heads{2, 200} : Heads{16, 4096};
+  Shape shape{size.heads, size.N, 1, ladder::head_size};
+  RandomStream sequence{3, 0, Purpose{}};
+  Tensor q = halves(), k = halves(), v = halves(), dout = halves();  // bfloat16, on the device
+
+  Tensor halves() { return random_normal(shape, sequence).cast(DType::bfloat16).to(Device::cuda); }
+};
+Tensor on_host(const Tensor& x) { return x.to(Device::cpu).cast(DType::float32); }
+Tensor result_like(const Tensor& x) { return Tensor(x.shape(), DType::float32, Device::cuda); }
+// What tensor cores round to bfloat16 is no closer than that.
+bool close(const Tensor& device, const Tensor& host) { return same(on_host(device), host, 0x1p-7); }
+
+bool attention_stairs(const Operands& x) {
+  const Heads size = x.size;
+  const Tensor expected = attention(on_host(x.q), on_host(x.k), on_host(x.v)).out;
+  Tensor out = result_like(x.q);
+  auto rows = rows_of(
+      ladder::attention_steps(),
+      [&, to = out.mutable_data<float>()](auto* step) {
+        step({}, size, x.q.data<bfloat16>(), x.k.data<bfloat16>(), x.v.data<bfloat16>(), to);
+      },
+      [&] { return close(out, expected); });
+  Tensor library;
+  rows.push_back(
+      {"the library's", [&] { library = attention(x.q, x.k, x.v).out; }, [&] { return close(library, expected); }});
+  return print(concat("Attention, ", size.heads, " heads of ", size.N, " queries and keys"),
+               4e-12 * size.heads * size.N * size.N * ladder::head_size, "Tflop/s", rows);
+}
+
+bool gradient_stairs(const Operands& x) {
+  const Heads size = x.size;
+  const Tensor q = on_host(x.q), k = on_host(x.k), v = on_host(x.v), dout = on_host(x.dout);
+  const AttentionResult forward = attention(q, k, v), saved = attention(x.q, x.k, x.v);
+  const AttentionGradient expected = attention_backward(q, k, v, {}, forward, dout);
+  const Tensor delta = reduce(Reduce::sum, binary(Binary::multiply, dout, forward.out), -1).to(Device::cuda),
+               logsumexp = forward.logsumexp.to(Device::cuda);
+  AttentionGradient found{result_like(x.q), result_like(x.q), result_like(x.q)};
+  float *const dq = found.dq.mutable_data<float>(), *const dk = found.dk.mutable_data<float>(),
+               *const dv = found.dv.mutable_data<float>();
+  const auto right = [&](const AttentionGradient& g) {
+    return close(g.dq, expected.dq) && close(g.dk, expected.dk) && close(g.dv, expected.dv);
+  };
+  auto rows = rows_of(
+      ladder::attention_gradient_steps(),
+      [&](auto* step) {
+        step({}, size, x.q.data<bfloat16>(), x.k.data<bfloat16>(), x.v.data<bfloat16>(), x.dout.data<bfloat16>(),
+             logsumexp.data<float>(), delta.data<float>(), dq, dk, dv);
+      },
+      [&] { return right(found); });
+  AttentionGradient library;
+  rows.push_back({"the library's", [&] { library = attention_backward(x.q, x.k, x.v, {}, saved, x.dout); },
+                  [&] { return right(library); }});
+  return print("Its gradient", 1e-11 * size.heads * size.N * size.N * ladder::head_size, "Tflop/s", rows);
+}
+
+bool top_attention_stairs(const Operands& x) {
+  const Clusters size{x.size, emulated ? 5 : 100};
+  RandomStream sequence(4, 0, Purpose{});
+  std::vector<int32_t> labels, top;
+  for (int i = 0; i < size.heads * size.N; ++i) labels.push_back(int32_t(sequence.below(uint32_t(size.C))));
+  const int apart = size.N / ladder::top_keys;
+  for (int list = 0; list < size.heads * size.C; ++list)
+    for (int l = 0; l < ladder::top_keys; ++l) top.push_back(l * apart + int32_t(sequence.below(uint32_t(apart))));
+  const Tensor of_labels = Tensor::from(labels, {size.heads, 1, size.N}),
+               topk = Tensor::from(top, {size.heads, 1, size.C, ladder::top_keys});
+  const Tensor expected =
+      topk_attention(on_host(x.q), on_host(x.k), on_host(x.v), group(of_labels, size.C), topk, {}, {}, {});
+
+  const Groups groups = group(of_labels.to(Device::cuda), size.C);
+  const GroupView view{groups.labels().data<int32_t>(), groups.permutation().data<int32_t>(),
+                       groups.offsets().data<int32_t>()};
+  const Tensor on_device = topk.to(Device::cuda);
+  Tensor out = result_like(x.q);
+  auto rows = rows_of(
+      ladder::top_attention_steps(),
+      [&, to = out.mutable_data<float>()](auto* step) {
+        step({}, size, x.q.data<bfloat16>(), x.k.data<bfloat16>(), x.v.data<bfloat16>(), view,
+             on_device.data<int32_t>(), to);
+      },
+      [&] { return close(out, expected); });
+  Tensor library;
+  rows.push_back({"the library's", [&] { library = topk_attention(x.q, x.k, x.v, groups, on_device, {}, {}, {}); },
+                  [&] { return close(library, expected); }});
+  return print(concat("Attention over the ", ladder::top_keys, " top keys of ", size.C, " clusters"),
+               4e-12 * size.heads * size.N * ladder::top_keys * ladder::head_size, "Tflop/s", rows);
+}
+
 }  // namespace
 
 int main() try {
@@ -153,6 +245,10 @@ int main() try {
   bool right = softmax_stairs();
   right = matmul_stairs() && right;
   right = hamming_stairs() && right;
+  const Operands operands;
+  right = attention_stairs(operands) && right;
+  right = gradient_stairs(operands) && right;
+  right = top_attention_stairs(operands) && right;
   return right ? 0 : 1;
 } catch (const Error& error) {
   std::fprintf(stderr, "cairn-ladder: error: %s\n", error.what());

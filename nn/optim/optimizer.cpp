@@ -1,5 +1,6 @@
 #include "nn/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -15,6 +16,10 @@ namespace cairn {
 namespace {
 
 constexpr int64_t skipped_steps_allowed = 9;  // in a row
+
+// A piece is short enough to keep a whole GPU busy with a small model. There are about as many pieces at most, besides
+// one for each parameter, so that the list stays small: the host sends it in every step.
+constexpr int64_t shortest_piece = 4096, many_pieces = 2048;
 
 Tensor bytes_of(const OptimizerState& state) {
   Tensor bytes({int64_t(sizeof(state))}, DType::uint8);
@@ -74,20 +79,35 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
 // Writes down where parameters, gradients and moments are, and sends that to the device in every step. Gradients move:
 // every backward pass makes new ones. And what the device holds is not what the host sent last, if a recorded step was
 // replayed in between; a step that is recorded needs the copy too, whatever ordinary steps send later.
+//
+// Where pieces begin depends on the parameters' lengths alone, and so does the order in which squares are added up.
 template <class T>
 void Optimizer::send_list() {
-  std::vector<Parameter<T>> list(parameters_.size());
-  for (size_t i = 0; i < list.size(); ++i) {
+  int64_t total = 0;
+  for (const Variable& parameter : parameters_) total += parameter.value().elements();
+  int64_t length = shortest_piece;
+  while (total / length > many_pieces) length *= 2;
+
+  std::vector<ParameterPiece<T>> list;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const int64_t n = parameters_[i].value().elements();
+    const size_t first = list.size();
+    list.resize(first + size_t((n + length - 1) / length));
     const Tensor& gradient = parameters_[i].grad();
     if (!gradient.defined()) continue;
-    Tensor& value = parameters_[i].mutable_value();
-    list[i] = {value.mutable_data<T>(), gradient.data<T>(), nullptr, nullptr, value.elements()};
-    if (!first_.empty()) list[i].first = first_[i].mutable_data<T>();
-    if (!second_.empty()) list[i].second = second_[i].mutable_data<T>();
+    T* const value = parameters_[i].mutable_value().mutable_data<T>();
+    T* const moment1 = first_.empty() ? nullptr : first_[i].mutable_data<T>();
+    T* const moment2 = second_.empty() ? nullptr : second_[i].mutable_data<T>();
+    for (int64_t begin = 0; begin < n; begin += length)
+      list[first + size_t(begin / length)] = {value + begin, gradient.data<T>() + begin,
+                                              moment1 ? moment1 + begin : nullptr, moment2 ? moment2 + begin : nullptr,
+                                              std::min(length, n - begin)};
   }
-  Tensor bytes({int64_t(list.size() * sizeof(Parameter<T>))}, DType::uint8);
-  std::memcpy(bytes.mutable_raw(), list.data(), bytes.bytes());
-  if (!list_.defined()) list_ = Tensor(bytes.shape(), DType::uint8, first_value().device());
+  count_ = int64_t(list.size());
+  Tensor bytes({int64_t(list.size() * sizeof(ParameterPiece<T>))}, DType::uint8);
+  if (count_ > 0) std::memcpy(bytes.mutable_raw(), list.data(), bytes.bytes());
+  if (!list_.defined() || list_.shape() != bytes.shape())
+    list_ = Tensor(bytes.shape(), DType::uint8, first_value().device());
   list_.copy_from(bytes);
 }
 
@@ -109,8 +129,7 @@ void Optimizer::step() {
 
   visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { send_list<T>(); });
   auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
-  CAIRN_RUN("optimizer", first_value(),
-            prepare_step<T>(stream, count(), parameter_list<T>(), max_gradient_norm_, state));
+  CAIRN_RUN("optimizer", first_value(), prepare_step<T>(stream, count(), pieces<T>(), max_gradient_norm_, state));
   update();
   if (state_.device() == Device::cpu) check_diverged();
 }

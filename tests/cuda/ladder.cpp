@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "core/attention_ops.h"
 #include "core/cpu/gemm.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
@@ -10,6 +11,8 @@
 using namespace cairn;
 using namespace cairn::test;
 using ladder::Assignment;
+using ladder::Clusters;
+using ladder::Heads;
 using ladder::Product;
 
 static std::vector<float> normal(int64_t n, uint64_t seed) {
@@ -75,6 +78,81 @@ TEST_CASE("the ladder: every step finds the nearest centroid, of several the fir
         OnDevice<int32_t> to(queries.size());
         step.run({}, size, from.data(), among.data(), to.data());
         CHECK(to.values() == expected);
+      });
+  }
+}
+
+namespace {
+
+Tensor rounded_normal(const Shape& shape, uint64_t seed) {
+  return Tensor::from(normal(shape.elements(), seed), shape).cast(DType::bfloat16).cast(DType::float32);
+}
+Tensor halves(const Tensor& x) { return x.cast(DType::bfloat16).to(Device::cuda); }
+Tensor result_like(const Tensor& x) { return Tensor(x.shape(), DType::float32, Device::cuda); }
+
+double tolerance_of(bool rounds) { return rounds ? tolerance::bfloat16 : tolerance::float32; }
+
+}  // namespace
+
+TEST_CASE("the ladder: every step of attention and of its gradient equals the CPU", "[gpu]") {
+  for (const Heads size : {Heads{1, 1}, Heads{2, 65}, Heads{1, 150}}) {
+    const Shape shape{size.heads, size.N, 1, ladder::head_size};  // a head is an element of the batch
+    const Tensor q = rounded_normal(shape, 1), k = rounded_normal(shape, 2), v = rounded_normal(shape, 3),
+                 dout = rounded_normal(shape, 4);
+    const AttentionResult expected = attention(q, k, v);
+    const AttentionGradient gradient = attention_backward(q, k, v, {}, expected, dout);
+    const Tensor delta = reduce(Reduce::sum, binary(Binary::multiply, dout, expected.out), -1).to(Device::cuda),
+                 logsumexp = expected.logsumexp.to(Device::cuda);
+    const Tensor of_q = halves(q), of_k = halves(k), of_v = halves(v), of_dout = halves(dout);
+    for (const auto& step : ladder::attention_steps())
+      in_every_order([&] {
+        INFO(step.name << ", " << size.heads << " heads of " << size.N);
+        Tensor out = result_like(q);
+        step.run({}, size, of_q.data<bfloat16>(), of_k.data<bfloat16>(), of_v.data<bfloat16>(),
+                 out.mutable_data<float>());
+        CHECK(difference(out.to_vector<float>(), expected.out.to_vector<float>()) <= tolerance_of(step.rounds));
+      });
+    for (const auto& step : ladder::attention_gradient_steps())
+      in_every_order([&] {
+        INFO(step.name << ", " << size.heads << " heads of " << size.N);
+        Tensor dq = result_like(q), dk = result_like(q), dv = result_like(q);
+        step.run({}, size, of_q.data<bfloat16>(), of_k.data<bfloat16>(), of_v.data<bfloat16>(),
+                 of_dout.data<bfloat16>(), logsumexp.data<float>(), delta.data<float>(), dq.mutable_data<float>(),
+                 dk.mutable_data<float>(), dv.mutable_data<float>());
+        for (const auto& [found, right] : {std::pair(dq, gradient.dq), {dk, gradient.dk}, {dv, gradient.dv}})
+          CHECK(difference(found.to_vector<float>(), right.to_vector<float>()) <= tolerance_of(step.rounds));
+      });
+  }
+}
+
+TEST_CASE("the ladder: every step of attention over the top keys equals the CPU", "[gpu]") {
+  // One query; fewer keys than there are top keys; several tiles of queries a cluster, and clusters without queries.
+  for (const Clusters size :
+       {Clusters{{1, 1}, 1}, Clusters{{2, 20}, 3}, Clusters{{1, 150}, 2}, Clusters{{1, 70}, 40}}) {
+    const Shape shape{size.heads, size.N, 1, ladder::head_size};
+    const Tensor q = rounded_normal(shape, 1), k = rounded_normal(shape, 2), v = rounded_normal(shape, 3);
+    RandomStream sequence(5, 0, Purpose::test);
+    std::vector<int32_t> labels, top;
+    for (int i = 0; i < size.heads * size.N; ++i) labels.push_back(int32_t(sequence.below(uint32_t(size.C))));
+    // Of each cluster every second or third key from some key on, and at least one.
+    for (int list = 0; list < size.heads * size.C; ++list)
+      for (int l = 0, key = list % size.N; l < ladder::top_keys; ++l, key += 2 + list % 2)
+        top.push_back(key < size.N ? key : -1);
+    const Tensor topk = Tensor::from(top, {size.heads, 1, size.C, ladder::top_keys});
+    const Groups groups = group(Tensor::from(labels, {size.heads, 1, size.N}), size.C);
+    const auto expected = topk_attention(q, k, v, groups, topk, {}, {}, {}).to_vector<float>();
+
+    const Tensor of_q = halves(q), of_k = halves(k), of_v = halves(v), of_topk = topk.to(Device::cuda);
+    const Tensor of_labels = groups.labels().to(Device::cuda), permutation = groups.permutation().to(Device::cuda),
+                 offsets = groups.offsets().to(Device::cuda);
+    const GroupView group{of_labels.data<int32_t>(), permutation.data<int32_t>(), offsets.data<int32_t>()};
+    for (const auto& step : ladder::top_attention_steps())
+      in_every_order([&] {
+        INFO(step.name << ", " << size.heads << " heads of " << size.N << " in " << size.C << " clusters");
+        Tensor out = result_like(q);
+        step.run({}, size, of_q.data<bfloat16>(), of_k.data<bfloat16>(), of_v.data<bfloat16>(), group,
+                 of_topk.data<int32_t>(), out.mutable_data<float>());
+        CHECK(difference(out.to_vector<float>(), expected) <= tolerance_of(step.rounds));
       });
   }
 }

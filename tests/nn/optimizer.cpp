@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -445,6 +446,21 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
   CHECK(optimizer.state().step == 0);
 }
 
+TEST_CASE("an optimizer steps over every element of many and of few pieces", "[optimizer]") {
+  for (const int64_t n : {int64_t{4097}, int64_t{9000001}}) {  // of which the second is cut into longer pieces
+    Variable x(Tensor::zeros({n}), true), y(Tensor::zeros({3}), true);
+    x.mutable_grad() = Tensor::full({n}, 2);
+    y.mutable_grad() = Tensor::full({3}, 2);
+    Sgd optimizer({x, y}, 0.5);
+    optimizer.step();
+    CHECK(optimizer.state().gradient_norm == Approx(2 * std::sqrt(double(n + 3))));
+    for (const Variable& parameter : {x, y}) {
+      const auto values = parameter.value().to_vector<float>();
+      CHECK(std::count(values.begin(), values.end(), -1.0f) == int64_t(values.size()));
+    }
+  }
+}
+
 #if CAIRN_HAS_CUDA  // against the CPU
 
 namespace {
@@ -505,9 +521,9 @@ PARITY("optimizer") {
                 return steps(bench, make, given, 9, {3, 1, 2, 1500001, 700001});
               });
   }
-  cases.add("an optimizer of hundreds of parameters", [=](const Bench& bench) {
+  cases.add("an optimizer of thousands of parameters", [=](const Bench& bench) {
     std::vector<int64_t> sizes;
-    for (int64_t n = 0; n < 700; ++n) sizes.push_back(n % 13 + 1);
+    for (int64_t n = 0; n < 2500; ++n) sizes.push_back(n % 13);
     return steps(bench, r_adam, options, 9, sizes);
   });
 }
