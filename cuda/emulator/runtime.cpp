@@ -302,6 +302,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor: *value = now / 10; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(shared_on_request); return cudaSuccess;
     case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; return cudaSuccess;
   }
   return report(cudaErrorInvalidValue);
