@@ -36,7 +36,7 @@ inline __device__ unsigned cluster_rank() {
 // A barrier of all threads of the cluster that have not ended. What they wrote before it, all of them see after it.
 #ifdef __CUDACC__
 inline __device__ void cluster_sync() {
-  CAIRN_PTX("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  CAIRN_PTX("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
 #else
 inline void cluster_sync(SourceLine where = SourceLine::current()) {

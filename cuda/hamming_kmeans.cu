@@ -8,21 +8,26 @@
 //   members [R, C]
 //
 // All iterations in one launch, on GPUs with clusters of blocks (compute capability 9.0).
-//   cluster_queries    a cluster of up to 8 blocks takes a row. A block keeps its share of the codes in shared memory,
-//                      with all centroids, and counters of bits and members for its share. A warp labels 32 queries at
-//                      a time and counts them at once; a thread counts one query. After a barrier of the cluster, a
-//                      warp takes a centroid: it sums the counters of all blocks, votes, and writes the new centroid
-//                      into the memory of all blocks.
-// Distances are products on tensor cores. Bits are bytes of 64 or -64, so a product of two codes is
-// 2^13 (32 - distance); the sum starts from 2^13 - 1 - cluster, so the largest score is that of the nearest centroid,
-// the lowest one on a tie. An assignment is R N C / 64 products of 16 x 8 x 32: 24 us for 11 assignments at R = 24,
-// N = 4096, C = 100 on 132 multiprocessors. Popcounts, 2 for each distance, 16 a clock and multiprocessor, would
-// take 58. Bits are counted by atomics in shared memory, two bits a word (a block has fewer than 2^16 queries): 32 for
-// a query, of which the lanes of a warp never meet in a bank. Products with a matrix of the memberships would double
-// the work of the tensor cores. The cluster's size depends on the shape alone: about 128 blocks in all, 128 queries or
-// more each. Limits: C < 8192, and shared memory for the plan (ClusterPlan::shared_bytes), 227 KB on an H100: N =
-// 210,000 at C = 100 and 8 blocks, or C = 1100 at N = 4096. Memory: 12 bytes a query, the floor. Between blocks, an
-// iteration moves 132 + 64 bytes a centroid and block through distributed shared memory.
+//   cluster_queries    a cluster of up to 8 blocks takes a row. A block has a share of the codes in shared memory, all
+//                      centroids, and counters of its share's members and of their bits. A warp labels 32 queries at a
+//                      time; then each of its threads counts one of them. After a barrier of the cluster, a warp takes
+//                      a centroid: it sums the counters of all blocks, votes, and writes the new centroid into the
+//                      memory of all blocks.
+//
+// Distances are products on tensor cores. A bit is a byte, 64 or -64, so the product of two codes is
+// 2^13 (32 - distance). The sum starts from 2^13 - 1 - cluster: the largest score is that of the nearest centroid, and
+// of the lowest one on a tie. An assignment is R N C / 64 products of 16 x 8 x 32: 24 us for 11 assignments at R = 24,
+// N = 4096, C = 100, if all 132 multiprocessors worked. Popcounts would take 58: two a distance, 16 a clock.
+//
+// Bits are counted by atomics in shared memory, two bits a word: 32 for a query. (A count is below 2^16, because a
+// block has fewer queries.) The lanes of a warp add to 32 different banks. A product of the members' bits with the
+// matrix of memberships would instead double the work of the tensor cores.
+//
+// The cluster's size depends on the shape alone: about 128 blocks in all, each of 128 queries or more. The limits are
+// C < 8192 and the shared memory of a block (ClusterPlan::shared_bytes). With 227 KB, that is N = 210,000 at C = 100,
+// or C = 1100 at N = 4096.
+// Memory: 12 bytes a query, the floor. Between blocks, an iteration moves 196 bytes a centroid and block through
+// distributed shared memory.
 //
 // An iteration in two launches, elsewhere. The host never waits.
 //   assign_queries     a block takes up to 2048 queries of a row, 256 at a time, a thread one of them. They meet
@@ -222,10 +227,10 @@ struct ClusterMemory {
         members(counters + plan.C * words) {}
 };
 
-// Bits i, i + 8, i + 16, i + 24 of a word as four bytes, i < 8: 64 for a bit that is set, -64 for one that is not.
+// Bits i, i + 8, i + 16, i + 24 of a word as four bytes, i < 8: 64 if the bit is set, -64 if not.
 __device__ uint32_t signs_of(uint32_t word, int i) { return ((word << (7 - i)) & 0x80808080u) ^ 0xc0c0c0c0u; }
-// The same for i = first .. first + 3. Lane 4 g + t has such bytes for word t / 2 of a code and first = 4 (t % 2): all
-// four lanes have the 64 bits of a code.
+// What lane 4 g + t has of a code in fragments of mma_s8: bits 4 (t % 2) .. 4 (t % 2) + 3 of each byte of word t / 2.
+// (Any order of the bits will do that is the same for queries and centroids.)
 __device__ uint4 signs_of(uint64_t code, int t) {
   const uint32_t word = uint32_t(code >> 32 * (t / 2));
   const int first = 4 * (t % 2);
@@ -235,7 +240,7 @@ __device__ uint4 signs_of(uint64_t code, int t) {
 // The nearest of all centroids for 32 queries. Lane 4 g + t gets that of query g + 8 t.
 __device__ int32_t nearest_of_strip(const uint64_t* codes, const uint4* centroids, int padded) {
   const int lane = int(threadIdx.x % 32), g = lane / 4, t = lane % 4;
-  uint32_t a[2][2][4];  // 16 queries, 32 bits
+  uint32_t a[2][2][4];  // of 16 queries and 32 bits each
   for (int m = 0; m < 2; ++m) {
     const uint4 low = signs_of(codes[16 * m + g], t), high = signs_of(codes[16 * m + g + 8], t);
     const uint32_t fragments[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
@@ -262,9 +267,10 @@ __device__ int32_t nearest_of_strip(const uint64_t* codes, const uint4* centroid
   return largest_key - (max(odd ? best[1] : best[0], other) & largest_key);
 }
 
-// Adds a member to the counters of its cluster. Word j has the counts of bits j and j + 16, word 16 + j those of bits
-// 32 + j and 48 + j. At any time the lanes add to different words, so in different banks, whatever their clusters are.
-__device__ void count_member(uint32_t* counters, uint64_t code) {
+// Adds the bits of a member to the counters of its cluster. Word j has the counts of bits j and j + 16, word 16 + j
+// those of bits 32 + j and 48 + j. At any time the lanes add to different words, so in different banks, whatever their
+// clusters are.
+__device__ void add_bits(uint32_t* counters, uint64_t code) {
   const int lane = int(threadIdx.x % 32);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -291,7 +297,10 @@ __device__ void update_centroid(const ClusterPlan& plan, const ClusterMemory& me
   members = warp_reduce(members, Sum{});
   uint32_t low = 0, high = 0;
 #pragma unroll
-  for (int b = 0; b < most_blocks; ++b) low += pairs[b] & 0xffff, high += pairs[b] >> 16;
+  for (int b = 0; b < most_blocks; ++b) {
+    low += pairs[b] & 0xffff;
+    high += pairs[b] >> 16;
+  }
 
   // Lane j has the counts of bits j and j + 16, lane 16 + j those of bits 32 + j and 48 + j.
   uint64_t& centroid = memory.centroids[i];
@@ -311,7 +320,7 @@ __device__ void update_centroid(const ClusterPlan& plan, const ClusterMemory& me
 }
 
 // Cluster `row` of blocks labels the queries of a row.
-__global__ void __launch_bounds__(cluster_threads)
+__global__ void __launch_bounds__(cluster_threads, 1)
     cluster_queries(HammingProblem p, ClusterPlan plan, Draw draw, int32_t* labels) {
   const int rank = int(cluster_rank()), thread = int(threadIdx.x), lane = thread % 32;
   const int64_t row = blockIdx.x / unsigned(plan.cluster);
@@ -347,10 +356,12 @@ __global__ void __launch_bounds__(cluster_threads)
       const int32_t label = nearest_of_strip(memory.codes + first, memory.signs, plan.padded);
       const int q = first + lane / 4 + lane % 4 * 8;
       if (q >= count) continue;
-      if (last)
+      if (last) {
         labels[begin + q] = label;
-      else
-        atomicAdd(memory.members + label, 1u), count_member(memory.counters + label * words, memory.codes[q]);
+      } else {
+        atomicAdd(memory.members + label, 1u);
+        add_bits(memory.counters + label * words, memory.codes[q]);
+      }
     }
     if (last) return;  // the neighbors' last use of this block's memory stands before the latest barrier
     cluster_sync();

@@ -75,6 +75,9 @@ void run_grid(const Grid& grid) {
   const uint64_t clusters = uint64_t(shape.x) * shape.y * shape.z;
 #if CAIRN_HOST_CUDA_ASAN
   const int64_t multiprocessors = 1;  // because __shared__ is then static
+#elif CAIRN_HOST_CUDA_TSAN
+  // One cluster at a time: the sanitizer takes each CUDA thread for a thread, and has room for 8128.
+  const int64_t multiprocessors = grid.cluster > 1 ? 1 : grid.options.threads ? grid.options.threads : threads();
 #else
   const int64_t multiprocessors = grid.options.threads ? grid.options.threads : threads();
 #endif

@@ -120,7 +120,8 @@ TEST_CASE("detected: shared memory that a neighbor does not have", "[gpu][host]"
     OnDevice<int> global(1);
     CHECK_THAT(message_of(not_shared, 8, global.data()),
                starts(line_of_foreign) && ContainsSubstring("not this block's dynamic shared memory"));
-    CHECK_THAT(message_of(static_shared, 8, global.data()), starts(line_of_static) && ContainsSubstring("static __shared__ memory"));
+    CHECK_THAT(message_of(static_shared, 8, global.data()),
+               starts(line_of_static) && ContainsSubstring("static __shared__ memory"));
   });
 }
 
