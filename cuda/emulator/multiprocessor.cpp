@@ -108,7 +108,6 @@ void Multiprocessor::prepare(const Grid& grid, uint3 first_block) {
   warps_.assign(grid.cluster * warps_of_block, {});
   blocks_.resize(grid.cluster);
   cluster_ = {threads_, n};
-  cluster_has_met_ = false;
   runnable_.clear();
   group_.clear();
   failure_ = nullptr;
@@ -188,8 +187,10 @@ void Multiprocessor::end_current_thread() {
   Warp& warp = warps_[me.warp];
   warp.alive &= ~(1u << me.lane);
   Block& block = my_block();
-  // A neighbor that reads the memory of an ended block finds nothing there.
-  if (--block.threads.alive == 0 && grid_->cluster > 1) block.shared.start_block(grid_->shared_bytes);
+  // A neighbor that reads the memory of an ended block finds nothing there. (The thread sanitizer would take this for
+  // the last thread's doing.)
+  if (--block.threads.alive == 0 && grid_->cluster > 1 && !fiber_per_thread)
+    block.shared.start_block(grid_->shared_bytes);
   --cluster_.alive;
   // Those who waited for us need not any more.
   for (Group* group : {&block.threads, &cluster_})
@@ -266,10 +267,11 @@ int Multiprocessor::barrier(Barrier kind, int predicate, SourceLine where) {
   me.where = where;
   me.state = State::in_barrier;
   ++group.arrived;
-  leave(&group);
+  char* const meeting_point = group.meeting_points + group.met % 2;
+  leave(meeting_point);
   if (group.arrived == group.alive) complete_barrier(group);
   suspend(*me.fiber);
-  enter(&group);
+  enter(meeting_point);
   return me.predicate;
 }
 
@@ -284,7 +286,7 @@ void Multiprocessor::complete_barrier(Group& group) {
   for (CudaThread* thread : group_)
     thread->predicate = thread->barrier == Barrier::count ? count : thread->barrier == Barrier::conjunction ? all : any;
   group.arrived = 0;
-  if (&group == &cluster_) cluster_has_met_ = true;
+  ++group.met;
   resume_group();
 }
 
@@ -428,7 +430,7 @@ void* Multiprocessor::neighbor_shared_memory(void* mine, unsigned rank, SourceLi
     refuse("neighbor_shared of what is not this block's dynamic shared memory", where);
   Block& neighbor = blocks_[rank];
   if (&neighbor == &my) return mine;
-  if (!cluster_has_met_)
+  if (cluster_.met == 0)
     refuse("neighbor_shared before the first cluster_sync: the neighbor may not have begun", where);
   if (neighbor.threads.alive == 0) refuse("neighbor_shared of a block that has ended", where);
   return static_cast<char*>(shared_memory_of(neighbor)) + at;

@@ -89,6 +89,10 @@ class Multiprocessor {
     std::span<CudaThread> threads;
     unsigned alive = 0, arrived = 0;
     const CudaThread* first = nullptr;  // that arrived
+    // For the thread sanitizer: the barriers take turns, because a thread comes to the next one before others have left
+    // this one.
+    char meeting_points[2] = {};
+    unsigned met = 0;  // barriers
   };
   struct Block {
     uint3 index{};
@@ -133,7 +137,6 @@ class Multiprocessor {
   std::vector<Warp> warps_;
   std::vector<Block> blocks_;
   Group cluster_;
-  bool cluster_has_met_ = false;
   std::vector<CudaThread*> runnable_;  // the last one goes first
   std::vector<CudaThread*> group_;     // who is about to become runnable
   CudaThread* running_ = nullptr;

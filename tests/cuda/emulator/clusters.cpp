@@ -88,8 +88,9 @@ TEST_CASE("a cluster does not wait for threads that have ended", "[gpu][host]") 
   });
 }
 
-constexpr int line_of_early = __LINE__ + 2;
+constexpr int line_of_early = __LINE__ + 3;
 __global__ void too_early() {
+  __syncthreads();  // which is no barrier of the cluster
   *of_block(1 - cluster_rank()) = 1;
   cluster_sync();
 }
