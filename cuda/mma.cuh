@@ -82,9 +82,14 @@ void emulate_mma(C (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, A 
   host_cuda::warp_exchange(
       Fragments{a, {b0, b1}},
       [&](const auto& all, int lane) {
+        decltype(element_a(all, 0, 0)) rows[2][K], columns[2][K];
+        for (int i = 0; i < 2; ++i)
+          for (int k = 0; k < K; ++k) {
+            rows[i][k] = element_a(all, lane / 4 + 8 * i, k);
+            columns[i][k] = element_b(all, k, 2 * (lane % 4) + i);
+          }
         for (int i = 0; i < 4; ++i)
-          for (int k = 0; k < K; ++k)
-            c[i] += element_a(all, lane / 4 + 8 * (i / 2), k) * element_b(all, k, 2 * (lane % 4) + i % 2);
+          for (int k = 0; k < K; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
       },
       where);
 }
