@@ -32,7 +32,7 @@ const Case fixed_cases[] = {
     {3, 1, 530, 19, 31, 4, {256, 513, 1}},      //
     {2, 1, 8200, 3, 20, 3, {8200, 4097}},       // several pieces of 4096
     {1, 2, 4096, 5, 64, 2, {}},                 //
-    {1, 1, 2500, 700, 64, 2, {}},               // several tiles of centroids and of counters (CUDA)
+    {1, 1, 1100, 700, 64, 2, {}},               // several tiles of centroids and of counters (CUDA)
     {2, 1, 2500, 130, 20, 2, {2500, 131}},      //
     {1, 1, 1300, 1250, 64, 1, {}},              // more centroids than a block of a cluster holds (CUDA)
 };
