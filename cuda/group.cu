@@ -2,67 +2,54 @@
 // whole numbers: the permutation and the offsets are the CPU's.
 //
 // Shapes. A row is one (batch element, head): N queries, R = B * H rows. Labels outside [0, C) share bucket C, which
-// comes last. A row is cut into P pieces.
-//   labels, ranks, permutation [R, N], table [R, C + 1, P], offsets [R, C + 1]
+// comes last.
+//   labels, permutation [R, N], offsets [R, C + 1]
 //
-// Launch. Four kernels over all rows; the place of a query is the sum of what the first three find.
-//   rank_queries   a warp takes a piece, 32 queries at a time. A query's rank is the number of queries of its bucket
-//                  before it in the piece: those of earlier rounds, which the warp counts in its column of the table,
-//                  and the lanes below with the same label. Lanes find their equals by one vote for each bit of the
-//                  label, so that a round has no order of its own and no atomics.
-//   scan_pieces    a warp takes a bucket: its members in earlier pieces, for each piece, and in all of them
-//   scan_buckets   a block takes a row: where its buckets begin
-//   place_queries  a thread takes a query
-// A piece has a quarter as many queries as there are clusters, or more: so the table has at most four words a query.
-// There are at most 1024 pieces, which keeps the scan short, of at least 256 queries.
-// Traffic: 20 bytes a query and up to 64 for the table, mostly from the L2 cache; the floor is 8. The steps of a warp
-// wait for each other, so it is latency that bounds the first kernel: about half a microsecond for 32 queries.
+// Launch. A block takes a piece of a row. It counts the labels of the whole row, so that no block waits for another.
+//   count   The block's table has a column for each bucket: how many of its queries stand before the piece, in each
+//           warp's run of the piece, and behind the piece. Threads count by atomics in shared memory.
+//   scan    A thread takes a column. The columns before it sum up to where the bucket begins; from there, sums down the
+//           column say where the members in each run go.
+//   place   A warp takes its run, 32 queries at a time. A query's place is what the table says, plus the lanes below
+//           with the same label. Lanes find their equals by one vote for each bit of the label, so that a round has no
+//           order of its own and no atomics.
+// The table has 512 columns. More buckets are taken 512 at a time, each time with all three steps. There are about 256
+// blocks with pieces of at least 512 queries, and at most 16 pieces a row: with more, counting would take far longer
+// than placing.
+// Traffic: 8 bytes a query, the floor; the second and later readings of a row come from the L2 cache.
 //
-// size piece: 32*ceil(max(256,C//4,ceil(N/1024))/32)
+// size piece: 512*ceil(N/512/max(1,min(16,ceil(256/(B*H)),ceil(N/512))))
 // size pieces: ceil(N/piece)
-// cost rank_queries: 12*B*H*N bytes, 0 FLOPs
-// cost scan_pieces: 8*B*H*(C+1)*pieces bytes, 0 FLOPs
-// cost scan_buckets: 8*B*H*(C+1) bytes, 0 FLOPs
-// cost place_queries: 12*B*H*N bytes, 0 FLOPs
-//
-// trips rank_queries: ceil(B*H*pieces/8) blocks, loops piece/32 {int(1+log(C,2))//4}
-// trips scan_pieces: ceil(B*H*(C+1)/8) blocks, loops pieces//128 ceil(pieces%128/32)
-// trips scan_buckets: B*H blocks, loops ceil((C+1)/256)
-// trips place_queries: B*H*ceil(N/256) blocks
+// cost group_queries: B*H*(8*N+4*(C+1)) bytes, 0 FLOPs
+// Loops: a tile of buckets; count before the piece, behind it (half of the others each) and in the run; place.
+// trips group_queries: B*H*pieces blocks, loops ceil((C+1)/512)
+//    {(N-piece)/4096+1/2 (N-piece)/4096+1/2 ceil(piece/2048) piece/512 {int(1+log(C,2))//4}}
 #include "core/kernels/group.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
 namespace {
 
-constexpr int threads = 256, warps = threads / 32;
-constexpr int64_t shortest_piece = 256, max_pieces = 1024;
+constexpr int threads = 512, warps = threads / 32;
+constexpr int tile = threads;     // buckets
+constexpr int slots = warps + 2;  // of a bucket: before the piece, the runs of the warps, after the piece
+constexpr int at_once = 4;        // labels that a thread loads before it counts them
+constexpr int64_t most_pieces = 16, wanted_blocks = 256;
 
 struct GroupProblem {
-  GroupSize size;
-  int64_t piece_size = 0, pieces = 0;
-  const int32_t* labels = nullptr;
-  int32_t* ranks = nullptr;
-  int32_t* table = nullptr;
-
-  CAIRN_HD int64_t rows() const { return size.B * size.H; }
-  CAIRN_HD int64_t buckets() const { return size.C + 1; }
-  // The bucket of query i of a row.
-  __device__ int32_t bucket(int64_t row, int64_t i) const {
-    const int32_t label = labels[row * size.N + i];
-    return label >= 0 && label < size.C ? label : int32_t(size.C);
-  }
-  // The table's entries of a bucket, one a piece.
-  __device__ int32_t* entries(int64_t row, int64_t bucket) const { return table + (row * buckets() + bucket) * pieces; }
+  uint32_t N, C, pieces, piece_size;
+  int bits;  // of a bucket's number in its tile
+  const int32_t* labels;
+  int32_t* permutation;
+  int32_t* offsets;
 };
 
 // The lanes of `mask` that have the same value as this one; of values below 2^bits.
-__device__ uint32_t equals(uint32_t mask, int32_t value, int bits) {
+__device__ uint32_t equals(uint32_t mask, uint32_t value, int bits) {
   for (int bit = 0; bit < bits; ++bit) {
     const bool set = value >> bit & 1;
     const uint32_t votes = __ballot_sync(full_warp, set);
@@ -80,93 +67,93 @@ __device__ int32_t warp_scan(int32_t value) {
   return value;
 }
 
-// The table is 0 before.
-__global__ void __launch_bounds__(threads) rank_queries(GroupProblem p, int bits) {
-  const int64_t task = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
-  if (task >= p.rows() * p.pieces) return;
-  const int lane = int(threadIdx.x % 32);
-  const int64_t row = task / p.pieces, piece = task % p.pieces;
-  const int64_t begin = piece * p.piece_size, end = min(begin + p.piece_size, p.size.N);
-  for (int64_t first = begin; first < end; first += 32) {
-    const int64_t i = first + lane;
-    const bool mine = i < end;
-    const int32_t bucket = mine ? p.bucket(row, i) : 0;
-    const uint32_t peers = equals(__ballot_sync(full_warp, mine), bucket, bits);
-    int32_t* const count = p.entries(row, bucket) + piece;
-    const int32_t rank = *count + __popc(peers & ((1u << lane) - 1));
-    __syncwarp();  // all have read before the last of the equals counts them
-    if (mine) p.ranks[row * p.size.N + i] = rank;
-    if (mine && peers >> lane == 1) *count = rank + 1;
-    __syncwarp();
-  }
-}
+__global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
+  __shared__ int32_t table[slots][tile + 1], of_warp[warps];  // the last column counts other tiles' queries
+  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const uint32_t row = blockIdx.x / p.pieces, piece = blockIdx.x % p.pieces;
+  const int32_t* const labels = p.labels + int64_t(row) * p.N;
+  int32_t* const permutation = p.permutation + int64_t(row) * p.N;
+  int32_t* const offsets = p.offsets + int64_t(row) * (int64_t(p.C) + 1);
+  // The block's queries, and this warp's.
+  const uint32_t begin = piece * p.piece_size, end = min(begin + p.piece_size, p.N);
+  const uint32_t run = 32 * ((p.piece_size + threads - 1) / threads);
+  const uint32_t run_begin = min(begin + warp * run, end), run_end = min(run_begin + run, end);
+  int32_t* const starts = table[1 + warp];
 
-__global__ void __launch_bounds__(threads) scan_pieces(GroupProblem p, int32_t* totals) {
-  const int64_t task = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
-  if (task >= p.rows() * p.buckets()) return;
-  int32_t* const entries = p.table + task * p.pieces;
-  int32_t before = 0;
-  for (int64_t first = 0; first < p.pieces; first += 32) {
-    const int64_t piece = first + threadIdx.x % 32;
-    const int32_t count = piece < p.pieces ? entries[piece] : 0, sum = warp_scan(count);
-    if (piece < p.pieces) entries[piece] = before + sum - count;
-    before += __shfl_sync(full_warp, sum, 31);
-  }
-  if (threadIdx.x % 32 == 0) totals[task] = before;
-}
-
-// Each number becomes the sum of those before it in its row.
-__global__ void __launch_bounds__(threads) scan_buckets(int64_t buckets, int32_t* offsets) {
-  __shared__ int32_t of_warp[warps];
-  const int warp = int(threadIdx.x / 32);
-  int32_t* const row = offsets + blockIdx.x * buckets;
-  int32_t before = 0;
-  for (int64_t first = 0; first < buckets; first += threads) {
-    const int64_t bucket = first + threadIdx.x;
-    const int32_t count = bucket < buckets ? row[bucket] : 0, sum = warp_scan(count);
-    if (threadIdx.x % 32 == 31) of_warp[warp] = sum;
+  int32_t tile_start = 0;  // queries in earlier tiles
+  for (uint32_t first = 0; first <= p.C; first += tile) {
+    // A label's bucket in this tile, or `tile`.
+    const auto bucket = [C = p.C, first](int32_t label, bool there) {
+      return there ? min(min(uint32_t(label), C) - first, uint32_t(tile)) : uint32_t(tile);
+    };
+    // Counts queries [from, to) in a row of the table: `step` threads, of which this is number `me`, that load several
+    // labels before they count them.
+    const auto count = [&](uint32_t from, uint32_t to, int32_t* of_slot, uint32_t me, uint32_t step) {
+      for (uint32_t i = from + me; i - me < to; i += at_once * step) {
+        int32_t label[at_once];
+#pragma unroll
+        for (uint32_t j = 0; j < at_once; ++j) label[j] = labels[min(i + j * step, to - 1)];
+#pragma unroll
+        for (uint32_t j = 0; j < at_once; ++j) atomicAdd(of_slot + bucket(label[j], i + j * step < to), 1);
+      }
+    };
+#pragma unroll
+    for (int s = 0; s < slots; ++s) table[s][thread] = 0;
     __syncthreads();
-    int32_t offset = before + sum - count;
-    for (int w = 0; w < warps; ++w) {
-      if (w < warp) offset += of_warp[w];
-      before += of_warp[w];
-    }
-    if (bucket < buckets) row[bucket] = offset;
-    __syncthreads();  // of_warp is written again
-  }
-}
+    count(0, begin, table[0], thread, threads);
+    count(end, p.N, table[slots - 1], thread, threads);
+    count(run_begin, run_end, starts, lane, 32);
+    __syncthreads();
 
-__global__ void __launch_bounds__(threads) place_queries(GroupProblem p, const int32_t* offsets, int32_t* permutation) {
-  const auto blocks_a_row = uint32_t(ceil_div(p.size.N, threads));
-  const int64_t row = blockIdx.x / blocks_a_row, i = int64_t(blockIdx.x % blocks_a_row) * threads + threadIdx.x;
-  if (i >= p.size.N) return;
-  const int32_t bucket = p.bucket(row, i);
-  const int32_t place = offsets[row * p.buckets() + bucket] +
-                        p.entries(row, bucket)[uint32_t(i) / uint32_t(p.piece_size)] + p.ranks[row * p.size.N + i];
-  permutation[row * p.size.N + place] = int32_t(i);
+    int32_t counts[slots], total = 0;
+#pragma unroll
+    for (int s = 0; s < slots; ++s) total += counts[s] = table[s][thread];
+    const int32_t sum = warp_scan(total);
+    if (lane == 31) of_warp[warp] = sum;
+    __syncthreads();
+    int32_t start = tile_start + sum - total;
+#pragma unroll
+    for (uint32_t w = 0; w < warps; ++w) {
+      if (w < warp) start += of_warp[w];
+      tile_start += of_warp[w];
+    }
+    const uint32_t column = first + thread;
+    if (piece == 0 && column <= p.C) offsets[column] = start;
+#pragma unroll
+    for (int s = 0; s < 1 + warps; ++s) {
+      table[s][thread] = start;
+      start += counts[s];
+    }
+    __syncthreads();  // the starts of all runs are there
+
+    int32_t next = run_begin < run_end ? labels[min(run_begin + lane, p.N - 1)] : 0;
+    for (uint32_t i = run_begin + lane; i - lane < run_end; i += 32) {
+      const uint32_t mine = bucket(next, i < run_end);
+      next = labels[min(i + 32, p.N - 1)];  // while this round goes on
+      const bool placed = mine < tile;
+      const uint32_t peers = equals(__ballot_sync(full_warp, placed), mine, p.bits);
+      const int32_t place = placed ? starts[mine] + __popc(peers & ((1u << lane) - 1)) : 0;
+      __syncwarp();  // all have read before the last of the equals counts them
+      if (placed) permutation[place] = int32_t(i);
+      if (placed && peers >> lane == 1) starts[mine] = place + 1;
+      __syncwarp();
+    }
+    __syncthreads();  // the table is used again
+  }
 }
 
 }  // namespace
 
 void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
-  GroupProblem p{size};
-  p.labels = labels;
-  if (p.rows() == 0) return;
-  if (size.N == 0)
-    return check_cuda(cudaMemsetAsync(offsets, 0, size_t(p.rows() * p.buckets()) * sizeof(int32_t), native(stream)));
-
-  p.piece_size = 32 * ceil_div(std::max({shortest_piece, size.C / 4, ceil_div(size.N, max_pieces)}), 32);
-  p.pieces = ceil_div(size.N, p.piece_size);
-  const int64_t entries = p.rows() * p.buckets() * p.pieces;
-  Workspace workspace(Device::cuda);
-  p.ranks = workspace.take<int32_t>(p.rows() * size.N);
-  p.table = workspace.take<int32_t>(entries);
-
-  check_cuda(cudaMemsetAsync(p.table, 0, size_t(entries) * sizeof(int32_t), native(stream)));
-  launch(rank_queries, {ceil_div(p.rows() * p.pieces, warps), threads, 0, stream}, p, std::bit_width(uint32_t(size.C)));
-  launch(scan_pieces, {ceil_div(p.rows() * p.buckets(), warps), threads, 0, stream}, p, offsets);
-  launch(scan_buckets, {p.rows(), threads, 0, stream}, p.buckets(), offsets);
-  launch(place_queries, {p.rows() * ceil_div(size.N, threads), threads, 0, stream}, p, offsets, permutation);
+  const int64_t rows = size.B * size.H, N = size.N;
+  if (rows == 0) return;
+  const int64_t wanted = std::min({most_pieces, ceil_div(wanted_blocks, rows), ceil_div(N, threads)});
+  const int64_t piece_size = threads * ceil_div(std::max<int64_t>(1, N), threads * std::max<int64_t>(1, wanted));
+  const int64_t pieces = std::max<int64_t>(1, ceil_div(N, piece_size));
+  const int bits = int(std::bit_width(uint64_t(std::min<int64_t>(tile - 1, size.C))));
+  const GroupProblem problem{uint32_t(N), uint32_t(size.C), uint32_t(pieces), uint32_t(piece_size),
+                             bits,        labels,           permutation,      offsets};
+  launch(group_queries, {rows * pieces, threads, 0, stream}, problem);
 }
 
 }  // namespace cairn::gpu

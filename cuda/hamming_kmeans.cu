@@ -7,7 +7,29 @@
 //   ones [R, C, stride]: how many members of a cluster have each bit; stride is `bits` rounded up to whole warps
 //   members [R, C]
 //
-// Launch. Two kernels an iteration, over all rows; the host never waits.
+// All iterations in one launch, on GPUs with clusters of blocks (compute capability 9.0).
+//   cluster_queries    a cluster of up to 8 blocks takes a row. A block has a share of the codes in shared memory, all
+//                      centroids, and counters of its share's members and of their bits. A warp labels 32 queries at a
+//                      time; then each of its threads counts one of them. After a barrier of the cluster, a warp takes
+//                      a centroid: it sums the counters of all blocks, votes, and writes the new centroid into the
+//                      memory of all blocks.
+//
+// Distances are products on tensor cores. A bit is a byte, 64 or -64, so the product of two codes is
+// 2^13 (32 - distance). The sum starts from 2^13 - 1 - cluster: the largest score is that of the nearest centroid, and
+// of the lowest one on a tie. An assignment is R N C / 64 products of 16 x 8 x 32: 24 us for 11 assignments at R = 24,
+// N = 4096, C = 100, if all 132 multiprocessors worked. Popcounts would take 58: two a distance, 16 a clock.
+//
+// Bits are counted by atomics in shared memory, two bits a word: 32 for a query. (A count is below 2^16, because a
+// block has fewer queries.) The lanes of a warp add to 32 different banks. A product of the members' bits with the
+// matrix of memberships would instead double the work of the tensor cores.
+//
+// The cluster's size depends on the shape alone: about 128 blocks in all, each of 128 queries or more. The limits are
+// C < 8192 and the shared memory of a block (ClusterPlan::shared_bytes). With 227 KB, that is N = 210,000 at C = 100,
+// or C = 1100 at N = 4096.
+// Memory: 12 bytes a query, the floor. Between blocks, an iteration moves 196 bytes a centroid and block through
+// distributed shared memory.
+//
+// An iteration in two launches, elsewhere. The host never waits.
 //   assign_queries     a block takes up to 2048 queries of a row, 256 at a time, a thread one of them. They meet
 //                      the centroids, 512 of them at a time in shared memory; then the block counts bits and
 //                      members of its queries in shared memory, a tile of clusters after the other, and adds what
@@ -18,25 +40,48 @@
 // code, the floor, plus 8 more for the second reading and 8 for writing and reading the label (from the cache, mostly);
 // R C (4 stride + 12) bytes read and written for the counters, which stay in the L2 cache.
 //
+// size tiles: ceil(C/8)
+// size room: 232448-512*tiles-140*C (bytes for the codes of a block)
+// size fits: int(room>=N)
+// size cluster: max(1,min(8,max(128//(B*H),ceil(8*N/max(1,room))),ceil(N/128)))
+// size share: 32*ceil(N/(32*cluster))
+// cost cluster_queries: 12*B*H*N bytes, 512*B*H*N*(i+1)*tiles tensor FLOPs,
+//    min(227,(512*tiles+8*share+8*ceil(C/cluster)+132*C)/1024) KB shared (a product of bytes counts as half)
 // cost assign_queries: 28*B*H*N bytes, 32*B*H*N*C FLOPs, C*65/256 KB shared (a popcount as 16: 16 a clock,
 //    not 256)
 // cost update_centroids: B*H*C*(4*64+12) bytes, B*H*C*64 FLOPs
 //
+// Loops of cluster_queries: labels of padding; copy the codes, clear the counters, draw the centroids; for each
+// assignment, label 32 queries (two tiles of 8 centroids at a time) and update the centroids (their copies in padding).
+// trips cluster_queries: B*H*cluster blocks, fits launches,
+//    loops 0 share/512 C*33/512 ceil(8*tiles/512) i+1 {share/512 {tiles//2} C/cluster/16 {1}}
 // Loops of assign_queries: for 256 queries at a time and each tile of centroids, load the tile and compare with four
 // centroids at a time; then for each tile of counters, clear it, count (without bits, with four bits at a time), and
 // add the bits and the members to the totals.
 // size piece: min(2048,max(256,2**int(log(B*H*N/1024,2))))
-// trips assign_queries: B*H*ceil(N/piece) blocks, i+1 launches, loops piece/256 {1 {0 C/4}}
+// trips assign_queries: B*H*ceil(N/piece) blocks, (1-fits)*(i+1) launches, loops piece/256 {1 {0 C/4}}
 //     i/(i+1) {1 0 piece/256 {b//4} C*64//1024 0} (the last launch does not count)
-// trips update_centroids: ceil(B*H*C/4) blocks, i+1 launches, loops 0 2 0 0
+// trips update_centroids: ceil(B*H*C/4) blocks, (1-fits)*(i+1) launches, loops 0 2 0 0
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>
+#include <climits>
+#include <optional>
 
+#include "cuda/cluster.cuh"
 #include "cuda/common.cuh"
+#include "cuda/mma.cuh"
 
 namespace cairn::gpu {
 namespace {
+
+// A bit of a new centroid: the strict majority of its members', on a tie the old one.
+__device__ bool voted_bit(uint32_t have, uint32_t members, bool old) {
+  const uint32_t have_not = members - have;
+  return have > have_not || (have == have_not && old);
+}
+
+// ---- an iteration in two launches
 
 constexpr int assign_threads = 256;
 constexpr int centroid_tile = 512;            // 4 KB
@@ -53,7 +98,7 @@ struct HammingProblem {
   uint32_t* members = nullptr;
 
   // Valid queries of a row.
-  __device__ int64_t valid(int64_t row) const { return lengths ? lengths[row / size.H] : size.N; }
+  __device__ int64_t valid(int64_t row) const { return lengths ? lengths[uint32_t(row) / uint32_t(size.H)] : size.N; }
 };
 
 // The lowest of the nearest centroids of `code`, by all threads of a block together (a thread without a query takes
@@ -131,9 +176,8 @@ __global__ void __launch_bounds__(update_threads) update_centroids(HammingProble
   uint64_t centroid = t == 0 || C >= n ? 0 : p.centroids[cluster];  // C >= n: nobody wrote it
 
   for (int base = 0; base < p.stride; base += 32) {
-    const uint32_t have = t == 0 ? 0 : ones[base + lane], have_not = members - have;
-    const bool bit = have > have_not || (have == have_not && (centroid >> (base + lane) & 1) != 0);
-    const uint64_t voted = __ballot_sync(full_warp, bit);
+    const uint32_t have = t == 0 ? 0 : ones[base + lane];
+    const uint64_t voted = __ballot_sync(full_warp, voted_bit(have, members, centroid >> (base + lane) & 1));
     centroid = (centroid & ~(uint64_t(full_warp) << base)) | voted << base;
     ones[base + lane] = 0;
   }
@@ -145,6 +189,203 @@ __global__ void __launch_bounds__(update_threads) update_centroids(HammingProble
   p.centroids[cluster] = centroid;
 }
 
+// ---- all iterations in one launch
+
+constexpr int most_blocks = 8;  // of a cluster, on any GPU that has them
+constexpr int cluster_threads = 512, cluster_warps = cluster_threads / 32;
+constexpr int strip = 32;          // queries that a warp labels at a time
+constexpr int words = 32;          // of the counters of a cluster, of two bits each
+constexpr int largest_key = 8191;  // keys are the lowest 13 bits of a score
+
+// How a row is shared out to a cluster of blocks.
+struct ClusterPlan {
+  int cluster, C, N;  // blocks of a cluster, centroids and queries of a row
+  int padded;         // centroids in whole tiles of 8
+  int own;            // the most centroids that a block updates: rank, rank + cluster, ...
+
+  ClusterPlan(KMeansSize size, int blocks) : cluster(blocks), C(int(size.C)), N(int(size.N)) {
+    padded = 8 * int(ceil_div(C, 8));
+    own = int(ceil_div(C, cluster));
+  }
+  // Queries of a block, in whole strips, where a row has n of them.
+  CAIRN_HD int share(int n) const { return (n + strip * cluster - 1) / (strip * cluster) * strip; }
+  CAIRN_HD int counters() const { return C * (words + 1); }
+  CAIRN_HD int64_t shared_bytes() const { return int64_t{64} * padded + 8 * (share(N) + own) + 4 * counters(); }
+};
+
+// What a block has in shared memory.
+struct ClusterMemory {
+  uint4* signs;         // [padded, 4] centroids as bytes of 64 and -64, those after the last one as copies of it
+  uint64_t* codes;      // [share]
+  uint64_t* centroids;  // [own]
+  uint32_t* counters;   // [C, words]: of the members that have a bit
+  uint32_t* members;    // [C]
+
+  __device__ explicit ClusterMemory(const ClusterPlan& plan)
+      : signs(dynamic_shared<uint4>()),
+        codes(reinterpret_cast<uint64_t*>(signs + 4 * plan.padded)),
+        centroids(codes + plan.share(plan.N)),
+        counters(reinterpret_cast<uint32_t*>(centroids + plan.own)),
+        members(counters + plan.C * words) {}
+};
+
+// Bits i, i + 8, i + 16, i + 24 of a word as four bytes, i < 8: 64 if the bit is set, -64 if not.
+__device__ uint32_t signs_of(uint32_t word, int i) { return ((word << (7 - i)) & 0x80808080u) ^ 0xc0c0c0c0u; }
+// What lane 4 g + t has of a code in fragments of mma_s8: bits 4 (t % 2) .. 4 (t % 2) + 3 of each byte of word t / 2.
+// (Any order of the bits will do that is the same for queries and centroids.)
+__device__ uint4 signs_of(uint64_t code, int t) {
+  const uint32_t word = uint32_t(code >> 32 * (t / 2));
+  const int first = 4 * (t % 2);
+  return {signs_of(word, first), signs_of(word, first + 1), signs_of(word, first + 2), signs_of(word, first + 3)};
+}
+
+// The nearest of all centroids for 32 queries. Lane 4 g + t gets that of query g + 8 t.
+__device__ int32_t nearest_of_strip(const uint64_t* codes, const uint4* centroids, int padded) {
+  const int lane = int(threadIdx.x % 32), g = lane / 4, t = lane % 4;
+  uint32_t a[2][2][4];  // of 16 queries and 32 bits each
+  for (int m = 0; m < 2; ++m) {
+    const uint4 low = signs_of(codes[16 * m + g], t), high = signs_of(codes[16 * m + g + 8], t);
+    const uint32_t fragments[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
+    for (int half = 0; half < 2; ++half)
+      for (int i = 0; i < 4; ++i) a[m][half][i] = fragments[half][i];
+  }
+  int best[4] = {INT_MIN, INT_MIN, INT_MIN, INT_MIN};
+#pragma unroll 2
+  for (int c = 0; c < padded; c += 8) {
+    const uint4 b = centroids[4 * c + lane];
+    const int key = largest_key - c - 2 * t;
+    int score[2][4] = {{key, key - 1, key, key - 1}, {key, key - 1, key, key - 1}};
+    for (int m = 0; m < 2; ++m) mma_s8(score[m], a[m][0], b.x, b.y);
+    for (int m = 0; m < 2; ++m) mma_s8(score[m], a[m][1], b.z, b.w);
+    for (int k = 0; k < 4; ++k) best[k] = max(best[k], max(score[k / 2][k % 2 * 2], score[k / 2][k % 2 * 2 + 1]));
+  }
+  // Four lanes have seen different centroids for the same four queries; each ends with one query.
+  const bool upper = t >= 2, odd = t % 2 != 0;
+  for (int i = 0; i < 2; ++i) {
+    const int other = __shfl_xor_sync(full_warp, upper ? best[i] : best[2 + i], 2);
+    best[i] = max(upper ? best[2 + i] : best[i], other);
+  }
+  const int other = __shfl_xor_sync(full_warp, odd ? best[0] : best[1], 1);
+  return largest_key - (max(odd ? best[1] : best[0], other) & largest_key);
+}
+
+// Adds the bits of a member to the counters of its cluster. Word j has the counts of bits j and j + 16, word 16 + j
+// those of bits 32 + j and 48 + j. At any time the lanes add to different words, so in different banks, whatever their
+// clusters are.
+__device__ void add_bits(uint32_t* counters, uint64_t code) {
+  const int lane = int(threadIdx.x % 32);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int upper = half ^ lane / 16;
+    const uint32_t word = uint32_t(code >> 32 * upper);
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const int i = lane % 16 ^ j;
+      atomicAdd(counters + 16 * upper + i, word >> i & 0x00010001u);
+    }
+  }
+}
+
+// A warp's update of centroid c = rank + i * cluster: sums the counters of all blocks, leaves them at 0, and gives all
+// blocks the new centroid. draw() is the code with which a cluster without members starts again.
+template <class F>
+__device__ void update_centroid(const ClusterPlan& plan, const ClusterMemory& memory, int c, int i, F draw) {
+  const int lane = int(threadIdx.x % 32);
+  uint32_t pairs[most_blocks], members = 0;
+#pragma unroll
+  for (int b = 0; b < most_blocks; ++b)  // all at once
+    pairs[b] = b < plan.cluster ? atomicExch(neighbor_shared(memory.counters + c * words, unsigned(b)) + lane, 0u) : 0;
+  if (lane < plan.cluster) members = atomicExch(neighbor_shared(memory.members + c, unsigned(lane)), 0u);
+  members = warp_reduce(members, Sum{});
+  uint32_t low = 0, high = 0;
+#pragma unroll
+  for (int b = 0; b < most_blocks; ++b) {
+    low += pairs[b] & 0xffff;
+    high += pairs[b] >> 16;
+  }
+
+  // Lane j has the counts of bits j and j + 16, lane 16 + j those of bits 32 + j and 48 + j.
+  uint64_t& centroid = memory.centroids[i];
+  const uint32_t old = uint32_t(centroid >> lane / 16 * 32) >> lane % 16;
+  const uint32_t lower = __ballot_sync(full_warp, voted_bit(low, members, old & 1));
+  const uint32_t upper = __ballot_sync(full_warp, voted_bit(high, members, old >> 16 & 1));
+  uint64_t code = uint64_t(lower >> 16 | (upper & 0xffff0000u)) << 32 | ((lower & 0xffff) | upper << 16);
+  if (members == 0) code = draw();
+
+  if (lane == 0) centroid = code;
+  const int b = lane / 4, t = lane % 4;
+  if (b >= plan.cluster) return;
+  uint4* const to = neighbor_shared(memory.signs, unsigned(b));
+  const int end = c + 1 < plan.C ? c + 1 : plan.padded;
+#pragma unroll 1
+  for (int copy = c; copy < end; ++copy) to[4 * copy + t] = signs_of(code, t);
+}
+
+// Cluster `row` of blocks labels the queries of a row.
+__global__ void __launch_bounds__(cluster_threads, 1)
+    cluster_queries(HammingProblem p, ClusterPlan plan, Draw draw, int32_t* labels) {
+  const int rank = int(cluster_rank()), thread = int(threadIdx.x), lane = thread % 32;
+  const int64_t row = blockIdx.x / unsigned(plan.cluster);
+  const int C = plan.C, n = int(p.valid(row));
+  const uint64_t* const row_codes = p.codes + row * plan.N;
+  labels += row * plan.N;
+  const bool own_clusters = C >= n;
+#pragma unroll 1
+  for (int q = (own_clusters ? 0 : n) + rank * cluster_threads + thread; q < plan.N;
+       q += plan.cluster * cluster_threads)
+    labels[q] = q < n ? q : -1;
+  if (own_clusters) return;
+
+  const ClusterMemory memory(plan);
+  const int share = plan.share(n), begin = min(rank * share, n), count = min(share, n - begin);
+#pragma unroll 1
+  for (int i = thread; i < count; i += cluster_threads) copy_async<8>(memory.codes + i, row_codes + begin + i, true);
+  commit_copies();
+#pragma unroll 1
+  for (int i = thread; i < plan.counters(); i += cluster_threads) memory.counters[i] = 0;
+  const PhiloxKey key = draw.key();
+  for (int c = thread; c < plan.padded; c += cluster_threads) {
+    const uint64_t code = row_codes[draw_query(key, row, min(c, C - 1), C, n, 0)];
+    for (int t = 0; t < 4; ++t) memory.signs[4 * c + t] = signs_of(code, t);
+    if (c < C && c % plan.cluster == rank) memory.centroids[c / plan.cluster] = code;
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+
+  for (int iteration = 1;; ++iteration) {
+    const bool last = iteration > p.size.iterations;
+    for (int first = thread / 32 * strip; first < count; first += cluster_warps * strip) {
+      const int32_t label = nearest_of_strip(memory.codes + first, memory.signs, plan.padded);
+      const int q = first + lane / 4 + lane % 4 * 8;
+      if (q >= count) continue;
+      if (last) {
+        labels[begin + q] = label;
+      } else {
+        atomicAdd(memory.members + label, 1u);
+        add_bits(memory.counters + label * words, memory.codes[q]);
+      }
+    }
+    if (last) return;  // the neighbors' last use of this block's memory stands before the latest barrier
+    cluster_sync();
+    for (int i = thread / 32, c; (c = rank + i * plan.cluster) < C; i += cluster_warps)
+      update_centroid(plan, memory, c, i, [&] { return row_codes[draw_query(key, row, c, C, n, iteration)]; });
+    cluster_sync();
+  }
+}
+
+// The clusters of blocks for all iterations in one launch; none where the GPU has none, or not enough shared memory.
+std::optional<ClusterPlan> one_launch(KMeansSize size) {
+  if (!has_clusters() || size.N >= 1 << 20 || size.C > largest_key) return {};
+  int device, most_shared;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  // About 128 blocks in all, as many as a large GPU has multiprocessors, of at least 128 queries each.
+  const int64_t wanted = std::min(128 / (size.B * size.H), ceil_div(size.N, 128));
+  for (int blocks = int(std::clamp<int64_t>(wanted, 1, most_blocks)); blocks <= most_blocks; ++blocks)
+    if (const ClusterPlan plan(size, blocks); plan.shared_bytes() <= most_shared) return plan;
+  return {};
+}
+
 }  // namespace
 
 void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
@@ -153,8 +394,14 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
   if (rows * size.N == 0) return;
   check(size.C < int64_t{1} << 25, "hamming_kmeans: expected fewer than 2^25 clusters, got ", size.C);
 
-  const int64_t clusters = rows * size.C;
   HammingProblem problem{size, size.bits <= 32 ? 32 : 64, codes, lengths};
+  if (const auto plan = one_launch(size))
+    return launch(
+        cluster_queries,
+        {rows * plan->cluster, cluster_threads, size_t(plan->shared_bytes()), stream, unsigned(plan->cluster)}, problem,
+        *plan, draw, labels);
+
+  const int64_t clusters = rows * size.C;
   problem.centroids = workspace.take<uint64_t>(clusters);
   problem.ones = workspace.take<uint32_t>(clusters * problem.stride);
   problem.members = workspace.take<uint32_t>(clusters);

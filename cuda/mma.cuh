@@ -1,16 +1,19 @@
 #pragma once
 // Tensor cores and asynchronous copies: one function an instruction of PTX, for GPUs of compute capability 8.0 and
 // newer. Each has a second body for the emulator that does what NVIDIA documents (PTX ISA, "Matrix fragments for
-// mma.m16n8k16", "... for mma.m16n8k8", "ldmatrix", "cp.async").
+// mma.m16n8k16", "... for mma.m16n8k8", "... for mma.m16n8k32", "ldmatrix", "cp.async").
 //
 // Fragments: how the lanes of a warp hold a matrix, lane 4 g + t with g in 0..7, t in 0..3:
-//   sums  C [16, 8], float:     c[0], c[1]: row g, columns 2 t, 2 t + 1;  c[2], c[3]: the same of row g + 8
+//   sums  C [16, 8]:            c[0], c[1]: row g, columns 2 t, 2 t + 1;  c[2], c[3]: the same of row g + 8
 //   bf16  A [16, 16], two a register, the first in its lower half:
 //                               a[0]: row g, columns 2 t, 2 t + 1;  a[1]: row g + 8;  a[2], a[3]: 8 columns further
 //         B [16, 8]:            b[0]: rows 2 t, 2 t + 1 of column g;  b[1]: 8 rows further
 //   TF32  A [16, 8], one a register:
 //                               a[0]: row g, column t;  a[1]: row g + 8;  a[2], a[3]: 4 columns further
 //         B [8, 8]:             b[0]: row t of column g;  b[1]: 4 rows further
+//   s8    A [16, 32], four a register, the first in its lowest byte:
+//                               a[0]: row g, columns 4 t .. 4 t + 3;  a[1]: row g + 8;  a[2], a[3]: 16 columns further
+//         B [32, 8]:            b[0]: rows 4 t .. 4 t + 3 of column g;  b[1]: 16 rows further
 #include <cstring>
 
 #include "core/dtype.h"
@@ -23,20 +26,7 @@
 namespace cairn::gpu {
 
 // Can the device run these, and is there code for it that has them?
-inline bool has_mma() {
-  int device, major, minor;
-  check_cuda(cudaGetDevice(&device));  // (The runtime knows all these without asking the device.)
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-#ifdef __CUDA_ARCH_LIST__
-  constexpr int compiled[] = {__CUDA_ARCH_LIST__};
-#else
-  constexpr int compiled[] = {800};
-#endif
-  for (const int architecture : compiled)
-    if (architecture >= 800 && architecture <= 100 * major + 10 * minor) return true;
-  return false;
-}
+inline bool has_mma() { return has_code_for(80); }
 
 // The instruction, or, on the emulator, the statements after it.
 #if !defined(__CUDACC__)
@@ -82,8 +72,8 @@ inline __device__ uint32_t pack_bfloat16(float low, float high) {
 
 #ifndef __CUDACC__
 // c += A B of a warp's fragments, K columns of A; a(row, k) and b(k, column) find an element among all lanes' a and b.
-template <int K, class A, class B>
-void emulate_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, A element_a, B element_b,
+template <int K, class C, class A, class B>
+void emulate_mma(C (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, A element_a, B element_b,
                  SourceLine where) {
   struct Fragments {
     const uint32_t* a;
@@ -92,9 +82,14 @@ void emulate_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
   host_cuda::warp_exchange(
       Fragments{a, {b0, b1}},
       [&](const auto& all, int lane) {
+        decltype(element_a(all, 0, 0)) rows[2][K], columns[2][K];
+        for (int i = 0; i < 2; ++i)
+          for (int k = 0; k < K; ++k) {
+            rows[i][k] = element_a(all, lane / 4 + 8 * i, k);
+            columns[i][k] = element_b(all, k, 2 * (lane % 4) + i);
+          }
         for (int i = 0; i < 4; ++i)
-          for (int k = 0; k < K; ++k)
-            c[i] += element_a(all, lane / 4 + 8 * (i / 2), k) * element_b(all, k, 2 * (lane % 4) + i % 2);
+          for (int k = 0; k < K; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
       },
       where);
 }
@@ -131,6 +126,30 @@ inline __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t 
       c, a, b0, b1,
       [=](const auto& all, int row, int k) { return tf32(all(row % 8 * 4 + k % 4).a[row / 8 + k / 4 * 2]); },
       [=](const auto& all, int k, int column) { return tf32(all(column * 4 + k % 4).b[k / 4]); }, where);
+#endif
+}
+
+// c += A B of signed bytes. The sums are exact: whole numbers.
+inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
+#ifdef __CUDACC__
+  CAIRN_PTX(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  struct FourBytes {  // the elements of four columns of A, or of four rows of B
+    uint32_t word;
+    int operator*(FourBytes other) const {
+      int sum = 0;
+      for (int i = 0; i < 32; i += 8) sum += int8_t(word >> i) * int8_t(other.word >> i);
+      return sum;
+    }
+  };
+  emulate_mma<8>(
+      c, a, b0, b1,
+      [](const auto& all, int row, int k) { return FourBytes{all(row % 8 * 4 + k % 4).a[row / 8 + k / 4 * 2]}; },
+      [](const auto& all, int k, int column) { return FourBytes{all(column * 4 + k % 4).b[k / 4]}; }, where);
 #endif
 }
 

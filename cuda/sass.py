@@ -15,8 +15,9 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 
-# Which pipe an instruction goes to, by its beginning; all others are "integer".
-KINDS = {"tensor": ("HMMA",), "float32": ("FFMA", "FADD", "FMUL"), "special": ("MUFU", "F2I", "I2F", "F2F", "FRND"),
+# Which pipe an instruction goes to, by its beginning; all others are "integer". IMMA (m16n8k32 of bytes) has twice the operations
+# of HMMA (m16n8k16 of bf16) at twice the rate, so both take equally long.
+KINDS = {"tensor": ("HMMA", "IMMA"), "float32": ("FFMA", "FADD", "FMUL"), "special": ("MUFU", "F2I", "I2F", "F2F", "FRND"),
          "popcount": ("POPC",), "shared": ("LDS", "STS", "ATOMS", "SHFL"), "global": ("LD", "ST", "ATOMG", "RED", "ATOM")}
 # Clocks from issue to result. Global memory takes about 40 (L1 cache), 270 (L2 cache) or 600. Asynchronous copies count as
 # done: the kernels wait for them a tile later.

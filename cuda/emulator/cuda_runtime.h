@@ -42,10 +42,10 @@ inline constexpr int warpSize = 32;
 
 namespace cairn::host_cuda {
 
-enum class Barrier { plain, count, conjunction, disjunction };
-// Waits for all threads of the block that have not ended; gives the number of them whose predicate is not 0, or whether
-// all or any of them are so.
-int block_barrier(Barrier kind, int predicate, SourceLine where);
+enum class Barrier { plain, count, conjunction, disjunction, cluster };
+// Waits for all threads of the block, or of the cluster, that have not ended; gives the number of them whose predicate
+// is not 0, or whether all or any of them are so.
+int barrier(Barrier kind, int predicate, SourceLine where);
 
 enum class WarpOp { sync, ballot, match, sum, minimum, maximum, conjunction, disjunction, parity, any, up, down, flip };
 // Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
@@ -61,9 +61,9 @@ void yield();
 // The block's dynamic shared memory, filled with 0xFF before the block starts.
 void* dynamic_shared_memory();
 
-// Of the block that runs on this host thread; see __shared__.
+// Of the block that runs on this host thread; see __shared__. Clusters have no static shared memory here.
 inline constinit thread_local bool static_shared_filled = true;
-void fill_static_shared();
+void fill_static_shared(SourceLine where = SourceLine::current());
 
 template <class T>
 uint64_t bits(T value) {
@@ -85,15 +85,15 @@ T reduce(WarpOp op, unsigned mask, T value, SourceLine where) {
 
 // ---- the block meets. The last parameter of these functions is not for callers: it says where the call stands.
 #define CAIRN_HERE cairn::SourceLine where = cairn::SourceLine::current()
-inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::plain, 0, where); }
+inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::barrier(cairn::host_cuda::Barrier::plain, 0, where); }
 inline int __syncthreads_count(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::count, predicate, where);
+  return cairn::host_cuda::barrier(cairn::host_cuda::Barrier::count, predicate, where);
 }
 inline int __syncthreads_and(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::conjunction, predicate, where);
+  return cairn::host_cuda::barrier(cairn::host_cuda::Barrier::conjunction, predicate, where);
 }
 inline int __syncthreads_or(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::disjunction, predicate, where);
+  return cairn::host_cuda::barrier(cairn::host_cuda::Barrier::disjunction, predicate, where);
 }
 
 // ---- a warp meets

@@ -61,6 +61,7 @@ struct {
      "operation not permitted on an event last recorded in a capturing stream"},
     {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
      "attempt to terminate a thread-local capture sequence from another thread"},
+    {cudaErrorInvalidClusterSize, "cudaErrorInvalidClusterSize", "cluster misconfiguration"},
 };
 
 // Blocks of memory, by address.
@@ -290,6 +291,7 @@ std::atomic<int>& architecture() {
 static std::atomic<bool> has_memory_pools = true;
 bool cairn::host_cuda::claim_memory_pools(bool has) { return has_memory_pools.exchange(has); }
 
+int cairn::host_cuda::claimed_architecture() { return architecture(); }
 int cairn::host_cuda::claim_architecture(int value) {
   return architecture().exchange(checked_architecture(value, "host_cuda::claim_architecture"));
 }
@@ -300,6 +302,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor: *value = now / 10; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(shared_on_request); return cudaSuccess;
     case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; return cudaSuccess;
   }
   return report(cudaErrorInvalidValue);

@@ -83,6 +83,25 @@ TEST_CASE("tensor cores multiply the fragments of bf16 and TF32", "[gpu]") {
   });
 }
 
+TEST_CASE("tensor cores multiply the fragments of signed bytes", "[gpu]") {
+  if (skipped()) return;
+  in_every_order([] {
+    std::vector<int8_t> a(16 * 32), b(32 * 8);
+    for (size_t i = 0; i < a.size(); ++i) a[i] = int8_t(i * 37 + i / 7);
+    for (size_t i = 0; i < b.size(); ++i) b[i] = int8_t(i * 101 + i / 5);
+    a[0] = a[1] = b[0] = b[8] = -128;
+    std::vector<int> c(16 * 8);
+    std::iota(c.begin(), c.end(), -1'000'000);
+    OnDevice<int8_t> device_a(a), device_b(b);
+    OnDevice<int> device_c(c);
+    multiply_s8(device_a.data(), device_b.data(), device_c.data());
+    for (size_t i = 0; i < 16; ++i)
+      for (size_t j = 0; j < 8; ++j)
+        for (size_t k = 0; k < 32; ++k) c[i * 8 + j] += a[i * 32 + k] * b[k * 8 + j];
+    CHECK(device_c.values() == c);
+  });
+}
+
 TEST_CASE("a warp loads matrices out of shared memory, as they are and transposed", "[gpu]") {
   if (skipped()) return;
   in_every_order([] {

@@ -12,11 +12,13 @@ struct Lane {
   int g = int(threadIdx.x / 4), t = int(threadIdx.x % 4);
 };
 
-__device__ void load_sums(const float* from, float (&c)[4]) {
+template <class T>
+__device__ void load_sums(const T* from, T (&c)[4]) {
   const Lane me;
   for (int i = 0; i < 4; ++i) c[i] = from[(me.g + 8 * (i / 2)) * 8 + 2 * me.t + i % 2];
 }
-__device__ void store_sums(const float (&c)[4], float* to) {
+template <class T>
+__device__ void store_sums(const T (&c)[4], T* to) {
   const Lane me;
   for (int i = 0; i < 4; ++i) to[(me.g + 8 * (i / 2)) * 8 + 2 * me.t + i % 2] = c[i];
 }
@@ -45,6 +47,23 @@ __global__ void tf32_product(bool rounded, const float* a, const float* b, float
   float sums[4];
   load_sums(c, sums);
   mma_tf32(sums, fragment_a, fragment_b[0], fragment_b[1]);
+  store_sums(sums, c);
+}
+
+__global__ void s8_product(const int8_t* a, const int8_t* b, int* c) {
+  const Lane me;
+  uint32_t fragment_a[4] = {}, fragment_b[2] = {};
+  for (int byte = 0; byte < 4; ++byte) {
+    for (int i = 0; i < 4; ++i) {
+      const int8_t element = a[(me.g + 8 * (i % 2)) * 32 + 4 * me.t + 16 * (i / 2) + byte];
+      fragment_a[i] |= uint32_t(uint8_t(element)) << 8 * byte;
+    }
+    for (int i = 0; i < 2; ++i)
+      fragment_b[i] |= uint32_t(uint8_t(b[(4 * me.t + 16 * i + byte) * 8 + me.g])) << 8 * byte;
+  }
+  int sums[4];
+  load_sums(c, sums);
+  mma_s8(sums, fragment_a, fragment_b[0], fragment_b[1]);
   store_sums(sums, c);
 }
 
@@ -100,6 +119,7 @@ bool device_has_mma() { return has_mma(); }
 void multiply_bf16(const float* a, const float* b, float* c) { launch(bf16_product, {1, 32}, a, b, c); }
 void multiply_tf32(const float* a, const float* b, float* c) { launch(tf32_product, {1, 32}, true, a, b, c); }
 void multiply_unrounded(const float* a, const float* b, float* c) { launch(tf32_product, {1, 32}, false, a, b, c); }
+void multiply_s8(const int8_t* a, const int8_t* b, int* c) { launch(s8_product, {1, 32}, a, b, c); }
 void load_bytes(bool transposed, const uint8_t* matrices, uint32_t* registers) {
   launch(load, {1, 32, 512}, transposed, matrices, registers);
 }

@@ -12,6 +12,8 @@ void multiply_bf16(const float* a, const float* b, float* c);
 void multiply_tf32(const float* a, const float* b, float* c);
 // The same of TF32 where a and b are not rounded beforehand.
 void multiply_unrounded(const float* a, const float* b, float* c);
+// c [16, 8] += a [16, 32] b [32, 8].
+void multiply_s8(const int8_t* a, const int8_t* b, int* c);
 
 // What each of 32 lanes gets, [32, 4], of four matrices [4, 8, 16] of bytes.
 void load_bytes(bool transposed, const uint8_t* matrices, uint32_t* registers);

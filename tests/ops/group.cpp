@@ -59,9 +59,13 @@ PARITY("group") {
       const Groups groups = group(labels_of(bench, size), size.C);
       return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
     });
-  // 938 pieces of 320 queries.
+  // Many rounds of a warp: 16 pieces of 18,944 queries; one piece, of 1500 in many rows.
   cases.add("group of more queries than pieces of the least size hold", [](const Bench& bench) -> Results {
     const Groups groups = group(bench.integers({1, 1, 300'007}, -1, 12), 12);
+    return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
+  });
+  cases.add("group of many rows", [](const Bench& bench) -> Results {
+    const Groups groups = group(bench.integers({16, 16, 1500}, -1, 6), 6);
     return {{"permutation", groups.permutation()}, {"offsets", groups.offsets()}};
   });
   cases.add("group of queries of one cluster", [](const Bench& bench) -> Results {

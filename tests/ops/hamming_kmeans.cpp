@@ -32,8 +32,9 @@ const Case fixed_cases[] = {
     {3, 1, 530, 19, 31, 4, {256, 513, 1}},      //
     {2, 1, 8200, 3, 20, 3, {8200, 4097}},       // several pieces of 4096
     {1, 2, 4096, 5, 64, 2, {}},                 //
-    {1, 1, 2500, 700, 64, 2, {}},               // several tiles of centroids and of counters (CUDA)
+    {1, 1, 1100, 700, 64, 2, {}},               // several tiles of centroids and of counters (CUDA)
     {2, 1, 2500, 130, 20, 2, {2500, 131}},      //
+    {1, 1, 1300, 1250, 64, 1, {}},              // more centroids than a block of a cluster holds (CUDA)
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   out << "B " << c.B << " H " << c.H << " N " << c.N << " C " << c.C << " bits " << c.bits << " iterations "
@@ -237,13 +238,26 @@ TEST_CASE("hamming_kmeans refuses what it cannot compute", "[hamming_kmeans]") {
 
 #if CAIRN_HAS_CUDA  // against the CPU
 
+// Calls f, on the emulator once more as on a GPU without clusters of blocks, where an iteration takes two launches.
+template <class F>
+void in_every_form(F&& f) {
+  f();
+#if CAIRN_CUDA_HOST
+  const int before = host_cuda::claim_architecture(80);
+  f();
+  host_cuda::claim_architecture(before);
+#endif
+}
+
 TEST_CASE("hamming_kmeans on CUDA gives the labels of its definition and of the CPU", "[gpu]") {
   for (const Case& c : fixed_cases) {
     INFO(c);
     const Tensor codes = random_codes(c, 11);
     const auto expected = reference(c, codes, test_draw());
-    in_every_order(
-        [&] { CHECK(c.run(codes.to(Device::cuda), test_draw(1, Device::cuda)).to_vector<int32_t>() == expected); });
+    in_every_order([&] {
+      in_every_form(
+          [&] { CHECK(c.run(codes.to(Device::cuda), test_draw(1, Device::cuda)).to_vector<int32_t>() == expected); });
+    });
   }
 }
 
@@ -265,8 +279,16 @@ TEST_CASE("hamming_kmeans on CUDA takes pieces of several sizes", "[gpu]") {
   // Many rows: pieces of 2048 queries, the last one short.
   const Case c{8, 64, 2100, 3, 7, 1, {}};
   const Tensor codes = random_codes(c, 13);
-  CHECK(c.run(codes.to(Device::cuda), test_draw(5, Device::cuda)).to_vector<int32_t>() ==
-        c.run(codes, test_draw(5)).to_vector<int32_t>());
+  const auto expected = c.run(codes, test_draw(5)).to_vector<int32_t>();
+  in_every_form(
+      [&] { CHECK(c.run(codes.to(Device::cuda), test_draw(5, Device::cuda)).to_vector<int32_t>() == expected); });
+}
+
+TEST_CASE("hamming_kmeans on CUDA puts identical codes into the first cluster", "[gpu]") {
+  const Case c{1, 2, 3000, 9, 63, 3, {}};
+  const Tensor codes = Tensor::full({1, 2, 3000}, 5, DType::uint64).to(Device::cuda);
+  in_every_form(
+      [&] { CHECK(c.run(codes, test_draw(1, Device::cuda)).to_vector<int32_t>() == std::vector<int32_t>(6000, 0)); });
 }
 
 #endif
