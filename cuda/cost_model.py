@@ -76,9 +76,9 @@ VARIANTS = {
     "i-clustered-100": {
         "forward": [*GROUPING, ("centroid_topk/scan_keys_mma", 1, {}), ("centroid_topk/choose_groups", 1, {}),
                     ("centroid_topk/sum_rest_mma", 1, {}), ("centroid_topk/finish_rows", 1, {}),
-                    ("topk_attention/attend_top", 1, {})],
-        "backward": [("topk_attention/member_gradient", 1, {}), ("topk_attention/topk_key_gradient", 1, {}),
-                     ("topk_attention/mass_gradient", 1, {}), ("segment_mean/reduce_cluster", 1, {}),
+                    ("topk_attention/attend_top_mma", 1, {})],
+        "backward": [("topk_attention/place_parts", 1, {}), ("topk_attention/member_gradient_mma", 1, {}),
+                     ("topk_attention/topk_key_gradient", 1, {}), ("segment_mean/reduce_cluster", 1, {}),
                      ("centroid_topk/query_states", 1, {}), ("centroid_topk/query_gradient_mma", 1, {}),
                      ("centroid_topk/add_splits", 1, {}), ("centroid_topk/key_gradient_mma", 1, {}),
                      ("segment_mean/broadcast_rows", 1, {}), ("elementwise/map", 3, {})]},  # dq, dk, dv have two parts

@@ -47,9 +47,29 @@ struct MmaTile {
 #pragma unroll 1
     for (int i = int(threadIdx.x); i < height * chunks; i += mma_threads) {
       const int r = i / chunks, c = i % chunks;
-      const bool there = r < rows && c * in_chunk < columns_there;
-      copy_async<16>(chunk(r, c), there ? x + r * stride + c * in_chunk : x, there);
+      copy_chunk(r, c, x, stride, r < rows ? r : -1, columns_there);
     }
+  }
+  // The same of rows index[r] of x, 0s where the index is negative.
+  template <int height>
+  __device__ void copy(const T* x, int64_t stride, const int32_t* index, int columns_there) const {
+    constexpr int rounds = height * chunks / mma_threads, batch = rounds < 4 ? rounds : 4, step = mma_threads / chunks;
+    static_assert(rounds * mma_threads == height * chunks && rounds % batch == 0);
+    const int c = int(threadIdx.x) % chunks;
+#pragma unroll 1
+    for (int n = 0; n < rounds; n += batch) {
+      const int r = int(threadIdx.x) / chunks + n * step;
+      int from[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) from[i] = index[r + i * step];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) copy_chunk(r + i * step, c, x, stride, from[i], columns_there);
+    }
+  }
+  // Starts copying chunk c of row `from` of x to row r.
+  __device__ void copy_chunk(int r, int c, const T* x, int64_t stride, int from, int columns_there) const {
+    const bool there = from >= 0 && c * in_chunk < columns_there;
+    copy_async<16>(chunk(r, c), there ? x + from * stride + c * in_chunk : x, there);
   }
   // After the wait, and before the barrier: rounds what this thread has copied.
   template <int height>
@@ -68,6 +88,35 @@ struct MmaTile {
   // The fragment of A: 16 rows, and of their columns those of one step.
   __device__ void load_a(int step, uint32_t (&a)[4]) const {
     load_matrices(a, chunk_from(mma_lane() % 16, mma_lane() / 16, 0, 2 * step));
+  }
+  // The fragment of A where A is this tile transposed: A's 16 rows are the columns here from `column` on, and A's
+  // columns of one step are rows here. In TF32 these rows have the order that fragment_of_sums explains.
+  __device__ void load_a_transposed(int column, int step, uint32_t (&a)[4]) const {
+    if constexpr (sizeof(T) == 2) {
+      const int lane = mma_lane();
+      load_matrices_transposed(a, chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 16 * step, column / in_chunk));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int c = column + mma_g() + 8 * (i % 2);
+        a[i] = __float_as_uint(chunk(8 * step + 2 * mma_t() + i / 2, c / in_chunk)[c % in_chunk]);
+      }
+    }
+  }
+  // Stores sums of a former product as the first 16 rows here.
+  __device__ void store_sums(const float (&sums)[columns / 8][4]) const {
+#pragma unroll
+    for (int n = 0; n < columns / 8; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int c = 8 * n + 2 * mma_t();
+        const float first = sums[n][2 * half], second = sums[n][2 * half + 1];
+        T* const to = chunk(mma_g() + 8 * half, c / in_chunk) + c % in_chunk;
+        if constexpr (sizeof(T) == 2)
+          *reinterpret_cast<uint32_t*>(to) = pack_bfloat16(first, second);
+        else
+          pack<2>(to, 0) = {round_tf32(first), round_tf32(second)};
+      }
   }
 };
 
@@ -118,6 +167,29 @@ __device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)
   }
 }
 
+// sums += A X for the rows of X that one step takes. a: fragments of A; X: x from column 8 `first` on, `first` even.
+template <int strips, class T, int columns, int tiles>
+__device__ void mma_add_rows(const uint32_t (&a)[strips][4], const MmaTile<T, columns>& x, int step, int first,
+                             float (&sums)[strips][tiles][4]) {
+#pragma unroll
+  for (int n = 0; n < tiles; n += 2) {
+    uint32_t b[4];  // of columns 8 n and 8 n + 8
+    if constexpr (sizeof(T) == 2) {
+      load_matrices_transposed(b, x.chunk_from(mma_lane() % 16, mma_lane() / 16, 16 * step, first + n));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        b[i] = __float_as_uint(
+            x.chunk(8 * step + 2 * mma_t() + i % 2, 2 * (first + n + i / 2) + mma_g() / 4)[mma_g() % 4]);
+    }
+#pragma unroll
+    for (int strip = 0; strip < strips; ++strip) {
+      mma<T>(sums[strip][n], a[strip], b[0], b[1]);
+      mma<T>(sums[strip][n + 1], a[strip], b[2], b[3]);
+    }
+  }
+}
+
 // sums += W X: W are sums of a former product, X is x.
 template <int strips, int rows, class T, int columns>
 __device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], const MmaTile<T, columns>& x,
@@ -127,22 +199,7 @@ __device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], c
     uint32_t a[strips][4];
 #pragma unroll
     for (int strip = 0; strip < strips; ++strip) fragment_of_sums<T>(weights[strip], step, a[strip]);
-#pragma unroll
-    for (int n = 0; n < columns / 8; n += 2) {
-      uint32_t b[4];  // of columns 8 n and 8 n + 8
-      if constexpr (sizeof(T) == 2) {
-        load_matrices_transposed(b, x.chunk_from(mma_lane() % 16, mma_lane() / 16, 16 * step, n));
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          b[i] = __float_as_uint(x.chunk(8 * step + 2 * mma_t() + i % 2, 2 * (n + i / 2) + mma_g() / 4)[mma_g() % 4]);
-      }
-#pragma unroll
-      for (int strip = 0; strip < strips; ++strip) {
-        mma<T>(sums[strip][n], a[strip], b[0], b[1]);
-        mma<T>(sums[strip][n + 1], a[strip], b[2], b[3]);
-      }
-    }
+    mma_add_rows(a, x, step, 0, sums);
   }
 }
 
@@ -151,12 +208,13 @@ template <class T, int tiles>
 __device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns) {
 #pragma unroll
   for (int n = 0; n < tiles; ++n) {
+    const int c = 8 * n + 2 * mma_t();
     const float first = sums[n][2 * half] * factor, second = sums[n][2 * half + 1] * factor;
-    if (8 * n + 2 * mma_t() >= columns) continue;
+    if (c >= columns) continue;
     if constexpr (sizeof(T) == 2)
-      reinterpret_cast<uint32_t*>(row)[4 * n + mma_t()] = pack_bfloat16(first, second);
+      *reinterpret_cast<uint32_t*>(row + c) = pack_bfloat16(first, second);
     else
-      pack<2>(row, 4 * n + mma_t()) = {first, second};
+      pack<2>(row, c / 2) = {first, second};
   }
 }
 

@@ -6,137 +6,90 @@
 //   da = z (g_i V_T^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
 //   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
 //
-// Launch. Clusters differ in size, so the work is cut into tasks of up to 64 members of a cluster. Task t of cluster c
-// has the number offsets[c] / 64 + c + t. Some numbers have no task: their blocks return at once. So the host need not
-// know the sizes of the clusters: it launches N / 64 + C + 1 blocks. The queries of no cluster are taken for a cluster
-// C.
-//   attend_top       a block of 128 threads has a task. It gathers the keys and values of 32 top keys, 64 columns at a
-//                    time, into shared memory, and takes 32 members at a time, 8 a warp. A T of at most 32 keys is
-//                    gathered once. A thread has the scores of 2 members and 4 keys, then 4 members and 4 columns of
-//                    the output (8 of them if M > 64). With more than 32 top keys the scores are computed twice: for
-//                    the maximum and the sum, and then for the output.
-//   member_gradient  the same for dq. dK_T and dV_T of a task go to workspace memory [task, k, D + M] in float.
-//   topk_key_gradient
-//                    a block has 32 keys and 128 columns of dK and dV. It looks through the clusters, a lane a cluster,
-//                    for those that have these among their top keys, and adds up their tasks' parts in order.
-//   mass_gradient    a warp sums the deltas of one cluster. segment_reduce computes drest.
-// member_gradient and topk_key_gradient process as many (batch, head) pairs at a time as fit into 64 MB of workspace.
-// Each key's clusters are found by binary searches, C log k for every 32 keys, and not from lists that would have to be
-// sorted first.
+// Launch. Clusters differ in size, so the work is cut into tasks of up to t members of a cluster. Task i of cluster c
+// has the number offsets[c] / t + c + i. Some numbers have no task: their blocks return at once. So the host need not
+// know the sizes of the clusters: it launches N / t + C + 1 blocks. Queries of no cluster count as members of a
+// cluster C. A warp finds its task by probing 31 clusters at a time. t is 64 times a power of two. It is about N / C,
+// so that few tasks have parts of the same keys' gradients. It is 64 where larger tasks would leave too few blocks,
+// and where T does not fit into shared memory.
+//
+// On tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu; a block of 128 threads has a task:
+//   attend_top_mma      gathers 64 members and 32 top keys at a time, by asynchronous copies of whole rows. A warp has
+//                       16 members and all their sums. A T of at most 32 keys is gathered once for the task. A longer
+//                       T goes through the block in tiles, with a running softmax.
+//   member_gradient_mma the same for dq. Weights and dS go through shared memory, to be multiplied with queries and
+//                       gradients. Two warps sum up dK_T, 16 keys each, and two warps dV_T. If T has more than 32 keys
+//                       (16 where rows have 512 bytes), the scores are computed twice: for the softmax and delta, and
+//                       for the gradients.
+// In float32, on every GPU and for every D and M; a block of 128 threads has a task and 64 or 128 columns:
+//   attend_top          gathers 32 top keys, 64 columns at a time, and takes 32 members at a time, 8 a warp. A thread
+//                       has the scores of 2 members and 4 keys, then 4 members and 4 columns of the output (8 of them
+//                       if M > 64). If T has more than 32 keys, the scores are computed twice.
+//   member_gradient     the same for dq
+// Either member_gradient writes the parts of dK_T and dV_T that its task has: rows of D + M floats in workspace
+// memory. Two kernels, the same for both forms, make sums of them:
+//   place_parts         runs first and decides where these rows go, so that the rows of a key stand together: a
+//                       counting sort. A block has 1024 keys. It reads T of all clusters, each of its 8 warps an
+//                       eighth of the clusters.
+//   topk_key_gradient   sums up the rows of each key, in their order. A warp has 8 keys and 128 columns (32 if rows do
+//                       not move four columns at a time). If a key has more than 32 rows, the 8 warps of the block
+//                       share them: each takes every eighth. Further blocks sum up dm, a warp a cluster.
+// segment_reduce computes drest. member_gradient and topk_key_gradient process as many (batch, head) pairs at a time
+// as fit into 64 MB of workspace.
 //
 // Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
-// backward twice a task's k (D + M) floats. Floor: everything but those floats once. Bound by arithmetic; with clusters
-// of a member or two (oracle-top) by the gathering.
-// Registers (sm_75, 80 and 90; nothing spills): attend_top 122 (126 for 128 columns), member_gradient 158 (179),
-// topk_key_gradient 32 to 100. Shared memory: 31, 44 and 16 KB.
+// backward twice k (D + M) floats for a task. Floor: everything but those floats once. Tensor cores leave memory as
+// the bound; in float32 it is arithmetic. With clusters of a member or two (oracle-top) it is the gathering.
+// Nothing spills; registers are in cuda/README.md. Shared memory in KB: attend_top_mma 8 to 65, member_gradient_mma 20
+// to 88, attend_top 31, member_gradient 44, place_parts 32, topk_key_gradient 4.
 //
+// If clusters have the same size, each has `tasks` tasks, and a task has `tiles` tiles of up to 64 members. A key has
+// `hits` rows. Loops of the kernels on tensor cores: probes for the task (all but the first); then tiles of members,
+// in which are copies (with 128 columns), dropout, and strips of 16 members to sum over. Loops of place_parts: 32 top
+// keys of 4 clusters; and these again. Loops of topk_key_gradient: tasks of a cluster; keys, 4 rows at a time; popular
+// keys.
+// size bits: 6+max(0,min(ceil(log(ceil(N/64)/C,2)),int(log(max(1,B*H*ceil(N/64)/512),2))))
+// size tasks: ceil(N/C/2**bits)
+// size tiles: ceil(N/C/tasks/64)
+// size strips: ceil(N/C/tasks/tiles/16)
+// size rows: min(N,N//2**bits+C)*k
+// size rounds: ceil(B*H/max(1,min(B*H,2**24//(rows*(D+M)))))
+// size hits: C*tasks*k/S
 // cost attend_top: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) FLOPs, 30 KB shared
-// size rounds: ceil(B*H/max(1,min(B*H,2**24//((N//64+C+1)*k*(D+M)))))
-// cost member_gradient: B*H*(e*N*(2*D+M)+(e*C+4*C+N/16)*k*(D+M))/rounds bytes, 2*B*H*N*k*(3*D+2*M)/rounds FLOPs,
+// cost attend_top_mma: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) tensor FLOPs, e*D*129/1024 KB shared
+// cost place_parts: 4*B*H*(2*C*k+S) bytes, 0 FLOPs
+// cost member_gradient: B*H*(e*N*(2*D+M)+C*(e+4*tasks)*k*(D+M))/rounds bytes, 2*B*H*N*k*(3*D+2*M)/rounds FLOPs,
 //     43 KB shared
-// cost topk_key_gradient: B*H*(4*(N/64+C)*k+e*S)*(D+M)/rounds bytes, B*H*(N/64+C)*k*(D+M)/rounds FLOPs
-// cost mass_gradient: 4*B*H*N bytes, B*H*N FLOPs
+// cost member_gradient_mma: B*H*(e*N*(2*D+M)+C*(e+4*tasks)*k*(D+M))/rounds bytes,
+//     2*B*H*N*k*(3*D+2*M)/rounds tensor FLOPs, e*(192*D+4096)/1024 KB shared
+// cost topk_key_gradient: B*H*(4*C*tasks*k+e*S)*(D+M)/rounds bytes, B*H*C*tasks*k*(D+M)/rounds FLOPs
 //
-// If clusters have the same size, each has `tasks` tasks, and a task has `portions` portions of up to 32 members. Loops
-// of attend_top and member_gradient: find the cluster, find the end of T, and for each portion, step and 32 keys:
-// multiply 64 columns (gather members, gather keys, products), dropout, weighted sums (gather rows, add). Loops of
-// topk_key_gradient, for 32 clusters at a time: two searches, then the clusters that have one of the block's keys among
-// theirs (`hits` in all), their keys, and their tasks by 16 and by 4. (The model counts both sides of its branches: 212
-// instructions for a key, of which about 70 run where a cluster has one task.)
-// size tasks: ceil(N/C/64)
-// size portions: ceil(N/C/tasks/32)
-// size hits: C*(1-(1-min(1,32/S))**k)
-// trips attend_top<bfloat16, 64>: B*H*C*tasks blocks, without LDG.E.U16,
-//     loops 7 6 portions {1 {1 {1 {2 2/portions 16} 0 2/portions 32}}}
-// trips attend_top<bfloat16, 128>: B*H*C*tasks blocks, without LDG.E.U16,
-//     loops 7 6 portions {1 {1 {2 {2 2 16} 0 2 32 2 32}}}
-// trips member_gradient<bfloat16, 64>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.U16,
-//     loops 7 6 portions {1 {1 {1 {2 2/portions 16} 1 {2 2/portions 16} 0 0 32 0 8 0 8}}}
-// trips member_gradient<bfloat16, 128>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.U16,
-//     loops 7 6 portions {1 {1 {2 {2 2 16} 2 {2 2 16} 0 2 32 2 8 2 8 2 32 2 8 2 8}}}
-// trips topk_key_gradient<bfloat16>: B*H*ceil(S/32)*ceil((D+M)/128)/rounds blocks, rounds launches,
-//     loops ceil(C/32) {6 6 hits/ceil(C/32) {C*k*32/S/hits {tasks//16 tasks%16//4}}}
-// trips mass_gradient<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {N/C/32//16}
-#include "core/kernels/topk_attention.h"
-
+// trips attend_top_mma<bfloat16, true, 64>: B*H*C*tasks blocks, without LDG.E.64, loops ceil(log(C+1,31))-1 tiles {0}
+// trips attend_top_mma<bfloat16, true, 128>: B*H*C*tasks blocks, without LDG.E.64,
+//     loops ceil(log(C+1,31))-1 tiles {2 0}
+// trips place_parts<bfloat16>: B*H*ceil(S/1024) blocks, loops ceil(k/32) {ceil(C/32)} ceil(k/32) {ceil(C/32)}
+// trips member_gradient_mma<bfloat16, true, 64>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.64,
+//     loops ceil(log(C+1,31))-1 tiles {0 strips}
+// trips member_gradient_mma<bfloat16, true, 128>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.64,
+//     loops ceil(log(C+1,31))-1 tiles {2 2 0 strips}
+// trips topk_key_gradient<bfloat16, 4>: B*H*ceil(S/64)*ceil((D+M)/128)/rounds blocks, rounds launches,
+//     without SHFL.BFLY, loops 0 8 {min(1,hits)*ceil(hits/4)} 0
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "core/kernels/segment_mean.h"
 #include "core/workspace.h"
-#include "cuda/attention_problem.cuh"
+#include "cuda/topk_mma.cuh"
 
 namespace cairn::gpu {
 namespace {
 
-constexpr int members_per_task = 64;
 constexpr int portion = 32;       // of members, and of keys, at a time
 constexpr int stride = tile + 4;  // of 64 columns of gathered rows
 constexpr int row_floats = portion * stride;
 constexpr int weight_stride = portion + 4;
 constexpr int weight_floats = portion * weight_stride;
-
-template <class T>
-struct TopKProblem {
-  AttentionSize size;
-  int C, k;
-  HeadView<const T> q, keys, v;
-  GroupView groups;
-  const int32_t* topk;
-  const T* mass;  // null: 1
-  Dropout dropout;
-  float scale = 1;     // of the scores
-  bool packs = false;  // can all rows be read and written four elements at a time?
-
-  __device__ float scale_2() const { return scale * log2_e; }
-  __device__ int D() const { return int(size.D); }
-  __device__ int M() const { return int(size.M); }
-};
-
-CAIRN_HD int tasks_of_batch_head(int64_t N, int C) { return int(N / members_per_task) + C + 1; }
-__device__ int first_task(const int32_t* offsets, int c) { return offsets[c] / members_per_task + c; }
-
-// Members [first, end), as positions in the permutation, of a cluster; of none for cluster C.
-struct MemberTask {
-  int64_t batch_head;
-  int number, cluster, column;  // the task's number within its batch_head
-  int first, end;
-
-  // `columns` columns of the result in pieces of `width`; batch_heads are counted from `first_batch_head`.
-  template <class T>
-  __device__ MemberTask(const TopKProblem<T>& p, int64_t first_batch_head, int64_t columns, int width) {
-    const int64_t parts = TileTask::tile_parts(columns, width), tasks = tasks_of_batch_head(p.size.N, p.C);
-    column = int(blockIdx.x % parts) * width;
-    number = int(blockIdx.x / parts % tasks);
-    batch_head = first_batch_head + blockIdx.x / parts / tasks;
-    const int32_t* const offsets = p.groups.offsets + batch_head * (p.C + 1);
-    int low = 0, high = p.C;  // the last cluster that starts no later
-    while (low < high) {
-      const int middle = (low + high + 1) / 2;
-      if (first_task(offsets, middle) <= number)
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    cluster = low;
-    const int last = cluster < p.C ? offsets[cluster + 1] : int(p.size.N);
-    first = offsets[cluster] + (number - first_task(offsets, cluster)) * members_per_task;
-    end = min(first + members_per_task, last);
-  }
-};
-
-// How many of k keys, rising and then -1, there are below `limit`.
-__device__ int count_below(const int32_t* topk, int k, uint32_t limit) {
-  int low = 0, high = k;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (uint32_t(topk[middle]) < limit)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
 
 // Some rows of a matrix, by their indices.
 template <class T>
@@ -256,11 +209,8 @@ struct Members {
   const MemberTask& task;
   BatchHead batch_head;
   TileDropout dropout;
-  const int32_t* permutation;
-  const int32_t* topk;
-  int top;  // keys in T
-  float mass;
-  int m0 = 0;  // the first of 32 members
+  int top = 0;  // keys in T
+  int m0 = 0;   // the first of 32 members
   Gathered queries, keys, values;
 
   __device__ Members(const TopKProblem<T>& problem, const MemberTask& member_task, float* workspace)
@@ -268,28 +218,24 @@ struct Members {
         task(member_task),
         batch_head(p.size, Mask{}, task.batch_head),
         dropout(p.dropout, batch_head),
-        permutation(p.groups.permutation + task.batch_head * p.size.N),
         queries{workspace},
         keys{workspace + row_floats},
         values{workspace + 2 * row_floats} {
-    const int64_t cluster = task.batch_head * p.C + task.cluster;
-    const bool some = task.cluster < p.C;
-    topk = p.topk + cluster * p.k;
-    top = some ? count_below(topk, p.k, 0x80000000u) : 0;
-    mass = some && p.mass ? float(p.mass[cluster]) : 1.0f;
+    for (int l = int(threadIdx.x % 32); l - int(threadIdx.x % 32) < task.k; l += 32)
+      top += __popc(__ballot_sync(full_warp, l < task.k && task.topk[l] >= 0));
   }
 
   __device__ int rows() const { return min(portion, task.end - m0); }
   __device__ bool warp_works() const { return warp_member() < rows(); }
 
   __device__ const float* query_rows(int column) {
-    return queries.get(p.q, batch_head, permutation, m0, task.end, p.D(), column, p.packs);
+    return queries.get(p.q, batch_head, task.permutation, m0, task.end, p.D(), column, p.packs);
   }
   __device__ const float* key_rows(int l0, int column) {
-    return keys.get(p.keys, batch_head, topk, l0, top, p.D(), column, p.packs);
+    return keys.get(p.keys, batch_head, task.topk, l0, top, p.D(), column, p.packs);
   }
   __device__ const float* value_rows(int l0, int column) {
-    return values.get(p.v, batch_head, topk, l0, top, p.M(), column, p.packs);
+    return values.get(p.v, batch_head, task.topk, l0, top, p.M(), column, p.packs);
   }
 
   // Scores times log2 e against top keys from l0 on; minus infinity behind the last.
@@ -316,9 +262,21 @@ struct Members {
     for (int n = 0; n < 8; ++n) {
       const int member = m0 + member_of(n / 4), l = l0 + key_of(n % 4);
       if (member < task.end && l < top)
-        bits |= (dropout.keep(permutation[member], topk[l] & ~3) >> topk[l] % 4 & 1u) << n;
+        bits |= (dropout.keep(task.permutation[member], task.topk[l] & ~3) >> task.topk[l] % 4 & 1u) << n;
     }
     return bits;
+  }
+};
+
+// The block's share of the columns of a result, and of the tasks.
+struct ColumnPart {
+  int column;
+  unsigned block;
+
+  __device__ ColumnPart(int64_t columns, int width) {
+    const unsigned parts = unsigned(TileTask::tile_parts(columns, width));
+    column = int(blockIdx.x % parts) * width;
+    block = blockIdx.x / parts;
   }
 };
 
@@ -334,14 +292,16 @@ __device__ void add_scores(MemberSoftmax& softmax, const Scores& s) {
 }
 
 template <class T, int width>
-__global__ void __launch_bounds__(tile_threads, 4)
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
     attend_top(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
-  const MemberTask task(p, 0, p.size.M, width);
+  const ColumnPart part(p.size.M, width);
+  const MemberTask task(p, 0, part.block);
   if (task.first >= task.end) return;
   float* const workspace = dynamic_shared<float>();
   float* const weights = workspace + 3 * row_floats;
   Members<T> block(p, task, workspace);
   const bool with_rest = rest && task.cluster < p.C;
+  const float mass = task.mass(p);
 
   for (block.m0 = task.first; block.m0 < task.end; block.m0 += portion) {
     float sum[4][width / 16] = {};
@@ -349,7 +309,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
       const T* const from = rest.at(block.batch_head.batch, task.cluster, block.batch_head.head);
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) {
-        const int column = task.column + tile_column() + c % 4 + 64 * (c / 4);
+        const int column = part.column + tile_column() + c % 4 + 64 * (c / 4);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sum[i][c] = column < p.M() ? float(from[column]) : 0.0f;
       }
@@ -368,7 +328,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
-          const float factor = block.mass * block.dropout.scale * softmax.inverse(i);
+          const float factor = mass * block.dropout.scale * softmax.inverse(i);
 #pragma unroll
           for (int j = 0; j < 4; ++j)
             s[i][j] = keep >> (4 * i + j) & 1 ? exp2_approx(s[i][j] - softmax.shift(i)) * factor : 0.0f;
@@ -377,10 +337,10 @@ __global__ void __launch_bounds__(tile_threads, 4)
         store_by_key(weights, s);
         __syncwarp();
 #pragma unroll
-        for (int part = 0; part < width / 64; ++part) {
-          const float* const rows = block.value_rows(l0, task.column + 64 * part);
+        for (int i = 0; i < width / 64; ++i) {
+          const float* const rows = block.value_rows(l0, part.column + 64 * i);
           // [eq. 11] [eq. 15] [eq. 16] Weights times values, added to the rest.
-          if (block.warp_works()) add_keys(weights, rows, block.top - l0, part, sum);
+          if (block.warp_works()) add_keys(weights, rows, block.top - l0, i, sum);
         }
       }
       if (step == 0) softmax.finish();
@@ -388,45 +348,36 @@ __global__ void __launch_bounds__(tile_threads, 4)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (row_of() + i >= block.rows()) continue;
-      const int query = block.permutation[block.m0 + row_of() + i];
-      write_row(sum[i], 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head) + task.column,
-                p.M() - task.column, p.packs);
+      const int query = task.permutation[block.m0 + row_of() + i];
+      write_row(sum[i], 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head) + part.column,
+                p.M() - part.column, p.packs);
     }
   }
 }
 
 // ---------------------------------------------------------------------------------------------------------- backward
 
-// A task's part of dK and dV: rows [k, D + M] of floats for each task of the batch_heads from first_batch_head on.
-struct Parts {
-  float* data;
-  int64_t first_batch_head, batch_heads;
-
-  template <class T>
-  __device__ float* row(const TopKProblem<T>& p, int64_t batch_head, int64_t task, int64_t l) const {
-    return data +
-           (((batch_head - first_batch_head) * tasks_of_batch_head(p.size.N, p.C) + task) * p.k + l) * (p.D() + p.M());
-  }
-};
-
 // Adds to a task's part, or sets it: the block's 32 top keys from l0 on, 64 columns of `columns`.
 template <class T>
 __device__ void write_part(const TopKProblem<T>& p, const Parts& parts, const MemberTask& task, int l0, int top,
                            bool add, int column, int columns, const float (&sum)[4][4]) {
-  const int l = l0 + row_of(), step = p.D() + p.M();
-  float* const to = parts.row(p, task.batch_head, task.number, l) + column + tile_column();
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 4; ++i) {
+    const int l = l0 + row_of() + i;
+    if (l >= top) continue;
+    const int place = parts.places[int64_t(task.of_cluster) * p.k + l] + task.in_cluster;
+    float* const to = parts.row(p, task.batch_head, place) + column + tile_column();
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (l + i < top && tile_column() + e < columns) to[i * step + e] = sum[i][e] + (add ? to[i * step + e] : 0.0f);
+      if (tile_column() + e < columns) to[e] = sum[i][e] + (add ? to[e] : 0.0f);
+  }
 }
 
-// deltas [B, H, N], in the order of the permutation.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
-    member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, float* deltas, HeadView<T> dq) {
-  const MemberTask task(p, parts.first_batch_head, max(p.size.D, p.size.M), width);
+    member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
+  const ColumnPart part(max(p.size.D, p.size.M), width);
+  const MemberTask task(p, parts.first_batch_head, part.block);
   if (task.first >= task.end) return;
   float* const workspace = dynamic_shared<float>();
   float* const score_gradients = workspace + 4 * row_floats;
@@ -434,8 +385,10 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
   Members<T> block(p, task, workspace);
   Gathered gradients{workspace + 3 * row_floats};
   const auto gradient_rows = [&](int column) {
-    return gradients.get(dout, block.batch_head, block.permutation, block.m0, task.end, p.M(), column, p.packs);
+    return gradients.get(dout, block.batch_head, task.permutation, block.m0, task.end, p.M(), column, p.packs);
   };
+  const float mass = task.mass(p);
+  float mass_gradient = 0;  // this thread's part
   // The scores and the gradients of the weights, as they are in the end.
   Scores s, da;
   const auto compute = [&](int l0) {
@@ -488,7 +441,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
         if (!twice) finish();
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float factor = member_of(i) < block.rows() ? block.mass * softmax.inverse(i) : 0.0f;
+          const float factor = member_of(i) < block.rows() ? mass * softmax.inverse(i) : 0.0f;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             const float weight = exp2_approx(s[i][j] - softmax.shift(i)) * factor;
@@ -504,11 +457,11 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
         const bool later = block.m0 > task.first;
         const int members = block.rows();
 #pragma unroll
-        for (int part = 0; part < width / 64; ++part) {
-          const int column = task.column + 64 * part;
+        for (int i = 0; i < width / 64; ++i) {
+          const int column = part.column + 64 * i;
           if (column < p.D()) {
             const float* const rows = block.key_rows(l0, column);
-            if (block.warp_works()) add_keys(score_gradients, rows, block.top - l0, part, sum);
+            if (block.warp_works()) add_keys(score_gradients, rows, block.top - l0, i, sum);
             float of_keys[4][4] = {};
             add_members(score_gradients, block.query_rows(column), members, of_keys);
             write_part(p, parts, task, l0, block.top, later, column, p.D() - column, of_keys);
@@ -526,88 +479,257 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (row_of() + i >= block.rows()) continue;
-      const int query = block.permutation[block.m0 + row_of() + i];
-      write_row(sum[i], 1.0f, dq.at(block.batch_head.batch, query, block.batch_head.head) + task.column,
-                p.D() - task.column, p.packs);
+      const int query = task.permutation[block.m0 + row_of() + i];
+      write_row(sum[i], 1.0f, dq.at(block.batch_head.batch, query, block.batch_head.head) + part.column,
+                p.D() - part.column, p.packs);
     }
-    if (deltas && task.column == 0 && threadIdx.x % 8 == 0)
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-        if (member_of(i) < block.rows()) deltas[task.batch_head * p.size.N + block.m0 + member_of(i)] = delta[i];
+    for (int i = 0; i < 2; ++i)
+      if (threadIdx.x % 8 == 0 && member_of(i) < block.rows()) mass_gradient += delta[i];
+  }
+  if (!parts.deltas || part.column > 0) return;
+  mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{});
+  if (threadIdx.x == 0) parts.deltas[int64_t(task.batch_head) * p.tasks() + task.number] = mass_gradient;
+}
+
+// ---- the order of the parts
+
+constexpr int place_warps = 8, place_threads = 32 * place_warps, keys_each = 4, place_keys = keys_each * place_threads;
+
+// The sum of the values of this lane and of those below.
+__device__ int sum_below(int value) {
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int below = __shfl_up_sync(full_warp, value, unsigned(distance));
+    if (int(threadIdx.x % 32) >= distance) value += below;
+  }
+  return value;
+}
+
+// A counting sort of the parts by key. Those of a key have the order of warps, pieces of T, clusters and tasks. The
+// keys of one T differ, so a warp that takes one cluster after another needs neither atomics nor votes.
+template <class T>
+__global__ void __launch_bounds__(place_threads) place_parts(TopKProblem<T> p, Parts parts) {
+  constexpr int at_once = 4;
+  __shared__ __align__(16) int counts[place_warps][place_keys];
+  __shared__ int of_warp[place_warps];
+  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), S = int(p.size.S);
+  const unsigned ranges = unsigned(max(ceil_div(p.size.S, place_keys), int64_t{1}));
+  const int first_key = int(blockIdx.x % ranges) * place_keys, batch_head = int(blockIdx.x / ranges);
+  const int32_t* const offsets = p.offsets(batch_head);
+  const int64_t first_entry = int64_t(batch_head) * p.C * p.k;
+  const int clusters = (p.C + place_warps - 1) / place_warps;  // of a warp
+  const int first = min(warp * clusters, p.C), last = min(first + clusters, p.C);
+  // Calls f(entry, key, tasks) for the top keys of the warp's clusters.
+  const auto each_entry = [&](auto f) {
+#pragma unroll 1
+    for (int l = lane; l - lane < p.k; l += 32)
+#pragma unroll 1
+      for (int c0 = first; c0 < last; c0 += at_once) {
+        int key[at_once], begin[at_once], end[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          const int c = min(c0 + i, last - 1);
+          key[i] = p.topk[first_entry + c * p.k + min(l, p.k - 1)];
+          begin[i] = offsets[c], end[i] = offsets[c + 1];
+        }
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          const int tasks = p.tasks_of(begin[i], end[i]);
+          if (c0 + i < last && l < p.k && tasks > 0 && key[i] >= 0) f((c0 + i) * p.k + l, key[i], tasks);
+          __syncwarp();  // the next cluster may have the same keys
+        }
+      }
+  };
+  using Keys = Pack<int, keys_each>;  // of this thread
+  const int own = int(threadIdx.x);
+#pragma unroll
+  for (int w = 0; w < place_warps; ++w) pack<keys_each>(counts[w], own) = Keys{};
+  __syncthreads();
+  int before = 0;  // parts of keys before this range
+  each_entry([&](int, int key, int tasks) {
+    if (key < first_key) before += tasks;
+    if (unsigned(key - first_key) < unsigned(place_keys)) counts[warp][key - first_key] += tasks;
+  });
+  before = block_reduce(before, 0, Sum{});
+  int total = 0;
+#pragma unroll
+  for (int w = 0; w < place_warps; ++w) {
+    const Keys count = pack<keys_each>(counts[w], own);
+    for (int i = 0; i < keys_each; ++i) total += count.element[i];
+  }
+  const int sum = sum_below(total);
+  if (lane == 31) of_warp[warp] = sum;
+  __syncthreads();
+  int start = before + sum - total;
+#pragma unroll
+  for (int w = 0; w < place_warps; ++w) start += w < warp ? of_warp[w] : 0;
+  int32_t* const starts = parts.starts + int64_t(batch_head) * (S + 1);
+#pragma unroll
+  for (int i = 0; i < keys_each; ++i) {
+    const int key = first_key + keys_each * own + i;
+    if (key < S) starts[key] = start;
+#pragma unroll
+    for (int w = 0; w < place_warps; ++w) {
+      int& place = counts[w][keys_each * own + i];
+      const int count = place;
+      place = start;
+      start += count;
+    }
+    if (key == S - 1) starts[S] = start;
+  }
+  __syncthreads();
+  each_entry([&](int entry, int key, int tasks) {
+    if (unsigned(key - first_key) >= unsigned(place_keys)) return;
+    parts.places[first_entry + entry] = counts[warp][key - first_key];
+    counts[warp][key - first_key] += tasks;
+  });
+}
+
+// ---- their sums
+
+constexpr int sum_warps = 8, keys_of_warp = 8, sum_keys = sum_warps * keys_of_warp;
+constexpr int sum_rows = 4;    // loads under way at a time
+constexpr int most_rows = 32;  // of a key that a warp sums up by itself
+
+// sum += every `step`th of a batch_head's parts from `begin` on. They are `columns` apart.
+template <int width>
+__device__ void add_parts(const float* parts, int64_t columns, int begin, int end, int step, float (&sum)[width]) {
+#pragma unroll 1
+  for (int row = begin; row < end; row += sum_rows * step) {
+    Pack<float, width> x[sum_rows] = {};
+#pragma unroll
+    for (int i = 0; i < sum_rows; ++i) {
+      const Pack<float, width>& part = pack<width>(parts + (row + i * step) * columns, 0);
+      if (row + i * step < end) x[i] = part;
+    }
+#pragma unroll
+    for (int i = 0; i < sum_rows; ++i)
+#pragma unroll
+      for (int e = 0; e < width; ++e) sum[e] += x[i].element[e];
   }
 }
 
-constexpr int key_columns = tile_threads;
-
-template <class T>
-__global__ void __launch_bounds__(tile_threads)
-    topk_key_gradient(TopKProblem<T> p, Parts parts, HeadView<T> dk, HeadView<T> dv) {
-  __shared__ float sum[portion][key_columns];  // a thread has a column
-  const int column = int(threadIdx.x), lane = int(threadIdx.x % 32), D = p.D();
-  const int64_t column_parts = ceil_div(p.size.D + p.size.M, key_columns), tiles = ceil_div(p.size.S, portion);
-  const int c0 = int(blockIdx.x % column_parts) * key_columns + column;
-  const int k0 = int(blockIdx.x / column_parts % tiles) * portion;
-  const int64_t batch_head = parts.first_batch_head + blockIdx.x / column_parts / tiles, b = batch_head / p.size.H,
-                h = batch_head % p.size.H;
-  const int32_t* const offsets = p.groups.offsets + batch_head * (p.C + 1);
-  const bool counts = c0 < D + p.M();
-  for (int l = 0; l < portion; ++l) sum[l][column] = 0;
-
-  for (int base = 0; base < p.C; base += 32) {
-    // Each lane looks for these keys in the top keys of one cluster.
-    const int own = base + lane;
-    int first = 0, end = 0;
-    if (own < p.C && offsets[own] < offsets[own + 1]) {
-      const int32_t* const topk = p.topk + (batch_head * p.C + own) * p.k;
-      first = count_below(topk, p.k, uint32_t(k0));
-      end = first + count_below(topk + first, min(portion, p.k - first), uint32_t(k0 + portion));
-    }
-    for (unsigned left = __ballot_sync(full_warp, first < end); left != 0; left &= left - 1) {
-      const int from = __ffs(int(left)) - 1, c = base + from;
-      const int l0 = __shfl_sync(full_warp, first, from), l1 = __shfl_sync(full_warp, end, from);
-      const int32_t* const topk = p.topk + (batch_head * p.C + c) * p.k;
-      const int task = first_task(offsets, c), tasks = int(ceil_div(offsets[c + 1] - offsets[c], members_per_task));
-      if (!counts) continue;
-      for (int l = l0; l < l1; ++l)
-        for (int t = 0; t < tasks; ++t) sum[topk[l] - k0][column] += parts.row(p, batch_head, task + t, l)[c0];
-    }
-  }
-  if (!counts) return;
-  for (int l = 0; l < portion && k0 + l < p.size.S; ++l)
-    if (c0 < D)
-      dk.at(b, k0 + l, h)[c0] = T(sum[l][column]);
-    else
-      dv.at(b, k0 + l, h)[c0 - D] = T(sum[l][column]);
-}
-
-template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block) mass_gradient(TopKProblem<T> p, const float* deltas, T* dmass) {
-  for (int64_t row = first_row(); row < p.size.B * p.size.H * p.C; row += row_step()) {
-    const int64_t batch_head = row / p.C;
-    const int32_t* const offsets = p.groups.offsets + batch_head * (p.C + 1) + row % p.C;
+// width: of the columns that move as one.
+template <class T, int width>
+__global__ void __launch_bounds__(32 * sum_warps)
+    topk_key_gradient(TopKProblem<T> p, Parts parts, HeadView<T> dk, HeadView<T> dv, T* dmass) {
+  __shared__ float shares[sum_warps][32 * width];
+  __shared__ int starts[sum_keys + 1];
+  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
+  const unsigned S = unsigned(p.size.S), C = unsigned(p.C), H = unsigned(p.size.H), heads = unsigned(parts.batch_heads);
+  const unsigned column_parts = unsigned(ceil_div(p.size.D + p.size.M, 32 * width));
+  const unsigned key_blocks = (S + sum_keys - 1) / sum_keys * column_parts;
+  if (blockIdx.x >= key_blocks * heads) {  // dm: a warp sums up what a cluster's tasks found
+    const unsigned row = (blockIdx.x - key_blocks * heads) * sum_warps + unsigned(warp);
+    if (row >= C * heads) return;
+    const int64_t batch_head = parts.first_batch_head + row / C;
+    const int c = int(row % C), *const offsets = p.offsets(batch_head), tasks = p.tasks_of(offsets[c], offsets[c + 1]);
+    const float* const deltas = parts.deltas + batch_head * p.tasks() + p.first_task(offsets, c);
     float sum = 0;
-    for (int i = offsets[0] + int(threadIdx.x % 32); i < offsets[1]; i += 32) sum += deltas[batch_head * p.size.N + i];
+#pragma unroll 1
+    for (int task = lane; task < tasks; task += 32) sum += deltas[task];
     sum = warp_reduce(sum, Sum{});
-    if (threadIdx.x % 32 == 0) dmass[row] = T(sum);  // dm_j
+    if (lane == 0) dmass[batch_head * C + c] = T(sum);  // dm_j
+    return;
+  }
+  const unsigned batch_head = unsigned(parts.first_batch_head) + blockIdx.x / key_blocks;
+  const int first_key = int(blockIdx.x % key_blocks / column_parts) * sum_keys;
+  const int column = int(blockIdx.x % column_parts) * 32 * width + lane * width;
+  const int64_t columns = p.size.D + p.size.M;
+  const bool has_column = column < columns;
+  const float* const rows = parts.row(p, batch_head, 0) + (has_column ? column : 0);
+  const bool of_values = column >= p.D();
+  T* const to = of_values ? dv.at(batch_head / H, first_key, batch_head % H) + column - p.D()
+                          : dk.at(batch_head / H, first_key, batch_head % H) + column;
+  const int64_t row_stride = of_values ? dv.row_stride : dk.row_stride;
+  const auto write = [&](int key, const float(&sum)[width]) {
+    Pack<T, width> result;
+#pragma unroll
+    for (int e = 0; e < width; ++e) result.element[e] = T(sum[e]);
+    if (has_column) pack<width>(to + key * row_stride, 0) = result;
+  };
+  if (threadIdx.x <= sum_keys)
+    starts[threadIdx.x] = parts.starts[int64_t(batch_head) * (S + 1) + min(first_key + int(threadIdx.x), int(S))];
+  __syncthreads();
+
+  const int keys = min(sum_keys, int(S) - first_key);
+  int popular = 0;
+#pragma unroll 1
+  for (int key = warp * keys_of_warp; key < min((warp + 1) * keys_of_warp, keys); ++key) {
+    const int begin = starts[key], end = starts[key + 1];
+    if (end - begin > most_rows) {
+      popular = 1;
+      continue;
+    }
+    float sum[width] = {};
+    add_parts(rows, columns, begin, end, 1, sum);
+    write(key, sum);
+  }
+  if (!__syncthreads_or(popular)) return;
+#pragma unroll 1
+  for (int key = 0; key < keys; ++key) {  // all warps share the rows of a popular key
+    if (starts[key + 1] - starts[key] <= most_rows) continue;
+    float sum[width] = {};
+    add_parts(rows, columns, starts[key] + warp, starts[key + 1], sum_warps, sum);
+#pragma unroll
+    for (int e = 0; e < width; ++e) shares[warp][lane * width + e] = sum[e];
+    __syncthreads();
+    if (warp == 0) {
+      for (int w = 1; w < sum_warps; ++w)
+#pragma unroll
+        for (int e = 0; e < width; ++e) sum[e] += shares[w][lane * width + e];
+      write(key, sum);
+    }
+    __syncthreads();  // they are written again
   }
 }
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-constexpr int64_t max_parts =
-    int64_t{1} << 24;  // floats of workspace memory in one round, if a batch_head needs no more
+// Floats of parts in one round, if a batch_head needs no more.
+constexpr int64_t max_parts = int64_t{1} << 24;
+
+// The logarithm of the members that a task has: as many as a cluster has on average, so that its parts are few, but so
+// that there are 512 tasks or more if there can be. It depends on the shape alone, and so does the order of sums.
+// Where a block cannot hold the gradients of all keys of T, its task is a tile.
+template <class T>
+int task_bits(const AttentionSize& size, int64_t C, int64_t k) {
+  if (k > TopShape<T, 128>::gradient_keys) return std::countr_zero(unsigned(task_tile));
+  const auto tiles = uint64_t(ceil_div(size.N, task_tile)), clusters = std::max(uint64_t(C), uint64_t{1});
+  const uint64_t of_cluster = (tiles + clusters - 1) / clusters, most = uint64_t(size.B * size.H) * tiles / 512;
+  return std::countr_zero(unsigned(task_tile) *
+                          std::min(std::bit_ceil(of_cluster), std::bit_floor(std::max(most, uint64_t{1}))));
+}
 
 template <class T, class... More>
 TopKProblem<T> problem(const AttentionSize& size, int64_t C, int64_t k, HeadView<const T> q, HeadView<const T> keys,
                        HeadView<const T> v, const GroupView& groups, const int32_t* topk, const T* mass,
                        const Dropout& dropout, const More&... more) {
-  constexpr int64_t maximum = 0x7fffff00 / 2;  // positions and tasks are ints
-  check(size.N < maximum && size.S < maximum && C < maximum && k < maximum,
-        "topk_attention on CUDA: expected fewer than 2^30 queries, keys and clusters, got ", size.N, ", ", size.S, ", ",
-        C);
+  constexpr int64_t maximum = 0x7fffff00 / 2;  // positions, tasks, top keys and their parts are ints
+  check(size.N < maximum && size.S < maximum && C < maximum && k < maximum && (size.N / task_tile + C) * k < maximum,
+        "topk_attention on CUDA: expected fewer than 2^30 queries, keys, clusters and top keys of all clusters, got ",
+        size.N, ", ", size.S, ", ", C, " and ", C, " x ", k);
   const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(keys, 4 * sizeof(T)) &&
                      aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
-  return {size, int(C), int(k), q, keys, v, groups, topk, mass, dropout, float(size.scale), packs};
+  return {size,
+          int(C),
+          int(k),
+          q,
+          keys,
+          v,
+          groups,
+          topk,
+          mass,
+          dropout,
+          float(size.scale),
+          packs,
+          task_bits<T>(size, C, k)};
+}
+
+// Can tensor cores do it?
+template <class T, class... More>
+bool suits_mma(const TopKProblem<T>& p, const More&... more) {
+  return suits_mma(AttentionProblem<T>{p.size, p.q, p.keys, p.v, {}, p.dropout, p.scale, p.packs}, more...);
 }
 
 }  // namespace
@@ -618,9 +740,18 @@ void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_
                             const T* mass, HeadView<const T> rest, Dropout dropout, HeadView<T> out) {
   if (size.B * size.H * size.N * size.M == 0) return;
   const TopKProblem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, out);
+  const int64_t tasks = size.B * size.H * p.tasks();
+  if (suits_mma(p, rest, out)) {
+    with_mma_shape<T>(size, [&]<int columns>(auto) {
+      using Shape = TopShape<T, columns>;
+      launch(k <= Shape::keys ? attend_top_mma<T, true, columns> : attend_top_mma<T, false, columns>,
+             {tasks, mma_threads, Shape::forward_bytes, stream}, p, rest, out);
+    });
+    return;
+  }
   const int width = size.M <= 64 ? 64 : 128;
-  const int64_t blocks = size.B * size.H * tasks_of_batch_head(size.N, p.C) * TileTask::tile_parts(size.M, width);
-  const Launch shape{blocks, tile_threads, sizeof(float) * (3 * row_floats + weight_floats), stream};
+  const Launch shape{tasks * TileTask::tile_parts(size.M, width), tile_threads,
+                     sizeof(float) * (3 * row_floats + weight_floats), stream};
   if (width == 64)
     launch(attend_top<T, 64>, shape, p, rest, out);
   else
@@ -632,27 +763,49 @@ void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64
                              HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
                              const T* mass, Dropout dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
-  const TopKProblem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, dout, dq);
-  const int64_t batch_heads = size.B * size.H, columns = size.D + size.M, tasks = tasks_of_batch_head(size.N, p.C);
+  const TopKProblem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, dout, dq, dk, dv);
+  const int64_t batch_heads = size.B * size.H, columns = size.D + size.M;
   if (batch_heads == 0) return;
   Workspace workspace(Device::cuda);
-  float* const deltas = dmass ? workspace.take<float>(batch_heads * size.N) : nullptr;
+  Parts parts{};
+  parts.rows_each = std::min<int64_t>(size.N, (size.N >> p.task_bits) + C) * k;
+  const int64_t round =
+      std::clamp<int64_t>(max_parts / std::max<int64_t>(1, parts.rows_each * columns), 1, batch_heads);
+  parts.rows = workspace.take<float>(round * parts.rows_each * columns);
+  parts.places = workspace.take<int32_t>(batch_heads * C * k);
+  parts.starts = workspace.take<int32_t>(batch_heads * (size.S + 1));
+  if (dmass) parts.deltas = workspace.take<float>(batch_heads * p.tasks());
+  launch(place_parts<T>, {batch_heads * std::max<int64_t>(1, ceil_div(size.S, place_keys)), place_threads, 0, stream},
+         p, parts);
 
-  const int64_t round = std::clamp<int64_t>(max_parts / std::max<int64_t>(1, tasks * k * columns), 1, batch_heads);
-  Parts parts{workspace.take<float>(round * tasks * k * columns), 0, 0};
+  const bool on_mma = suits_mma(p, dout, dq, dk, dv);
   const int64_t widest = std::max(size.D, size.M), width = widest <= 64 ? 64 : 128;
   for (; parts.first_batch_head < batch_heads; parts.first_batch_head += round) {
     parts.batch_heads = std::min(round, batch_heads - parts.first_batch_head);
-    const int64_t blocks = parts.batch_heads * tasks * TileTask::tile_parts(widest, int(width));
-    const Launch shape{blocks, tile_threads, sizeof(float) * (4 * row_floats + 2 * weight_floats), stream};
-    if (size.N > 0 && width == 64) launch(member_gradient<T, 64>, shape, p, dout, parts, deltas, dq);
-    if (size.N > 0 && width == 128) launch(member_gradient<T, 128>, shape, p, dout, parts, deltas, dq);
-    const int64_t key_blocks = parts.batch_heads * ceil_div(size.S, portion) * ceil_div(columns, key_columns);
-    if (key_blocks > 0) launch(topk_key_gradient<T>, {key_blocks, tile_threads, 0, stream}, p, parts, dk, dv);
+    const int64_t tasks = parts.batch_heads * p.tasks();
+    const Launch shape{tasks * TileTask::tile_parts(widest, int(width)), tile_threads,
+                       sizeof(float) * (4 * row_floats + 2 * weight_floats), stream};
+    if (size.N > 0 && on_mma)
+      with_mma_shape<T>(size, [&]<int columns>(auto) {
+        using Shape = TopShape<T, columns>;
+        launch(
+            k <= Shape::gradient_keys ? member_gradient_mma<T, true, columns> : member_gradient_mma<T, false, columns>,
+            {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, parts, dq);
+      });
+    else if (size.N > 0 && width == 64)
+      launch(member_gradient<T, 64>, shape, p, dout, parts, dq);
+    else if (size.N > 0)
+      launch(member_gradient<T, 128>, shape, p, dout, parts, dq);
+    const auto sum_up = [&]<int pack> {
+      const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +
+                             (dmass ? ceil_div(parts.batch_heads * C, sum_warps) : 0);
+      if (blocks > 0) launch(topk_key_gradient<T, pack>, {blocks, 32 * sum_warps, 0, stream}, p, parts, dk, dv, dmass);
+    };
+    if (p.packs)
+      sum_up.template operator()<4>();
+    else
+      sum_up.template operator()<1>();
   }
-  if (dmass && C > 0)
-    launch(mass_gradient<T>, {gpu::blocks(ceil_div(batch_heads * C, rows_per_block)), 32 * rows_per_block, 0, stream},
-           p, deltas, dmass);
   // [grad. 11] dB_j: the sum over the cluster
   if (drest) segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
 }

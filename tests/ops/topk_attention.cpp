@@ -327,7 +327,7 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
 
 namespace {
 
-enum class Labels { random, one_huge, few_used, own };
+enum class Labels { random, one_huge, few_used, own, one };
 
 struct CudaCase {
   Sizes s;
@@ -335,6 +335,7 @@ struct CudaCase {
   Labels labels = Labels::random;
   double dropout = 0;
   bool with_rest = true;
+  bool same_keys = false;  // the clusters' T are equal
 };
 
 Groups groups_of(const Bench& bench, const CudaCase& c) {
@@ -345,19 +346,21 @@ Groups groups_of(const Bench& bench, const CudaCase& c) {
     if (c.labels == Labels::one_huge && random.below(8) > 0) label = int32_t(c.C / 2);
     if (c.labels == Labels::few_used) label = label >= 0 ? label / 4 * 4 : -1;
     if (c.labels == Labels::own) label = int32_t(i % c.s.N);
+    if (c.labels == Labels::one) label = int32_t(c.C / 2);
     labels.push_back(label);
   }
   return group(Tensor::from(labels, {c.s.B, c.s.H, c.s.N}).to(bench.device), c.C);
 }
 
-// Rising rows, then -1: of up to k keys, and of none at all for one cluster of seven.
+// Rising rows, then -1: of up to k keys, and of none at all for one cluster of seven; or the same keys for all.
 Tensor top_keys(const Bench& bench, const CudaCase& c) {
   std::vector<int32_t> keys;
   RandomStream random(12, 0, Purpose::test);
   for (int64_t row = 0; row < c.s.B * c.s.H * c.C; ++row) {
+    if (c.same_keys) random = RandomStream(12, 0, Purpose::test);
     const size_t end = size_t((row + 1) * c.k);
     const uint32_t step = uint32_t(std::max<int64_t>(1, 2 * c.s.S / c.k));
-    for (int64_t key = random.below(step); key < c.s.S && keys.size() < end && row % 7 != 6;
+    for (int64_t key = random.below(step); key < c.s.S && keys.size() < end && (row % 7 != 6 || c.same_keys);
          key += 1 + random.below(step))
       keys.push_back(int32_t(key));
     keys.resize(end, -1);
@@ -385,10 +388,11 @@ Results attend_to_top(const Bench& bench, const CudaCase& c) {
 }  // namespace
 
 PARITY("topk_attention") {
-  const auto add = [&](const CudaCase& c) {
-    cases.add(concat("topk_attention ", c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ", c.dropout,
-                     c.with_rest ? "" : " without rest"),
-              [=](const Bench& bench) { return attend_to_top(bench, c); });
+  const auto add = [&](const CudaCase& c, Form form = Form::usual) {
+    add_in_form(cases, form,
+                concat("topk_attention ", c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ",
+                       c.dropout, c.with_rest ? "" : " without rest", c.same_keys ? ", the same keys" : ""),
+                [=](const Bench& bench) { return attend_to_top(bench, c); });
   };
   for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1},
                          {0, 2, 3, 3, 2, 2},
@@ -413,8 +417,57 @@ PARITY("topk_attention") {
     for (const int64_t k : {9, 41}) add({{1, 2, 40, 70, D, M}, 3, k, Labels::random, 0.2, true});
   // More workspace than one round has: a round for each head.
   add({{1, 2, 20, 130, 2, 128}, 1100, 128, Labels::random, 0, true});
-  // Each query a cluster of its own, as in oracle-top.
-  for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 12, 8}, 67, k, Labels::own, 0.1, false});
+  add({{1, 2, 20, 130, 8, 128}, 1100, 128, Labels::random, 0, true});
+  add({{2, 2, 151, 131, 8, 16}, 13, 33, Labels::random, 0.3, true}, Form::older);
+  for (const Form form : {Form::usual, Form::float_tf32}) {
+    // What tensor cores take: several tiles of members and of keys.
+    for (const Labels labels : {Labels::random, Labels::one_huge, Labels::few_used})
+      for (const int64_t k : {7, 32, 33, 100})
+        if (k < 100 || labels == Labels::one_huge)
+          add({{2, 2, 151, 131, 8, 16}, 13, k, labels, k > 32 ? 0.3 : 0, labels != Labels::few_used}, form);
+    for (const int64_t k : {5, 16, 17, 40}) {
+      add({{1, 2, 40, 70, 72, 128}, 3, k, Labels::random, 0.2, true}, form);
+      add({{1, 2, 70, 33, 64, 40}, 1, k, Labels::one, 0, true}, form);
+    }
+    add({{2, 2, 3, 4, 8, 8}, 2, 9, Labels::random, 0, true}, form);
+    // Each query a cluster of its own, as in oracle-top.
+    for (const int64_t k : {8, 35}) add({{2, 2, 67, 131, 24, 8}, 67, k, Labels::own, 0.1, false}, form);
+    // Keys that more clusters have than one warp sums up by itself.
+    for (const int64_t k : {8, 35}) add({{1, 2, 67, 131, 72, 64}, 67, k, Labels::own, 0, true, true}, form);
+  }
+  add({{1, 2, 33000, 40, 8, 8}, 2, 5, Labels::random, 0, true});  // tasks of several tiles of members
+  add({{2, 2, 67, 131, 11, 7}, 67, 35, Labels::own, 0.1, false});
+}
+
+// Everything that topk_attention computes, as float32. Tasks of several tiles, keys of many clusters, dropout.
+static std::vector<float> results(Form form, DType dtype) {
+  const WithForm with(form);
+  std::vector<float> all;
+  for (const CudaCase& c : {CudaCase{{1, 2, 150, 67, 16, 16}, 5, 40, Labels::random, 0.2},
+                            CudaCase{{1, 2, 67, 40, 16, 16}, 67, 20, Labels::own, 0.2, true, true}})
+    for (const auto& [name, result] : attend_to_top({Device::cuda, dtype}, c)) {
+      const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+  return all;
+}
+
+TEST_CASE("topk_attention on CUDA gives the same bits every time", "[gpu]") {
+  for (const auto& [form, dtype] :
+       {std::pair{Form::usual, DType::float32}, {Form::usual, DType::bfloat16}, {Form::float_tf32, DType::float32}}) {
+    const auto first = results(form, dtype);
+    in_every_order([&, form = form, dtype = dtype] { CHECK(results(form, dtype) == first); });
+  }
+}
+
+TEST_CASE("topk_attention on CUDA takes tensor cores where it may, and only there", "[gpu]") {
+  const auto full = results(Form::usual, DType::float32), tf32 = results(Form::float_tf32, DType::float32);
+#if CAIRN_CUDA_HOST
+  CHECK(results(Form::older, DType::float32) == full);
+  CHECK(results(Form::older, DType::bfloat16) != results(Form::usual, DType::bfloat16));
+  CHECK(tf32 != full);
+#endif
+  CHECK(results(Form::usual, DType::float32) == full);
 }
 
 #endif

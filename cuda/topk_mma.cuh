@@ -1,0 +1,297 @@
+#pragma once
+// The kernels of cuda/topk_attention.cu on tensor cores. A block gathers 64 members and 32 top keys at a time, and each
+// of its four warps has 16 of these members. Scores become weights in the registers they were summed up in. Where sums
+// run over members, weights go through shared memory, because there the keys have to be the rows.
+#include <cmath>
+
+#include "cuda/attention_mma.cuh"
+#include "cuda/topk_problem.cuh"
+
+namespace cairn::gpu {
+
+// Top keys at a time, and bytes of shared memory: at most 99 KB, which every GPU with these instructions has.
+template <class T, int columns>
+struct TopShape {
+  static constexpr int row_bytes = columns * int(sizeof(T));
+  static constexpr int keys = 32, forward_bytes = row_bytes * (task_tile + 2 * keys + 1);
+  static constexpr int gradient_keys = row_bytes <= 256 ? 32 : 16;
+  static constexpr int backward_bytes =
+      2 * row_bytes * (task_tile + gradient_keys) + 2 * task_tile * gradient_keys * int(sizeof(T));
+  // Blocks of a multiprocessor, for which the registers suffice. once: T fits into one tile of keys.
+  static constexpr int forward_blocks(bool once) { return columns < 128 ? 4 : once ? 3 : 2; }
+  static constexpr int backward_blocks(bool once) { return once && row_bytes <= 128 ? 4 : 2; }
+};
+
+// The indices of the members and keys that a block has gathered, -1 where there is none, and the places of the keys'
+// parts. A thread loads one of them.
+struct GatheredIndices {
+  int32_t all[mma_threads];
+
+  __device__ const int32_t* members() const { return all; }
+  __device__ const int32_t* keys() const { return all + task_tile; }
+  __device__ const int32_t* places() const { return all + task_tile + 32; }
+};
+static_assert(mma_threads == task_tile + 32 + 32);
+
+// A block at work on a task: 64 members and `keys` top keys at a time.
+template <class T, int columns, int keys>
+struct GatheredTiles {
+  using Tile = MmaTile<T, columns>;
+  const TopKProblem<T>& p;
+  const MemberTask& task;
+  GatheredIndices& indices;
+  BatchHead batch_head;
+  TileDropout dropout;
+  Tile q, k, v, g;  // g: gradients of the output, in the backward pass
+
+  __device__ GatheredTiles(const TopKProblem<T>& problem, const MemberTask& member_task, GatheredIndices& shared)
+      : p(problem),
+        task(member_task),
+        indices(shared),
+        batch_head(p.size, Mask{}, task.batch_head),
+        dropout(p.dropout, batch_head),
+        q{dynamic_shared<T>()},
+        k(q.row(task_tile)),
+        v(k.row(keys)),
+        g(v.row(keys)) {}
+
+  // Members from m0 on, top keys from l0 on, and what `places` has for these keys. A T that fits in is gathered once.
+  // The block has them when this returns, and all its warps are done with what stood there.
+  __device__ void gather(int m0, int l0, const HeadView<const T>& dout, const int32_t* places) const {
+    const bool new_members = l0 == 0, new_keys = l0 > 0 || task.k > keys || m0 == task.first;
+    const int i = int(threadIdx.x), l = l0 + i % 32;
+    const bool of_member = i < task_tile;
+    const int32_t* const from = of_member ? task.permutation + m0 + i : (i < task_tile + 32 ? task.topk : places) + l;
+    const bool there = of_member ? m0 + i < task.end : i % 32 < keys && l < task.k;
+    __syncthreads();
+    indices.all[i] = there ? *from : -1;
+    __syncthreads();
+    const auto copy = [&]<int rows>(const Tile& to, const HeadView<const T>& x, const int32_t* index, int width) {
+      const int batch = optimization_barrier(int(batch_head.batch)), head = optimization_barrier(int(batch_head.head));
+      to.template copy<rows>(x.batch_head(batch, head), x.row_stride, index, width);
+    };
+    if (new_members) copy.template operator()<task_tile>(q, p.q, indices.members(), p.D());
+    if (new_members && dout) copy.template operator()<task_tile>(g, dout, indices.members(), p.M());
+    if (new_keys) copy.template operator()<keys>(k, p.keys, indices.keys(), p.D());
+    if (new_keys) copy.template operator()<keys>(v, p.v, indices.keys(), p.M());
+    commit_copies();
+    wait_for_copies<0>();
+    if (new_members) q.template round<task_tile>();
+    if (new_members && dout) g.template round<task_tile>();
+    if (new_keys) k.template round<keys>(), v.template round<keys>();
+    __syncthreads();
+  }
+  __device__ int keys_there() const { return __popc(__ballot_sync(full_warp, indices.keys()[mma_lane()] >= 0)); }
+  __device__ static int strip() { return int(threadIdx.x / 32) * 16; }  // this warp's first member
+
+  // Bit 4 n + e for element e of sums n: dropout keeps that weight.
+  __device__ unsigned kept() const {
+    if (!dropout.active) return ~0u;
+    return score_bits<keys / 8>([&](int n) {
+      unsigned bits = 0;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int query = indices.members()[strip() + mma_g() + 8 * (e / 2)],
+                  l = indices.keys()[8 * n + 2 * mma_t() + e % 2];
+        bits |= (dropout.keep(query, l & ~3) >> (l & 3) & 1) << e;
+      }
+      return bits;
+    });
+  }
+  // Products of this warp's members with the gathered rows of the other side.
+  __device__ static void products(const Tile& members, const Tile& others, float (&s)[1][keys / 8][4]) {
+    mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { members.row(strip()).load_a(step, a); }, others, s);
+  }
+  // Scores times log2 e, of which `count` keys are there; minus infinity for the others.
+  __device__ void scores(float (&s)[1][keys / 8][4], int count) const {
+    products(q, k, s);
+    each_sum(s[0], [&](float& x, int bit) { x = has_key(bit, count) ? x * p.scale_2() : -INFINITY; });
+  }
+  __device__ static bool has_key(int bit, int count) { return bit / 4 * 8 + bit % 2 < count - 2 * mma_t(); }
+};
+
+using StripSoftmax = RunningSoftmax<2, 4>;
+
+// Takes note of a strip's new scores. The sums of its two rows have to be multiplied with `correction`.
+template <int tiles>
+__device__ void raise(StripSoftmax& softmax, float (&s)[tiles][4], float (&correction)[2]) {
+  float largest[2] = {-INFINITY, -INFINITY};
+  each_sum(s, [&](float x, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], x); });
+#pragma unroll
+  for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half]);
+}
+
+// once: T fits into one tile of keys.
+template <class T, bool once, int columns>
+__global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blocks(once))
+    attend_top_mma(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
+  constexpr int keys = TopShape<T, columns>::keys;
+  __shared__ GatheredIndices indices;
+  const MemberTask task(p, 0, blockIdx.x);
+  if (task.first >= task.end) return;
+  const GatheredTiles<T, columns, keys> block(p, task, indices);
+  T* const rest_row = block.g.data;
+  const int end_of_keys = once ? keys : task.k;
+  if (const int c = int(threadIdx.x) * block.q.in_chunk; c < columns) {
+    const bool there = rest && task.cluster < p.C && c < p.M();
+    copy_async<16>(rest_row + c,
+                   there ? rest.at(block.batch_head.batch, task.cluster, block.batch_head.head) + c : p.q.data, there);
+  }
+
+  for (int m0 = task.first; m0 < task.end; m0 += task_tile) {
+    const float mass = task.mass(p);
+    StripSoftmax softmax;
+    float sums[1][columns / 8][4] = {};
+    for (int l0 = 0; l0 == 0 || l0 < end_of_keys; l0 += keys) {
+      block.gather(m0, l0, {}, task.topk);  // (no places)
+      const int count = block.keys_there();
+      if (count == 0 || m0 + block.strip() >= task.end) continue;
+      float s[1][keys / 8][4], correction[2];
+      block.scores(s, count);
+      raise(softmax, s[0], correction);
+      if (l0 > 0) each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+      // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
+      each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x); });
+      if (block.dropout.active) {
+        const unsigned keep = block.kept();
+        each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
+      }
+      // [eq. 11] [eq. 15] [eq. 16] Weights times values; the rest is added below.
+      mma_weighted_rows<1, keys>(s, block.v, sums);
+    }
+    softmax.finish();
+    const float mass_scale = mass * block.dropout.scale;
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) factor[half] = softmax.sum[half] == 0 ? 0.0f : mass_scale / softmax.sum[half];
+#pragma unroll
+    for (int n = 0; n < columns / 8; ++n) {
+      const Pack<T, 2> two = pack<2>(rest_row, 4 * n + mma_t());
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[0][n][e] = fmaf(sums[0][n][e], factor[e / 2], float(two.element[e % 2]));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (const int query = indices.members()[block.strip() + mma_g() + 8 * half]; query >= 0)
+        write_sums(sums[0], half, 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head), p.M());
+  }
+}
+
+// once: T fits into one tile of keys. Otherwise the first step finds the softmax and delta, and the second step the
+// gradients; and the task is one tile of members (task_bits).
+template <class T, bool once, int columns>
+__global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_blocks(once))
+    member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
+  constexpr int keys = TopShape<T, columns>::gradient_keys;
+  // A warp sums up 16 keys of dK_T or dV_T: all their columns, or half of them if a tile has but 16 keys.
+  constexpr int key_strips = keys / 16, width = columns * key_strips / 2;
+  const int warp = int(threadIdx.x / 32), key_strip = warp % key_strips * 16;
+  const int first_column = warp / key_strips % (2 / key_strips) * width;
+  const bool of_values = warp >= 2;
+  __shared__ GatheredIndices indices;
+  const MemberTask task(p, parts.first_batch_head, blockIdx.x);
+  if (task.first >= task.end) return;
+  const GatheredTiles<T, columns, keys> block(p, task, indices);
+  const MmaTile<T, keys> score_gradients{block.g.row(task_tile).data}, weights = score_gradients.row(task_tile);
+  const int32_t* const places = parts.places + int64_t(task.of_cluster) * p.k;
+  const int end_of_keys = once ? keys : task.k;
+  float key_sums[1][width / 8][4] = {}, mass_gradient = 0, mass = 0;
+
+  for (int m0 = task.first; m0 == task.first || (once && m0 < task.end); m0 += task_tile) {
+    const int first = m0 + block.strip();  // this warp's
+    StripSoftmax softmax;
+    float sums[1][columns / 8][4] = {}, delta[2] = {};
+    const auto finish = [&] {
+      softmax.finish();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        delta[half] += __shfl_xor_sync(full_warp, delta[half], 1);
+        delta[half] += __shfl_xor_sync(full_warp, delta[half], 2);
+        delta[half] *= softmax.inverse(half);
+        if (mma_t() == 0) mass_gradient += delta[half];
+      }
+    };
+#pragma unroll 1
+    for (int step = once ? 1 : 0; step < 2; ++step) {
+      for (int l0 = 0; l0 == 0 || l0 < end_of_keys; l0 += keys) {
+        block.gather(m0, l0, dout, places);
+        const int count = block.keys_there();
+        if (count == 0) continue;
+        if (first < task.end) {
+          float s[1][keys / 8][4], ds[1][keys / 8][4];
+          block.scores(s, count);
+          block.products(block.g, block.v, ds);
+          const unsigned keep = block.kept();
+          each_sum(ds[0], [&](float& x, int bit) { x = keep >> bit & 1 ? x * block.dropout.scale : 0.0f; });
+          if (once || step == 0) {
+            float correction[2];
+            raise(softmax, s[0], correction);
+            delta[0] *= correction[0], delta[1] *= correction[1];
+#pragma unroll
+            for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) {  // [grad. 9] delta: a member's part of dm
+                const float weight = softmax.weight(e / 2, s[0][n][e]);
+                delta[e / 2] = fmaf(weight, ds[0][n][e], delta[e / 2]);
+                if (once) s[0][n][e] = weight;
+              }
+          }
+          if (once) finish();
+          if (step == 1) {
+            const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
+#pragma unroll
+            for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) {
+                const float weight =
+                    (once ? s[0][n][e] : exp2_approx(s[0][n][e] - softmax.shift(e / 2))) * inverse[e / 2];
+                const bool there = first + mma_g() + 8 * (e / 2) < task.end && block.has_key(4 * n + e, count);
+                // [grad. 10] dS over T: the softmax's gradient; the mass and the scale come at the end
+                ds[0][n][e] = there ? weight * (ds[0][n][e] - delta[e / 2]) : 0.0f;
+                s[0][n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
+              }
+            weights.row(block.strip()).store_sums(s[0]);
+            score_gradients.row(block.strip()).store_sums(ds[0]);
+            mma_weighted_rows<1, keys>(ds, block.k, sums);
+          }
+        }
+        if (step == 0) continue;
+        __syncthreads();
+        mass = task.mass(p);  // not before: registers are scarce there
+        const MmaTile<T, keys> by_key{of_values ? weights.data : score_gradients.data};
+        const MmaTile<T, columns> rows{of_values ? block.g.data : block.q.data};
+        const int members = min(task.end - m0 + 15, task_tile) / 16 * 16;  // whole strips
+#pragma unroll 1
+        for (int m = 0; m < members / mma_depth<T>; ++m) {
+          uint32_t a[1][4];
+          by_key.load_a_transposed(key_strip, m, a[0]);
+          // [grad. 16] dK and dV over T
+          mma_add_rows(a, rows, m, first_column / 8, key_sums);
+        }
+        if (once && m0 + task_tile < task.end) continue;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int l = key_strip + mma_g() + 8 * half;
+          if (l >= count) continue;
+          float* const to = parts.row(p, task.batch_head, indices.places()[l] + task.in_cluster) + first_column;
+          const int columns_there = of_values ? p.M() : p.D();
+          write_sums(key_sums[0], half, mass * (of_values ? 1 : p.scale), of_values ? to + p.D() : to,
+                     columns_there - first_column);
+        }
+        if (!once) each_sum(key_sums[0], [](float& sum, int) { sum = 0; });
+      }
+      if (step == 0 && first < task.end) finish();
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = indices.members()[block.strip() + mma_g() + 8 * half];
+      if (query >= 0)
+        write_sums(sums[0], half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
+    }
+  }
+  if (!parts.deltas) return;
+  mass_gradient = block_reduce(mass_gradient, 0.0f, Sum{});
+  if (threadIdx.x == 0) parts.deltas[int64_t(task.batch_head) * p.tasks() + task.number] = mass_gradient;
+}
+
+}  // namespace cairn::gpu

@@ -1,0 +1,94 @@
+#pragma once
+// What the kernels of cuda/topk_attention.cu share: the problem, its tasks, and the parts of the gradient of keys and
+// values.
+#include "core/kernels/topk_attention.h"
+#include "cuda/attention_problem.cuh"
+
+namespace cairn::gpu {
+
+inline constexpr int task_tile = 64;  // members of a task that a block takes at a time
+
+template <class T>
+struct TopKProblem {
+  AttentionSize size;
+  int C, k;
+  HeadView<const T> q, keys, v;
+  GroupView groups;
+  const int32_t* topk;
+  const T* mass;  // null: 1
+  Dropout dropout;
+  float scale = 1;     // of the scores
+  bool packs = false;  // can all rows be read and written four elements at a time?
+  int task_bits = 6;   // a task has up to 2^task_bits members
+
+  __device__ float scale_2() const { return scale * log2_e; }
+  __device__ int D() const { return int(size.D); }
+  __device__ int M() const { return int(size.M); }
+
+  // Task t of cluster c of a batch_head has the number first_task(c) + t. `offsets` are those of the batch_head.
+  CAIRN_HD int tasks() const { return int(size.N >> task_bits) + C + 1; }
+  __device__ const int32_t* offsets(int64_t batch_head) const { return groups.offsets + batch_head * (C + 1); }
+  __device__ int first_task(const int32_t* offsets, int c) const { return (offsets[c] >> task_bits) + c; }
+  __device__ int tasks_of(int begin, int end) const { return (end - begin + (1 << task_bits) - 1) >> task_bits; }
+};
+
+// A block's members [first, end) of a cluster, as positions in the permutation; of none for cluster C.
+struct MemberTask {
+  int batch_head, number, cluster;  // number: of the task in its batch_head
+  int in_cluster;                   // and in its cluster
+  int first, end;
+  const int32_t* permutation;  // of the batch_head
+  const int32_t* topk;         // T, rising, and then -1
+  int k;                       // its length: 0 for cluster C
+  int of_cluster;              // the cluster's number, of all batch_heads'
+
+  // Of block `block` of those that start at `first_batch_head`. Every warp searches by itself, and each of its lanes
+  // probes a cluster: two rounds of one load find one of up to 960 clusters.
+  template <class T>
+  __device__ MemberTask(const TopKProblem<T>& p, int64_t first_batch_head, unsigned block) {
+    const unsigned tasks = unsigned(p.tasks());
+    batch_head = int(first_batch_head) + int(block / tasks);
+    number = int(block % tasks);
+    const int32_t* const offsets = p.offsets(batch_head);
+    const int lane = int(threadIdx.x % 32);
+    cluster = 0;
+    for (int count = p.C + 1, step;; count = min(step, count)) {  // the last of these clusters that starts no later
+      step = (count + 30) / 31;
+      const int probe = lane * step, c = min(cluster + probe, p.C), offset = offsets[c];
+      const bool starts = probe < count && (offset >> p.task_bits) + c <= number;
+      const int last = __popc(__ballot_sync(full_warp, starts)) - 1;
+      cluster += last * step, count -= last * step;
+      if (step > 1) continue;
+      const int begin = __shfl_sync(full_warp, offset, last), next = __shfl_sync(full_warp, offset, last + 1);
+      in_cluster = number - cluster - (begin >> p.task_bits);
+      first = begin + (in_cluster << p.task_bits);
+      end = min(first + (1 << p.task_bits), cluster < p.C ? next : int(p.size.N));
+      break;
+    }
+    of_cluster = batch_head * p.C + cluster;
+    permutation = p.groups.permutation + batch_head * p.size.N;
+    topk = p.topk + int64_t(of_cluster) * p.k;
+    k = cluster < p.C ? p.k : 0;
+  }
+  template <class T>
+  __device__ float mass(const TopKProblem<T>& p) const {
+    return k > 0 && p.mass ? float(p.mass[of_cluster]) : 1.0f;
+  }
+};
+
+// The parts of dK and dV: rows of D + M floats, one for each task and each of its top keys. The rows of a key stand
+// together. `rows` begin with first_batch_head, all else with the first of all.
+struct Parts {
+  float* rows;              // [batch_heads, rows_each, D + M]
+  int32_t* places;          // [B, H, C, k]: the row of the cluster's first task
+  int32_t* starts;          // [B, H, S + 1]: the first row of a key
+  float* deltas = nullptr;  // [B, H, tasks]: a task's part of dm; null: nobody asks
+  int64_t rows_each = 0, first_batch_head = 0, batch_heads = 0;
+
+  template <class T>
+  __device__ float* row(const TopKProblem<T>& p, int64_t batch_head, int place) const {
+    return rows + ((batch_head - first_batch_head) * rows_each + place) * (p.size.D + p.size.M);
+  }
+};
+
+}  // namespace cairn::gpu
