@@ -38,13 +38,14 @@
 // e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
 //
 // cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
-// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N*(1+splits*(M+2)*(splits>1)) bytes, 2*B*H*N*S*(D+M) tensor FLOPs, 16+D/2 KB shared
+// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N*(1+splits*(M+2)*(splits>1)) bytes,
+//     2*B*H*N*S*(D+M) tensor FLOPs, 16+D/2 KB shared
 // cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
 // cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs, 27 KB shared
-// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + B*H*N*(8+4*D*back_splits*(back_splits>1)) bytes, 2*B*H*N*S*(2*D+M) tensor FLOPs, 33+D/4 KB shared
+// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + B*H*N*(8+4*D*back_splits*(back_splits>1)) bytes,
+//     2*B*H*N*S*(2*D+M) tensor FLOPs, 48*D/64 KB shared
 // cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs, 27 KB shared
-// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 33+D/4 KB shared
-//
+// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 1+32*D/64 KB shared
 // cost combine_splits: B*H*N*((4*splits+e)*M+16*splits+4) bytes, 2*splits*B*H*N*M FLOPs
 // cost add_splits: (4*back_splits+e)*B*H*N*M bytes, back_splits*B*H*N*M FLOPs
 //
@@ -57,14 +58,15 @@
 // size back_share: ceil(ceil(S/64)/back_splits)
 // trips attend_mma<bfloat16, 64>: B*H*ceil(N/128)*splits blocks, loops 8 4 4 share {4 4 0 0 0 0}
 // trips attend_mma<bfloat16, 128>: B*H*ceil(N/64)*splits blocks, loops 8 8 8 share {8 8 0 0}
-// trips combine_splits<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {ceil(splits/32) ceil(splits/32) M/32 {ceil(splits/32) {splits/8}}}
+// trips combine_splits<bfloat16>: ceil(B*H*N/4) blocks,
+//     loops 1 {ceil(splits/32) ceil(splits/32) 0 M/32 {ceil(splits/32) {splits/8}}}
 // trips add_splits<bfloat16>: ceil(B*H*N*M/256) blocks, loops 0 0 1 {back_splits//16 back_splits%16//4}
 // trips output_states<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {0}
 // trips query_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(N/64)*back_splits blocks,
 //     loops 4 4 4 4 back_share {4 4 0 0}
 // trips query_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(N/64)*back_splits blocks,
 //     loops 8 8 4 4 2*back_share {4 4 0 0}
-// trips key_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(S/64) blocks, loops 4 4 4 4 ceil(N/64) {4 4 0 0}
+// trips key_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(S/64) blocks, loops 4 4 2 2 ceil(N/32) {2 2 0 0}
 // trips key_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(S/64) blocks, loops 8 8 4 4 ceil(N/32) {4 4 0 0}
 #include "core/kernels/attention.h"
 

@@ -310,8 +310,15 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
   }
 }
 
+// Blocks of query_gradient_mma on a multiprocessor. (For three of them sm_80 is a register short.)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int query_gradient_blocks = 2;
+#else
+inline constexpr int query_gradient_blocks = 3;
+#endif
+
 template <class T, int columns, class Top>
-__global__ void __launch_bounds__(mma_threads, columns * sizeof(T) <= 128 ? 3 : 2)
+__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ? query_gradient_blocks : 2)
     query_gradient_mma(AttentionProblem<T> p, Splits splits, HeadView<const T> dout, const typename Top::State* states,
                        Top top, HeadView<T> dq) {
   using Shape = MmaShape<T, columns>;
@@ -346,8 +353,7 @@ __global__ void __launch_bounds__(mma_threads, columns * sizeof(T) <= 128 ? 3 : 
     g.template round<Shape::own>();
 
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
-      if (batch_head.next_key(optimization_barrier(query0), 16, optimization_barrier(k0)) >= min(k0 + keys, end))
-        return;
+      if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;
       const auto in_top = top.template of_queries<keys>(p.size, batch_head, query0, k0);
       float s[1][keys / 8][4], ds[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);

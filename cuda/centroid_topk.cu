@@ -52,28 +52,34 @@
 //     5*D/8 KB shared
 // cost finish_rows: B*H*C*(4*k+4*large+(4*splits+e)*M) + B*H*C*k/8*e*M bytes, B*H*C*splits*M FLOPs, 16+D/8 KB shared
 // cost query_gradient_mma: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) tensor FLOPs,
-//     33+D/4 KB shared
-// cost key_gradient_mma: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) tensor FLOPs, 35+D/4 KB shared
+//     48*D/64 KB shared
+// cost key_gradient_mma: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) tensor FLOPs, 2+32*D/64 KB shared
 //
 // `share` is the number of key tiles in a split, `steps` the comparisons with a middle until k numbers are told from
-// the rest: 8 on average for random scores. Without masks and dropout, and where T is chosen: Loops of the kernels of
-// tiles: copies; then for each tile of keys the next copies, mask, dropout. scan_keys_mma writes the maxima of groups,
-// too. Loops of choose_groups: maxima and sums of splits; what is for a given T; the maxima of the groups; the search;
-// who is chosen. Loops of finish_rows: splits; scores; what is for lists in global memory; the search; two parts of a
-// list; the mass; places of T; the other scores. size share: ceil(ceil(S/64)/splits) size steps: 8 trips
-// scan_keys_mma<bfloat16, D>: B*H*tiles*splits blocks, loops D/16 D/16 share {D/16 1/span 0} 0 1 trips
-// choose_groups<bfloat16>: 16*B*H*tiles blocks,
-//     loops 1 1 0 0 0 0 0 groups//32%8 groups//256 groups//128 groups//32%4 steps {groups//128} groups//128
-//     groups//32%4 0 0 0 groups//128 groups//32%4
-// trips sum_rest_mma<bfloat16, D, true, false>: B*H*tiles*splits blocks, loops D/16 D/16 D/16 share {D/16 D/16 0 0}
+// the rest: 8 on average for random scores. Without masks and dropout, and where T is chosen:
+// Loops of the kernels of tiles: copies; then for each tile of keys the next copies, mask, dropout. scan_keys_mma
+// writes the maxima of groups, too. Loops of choose_groups: maxima and sums of splits; what is for a given T; the
+// maxima of the groups; the search; who is chosen. Loops of finish_rows: splits; scores; what is for lists in global
+// memory; sorting; the mass; places of T; the other scores.
+//
+// size share: ceil(ceil(S/64)/splits)
+// size steps: 8
+// size parts: groups//128
+// size more: groups//32%4
+// trips scan_keys_mma<bfloat16, D>: B*H*tiles*splits blocks, loops D/16 D/16 share {D/16 1/span 0} 0 1
+// trips choose_groups<bfloat16>: 16*B*H*tiles blocks,
+//     loops 1 1 0 0 0 0 0 groups//32%8 groups//256 parts more steps {parts} parts more 0 0 0 parts more
+// trips sum_rest_mma<bfloat16, D, true, false>: B*H*tiles*splits blocks,
+//     loops D/16 D/16 D/16 share {D/16 D/16 0 0}
 // trips finish_rows<bfloat16, D>: 16*B*H*tiles blocks,
-//     loops ceil(splits/8) ceil(large/128) 0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1 {D/16
-//     0}
+//     loops ceil(splits/8) ceil(large/128) 0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1
+//     {D/16 0}
 // trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, loops 0 0 1 {splits//16 splits%16//4}
 // trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 ceil(S/8192) k/32}
-// trips query_gradient_mma<bfloat16, D, TopKeys>: B*H*tiles*splits blocks, loops D/16 D/16 D/16 D/16 share {D/16 D/16 0
-// 0} trips key_gradient_mma<bfloat16, D, TopKeys>: B*H*ceil(S/64) blocks, loops D/16 D/16 D/32 D/32 ceil(C/32) {D/32
-// D/32 0 0}
+// trips query_gradient_mma<bfloat16, 64, TopKeys>: B*H*tiles*splits blocks, loops 4 4 4 4 share {4 4 0 0}
+// trips query_gradient_mma<bfloat16, 128, TopKeys>: B*H*tiles*splits blocks, loops 8 8 4 4 2*share {4 4 0 0}
+// trips key_gradient_mma<bfloat16, D, TopKeys>: B*H*ceil(S/64) blocks,
+//     loops D/16 D/16 D/32 D/32 ceil(C/32) {D/32 D/32 0 0}
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>

@@ -505,7 +505,7 @@ __device__ int split_list(const ScoredKey* list, int n, int top, ScoredKey* sort
 }
 
 template <class T, int columns>
-__global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 128 ? 6 : 2)
+__global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 128 ? 5 : 2)
     finish_rows(CentroidProblem<T> p, CentroidScan scan, int32_t* topk, T* mass, HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
