@@ -71,9 +71,10 @@
 //     loops 1 1 0 0 0 0 0 groups//32%8 groups//256 parts more steps {parts} parts more 0 0 0 parts more
 // trips sum_rest_mma<bfloat16, D, true, false>: B*H*tiles*splits blocks,
 //     loops D/16 D/16 D/16 share {D/16 D/16 0 0}
-// trips finish_rows<bfloat16, D>: 16*B*H*tiles blocks,
-//     loops ceil(splits/8) ceil(large/128) 0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1
-//     {D/16 0}
+// trips finish_rows<bfloat16, 64>: 16*B*H*tiles blocks, loops ceil(splits/8) ceil(large/128)
+//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1 {D/16 0}
+// trips finish_rows<bfloat16, 128>: 16*B*H*tiles blocks, loops ceil(splits/8) ceil(splits/8) ceil(large/128)
+//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1 {D/16 0}
 // trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, loops 0 0 1 {splits//16 splits%16//4}
 // trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 ceil(S/8192) k/32}
 // trips query_gradient_mma<bfloat16, 64, TopKeys>: B*H*tiles*splits blocks, loops 4 4 4 4 share {4 4 0 0}

@@ -19,7 +19,7 @@ struct TopShape {
       2 * row_bytes * (task_tile + gradient_keys) + 2 * task_tile * gradient_keys * int(sizeof(T));
   // Blocks of a multiprocessor, for which the registers suffice. once: T fits into one tile of keys.
   static constexpr int forward_blocks(bool once) { return columns < 128 ? 4 : once ? 3 : 2; }
-  static constexpr int backward_blocks(bool once) { return once && row_bytes <= 128 ? 4 : 2; }
+  static constexpr int backward_blocks(bool once) { return !once || row_bytes > 128 ? 2 : columns > 32 ? 4 : 3; }
 };
 
 // The indices of the members and keys that a block has gathered, -1 where there is none, and the places of the keys'
