@@ -5,33 +5,34 @@
 //   outside T, z dropout.   dA = dm in T, else z (dB V^T);  delta = m dm + rest . dB;  dS = A (dA - delta);
 //   dQ^c = scale dS K,  dK = scale dS^T Q^c,  dV = (z A outside T)^T dB
 //
-// Launch. A tile is 64 centroids by 64 keys, a block of 128 threads computes its scores in shared memory and registers
-// (cuda/attention_tiles.cuh). There are few centroids, so the keys of a (batch element, head) are cut into `splits`
-// where that fills the GPU; what the splits contribute is put together in their order.
+// Launch, in either form: a tile is 64 centroids by 64 keys, a block of 128 threads. There are few centroids, so the
+// keys of a (batch element, head) are cut into `splits` where that fills the GPU; what the splits contribute is put
+// together in their order. T is exact for the scores that a form computes.
+//
+// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too. Forward takes four launches and
+// no lists: the largest scores of groups of 16 keys give a threshold that about k scores reach, and T is chosen among
+// those. Backward:
+//   query_states        a warp a centroid: logsumexp and delta, and T in one bit a key
+//   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), told of T; add_splits
+//
+// In float32, out of shared memory (cuda/attention_tiles.cuh); on every GPU:
 //   scan_keys       tile after tile of a split: running maximum and sum, and for each centroid the k largest scores so
 //                   far, sorted, in memory (8 k bytes; the L1 cache, mostly). A warp works on 16 centroids:
 //                   its lanes look for scores above a centroid's k-th, and merge those into its list together.
 //   finish_scan     a warp a centroid: logsumexp; merges the lists of the splits; T, rising; m; marks T in one bit a
 //                   key, which is how all that follows knows T
 //   sum_rest        the scores again, and their product with V; add_splits
-//   query_states    backward, a warp a centroid: logsumexp and delta, and the bits
+//   query_states    as above
 //   centroid_query_gradient  a block has a tile of centroids and a split: dQ^c; add_splits
 //   centroid_key_gradient    a block has a tile of keys and goes through all centroids: dK and dV
 // Columns of values beyond 128 (64 in centroid_key_gradient) are other blocks' work, which compute the scores again.
-//
-// Why lists. Scores in random order enter a list k (1 + ln(S / k)) times, about 200 times for k = 32 and S = 4096, for
-// a dozen instructions of a warp each: a third of what the scores of a centroid cost. The alternative keeps the maximum
-// of every 32 keys and computes the scores of the k best such blocks once more. It needs no lists, but 32 k scores a
-// centroid that share no tile: 256 KB from the L2 cache where D = 64 in float32, which takes longer than all scores of
-// the centroid for S up to 8192. Rising scores are bad for lists: each enters, and the scan takes several times as
-// long. cuda/cost_model.py predicts more than a third: each of 8 splits fills lists of its own, with 147 insertions a
-// centroid for S = 4096, and an insertion is 42 instructions that mostly wait for each other.
+// The lists are slow: each split fills lists of its own, with some 150 insertions a centroid for k = 32 and S = 4096,
+// and an insertion is 42 instructions that mostly wait for each other. Rising scores are worse: each of them enters.
 //
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
-// cache mostly; the floor is once each. Workspace: a bit a score for T, 8 k bytes a centroid and split for the lists.
-// Bound by arithmetic.
-// Nothing spills; registers are in cuda/README.md. Shared memory: 27 KB for each of scan_keys, sum_rest,
-// centroid_query_gradient and centroid_key_gradient.
+// cache mostly; the floor is once each. Workspace on tensor cores, a centroid: up to 1024 maxima, the scores of the
+// chosen groups (some 64 k bytes), and with many centroids no more than 256 MB in all, in rounds; else a bit a score
+// for T, and 8 k bytes a split for the lists. Nothing spills; registers are in cuda/README.md.
 //
 // Costs for C centroids:
 // size tiles: ceil(C/64)

@@ -21,7 +21,7 @@
 #include <cmath>
 
 #include "cuda/attention_mma.cuh"
-#include "cuda/centroid_problem.cuh"
+#include "cuda/centroid_topk_problem.cuh"
 
 namespace cairn::gpu {
 

@@ -428,6 +428,13 @@ PARITY("attention") {
     }
     add({1, 1, 130, 146, 8, 8}, "causal", {{}, {}, {}, true}, 0, form);
   }
+  // Few queries and many keys, which tensor cores take in splits: one of them without a visible key.
+  const Sizes few{2, 1, 5, 1100, 16, 24};
+  for (const Form form : every_form) {
+    add(few, "nothing", {}, 0.2, form);
+    add(few, "everything", every_way_masked(few), 0, form);
+    add(few, "key lengths", {{}, int32s({600, 0}), {}, false}, 0, form);
+  }
   for (const Form form : every_form) {
     add_in_form(cases, form, "which weights are dropped", dropped_weights);
     add_in_form(cases, form, "attention never looks beyond the lengths", with_nan_beyond_lengths);

@@ -485,8 +485,8 @@ PARITY("centroid_topk") {
     for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 72}, {128, 64}, {40, 128}})
       add_here({{1, 1, 65, 140, D, M}, 9, "nothing", {}, 0.2, true});
   }
-  // Groups of several tiles of keys.
-  for (const bool given : {false, true}) add({{1, 1, 2, 16500, 8, 8}, 35, "nothing", {}, 0, true, true, given});
+  // Groups of several tiles of keys, of which the last has one tile.
+  for (const bool given : {false, true}) add({{1, 1, 2, 16420, 8, 8}, 35, "nothing", {}, 0, true, true, given});
 }
 
 #endif
