@@ -468,11 +468,9 @@ PARITY("centroid_topk") {
   for (const Form form : every_form) {
     const auto add_here = [&](const CudaCase& c) { add_form(c, form); };
     const Sizes whole{3, 1, 67, 131, 8, 16}, split{2, 1, 3, 1613, 16, 8};
-    for (const auto& [kind, mask] : every_mask(whole, true)) {
-      add_here({whole, 32, kind, mask, 0.3, true});
-      add_here({whole, 5, kind, mask, 0, true, true, true});
-      add_here({whole, 33, kind, mask, 0, true, false});
-    }
+    for (const auto& [kind, mask] : every_mask(whole, true)) add_here({whole, 32, kind, mask, 0.3, true});
+    add_here({whole, 5, "everything", every_way_masked(whole), 0, true, true, true});
+    add_here({whole, 33, "everything", every_way_masked(whole), 0, true, false});
     add_here({split, 32});
     add_here({split, 40, "everything", every_way_masked(split), 0.1, true});
     add_here({split, 500, "everything", every_way_masked(split), 0, false, true, true});
