@@ -27,11 +27,7 @@
 // and 64, 32 or 16 of the other side; while these are multiplied the next ones are copied to shared memory, of which a
 // block has 24 KB (bfloat16, 32 columns) to 96 KB (TF32, 128 columns).
 //
-// Registers for sm_80 (sm_90: 34 more or less; none spills anywhere), by columns:
-//   bfloat16              32   64  128    TF32: 32   64  128    float32: 64  128
-//   attend               211  239  235         238  223  254            128  168
-//   query_gradient       128  165  168         162  128  168            168  254
-//   key_gradient         137  245  237         168  162  231            249
+// Nothing spills; registers are in cuda/README.md.
 //
 // Cost, if nothing is masked: 2 (D + M) operations a score forward and 2 (4 D + 3 M) backward (3 D + 2 M if the weights
 // were worked out once). Traffic: the operands once for each tile of the other side, mostly from the L2 cache, some

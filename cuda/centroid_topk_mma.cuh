@@ -34,7 +34,7 @@ struct CentroidShape {
 
 inline constexpr int max_groups = 1024;  // of a centroid
 
-// A score (times log2 e / scale) and its key.
+// A score before the scale, which is positive, and its key.
 struct ScoredKey {
   float score;
   int32_t key;
@@ -244,7 +244,7 @@ __device__ Cut cut_after(int n, int k, Score score, Place place) {
   return cut;
 }
 
-// Keeps `lanes` of a warp together in a list: the place of this lane's element, if it has one, behind `count` others.
+// The place of this lane's element, if it has one, in a list that has `count` elements: the warp appends, lane by lane.
 inline __device__ int place_in_list(bool has, int& count) {
   const unsigned all = __ballot_sync(full_warp, has);
   const int place = count + __popc(all & ((1u << threadIdx.x % 32) - 1));

@@ -189,9 +189,6 @@ class Model:
         return self.predicted[key]
 
     def predict_new(self, name, changes, N, D):
-        if name == "memset":
-            moved = evaluate(changes["bytes"], problem(N, D))
-            return Prediction(name, 0, 1, moved, Counter(), 0, *[moved / BANDWIDTH + LAUNCH] * 2, "launch")
         line, compiled, code = self.find(name, D)
         description = self.descriptions[name.split("/")[0]]
         sizes = problem(N, D)
