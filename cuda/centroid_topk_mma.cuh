@@ -103,14 +103,19 @@ struct OwnStrip {
 #pragma unroll
     for (int step = 0; step < MmaTile<T, columns>::steps; ++step) rows.load_a(step, a[step]);
   }
+  // The scores of the strip from `query` on, before the scale; minus infinity where masked.
   template <int keys>
-  __device__ void products(const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) const {
+  __device__ void scores(const BatchHead& batch_head, int query, int k0, const MmaTile<T, columns>& k,
+                         float (&s)[1][keys / 8][4]) const {
     mma_row_products<1, keys>(
         [&](int, int step, uint32_t(&fragment)[4]) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) fragment[i] = a[step][i];
         },
         k, s);
+    if (!batch_head.masks(query, query + 16, k0, k0 + keys)) return;
+    const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
+    each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
   }
 };
 
@@ -156,11 +161,7 @@ __global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> 
         [&](int k0, const Tile& k, const Tile&) {
           finish_groups(k0 / keys >> scan.span_log2);
           float s[1][keys / 8][4];
-          q.template products<keys>(k, s);
-          if (batch_head.masks(query0, query0 + 16, k0, k0 + keys)) {
-            const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
-            each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
-          }
+          q.template scores<keys>(batch_head, query0, k0, k, s);
           float largest[2] = {-INFINITY, -INFINITY};
           each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
           float shift[2];
@@ -388,11 +389,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             place[half] =
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
           float s[1][keys / 8][4];
-          q.template products<keys>(k, s);
-          if (batch_head.masks(query0, query0 + 16, k0, k0 + keys)) {
-            const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
-            each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
-          }
+          q.template scores<keys>(batch_head, query0, k0, k, s);
           // What is stored: the scores of T where it is given; else all, but minus infinity in the place of NaN.
           TopKeys::OfQueries<keys> in_top{};
           if constexpr (given) in_top = TopKeys{scan.bits}.template of_queries<keys>(p.size, batch_head, query0, k0);

@@ -43,6 +43,15 @@ inline __device__ uint32_t warp_min(uint32_t value) { return __reduce_min_sync(f
 inline __device__ uint32_t warp_max(uint32_t value) { return __reduce_max_sync(full_warp, value); }
 #endif
 
+// The sum of the values of this lane and of those below.
+inline __device__ int32_t warp_scan(int32_t value) {
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int32_t below = __shfl_up_sync(full_warp, value, unsigned(distance));
+    if (int(threadIdx.x % 32) >= distance) value += below;
+  }
+  return value;
+}
+
 // op over the values of a block of whole warps, in every thread. `none` is op's neutral element.
 template <class T, class Op>
 __device__ T block_reduce(T value, T none, Op op) {

@@ -58,15 +58,6 @@ __device__ uint32_t equals(uint32_t mask, uint32_t value, int bits) {
   return mask;
 }
 
-// The sum of the values of this lane and of those below.
-__device__ int32_t warp_scan(int32_t value) {
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int32_t below = __shfl_up_sync(full_warp, value, unsigned(distance));
-    if (int(threadIdx.x % 32) >= distance) value += below;
-  }
-  return value;
-}
-
 __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
   __shared__ int32_t table[slots][tile + 1], of_warp[warps];  // the last column counts other tiles' queries
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;

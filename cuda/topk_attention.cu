@@ -496,15 +496,6 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 
 constexpr int place_warps = 8, place_threads = 32 * place_warps, keys_each = 4, place_keys = keys_each * place_threads;
 
-// The sum of the values of this lane and of those below.
-__device__ int sum_below(int value) {
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int below = __shfl_up_sync(full_warp, value, unsigned(distance));
-    if (int(threadIdx.x % 32) >= distance) value += below;
-  }
-  return value;
-}
-
 // A counting sort of the parts by key. Those of a key have the order of warps, pieces of T, clusters and tasks. The
 // keys of one T differ, so a warp that takes one cluster after another needs neither atomics nor votes.
 template <class T>
@@ -557,7 +548,7 @@ __global__ void __launch_bounds__(place_threads) place_parts(TopKProblem<T> p, P
     const Keys count = pack<keys_each>(counts[w], own);
     for (int i = 0; i < keys_each; ++i) total += count.element[i];
   }
-  const int sum = sum_below(total);
+  const int sum = warp_scan(total);
   if (lane == 31) of_warp[warp] = sum;
   __syncthreads();
   int start = before + sum - total;
