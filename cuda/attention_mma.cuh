@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of cuda/attention.cu on tensor cores (Dao 2023): whatever a warp sums up stays in its registers, weights
-// too, which are what the second product's fragments are made of.
+// The kernels of cuda/attention.cu on tensor cores (Dao 2023). A warp keeps its sums in registers. It keeps the weights
+// there too: they become the A fragments of the second product.
 #include <algorithm>
 #include <cmath>
 
@@ -15,11 +15,11 @@ namespace cairn::gpu {
 template <class T, int columns>
 struct MmaShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
-  // Forward: strips of queries a warp, and keys at a time, two of which are there at once.
+  // Forward: strips of queries a warp, and keys of a tile. Shared memory holds two tiles.
   static constexpr int strips = row_bytes <= 128 ? 2 : 1, queries = 16 * mma_warps * strips;
   static constexpr int keys = row_bytes <= 256 ? 64 : 32;
   static constexpr int forward_bytes = row_bytes * (queries + 4 * keys);
-  // Backward: own rows, and those of the other side at a time, two of which are there at once. The gradient of the keys
+  // Backward: own rows, and rows of a tile of the other side. Shared memory holds two tiles. The gradient of the keys
   // has twice the sums.
   static constexpr int own = 16 * mma_warps,
                        other_keys = row_bytes <= 128   ? 64
@@ -58,8 +58,8 @@ __device__ unsigned visible_of_keys(const BatchHead& batch_head, int query, int 
   });
 }
 
-// A draw decides over four keys of a query, and these are with two lanes: of a pair, the even one draws for its first
-// row and the odd one for the second.
+// One draw decides four neighboring keys of a query. Two lanes hold these scores, for the same two rows. The even lane
+// draws for the first row, the odd lane for the second. Then they exchange bits.
 template <int tiles>
 __device__ unsigned kept_of_queries(const TileDropout& dropout, int query, int key) {
   const int odd = mma_t() % 2;
@@ -110,7 +110,7 @@ struct KeyTiles {
       v.row(place).template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, rows, p.M());
     commit_copies();
   }
-  // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next(from) is
+  // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next_tile(from) is
   // where the first tile at or behind `from` begins.
   template <class Next, class F>
   __device__ void each(int begin, int end, Next next_tile, F f) const {
@@ -137,7 +137,8 @@ struct Splits {
 
 // ---- forward
 
-// Sums of a split: unnormalized, with the maximum and the sum of exponentials that they are relative to.
+// Writes the output of a tile. If there are splits, it writes the sums of one instead: unnormalized, with the maximum
+// and the sum of exponentials that they are relative to.
 template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads)
     attend_mma(AttentionProblem<T> p, Splits splits, HeadView<T> out, float* logsumexp) {
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(32 * rows_per_block, 8)
       total = fmaf(of_lane(s0).y, exp2_approx(of_lane(s0).x - shift), total);
     total = warp_reduce(total, Sum{});
     const float factor = total == 0 ? 0.0f : dropout_scale / total;
-    // (Few rows have splits: 32 bits are enough, and divide faster.)
+    // Keys are split only where rows are few, so 32 bits suffice. They divide faster.
     const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;
     T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
 #pragma unroll 1
@@ -329,7 +330,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
-  // T's bits are read by whole words: there, tiles stay where they are.
+  // T's bits are read in 64-bit words. So with T, tiles begin at multiples of `keys`, and none is skipped.
   const auto next_tile = [&](int from) {
     return Top::some ? from : batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
   };
@@ -464,8 +465,8 @@ __global__ void __launch_bounds__(mma_threads)
 
 // ---- the host's part
 
-// Can tensor cores do it: are all rows made of whole chunks of 16 bytes, and not too long; and may they. (The kernels
-// take the scale for positive.)
+// Whether tensor cores take this problem: rows are whole 16-byte chunks of at most 128 elements, the scale is positive,
+// the element type is allowed, and the GPU has the instructions.
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
   const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
@@ -486,14 +487,14 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
     f.template operator()<128>(MmaShape<T, 128>{});
 }
 
-// As many splits of at least `shortest` keys as it takes until there are some blocks for every multiprocessor of a
-// large GPU. It depends on the shape alone, so that sums have the same order on every GPU.
+// The fewest splits that give 384 blocks (about three a multiprocessor of an H100), of at least `shortest` keys each.
+// The shape alone decides, so that sums have the same order on every GPU that runs the kernel.
 inline int64_t count_splits(int64_t blocks, int64_t S, int64_t shortest) {
   return std::clamp<int64_t>(ceil_div(384, std::max<int64_t>(1, blocks)), 1, std::max<int64_t>(1, S / shortest));
 }
 
-// The splits for blocks of `tile_rows` queries, with memory for sums of `columns` if there are several. A pattern of
-// positions hides keys by itself.
+// The splits for blocks of `tile_rows` queries, with memory for sums of `columns` if there are several. Keys are not
+// split under a causal mask or a pattern: these skip tiles already.
 template <class T>
 Splits split_keys(const AttentionProblem<T>& p, int tile_rows, int64_t columns, Workspace& workspace) {
   const int64_t rows = p.size.B * p.size.H * p.size.N;

@@ -1,15 +1,14 @@
 #pragma once
 // The kernels of cuda/centroid_topk.cu on tensor cores.
 //
-// Forward, four launches. The keys of a centroid's tiles form groups: of `span` neighboring tiles, the keys that the
-// same lane has of a row, which are columns 8 n + 2 t and the next of each tile for t in 0..3. What a group has of one
-// tile is a piece.
+// Forward, four launches. The keys are divided into groups. A span is `span` neighboring tiles. Each span has four
+// groups, t = 0..3. Group t has columns 8 n + 2 t and 8 n + 2 t + 1 of each tile of the span; one lane holds them. The
+// part of a group in one tile is a piece.
 //   scan_keys_mma    a block has a tile of 64 centroids and a split of the keys: maximum, sum of exponentials, and the
 //                    largest score of each group
 //   choose_groups    a warp a centroid: logsumexp, and the k groups with the largest maxima. Whatever is in T is in one
-//                    of them, and at or above the smallest of these maxima, the threshold: k scores are that large
-//                    already. The other way round, few scores that large are not in T: with 256 groups about 35 scores
-//                    are for k = 32.
+//                    of them, and at or above the smallest of these maxima, the threshold. At least k scores reach the
+//                    threshold. Few of them are not in T: of 4096 keys in 256 groups, about 35 reach it for k = 32.
 //   sum_rest_mma     the scores again, and their product with V, but for the scores of the chosen groups at or above
 //                    the threshold. It stores the pieces of these groups.
 //   finish_rows      a warp a centroid: of those scores the k largest are T; adds the others to the rest, with the sums
@@ -42,18 +41,19 @@ struct ScoredKey {
 
 // What the kernels pass on to each other. The centroids are taken in rounds, a round in slots: 64 for each tile.
 struct CentroidScan {
-  int64_t first_tile = 0, tiles = 0;  // of centroids, in this round
-  int span_log2 = 0, groups = 0,
-      max_chosen = 0;         // tiles of keys in a group, as a power of 2; groups of a centroid, and those chosen
-  float2* softmax = nullptr;  // [slots, splits]: maximum and sum of exponentials
-  float* maxima = nullptr;    // [slots, groups]
-  int32_t* places = nullptr;  // [slots, groups]: the group's place among the chosen ones, or -1
-  int32_t* chosen = nullptr;  // [slots, max_chosen]
-  int32_t* count = nullptr;   // [slots]
+  int64_t first_tile = 0, tiles = 0;            // of centroids, in this round
+  int span_log2 = 0;                            // of the tiles in a span
+  int groups = 0;                               // of a centroid
+  int max_chosen = 0;                           // groups that may be chosen
+  float2* softmax = nullptr;                    // [slots, splits]: maximum and sum of exponentials
+  float* maxima = nullptr;                      // [slots, groups]
+  int32_t* places = nullptr;                    // [slots, groups]: the group's place among the chosen ones, or -1
+  int32_t* chosen = nullptr;                    // [slots, max_chosen]
+  int32_t* count = nullptr;                     // [slots]
   float *lse2 = nullptr, *threshold = nullptr;  // [slots]
   float* pieces = nullptr;                      // [slots, max_chosen, span(), piece]
   float* partial = nullptr;                     // [slots, splits, M]
-  ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span() * piece], if there may be so many
+  ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span() * piece], if that is more than 256
   const int32_t* given = nullptr;               // T; null: it is to be chosen
   uint32_t* bits = nullptr;                     // [B, H, N, words]: T, where it is given
 
@@ -201,8 +201,8 @@ inline __device__ uint32_t ordered(float x) {
 }
 inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x); }
 
-// A number that k of at least k numbers reach, or more if several are equal to the k-th largest: then it is that. A
-// warp goes through the numbers together, value(i) for i < n.
+// Returns a number that exactly k of n >= k numbers reach. If ties prevent that, returns the k-th largest; then more
+// than k reach it. A warp goes through the numbers together, value(i) for i < n.
 template <class F>
 __device__ uint32_t kth_largest(int n, int k, F value) {
   const int lane = int(threadIdx.x % 32);
@@ -225,8 +225,8 @@ __device__ uint32_t kth_largest(int n, int k, F value) {
   return low;
 }
 
-// Which of n scored places are the k first: those with a larger score than `score`, and of those with the same score
-// the places up to `last`. Places may share a number; then all of them count.
+// Says which elements are the first k. An element belongs if its score is larger than `score`, or equal with a place of
+// at most `last`. Elements of the same place are taken together, so there may be more than k.
 struct Cut {
   uint32_t score = 0;  // as of ordered()
   int last = 0x7fffffff;
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 #pragma unroll 8
     for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
     __syncwarp();
-    // Of tiles with equal scores the first are chosen, and all groups of a tile alike.
+    // Of spans with equal scores the first are chosen, and all groups of a span alike.
     if (p.top < scan.groups)
       cut = cut_after(
           scan.groups, p.top, [&](int g) { return values[g]; }, [](int g) { return g / 4; });
@@ -557,7 +557,8 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 12
       }
     if (!scan.partial) return;
 
-    // The others belong to the rest, 16 at a time: as the weights of 16 equal rows.
+    // The other large scores belong to the rest. One product adds 16 of them: A has 16 equal rows of their weights, so
+    // each row of the result is their sum.
     float sums[1][columns / 8][4] = {};
 #pragma unroll 1
     for (int l0 = count; l0 < n; l0 += 16) {
@@ -592,7 +593,7 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 12
       mma_weighted_rows<1, 16>(weights, rows, sums);
       __syncwarp();
     }
-    // Every row of the product is the same: of row 0 each lane gets its columns.
+    // Row 0 goes through shared memory, so that each lane gets its columns.
     float* const of_row = reinterpret_cast<float*>(rows.data);
 #pragma unroll
     for (int n8 = 0; n8 < columns / 8; ++n8)
@@ -634,7 +635,7 @@ template <class T, int columns>
 void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool choose, int32_t* topk, float* logsumexp,
                                T* mass, HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
-  constexpr int64_t most_bytes = int64_t{256} << 20;  // of workspace in a round, unless a tile needs more
+  constexpr int64_t most_bytes = int64_t{256} << 20;  // of workspace in a round, or of a single tile
   const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   CentroidScan scan;
   scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));

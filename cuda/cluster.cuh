@@ -2,8 +2,7 @@
 // Clusters of blocks: blocks of a launch that run at the same time, meet at barriers of their own, and read and write
 // each other's shared memory. For GPUs of compute capability 9.0 and newer; `Launch::cluster` is the number of blocks.
 //
-// A block's shared memory may be used by others from the first cluster_sync on, which shows that the block has begun,
-// until its end. So the last use of it stands before a cluster_sync.
+// Other blocks may use a block's shared memory only between its first and its last cluster_sync.
 #include "cuda/launch.h"
 
 #ifndef __CUDACC__

@@ -11,8 +11,8 @@
 //   scan    A thread takes a column. The columns before it sum up to where the bucket begins; from there, sums down the
 //           column say where the members in each run go.
 //   place   A warp takes its run, 32 queries at a time. A query's place is what the table says, plus the lanes below
-//           with the same label. Lanes find their equals by one vote for each bit of the label, so that a round has no
-//           order of its own and no atomics.
+//           with the same label. Lanes with equal labels find each other by one ballot a bit. So no atomics are
+//           needed, and the result does not depend on the order of lanes.
 // The table has 512 columns. More buckets are taken 512 at a time, each time with all three steps. There are about 256
 // blocks with pieces of at least 512 queries, and at most 16 pieces a row: with more, counting would take far longer
 // than placing.

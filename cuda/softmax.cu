@@ -2,12 +2,12 @@
 //
 //   y_rc = exp(x_rc - max_r) / sum_c exp(x_rc - max_r),   dx_rc = y_rc (dy_rc - sum_c y_rc dy_rc)
 //
-// A row of minus infinities gives zeros: exp(-inf - max) counts as 0 whatever max is, so the sum is 0 there and nowhere
-// else. NaN and plus infinity reach the sum, and with it the whole row. x, y, dy, dx: [rows, cols], float32 or
-// bfloat16; all arithmetic is in float32.
+// In a row of minus infinities every exponential counts as 0. So its sum is 0, and its result is zeros. No other row
+// has a sum of 0. NaN and plus infinity reach the sum, and with it the whole row. x, y, dy, dx: [rows, cols], float32
+// or bfloat16; all arithmetic is in float32.
 //
-// Launch. Rows of up to 1024 elements: a warp a row, four rows a block; a lane keeps chunks lane, lane + 32, ... of 16
-// bytes in registers. Longer ones: a block of 256 threads a row, which reads it twice. Rows that do not start at
+// Launch. Rows of up to 1024 elements: a warp a row, four rows a block; a lane keeps chunks lane, lane + 32, ... of 8
+// elements in registers. Longer ones: a block of 256 threads a row, which reads it twice. Rows that do not start at
 // multiples of 16 bytes are read in the same order, element by element.
 // Traffic of n = rows * cols elements of e bytes: 2 e n forward and 3 e n backward for short rows, which is the floor;
 // 3 e n and 5 e n for longer ones, the second reading mostly from the cache. Bound by memory.

@@ -8,10 +8,10 @@
 //
 // Launch. Clusters differ in size, so the work is cut into tasks of up to t members of a cluster. Task i of cluster c
 // has the number offsets[c] / t + c + i. Some numbers have no task: their blocks return at once. So the host need not
-// know the sizes of the clusters: it launches N / t + C + 1 blocks. Queries of no cluster count as members of a
-// cluster C. A warp finds its task by probing 31 clusters at a time. t is 64 times a power of two. It is about N / C,
-// so that few tasks have parts of the same keys' gradients. It is 64 where larger tasks would leave too few blocks,
-// and where T does not fit into shared memory.
+// know the sizes of the clusters: it launches N / t + C + 1 blocks for each (batch, head). Queries of no cluster count
+// as members of a cluster C. A warp finds its task by probing 31 clusters at a time. t is 64 times a power of two. It
+// is about N / C, so that few tasks have parts of the same keys' gradients. It is 64 where larger tasks would leave too
+// few blocks, and where T has more than 32 keys (16 in float32): a block has no registers for the gradients of more.
 //
 // On tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu; a block of 128 threads has a task:
 //   attend_top_mma      gathers 64 members and 32 top keys at a time, by asynchronous copies of whole rows. A warp has
@@ -38,16 +38,16 @@
 // as fit into 64 MB of workspace.
 //
 // Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
-// backward twice k (D + M) floats for a task. Floor: everything but those floats once. Tensor cores leave memory as
-// the bound; in float32 it is arithmetic. With clusters of a member or two (oracle-top) it is the gathering.
-// Nothing spills; registers are in cuda/README.md. Shared memory in KB: attend_top_mma 8 to 65, member_gradient_mma 20
-// to 88, attend_top 31, member_gradient 44, place_parts 32, topk_key_gradient 4.
+// backward twice k (D + M) floats for a task. Floor: everything but those floats once. Tensor cores leave memory as the
+// bound; in float32 it is arithmetic. With clusters of a member or two (oracle-top) it is the gathering. Nothing
+// spills; registers are in cuda/README.md. Shared memory in KB (1024 bytes): attend_top_mma 8 to 65,
+// member_gradient_mma 20 to 88, attend_top 30, member_gradient 43, place_parts 32, topk_key_gradient 4.
 //
 // If clusters have the same size, each has `tasks` tasks, and a task has `tiles` tiles of up to 64 members. A key has
-// `hits` rows. Loops of the kernels on tensor cores: probes for the task (all but the first); then tiles of members,
-// in which are copies (with 128 columns), dropout, and strips of 16 members to sum over. Loops of place_parts: 32 top
-// keys of 4 clusters; and these again. Loops of topk_key_gradient: tasks of a cluster; keys, 4 rows at a time; popular
-// keys.
+// `hits` rows. Blocks without a task do not count, nor do those that sum up dm. Loops of the kernels on tensor cores:
+// probes for the task (all but the first); then tiles of members, in which are copies (with 128 columns), dropout, and
+// strips of 16 members to sum over. Loops of place_parts: 32 top keys of 4 clusters; and these again. Loops of
+// topk_key_gradient: tasks of a cluster; keys, 4 rows at a time; popular keys.
 // size bits: 6+max(0,min(ceil(log(ceil(N/64)/C,2)),int(log(max(1,B*H*ceil(N/64)/512),2))))
 // size tasks: ceil(N/C/2**bits)
 // size tiles: ceil(N/C/tasks/64)
@@ -133,7 +133,8 @@ struct Gathered {
   }
 };
 
-// ---- what a thread has. A warp has 8 members of the 32. Of the products of members and keys, 2 x 4: keys key_of(j).
+// ---- what a thread has. A warp has 8 of the 32 members. Of the products of members and keys, a thread has 2 x 4:
+// those of members member_of(i) and keys key_of(j).
 using Scores = float[2][4];
 __device__ int warp_member() { return 8 * int(threadIdx.x / 32); }
 __device__ int member_of(int i) { return warp_member() + 2 * int(threadIdx.x % 32 / 8) + i; }
@@ -496,8 +497,9 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 
 constexpr int place_warps = 8, place_threads = 32 * place_warps, keys_each = 4, place_keys = keys_each * place_threads;
 
-// A counting sort of the parts by key. Those of a key have the order of warps, pieces of T, clusters and tasks. The
-// keys of one T differ, so a warp that takes one cluster after another needs neither atomics nor votes.
+// A counting sort of the parts by key. The parts of one key are ordered by warp, then by piece of 32 top keys, then by
+// cluster, then by task. The keys of one T differ, so a warp that takes one cluster after another needs neither atomics
+// nor votes.
 template <class T>
 __global__ void __launch_bounds__(place_threads) place_parts(TopKProblem<T> p, Parts parts) {
   constexpr int at_once = 4;
@@ -680,9 +682,9 @@ __global__ void __launch_bounds__(32 * sum_warps)
 // Floats of parts in one round, if a batch_head needs no more.
 constexpr int64_t max_parts = int64_t{1} << 24;
 
-// The logarithm of the members that a task has: as many as a cluster has on average, so that its parts are few, but so
-// that there are 512 tasks or more if there can be. It depends on the shape alone, and so does the order of sums.
-// Where a block cannot hold the gradients of all keys of T, its task is a tile.
+// The logarithm of the members of a task. A task has about as many as a cluster, so that a cluster has few parts. It
+// has fewer where there would be fewer than 512 tasks. If T has more keys than a block sums up at a time, a task is one
+// tile; this limit is that of 128 columns, whatever D is. The shape alone decides, and with it the order of sums.
 template <class T>
 int task_bits(const AttentionSize& size, int64_t C, int64_t k) {
   if (k > TopShape<T, 128>::gradient_keys) return std::countr_zero(unsigned(task_tile));

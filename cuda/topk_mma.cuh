@@ -1,7 +1,8 @@
 #pragma once
-// The kernels of cuda/topk_attention.cu on tensor cores. A block gathers 64 members and 32 top keys at a time, and each
-// of its four warps has 16 of these members. Scores become weights in the registers they were summed up in. Where sums
-// run over members, weights go through shared memory, because there the keys have to be the rows.
+// The kernels of cuda/topk_attention.cu on tensor cores. A block gathers 64 members and 32 top keys at a time (backward
+// 16 where rows have 512 bytes), and each of its four warps has 16 of these members. Scores become weights in the
+// registers they were summed up in. Where sums run over members, weights go through shared memory, because there the
+// keys have to be the rows.
 #include <cmath>
 
 #include "cuda/attention_mma.cuh"
@@ -55,8 +56,8 @@ struct GatheredTiles {
         v(k.row(keys)),
         g(v.row(keys)) {}
 
-  // Members from m0 on, top keys from l0 on, and what `places` has for these keys. A T that fits in is gathered once.
-  // The block has them when this returns, and all its warps are done with what stood there.
+  // Gathers the members from m0 on, the top keys from l0 on, and their entries of `places`. If T fits into one tile,
+  // its keys are gathered once a task. On return all warps see the new rows, and no warp reads the old ones.
   __device__ void gather(int m0, int l0, const HeadView<const T>& dout, const int32_t* places) const {
     const bool new_members = l0 == 0, new_keys = l0 > 0 || task.k > keys || m0 == task.first;
     const int i = int(threadIdx.x), l = l0 + i % 32;
