@@ -15,17 +15,18 @@
 // pattern of positions hides (core/kernels/positions.h): a tile begins where something is visible. It keeps the sums of
 // its rows in registers, with a running maximum of the scores.
 //
-// In float32, out of shared memory (cuda/attention_tiles.cuh); on every GPU. Tiles are 64 x 64; a thread has 8 x 4
-// scores in registers and, of the sums, 8 rows of 4 columns in each 64. Operands go through shared memory 16 columns or
-// rows at a time, weights do as a tile: 27 KB a block. Any D and M: a block computes 64 or 128 columns of its result,
-// and more columns are more blocks, which work out the weights again.
+// In float32 arithmetic, out of shared memory (cuda/attention_tiles.cuh); on every GPU, for all that tensor cores do
+// not take, bfloat16 too. Tiles are 64 x 64; a thread has 8 x 4 scores in registers and, of the sums, 8 rows of 4
+// columns in each 64. Operands go through shared memory 16 columns or rows at a time, weights do as a tile: 27 KB a
+// block. Any D and M: a block computes 64 or 128 columns of its result, and more columns are more blocks, which work
+// out the weights again.
 //
-// On tensor cores (cuda/attention_mma.cuh); compute capability 8.0, D and M up to 128 and rows made of whole chunks of
-// 16 bytes: bfloat16 as it is, float32 rounded to TF32 where Float32Products allows that. Weights and their gradients
-// are rounded alike to be multiplied. Zeros fill up rows to 32, 64 or 128 columns. Forward a block takes 64 or 128
-// queries (16 or 32 a warp, whose fragments stay in registers) and 64 or 32 keys at a time, backward 64 rows of its own
-// and 64, 32 or 16 of the other side; while these are multiplied the next ones are copied to shared memory, of which a
-// block has 24 KB (bfloat16, 32 columns) to 96 KB (TF32, 128 columns).
+// On tensor cores (cuda/attention_mma.cuh); compute capability 8.0 or newer, a positive scale, D and M up to 128 and
+// rows made of whole chunks of 16 bytes: bfloat16 as it is, float32 rounded to TF32 where Float32Products allows that.
+// Weights and their gradients are rounded alike to be multiplied. Zeros fill up rows to 32, 64 or 128 columns. Forward
+// a block takes 64 or 128 queries (16 or 32 a warp, whose fragments stay in registers) and 64 or 32 keys at a time,
+// backward 64 rows of its own and 64, 32 or 16 of the other side; while these are multiplied the next ones are copied
+// to shared memory, of which a block has 24 KB (bfloat16, 32 columns) to 96 KB (TF32, 128 columns).
 //
 // Nothing spills; registers are in cuda/README.md.
 //
@@ -39,7 +40,7 @@
 // cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
 // cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs, 27 KB shared
 // cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + B*H*N*(8+4*D*back_splits*(back_splits>1)) bytes,
-//     2*B*H*N*S*(2*D+M) tensor FLOPs, 48*D/64 KB shared
+//     2*B*H*N*S*(2*D+M) tensor FLOPs, 32+D/4 KB shared
 // cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs, 27 KB shared
 // cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 1+32*D/64 KB shared
 // cost combine_splits: B*H*N*((4*splits+e)*M+16*splits+4) bytes, 2*splits*B*H*N*M FLOPs
@@ -50,13 +51,15 @@
 // size rows: 128 if D <= 64 else 64
 // size splits: max(1,min(ceil(384/(B*H*ceil(N/rows))),S//256))
 // size share: ceil(ceil(S/64)/splits)
+// size part: (1+splits%8)/8 (combine_splits takes 8 splits at a time; the part that runs of the code for the others)
 // size back_splits: max(1,min(ceil(384/(B*H*ceil(N/64))),S//256))
 // size back_share: ceil(ceil(S/64)/back_splits)
 // trips attend_mma<bfloat16, 64>: B*H*ceil(N/128)*splits blocks, loops 8 4 4 share {4 4 0 0 0 0}
 // trips attend_mma<bfloat16, 128>: B*H*ceil(N/64)*splits blocks, loops 8 8 8 share {8 8 0 0}
-// trips combine_splits<bfloat16>: ceil(B*H*N/4) blocks,
-//     loops 1 {ceil(splits/32) ceil(splits/32) 0 M/32 {ceil(splits/32) {splits/8}}}
-// trips add_splits<bfloat16>: ceil(B*H*N*M/256) blocks, loops 0 0 1 {back_splits//16 back_splits%16//4}
+// trips combine_splits<bfloat16>: ceil(B*H*N/4) blocks, int(splits>1) launches,
+//     loops 1 {ceil(splits/32) ceil(splits/32) 0 M/32 {part*ceil(splits/32) {min(32,splits)//8/part}}}
+// trips add_splits<bfloat16>: ceil(B*H*N*M/256) blocks, int(back_splits>1) launches,
+//     loops 0 0 1 {back_splits//16 back_splits%16//4}
 // trips output_states<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {0}
 // trips query_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(N/64)*back_splits blocks,
 //     loops 4 4 4 4 back_share {4 4 0 0}

@@ -5,17 +5,19 @@
 //   outside T, z dropout.   dA = dm in T, else z (dB V^T);  delta = m dm + rest . dB;  dS = A (dA - delta);
 //   dQ^c = scale dS K,  dK = scale dS^T Q^c,  dV = (z A outside T)^T dB
 //
-// Launch, in either form: a tile is 64 centroids by 64 keys, a block of 128 threads. There are few centroids, so the
-// keys of a (batch element, head) are cut into `splits` where that fills the GPU; what the splits contribute is put
-// together in their order. T is exact for the scores that a form computes.
+// Launch, in either form: a block of 128 threads takes 64 centroids and goes through keys, up to 64 at a time; for dK
+// and dV it takes 64 keys and goes through the centroids. There are few centroids, so the keys of a (batch element,
+// head) are cut into `splits` where that fills the GPU; what the splits contribute is put together in their order. T is
+// exact for the scores that a form computes.
 //
-// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too. Forward takes four launches and
-// no lists: the largest scores of groups of 16 keys give a threshold that about k scores reach, and T is chosen among
-// those. Backward:
+// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too. Forward takes four launches, or
+// four a round, and keeps no sorted lists: the largest scores of groups of 16 keys or more give a threshold that little
+// more than k scores reach, and T is chosen among those. Backward:
 //   query_states        a warp a centroid: logsumexp and delta, and T in one bit a key
 //   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), told of T; add_splits
 //
-// In float32, out of shared memory (cuda/attention_tiles.cuh); on every GPU:
+// In float32 arithmetic, out of shared memory (cuda/attention_tiles.cuh); on every GPU, for all that tensor cores do
+// not take:
 //   scan_keys       tile after tile of a split: running maximum and sum, and for each centroid the k largest scores so
 //                   far, sorted, in memory (8 k bytes; the L1 cache, mostly). A warp works on 16 centroids:
 //                   its lanes look for scores above a centroid's k-th, and merge those into its list together.
@@ -26,20 +28,26 @@
 //   centroid_query_gradient  a block has a tile of centroids and a split: dQ^c; add_splits
 //   centroid_key_gradient    a block has a tile of keys and goes through all centroids: dK and dV
 // Columns of values beyond 128 (64 in centroid_key_gradient) are other blocks' work, which compute the scores again.
-// The lists are slow: each split fills lists of its own, with some 150 insertions a centroid for k = 32 and S = 4096,
-// and an insertion is 42 instructions that mostly wait for each other. Rising scores are worse: each of them enters.
+// The lists are slow: each split fills lists of its own, with some 150 insertions for a centroid and split of 512 keys
+// if k = 32, and an insertion is 42 instructions that mostly wait for each other. Rising scores are worse: each of them
+// enters.
 //
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
-// cache mostly; the floor is once each. Workspace on tensor cores, a centroid: up to 1024 maxima, the scores of the
-// chosen groups (some 64 k bytes), and with many centroids no more than 256 MB in all, in rounds; else a bit a score
-// for T, and 8 k bytes a split for the lists. Nothing spills; registers are in cuda/README.md.
+// cache mostly; the floor is once each. Nothing spills; registers are in cuda/README.md.
+//
+// Workspace for a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M bytes a split, and for
+// each of up to k + 3 chosen groups of 16 keys 64 bytes of scores and, if these may be more than 256, 256 bytes of
+// lists. More keys than 16,384 make groups longer. Centroids are taken in rounds of at most 256 MB, or of one tile if
+// that needs more. If T is given, it takes a bit a score besides. In float32: 8 k bytes a split for the lists, 4 M
+// bytes a split, and a bit a score for T. Backward: a bit a score for T, and 4 D bytes a split.
 //
 // Costs for C centroids:
 // size tiles: ceil(C/64)
 // size splits: max(1,min(ceil(384/(B*H*tiles)),S//256))
 // size span: 2**ceil(log(max(1,S/16384),2))
 // size groups: 4*ceil(S/64/span)
-// size large: 16*k
+// size large: 16*k*span (scores of the chosen groups)
+// size reach: groups*log(groups/(groups-k)) if k < groups else S (of random scores, those that reach the threshold)
 // cost scan_keys: e*B*H*(C+S)*D + 8*splits*B*H*C*k bytes, 2*B*H*C*S*D FLOPs, 27 KB shared
 // cost finish_scan: B*H*C*((8*splits+4)*k+S/8) bytes, B*H*C*8*k FLOPs
 // cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+4*splits*M) bytes, 2*B*H*C*S*(D+M) FLOPs, 27 KB shared
@@ -51,9 +59,10 @@
 // cost choose_groups: 4*B*H*C*(2*groups+2*splits+k) bytes, 0 FLOPs
 // cost sum_rest_mma: e*B*H*(C*D+S*(D+M)) + 4*B*H*C*(groups+large+splits*M) bytes, 2*B*H*C*S*(D+M) tensor FLOPs,
 //     5*D/8 KB shared
-// cost finish_rows: B*H*C*(4*k+4*large+(4*splits+e)*M) + B*H*C*k/8*e*M bytes, B*H*C*splits*M FLOPs, 16+D/8 KB shared
+// cost finish_rows: B*H*C*(4*k+4*large+(4*splits+e)*M) + B*H*C*(reach-k)*e*M bytes, B*H*C*splits*M FLOPs,
+//     16+D/8 KB shared
 // cost query_gradient_mma: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) tensor FLOPs,
-//     48*D/64 KB shared
+//     32+D/4 KB shared
 // cost key_gradient_mma: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) tensor FLOPs, 2+32*D/64 KB shared
 //
 // `share` is the number of key tiles in a split, `steps` the comparisons with a middle until k numbers are told from
@@ -73,10 +82,10 @@
 // trips sum_rest_mma<bfloat16, D, true, false>: B*H*tiles*splits blocks,
 //     loops D/16 D/16 D/16 share {D/16 D/16 0 0}
 // trips finish_rows<bfloat16, 64>: 16*B*H*tiles blocks, loops ceil(splits/8) ceil(large/128)
-//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1 {D/16 0}
+//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(reach/32) {reach/4} k/32 k/32 {k/4} ceil((reach-k)/16) {D/16 0}
 // trips finish_rows<bfloat16, 128>: 16*B*H*tiles blocks, loops ceil(splits/8) ceil(splits/8) ceil(large/128)
-//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(1.1*k/32) {1.1*k/4} k/32 k/32 {k/4} 1 {D/16 0}
-// trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, loops 0 0 1 {splits//16 splits%16//4}
+//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(reach/32) {reach/4} k/32 k/32 {k/4} ceil((reach-k)/16) {D/16 0}
+// trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, int(splits>1) launches, loops 0 0 1 {splits//16 splits%16//4}
 // trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 ceil(S/8192) k/32}
 // trips query_gradient_mma<bfloat16, 64, TopKeys>: B*H*tiles*splits blocks, loops 4 4 4 4 share {4 4 0 0}
 // trips query_gradient_mma<bfloat16, 128, TopKeys>: B*H*tiles*splits blocks, loops 8 8 4 4 2*share {4 4 0 0}

@@ -19,13 +19,13 @@
 // of the lowest one on a tie. An assignment is R N C / 64 products of 16 x 8 x 32: 24 us for 11 assignments at R = 24,
 // N = 4096, C = 100, if all 132 multiprocessors worked. Popcounts would take 58: two a distance, 16 a clock.
 //
-// Bits are counted by atomics in shared memory, two bits a word: 32 for a query. (A count is below 2^16, because a
-// block has fewer queries.) The lanes of a warp add to 32 different banks. A product of the members' bits with the
-// matrix of memberships would instead double the work of the tensor cores.
+// Bits are counted by atomics in shared memory. A query takes 32 of them; each word counts two bits. (A count is below
+// 2^16, because a block has fewer queries.) The lanes of a warp add to 32 different banks. A product of the members'
+// bits with the matrix of memberships would instead double the work of the tensor cores.
 //
-// The cluster's size depends on the shape alone: about 128 blocks in all, each of 128 queries or more. The limits are
-// C < 8192 and the shared memory of a block (ClusterPlan::shared_bytes). With 227 KB, that is N = 210,000 at C = 100,
-// or C = 1100 at N = 4096.
+// A row's cluster has as many blocks as make about 128 in all, each of 128 queries or more. It has more where the
+// shared memory of a block would not suffice (ClusterPlan::shared_bytes). The labels do not depend on its size. The
+// limits are C < 8192, N < 2^20, and shared memory: with 227 KB, N = 210,000 at C = 100, or C = 1100 at N = 4096.
 // Memory: 12 bytes a query, the floor. Between blocks, an iteration moves 196 bytes a centroid and block through
 // distributed shared memory.
 //
@@ -36,9 +36,9 @@
 //                      is not 0 to `ones` and `members`.
 //   update_centroids   a warp takes a cluster, a lane every 32nd bit; the warp votes the new code together. It leaves
 //                      `ones` and `members` at 0 for the next iteration.
-// Cost of an iteration. 2 R N C counts of 32 bits (16 a clock and multiprocessor): that bounds it. Memory: 8 bytes a
-// code, the floor, plus 8 more for the second reading and 8 for writing and reading the label (from the cache, mostly);
-// R C (4 stride + 12) bytes read and written for the counters, which stay in the L2 cache.
+// An iteration takes 2 R N C popcounts of 32-bit words, which bound it: a multiprocessor does 16 a clock. Memory: 8
+// bytes a code, the floor, plus 8 more for the second reading and 8 for writing and reading the label (from the cache,
+// mostly); R C (4 stride + 12) bytes read and written for the counters, which stay in the L2 cache.
 //
 // size tiles: ceil(C/8)
 // size room: 232448-512*tiles-140*C (bytes for the codes of a block)
@@ -47,8 +47,8 @@
 // size share: 32*ceil(N/(32*cluster))
 // cost cluster_queries: 12*B*H*N bytes, 512*B*H*N*(i+1)*tiles tensor FLOPs,
 //    min(227,(512*tiles+8*share+8*ceil(C/cluster)+132*C)/1024) KB shared (a product of bytes counts as half)
-// cost assign_queries: 28*B*H*N bytes, 32*B*H*N*C FLOPs, C*65/256 KB shared (a popcount as 16: 16 a clock,
-//    not 256)
+// cost assign_queries: 24*B*H*N bytes, 18*B*H*N*C FLOPs, C*65/256 KB shared (a popcount as 9: at 33 TFLOP/s that is
+//    16 a clock and multiprocessor)
 // cost update_centroids: B*H*C*(4*64+12) bytes, B*H*C*64 FLOPs
 //
 // Loops of cluster_queries: labels of padding; copy the codes, clear the counters, draw the centroids; for each
@@ -193,9 +193,9 @@ __global__ void __launch_bounds__(update_threads) update_centroids(HammingProble
 
 constexpr int most_blocks = 8;  // of a cluster, on any GPU that has them
 constexpr int cluster_threads = 512, cluster_warps = cluster_threads / 32;
-constexpr int strip = 32;          // queries that a warp labels at a time
-constexpr int words = 32;          // of the counters of a cluster, of two bits each
-constexpr int largest_key = 8191;  // keys are the lowest 13 bits of a score
+constexpr int strip = 32;       // queries that a warp labels at a time
+constexpr int words = 32;       // of the counters of a cluster, of two bits each
+constexpr int low_bits = 8191;  // the lowest 13 bits of a score: this minus the cluster
 
 // How a row is shared out to a cluster of blocks.
 struct ClusterPlan {
@@ -253,8 +253,8 @@ __device__ int32_t nearest_of_strip(const uint64_t* codes, const uint4* centroid
 #pragma unroll 2
   for (int c = 0; c < padded; c += 8) {
     const uint4 b = centroids[4 * c + lane];
-    const int key = largest_key - c - 2 * t;
-    int score[2][4] = {{key, key - 1, key, key - 1}, {key, key - 1, key, key - 1}};
+    const int low = low_bits - c - 2 * t;
+    int score[2][4] = {{low, low - 1, low, low - 1}, {low, low - 1, low, low - 1}};
     for (int m = 0; m < 2; ++m) mma_s8(score[m], a[m][0], b.x, b.y);
     for (int m = 0; m < 2; ++m) mma_s8(score[m], a[m][1], b.z, b.w);
     for (int k = 0; k < 4; ++k) best[k] = max(best[k], max(score[k / 2][k % 2 * 2], score[k / 2][k % 2 * 2 + 1]));
@@ -266,7 +266,7 @@ __device__ int32_t nearest_of_strip(const uint64_t* codes, const uint4* centroid
     best[i] = max(upper ? best[2 + i] : best[i], other);
   }
   const int other = __shfl_xor_sync(full_warp, odd ? best[0] : best[1], 1);
-  return largest_key - (max(odd ? best[1] : best[0], other) & largest_key);
+  return low_bits - (max(odd ? best[1] : best[0], other) & low_bits);
 }
 
 // Adds the bits of a member to the counters of its cluster. Word j has the counts of bits j and j + 16, word 16 + j
@@ -373,9 +373,10 @@ __global__ void __launch_bounds__(cluster_threads, 1)
   }
 }
 
-// The clusters of blocks for all iterations in one launch; none where the GPU has none, or not enough shared memory.
+// The clusters of blocks for all iterations in one launch; none where the GPU has none or too little shared memory, or
+// where N or C are too large.
 std::optional<ClusterPlan> one_launch(KMeansSize size) {
-  if (!has_clusters() || size.N >= 1 << 20 || size.C > largest_key) return {};
+  if (!has_clusters() || size.N >= 1 << 20 || size.C > low_bits) return {};
   int device, most_shared;
   check_cuda(cudaGetDevice(&device));
   check_cuda(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));

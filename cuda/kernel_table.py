@@ -73,7 +73,9 @@ def main():
     size = ", ".join(f"{name} = {value:,}" for name, value in problem().items())
     table = "\n".join([
         f"Threads a block, registers, shared memory (bytes) and occupancy for sm_{archs[-1]}, spills for "
-        f"sm_{', '.join(map(str, archs))}; bytes, FLOPs and the floor in microseconds on {GPU}; for {size}. Not measured.",
+        f"sm_{', '.join(map(str, archs))}; bytes, FLOPs and the floor in microseconds on {GPU}; for {size} (`problem` in "
+        "cuda/yardstick.py says what they are). Threads, registers, static shared memory, spills and occupancy are the worst of "
+        "all instantiations; the rest is for bfloat16 and these sizes. Not measured.",
         "", "| stem | kernel | threads | registers | shared | spills | occupancy | bytes moved | FLOPs | floor, us |",
         "|---|---|---|---|---|---|---|---|---|---|", *rows])
     if options.sources:
