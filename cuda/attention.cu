@@ -23,10 +23,21 @@
 //
 // On tensor cores (cuda/attention_mma.cuh); compute capability 8.0 or newer, a positive scale, D and M up to 128 and
 // rows made of whole chunks of 16 bytes: bfloat16 as it is, float32 rounded to TF32 where Float32Products allows that.
-// Weights and their gradients are rounded alike to be multiplied. Zeros fill up rows to 32, 64 or 128 columns. Forward
-// a block takes 64 or 128 queries (16 or 32 a warp, whose fragments stay in registers) and 64 or 32 keys at a time,
-// backward 64 rows of its own and 64, 32 or 16 of the other side; while these are multiplied the next ones are copied
-// to shared memory, of which a block has 24 KB (bfloat16, 32 columns) to 96 KB (TF32, 128 columns).
+// Weights and their gradients are rounded alike to be multiplied. Zeros fill up rows to 32, 64 or 128 columns. A block
+// takes 64 rows of its own, a strip of 16 a warp, and 64, 32 or 16 of the other side at a time; while these are
+// multiplied the next ones are copied to shared memory, of which a block has 20 KB (bfloat16, 32 columns) to 97 KB
+// (TF32, 128 columns).
+//
+// With two strips a warp, what ldmatrix loads of the other side would serve both of them. But they need up to 255
+// registers, so that a multiprocessor has two blocks, where it has three with one strip and 168 registers. Predicted
+// microseconds of a launch (cuda/cost_model.py; B = 4, H = 6, N = 1024, 4096 and 16384, bfloat16):
+//                                one strip          two strips
+//   attend_mma, D = 64           33, 467, 7295      49, 486, 7610
+//   attend_mma, D = 128          58, 860, 13564     (spills registers)
+//   query_gradient_mma, D = 64   35, 534, 8329      63, 701, 11051, and 32 keys at a time; with 64 it spills
+//   query_gradient_mma, D = 128  68, 1065, 16656    91, 1065, 17010, and on sm_80 it spills
+//   key_gradient_mma, D = 64     52, 772, 12220     73, 823, 13038
+//   key_gradient_mma, D = 128    128, 1462, 23138   (the sums alone would take 256 registers)
 //
 // Nothing spills; registers are in cuda/README.md.
 //
@@ -36,35 +47,32 @@
 //
 // cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
 // cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N*(1+splits*(M+2)*(splits>1)) bytes,
-//     2*B*H*N*S*(D+M) tensor FLOPs, 16+D/2 KB shared
+//     2*B*H*N*S*(D+M) tensor FLOPs, 32+D/8 KB shared
 // cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
 // cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs, 27 KB shared
-// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + B*H*N*(8+4*D*back_splits*(back_splits>1)) bytes,
-//     2*B*H*N*S*(2*D+M) tensor FLOPs, 32+D/4 KB shared
+// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + B*H*N*(8+4*D*splits*(splits>1)) bytes,
+//     2*B*H*N*S*(2*D+M) tensor FLOPs, 32.5+D/4 KB shared
 // cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs, 27 KB shared
 // cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 1+32*D/64 KB shared
 // cost combine_splits: B*H*N*((4*splits+e)*M+16*splits+4) bytes, 2*splits*B*H*N*M FLOPs
-// cost add_splits: (4*back_splits+e)*B*H*N*M bytes, back_splits*B*H*N*M FLOPs
+// cost add_splits: (4*splits+e)*B*H*N*M bytes, splits*B*H*N*M FLOPs
 //
 // Where queries are few (those of clustered attention are centroids), keys are cut into splits: `share` tiles each.
 // Loops: copies to shared memory; then the tiles of the other side, each with the next copies, the mask and dropout.
-// size rows: 128 if D <= 64 else 64
-// size splits: max(1,min(ceil(384/(B*H*ceil(N/rows))),S//256))
+// size splits: max(1,min(ceil(384/(B*H*ceil(N/64))),S//256))
 // size share: ceil(ceil(S/64)/splits)
 // size part: (1+splits%8)/8 (combine_splits takes 8 splits at a time; the part that runs of the code for the others)
-// size back_splits: max(1,min(ceil(384/(B*H*ceil(N/64))),S//256))
-// size back_share: ceil(ceil(S/64)/back_splits)
-// trips attend_mma<bfloat16, 64>: B*H*ceil(N/128)*splits blocks, loops 8 4 4 share {4 4 0 0 0 0}
-// trips attend_mma<bfloat16, 128>: B*H*ceil(N/64)*splits blocks, loops 8 8 8 share {8 8 0 0}
+// trips attend_mma<bfloat16, 64>: B*H*ceil(N/64)*splits blocks, loops 4 4 4 share {4 4 0 0}
+// trips attend_mma<bfloat16, 128>: B*H*ceil(N/64)*splits blocks, loops 8 4 4 2*share {4 4 0 0}
 // trips combine_splits<bfloat16>: ceil(B*H*N/4) blocks, int(splits>1) launches,
 //     loops 1 {ceil(splits/32) ceil(splits/32) 0 M/32 {part*ceil(splits/32) {min(32,splits)//8/part}}}
-// trips add_splits<bfloat16>: ceil(B*H*N*M/256) blocks, int(back_splits>1) launches,
-//     loops 0 0 1 {back_splits//16 back_splits%16//4}
+// trips add_splits<bfloat16>: ceil(B*H*N*M/256) blocks, int(splits>1) launches,
+//     loops 0 0 1 {splits//16 splits%16//4}
 // trips output_states<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {0}
-// trips query_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(N/64)*back_splits blocks,
-//     loops 4 4 4 4 back_share {4 4 0 0}
-// trips query_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(N/64)*back_splits blocks,
-//     loops 8 8 4 4 2*back_share {4 4 0 0}
+// trips query_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(N/64)*splits blocks,
+//     loops 4 4 4 4 share {4 4 0 0}
+// trips query_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(N/64)*splits blocks,
+//     loops 8 8 4 4 2*share {4 4 0 0}
 // trips key_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(S/64) blocks, loops 4 4 2 2 ceil(N/32) {2 2 0 0}
 // trips key_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(S/64) blocks, loops 8 8 4 4 ceil(N/32) {4 4 0 0}
 #include "core/kernels/attention.h"
@@ -224,9 +232,9 @@ void attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, H
     const int64_t rows = size.B * size.H * size.N;
     Workspace workspace(Device::cuda);
     with_mma_shape<T>(size, [&]<int columns>(auto shape) {
-      Splits splits = split_keys(p, shape.queries, size.M, workspace);
+      Splits splits = split_keys(p, shape.own, size.M, workspace);
       if (splits.partial) splits.softmax = workspace.take<float2>(splits.count * rows);
-      launch(attend_mma<T, columns>, mma_tiles(stream, p, size.N, shape.queries, shape.forward_bytes, splits.count), p,
+      launch(attend_mma<T, columns>, mma_tiles(stream, p, size.N, shape.own, shape.forward_bytes, splits.count), p,
              splits, out, logsumexp);
       if (splits.partial)
         launch(combine_splits<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
@@ -256,8 +264,9 @@ void attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, 
       if (queries > 0) {
         const Splits splits = split_keys(p, shape.own, size.D, workspace);
         launch(query_gradient_mma<T, columns, NoTop>,
-               mma_tiles(stream, p, size.N, shape.own, shape.query_gradient_bytes, splits.count), p, splits, dout,
-               states, NoTop{}, dq);
+               mma_tiles(stream, p, size.N, shape.own, decltype(shape)::template query_gradient_bytes<NoTop>,
+                         splits.count),
+               p, splits, dout, states, NoTop{}, dq);
         add_up(stream, size, splits, size.D, dq);
       }
       if (keys)

@@ -15,20 +15,16 @@ namespace cairn::gpu {
 template <class T, int columns>
 struct MmaShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
-  // Forward: strips of queries a warp, and keys of a tile. Shared memory holds two tiles.
-  static constexpr int strips = row_bytes <= 128 ? 2 : 1, queries = 16 * mma_warps * strips;
-  static constexpr int keys = row_bytes <= 256 ? 64 : 32;
-  static constexpr int forward_bytes = row_bytes * (queries + 4 * keys);
-  // Backward: own rows, and rows of a tile of the other side. Shared memory holds two tiles. The gradient of the keys
-  // has twice the sums.
-  static constexpr int own = 16 * mma_warps,
-                       other_keys = row_bytes <= 128   ? 64
-                                    : row_bytes <= 256 ? 32
-                                                       : 16,
-                       other_queries = row_bytes <= 64    ? 64
-                                       : row_bytes <= 256 ? 32
-                                                          : 16;
-  static constexpr int query_gradient_bytes = row_bytes * (2 * own + 4 * other_keys);
+  // Own rows, a strip of 16 a warp, and rows of a tile of the other side, forward and backward. Shared memory holds two
+  // tiles. The gradient of the keys has twice the sums.
+  static constexpr int own = 16 * mma_warps;
+  static constexpr int keys = columns <= 64 ? 64 : 32;
+  static constexpr int forward_bytes = row_bytes * (own + 4 * keys);
+  static constexpr int other_keys = row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
+  static constexpr int other_queries = row_bytes <= 64 ? 64 : row_bytes <= 256 ? 32 : 16;
+  template <class Top>
+  static constexpr int query_gradient_bytes =
+      row_bytes*(2 * own + 4 * other_keys) + own* int(sizeof(typename Top::State));
   template <class Top>
   static constexpr int key_gradient_bytes = row_bytes*(2 * own + 4 * other_queries) +
                                             2 * other_queries*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
@@ -140,94 +136,76 @@ struct Splits {
 // Writes the output of a tile. If there are splits, it writes the sums of one instead: unnormalized, with the maximum
 // and the sum of exponentials that they are relative to.
 template <class T, int columns>
-__global__ void __launch_bounds__(mma_threads)
+__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     attend_mma(AttentionProblem<T> p, Splits splits, HeadView<T> out, float* logsumexp) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
-  constexpr int strips = Shape::strips, keys = Shape::keys;
-  const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::queries);
-  const TileTask task(p.size.N, Shape::queries, 0, 1, splits.count);
+  constexpr int keys = Shape::keys;
+  const Tile own{dynamic_shared<T>()}, all_k = own.row(Shape::own);
+  const TileTask task(p.size.N, Shape::own, 0, 1, splits.count);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
-  const int begin = batch_head.next_key(task.row, Shape::queries, task.first_key(p.size.S));
+  const int begin = batch_head.next_key(task.row, Shape::own, task.first_key(p.size.S));
   const int end = min(batch_head.keys, task.end_key(p.size.S));
-  const int strip0 = int(threadIdx.x / 32) * 16 * strips, query0 = task.row + strip0;  // this warp's
-  RunningSoftmax<2 * strips, 4> softmax;
-  float sums[strips][columns / 8][4] = {};
+  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
+  RunningSoftmax<2, 4> softmax;
+  float sums[1][columns / 8][4] = {};
 
   if (begin < end) {
-    own.template copy<Shape::queries>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
-                                      batch_head.queries - task.row, p.D());
+    own.template copy<Shape::own>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
+                                  batch_head.queries - task.row, p.D());
     commit_copies();
     tiles.copy(begin, 0);
     wait_for_copies<1>();
-    own.template round<Shape::queries>();
-    __syncthreads();
-    uint32_t q[strips][Tile::steps][4];
-#pragma unroll
-    for (int strip = 0; strip < strips; ++strip)
-#pragma unroll
-      for (int step = 0; step < Tile::steps; ++step) own.row(strip0 + 16 * strip).load_a(step, q[strip][step]);
+    own.template round<Shape::own>();
 
     const auto next_tile = [&](int from) {
-      return batch_head.next_key(optimization_barrier(task.row), Shape::queries, from);
+      return batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
     };
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
-      if (batch_head.next_key(optimization_barrier(query0), 16 * strips, k0) >= min(k0 + keys, end)) return;
-      float s[strips][keys / 8][4];
-      mma_row_products<strips, keys>(
-          [&](int strip, int step, uint32_t(&a)[4]) {
+      if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
+      float s[1][keys / 8][4];
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { own.row(strip).load_a(step, a); }, k, s);
+      if (batch_head.masks(query0, query0 + 16, k0, k0 + keys)) {
+        const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
+        each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+      }
+      // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
+      float largest[2] = {-INFINITY, -INFINITY}, correction[2];
+      each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
 #pragma unroll
-            for (int i = 0; i < 4; ++i) a[i] = q[strip][step][i];
-          },
-          k, s);
-#pragma unroll
-      for (int strip = 0; strip < strips; ++strip) {
-        const int query = query0 + 16 * strip;
-        if (batch_head.masks(query, query + 16, k0, k0 + keys)) {
-          const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
-          each_sum(s[strip], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
-        }
-        // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
-        float largest[2] = {-INFINITY, -INFINITY}, correction[2];
-        each_sum(s[strip], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          correction[half] = softmax.raise(2 * strip + half, largest[half] * p.scale_2());
-        each_sum(sums[strip], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
-        // [eq. 1] [eq. 4]
-        each_sum(s[strip], [&](float& x, int bit) { x = softmax.weight(2 * strip + bit / 2 % 2, x, p.scale_2()); });
-        if (dropout.active) {
-          const unsigned keep = kept_of_queries<keys / 8>(dropout, query, k0);
-          each_sum(s[strip], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
-        }
+      for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half] * p.scale_2());
+      each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+      // [eq. 1] [eq. 4]
+      each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });
+      if (dropout.active) {
+        const unsigned keep = kept_of_queries<keys / 8>(dropout.behind_barrier(), query0, k0);
+        each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
       }
       // [eq. 2] [eq. 5]
-      mma_weighted_rows<strips, keys>(s, v, sums);
+      mma_weighted_rows<1, keys>(s, v, sums);
     });
   }
   softmax.finish();
 #pragma unroll
-  for (int strip = 0; strip < strips; ++strip)
+  for (int half = 0; half < 2; ++half) {
+    const int query = query0 + mma_g() + 8 * half;
+    if (query >= p.N()) continue;
+    if (query >= batch_head.queries)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int query = query0 + 16 * strip + mma_g() + 8 * half, row = 2 * strip + half;
-      if (query >= p.N()) continue;
-      if (query >= batch_head.queries)
-#pragma unroll
-        for (int n = 0; n < columns / 8; ++n) sums[strip][n][2 * half] = sums[strip][n][2 * half + 1] = 0;
-      const int64_t place = batch_head.index * p.size.N + query;
-      if (splits.partial) {
-        const int64_t part = task.split * p.size.B * p.size.H * p.size.N + place;
-        write_sums(sums[strip], half, 1.0f, splits.partial + part * p.size.M, p.M());
-        if (mma_t() == 0) splits.softmax[part] = {softmax.running_max[row], softmax.sum[row]};
-        continue;
-      }
-      write_sums(sums[strip], half, softmax.inverse(row) * dropout.scale,
-                 out.at(batch_head.batch, query, batch_head.head), p.M());
-      if (mma_t() == 0) logsumexp[place] = softmax.logsumexp(row);
+      for (int n = 0; n < columns / 8; ++n) sums[0][n][2 * half] = sums[0][n][2 * half + 1] = 0;
+    const int64_t place = batch_head.index * p.size.N + query;
+    if (splits.partial) {
+      const int64_t part = task.split * p.size.B * p.size.H * p.size.N + place;
+      write_sums(sums[0], half, 1.0f, splits.partial + part * p.size.M, p.M());
+      if (mma_t() == 0) splits.softmax[part] = {softmax.running_max[half], softmax.sum[half]};
+      continue;
     }
+    write_sums(sums[0], half, softmax.inverse(half) * dropout.scale, out.at(batch_head.batch, query, batch_head.head),
+               p.M());
+    if (mma_t() == 0) logsumexp[place] = softmax.logsumexp(half);
+  }
 }
 
 // The output from the sums of the splits, which are added up in their order. A warp a query.
@@ -311,21 +289,16 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
   }
 }
 
-// Blocks of query_gradient_mma on a multiprocessor. (For three of them sm_80 is a register short.)
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr int query_gradient_blocks = 2;
-#else
-inline constexpr int query_gradient_blocks = 3;
-#endif
-
 template <class T, int columns, class Top>
-__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ? query_gradient_blocks : 2)
+__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     query_gradient_mma(AttentionProblem<T> p, Splits splits, HeadView<const T> dout, const typename Top::State* states,
                        Top top, HeadView<T> dq) {
   using Shape = MmaShape<T, columns>;
   using Tile = MmaTile<T, columns>;
+  using State = typename Top::State;
   constexpr int keys = Shape::other_keys;
   const Tile q{dynamic_shared<T>()}, g = q.row(Shape::own), all_k = g.row(Shape::own);
+  State* const own_states = reinterpret_cast<State*>(all_k.row(4 * keys).data);
   const TileTask task(p.size.N, Shape::own, 0, 1, splits.count);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
@@ -343,12 +316,11 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
     const int rows = batch_head.queries - task.row;
     q.template copy<Shape::own>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride, rows, p.D());
     g.template copy<Shape::own>(dout.at(batch_head.batch, task.row, batch_head.head), dout.row_stride, rows, p.M());
+    if (const int i = int(threadIdx.x); i < Shape::own)
+      copy_async<sizeof(State)>(own_states + i, states + batch_head.index * p.size.N + task.row + min(i, rows - 1),
+                                true);
     commit_copies();
     tiles.copy(begin, 0);
-    typename Top::State state[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      state[half] = states[batch_head.index * p.size.N + min(query0 + mma_g() + 8 * half, p.N() - 1)];
     wait_for_copies<1>();
     q.template round<Shape::own>();
     g.template round<Shape::own>();
@@ -359,6 +331,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
       float s[1][keys / 8][4], ds[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
+      const State state[2] = {own_states[strip + mma_g()], own_states[strip + mma_g() + 8]};
       strip_gradient<Top>(
           s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; }, in_top,
           batch_head.masks(query0, query0 + 16, k0, k0 + keys),
@@ -383,9 +356,9 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   }
 }
 
-// Rows are keys here.
+// Rows are keys here. (0: the compiler decides how many blocks a multiprocessor has.)
 template <class T, int columns, class Top>
-__global__ void __launch_bounds__(mma_threads)
+__global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 && !Top::some ? 3 : 0)
     key_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
                      HeadView<T> dk, HeadView<T> dv) {
   using Shape = MmaShape<T, columns>;

@@ -170,6 +170,12 @@ struct TileDropout {
         scale(dropout.scale()) {
     if (active) key = dropout.draw.key();
   }
+  // The same; what the draws derive from the key is not held in registers across a loop.
+  __device__ TileDropout behind_barrier() const {
+    TileDropout same = *this;
+    same.key = {uint32_t(optimization_barrier(int(key.a))), uint32_t(optimization_barrier(int(key.b)))};
+    return same;
+  }
   // Bit l: the weight of key `first` + l is kept. `first` is a multiple of 4.
   __device__ unsigned keep(int query, int first) const {
     const PhiloxWords words = Dropout::words(key, row, uint32_t(query), uint32_t(first));

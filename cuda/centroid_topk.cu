@@ -62,7 +62,7 @@
 // cost finish_rows: B*H*C*(4*k+4*large+(4*splits+e)*M) + B*H*C*(reach-k)*e*M bytes, B*H*C*splits*M FLOPs,
 //     16+D/8 KB shared
 // cost query_gradient_mma: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) tensor FLOPs,
-//     32+D/4 KB shared
+//     33+D/4 KB shared
 // cost key_gradient_mma: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) tensor FLOPs, 2+32*D/64 KB shared
 //
 // `share` is the number of key tiles in a split, `steps` the comparisons with a middle until k numbers are told from
@@ -601,8 +601,8 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, HeadVi
       if (rows > 0) {
         const Splits splits{p.splits, room_for_splits(p, size.D, workspace)};
         launch(query_gradient_mma<T, columns, TopKeys>,
-               {query_tiles * p.splits, mma_threads, decltype(shape)::query_gradient_bytes, stream}, p, splits, drest,
-               states, TopKeys{bits}, dq);
+               {query_tiles * p.splits, mma_threads, decltype(shape)::template query_gradient_bytes<TopKeys>, stream},
+               p, splits, drest, states, TopKeys{bits}, dq);
         add_up(stream, size, splits, size.D, dq);
       }
       if (key_tiles > 0)

@@ -26,7 +26,7 @@ namespace cairn::gpu {
 
 template <class T, int columns>
 struct CentroidShape {
-  static constexpr int rows = 16 * mma_warps, keys = MmaShape<T, columns>::keys, row_bytes = columns * int(sizeof(T));
+  static constexpr int rows = 16 * mma_warps, row_bytes = columns * int(sizeof(T)), keys = row_bytes <= 256 ? 64 : 32;
   static constexpr int piece = keys / 4;  // scores
   static constexpr int scan_bytes = row_bytes * (rows + 2 * keys), rest_bytes = row_bytes * (rows + 4 * keys);
 };
