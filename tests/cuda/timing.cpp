@@ -68,7 +68,7 @@ TEST_CASE("attention-bench measures on CUDA", "[gpu][program]") {
     CHECK(json.at("median_seconds").get<double>() > 0);
     CHECK(json.at("peak_bytes").get<int64_t>() > 0);
     CHECK(json.at("repetitions") == 2);
-    CHECK(json.at("stages").size() >= 2);
+    CHECK(json.at("stages").size() >= (what == "cluster" ? 1 : 2));  // k-means may be one launch
     double stages = 0;
     for (const auto& [name, seconds] : json.at("stages").items()) stages += seconds.get<double>();
     CHECK(stages > 0);
