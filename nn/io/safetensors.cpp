@@ -30,10 +30,12 @@ constexpr uint64_t longest_header = 100'000'000;  // the limit of the format's o
 
 // In the order of DType.
 constexpr std::string_view dtype_names[] = {"F32", "F64", "BF16", "I32", "I64", "U64", "U8", "BOOL"};
+// What becomes float32.
+constexpr std::string_view float16_name = "F16";
 // What else the format has.
-constexpr std::string_view other_dtype_names[] = {"F16",     "I8",      "I16",         "U16",        "U32",
-                                                  "C64",     "F8_E4M3", "F8_E5M2",     "F8_E8M0",    "F6_E2M3",
-                                                  "F6_E3M2", "F4",      "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
+constexpr std::string_view other_dtype_names[] = {"I8",      "I16",         "U16",        "U32",     "C64",
+                                                  "F8_E4M3", "F8_E5M2",     "F8_E8M0",    "F6_E2M3", "F6_E3M2",
+                                                  "F4",      "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
 // More than any model has; it bounds what a header costs.
 constexpr size_t max_names = size_t{1} << 18;
@@ -42,9 +44,20 @@ constexpr size_t max_names = size_t{1} << 18;
 struct Entry {
   std::string_view name;
   DType dtype = DType::float32;
+  bool half = false;  // the file has float16, which becomes float32
   Shape shape;
   uint64_t begin = 0, end = 0;
+
+  uint64_t element_size() const { return half ? 2 : size_of(dtype); }
 };
+
+// The number that 16 bits are in IEEE 754's binary16: a sign, 5 bits of exponent, 10 of mantissa.
+float float16_value(uint16_t bits) {
+  const uint32_t sign = uint32_t(bits >> 15) << 31, exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(float(mantissa) * 0x1p-24f));
+  // The same mantissa and exponent, whose bias is 15 there and 127 here; 31 stands for infinity and NaN.
+  return std::bit_cast<float>(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | mantissa << 13);
+}
 
 // Does every character stand for itself in a string of JSON, and print?
 bool is_plain(std::string_view text) {
@@ -106,9 +119,12 @@ class Parser {
     // The numbers, one behind the other; of tensors of one dtype together, but for BOOL, whose bytes are looked at.
     const std::vector<size_t> order = in_order_of_bytes();
     for (size_t i = 0, next = 0; i < order.size(); i = next) {
-      const DType dtype = entries_[order[i]].dtype;
+      const Entry& first = entries_[order[i]];
+      const auto continues = [&first](const Entry& entry) {
+        return entry.dtype == first.dtype && entry.half == first.half && entry.dtype != DType::boolean;
+      };
       do ++next;
-      while (next < order.size() && entries_[order[next]].dtype == dtype && dtype != DType::boolean);
+      while (next < order.size() && continues(entries_[order[next]]));
       const auto these = std::span(order).subspan(i, next - i);
       if (values)
         read_numbers(these, tensors);
@@ -215,10 +231,10 @@ class Parser {
            what, "expected an object of dtype, shape and data_offsets");
     Entry found;
     found.name = name;
-    found.dtype = parse_dtype(what, entry["dtype"]);
+    parse_dtype(what, entry["dtype"], found);
     found.shape = parse_shape(what, entry["shape"]);
     uint64_t size = 0;
-    expect(!__builtin_mul_overflow(uint64_t(found.shape.elements()), size_of(found.dtype), &size), what,
+    expect(!__builtin_mul_overflow(uint64_t(found.shape.elements()), found.element_size(), &size), what,
            "too many bytes in ", found.shape);
 
     const Json& offsets = entry["data_offsets"];
@@ -229,18 +245,23 @@ class Parser {
     expect(found.begin <= found.end && found.end <= size_, what, "data_offsets [", found.begin, ", ", found.end,
            "]: not within the ", size_, " bytes behind the header; the file may be cut off");
     expect(found.end - found.begin == size, what, "data_offsets [", found.begin, ", ", found.end,
-           "]: ", found.end - found.begin, " bytes, expected ", size, " for ", dtype_names[int(found.dtype)],
-           " of shape ", found.shape);
+           "]: ", found.end - found.begin, " bytes, expected ", size, " for ",
+           found.half ? float16_name : dtype_names[int(found.dtype)], " of shape ", found.shape);
     return found;
   }
 
-  DType parse_dtype(TensorNamed what, const Json& value) const {
+  void parse_dtype(TensorNamed what, const Json& value, Entry& found) const {
     expect(value.is_string(), what, "dtype: expected a string, got ", value.type_name());
     const auto& text = value.get_ref<const std::string&>();
     const auto* known = std::find(std::begin(dtype_names), std::end(dtype_names), text);
-    if (known != std::end(dtype_names)) return DType(known - dtype_names);
-    std::string all;
-    for (std::string_view each : dtype_names) all.append(all.empty() ? "" : ", ").append(each);
+    found.half = text == float16_name;
+    if (found.half) return;
+    if (known != std::end(dtype_names)) {
+      found.dtype = DType(known - dtype_names);
+      return;
+    }
+    std::string all(float16_name);
+    for (std::string_view each : dtype_names) all.append(", ").append(each);
     const bool other = std::count(std::begin(other_dtype_names), std::end(other_dtype_names), text) > 0;
     throw DataError(concat(where_, ": ", what, "dtype ", in_quotes(text), other ? " is not supported" : " is unknown",
                            "; expected one of ", all));
@@ -288,14 +309,28 @@ class Parser {
   // memory each.
   void read_numbers(std::span<const size_t> these, std::vector<Tensor>& tensors) const {
     const Entry &first = entries_[these.front()], &last = entries_[these.back()];
-    const uint64_t bytes = size_of(first.dtype);
+    const uint64_t bytes = first.element_size();
     Tensor all({int64_t((last.end - first.begin) / bytes)}, first.dtype);
-    read_(all.mutable_raw(), all.bytes());
-    check_numbers(first, static_cast<const char*>(all.raw()), all.bytes());
+    if (first.half) {
+      read_float16(all);
+    } else {
+      read_(all.mutable_raw(), all.bytes());
+      check_numbers(first, static_cast<const char*>(all.raw()), all.bytes());
+    }
     for (const size_t i : these) {
       const Entry& entry = entries_[i];
       const auto begin = int64_t((entry.begin - first.begin) / bytes), end = int64_t((entry.end - first.begin) / bytes);
       tensors[i] = all.slice(begin, end).reshape(entry.shape);
+    }
+  }
+  void read_float16(Tensor& all) const {
+    float* out = all.mutable_data<float>();
+    std::vector<uint16_t> block(size_t(std::min<int64_t>(all.elements(), 1 << 16)));
+    for (int64_t left = all.elements(); left > 0;) {
+      const int64_t n = std::min<int64_t>(left, int64_t(block.size()));
+      read_(block.data(), size_t(n) * sizeof(uint16_t));
+      out = std::transform(block.begin(), block.begin() + n, out, float16_value);
+      left -= n;
     }
   }
   void pass_numbers(std::span<const size_t> these) {

@@ -38,9 +38,9 @@ struct TensorFile {
 void append(std::string& text, const TensorFile::Suggestion& suggestion);
 
 // The tensors, copied to the CPU. `where` begins every message. Errors (DataError): whatever is not as the format has
-// it, and what Cairn has no place for: other element types (float16, int8 ...), more axes than Shape takes, more
-// tensors or metadata than 262,144. The header is checked before memory is asked for, which is at most 3 times its
-// size, and the numbers'. Tensors of one dtype are parts of one storage.
+// it, and what Cairn has no place for: other element types (int8, float8 ...), more axes than Shape takes, more
+// tensors or metadata than 262,144. float16 becomes float32. The header is checked before memory is asked for, which is
+// at most 3 times its size, and the numbers'. Tensors of one dtype are parts of one storage.
 TensorFile parse_safetensors(std::string_view bytes, const std::string& where);
 // The same of `size` bytes that `read` gives one behind the other. Without `values` all is read and checked, and the
 // tensors are left out.

@@ -178,6 +178,35 @@ TEST_CASE("a safetensors header that lies is refused", "[io][safetensors]") {
   CHECK_THAT(refused(file_of("{\"a\":" + std::string(1000000, '['))), ContainsSubstring("nested more than 64 deep"));
 }
 
+TEST_CASE("float16 becomes float32, every number of it", "[io][safetensors]") {
+  std::string bytes(7, '\x11');  // a tensor of uint8, so that what follows is not aligned
+  for (uint32_t bits = 0; bits < 65536; ++bits) bytes += {char(bits & 255), char(bits >> 8)};
+  bytes += std::string("\0\x3c\0\xc0", 4) + std::string("\0\0\x80\x3f", 4);  // 1 and -2, then the float32 1
+  const TensorFile file =
+      parse_safetensors(file_of(R"({"f":{"dtype":"F32","shape":[],"data_offsets":[131083,131087]},)"
+                                R"("all":{"dtype":"F16","shape":[65536],"data_offsets":[7,131079]},)"
+                                R"("two":{"dtype":"F16","shape":[2,1],"data_offsets":[131079,131083]},)"
+                                R"("u":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}})",
+                                bytes),
+                        "");
+  CHECK(file.at("f").item() == 1);
+  CHECK(file.at("two").to_vector<float>() == std::vector<float>{1, -2});
+  CHECK(file.at("two").shape() == Shape{2, 1});
+  const auto all = file.at("all").to_vector<float>();
+  int wrong = 0;
+  for (int bits = 0; bits < 65536; ++bits) {
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    double expected = exponent == 0    ? std::ldexp(mantissa, -24)
+                      : exponent == 31 ? (mantissa ? NAN : INFINITY)
+                                       : std::ldexp(1024 + mantissa, exponent - 25);
+    expected = std::copysign(expected, bits >> 15 ? -1 : 1);
+    const float got = all[size_t(bits)];
+    wrong += !(std::isnan(expected) ? std::isnan(got) : got == expected && std::signbit(got) == std::signbit(expected));
+  }
+  CHECK(wrong == 0);
+  CHECK_THAT(refused(one("F16", "[2]", "[0,8]", 8)), ContainsSubstring("8 bytes, expected 4 for F16 of shape [2]"));
+}
+
 TEST_CASE("a safetensors entry that is not as it should be is refused", "[io][safetensors]") {
   CHECK(parse_safetensors(one("F32", "[2]", "[0,8]", 8), "").at("a").size(0) == 2);
   for (const char* entry : {"1", "null", "[]", "{}", "\"F32\"", "{\"dtype\":\"U8\",\"shape\":[]}",
@@ -186,12 +215,12 @@ TEST_CASE("a safetensors entry that is not as it should be is refused", "[io][sa
     CHECK_THAT(refused(file_of(concat("{\"a\":", entry, "}"), "x")),
                ContainsSubstring("tensor \"a\": expected an object of dtype, shape and data_offsets"));
 
-  for (const char* dtype : {"F16", "I8", "I16", "U16", "U32", "C64", "F8_E4M3", "F8_E5M2", "F4"})
+  for (const char* dtype : {"I8", "I16", "U16", "U32", "C64", "F8_E4M3", "F8_E5M2", "F4"})
     CHECK_THAT(refused(one(dtype, "[1]", "[0,2]", 2)),
-               ContainsSubstring(
-                   concat("tensor \"a\": dtype \"", dtype, "\" is not supported; expected one of F32, F64, BF16")));
+               ContainsSubstring(concat("tensor \"a\": dtype \"", dtype,
+                                        "\" is not supported; expected one of F16, F32, F64, BF16")));
   for (const char* dtype : {"", "f32", "F32 ", "float32", "F128", "\\u0000"})
-    CHECK_THAT(refused(one(dtype, "[1]", "[0,4]", 4)), ContainsSubstring("is unknown; expected one of F32"));
+    CHECK_THAT(refused(one(dtype, "[1]", "[0,4]", 4)), ContainsSubstring("is unknown; expected one of F16, F32"));
   CHECK_THAT(refused(file_of("{\"a\":{\"dtype\":7,\"shape\":[],\"data_offsets\":[0,1]}}", "x")),
              ContainsSubstring("dtype: expected a string, got number"));
 
