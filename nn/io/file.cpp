@@ -122,6 +122,15 @@ void FileReader::read(void* to, size_t bytes) {
                    " bytes while it was read");
 }
 
+void FileReader::read_at(uint64_t offset, void* to, size_t bytes) const {
+  for (char* next = static_cast<char*>(to); bytes > 0;) {
+    const ssize_t got = again([&] { return pread(file_, next, bytes, off_t(offset)); });
+    if (got < 0) fail<DataError>(path_, "cannot be read");
+    check<DataError>(got > 0, path_, ": changed its size of ", size_, " bytes while it was read");
+    next += got, bytes -= size_t(got), offset += uint64_t(got);
+  }
+}
+
 std::string read_file(const std::filesystem::path& path) {
   FileReader reader(path);
   check<OutOfMemory>(reader.size() <= available_memory(Device::cpu), path, ": out of memory: the file has ",
@@ -162,6 +171,51 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
   const bool synced = again([&] { return fsync(file.handle()); }) == 0 || errno == EINVAL || errno == ENOTSUP;
   if (!synced && !is_special(file.handle())) fail(path, "cannot be brought to the disk");
   if (!file.close()) fail(path, "cannot be written");
+}
+
+FileWriter::FileWriter(std::filesystem::path path, uint64_t keep)
+    : path_(std::move(path)),
+      file_(
+          again([&] { return open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (keep == 0 ? O_TRUNC : 0), 0666); })),
+      size_(keep) {
+  if (file_ < 0) fail(path_, "cannot be created");
+  if (keep == 0 || again([&] { return ftruncate(file_, off_t(keep)); }) == 0) return;
+  const int number = errno;
+  ::close(file_);
+  errno = number;
+  fail(path_, "cannot be cut back");
+}
+FileWriter::~FileWriter() { ::close(file_); }
+
+void FileWriter::write(const void* bytes, size_t size) {
+  buffer_.append(static_cast<const char*>(bytes), size);
+  if (buffer_.size() >= small_piece) flush();
+}
+
+void FileWriter::flush() {
+  write_at(size_, buffer_);
+  size_ += buffer_.size();
+  buffer_.clear();
+}
+
+void FileWriter::overwrite(uint64_t offset, std::string_view bytes) {
+  flush();
+  write_at(offset, bytes);
+}
+
+void FileWriter::write_at(uint64_t offset, std::string_view bytes) {
+  const BlockSizeSignal guard;
+  while (!bytes.empty()) {
+    const ssize_t written = again([&] { return pwrite(file_, bytes.data(), bytes.size(), off_t(offset)); });
+    if (written < 0) fail(path_, "cannot be written");
+    offset += uint64_t(written);
+    bytes.remove_prefix(size_t(written));
+  }
+}
+
+void FileWriter::sync() {
+  flush();
+  if (again([this] { return fsync(file_); }) != 0) fail(path_, "cannot be brought to the disk");
 }
 
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,

@@ -24,6 +24,8 @@ class FileReader {
   uint64_t size() const { return size_; }
   // The next bytes; more than are left is an error, and so is anything behind them when the last ones are read.
   void read(void* to, size_t bytes);
+  // Bytes from anywhere in the file. Those that read() gives next stay the same.
+  void read_at(uint64_t offset, void* to, size_t bytes) const;
 
  private:
   size_t read_some(char* to, size_t bytes);
@@ -43,6 +45,32 @@ std::string read_file(const std::filesystem::path& path);
 // cannot be created or written, no space, larger than the limit (whose signal, SIGXFSZ, is held back). The bytes are
 // added to `hash`.
 void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash = nullptr);
+
+// A file that is written piece after piece, through a buffer. Errors (exit code 1): as write_file.
+class FileWriter {
+ public:
+  // Creates or replaces a file; with `keep`, goes on behind the first `keep` bytes of the file that is there.
+  explicit FileWriter(std::filesystem::path path, uint64_t keep = 0);
+  // What no sync() wrote may be missing from the file.
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(const void* bytes, size_t size);
+  // Replaces bytes among those that were written.
+  void overwrite(uint64_t offset, std::string_view bytes);
+  // Returns when all is on the disk.
+  void sync();
+
+ private:
+  void flush();
+  void write_at(uint64_t offset, std::string_view bytes);
+
+  std::filesystem::path path_;
+  int file_;
+  uint64_t size_;  // of the file, without the buffer
+  std::string buffer_;
+};
 
 // Creates or replaces a file in one step: at any moment it is the old one or the new one, and the new one is on the
 // disk when it returns. Written first to `beside`, by default a name of this process in the same folder. What is no

@@ -1,0 +1,82 @@
+#include "nn/bert.h"
+
+#include <numeric>
+
+#include "autograd/ops.h"
+#include "core/trace.h"
+
+namespace cairn {
+namespace {
+
+TransformerOptions encoder_options(const BertOptions& o) {
+  TransformerOptions options;
+  options.layers = o.layers, options.heads = o.heads, options.head_size = o.head_size;
+  options.feed_forward = o.feed_forward;
+  options.attention = "full";
+  options.activation = o.activation;
+  options.validate();
+  return options;
+}
+
+}  // namespace
+
+Bert::Bert(const BertOptions& o, Generator& generator)
+    : options(o),
+      words(o.vocabulary, o.features(), generator),
+      positions(o.positions, o.features(), generator),
+      types(o.types, o.features(), generator),
+      norm(o.features()),
+      encoder(encoder_options(o), generator) {
+  norm.epsilon = o.epsilon;
+  for (auto& layer : encoder.layers) layer->norm1.epsilon = layer->norm2.epsilon = o.epsilon;
+}
+
+void Bert::fields(Fields& f) {
+  f("embeddings.word_embeddings", words);
+  f("embeddings.position_embeddings", positions);
+  f("embeddings.token_type_embeddings", types);
+  f("embeddings.LayerNorm", norm);
+  for (size_t i = 0; i < encoder.layers.size(); ++i) {
+    const std::string layer = "encoder.layer." + std::to_string(i);
+    EncoderLayer& each = *encoder.layers[i];
+    f(layer + ".attention.self.query", each.attention.query);
+    f(layer + ".attention.self.key", *each.attention.key);
+    f(layer + ".attention.self.value", each.attention.value);
+    f(layer + ".attention.output.dense", each.attention.out);
+    f(layer + ".attention.output.LayerNorm", each.norm1);
+    f(layer + ".intermediate.dense", each.feed_forward.linear1);
+    f(layer + ".output.dense", each.feed_forward.linear2);
+    f(layer + ".output.LayerNorm", each.norm2);
+  }
+}
+
+void Bert::swap_attention(const std::vector<std::string>& specs) {
+  const size_t layers = encoder.layers.size();
+  check<UsageError>(specs.size() == 1 || specs.size() == layers, specs.size(), " specifications for a model of ",
+                    layers, " layers; expected 1 or ", layers);
+  for (size_t i = 0; i < layers; ++i)
+    encoder.layers[i]->attention.swap_attention(make_attention(specs[specs.size() == 1 ? 0 : i]));
+}
+
+Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Context& context) const {
+  const trace::Span span("bert", "module");
+  const int64_t n = tokens.size(1);
+  check<UsageError>(n <= options.positions, "bert: a sequence of ", n, " tokens; the model has ", options.positions,
+                    " positions");
+  std::vector<int32_t> numbers(static_cast<size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Device device = tokens.device();
+  const Variable position = positions(Tensor::from(numbers, {n}).to(device));
+  const Variable type = types(Tensor::zeros({1}, DType::int32).to(device));
+  const Variable x = norm(cast(words(tokens) + (position + type), activations));
+  return encoder(x, {lengths, lengths, {}, false, {}}, context);
+}
+
+Variable mean_over_length(const Variable& x, const Tensor& lengths) {
+  // A sequence is a head whose one cluster has the rows within its length.
+  const Shape one_head{x.size(0), x.size(1), 1, x.size(2)};
+  const Groups groups = group(position_labels({x.size(0), 1, x.size(1)}, lengths, 1, false, x.device()), 1);
+  return reshape(segment_mean(reshape(x, one_head), groups), {x.size(0), x.size(2)});
+}
+
+}  // namespace cairn

@@ -1,0 +1,124 @@
+#include "nn/io/bert_folder.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/trace.h"
+#include "nn/io/file.h"
+#include "nn/io/finite.h"
+#include "nn/io/json.h"
+#include "nn/io/safetensors.h"
+
+namespace cairn {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A member of an object as a message shows it.
+std::string shown(const Json& object, const char* key) {
+  if (!object.contains(key)) return "nothing";
+  const Json& value = object[key];
+  return value.is_string()       ? concat(in_quotes(value.get_ref<const std::string&>()))
+         : value.is_structured() ? value.type_name()
+                                 : value.dump();
+}
+
+// Reads one config.json.
+struct Config {
+  const Json& json;
+  const std::string& where;
+
+  int64_t size(const char* key, int64_t maximum) const {
+    const auto value = json.find(key);
+    const bool fits = value != json.end() && value->is_number_integer() && value->is_number_unsigned() &&
+                      value->get<uint64_t>() >= 1 && value->get<uint64_t>() <= uint64_t(maximum);
+    check<DataError>(fits, where, ": ", key, ": expected a whole number from 1 to ", maximum, ", got ",
+                     shown(json, key));
+    return value->get<int64_t>();
+  }
+  // A key that may be missing, and what it may say.
+  void expect(const char* key, const Json& expected) const {
+    check<DataError>(!json.contains(key) || json[key] == expected, where, ": ", key, ": expected ", expected.dump(),
+                     ", which is all that Cairn has, got ", shown(json, key));
+  }
+};
+
+// The tensor under one of the names that it may have, or null.
+const Tensor* find_weight(const TensorFile& file, const std::string& name) {
+  std::vector<std::string> names{name};
+  const auto dot = name.rfind('.');
+  if (name.substr(0, dot).ends_with("LayerNorm"))
+    names.push_back(name.substr(0, dot) + (name.ends_with(".weight") ? ".gamma" : ".beta"));
+  for (const std::string& each : names)
+    for (const char* prefix : {"", "bert."})
+      if (const Tensor* found = file.find(prefix + each)) return found;
+  return nullptr;
+}
+
+}  // namespace
+
+BertOptions parse_bert_config(std::string_view text, const std::string& where) {
+  const Json json = parse_json(text, where);
+  check<DataError>(json.is_object(), where, ": expected an object, got ", json.type_name());
+  const Config config{json, where};
+  const bool is_bert = json.contains("model_type") && json["model_type"] == "bert";
+  check<DataError>(is_bert, where, ": model_type: expected \"bert\", got ", shown(json, "model_type"),
+                   "; other architectures are not supported");
+  config.expect("position_embedding_type", "absolute");
+  config.expect("is_decoder", false);
+  config.expect("add_cross_attention", false);
+  BertOptions options;
+  constexpr int64_t most = 1 << 20;
+  options.vocabulary = config.size("vocab_size", most);
+  options.positions = config.size("max_position_embeddings", most);
+  options.types = config.size("type_vocab_size", most);
+  options.layers = config.size("num_hidden_layers", 1024);
+  options.heads = config.size("num_attention_heads", most);
+  const int64_t features = config.size("hidden_size", most);
+  check<DataError>(features % options.heads == 0, where, ": hidden_size: ", features, " is no multiple of ",
+                   options.heads, " heads (num_attention_heads)");
+  options.head_size = features / options.heads;
+  options.feed_forward = config.size("intermediate_size", most);
+  const Json activation = json.value("hidden_act", Json("gelu"));
+  check<DataError>(activation == "gelu" || activation == "relu", where,
+                   ": hidden_act: expected \"gelu\" or \"relu\", got ", shown(json, "hidden_act"));
+  options.activation = activation == "gelu" ? Activation::gelu : Activation::relu;
+  const Json epsilon = json.value("layer_norm_eps", Json(options.epsilon));
+  check<DataError>(epsilon.is_number() && epsilon.get<double>() >= 0 && epsilon.get<double>() <= 1, where,
+                   ": layer_norm_eps: expected a number from 0 to 1, got ", shown(json, "layer_norm_eps"));
+  options.epsilon = epsilon.get<double>();
+  return options;
+}
+
+std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
+  const trace::Span span("read model", "io");
+  const auto config = folder / "config.json", pooling = folder / "1_Pooling" / "config.json";
+  const BertOptions options = parse_bert_config(read_file(config), config.string());
+  if (std::error_code error; std::filesystem::exists(pooling, error)) {
+    const Json json = read_json(pooling);
+    check<DataError>(json.is_object() && json.value("pooling_mode_mean_tokens", Json(false)) == true, pooling,
+                     ": expected pooling_mode_mean_tokens: true; Cairn pools by the mean alone");
+  }
+  const TensorFile file = read_safetensors(folder / "model.safetensors");
+  // config.json alone must not make the model large.
+  const BertOptions& o = options;
+  const int64_t embeddings = o.vocabulary + o.positions + o.types, layer = 4 * o.features() + 2 * o.feed_forward;
+  int64_t elements = 0;
+  for (const auto& each : file.tensors) elements += each.second.elements();
+  check<DataError>((embeddings + o.layers * layer) * o.features() <= elements, file.where, ": ", elements,
+                   " numbers are too few for the sizes in ", config);
+  Generator generator;
+  auto bert = std::make_unique<Bert>(options, generator);
+  for (auto& [name, parameter] : named_parameters(*bert)) {
+    const Tensor* found = find_weight(file, name);
+    check<DataError>(found != nullptr, file.where, ": no tensor ", in_quotes(name), file.suggest(name));
+    check<DataError>(is_floating(found->dtype()) && found->shape() == parameter.shape(), file.where, ": tensor ",
+                     in_quotes(name), ": expected numbers of shape ", parameter.shape(), " as ", config, " says, got ",
+                     cairn::name(found->dtype()), " of shape ", found->shape());
+    check_finite<DataError>(*found, name, file.where);
+    parameter.mutable_value().copy_from(found->cast(DType::float32));
+  }
+  return bert;
+}
+
+}  // namespace cairn
