@@ -5,6 +5,7 @@
 #include "apps/attend/outputs.h"
 #include "apps/attend/picture.h"
 #include "apps/common/options.h"
+#include "apps/common/run_folder.h"
 #include "nn/io/file.h"
 
 namespace cairn::attend {

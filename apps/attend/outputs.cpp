@@ -37,21 +37,6 @@ Tensor without_empty(Tensor x, const std::vector<int32_t>& counts, T value) {
 
 }  // namespace
 
-fs::path output_path(const char* option, const std::string& name, const std::string& in) {
-  std::error_code error;
-  const fs::file_status there = fs::status(name, error);
-  check<UsageError>(!fs::is_directory(there), option, ' ', name, ": is a folder, expected a file");
-  check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
-                    ": is no regular file; results replace a file as a whole, so they cannot go there");
-  check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
-                    ": is the file that --in reads; choose another");
-  fs::path path = name;
-  if (fs::is_symlink(fs::symlink_status(path, error))) path = fs::weakly_canonical(path, error);
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder);
-  return path;
-}
-
 TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome) {
   TensorFile file;
   file.metadata = {{"attention", spec}};

@@ -24,10 +24,6 @@ struct Result {
   Distance distance{NAN, NAN};
 };
 
-// Where results may be written: a new file, or one in the place of a regular file, behind symbolic links. Errors
-// (UsageError): something else is there, or there is no such folder, or it is the file that is read.
-std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
-
 // What a run gives, as a file.
 TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome);
 

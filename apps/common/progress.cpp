@@ -40,8 +40,13 @@ std::string clock_time(double seconds) {
          formatted(":%02lld", (long long)whole % 60);
 }
 
-Progress::Progress(int64_t total, bool quiet)
-    : total_(total), quiet_(quiet), terminal_(isatty(STDERR_FILENO)), start_(Clock::now()), last_draw_(start_) {}
+Progress::Progress(int64_t total, bool quiet, Counts counts)
+    : total_(total),
+      counts_(counts),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO)),
+      start_(Clock::now()),
+      last_draw_(start_) {}
 
 Progress::~Progress() {
   if (!quiet_ && terminal_ && drawn_) std::cerr << '\n';
@@ -51,10 +56,15 @@ void Progress::draw(int64_t done, const std::string& numbers, bool ended) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = elapsed > 0 ? double(done - first_) / elapsed : 0;
   const double fraction = total_ > 0 ? double(done) / double(total_) : 1;
-  const std::string rates = formatted("  %.1f steps/s  %s", rate, clock_time(elapsed).c_str()),
-                    left = concat("  at most ", rate > 0 ? clock_time(double(total_ - done) / rate) : "?", " more");
+  const bool bytes = counts_ == Counts::bytes;
+  const std::string time = clock_time(elapsed),
+                    rates = bytes ? "  " + time : formatted("  %.1f steps/s  %s", rate, time.c_str()),
+                    left = concat(bytes ? "  about " : "  at most ",
+                                  rate > 0 ? clock_time(double(total_ - done) / rate) : "?", " more");
   // What matters most comes first; a narrow terminal loses the rest.
-  std::string line = std::to_string(done) + "/" + std::to_string(total_) + "  " + numbers;
+  std::string line = bytes ? formatted("%.1f/%.1f MB  ", double(done) / 1e6, double(total_) / 1e6)
+                           : std::to_string(done) + "/" + std::to_string(total_) + "  ";
+  line += numbers;
   const size_t width = terminal_ ? size_t(std::max(1, columns() - 1)) : std::string::npos;
   if (line.size() + rates.size() <= width) line += rates;
   if (!ended && line.size() + left.size() <= width) line += left;

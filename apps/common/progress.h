@@ -9,12 +9,16 @@ namespace cairn {
 
 class Progress {
  public:
-  // `total` steps; `quiet` shows nothing.
-  Progress(int64_t total, bool quiet);
+  enum class Counts { steps, bytes };
+
+  // `total` steps, or bytes that are shown as megabytes and without a rate; `quiet` shows nothing.
+  Progress(int64_t total, bool quiet, Counts counts = Counts::steps);
   ~Progress();
 
   // Work begins here, behind `done` steps of an earlier session, which do not count in the rate.
   void start_at(int64_t done);
+  // So many of what is done cost next to no time, so they do not count in the rate.
+  void skip(int64_t steps) { first_ += steps; }
   // After `done` steps, with live numbers such as "loss 1.83".
   void update(int64_t done, const std::string& numbers);
   // A line of its own above the bar, for what a reader should know.
@@ -27,6 +31,7 @@ class Progress {
 
   using Clock = std::chrono::steady_clock;
   int64_t total_;
+  Counts counts_;
   bool quiet_, terminal_;
   bool drawn_ = false;
   int64_t first_ = 0, last_done_ = 0;

@@ -53,30 +53,47 @@ void make_out_folder(const fs::path& path) {
   check(!error, "--out ", path, ": cannot make the folder: ", error);
 }
 
-RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
-  make_out_folder(path_);
-  lock_ = again([this] { return open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
-  if (lock_ < 0) fail(path_, "cannot write into the folder");
-  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) == 0) return;
+FolderLock::FolderLock(const fs::path& path) {
+  make_out_folder(path);
+  file_ = again([&] { return open((path / file_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  if (file_ < 0) fail(path, "cannot write into the folder");
+  if (again([this] { return flock(file_, LOCK_EX | LOCK_NB); }) == 0) return;
   const int number = errno;
   constexpr int no_locks[] = {ENOTSUP, EOPNOTSUPP, ENOLCK, ENOSYS, EINVAL};
   if (std::find(std::begin(no_locks), std::end(no_locks), number) != std::end(no_locks)) {
-    note(concat("--out ", path_, ": this file system has no locks (", std::strerror(number),
+    note(concat("--out ", path, ": this file system has no locks (", std::strerror(number),
                 "): nothing keeps another run from writing into this folder meanwhile"),
          false);
     return;
   }
-  close(lock_);
-  lock_ = -1;
-  check<UsageError>(number != EWOULDBLOCK, "--out ", path_,
-                    ": another run is writing into this folder; wait for it, or train into another folder");
+  close(file_);
+  check<UsageError>(number != EWOULDBLOCK, "--out ", path,
+                    ": another run is writing into this folder; wait for it, or choose another folder");
   errno = number;
-  fail(path_, "cannot be locked");
+  fail(path, "cannot be locked");
 }
 
+FolderLock::~FolderLock() { close(file_); }
+
+fs::path output_path(const char* option, const std::string& name, const std::string& in) {
+  std::error_code error;
+  const fs::file_status there = fs::status(name, error);
+  check<UsageError>(!fs::is_directory(there), option, ' ', name, ": is a folder, expected a file");
+  check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
+                    ": is no regular file; results replace a file as a whole, so they cannot go there");
+  check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
+                    ": is the file that is read; choose another");
+  fs::path path = name;
+  if (fs::is_symlink(fs::symlink_status(path, error))) path = fs::weakly_canonical(path, error);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder);
+  return path;
+}
+
+RunFolder::RunFolder(fs::path path) : path_(std::move(path)), lock_(path_) {}
+
 RunFolder::~RunFolder() {
-  for (int file : {metrics_, lock_})
-    if (file >= 0) close(file);
+  if (metrics_ >= 0) close(metrics_);
 }
 
 void RunFolder::write(const std::string& name, const std::string& text) {

@@ -9,13 +9,28 @@
 
 namespace cairn {
 
+// A folder that this process alone writes into.
+class FolderLock {
+ public:
+  // Makes the folder that --out names, if need be, and locks it for as long as this object lives; the system frees the
+  // lock of a program that dies. Where the file system has no locks, says so on standard error and goes on. Errors: the
+  // path is something else, or is in use by another run (UsageError); the folder cannot be made or written (Error).
+  explicit FolderLock(const std::filesystem::path& path);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+  static constexpr const char* file_name = ".lock";  // the file in the folder
+
+ private:
+  int file_;
+};
+
 class RunFolder {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Opens a folder to write into, made if need be, and locks it for as long as this object lives; the system frees the
-  // lock of a program that dies. Where the file system has no locks, says so on standard error and goes on. Errors: the
-  // path is something else, or is in use by another run (UsageError); the folder cannot be made or written (Error).
+  // Opens a folder to write into. Errors: as FolderLock.
   explicit RunFolder(std::filesystem::path path);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -39,11 +54,17 @@ class RunFolder {
 
  private:
   std::filesystem::path path_;
-  int lock_ = -1, metrics_ = -1;
+  FolderLock lock_;
+  int metrics_ = -1;
 };
 
 // Makes the folder that --out names, if need be. Errors: the path is something else (UsageError); it cannot be made.
 void make_out_folder(const std::filesystem::path& path);
+
+// Where results may be written: a new file, or one in the place of a regular file, behind symbolic links. Errors
+// (UsageError): something else is there, or there is no such folder, or it is `in`, the file that is read (empty:
+// none).
+std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
 
 // Is something there? Not where it cannot be known: a name that is too long, a folder that may not be read.
 bool is_there(const std::filesystem::path& path);

@@ -209,7 +209,7 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(2, "there is no folder", concat("--attention full --out ", folder / "no/out"));
   fails(2, "is a folder", concat("--attention full --out ", folder.path.string()));
   fails(2, "is a folder", concat("--attention full --picture ", folder.path.string()));
-  fails(2, "the file that --in reads", concat("--attention full --out ", folder / "in"));
+  fails(2, "the file that is read", concat("--attention full --out ", folder / "in"));
   fails(2, "the file of --out too",
         concat("--attention full --out ", folder / "o", " --picture ", folder.path.string(), "/./o"));
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);

@@ -118,6 +118,7 @@ def call_fails(numbers, what, codes, message=""):
 
 # What each call may fail with.
 ERRORS = {"open": ("EACCES", "ENOSPC", "EMFILE", "EROFS"), "write": ("ENOSPC", "EIO", "EFBIG", "EDQUOT"),
+          "pwrite": ("ENOSPC", "EIO", "EFBIG", "EDQUOT"),
           "fsync": ("EIO", "ENOSPC"), "rename": ("EACCES", "EIO"), "mkdir": ("ENOSPC", "EROFS"),
           "unlink": ("EIO", "EACCES"), "rmdir": ("EIO",), "close": ("EIO", "ENOSPC"), "ftruncate": ("EIO",),
           "flock": ("EIO",)}

@@ -22,6 +22,7 @@ except ImportError:  # its part is left out
 # A model so small that a process takes some ten milliseconds.
 MODEL = "--length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --batch 2 --threads 1".split()
 STEPS = 6
+BERT = Path(__file__).resolve().parent.parent / "golden" / "bert"  # 24 features, 160 tokens, 512 positions
 TRAIN = ["train", *MODEL, "--iterations", str(STEPS), "--checkpoint-every", "2"]
 RESUME = ["train", "--out", "run", "--resume"]
 

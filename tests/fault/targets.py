@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 from faults import ERRORS, EVALUATE, PASSED_OVER, damaged_checksums, spread
-from harness import MODEL, RESUME, STEPS, Failure, Steps, metrics_of, without_times
+from harness import BERT, MODEL, RESUME, STEPS, Failure, Steps, metrics_of, without_times
 
 
 @dataclass
@@ -120,6 +120,50 @@ def attended(_, folder, reference):
             if (folder / name).read_bytes() != (reference / name).read_bytes()]
 
 
+# ---- text-search embed, table
+
+ONE_THREAD = ["--model", str(BERT), "--threads", "1"]
+
+
+def texts_to_embed(_, folder):
+    (folder / "text").write_text("".join(f"line {i} of the text\n" for i in range(40)))
+    (folder / "rows").write_bytes(OLD)
+
+
+def old_or_new_rows(_, folder, reference):
+    rows = (folder / "rows").read_bytes()
+    return [] if rows in (OLD, (reference / "rows").read_bytes()) else ["rows is neither what was there nor what was to be"]
+
+
+def same_rows(_, folder, reference):
+    return [] if (folder / "rows").read_bytes() == (reference / "rows").read_bytes() else ["rows is another"]
+
+
+def texts_with_labels(_, folder):
+    example = lambda i: json.dumps({"text": f"the {('key', 'query')[i % 2]} {i}", "label": str(i % 2), "group": str(i)})
+    (folder / "labeled").write_text("".join(example(i) + "\n" for i in range(20)))
+
+
+def cells_of(folder):
+    try:
+        lines = (folder / "table/cells.jsonl").read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    return {cell["key"]: cell["right"] for cell in map(json.loads, lines)}
+
+
+def right_cells(_, folder, reference):
+    return [f"cell {key} is another" for key, right in cells_of(folder).items() if cells_of(reference).get(key) != right]
+
+
+def same_table(_, folder, reference):
+    def accuracies(where):
+        tasks = json.loads((where / "table/table.json").read_text())["tasks"]
+        return [{**variant, "seconds_per_token": 0} for task in tasks for variant in task["variants"]]
+    return (["table.json is another"] if accuracies(folder) != accuracies(reference) else []) + \
+        (["cells are missing"] if cells_of(folder) != cells_of(reference) else [])
+
+
 # ---- attention-bench
 
 def measured(_, folder, __):
@@ -127,6 +171,41 @@ def measured(_, folder, __):
     points = json.loads((folder / "bench" / "figure.json").read_text())["points"]
     rows = (folder / "bench" / "figure.csv").read_text().splitlines()
     return problems + ([] if len(points) == 2 and len(rows) == 3 else [f"measured {points}"])
+
+
+# ---- text-search index
+
+INDEX = ["index", "texts", "--model", str(BERT), "--out", "index", "--batch", "2", "--passage-tokens", "24",
+         "--threads", "1"]
+
+
+def texts_that_changed(bench, folder):
+    """An index, and what has changed in its files since."""
+    texts = folder / "texts"
+    texts.mkdir()
+    for name, lines in {"a": 3, "b": 6, "c": 2, "d": 3}.items():
+        (texts / name).write_text("".join(f"line {i} of {name}\n" for i in range(lines)))
+    result = bench.run([*INDEX, "--quiet"], folder, program="text-search")
+    if result.code != 0:
+        raise Failure(str(result))
+    (texts / "b").write_text("".join(f"another line {i}\n" for i in range(20)))
+    (texts / "c").unlink()
+    (texts / "e").write_text("a new file\n")
+
+
+def still_answers(bench, folder, _):
+    result = bench.run(["query", "line", "--index", "index", "--quiet"], folder, program="text-search")
+    return bench.ended(result, (0,), out=".*texts/.*")
+
+
+def same_index(_, folder, reference):
+    left = {path.name for path in (folder / "index").iterdir()} - {".lock", "passages.jsonl", "embeddings.safetensors"}
+    passages = lambda where: (where / "index/passages.jsonl").read_text().replace(str(where.resolve()), "")
+    embeddings = lambda where: (where / "index/embeddings.safetensors").read_bytes()
+    rows = lambda data: data[8 + int.from_bytes(data[:8], "little"):]  # the header has a hash of the paths
+    return [f"{name} is left" for name in left] + \
+        [f"{what} are others" for what, get in (("passages", passages), ("embeddings", lambda w: rows(embeddings(w))))
+         if get(folder) != get(reference)]
 
 
 nothing = lambda *_: []
@@ -140,10 +219,17 @@ TARGETS = (
                                 "--iterations", "2", "--evaluate-every", "2"], nothing, nothing, finished_grid, share=12),
     Target("attend", ["--in", "q.safetensors", "--attention", "clustered-2", "--grad", "--out", "result", "--picture",
                       "w.svg", "--threads", "1"], tensors_to_attend, old_or_new, attended, program="attend"),
+    Target("text-search embed", ["embed", "--text-file", "text", "--out", "rows", "--batch", "1", *ONE_THREAD],
+           texts_to_embed, old_or_new_rows, same_rows, program="text-search"),
+    Target("text-search table", ["table", "--labeled", "labeled", "--variants", "clustered-2", "--seeds", "1", "--length",
+                                 "8", "--joined-length", "8", "--train", "12", "--test", "6", "--out", "table",
+                                 *ONE_THREAD],
+           texts_with_labels, right_cells, same_table, program="text-search"),
     Target("attention-bench figure", ["figure", "--out", "bench", "--attention", "full", "--lengths", "8,16", "--tokens",
                                       "16", "--heads", "1", "--head-size", "4", "--repeat", "1", "--seconds", "0",
                                       "--threads", "1"], nothing, nothing, measured, program="attention-bench",
            share=16),
+    Target("text-search index", INDEX, texts_that_changed, still_answers, same_index, program="text-search"),
 )
 
 
@@ -210,9 +296,9 @@ def cases(bench, options):
         for name, calls in kinds.items():
             for error in ERRORS.get(name, ("EIO",)):
                 wrong.setdefault(f"fail:{{}}:{error}", []).extend(calls)
-            if name in ("write", "fsync", "open"):
+            if name in ("write", "pwrite", "fsync", "open"):
                 wrong.setdefault("fail:{}:EINTR", []).extend(calls)
-        wrong["short:{}"] = kinds["write"]
+        wrong["short:{}"] = [*kinds.get("write", ()), *kinds.get("pwrite", ())]
         for what in ("fail:{}+:ENOSPC", "kill:{}", "power:{}"):
             wrong[what] = target.calls
         if options.every > 20:  # with sanitizers

@@ -134,3 +134,41 @@ TEST_CASE("a limit of a file's size is an error, not the end of the process", "[
   CHECK_FALSE(sigismember(&pending, SIGXFSZ));
   CHECK_FALSE(sigismember(&blocked, SIGXFSZ));
 }
+
+TEST_CASE("a file is written piece after piece, changed in the middle, cut back and gone on with", "[io]") {
+  const TemporaryFolder folder;
+  std::string all;
+  for (size_t i = 0; i < 1'000'000; ++i) all += char(i * 31 >> 3);
+  {
+    FileWriter writer(folder / "file");
+    for (size_t at = 0, size = 1; at < all.size(); at += size, size = size * 3 % 300'007)
+      writer.write(&all[at], std::min(size, all.size() - at));
+    writer.sync();
+    CHECK((bytes_of_file(folder / "file") == all));
+    writer.write("behind", 6);  // is in the buffer
+    writer.overwrite(999'999, "changed");
+    writer.sync();
+  }
+  all = all.substr(0, 999'999) + "changed";
+  CHECK((bytes_of_file(folder / "file") == all));
+  {
+    FileWriter writer(folder / "file", 500'000);
+    writer.write("end", 3);
+    writer.sync();
+  }
+  CHECK((bytes_of_file(folder / "file") == all.substr(0, 500'000) + "end"));
+  FileReader reader(folder / "file");
+  std::string part(5, ' '), first(2, ' ');
+  reader.read_at(499'998, part.data(), 5);
+  CHECK(part == all.substr(499'998, 2) + "end");
+  reader.read(first.data(), 2);
+  CHECK(first == all.substr(0, 2));
+  CHECK_THAT(data_error([&] { reader.read_at(499'999, part.data(), 5); }), ContainsSubstring("changed its size"));
+  FileWriter(folder / "file");
+  CHECK(bytes_of_file(folder / "file").empty());
+  CHECK_THROWS_WITH(FileWriter(folder / "missing/file"),
+                    ContainsSubstring("missing/file") && ContainsSubstring("No such file"));
+  FileWriter full("/dev/full");
+  full.write("x", 1);
+  CHECK_THROWS_WITH(full.sync(), ContainsSubstring("/dev/full") && ContainsSubstring("No space left"));
+}

@@ -1,0 +1,136 @@
+#include "apps/text_search/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/format.h"
+#include "apps/text_search/passages.h"
+#include "nn/attention/observe.h"
+#include "nn/io/file.h"
+#include "nn/io/hash.h"
+
+namespace cairn::text_search {
+namespace {
+
+constexpr int64_t neighbors = 10;
+
+// A path below the root that it was found under; of a root that is a file, its name.
+std::string below(const std::vector<std::filesystem::path>& roots, const std::filesystem::path& file) {
+  for (const auto& root : roots)
+    if (const auto relative = file.lexically_relative(root); !relative.empty() && *relative.begin() != "..")
+      return relative == "." ? file.filename().string() : relative.string();
+  return file.string();
+}
+
+}  // namespace
+
+Sequences cut_sequences(const WalkOptions& options, const WordPiece& tokenizer, int64_t length, int64_t maximum,
+                        Corpus& corpus) {
+  corpus = {};
+  Xxh128 hash;
+  Sequences kept;
+  int64_t number = 0, stride = 1;
+  SkippedCounts skipped{};
+  walk(options, skipped, [&](const FoundFile& file) {
+    if (interrupted()) throw Interrupted();
+    std::string text;
+    try {
+      text = read_file(file.path);
+    } catch (const DataError&) {  // it cannot be read
+      return;
+    }
+    ++corpus.files, corpus.bytes += int64_t(text.size());
+    const std::string line = concat(xxh128(text), "  ", below(options.roots, file.path), "\n");
+    hash.add(line.data(), line.size());
+    const auto tokens = tokenizer.tokenize(text);
+    const auto step = size_t(length - 2);
+    for (size_t begin = 0; begin + step <= tokens.size(); begin += step, ++number) {
+      if (number % stride != 0) continue;
+      std::vector<int32_t> sequence{tokenizer.cls()};
+      for (size_t i = begin; i < begin + step; ++i) sequence.push_back(tokens[i].id);
+      sequence.push_back(tokenizer.sep());
+      kept.push_back(std::move(sequence));
+      if (int64_t(kept.size()) < 2 * maximum) continue;
+      // Every second one.
+      for (size_t i = 1; i < kept.size() / 2; ++i) kept[i] = std::move(kept[2 * i]);
+      kept.resize(kept.size() / 2);
+      stride *= 2;
+    }
+  });
+  corpus.hash = hash.text();
+  const auto found = int64_t(kept.size()), n = std::min(found, maximum);
+  check<UsageError>(n >= 2, "only ", found, " sequences of ", length, " tokens in ", corpus.files,
+                    " files; expected at least 2: give more text, or smaller --lengths");
+  for (int64_t i = 0; i < n; ++i) kept[size_t(i)] = kept[size_t(i * found / n)];
+  kept.resize(size_t(n));
+  return kept;
+}
+
+LengthResult compare(int64_t length, const std::vector<std::string>& specs, const Measured& measured) {
+  const Tensor& full = measured.embeddings[0];
+  LengthResult result{length, full.size(0), {}};
+  const auto nearest = nearest_rows(full, full, neighbors, true);
+  for (size_t v = 0; v < specs.size(); ++v) {
+    const Tensor& mine = measured.embeddings[v];
+    result.variants.push_back({specs[v], cosines(mine, full),
+                               neighbors_kept(nearest_rows(mine, mine, neighbors, true), nearest),
+                               measured.seconds_per_token[v]});
+  }
+  return result;
+}
+
+AttentionRows attention_rows(Embedder& embedder, const std::vector<int32_t>& sequence,
+                             const std::vector<std::string>& specs, int64_t layer) {
+  AttentionRows rows{{}, specs, layer, {}};
+  for (const int32_t id : sequence) rows.tokens.push_back(embedder.tokenizer().token(id));
+  for (const std::string& spec : specs) {
+    embedder.set_attention(spec);
+    const auto seen = observe(embedder.bert().encoder, [&] { embedder.embed({sequence}); });
+    rows.weights.push_back(seen[size_t(layer)].weights.to(Device::cpu));
+  }
+  return rows;
+}
+
+std::string comparison_text(const Comparison& comparison) {
+  const Corpus& corpus = comparison.corpus;
+  std::string text =
+      concat("Text: ", corpus.files, " files, ", corpus.bytes, " bytes, xxh128 of their list ", corpus.hash, "\n");
+  for (const LengthResult& length : comparison.lengths) {
+    text += concat("\n", length.sequences, " sequences of ", length.length, " tokens\n");
+    text += formatted("%-28s %11s %8s %14s %11s %6s\n", "attention", "mean cosine", "least", "neighbors kept",
+                      "us a token", "full/");
+    const double full = length.variants[0].seconds_per_token;
+    for (const VariantResult& v : length.variants)
+      text += formatted("%-28s %11.4f %8.4f %14.3f %11.1f %6.2f\n", v.spec.c_str(), v.cosine.mean, v.cosine.least,
+                        v.neighbors_kept, v.seconds_per_token * 1e6, full / v.seconds_per_token);
+  }
+  return text +
+         "\nCosine: with the embedding by full attention. Neighbors: ten a sequence. full/: how many times as "
+         "fast as full attention.\n";
+}
+
+nlohmann::ordered_json comparison_json(const Comparison& comparison) {
+  using Json = nlohmann::ordered_json;
+  Json lengths = Json::array();
+  for (const LengthResult& length : comparison.lengths) {
+    Json variants = Json::array();
+    for (const VariantResult& v : length.variants)
+      variants.push_back({{"attention", v.spec},
+                          {"mean_cosine", finite_or_null(v.cosine.mean)},
+                          {"least_cosine", finite_or_null(v.cosine.least)},
+                          {"neighbors_kept", finite_or_null(v.neighbors_kept)},
+                          {"seconds_per_token", v.seconds_per_token}});
+    lengths.push_back({{"length", length.length}, {"sequences", length.sequences}, {"variants", variants}});
+  }
+  return {{"model", comparison.model},
+          {"device", comparison.device},
+          {"batch", comparison.batch},
+          {"threads", comparison.threads},
+          {"files", comparison.corpus.files},
+          {"bytes", comparison.corpus.bytes},
+          {"files_hash", comparison.corpus.hash},
+          {"lengths", lengths}};
+}
+
+}  // namespace cairn::text_search

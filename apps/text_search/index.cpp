@@ -1,0 +1,464 @@
+#include "apps/text_search/index.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "apps/common/run_folder.h"
+#include "apps/text_search/rows.h"
+#include "apps/text_search/walk.h"
+#include "core/error.h"
+#include "nn/io/json.h"
+
+namespace cairn::text_search {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* passages_name = "passages.jsonl";
+constexpr const char* embeddings_name = "embeddings.safetensors";
+constexpr const char* unfinished_ending = ".new";
+constexpr std::string_view format_name = "cairn text index ", format_version = "1";
+constexpr uint64_t max_header_bytes = uint64_t{1} << 20, block_bytes = uint64_t{1} << 16;
+constexpr const char* advice = "; index again with --rebuild";
+
+fs::path file_in(const fs::path& folder, const char* name, const std::string& ending = "") {
+  return folder / (name + ending);
+}
+
+void remove_file(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  check(!error, path, ": cannot be removed: ", error);
+}
+
+void rename_file(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  check(!error, to, ": cannot be replaced: ", error);
+}
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+IndexHeader read_index_header(const FileReader& file, const std::string& where, bool unfinished = false) {
+  std::string beginning(std::min(file.size(), sizeof(uint64_t) + max_header_bytes), '\0');
+  file.read_at(0, beginning.data(), beginning.size());
+  return parse_index_header(beginning, file.size(), where, unfinished);
+}
+
+// The lines of a text that comes in blocks: hands out where each ends, and the hash of all.
+struct LinesRead {
+  std::vector<uint64_t> ends;
+  std::string hash;
+};
+LinesRead read_lines(FileReader& file, bool ends) {
+  LinesRead lines;
+  Xxh128 hash;
+  std::string block(std::min(file.size(), block_bytes), '\0');
+  for (uint64_t done = 0; done < file.size(); done += block.size()) {
+    block.resize(std::min(file.size() - done, block_bytes));
+    file.read(block.data(), block.size());
+    hash.add(block.data(), block.size());
+    for (size_t at = 0; ends && (at = block.find('\n', at)) != std::string::npos;) lines.ends.push_back(done + ++at);
+  }
+  lines.hash = hash.text();
+  return lines;
+}
+
+std::string hash_of_passages(const fs::path& folder) {
+  FileReader file(file_in(folder, passages_name));
+  return read_lines(file, false).hash;
+}
+
+bool is_count(const Json& value) { return value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t(INT64_MAX); }
+
+// The order of records in an index.
+bool comes_before(const Record& a, const Record& b) {
+  return path_less(a.path, b.path) || (a.path == b.path && a.passage < b.passage);
+}
+
+bool has_unit_length(const std::vector<float>& row) {
+  double square = 0;
+  for (const float x : row) square += double(x) * double(x);
+  return std::abs(square - 1) < 1e-2;
+}
+
+}  // namespace
+
+bool IndexSettings::agrees_with(const IndexSettings& other) const {
+  const auto all = [](const IndexSettings& s) {
+    return std::tie(s.fingerprint, s.attention, s.seed, s.passage_tokens, s.features);
+  };
+  return all(*this) == all(other);
+}
+
+std::string header_text(const IndexHeader& header) {
+  const IndexSettings& settings = header.settings;
+  const std::string complete = header.complete ? "yes" : "no";
+  return rows_header({{"format", concat(format_name, format_version)},
+                      {"fingerprint", settings.fingerprint},
+                      {"model", settings.model},
+                      {"attention", settings.attention},
+                      {"seed", std::to_string(settings.seed)},
+                      {"passage_tokens", std::to_string(settings.passage_tokens)},
+                      {"complete", complete},
+                      {"passages_xxh128", header.passages_hash}},
+                     header.rows, settings.features, 3 + 32 - complete.size() - header.passages_hash.size());
+}
+
+IndexHeader parse_index_header(std::string_view beginning, uint64_t file_bytes, const std::string& where,
+                               bool unfinished) {
+  const auto expect = [&](bool condition, const auto&... message) {
+    check<DataError>(condition, where, ": ", message...);
+  };
+  uint64_t size = 0;
+  expect(beginning.size() >= sizeof(size), "not an index: ", beginning.size(), " bytes");
+  std::memcpy(&size, beginning.data(), sizeof(size));
+  beginning.remove_prefix(sizeof(size));
+  expect(size <= max_header_bytes, "not an index: a header of ", size, " bytes, expected at most ", max_header_bytes);
+  expect(size <= beginning.size(), "cut off: expected a header of ", size, " bytes, got ", beginning.size());
+  const Json json = parse_json(beginning.substr(0, size), where + ": header");
+  expect(json.is_object() && json.size() == 2 && json.contains("__metadata__") && json.contains("embeddings"),
+         "not an index: expected one tensor, embeddings, and metadata");
+  const Json &metadata = json["__metadata__"], &tensor = json["embeddings"];
+  const auto text = [&](const char* key) {
+    expect(metadata.is_object() && metadata.contains(key) && metadata[key].is_string(), "not an index: no text \"", key,
+           "\" in its metadata");
+    return metadata[key].get<std::string>();
+  };
+  const auto number = [&](const char* key) {
+    const std::string digits = text(key);
+    int64_t value = -1;
+    const char* end = digits.data() + digits.size();
+    expect(std::from_chars(digits.data(), end, value).ptr == end && value >= 0, key, ": expected a number, got ",
+           in_quotes(digits));
+    return value;
+  };
+  const std::string format = text("format");
+  expect(format.starts_with(format_name), "not an index: format ", in_quotes(format));
+  expect(format.substr(format_name.size()) == format_version, "made by another version: format ", in_quotes(format),
+         ", expected \"", format_name, format_version, '"', advice);
+  IndexHeader header;
+  IndexSettings& settings = header.settings;
+  settings.fingerprint = text("fingerprint");
+  settings.model = text("model");
+  settings.attention = text("attention");
+  settings.seed = number("seed");
+  settings.passage_tokens = number("passage_tokens");
+  header.complete = text("complete") == "yes";
+  header.passages_hash = text("passages_xxh128");
+  header.bytes = sizeof(size) + size;
+
+  const auto is_pair = [&](const char* key) {
+    return tensor.contains(key) && tensor[key].is_array() && tensor[key].size() == 2 && is_count(tensor[key][0]) &&
+           is_count(tensor[key][1]);
+  };
+  expect(tensor.is_object() && tensor.contains("dtype") && tensor["dtype"] == "F32" && is_pair("shape") &&
+             is_pair("data_offsets"),
+         "embeddings: expected F32 of shape [n, features] and data_offsets");
+  header.rows = tensor["shape"][0], settings.features = tensor["shape"][1];
+  expect(settings.features >= 1 && settings.features <= int64_t{1} << 20, "embeddings: ", settings.features,
+         " features, expected 1 to ", int64_t{1} << 20);
+  const uint64_t row_bytes = uint64_t(settings.features) * sizeof(float), rows_bytes = file_bytes - header.bytes;
+  if (unfinished) {
+    header.rows = int64_t(rows_bytes / row_bytes);
+    return header;
+  }
+  uint64_t bytes = 0;
+  expect(!__builtin_mul_overflow(uint64_t(header.rows), row_bytes, &bytes) && bytes == rows_bytes &&
+             tensor["data_offsets"] == Json({0, bytes}),
+         "damaged: ", rows_bytes, " bytes behind the header, expected ", header.rows, " rows of ", settings.features,
+         " numbers", advice);
+  return header;
+}
+
+std::string record_text(const Record& record) {
+  return dump({{"path", record.path},
+               {"line", record.line},
+               {"last_line", record.last_line},
+               {"begin", record.begin},
+               {"end", record.end},
+               {"passage", record.passage},
+               {"last", record.last},
+               {"file_hash", record.file_hash},
+               {"text", record.text}}) +
+         "\n";
+}
+
+Record parse_record(std::string_view line, const std::string& where) {
+  const Json json = parse_json(line, where);
+  check<DataError>(json.is_object(), where, ": expected an object, got ", json.type_name());
+  const auto member = [&](const char* key) -> const Json& {
+    const auto found = json.find(key);
+    check<DataError>(found != json.end(), where, ": no ", key);
+    return *found;
+  };
+  const auto text = [&](const char* key) {
+    const Json& value = member(key);
+    check<DataError>(value.is_string(), where, ": ", key, ": expected a string, got ", value.type_name());
+    return value.get<std::string>();
+  };
+  const auto number = [&](const char* key, int64_t least) {
+    const Json& value = member(key);
+    check<DataError>(is_count(value) && value.get<int64_t>() >= least, where, ": ", key,
+                     ": expected a whole number of at least ", least);
+    return value.get<int64_t>();
+  };
+  Record record;
+  record.path = text("path");
+  check<DataError>(record.path.starts_with('/') && record.path.find('\0') == std::string::npos, where,
+                   ": path: expected an absolute path, got ", in_quotes(record.path));
+  record.line = number("line", 1);
+  record.last_line = number("last_line", record.line);
+  record.begin = number("begin", 0);
+  record.end = number("end", record.begin);
+  record.passage = number("passage", 0);
+  const Json& last = member("last");
+  check<DataError>(last.is_boolean(), where, ": last: expected true or false, got ", last.type_name());
+  record.last = last.get<bool>();
+  record.file_hash = text("file_hash");
+  record.text = text("text");
+  return record;
+}
+
+IndexStream::IndexStream(const fs::path& folder, const std::string& ending, bool unfinished)
+    : unfinished_(unfinished),
+      where_(file_in(folder, passages_name, ending).string()),
+      passages_(where_),
+      embeddings_(file_in(folder, embeddings_name, ending)),
+      passages_left_(passages_.size()),
+      header_(read_index_header(embeddings_, file_in(folder, embeddings_name, ending).string(), unfinished)),
+      row_(size_t(header_.settings.features)) {
+  for (uint64_t left = header_.bytes; left > 0;) {
+    char head[4096];
+    const size_t part = size_t(std::min<uint64_t>(left, sizeof head));
+    embeddings_.read(head, part);
+    left -= part;
+  }
+  advance();
+}
+
+// Moves on to the next line; false at the end. An unfinished line is one that does not end.
+bool IndexStream::read_line() {
+  size_t end;
+  while ((end = ahead_.find('\n', ahead_begin_)) == std::string::npos) {
+    ahead_.erase(0, std::exchange(ahead_begin_, 0));
+    if (passages_left_ == 0 && ahead_.empty()) return false;
+    check<DataError>(passages_left_ > 0, where_, ": cut off in record ", number_ + 1, advice);
+    check<DataError>(ahead_.size() <= max_record_bytes, where_, ": record ", number_ + 1, " has more than ",
+                     max_record_bytes, " bytes");
+    const size_t old = ahead_.size(), more = size_t(std::min(passages_left_, block_bytes));
+    ahead_.resize(old + more);
+    passages_.read(&ahead_[old], more);
+    passages_left_ -= more;
+  }
+  line_.assign(ahead_, ahead_begin_, end + 1 - ahead_begin_);
+  ahead_begin_ = end + 1;
+  return true;
+}
+
+void IndexStream::advance() try {
+  std::optional<Record> before = std::move(record_);
+  record_.reset();
+  const bool more = number_ < header_.rows;
+  if (!read_line()) {
+    check<DataError>(!more || unfinished_, where_, ": ", number_, " records, expected ", header_.rows, advice);
+    return;
+  }
+  check<DataError>(more, where_, ": more than ", header_.rows, " records", advice);
+  Record record =
+      parse_record(std::string_view(line_).substr(0, line_.size() - 1), concat(where_, ": record ", number_ + 1));
+  check<DataError>(!before || comes_before(*before, record), where_, ": record ", number_ + 1, " is not in its place",
+                   advice);
+  embeddings_.read(row_.data(), row_.size() * sizeof(float));
+  if (unfinished_ && !has_unit_length(row_)) return;
+  ++number_;
+  record_ = std::move(record);
+} catch (const DataError&) {
+  if (!unfinished_) throw;
+}
+
+IndexWriter::IndexWriter(fs::path folder, const IndexSettings& settings) : folder_(std::move(folder)) {
+  header_.settings = settings;
+  passages_ = std::make_unique<FileWriter>(file_in(folder_, passages_name, unfinished_ending));
+  embeddings_ = std::make_unique<FileWriter>(file_in(folder_, embeddings_name, unfinished_ending));
+  const std::string header = header_text(header_);
+  embeddings_->write(header.data(), header.size());
+}
+
+IndexWriter::IndexWriter(fs::path folder, IndexStream& unfinished) : folder_(std::move(folder)) {
+  header_.settings = unfinished.header().settings;
+  uint64_t bytes = 0;
+  for (; unfinished.record(); unfinished.advance()) {
+    const std::string& line = unfinished.line();
+    hash_.add(line.data(), line.size());
+    bytes += line.size();
+    last_ = *unfinished.record();
+    ++header_.rows;
+  }
+  passages_ = std::make_unique<FileWriter>(file_in(folder_, passages_name, unfinished_ending), bytes);
+  embeddings_ = std::make_unique<FileWriter>(
+      file_in(folder_, embeddings_name, unfinished_ending),
+      unfinished.header().bytes + uint64_t(header_.rows * header_.settings.features) * sizeof(float));
+}
+
+void IndexWriter::append(const Record& record, const std::string& line, const std::vector<float>& row) {
+  last_ = record;
+  last_.text.clear();
+  files_ += record.last;
+  hash_.add(line.data(), line.size());
+  passages_->write(line.data(), line.size());
+  embeddings_->write(row.data(), row.size() * sizeof(float));
+  ++header_.rows;
+}
+
+void IndexWriter::sync() {
+  passages_->sync();
+  embeddings_->sync();
+}
+
+void IndexWriter::finish(bool complete) {
+  header_.complete = complete;
+  header_.passages_hash = hash_.text();
+  embeddings_->overwrite(0, header_text(header_));
+  sync();
+  passages_.reset(), embeddings_.reset();
+  // Two files are not renamed in one step. If it ends between the two, the hash says that the new embeddings are those
+  // of the passages.
+  for (const char* name : {passages_name, embeddings_name}) {
+    rename_file(file_in(folder_, name, unfinished_ending), file_in(folder_, name));
+    sync_folder(folder_);
+  }
+}
+
+void check_out(const fs::path& out) {
+  std::error_code error;
+  if (!fs::is_directory(out, error)) return;  // make_out_folder says what else is wrong
+  for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    bool ours = name == FolderLock::file_name;
+    for (const char* each : {passages_name, embeddings_name})
+      ours |= name == each || name == std::string(each) + unfinished_ending;
+    check<UsageError>(ours, "--out ", out, ": holds ", in_quotes(name),
+                      ", which is not part of an index; choose another folder");
+  }
+}
+
+std::optional<IndexHeader> find_index(const fs::path& folder) {
+  const fs::path passages = file_in(folder, passages_name), embeddings = file_in(folder, embeddings_name);
+  const bool has_passages = is_there(passages), has_embeddings = is_there(embeddings);
+  if (!has_passages && !has_embeddings) return {};
+  check<DataError>(has_embeddings, embeddings, ": is missing, and ", passages_name, " is there", advice);
+  check<DataError>(has_passages, passages, ": is missing, and ", embeddings_name, " is there", advice);
+  return read_index_header(FileReader(embeddings), embeddings.string());
+}
+
+void check_passages(const fs::path& folder, const IndexHeader& header) {
+  check<DataError>(hash_of_passages(folder) == header.passages_hash, file_in(folder, passages_name),
+                   ": damaged: not the file that ", embeddings_name, " was written with", advice);
+}
+
+void finish_renaming(const fs::path& folder) {
+  const fs::path embeddings = file_in(folder, embeddings_name, unfinished_ending);
+  if (is_there(file_in(folder, passages_name, unfinished_ending)) || !is_there(embeddings) ||
+      !is_there(file_in(folder, passages_name)))
+    return;
+  bool belongs = false;
+  try {
+    belongs = read_index_header(FileReader(embeddings), embeddings.string()).passages_hash == hash_of_passages(folder);
+  } catch (const DataError&) {
+  }
+  if (!belongs) return;
+  rename_file(embeddings, file_in(folder, embeddings_name));
+  sync_folder(folder);
+}
+
+void append_rest(IndexWriter& writer, IndexStream& old) {
+  const Record last = writer.last();
+  const auto is_done = [&](const Record& record) {
+    return !comes_before(last, record) || (record.path == last.path && record.file_hash != last.file_hash);
+  };
+  if (!last.path.empty())
+    while (old.record() && is_done(*old.record())) old.advance();
+  for (; old.record(); old.advance()) writer.append(*old.record(), old.line(), old.row());
+}
+
+bool recover_index(const fs::path& folder, const IndexSettings& settings, bool has_old) {
+  const fs::path passages = file_in(folder, passages_name, unfinished_ending),
+                 embeddings = file_in(folder, embeddings_name, unfinished_ending);
+  std::unique_ptr<IndexStream> unfinished;
+  if (is_there(passages) && is_there(embeddings)) {
+    try {
+      unfinished = std::make_unique<IndexStream>(folder, unfinished_ending, true);
+    } catch (const DataError&) {
+    }
+  }
+  // The header is written again in its place.
+  if (!unfinished || !unfinished->record() || !unfinished->header().settings.agrees_with(settings) ||
+      header_text(unfinished->header()).size() != unfinished->header().bytes) {
+    remove_file(passages);
+    remove_file(embeddings);
+    return false;
+  }
+  IndexWriter writer(folder, *unfinished);
+  unfinished.reset();
+  if (has_old) {
+    IndexStream old(folder, "");
+    append_rest(writer, old);
+  }
+  writer.finish(false);
+  return true;
+}
+
+Index::Index(const fs::path& folder) : where_(file_in(folder, passages_name).string()) {
+  const fs::path embeddings = file_in(folder, embeddings_name);
+  check<DataError>(is_there(where_) || is_there(embeddings), "--index ", folder,
+                   is_there(file_in(folder, embeddings_name, unfinished_ending))
+                       ? ": is not finished; run text-search index again"
+                       : ": there is no index; text-search index makes one");
+  // Whoever is writing an index renames one file after the other.
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    passages_ = std::make_unique<FileReader>(where_);
+    LinesRead lines = read_lines(*passages_, true);
+    for (const char* ending : {"", unfinished_ending}) {
+      const fs::path path = file_in(folder, embeddings_name, ending);
+      if (!is_there(path)) continue;
+      try {
+        embeddings_ = std::make_unique<FileReader>(path);
+        header_ = read_index_header(*embeddings_, path.string());
+      } catch (const DataError&) {
+        if (*ending == '\0') throw;
+        continue;
+      }
+      if (header_.passages_hash != lines.hash) continue;
+      check<DataError>(int64_t(lines.ends.size()) == header_.rows, where_, ": ", lines.ends.size(),
+                       " records, expected ", header_.rows, advice);
+      ends_ = std::move(lines.ends);
+      return;
+    }
+  }
+  throw DataError(concat(where_, ": damaged: not the file that ", embeddings_name, " was written with", advice));
+}
+
+Record Index::record(int64_t i) const {
+  const uint64_t begin = i == 0 ? 0 : ends_[size_t(i) - 1], end = ends_[size_t(i)];
+  const std::string where = concat(where_, ": record ", i + 1);
+  check<DataError>(end - begin <= max_record_bytes, where, " has more than ", max_record_bytes, " bytes");
+  std::string line(end - begin - 1, '\0');
+  passages_->read_at(begin, line.data(), line.size());
+  return parse_record(line, where);
+}
+
+void Index::read_rows(int64_t first, int64_t count, float* rows) const {
+  const uint64_t row_bytes = uint64_t(header_.settings.features) * sizeof(float);
+  embeddings_->read_at(header_.bytes + uint64_t(first) * row_bytes, rows, uint64_t(count) * row_bytes);
+}
+
+}  // namespace cairn::text_search
