@@ -41,7 +41,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEYS = ("file", "old", "new", "test", "with", "equivalent")
 TESTS, CUDA_TESTS = "bin/cairn-tests", "bin/cairn-cuda-tests"
-APPS = ["bin/copy-task", "bin/attend", "bin/attention-bench"]
+APPS = ["bin/copy-task", "bin/attend", "bin/attention-bench", "bin/text-search"]
 ORDERS = ("forward", "reverse", "shuffled")
 # What is run for a drawn change that no related test has noticed.
 REST = {TESTS: ["~[slow]~[gpu]"], CUDA_TESTS: ["[gpu]~[planted]~[host]~[program]"]}
