@@ -40,6 +40,7 @@ Sequences cut_sequences(const WalkOptions& options, const WordPiece& tokenizer, 
     } catch (const DataError&) {  // it cannot be read
       return;
     }
+    if (is_binary(text)) return;
     ++corpus.files, corpus.bytes += int64_t(text.size());
     const std::string line = concat(xxh128(text), "  ", below(options.roots, file.path), "\n");
     hash.add(line.data(), line.size());

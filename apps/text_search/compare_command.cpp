@@ -50,6 +50,7 @@ struct CompareCommand {
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 20); });
     check<UsageError>(all.front() >= 8, "--lengths: expected at least 8, got ", all.front());
+    catch_interrupts(output.quiet);
     WalkOptions files;
     files.roots = roots_of(paths);
     files.exclude = split_patterns(exclude);
@@ -60,8 +61,6 @@ struct CompareCommand {
     if (layer < 1) layer = size.layers;
     check<UsageError>(layer <= size.layers, "--layer: the model has ", size.layers, ", got ", layer);
     const std::vector<std::string> specs = variants_of(embedder, variants);
-    if (!out.empty()) make_out_folder(out);
-    catch_interrupts(output.quiet);
 
     Comparison comparison{std::filesystem::absolute(model).lexically_normal().string(),
                           std::string(name(embedder.device())),
@@ -72,7 +71,8 @@ struct CompareCommand {
                           {}};
     for (const int64_t length : all) {
       const Sequences cut = cut_sequences(files, embedder.tokenizer(), length, sequences, comparison.corpus);
-      if (length == all.front()) {
+      if (length == all.front() && !out.empty()) {
+        make_out_folder(out);
         auto drawn = sentence.empty() ? cut[cut.size() / 2] : embedder.tokenizer().encode(sentence);
         if (int64_t(drawn.size()) > drawn_tokens) drawn.resize(drawn_tokens), drawn.back() = embedder.tokenizer().sep();
         comparison.rows = attention_rows(embedder, drawn, specs, layer - 1);

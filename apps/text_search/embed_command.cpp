@@ -59,8 +59,8 @@ struct EmbedCommand {
     check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
     check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
     const fs::path path = output_path("--out", out, file == "-" ? "" : file);
-    const Embedder embedder({model, attention, batch, max_tokens, uint64_t(common.seed), common.apply()});
     catch_interrupts(output.quiet);
+    const Embedder embedder({model, attention, batch, max_tokens, uint64_t(common.seed), common.apply()});
     const std::map<std::string, std::string> metadata = {{"model", model},
                                                          {"fingerprint", embedder.fingerprint()},
                                                          {"attention", embedder.attention()},
@@ -72,13 +72,14 @@ struct EmbedCommand {
     beside.file.write(header.data(), header.size());
     int64_t rows = 0, tokens = 0;
     std::vector<std::vector<int32_t>> texts(1);
-    Progress progress(0, output.quiet);
+    const int64_t total = count_lines(file);
+    Progress progress(total, output.quiet || total == 0);
     const auto embed = [&] {
       if (texts.size() < 2) return;  // the last one is still being read
       texts.pop_back();
-      const Tensor embeddings = embedder.embed(texts, [&](int64_t done, int64_t) {
+      const Tensor embeddings = embedder.embed(texts, [&](int64_t done, int64_t done_tokens) {
         if (interrupted()) throw Interrupted();
-        progress.update(rows + done, concat(tokens, " tokens before"));
+        progress.update(rows + done, concat(tokens + done_tokens, " tokens"));
       });
       beside.file.write(embeddings.raw(), embeddings.bytes());
       rows += int64_t(texts.size());

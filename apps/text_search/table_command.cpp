@@ -1,7 +1,9 @@
 // text-search table: what variants of attention cost on a task with labels, as in the paper's table 4.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/common/format.h"
 #include "apps/common/options.h"
@@ -93,6 +95,7 @@ struct TableCommand {
     options.assign();
     check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search table --help");
     check<UsageError>(!labeled.empty(), "expected --labeled with a file of texts; see text-search table --help");
+    catch_interrupts(output.quiet);
     const Examples examples = read_examples(labeled);
     const Split split = split_by_group(examples.all, train, test);
     Embedder embedder({model, "full", batch, 0, uint64_t(common.seed), common.apply()});
@@ -100,8 +103,8 @@ struct TableCommand {
       check<UsageError>(value <= embedder.max_tokens(), option, ": the model has ", embedder.max_tokens(),
                         " positions, got ", value);
     const std::vector<std::string> specs = variants_of(embedder, variants);
-    if (!out.empty()) make_out_folder(out);
-    catch_interrupts(output.quiet);
+    std::optional<FolderLock> lock;
+    if (!out.empty()) lock.emplace(out);
     Cells cells(out, concat(xxh128(concat(embedder.fingerprint(), examples.hash)), ' ', train, ' ', test, ' ', nearest,
                             ' ', batch, ' ', name(embedder.device()), ' ', name(embedder.bert().activations)));
     std::vector<TaskScore> scores;
@@ -117,14 +120,15 @@ struct TableCommand {
     print(output.json ? json.dump() + "\n" : tasks_text(scores));
   }
 
-  // The seeds of a variant: one where the first batch is the same under two.
+  // The seeds of a variant: one where the longest sequence's embedding is the same under two.
   int64_t seeds_of(Embedder& embedder, const Sequences& sequences, const std::string& spec) const {
-    const Sequences few(sequences.begin(), sequences.begin() + std::min<int64_t>(batch, int64_t(sequences.size())));
+    const Sequences longest{*std::max_element(sequences.begin(), sequences.end(),
+                                              [](const auto& a, const auto& b) { return a.size() < b.size(); })};
     embedder.set_attention(spec);
     std::vector<float> first;
     for (const int64_t seed : {int64_t{0}, int64_t{1}}) {
       embedder.set_seed(uint64_t(common.seed + seed));
-      const auto rows = embedder.embed(few).to_vector<float>();
+      const auto rows = embedder.embed(longest).to_vector<float>();
       if (seed == 1 && rows != first) return seeds;
       first = rows;
     }

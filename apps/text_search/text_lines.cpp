@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "core/error.h"
 #include "nn/io/file.h"
@@ -46,6 +47,18 @@ class Input {
 };
 
 }  // namespace
+
+int64_t count_lines(const std::string& file) {
+  if (file == "-" || !std::filesystem::is_regular_file(file)) return 0;
+  Input input(file);
+  int64_t lines = 0;
+  char last = '\n';
+  for (std::string_view bytes = input.read(); !bytes.empty(); bytes = input.read()) {
+    lines += std::count(bytes.begin(), bytes.end(), '\n');
+    last = bytes.back();
+  }
+  return lines + (last != '\n');
+}
 
 void tokenize_lines(const WordPiece& tokenizer, const std::string& file, int64_t max_tokens,
                     const std::function<void(int32_t id)>& token, const std::function<void()>& line_end) {

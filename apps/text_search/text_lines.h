@@ -15,4 +15,8 @@ namespace cairn::text_search {
 void tokenize_lines(const WordPiece& tokenizer, const std::string& file, int64_t max_tokens,
                     const std::function<void(int32_t id)>& token, const std::function<void()>& line_end);
 
+// How many lines a regular file has; 0 for any other, which can be read once alone. Error (DataError): it cannot be
+// read.
+int64_t count_lines(const std::string& file);
+
 }  // namespace cairn::text_search

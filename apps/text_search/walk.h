@@ -23,6 +23,9 @@ struct WalkOptions {
   int64_t max_bytes = 16'000'000;            // of a file
 };
 
+// Does a file begin as binary ones do: is there a NUL in its first 8 KB?
+inline bool is_binary(std::string_view text) { return text.substr(0, 8192).find('\0') != text.npos; }
+
 // The globs in "*.o,build/". Error (UsageError): an empty one.
 std::vector<std::string> split_patterns(const std::string& list);
 

@@ -55,6 +55,25 @@ const Tensor* find_weight(const TensorFile& file, const std::string& name) {
   return nullptr;
 }
 
+// Error (DataError): sentences' embeddings are meant to be something else than the mean of the tokens', of unit length.
+void check_pooling(const std::filesystem::path& folder) {
+  const auto pooling = folder / "1_Pooling" / "config.json", modules = folder / "modules.json";
+  std::error_code error;
+  if (std::filesystem::exists(pooling, error)) {
+    const Json json = read_json(pooling);
+    const bool has_mean = json.is_object() && json.value("pooling_mode_mean_tokens", Json(false)) == true;
+    check<DataError>(has_mean, pooling, ": expected pooling_mode_mean_tokens: true; Cairn pools by the mean alone");
+    for (const auto& [key, value] : json.items())
+      check<DataError>(!key.starts_with("pooling_mode_") || key == "pooling_mode_mean_tokens" || value == false,
+                       pooling, ": expected ", in_quotes(key), ": false; Cairn pools by the mean alone");
+  }
+  if (std::filesystem::exists(modules, error)) {
+    const Json json = read_json(modules);
+    check<DataError>(json.is_array() && json.size() <= 3, modules,
+                     ": expected an array of a transformer, pooling and perhaps normalization");
+  }
+}
+
 }  // namespace
 
 BertOptions parse_bert_config(std::string_view text, const std::string& where) {
@@ -92,21 +111,20 @@ BertOptions parse_bert_config(std::string_view text, const std::string& where) {
 
 std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
   const trace::Span span("read model", "io");
-  const auto config = folder / "config.json", pooling = folder / "1_Pooling" / "config.json";
+  const auto config = folder / "config.json";
   const BertOptions options = parse_bert_config(read_file(config), config.string());
-  if (std::error_code error; std::filesystem::exists(pooling, error)) {
-    const Json json = read_json(pooling);
-    check<DataError>(json.is_object() && json.value("pooling_mode_mean_tokens", Json(false)) == true, pooling,
-                     ": expected pooling_mode_mean_tokens: true; Cairn pools by the mean alone");
-  }
+  check_pooling(folder);
   const TensorFile file = read_safetensors(folder / "model.safetensors");
   // config.json alone must not make the model large.
   const BertOptions& o = options;
   const int64_t embeddings = o.vocabulary + o.positions + o.types, layer = 4 * o.features() + 2 * o.feed_forward;
   int64_t elements = 0;
   for (const auto& each : file.tensors) elements += each.second.elements();
-  check<DataError>((embeddings + o.layers * layer) * o.features() <= elements, file.where, ": ", elements,
-                   " numbers are too few for the sizes in ", config);
+  const int64_t least = (embeddings + o.layers * layer) * o.features();
+  check<DataError>(least <= elements, file.where, ": ", elements, " numbers are too few for the sizes in ", config,
+                   ", expected more than ", least);
+  check<DataError>(!find_weight(file, concat("encoder.layer.", o.layers, ".output.dense.weight")), file.where,
+                   ": has more layers than the ", o.layers, " of ", config);
   Generator generator;
   auto bert = std::make_unique<Bert>(options, generator);
   for (auto& [name, parameter] : named_parameters(*bert)) {
@@ -115,8 +133,9 @@ std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
     check<DataError>(is_floating(found->dtype()) && found->shape() == parameter.shape(), file.where, ": tensor ",
                      in_quotes(name), ": expected numbers of shape ", parameter.shape(), " as ", config, " says, got ",
                      cairn::name(found->dtype()), " of shape ", found->shape());
-    check_finite<DataError>(*found, name, file.where);
-    parameter.mutable_value().copy_from(found->cast(DType::float32));
+    const Tensor weight = found->cast(DType::float32);
+    check_finite<DataError>(weight, name, file.where);
+    parameter.mutable_value().copy_from(weight);
   }
   return bert;
 }

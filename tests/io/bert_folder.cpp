@@ -187,6 +187,14 @@ TEST_CASE("a model's folder that is not as it should be is refused", "[io][bert]
       tensors.emplace_back("more", Tensor::zeros({100000}));
       CHECK_THAT(copy.refused(), ContainsSubstring(concat("no tensor \"", name)));
     }
+    Copy fewer;
+    fewer.config["num_hidden_layers"] = 1;
+    CHECK_THAT(fewer.refused(), ContainsSubstring("has more layers than the 1 of"));
+    Copy large;
+    Tensor& first = large.weights.tensors.front().second;
+    first = first.cast(DType::float64);
+    first.mutable_data<double>()[0] = 1e300;
+    CHECK_THAT(large.refused(), ContainsSubstring("is not finite"));
     Copy copy;
     copy.weights.tensors.resize(3);
     CHECK_THAT(copy.refused(), ContainsSubstring("numbers are too few for the sizes in"));
@@ -197,6 +205,16 @@ TEST_CASE("a model's folder that is not as it should be is refused", "[io][bert]
     fs::create_directory(copy.folder / "1_Pooling");
     write_file(copy.folder / "1_Pooling" / "config.json", {R"({"pooling_mode_mean_tokens": true})"});
     CHECK_NOTHROW(read_bert(copy.folder / ""));
+    write_file(copy.folder / "1_Pooling" / "config.json",
+               {R"({"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true})"});
+    CHECK_THAT(data_error([&] { read_bert(copy.folder / ""); }),
+               ContainsSubstring("\"pooling_mode_max_tokens\": false"));
+    fs::remove_all(copy.folder / "1_Pooling");
+    write_file(copy.folder / "modules.json", {"[1, 2, 3, 4]"});
+    CHECK_THAT(data_error([&] { read_bert(copy.folder / ""); }),
+               ContainsSubstring("modules.json: expected an array of"));
+    fs::remove(copy.folder / "modules.json");
+    fs::create_directory(copy.folder / "1_Pooling");
     write_file(copy.folder / "1_Pooling" / "config.json", {R"({"pooling_mode_cls_token": true})"});
     CHECK_THAT(data_error([&] { read_bert(copy.folder / ""); }), ContainsSubstring("pools by the mean alone"));
   }
