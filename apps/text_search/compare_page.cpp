@@ -1,6 +1,7 @@
 // The report of text-search compare.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "apps/common/format.h"
 #include "apps/common/report.h"

@@ -1,4 +1,6 @@
 // text-search embed: the embeddings of a text file's lines.
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>

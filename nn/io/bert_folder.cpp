@@ -1,7 +1,8 @@
 #include "nn/io/bert_folder.h"
 
-#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "core/trace.h"
 #include "nn/io/file.h"

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 

@@ -1,9 +1,14 @@
 // What text-search compare measures, on numbers made by hand, and the command as a user runs it.
 #include "apps/text_search/compare.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <numeric>
+#include <sstream>
 
 #include "nn/io/file.h"
 #include "nn/io/hash.h"

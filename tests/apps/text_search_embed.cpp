@@ -1,9 +1,12 @@
 // The embedder of text-search, and its command embed as a user runs it, with a tiny model of random weights.
 #include <signal.h>
+#include <stdio.h>
 #include <sys/wait.h>
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 

@@ -1,10 +1,14 @@
 // What text-search table computes, by hand, and the command as a user runs it.
 #include "apps/text_search/table.h"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "nn/io/file.h"
 #include "nn/io/hash.h"

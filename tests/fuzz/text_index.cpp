@@ -3,6 +3,7 @@
 // when they are written again.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 

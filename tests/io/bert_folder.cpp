@@ -2,6 +2,7 @@
 // not as they should be.
 #include "nn/io/bert_folder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
