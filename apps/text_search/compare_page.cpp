@@ -111,10 +111,8 @@ void write_rows(Report& page, const AttentionRows& rows) {
 std::string comparison_page(const Comparison& comparison) {
   const LengthResult& longest = comparison.lengths.back();
   Report page("A pretrained model under other attention",
-              concat("The embeddings that ", std::filesystem::path(comparison.model).filename().string(), " makes of ",
-                     comparison.corpus.files,
-                     " files, with its attention replaced and no weight touched, "
-                     "beside those of full attention."));
+              concat("The embeddings that a BERT makes of ", comparison.corpus.files,
+                     " files, with its attention replaced and no weight touched, beside those of full attention."));
   std::vector<Report::KeyFigure> figures;
   for (size_t v = 1; v < std::min<size_t>(longest.variants.size(), 5); ++v)
     figures.push_back({concat(longest.variants[v].spec, ", ", longest.length, " tokens"),
@@ -127,7 +125,7 @@ std::string comparison_page(const Comparison& comparison) {
       "own weights on the centroid's top keys, and keeps the centroid's weights on all others; oracle-top has each "
       "query's own top keys, but nothing beyond them. Where attention is spread widely, what lies outside the top keys "
       "matters more than which keys are at the top.");
-  page.figure({draw_error(comparison), "Error against time. The name stands at the longest sequences."});
+  page.figure({draw_error(comparison), "Error against time. A line goes through the lengths, the longest one at its upper end."});
   page.figures({{draw_dots(comparison, "Mean cosine", "mean cosine with full attention",
                            [](const VariantResult& v) { return v.cosine.mean; }),
                  "Mean cosine with the embedding by full attention."},
