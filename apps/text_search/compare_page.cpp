@@ -125,7 +125,8 @@ std::string comparison_page(const Comparison& comparison) {
       "own weights on the centroid's top keys, and keeps the centroid's weights on all others; oracle-top has each "
       "query's own top keys, but nothing beyond them. Where attention is spread widely, what lies outside the top keys "
       "matters more than which keys are at the top.");
-  page.figure({draw_error(comparison), "Error against time. A line goes through the lengths, the longest one at its upper end."});
+  page.figure({draw_error(comparison),
+               "Error against time. A line goes through the lengths, the longest one at its left end."});
   page.figures({{draw_dots(comparison, "Mean cosine", "mean cosine with full attention",
                            [](const VariantResult& v) { return v.cosine.mean; }),
                  "Mean cosine with the embedding by full attention."},
