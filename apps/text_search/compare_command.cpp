@@ -51,6 +51,7 @@ struct CompareCommand {
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 20); });
     check<UsageError>(all.front() >= 8, "--lengths: expected at least 8, got ", all.front());
     catch_interrupts(output.quiet);
+    if (!out.empty()) make_out_folder(out);
     WalkOptions files;
     files.roots = roots_of(paths);
     files.exclude = split_patterns(exclude);
@@ -72,7 +73,6 @@ struct CompareCommand {
     for (const int64_t length : all) {
       const Sequences cut = cut_sequences(files, embedder.tokenizer(), length, sequences, comparison.corpus);
       if (length == all.front() && !out.empty()) {
-        make_out_folder(out);
         auto drawn = sentence.empty() ? cut[cut.size() / 2] : embedder.tokenizer().encode(sentence);
         if (int64_t(drawn.size()) > drawn_tokens) drawn.resize(drawn_tokens), drawn.back() = embedder.tokenizer().sep();
         comparison.rows = attention_rows(embedder, drawn, specs, layer - 1);

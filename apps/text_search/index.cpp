@@ -72,8 +72,8 @@ LinesRead read_lines(FileReader& file, bool ends) {
   return lines;
 }
 
-std::string hash_of_passages(const fs::path& folder) {
-  FileReader file(file_in(folder, passages_name));
+std::string hash_of(const fs::path& passages) {
+  FileReader file(passages);
   return read_lines(file, false).hash;
 }
 
@@ -84,13 +84,31 @@ bool comes_before(const Record& a, const Record& b) {
   return path_less(a.path, b.path) || (a.path == b.path && a.passage < b.passage);
 }
 
-bool has_unit_length(const std::vector<float>& row) {
-  double square = 0;
-  for (const float x : row) square += double(x) * double(x);
-  return std::abs(square - 1) < 1e-2;
+void check_row(const float* row, int64_t features, int64_t i, const std::string& where) {
+  check<DataError>(has_unit_length(row, features), where, ": damaged: row ", i + 1, " has not the length 1", advice);
+}
+
+// Renames the new embeddings if the passages `to` are those that they were written with.
+void finish_renaming(const fs::path& folder, const std::string& from, const std::string& to) {
+  const fs::path embeddings = file_in(folder, embeddings_name, from), passages = file_in(folder, passages_name, to);
+  if (is_there(file_in(folder, passages_name, from)) || !is_there(embeddings) || !is_there(passages)) return;
+  bool belongs = false;
+  try {
+    belongs = read_index_header(FileReader(embeddings), embeddings.string()).passages_hash == hash_of(passages);
+  } catch (const DataError&) {
+  }
+  if (!belongs) return;
+  rename_file(embeddings, file_in(folder, embeddings_name, to));
+  sync_folder(folder);
 }
 
 }  // namespace
+
+bool has_unit_length(const float* row, int64_t features) {
+  double square = 0;
+  for (int64_t i = 0; i < features; ++i) square += double(row[i]) * double(row[i]);
+  return std::abs(square - 1) < 1e-2;
+}
 
 bool IndexSettings::agrees_with(const IndexSettings& other) const {
   const auto all = [](const IndexSettings& s) {
@@ -108,6 +126,8 @@ std::string header_text(const IndexHeader& header) {
                       {"attention", settings.attention},
                       {"seed", std::to_string(settings.seed)},
                       {"passage_tokens", std::to_string(settings.passage_tokens)},
+                      {"paths", dump(settings.paths)},
+                      {"exclude", dump(settings.exclude)},
                       {"complete", complete},
                       {"passages_xxh128", header.passages_hash}},
                      header.rows, settings.features, 3 + 32 - complete.size() - header.passages_hash.size());
@@ -141,6 +161,14 @@ IndexHeader parse_index_header(std::string_view beginning, uint64_t file_bytes, 
            in_quotes(digits));
     return value;
   };
+  const auto list = [&](const char* key) {
+    if (!metadata.contains(key)) return std::vector<std::string>();  // of an older version
+    const Json texts = parse_json(text(key), concat(where, ": ", key));
+    expect(
+        texts.is_array() && std::all_of(texts.begin(), texts.end(), [](const Json& each) { return each.is_string(); }),
+        key, ": expected an array of strings");
+    return texts.get<std::vector<std::string>>();
+  };
   const std::string format = text("format");
   expect(format.starts_with(format_name), "not an index: format ", in_quotes(format));
   expect(format.substr(format_name.size()) == format_version, "made by another version: format ", in_quotes(format),
@@ -152,6 +180,7 @@ IndexHeader parse_index_header(std::string_view beginning, uint64_t file_bytes, 
   settings.attention = text("attention");
   settings.seed = number("seed");
   settings.passage_tokens = number("passage_tokens");
+  settings.paths = list("paths"), settings.exclude = list("exclude");
   header.complete = text("complete") == "yes";
   header.passages_hash = text("passages_xxh128");
   header.bytes = sizeof(size) + size;
@@ -231,10 +260,11 @@ Record parse_record(std::string_view line, const std::string& where) {
 IndexStream::IndexStream(const fs::path& folder, const std::string& ending, bool unfinished)
     : unfinished_(unfinished),
       where_(file_in(folder, passages_name, ending).string()),
+      embeddings_where_(file_in(folder, embeddings_name, ending).string()),
       passages_(where_),
-      embeddings_(file_in(folder, embeddings_name, ending)),
+      embeddings_(embeddings_where_),
       passages_left_(passages_.size()),
-      header_(read_index_header(embeddings_, file_in(folder, embeddings_name, ending).string(), unfinished)),
+      header_(read_index_header(embeddings_, embeddings_where_, unfinished)),
       row_(size_t(header_.settings.features)) {
   for (uint64_t left = header_.bytes; left > 0;) {
     char head[4096];
@@ -278,22 +308,26 @@ void IndexStream::advance() try {
   check<DataError>(!before || comes_before(*before, record), where_, ": record ", number_ + 1, " is not in its place",
                    advice);
   embeddings_.read(row_.data(), row_.size() * sizeof(float));
-  if (unfinished_ && !has_unit_length(row_)) return;
+  check_row(row_.data(), header_.settings.features, number_, embeddings_where_);
   ++number_;
   record_ = std::move(record);
 } catch (const DataError&) {
   if (!unfinished_) throw;
 }
 
-IndexWriter::IndexWriter(fs::path folder, const IndexSettings& settings) : folder_(std::move(folder)) {
+IndexWriter::IndexWriter(fs::path folder, const IndexSettings& settings, const std::string& base)
+    : folder_(std::move(folder)), ending_(base + unfinished_ending) {
   header_.settings = settings;
-  passages_ = std::make_unique<FileWriter>(file_in(folder_, passages_name, unfinished_ending));
-  embeddings_ = std::make_unique<FileWriter>(file_in(folder_, embeddings_name, unfinished_ending));
   const std::string header = header_text(header_);
+  check<UsageError>(header.size() <= max_header_bytes, "the PATHs and --exclude have ", header.size(),
+                    " bytes, more than the ", max_header_bytes, " that an index has for them");
+  passages_ = std::make_unique<FileWriter>(file_in(folder_, passages_name, ending_));
+  embeddings_ = std::make_unique<FileWriter>(file_in(folder_, embeddings_name, ending_));
   embeddings_->write(header.data(), header.size());
 }
 
-IndexWriter::IndexWriter(fs::path folder, IndexStream& unfinished) : folder_(std::move(folder)) {
+IndexWriter::IndexWriter(fs::path folder, IndexStream& unfinished, const std::string& base)
+    : folder_(std::move(folder)), ending_(base + unfinished_ending) {
   header_.settings = unfinished.header().settings;
   uint64_t bytes = 0;
   for (; unfinished.record(); unfinished.advance()) {
@@ -303,9 +337,9 @@ IndexWriter::IndexWriter(fs::path folder, IndexStream& unfinished) : folder_(std
     last_ = *unfinished.record();
     ++header_.rows;
   }
-  passages_ = std::make_unique<FileWriter>(file_in(folder_, passages_name, unfinished_ending), bytes);
+  passages_ = std::make_unique<FileWriter>(file_in(folder_, passages_name, ending_), bytes);
   embeddings_ = std::make_unique<FileWriter>(
-      file_in(folder_, embeddings_name, unfinished_ending),
+      file_in(folder_, embeddings_name, ending_),
       unfinished.header().bytes + uint64_t(header_.rows * header_.settings.features) * sizeof(float));
 }
 
@@ -324,7 +358,7 @@ void IndexWriter::sync() {
   embeddings_->sync();
 }
 
-void IndexWriter::finish(bool complete) {
+void IndexWriter::finish(bool complete, const std::string& to) {
   header_.complete = complete;
   header_.passages_hash = hash_.text();
   embeddings_->overwrite(0, header_text(header_));
@@ -333,7 +367,7 @@ void IndexWriter::finish(bool complete) {
   // Two files are not renamed in one step. If it ends between the two, the hash says that the new embeddings are those
   // of the passages.
   for (const char* name : {passages_name, embeddings_name}) {
-    rename_file(file_in(folder_, name, unfinished_ending), file_in(folder_, name));
+    rename_file(file_in(folder_, name, ending_), file_in(folder_, name, to));
     sync_folder(folder_);
   }
 }
@@ -345,7 +379,8 @@ void check_out(const fs::path& out) {
     const std::string name = entry->path().filename();
     bool ours = name == FolderLock::file_name;
     for (const char* each : {passages_name, embeddings_name})
-      ours |= name == each || name == std::string(each) + unfinished_ending;
+      for (const std::string base : {"", rebuild_ending})
+        ours |= name == each + base || name == each + base + unfinished_ending;
     check<UsageError>(ours, "--out ", out, ": holds ", in_quotes(name),
                       ", which is not part of an index; choose another folder");
   }
@@ -361,23 +396,33 @@ std::optional<IndexHeader> find_index(const fs::path& folder) {
 }
 
 void check_passages(const fs::path& folder, const IndexHeader& header) {
-  check<DataError>(hash_of_passages(folder) == header.passages_hash, file_in(folder, passages_name),
+  check<DataError>(hash_of(file_in(folder, passages_name)) == header.passages_hash, file_in(folder, passages_name),
                    ": damaged: not the file that ", embeddings_name, " was written with", advice);
 }
 
+std::optional<IndexHeader> find_unfinished(const fs::path& folder, const std::string& ending) try {
+  if (!is_there(file_in(folder, passages_name, ending)) || !is_there(file_in(folder, embeddings_name, ending)))
+    return {};
+  const IndexStream stream(folder, ending, true);
+  if (!stream.record()) return {};
+  return stream.header();
+} catch (const DataError&) {
+  return {};
+}
+
+bool is_index(const fs::path& folder) {
+  return is_there(file_in(folder, passages_name)) && is_there(file_in(folder, embeddings_name));
+}
+
+void remove_index(const fs::path& folder, const std::string& ending) {
+  for (const char* name : {passages_name, embeddings_name}) remove_file(file_in(folder, name, ending));
+}
+
 void finish_renaming(const fs::path& folder) {
-  const fs::path embeddings = file_in(folder, embeddings_name, unfinished_ending);
-  if (is_there(file_in(folder, passages_name, unfinished_ending)) || !is_there(embeddings) ||
-      !is_there(file_in(folder, passages_name)))
-    return;
-  bool belongs = false;
-  try {
-    belongs = read_index_header(FileReader(embeddings), embeddings.string()).passages_hash == hash_of_passages(folder);
-  } catch (const DataError&) {
-  }
-  if (!belongs) return;
-  rename_file(embeddings, file_in(folder, embeddings_name));
-  sync_folder(folder);
+  const std::string rebuilt = std::string(rebuild_ending) + unfinished_ending;
+  finish_renaming(folder, unfinished_ending, "");
+  finish_renaming(folder, rebuilt, "");
+  finish_renaming(folder, rebuilt, rebuild_ending);
 }
 
 void append_rest(IndexWriter& writer, IndexStream& old) {
@@ -390,54 +435,50 @@ void append_rest(IndexWriter& writer, IndexStream& old) {
   for (; old.record(); old.advance()) writer.append(*old.record(), old.line(), old.row());
 }
 
-bool recover_index(const fs::path& folder, const IndexSettings& settings, bool has_old) {
-  const fs::path passages = file_in(folder, passages_name, unfinished_ending),
-                 embeddings = file_in(folder, embeddings_name, unfinished_ending);
-  std::unique_ptr<IndexStream> unfinished;
-  if (is_there(passages) && is_there(embeddings)) {
-    try {
-      unfinished = std::make_unique<IndexStream>(folder, unfinished_ending, true);
-    } catch (const DataError&) {
-    }
-  }
+bool recover_index(const fs::path& folder, const IndexSettings& settings, bool has_old, const std::string& base) {
+  const std::string ending = base + unfinished_ending;
+  const auto header = find_unfinished(folder, ending);
   // The header is written again in its place.
-  if (!unfinished || !unfinished->record() || !unfinished->header().settings.agrees_with(settings) ||
-      header_text(unfinished->header()).size() != unfinished->header().bytes) {
-    remove_file(passages);
-    remove_file(embeddings);
+  if (!header || !header->settings.agrees_with(settings) || header_text(*header).size() != header->bytes) {
+    remove_index(folder, ending);
     return false;
   }
-  IndexWriter writer(folder, *unfinished);
+  std::optional<IndexStream> unfinished(std::in_place, folder, ending, true);
+  IndexWriter writer(folder, *unfinished, base);
   unfinished.reset();
   if (has_old) {
-    IndexStream old(folder, "");
+    IndexStream old(folder, base, !base.empty());
     append_rest(writer, old);
   }
-  writer.finish(false);
+  writer.finish(false, base);
   return true;
 }
 
 Index::Index(const fs::path& folder) : where_(file_in(folder, passages_name).string()) {
   const fs::path embeddings = file_in(folder, embeddings_name);
   check<DataError>(is_there(where_) || is_there(embeddings), "--index ", folder,
-                   is_there(file_in(folder, embeddings_name, unfinished_ending))
+                   is_there(file_in(folder, embeddings_name, unfinished_ending)) ||
+                           is_there(file_in(folder, embeddings_name, rebuild_ending)) ||
+                           is_there(file_in(folder, embeddings_name, std::string(rebuild_ending) + unfinished_ending))
                        ? ": is not finished; run text-search index again"
                        : ": there is no index; text-search index makes one");
   // Whoever is writing an index renames one file after the other.
   for (int attempt = 0; attempt < 3; ++attempt) {
     passages_ = std::make_unique<FileReader>(where_);
     LinesRead lines = read_lines(*passages_, true);
-    for (const char* ending : {"", unfinished_ending}) {
+    for (const std::string& ending :
+         {std::string(), std::string(unfinished_ending), std::string(rebuild_ending) + unfinished_ending}) {
       const fs::path path = file_in(folder, embeddings_name, ending);
       if (!is_there(path)) continue;
       try {
         embeddings_ = std::make_unique<FileReader>(path);
         header_ = read_index_header(*embeddings_, path.string());
       } catch (const DataError&) {
-        if (*ending == '\0') throw;
+        if (ending.empty()) throw;
         continue;
       }
       if (header_.passages_hash != lines.hash) continue;
+      embeddings_where_ = path.string();
       check<DataError>(int64_t(lines.ends.size()) == header_.rows, where_, ": ", lines.ends.size(),
                        " records, expected ", header_.rows, advice);
       ends_ = std::move(lines.ends);
@@ -459,6 +500,8 @@ Record Index::record(int64_t i) const {
 void Index::read_rows(int64_t first, int64_t count, float* rows) const {
   const uint64_t row_bytes = uint64_t(header_.settings.features) * sizeof(float);
   embeddings_->read_at(header_.bytes + uint64_t(first) * row_bytes, rows, uint64_t(count) * row_bytes);
+  for (int64_t i = 0; i < count; ++i)
+    check_row(rows + i * header_.settings.features, header_.settings.features, first + i, embeddings_where_);
 }
 
 }  // namespace cairn::text_search

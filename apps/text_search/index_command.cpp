@@ -9,6 +9,7 @@
 #include "apps/common/options.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/update.h"
@@ -31,13 +32,16 @@ struct IndexCommand {
       : command(add_command(
             app, "index", "Index the text files below folders",
             "The index is brought up to date: of files that it has and that have not changed nothing is embedded "
-            "again,\nand files that are no longer below a PATH leave it. Stopped at any moment, it goes on with the "
-            "same command.\nLeft out are hidden files and folders, symbolic links, binary files (a NUL in the first "
+            "again,\nand files that are no longer below a PATH leave it. Without PATH, the PATHs are the index's. "
+            "Stopped "
+            "at any moment,\nit goes on with the same command.\nLeft out are hidden files and folders, symbolic links, "
+            "binary files (a NUL in the first "
             "8 KB) and large ones.\n\nExamples:\n"
             "  text-search index ~/notes --model model --out notes.index\n"
+            "  text-search index --out notes.index\n"
             "  text-search index . --model model --out index --exclude 'build,*.svg' --attention i-clustered-25")),
         options(&command) {
-    add_words(command, "PATH", paths, "files and folders");
+    add_words(command, "PATH", paths, "files and folders; by default the index's");
     add_path(command, "--model", model, "DIR", "the model's folder; by default the index's");
     add_path(command, "--out", out, "DIR", "the index");
     options.text("attention", attention,
@@ -46,9 +50,12 @@ struct IndexCommand {
     options.integer("passage-tokens", passage_tokens, 8, 1 << 20,
                     "tokens of a passage at most, [CLS] and [SEP] included; by default the index's, or 256");
     options.text("exclude", exclude,
-                 "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated");
-    options.integer("max-file-size", max_megabytes, 1, 1 << 20, "leave out files of more megabytes");
-    add_flag(command, "--rebuild", rebuild, "replace an index that is damaged, or of another model or other settings");
+                 "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; "
+                 "by default the index's");
+    options.integer("max-file-size", max_megabytes, 1, 1 << 20, "skip files larger than so many megabytes");
+    add_flag(command, "--new-paths", new_paths, "the PATHs replace those of the index; files below no PATH leave it");
+    add_flag(command, "--rebuild", rebuild,
+             "embed everything again, for an index that is damaged, or of another model or other settings");
     common.define(options);
     output.define(command);
     on_run(command, [this] { execute(); });
@@ -61,15 +68,16 @@ struct IndexCommand {
     UpdateOptions update;
     update.out = out;
     update.rebuild = rebuild;
-    update.walk.roots = roots_of(paths);
-    update.walk.exclude = split_patterns(exclude);
+    update.new_paths = new_paths;
     update.walk.max_bytes = max_megabytes * 1'000'000;
     check_out(out);
-    take_defaults();
+    take_defaults(update);
     check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search index --help");
 
     EmbedderOptions embedder_options;
     embedder_options.model = std::filesystem::absolute(model).lexically_normal();
+    update.walk.leave_out.push_back(std::filesystem::weakly_canonical(embedder_options.model));
+    catch_interrupts(output.quiet);
     if (!attention.empty()) embedder_options.attention = attention;
     embedder_options.batch = batch;
     embedder_options.compute = common.apply();
@@ -86,6 +94,7 @@ struct IndexCommand {
                             common.seed,
                             passage_tokens,
                             embedder.features()};
+    if (interrupted()) throw Interrupted();
     const WordPiece& tokenizer = embedder.tokenizer();
     index_model.tokenize = [&](std::string_view text) { return tokenizer.tokenize(text); };
     index_model.cls = tokenizer.cls(), index_model.sep = tokenizer.sep();
@@ -94,30 +103,42 @@ struct IndexCommand {
     run(update, index_model);
   }
 
-  // What was not given, as the index that is there has it.
-  void take_defaults() {
+  // What was not given, as the index that is there has it, or what a run that was stopped has left of one.
+  void take_defaults(UpdateOptions& update) {
+    std::error_code error;
     std::optional<IndexHeader> header;
-    try {
-      header = find_index(out);
-    } catch (const DataError&) {
-      if (!rebuild) throw;
+    if (std::filesystem::is_directory(out, error)) {
+      const FolderLock lock(out);
+      finish_renaming(out);
+      if (rebuild) header = find_unfinished(out, rebuild_ending);
+      if (rebuild && !header) header = find_unfinished(out, concat(rebuild_ending, ".new"));
+      try {
+        if (!header) header = find_index(out);
+      } catch (const DataError&) {
+        if (!rebuild) throw;
+      }
+      if (!header) header = find_unfinished(out, ".new");
     }
-    if (!header) return;
-    const IndexSettings& old = header->settings;
-    if (model.empty()) model = old.model;
-    if (rebuild) return;
-    if (attention.empty()) attention = old.attention;
-    if (passage_tokens < 1) passage_tokens = old.passage_tokens;
-    if (!options.given("seed")) common.seed = old.seed;
+    update.walk.exclude = split_patterns(exclude);
+    if (header) {
+      const IndexSettings& old = header->settings;
+      if (paths.empty()) paths = old.paths;
+      if (!options.given("exclude")) update.walk.exclude = old.exclude;
+      if (model.empty()) model = old.model;
+      if (attention.empty()) attention = old.attention;
+      if (passage_tokens < 1) passage_tokens = old.passage_tokens;
+      if (!options.given("seed")) common.seed = old.seed;
+    }
+    update.walk.roots = roots_of(paths);
   }
 
   void run(UpdateOptions& update, const IndexModel& index_model) {
-    catch_interrupts(output.quiet);
     std::error_code error;
-    update.walk.leave_out = std::filesystem::canonical(out, error);
+    WalkOptions walked = update.walk;
+    walked.leave_out.push_back(std::filesystem::canonical(out, error));
     int64_t total = 0;
     SkippedCounts ignored{};
-    walk(update.walk, ignored, [&](const FoundFile& file) {
+    walk(walked, ignored, [&](const FoundFile& file) {
       total += file.bytes;
       if (interrupted()) throw Interrupted();
     });
@@ -172,7 +193,7 @@ struct IndexCommand {
   std::vector<std::string> paths;
   std::string model, out, attention, exclude;
   int64_t batch = 32, passage_tokens = 0, max_megabytes = 16;
-  bool rebuild = false;
+  bool rebuild = false, new_paths = false;
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ struct QueryCommand {
     index = std::make_unique<Index>(index_folder);
     if (!index->header().complete)
       note("the index is not complete: its run was stopped; text-search index goes on", output.quiet);
-    if (index->size() == 0) note("the index is empty: no file that it is of has text", output.quiet);
+    if (index->size() == 0) note("the index is empty: none of the indexed files contains text", output.quiet);
     open_model();
     if (!words.empty()) return answer(query);
     for (std::string line; std::getline(std::cin, line);) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "core/error.h"
 #include "nn/io/file.h"
@@ -49,7 +50,8 @@ class Input {
 }  // namespace
 
 int64_t count_lines(const std::string& file) {
-  if (file == "-" || !std::filesystem::is_regular_file(file)) return 0;
+  std::error_code none;
+  if (file == "-" || !std::filesystem::is_regular_file(file, none)) return 0;
   Input input(file);
   int64_t lines = 0;
   char last = '\n';

@@ -6,8 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "apps/common/program.h"
 #include "apps/common/run_folder.h"
 #include "core/error.h"
+#include "core/storage.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
 #include "nn/io/json.h"
@@ -78,6 +80,8 @@ class Window {
       const Tensor rows = model_.embed(sequences);
       const float* row = rows.data<float>();
       for (size_t i = begin; i < end; ++i, row += model_.settings.features) {
+        check<DataError>(has_unit_length(row, model_.settings.features), order[i]->record.path, ": line ",
+                         order[i]->record.line, ": the model's embedding has not the length 1; is the model damaged?");
         order[i]->row.assign(row, row + model_.settings.features);
         counts_.tokens += int64_t(order[i]->tokens.size());
         counts_.bytes += order[i]->bytes;
@@ -95,6 +99,16 @@ class Window {
   std::vector<Item> items_;
   int64_t waiting_ = 0;
 };
+
+// The bytes that a file has when it is opened; a log may grow meanwhile. Error (DataError): it cannot be read.
+std::string read_beginning(const std::string& path) {
+  const FileReader file(path);
+  check<OutOfMemory>(file.size() <= available_memory(Device::cpu), path, ": out of memory: the file has ", file.size(),
+                     " bytes, and ", available_memory(Device::cpu), " are there for this process");
+  std::string text(file.size(), '\0');
+  file.read_at(0, text.data(), text.size());
+  return text;
+}
 
 class Update {
  public:
@@ -143,8 +157,9 @@ class Update {
     while (old_record() && path_less(old_record()->path, file.path)) remove_old();
     std::string text;
     try {
-      text = read_file(file.path);
+      text = read_beginning(file.path);
     } catch (const DataError&) {
+      while (old_record() && old_record()->path == file.path) copy_old();
       return skip(Skipped::unreadable);
     }
     if (std::string_view(text).substr(0, 8192).find('\0') != std::string_view::npos) return skip(Skipped::binary);
@@ -184,26 +199,54 @@ class Update {
   Window window_;
 };
 
-// Has the folder an index to go on with? Error (UsageError): it has other settings.
-bool has_usable(const UpdateOptions& options, const IndexSettings& settings) try {
-  const auto header = find_index(options.out);
-  if (!header) return false;
-  const IndexSettings& old = header->settings;
-  if (!old.agrees_with(settings)) {
-    const auto text = [](const IndexSettings& s) {
-      return concat("model ", in_quotes(s.fingerprint), ", attention ", in_quotes(s.attention), ", seed ", s.seed,
-                    ", passages of ", s.passage_tokens, " tokens");
+// Error (UsageError): the index that is there has other settings or paths.
+void check_same(const UpdateOptions& options, const IndexSettings& old, const IndexSettings& settings) {
+  if (!options.rebuild && !old.agrees_with(settings)) {
+    std::vector<std::string> had, got;
+    const auto compare = [&](const auto& theirs, const auto& ours, const auto&... text) {
+      if (theirs == ours) return;
+      had.push_back(concat(text..., theirs));
+      got.push_back(concat(text..., ours));
     };
-    check<UsageError>(options.rebuild, "--out ", options.out, ": this index was made with ", text(old), " (the model ",
-                      in_quotes(old.model), " as it was then), got ", text(settings),
-                      "; choose another folder, or --rebuild to replace it");
+    const auto quoted = [](const std::string& text) { return concat(in_quotes(text)); };
+    compare(quoted(old.fingerprint), quoted(settings.fingerprint), "model ");
+    compare(quoted(old.attention), quoted(settings.attention), "attention ");
+    compare(old.seed, settings.seed, "seed ");
+    compare(concat(old.passage_tokens, " tokens"), concat(settings.passage_tokens, " tokens"), "passages of ");
+    compare(old.features, settings.features, "features ");
+    throw UsageError(concat("--out ", options.out, ": this index was made with ", joined(had), ", got ", joined(got),
+                            old.fingerprint == settings.fingerprint
+                                ? ""
+                                : concat(" (its model was ", in_quotes(old.model), " as it was then)"),
+                            "; choose another folder, or --rebuild to replace it"));
+  }
+  if (options.new_paths || old.paths.empty() || old.paths == settings.paths) return;
+  std::vector<std::string> had;
+  for (const std::string& path : old.paths) had.push_back(concat(in_quotes(path)));
+  throw UsageError(concat("--out ", options.out, ": this index is of ", joined(had),
+                          ", and other PATHs are given; leave them out, choose another folder, or --new-paths to "
+                          "replace the old ones"));
+}
+
+// Has the folder an index to go on with? Error (UsageError): it has other settings or paths.
+bool has_usable(const UpdateOptions& options, const IndexSettings& settings) {
+  std::optional<IndexHeader> old;
+  try {
+    old = find_index(options.out);
+    if (old && !options.rebuild) check_passages(options.out, *old);
+  } catch (const DataError&) {
+    if (!options.rebuild) throw;
+  }
+  if (old) check_same(options, old->settings, settings);
+  if (options.rebuild) {
+    const auto stopped = find_unfinished(options.out, rebuild_ending);
+    if (stopped && stopped->settings.agrees_with(settings)) return true;
+    remove_index(options.out, rebuild_ending);
     return false;
   }
-  check_passages(options.out, *header);
-  return true;
-} catch (const DataError&) {
-  if (!options.rebuild) throw;
-  return false;
+  if (!old)
+    if (const auto killed = find_unfinished(options.out, ".new")) check_same(options, killed->settings, settings);
+  return old.has_value();
 }
 
 }  // namespace
@@ -212,14 +255,23 @@ IndexCounts update_index(const UpdateOptions& given, const IndexModel& model) {
   check_out(given.out);
   const FolderLock lock(given.out);
   UpdateOptions options = given;
-  options.walk.leave_out = std::filesystem::canonical(given.out);
+  const std::filesystem::path out = std::filesystem::canonical(given.out);
+  options.walk.leave_out.push_back(out);
+  IndexSettings settings = model.settings;
+  settings.exclude = options.walk.exclude;
+  for (const auto& root : options.walk.roots) {
+    check<UsageError>(!is_below(root.string(), out.string()), root, ": is the index itself, or in it; expected a PATH ",
+                      "outside of --out ", options.out);
+    settings.paths.push_back(root.string());
+  }
   finish_renaming(options.out);
-  bool has_old = has_usable(options, model.settings);
-  has_old |= recover_index(options.out, model.settings, has_old);
+  const std::string base = options.rebuild ? rebuild_ending : "";
+  bool has_old = has_usable(options, settings);
+  has_old |= recover_index(options.out, settings, has_old, base);
 
   std::optional<IndexStream> old;
-  if (has_old) old.emplace(options.out, "");
-  IndexWriter writer(options.out, model.settings);
+  if (has_old) old.emplace(options.out, base, options.rebuild);
+  IndexWriter writer(options.out, settings, base);
   IndexCounts counts;
   try {
     Update(options, model, old ? &*old : nullptr, writer, counts).run();
@@ -227,8 +279,14 @@ IndexCounts update_index(const UpdateOptions& given, const IndexModel& model) {
     counts.interrupted = true;
     if (old) append_rest(writer, *old);
   }
-  writer.finish(!counts.interrupted);
   counts.passages = writer.rows(), counts.files = writer.files();
+  if (options.rebuild && !counts.interrupted) {
+    // Nothing of a run before this one is to be found by the next.
+    writer.sync();
+    old.reset();
+    for (const char* ending : {rebuild_ending, ".new"}) remove_index(options.out, ending);
+  }
+  writer.finish(!counts.interrupted, counts.interrupted ? base : "");
   return counts;
 }
 

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "apps/text_search/index.h"
 #include "core/error.h"
 
 namespace cairn::text_search {
@@ -23,10 +24,6 @@ bool is_utf8(const std::string& text) {
   } catch (const nlohmann::json::type_error&) {
     return false;
   }
-}
-
-bool is_below(const std::string& path, const std::string& folder) {
-  return path.starts_with(folder) && (path.size() == folder.size() || folder == "/" || path[folder.size()] == '/');
 }
 
 class Walk {
@@ -54,7 +51,8 @@ class Walk {
   }
 
   void visit_folder(const fs::path& folder) {
-    if (folder == options_.leave_out) return;
+    const auto& leave_out = options_.leave_out;
+    if (std::find(leave_out.begin(), leave_out.end(), folder) != leave_out.end() || is_index(folder)) return;
     std::error_code error;
     std::vector<std::string> names;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
@@ -94,6 +92,10 @@ class Walk {
 };
 
 }  // namespace
+
+bool is_below(const std::string& path, const std::string& folder) {
+  return path.starts_with(folder) && (path.size() == folder.size() || folder == "/" || path[folder.size()] == '/');
+}
 
 bool path_less(std::string_view a, std::string_view b) {
   // A folder's end comes before every character of a name.

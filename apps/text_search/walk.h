@@ -17,10 +17,10 @@ inline constexpr std::array<const char*, 6> skipped_names = {"binary", "empty", 
 using SkippedCounts = std::array<int64_t, skipped_names.size()>;
 
 struct WalkOptions {
-  std::vector<std::filesystem::path> roots;  // as roots_of() has them
-  std::vector<std::string> exclude;          // globs (fnmatch) for a name, or for a path below its root
-  std::filesystem::path leave_out;           // a folder, absolute; may be empty
-  int64_t max_bytes = 16'000'000;            // of a file
+  std::vector<std::filesystem::path> roots;        // as roots_of() has them
+  std::vector<std::string> exclude;                // globs (fnmatch) for a name, or for a path below its root
+  std::vector<std::filesystem::path> leave_out{};  // folders, canonical
+  int64_t max_bytes = 16'000'000;                  // of a file
 };
 
 // Does a file begin as binary ones do: is there a NUL in its first 8 KB?
@@ -37,14 +37,17 @@ struct FoundFile {
 // The order of a walk: by the names on the way, so that a folder's files stand together.
 bool path_less(std::string_view a, std::string_view b);
 
+// Is a path the folder or below it?
+bool is_below(const std::string& path, const std::string& folder);
+
 // Files and folders as absolute paths without symbolic links, in path_less order, without those below others. Error
 // (UsageError): there is none; one does not exist, or is neither a file nor a folder.
 std::vector<std::filesystem::path> roots_of(const std::vector<std::string>& paths);
 
-// Calls `found` with each file, in path_less order. Left out below a root: hidden files and folders, what `exclude`
-// matches, what is neither file nor folder. Counted in `skipped`: symbolic links, which may form loops; files larger
-// than max_bytes; names that are not UTF-8; folders that cannot be read. In memory are the names of the folders on the
-// way alone.
+// Calls `found` with each file, in path_less order. Left out below a root: hidden files and folders, indexes, what
+// `exclude` matches, what is neither file nor folder. Counted in `skipped`: symbolic links, which may form loops; files
+// larger than max_bytes; names that are not UTF-8; folders that cannot be read. In memory are the names of the folders
+// on the way alone.
 void walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found);
 
 }  // namespace cairn::text_search

@@ -111,6 +111,19 @@ struct Corpus {
   int files() const { return int(std::distance(fs::directory_iterator(options.out), fs::directory_iterator())); }
 };
 
+std::string usage_error(const UpdateOptions& options, const IndexModel& model) {
+  try {
+    update_index(options, model);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+std::string usage_error(const UpdateOptions& options) {
+  FakeModel model;
+  return usage_error(options, model.model);
+}
+
 std::vector<Record> records_of(const fs::path& folder) {
   std::vector<Record> records;
   for (IndexStream stream(folder, ""); stream.record(); stream.advance()) records.push_back(*stream.record());
@@ -333,8 +346,118 @@ TEST_CASE("a killed run's files may be cut off or damaged anywhere", "[text_sear
   zeros = text;
   std::fill(zeros.end() - 2000, zeros.end(), '\0');
   goes_on(zeros, rows);
-  CHECK(goes_on(text, replaced(rows, "\"print\"", "\"paint\"")) == most);  // of another model
-  CHECK(goes_on(text, replaced(rows, "[0,8]", "[0,9]")) == most);
+  // Without an old index, what a run with other settings left is kept.
+  fs::remove_all(corpus.options.out);
+  fs::create_directory(corpus.options.out);
+  put_file(passages, text);
+  put_file(embeddings, replaced(rows, "\"print\"", "\"paint\""));
+  CHECK_THAT(usage_error(corpus.options), ContainsSubstring("made with model \"paint\", got model \"print\""));
+  CHECK(bytes_of_file(passages) == text);
+  UpdateOptions options = corpus.options;
+  options.rebuild = true;
+  CHECK(usage_error(options) == "no error");
+  CHECK(corpus.bytes() == second);
+  CHECK(corpus.files() == 3);
+}
+
+TEST_CASE("an index is of its paths until others are to replace them", "[text_search]") {
+  const Corpus corpus;
+  corpus.update();
+  const std::string before = corpus.bytes();
+  CHECK(find_index(corpus.options.out)->settings.paths ==
+        std::vector<std::string>{fs::canonical(corpus.folder / "texts").string()});
+  UpdateOptions options = corpus.options;
+  fs::create_directory(corpus.folder / "empty");
+  options.walk.roots = roots_of({(corpus.folder / "empty").string()});
+  for (const bool rebuild : {false, true}) {
+    options.rebuild = rebuild;
+    CHECK_THAT(usage_error(options), ContainsSubstring(concat("this index is of \"",
+                                                              fs::canonical(corpus.folder / "texts").string(), "\"")) &&
+                                         ContainsSubstring("--new-paths"));
+    CHECK(corpus.bytes() == before);
+  }
+  options.rebuild = false;
+  for (const fs::path& inside : {corpus.options.out, corpus.options.out / "passages.jsonl"}) {
+    options.walk.roots = {inside};
+    CHECK_THAT(usage_error(options), ContainsSubstring("is the index itself, or in it"));
+  }
+  options.walk.roots = roots_of({corpus.path("b")});
+  options.walk.exclude = {"d*"};
+  options.new_paths = true;
+  CHECK(usage_error(options) == "no error");
+  CHECK(records_of(corpus.options.out).size() == 1);
+  CHECK(find_index(corpus.options.out)->settings.exclude == std::vector<std::string>{"d*"});
+}
+
+TEST_CASE("an index that is stopped or killed while it is rebuilt stays, and the rebuilding goes on", "[text_search]") {
+  const Corpus corpus;
+  corpus.update();
+  const std::string before = corpus.bytes();
+  const auto all = int64_t(records_of(corpus.options.out).size());
+  UpdateOptions options = corpus.options;
+  options.rebuild = true;
+  for (const bool killed : {false, true}) {
+    FakeModel model;
+    for (int64_t run = 0, looks = 0; run < 3; ++run, looks = 0) {
+      options.stop = [&] { return !killed && looks++ >= 6; };
+      model.killed_at = killed ? model.calls + 6 : -1;
+      try {
+        const IndexCounts counts = update_index(options, model.model);
+        CHECK((counts.interrupted && counts.passages < all));
+      } catch (const Killed&) {
+      }
+      CHECK(corpus.bytes() == before);
+      CHECK(corpus.update().embedded == 0);  // an update of the old index leaves the new one alone
+    }
+    model.killed_at = -1, options.stop = {};
+    const IndexCounts counts = update_index(options, model.model);
+    CHECK((counts.passages == all && !counts.interrupted));
+    CHECK(counts.embedded < all - 5);
+    CHECK(model.embedded <= all + 3 * 12);
+    CHECK(corpus.bytes() == before);
+    CHECK(corpus.files() == 3);
+  }
+  FakeModel model;
+  CHECK(update_index(options, model.model).embedded == all);
+}
+
+TEST_CASE("a damaged row is found where it is copied or searched, and rebuilt", "[text_search]") {
+  const Corpus corpus;
+  corpus.update();
+  const std::string before = corpus.bytes();
+  const fs::path embeddings = corpus.options.out / "embeddings.safetensors";
+  const uint64_t begin = find_index(corpus.options.out)->bytes;
+  std::string rows = bytes_of_file(embeddings);
+  rows[size_t(begin) + 2 * 32 + 3] = char(0x7F);  // the highest byte of row 3's first number
+  put_file(embeddings, rows);
+  const auto message = ContainsSubstring("embeddings.safetensors: damaged: row 3 ");
+  CHECK_THAT(data_error([&] { corpus.update(); }), message);
+  const Index index(corpus.options.out);
+  CHECK_THAT(data_error([&] { search(index, Tensor::full({8}, 0.1), 1); }), message);
+  UpdateOptions options = corpus.options;
+  options.rebuild = true;
+  CHECK(usage_error(options) == "no error");
+  CHECK(corpus.bytes() == before);
+}
+
+TEST_CASE("a file that cannot be read keeps its passages", "[text_search]") {
+  const Corpus corpus;
+  corpus.update();
+  const std::string before = corpus.bytes();
+  FakeModel model;
+  UpdateOptions options = corpus.options;
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  bool full = false;
+  options.progress = [&](const IndexCounts& counts) {  // the last file, z, cannot be opened
+    full = !full && counts.unchanged == 4;
+    const rlimit none{3, limit.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, full ? &none : &limit) == 0);
+  };
+  const IndexCounts counts = update_index(options, model.model);
+  CHECK(counts.skipped[size_t(Skipped::unreadable)] == 1);
+  CHECK(counts.removed == 0);
+  CHECK(corpus.bytes() == before);
 }
 
 TEST_CASE("a run that ends between the renaming of two files leaves a whole index", "[text_search]") {
@@ -393,14 +516,6 @@ TEST_CASE("an index is refused that another run writes, of another model, or dam
   const Corpus corpus;
   corpus.update();
   const std::string before = corpus.bytes();
-  const auto usage_error = [&](const UpdateOptions& options, const IndexModel& model) -> std::string {
-    try {
-      update_index(options, model);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   FakeModel model;
   {
     const FolderLock lock(corpus.options.out);
@@ -410,11 +525,13 @@ TEST_CASE("an index is refused that another run writes, of another model, or dam
     FakeModel other;
     other.model.settings.fingerprint = "paint";
     other.model.settings.attention = "clustered-5";
-    CHECK_THAT(usage_error(corpus.options, other.model),
-               ContainsSubstring("model \"print\", attention \"full\"") && ContainsSubstring("got model \"paint\""));
+    CHECK_THAT(
+        usage_error(corpus.options, other.model),
+        ContainsSubstring("model \"print\", attention \"full\", got") && ContainsSubstring("got model \"paint\""));
     other.model.settings = model.model.settings;
     other.model.settings.passage_tokens = 12;
-    CHECK_THAT(usage_error(corpus.options, other.model), ContainsSubstring("passages of 12 tokens; choose"));
+    CHECK_THAT(usage_error(corpus.options, other.model),
+               ContainsSubstring("made with passages of 20 tokens, got passages of 12 tokens; choose"));
     CHECK(corpus.bytes() == before);
     UpdateOptions options = corpus.options;
     options.rebuild = true;
@@ -477,7 +594,7 @@ TEST_CASE("an index is refused that another run writes, of another model, or dam
 
 TEST_CASE("a header and a record are read back, and refused with a byte less or another", "[text_search]") {
   IndexHeader header;
-  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4};
+  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4, {"/a", "/b \"c\""}, {"*.o"}};
   header.rows = 3, header.complete = true, header.passages_hash = std::string(32, 'a');
   const std::string text = header_text(header);
   const IndexHeader read = parse_index_header(text, text.size() + 48, "here");
@@ -487,6 +604,7 @@ TEST_CASE("a header and a record are read back, and refused with a byte less or 
   CHECK(read.settings.seed == 7);
   CHECK((read.rows == 3 && read.complete && read.bytes == text.size()));
   CHECK(read.passages_hash == header.passages_hash);
+  CHECK((read.settings.paths == header.settings.paths && read.settings.exclude == header.settings.exclude));
   CHECK(parse_index_header(text, text.size() + 35, "here", true).rows == 2);
   header.rows = INT64_MAX / 16, header.passages_hash.clear();
   CHECK(header_text(header).size() == text.size());
@@ -524,9 +642,8 @@ TEST_CASE("a search gives the nearest passages, of overlapping ones the better",
     int64_t begin, end;
     float x;
   };
-  const float nan = std::nanf("");
-  const std::vector<Row> rows = {{"/a", 0, 10, 0.1f},  {"/a", 8, 20, 0.8f}, {"/a", 18, 30, 0.9f}, {"/a", 28, 40, 0.7f},
-                                 {"/a", 40, 50, 0.7f}, {"/b", 0, 10, 0.6f}, {"/b", 10, 12, nan},  {"/c", 0, 9, 0.95f}};
+  const std::vector<Row> rows = {{"/a", 0, 10, 0.1f},  {"/a", 8, 20, 0.8f}, {"/a", 18, 30, 0.9f},  {"/a", 28, 40, 0.7f},
+                                 {"/a", 40, 50, 0.7f}, {"/b", 0, 10, 0.6f}, {"/b", 10, 12, -0.5f}, {"/c", 0, 9, 0.95f}};
   {
     IndexWriter writer(folder / "index", settings);
     int64_t passage = 0;
@@ -547,6 +664,6 @@ TEST_CASE("a search gives the nearest passages, of overlapping ones the better",
   CHECK(found(1) == "/c 0 0.95  ");
   CHECK(found(2) == "/c 0 0.95  /a 18 0.9  ");
   CHECK(found(4) == "/c 0 0.95  /a 18 0.9  /a 40 0.7  /b 0 0.6  ");  // 28 overlaps 18; of equals the first
-  CHECK(found(100) == found(4) + "/a 0 0.1  ");
+  CHECK(found(100) == found(4) + "/a 0 0.1  /b 10 -0.5  ");
   CHECK_THROWS_AS(search(index, Tensor::zeros({3}), 1), Error);
 }

@@ -187,7 +187,7 @@ TEST_CASE("a walk finds the files below folders, always in the same order, and w
   options.roots = roots_of({folder.path(), (folder / "a").string(), (folder / "a/deep/../1").string()});
   CHECK(options.roots == std::vector<fs::path>{fs::canonical(folder.path())});
   options.max_bytes = 1000;
-  options.leave_out = fs::canonical(folder / "index");
+  options.leave_out = {fs::canonical(folder / "index")};
   SkippedCounts skipped{};
   using Names = std::vector<std::string>;
   CHECK(walked(options, skipped) == Names{"a/1", "a/deep/er/2", "a-b/3", "a.txt", "build/6", "out/11", "out/kept/12",

@@ -109,7 +109,7 @@ TEST_CASE("text-search index: settings are those of the index that is there", "[
   CHECK(header->settings.attention == "clustered-3,full");
   CHECK(header->settings.seed == 5);
   CHECK(header->settings.passage_tokens == 12);
-  const ProcessResult again = texts.run("index texts --out index --json --quiet");
+  const ProcessResult again = texts.run("index --out index --json --quiet");
   INFO(again.err);
   REQUIRE(again.exit_code == 0);
   CHECK(nlohmann::json::parse(again.out)["embedded"] == 0);
@@ -119,8 +119,25 @@ TEST_CASE("text-search index: settings are those of the index that is there", "[
   const ProcessResult rebuilt = texts.run("index texts --out index --rebuild --json --quiet");
   REQUIRE(rebuilt.exit_code == 0);
   CHECK(nlohmann::json::parse(rebuilt.out)["unchanged"] == 0);
-  CHECK(text_search::find_index(texts.index)->settings.attention == "full");
-  CHECK(text_search::find_index(texts.index)->settings.passage_tokens == 256);
+  CHECK(text_search::find_index(texts.index)->settings.attention == "clustered-3,full");
+  CHECK(text_search::find_index(texts.index)->settings.passage_tokens == 12);
+  // The PATHs and --exclude are the index's too.
+  CHECK(texts.run("index --out index --exclude '*.o' --quiet").exit_code == 0);
+  fs::create_directory(texts.folder / "empty");
+  const std::string before = bytes_of_file(texts.index / "passages.jsonl");
+  check_error(texts.run("index empty --out index --quiet"), 2, "or --new-paths");
+  CHECK(bytes_of_file(texts.index / "passages.jsonl") == before);
+  const auto files = [](const ProcessResult& result) { return nlohmann::json::parse(result.out)["files"]; };
+  CHECK(files(texts.run("index --out index --quiet --json")) == 2);
+  CHECK(files(texts.run("index --out index --quiet --json --exclude ''")) == 3);
+  CHECK(files(texts.run("index empty --new-paths --out index --quiet --json")) == 0);
+  // A run that ended between the renaming of the two files of its first index.
+  CHECK(texts.run("index texts --new-paths --out index --quiet").exit_code == 0);
+  fs::rename(texts.index / "embeddings.safetensors", texts.index / "embeddings.safetensors.new");
+  const ProcessResult renamed = texts.run("index --out index --quiet --json");
+  INFO(renamed.err);
+  REQUIRE(renamed.exit_code == 0);
+  CHECK(nlohmann::json::parse(renamed.out)["embedded"] == 0);
 }
 
 TEST_CASE("text-search index and query refuse bad input with one line", "[text_search][fault]") {
