@@ -1,7 +1,6 @@
 // The report of text-search compare.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "apps/common/format.h"
 #include "apps/common/report.h"
