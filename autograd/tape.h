@@ -85,6 +85,9 @@ std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> 
 // way. Errors: loss is not a scalar (then give its gradient), does not depend on a parameter, or was unwound before.
 void backward(const Variable& loss);
 void backward(const Variable& output, const Tensor& gradient);
+// The same, and calls ready(leaf) for each leaf as soon as nothing more will be added to its gradient, which may then
+// be taken away.
+void backward(const Variable& output, const Tensor& gradient, const std::function<void(const Variable::State&)>& ready);
 
 // While one of these lives on a thread, that thread records nothing.
 class NoGrad {

@@ -31,6 +31,7 @@ class Generator {
   uint64_t seed() const { return seed_; }
   uint64_t step() const { return step_; }
   void set_step(uint64_t step);
+  void set_first_example(int64_t) {}  // TEMPORARY
   void advance() { set_step(step_ + 1); }
 
   RandomDraw draw(uint32_t layer, Purpose purpose) const {

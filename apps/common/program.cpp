@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 #include <limits>
 #include <new>
 #include <sstream>
+#include <thread>
 
 #include "apps/common/commit.h"
 #include "apps/common/options.h"
@@ -29,6 +31,7 @@
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
 #include "core/trace.h"
+#include "nn/parallel/communicator.h"
 
 namespace cairn {
 namespace {
@@ -36,6 +39,11 @@ namespace {
 volatile std::sig_atomic_t stop_requested = 0;
 const char* volatile stop_message = "";
 std::string program_name;
+
+std::unique_ptr<Communicator>& connected() {
+  static auto communicator = std::make_unique<Communicator>();
+  return communicator;
+}
 
 // A message as one line for a terminal: what stood on several is joined, what cannot be printed is left out, and of
 // what is very long the middle is.
@@ -162,6 +170,16 @@ struct WrappedHelp : CLI::Formatter {
 
 }  // namespace
 
+Communicator& ranks() { return *connected(); }
+
+bool silent() { return ranks().rank() > 0; }
+
+// The end of a process that failed: others wait for it.
+static int ended(int exit_code) {
+  if (ranks().size() > 1) ranks().abort(exit_code);
+  return exit_code;
+}
+
 int exit_code_of(const std::exception& error) {
   if (dynamic_cast<const UsageError*>(&error)) return 2;
   if (dynamic_cast<const DataError*>(&error)) return 3;
@@ -178,6 +196,9 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   program_name = name;
   std::set_terminate(terminated);
   try {
+    connected() = connect();
+    set_threads(std::max(1, threads() / ranks().on_processors()));
+    if (silent()) program_name += concat(", rank ", ranks().rank());
     CLI::App app(summary, name);
     app.formatter(std::make_shared<WrappedHelp>());
     app.footer(footer);
@@ -186,11 +207,15 @@ int run_program(const char* name, const char* summary, const char* footer, int a
     app.option_defaults()->take_last();  // given twice, the last one counts
     define(app);
     if (!command_names(app).empty()) app.require_subcommand(1);
-    return parse_and_run(app, name, argc, argv);
+    const int exit_code = parse_and_run(app, name, argc, argv);
+    connected() = std::make_unique<Communicator>();  // done with the others
+    return exit_code;
   } catch (const std::bad_alloc&) {
-    return out_of_memory();
+    return ended(out_of_memory());
   } catch (const std::exception& error) {
-    return report_error(error.what(), exit_code_of(error));
+    if (silent())  // what all ranks found is told by rank 0, which ends this one meanwhile
+      std::this_thread::sleep_for(std::chrono::milliseconds(250 * std::min(ranks().rank(), 8)));
+    return ended(report_error(error.what(), exit_code_of(error)));
   }
 }
 
@@ -253,7 +278,13 @@ CLI::App& add_command(CLI::App& app, const char* name, const char* summary, cons
 
 void set_footer(CLI::App& command, const std::string& footer) { command.footer(footer); }
 
-void on_run(CLI::App& command, std::function<void()> run) { command.callback(std::move(run)); }
+void on_run(CLI::App& command, std::function<void()> run, bool together) {
+  command.callback([run = std::move(run), together, &command] {
+    check<UsageError>(together || ranks().size() == 1, command.get_name(), ": runs as one process, and ",
+                      ranks().size(), " were started; start it without mpirun");
+    run();
+  });
+}
 
 void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help) {
   command.add_flag(name, value, help)->disable_flag_override();
@@ -280,7 +311,7 @@ void TraceOption::define(CLI::App& command) {
 }
 
 void TraceOption::try_file() const {
-  if (file_.empty()) return;
+  if (file_.empty() || silent()) return;
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(file_, ignored);
   errno = 0;
@@ -290,7 +321,7 @@ void TraceOption::try_file() const {
 }
 
 void TraceOption::start() const {
-  if (!file_.empty()) trace::start();
+  if (!file_.empty() && !silent()) trace::start();
 }
 
 void TraceOption::nothing_ran(bool quiet) const {
@@ -298,7 +329,7 @@ void TraceOption::nothing_ran(bool quiet) const {
 }
 
 void TraceOption::finish(bool quiet) const {
-  if (file_.empty()) return;
+  if (file_.empty() || silent()) return;
   const trace::Recording recording = trace::stop();
   write_trace(file_, recording, program_name);
   note(trace_summary(recording), quiet);
@@ -321,12 +352,13 @@ std::string shell_word(const std::string& text) {
 }
 
 void print(const std::string& text) {
+  if (silent()) return;
   std::cout << text << std::flush;
   check(bool(std::cout), "cannot write to standard output");
 }
 
 void note(const std::string& text, bool quiet) {
-  if (!quiet) std::cerr << text << std::endl;
+  if (!quiet && !silent()) std::cerr << text << std::endl;
 }
 
 bool colors() {
@@ -347,6 +379,10 @@ void catch_interrupts(bool quiet) {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    if (silent()) {  // mpirun signals all ranks; rank 0 answers for them
+      std::signal(signal, SIG_IGN);
+      continue;
+    }
     std::signal(signal, [](int) {
       timespec clock{};
       clock_gettime(CLOCK_MONOTONIC, &clock);

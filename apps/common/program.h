@@ -18,6 +18,7 @@ class App;
 
 namespace cairn {
 
+class Communicator;
 class Options;
 
 // Where a program computes, and the element type of its activations.
@@ -62,8 +63,9 @@ void define_command(CLI::App& app) {
   command = std::make_unique<Command>(app);
 }
 void set_footer(CLI::App& command, const std::string& footer);
-// What runs once all options of the command, or of a program without commands, are read.
-void on_run(CLI::App& command, std::function<void()> run);
+// What runs once all options of the command, or of a program without commands, are read. `together`: several processes
+// may run it; of any other command there may be only one.
+void on_run(CLI::App& command, std::function<void()> run, bool together = false);
 void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help);
 // Adds all words that are no options.
 void add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words, const std::string& help);
@@ -94,6 +96,13 @@ int exit_code_of(const std::exception& error);
 // and runs. Returns the exit code.
 int run_program(const char* name, const char* summary, const char* footer, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define);
+
+// The processes that mpirun or Slurm started beside this one; without them, this one alone. Only rank 0 prints, shows
+// progress and writes a trace, and only rank 0 is interrupted; an error of another rank alone is told by it. A process
+// that fails ends all.
+Communicator& ranks();
+// Is there another process that speaks for this one?
+bool silent();
 
 // "a, b, c".
 std::string joined(const std::vector<std::string>& words);

@@ -122,14 +122,14 @@ void check_resumed(const std::filesystem::path& run, const FoundCheckpoint& foun
 }
 
 TrainResult train_run(const Options& options, const TrainOptions& train, RunFolder* folder,
-                      std::optional<FoundCheckpoint>& found, bool quiet) {
+                      std::optional<FoundCheckpoint>& found, bool quiet, Communicator& ranks) {
   Progress progress(train.iterations, quiet);
-  if (!folder) return copy_task::train(train, progress);
+  if (!folder) return copy_task::train(train, progress, nullptr, ranks);
   const Json about = {{"program", "copy-task"},
                       {"configuration", options.configuration()},
                       {"provenance", provenance(std::string(name(train.compute.device)))}};
   const RunFiles files{*folder, about, found ? &*found : nullptr};
-  return copy_task::train(train, progress, &files);
+  return copy_task::train(train, progress, &files, ranks);
 }
 
 std::optional<Json> finished_result(const std::filesystem::path& run, const FoundCheckpoint& found,

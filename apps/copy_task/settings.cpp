@@ -43,6 +43,9 @@ void Settings::define_training(Options& options) {
   options.integer("checkpoint-every", train.checkpoint_every, 0, max_steps,
                   "steps between checkpoints, with --out; 0: only at the end", Belongs::free);
   options.text("also-evaluate", also, "variants to evaluate the trained weights with, comma-separated");
+  options.flag("ordered", train.ordered,
+               "one sequence at a time, gradients summed in a fixed order: any number of processes (mpirun) gives the "
+               "same bits, more slowly");
   options.flag("quick", quick, "a small model that learns in about a minute, where nothing else is asked for");
   common.define(options);
 }

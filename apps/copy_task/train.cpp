@@ -3,11 +3,13 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "apps/common/format.h"
 #include "core/captured_step.h"
 #include "core/trace.h"
 #include "nn/optim/r_adam.h"
+#include "nn/parallel/data_parallel.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -30,9 +32,28 @@ void load_data(const TrainOptions& options, int64_t step, Batch& batch) {
   batch.target.copy_from(fresh.target);
 }
 
-Variable forward(const Model& model, const Batch& batch, const Generator& generator) {
+// The mean loss of the sequences [begin, end) of a batch.
+Variable forward(const Model& model, const Batch& batch, Generator& generator, int64_t begin, int64_t end) {
   const trace::Span span("forward", "program");
-  return cross_entropy(model(batch.input, {true, &generator}), batch.target);
+  generator.set_first_example(begin);
+  return cross_entropy(model(batch.input.slice(begin, end), {true, &generator}), batch.target.slice(begin, end));
+}
+
+// Gives all ranks what rank 0 starts from. Only it keeps a journal.
+void share(Communicator& ranks, Optimizer& optimizer, Schedule& schedule, TrainState& state) {
+  if (ranks.size() == 1) return;
+  cairn::share(ranks, optimizer);
+  std::vector<double> numbers{
+      double(state.step),           state.seconds,        state.latest.loss, state.latest.accuracy,
+      state.latest.masked_accuracy, double(state.stopped)};
+  const size_t own = numbers.size();
+  for (const double x : schedule.state()) numbers.push_back(x);
+  Tensor all = Tensor::from(numbers, {int64_t(numbers.size())});
+  ranks.broadcast(all);
+  numbers = all.to_vector<double>();
+  state.step = int64_t(numbers[0]), state.seconds = numbers[1], state.stopped = numbers[5] != 0;
+  state.latest = {numbers[2], numbers[3], numbers[4]};
+  schedule.set_state({numbers.begin() + int64_t(own), numbers.end()});
 }
 
 std::string numbers(double loss, const Evaluation& evaluation) {
@@ -48,22 +69,29 @@ constexpr const char* plateau =
 // saves checkpoints.
 void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Schedule& schedule,
                 Generator& generator, Journal& journal, Progress& progress, const Stopwatch& run, TrainState& state,
-                TrainResult& result) {
+                TrainResult& result, Communicator& ranks) {
   const Device device = options.compute.device;
   // A step reads its sequences and leaves its loss in memory that stays, so that CUDA can replay it as a graph.
   const Shape shape{options.batch, sequence_length(options.length)};
   Batch batch{Tensor(shape, DType::int32, device), Tensor(shape, DType::int32, device)};
   Tensor loss;
-  CapturedStep learn(device, [&] {
+  DataParallel parallel(ranks, optimizer.parameters(), options.ordered);
+  // A graph has no place for messages, nor for losses that are read one by one.
+  const bool recorded = ranks.size() == 1 && !options.ordered;
+  CapturedStep learn(recorded ? device : Device::cpu, [&] {
     optimizer.clear_gradients();
-    const Variable mean = forward(model, batch, generator);
-    backward(mean);
+    loss = parallel.backward(options.batch,
+                             [&](int64_t begin, int64_t end) { return forward(model, batch, generator, begin, end); });
     optimizer.step();
-    loss = mean.value();
   });
   double replaying = 0;  // seconds of the replayed steps but the first, without evaluations and saves
   bool explained = !options.explain;
-  while (state.step < options.iterations && !state.stopped && !interrupted()) {
+  const auto save = [&] {
+    check_shared(ranks, optimizer.parameters());
+    journal.save(state);
+    ranks.meet();
+  };
+  while (state.step < options.iterations && !state.stopped && !broadcast_flag(ranks, interrupted())) {
     const trace::Span span("step", "program");
     const Stopwatch step;
     const bool replayed = learn.replays() > 0;
@@ -78,8 +106,8 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
                          record.loss, "; try a smaller --lr");
     record.gradient_norm = after.gradient_norm;
     if (state.step % options.evaluate_every == 0) {
-      state.latest =
-          evaluate(model, options.length, options.sequences_meanwhile, options.seed, uint64_t(state.step) - 1);
+      state.latest = evaluate(model, options.length, options.sequences_meanwhile, options.seed,
+                              uint64_t(state.step) - 1, false, ranks);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
       record.evaluation = state.latest;
       schedule.observe(options.plateau_metric == "loss" ? state.latest.loss : -state.latest.masked_accuracy);
@@ -90,11 +118,11 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
     record.seconds = state.seconds = run();
     journal.record(record);
     progress.update(state.step, numbers(record.loss, state.latest));
-    if (options.checkpoint_every > 0 && state.step % options.checkpoint_every == 0) journal.save(state);
+    if (options.checkpoint_every > 0 && state.step % options.checkpoint_every == 0) save();
   }
   progress.finish();
   state.seconds = run();
-  journal.save(state);
+  save();
   result.graph_replays = learn.replays();
   if (replaying > 0) result.replayed_steps_per_second = double(result.graph_replays - 1) / replaying;
 }
@@ -102,24 +130,25 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
 // Evaluates the trained weights, with other variants too. If interrupted, the result is the last evaluation made in
 // training, if there was one.
 void evaluate_trained(const TrainOptions& options, Model& model, const TrainState& state, Progress& progress,
-                      TrainResult& result) {
+                      TrainResult& result, Communicator& ranks) {
+  const auto stop = [&] { return broadcast_flag(ranks, interrupted()); };
   const auto evaluate_now = [&] {
-    return evaluate(model, options.length, options.sequences_after, options.seed, unseen_step, true);
+    return evaluate(model, options.length, options.sequences_after, options.seed, unseen_step, true, ranks);
   };
   result.evaluation = evaluate_now();
   result.sequences = options.sequences_after;
-  if (interrupted()) {
+  if (stop()) {
     result.evaluation = state.latest;
     result.sequences = std::isnan(state.latest.loss) ? 0 : options.sequences_meanwhile;
   }
   for (const std::string& spec : options.also_evaluate) {
-    if (interrupted()) break;
+    if (stop()) break;
     progress.note("evaluating " + spec);
     model.encoder.swap_attention(spec, options.model.attention_defaults);
     const Evaluation evaluation = evaluate_now();
-    if (!interrupted()) result.also.push_back({spec, evaluation});
+    if (!stop()) result.also.push_back({spec, evaluation});
   }
-  result.interrupted = interrupted();
+  result.interrupted = stop();
   check<DivergedError>(result.interrupted || std::isfinite(result.evaluation.loss),
                        "training diverged: the loss of the trained model is ", result.evaluation.loss,
                        "; try a smaller --lr");
@@ -127,7 +156,7 @@ void evaluate_trained(const TrainOptions& options, Model& model, const TrainStat
 
 }  // namespace
 
-TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files) {
+TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files, Communicator& ranks) {
   Stopwatch run;
   const Device device = options.compute.device;
   reset_peak_memory(device);
@@ -141,15 +170,16 @@ TrainResult train(const TrainOptions& options, Progress& progress, const RunFile
   const std::unique_ptr<Schedule> schedule = make_schedule(options);
   Journal journal(files, model, optimizer, *schedule);
   TrainState state = journal.begin(options.iterations);
+  share(ranks, optimizer, *schedule, state);
   run.before = state.seconds;  // of earlier sessions
 
   TrainResult result;
   const Stopwatch training{state.seconds};
   progress.start_at(state.step);
   try {
-    make_steps(options, model, optimizer, *schedule, generator, journal, progress, run, state, result);
+    make_steps(options, model, optimizer, *schedule, generator, journal, progress, run, state, result, ranks);
     if (const double seconds = training(); seconds > 0) result.steps_per_second = double(state.step) / seconds;
-    evaluate_trained(options, model, state, progress, result);
+    evaluate_trained(options, model, state, progress, result, ranks);
   } catch (const DivergedError& error) {
     throw DivergedError(concat(error.what(), journal.saved()));
   }

@@ -28,6 +28,11 @@ struct TrainResult {
 // saved, from which another call on the same device continues bit for bit. Errors: as check_options, before anything
 // runs; DivergedError for a loss, a weight or a moment that is not finite, says what is saved; Error for a folder that
 // cannot be written.
-TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files = nullptr);
+//
+// With several ranks, all call it; each computes its part of every batch, and all return the result. Only rank 0 has
+// files: the others begin with what it has. Errors besides: UsageError: fewer sequences in a batch than ranks; Error: a
+// rank has other weights than rank 0.
+TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files = nullptr,
+                  Communicator& ranks = this_process());
 
 }  // namespace cairn::copy_task

@@ -7,6 +7,8 @@
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/result_format.h"
 #include "apps/copy_task/saved_run.h"
+#include "nn/io/file.h"
+#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn::copy_task {
@@ -34,18 +36,21 @@ struct TrainCommand {
     add_flag(command, "--resume", resume, "continue the run in --out from its newest checkpoint");
     trace.define(command);
     output.define(command);
-    on_run(command, [this] { execute(); });
+    on_run(
+        command, [this] { execute(); }, true);
   }
 
   void execute() {
     options.read();
     check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
     if (!resume) take_settings(false);  // what is refused leaves nothing behind
-    if (!out.empty()) open_run();
+    if (!out.empty() && !silent()) open_run();
+    if (resume) share_run();
     if (resume) take_settings(true);
+    check_ranks();
 
     catch_interrupts(output.quiet);
-    if (found && finished()) return;
+    if (broadcast_flag(ranks(), found && finished())) return;
     if (found) check_resumed(out, *found, settings.train);
     if (found) note(concat(out, ": continues from step ", train_state(*found).step), output.quiet);
     if (masked_per_half(settings.train.length) == 0)
@@ -54,7 +59,7 @@ struct TrainCommand {
     TrainResult result;
     trace.start();
     try {
-      result = train_run(options, settings.train, folder.get(), found, output.quiet);
+      result = train_run(options, settings.train, folder.get(), found, output.quiet, ranks());
     } catch (const DivergedError&) {
       trace.finish(output.quiet);
       throw;
@@ -78,11 +83,33 @@ struct TrainCommand {
       settings.finish();
     });
     settings.train.compute = settings.common.apply();
-    if (!settings.init_from.empty() && !found)
+    if (!settings.init_from.empty() && !found && !silent())  // the others get its weights
       settings.train.init_from =
           std::make_shared<const FoundCheckpoint>(checkpoint_of_run("--init-from", settings.init_from));
     settle([&] { check_options(settings.train); });
+    check<UsageError>(settings.train.batch >= ranks().size(), "--batch ", settings.train.batch,
+                      ": expected at least one sequence for each of the ", ranks().size(), " processes");
     trace.try_file();
+  }
+
+  // Only rank 0 looks into the run's folder: the others continue with its settings.
+  void share_run() {
+    const Json run = Json::parse(broadcast_text(ranks(), continued.dump()));
+    if (silent() && run.is_array()) options.continue_run(run[0], run[1]);
+  }
+
+  // What would make ranks part from each other.
+  void check_ranks() {
+    Json all = options.configuration();
+    for (const char* free : {"threads", "checkpoint_every"}) all.erase(free);
+    all["device"] = name(settings.train.compute.device);
+    all["vectors"] = cpu_vectors();
+    all["commit"] = provenance("").at("commit");
+    all["program"] = xxh128(read_file("/proc/self/exe"));
+    std::string text;
+    for (const auto& [key, value] : all.items()) text += concat(key, " ", value.dump(), "\n");
+    const std::string trouble = difference(ranks(), text);
+    check<UsageError>(trouble.empty(), "the processes must have the same program and settings: ", trouble);
   }
 
   // Opens the folder and decides what the run starts from.
@@ -95,11 +122,16 @@ struct TrainCommand {
       check<UsageError>(resume, "--out ", out, ": the folder holds a run; continue it with --resume, or choose ",
                         "another folder");
       train_state(*found);
-      options.continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
+      continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
     } else if (resume) {
-      if (is_there(config)) options.continue_run(read_json(config), config.string());
+      if (is_there(config)) continue_run(read_json(config), config.string());
       note(out + ": no checkpoint yet, the run starts from the beginning", output.quiet);
     }
+  }
+
+  void continue_run(const Json& configuration, const std::string& where) {
+    options.continue_run(configuration, where);
+    continued = {configuration, where};
   }
 
   // May a run start in this folder, where nothing was saved? Files that it would replace must be those of a run that
@@ -170,6 +202,7 @@ struct TrainCommand {
 
   std::unique_ptr<RunFolder> folder;     // null: nothing is kept
   std::optional<FoundCheckpoint> found;  // none: starts afresh
+  Json continued;                        // the run's settings, and the file they are from; null: there are none
 };
 
 }  // namespace

@@ -168,7 +168,14 @@ TEST_CASE("several threads may run loops at the same time", "[parallel]") {
 
 TEST_CASE("a child of fork exits, and runs loops on threads of its own", "[parallel]") {
   const Threads these(3);
-  const float right = sum_of_loop();  // now there are workers, which a child does not have
+  // Now there are workers, which a child does not have. All of them have begun: in a thread that begins
+  // AddressSanitizer may hold locks, for which the child would wait for ever.
+  std::atomic<int> begun{0};
+  parallel_tasks(3, [&](int64_t) {
+    ++begun;
+    while (begun < 3) std::this_thread::yield();
+  });
+  const float right = sum_of_loop();
   for (int i = 0; i < forks; ++i) REQUIRE(status_of_child([] {}) == 0);
   for (int i = 0; i < forks / 4; ++i)
     REQUIRE(status_of_child([&] {
