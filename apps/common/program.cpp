@@ -174,6 +174,9 @@ Communicator& ranks() { return *connected(); }
 
 bool silent() { return ranks().rank() > 0; }
 
+static bool apart = false;
+void work_apart() { apart = true; }
+
 // The end of a process that failed: others wait for it.
 static int ended(int exit_code) {
   if (ranks().size() > 1) ranks().abort(exit_code);
@@ -358,7 +361,7 @@ void print(const std::string& text) {
 }
 
 void note(const std::string& text, bool quiet) {
-  if (!quiet && !silent()) std::cerr << text << std::endl;
+  if (!quiet && (!silent() || apart)) std::cerr << text << std::endl;
 }
 
 bool colors() {
@@ -371,7 +374,7 @@ bool interrupted() { return stop_requested != 0; }
 void catch_interrupts(bool quiet) {
   static constexpr char told[] = "stopping after this step; once more to stop at once\n";
   static constexpr char told_below_bar[] = "\nstopping after this step; once more to stop at once\n";
-  if (!quiet) stop_message = isatty(STDERR_FILENO) ? told_below_bar : told;
+  if (!quiet && !silent()) stop_message = isatty(STDERR_FILENO) ? told_below_bar : told;
   // A second one ends the program at once, because whatever runs between two looks may be long. Not if it comes right
   // behind the first: timeout(1) and others signal a process and then its group.
   static std::atomic<int64_t> first{0};  // when, in nanoseconds
@@ -379,7 +382,7 @@ void catch_interrupts(bool quiet) {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
-    if (silent()) {  // mpirun signals all ranks; rank 0 answers for them
+    if (silent() && !apart) {  // mpirun signals all ranks; rank 0 answers for them
       std::signal(signal, SIG_IGN);
       continue;
     }

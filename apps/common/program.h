@@ -103,6 +103,8 @@ int run_program(const char* name, const char* summary, const char* footer, int a
 Communicator& ranks();
 // Is there another process that speaks for this one?
 bool silent();
+// From now on each process works by itself: it tells its own notes, and a signal interrupts it alone.
+void work_apart();
 
 // "a, b, c".
 std::string joined(const std::vector<std::string>& words);

@@ -1,12 +1,16 @@
 // copy-task figure: the grid of the paper's figure 5, a training for each variant and length.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
 
 #include "apps/common/run_folder.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/figure_output.h"
 #include "apps/copy_task/result_format.h"
 #include "apps/copy_task/saved_run.h"
+#include "nn/parallel/communicator.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -39,7 +43,8 @@ struct FigureCommand {
     options.presets("quick", presets);
     options.add_configuration_options();
     output.define(command);
-    on_run(command, [this] { execute(); });
+    on_run(
+        command, [this] { execute(); }, true);
   }
 
   void execute() {
@@ -54,36 +59,78 @@ struct FigureCommand {
       for (const int64_t length : grid.lengths)
         grid.cells.push_back({spec, length, fs::path(out) / "cells" / concat(spec, ",length=", length)});
     for (const Cell& cell : grid.cells) Training(*this, cell);  // what is refused is refused before anything runs
-    make_out_folder(out);
-    make_out_folder(fs::path(out) / "cells");
+    check_same_on_ranks(options.configuration(), Training(*this, grid.cells[0]).settings.train.compute.device);
+    if (!silent()) make_out_folder(out);
+    if (!silent()) make_out_folder(fs::path(out) / "cells");
+    check_shared(out);
+    if (ranks().size() > 1) work_apart();
     catch_interrupts(output.quiet);
 
-    std::string diverged;
-    for (size_t i = 0; i < grid.cells.size() && !interrupted(); ++i) {
-      Cell& cell = grid.cells[i];
-      note(concat(i + 1, " of ", grid.cells.size(), ": ", cell.attention, ", length ", cell.length), output.quiet);
+    const std::vector<size_t> own = own_cells();
+    for (size_t k = 0; k < own.size() && !interrupted(); ++k) {
+      Cell& cell = grid.cells[own[k]];
+      note(concat(k + 1, " of ", own.size(), ": ", cell.attention, ", length ", cell.length), output.quiet || silent());
       try {
         Training training(*this, cell);
-        training.settings.train.explain = i == 0;  // once is enough
+        training.settings.train.explain = k == 0;  // once is enough
         if (const auto result = training.run(output.quiet)) cell.result = std::make_shared<const Json>(*result);
       } catch (const DivergedError& trouble) {  // the others need not wait for it
         note(concat(cell.attention, ", length ", cell.length, ": ", trouble.what()), output.quiet);
-        diverged = cell.diverged = trouble.what();
+        cell.diverged = trouble.what();
       }
       if (cell.result) note(cell_text(cell), output.quiet);
-      write_figure(grid, settings.train, options.configuration(), out);
+      if (!silent()) write_figure(grid, settings.train, options.configuration(), out);
     }
-    if (interrupted()) {
+    const bool stopped = gather_results();
+    if (!silent()) write_figure(grid, settings.train, options.configuration(), out);
+    if (stopped) {
       note(concat("Saved; the same command continues: ", grid.finished(), " of ", grid.cells.size(),
                   " trainings are finished"),
-           output.quiet);
+           output.quiet || silent());
       throw Interrupted();
     }
     if (output.json)
       print(figure_json(grid, options.configuration()).dump() + "\n");
     else
       print(figure_text(grid) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
-    check<DivergedError>(diverged.empty(), diverged);
+    for (const Cell& cell : grid.cells) check<DivergedError>(cell.diverged.empty(), cell.diverged);
+  }
+
+  // The cells that this process trains: all, or dealt out by length, the longest first, so that all ranks have about
+  // the same to do. Those that are finished take no time and are dealt out by themselves.
+  std::vector<size_t> own_cells() {
+    std::vector<size_t> order(grid.cells.size());
+    std::iota(order.begin(), order.end(), size_t(0));
+    if (ranks().size() == 1) return order;
+    std::string finished(grid.cells.size(), ' ');  // as rank 0 sees it
+    for (size_t i = 0; i < order.size() && !silent(); ++i)
+      if (Training(*this, grid.cells[i]).finished()) finished[i] = 'f';
+    finished = broadcast_text(ranks(), finished);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::pair(finished[a], -grid.cells[a].length) < std::pair(finished[b], -grid.cells[b].length);
+    });
+    std::vector<size_t> own;
+    for (size_t k = size_t(ranks().rank()); k < order.size(); k += size_t(ranks().size())) own.push_back(order[k]);
+    return own;
+  }
+
+  // All ranks get the results of all. Returns whether one was interrupted.
+  bool gather_results() {
+    Json own = {{"interrupted", interrupted()}, {"results", Json::object()}, {"diverged", Json::object()}};
+    for (size_t i = 0; i < grid.cells.size(); ++i) {
+      if (grid.cells[i].result) own["results"][std::to_string(i)] = *grid.cells[i].result;
+      if (!grid.cells[i].diverged.empty()) own["diverged"][std::to_string(i)] = grid.cells[i].diverged;
+    }
+    ranks().meet();
+    bool stopped = false;
+    for (const std::string& text : gather_texts(ranks(), own.dump())) {
+      const Json all = Json::parse(text);
+      stopped = stopped || all.at("interrupted").get<bool>();
+      for (const auto& [i, result] : all.at("results").items())
+        grid.cells[std::stoul(i)].result = std::make_shared<const Json>(result);
+      for (const auto& [i, trouble] : all.at("diverged").items()) grid.cells[std::stoul(i)].diverged = trouble;
+    }
+    return stopped;
   }
 
   // The run of one cell.
@@ -101,6 +148,12 @@ struct FigureCommand {
       about_option("--variants", [&] { settings.finish(); });
       settings.train.compute = settings.common.apply();
       check_options(settings.train);
+    }
+
+    // Is nothing left to train? Looks without a lock: the answer may be old.
+    bool finished() const {
+      const std::optional<FoundCheckpoint> found = find_checkpoint_of(cell.folder, true);
+      return found && finished_result(cell.folder, *found, settings.train.iterations).has_value();
     }
 
     // Trains what is left. Nothing where it is interrupted.

@@ -7,8 +7,6 @@
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/result_format.h"
 #include "apps/copy_task/saved_run.h"
-#include "nn/io/file.h"
-#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn::copy_task {
@@ -47,7 +45,7 @@ struct TrainCommand {
     if (!out.empty() && !silent()) open_run();
     if (resume) share_run();
     if (resume) take_settings(true);
-    check_ranks();
+    check_same_on_ranks(options.configuration(), settings.train.compute.device);
 
     catch_interrupts(output.quiet);
     if (broadcast_flag(ranks(), found && finished())) return;
@@ -96,20 +94,6 @@ struct TrainCommand {
   void share_run() {
     const Json run = Json::parse(broadcast_text(ranks(), continued.dump()));
     if (silent() && run.is_array()) options.continue_run(run[0], run[1]);
-  }
-
-  // What would make ranks part from each other.
-  void check_ranks() {
-    Json all = options.configuration();
-    for (const char* free : {"threads", "checkpoint_every"}) all.erase(free);
-    all["device"] = name(settings.train.compute.device);
-    all["vectors"] = cpu_vectors();
-    all["commit"] = provenance("").at("commit");
-    all["program"] = xxh128(read_file("/proc/self/exe"));
-    std::string text;
-    for (const auto& [key, value] : all.items()) text += concat(key, " ", value.dump(), "\n");
-    const std::string trouble = difference(ranks(), text);
-    check<UsageError>(trouble.empty(), "the processes must have the same program and settings: ", trouble);
   }
 
   // Opens the folder and decides what the run starts from.

@@ -91,6 +91,12 @@ bool broadcast_flag(Communicator& ranks, bool flag, int root) {
   return value.data<int32_t>()[0] != 0;
 }
 
+std::vector<std::string> gather_texts(Communicator& ranks, const std::string& text) {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < ranks.size(); ++rank) texts.push_back(broadcast_text(ranks, text, rank));
+  return texts;
+}
+
 std::string difference(Communicator& ranks, const std::string& text) {
   if (ranks.size() == 1) return "";
   const std::string first = broadcast_text(ranks, text);

@@ -7,6 +7,7 @@
 // them was stopped, or its machine is gone.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -52,6 +53,8 @@ Communicator& this_process();
 // The text, or the value, of rank `root`.
 std::string broadcast_text(Communicator& ranks, std::string text, int root = 0);
 bool broadcast_flag(Communicator& ranks, bool flag, int root = 0);
+// The texts of all ranks, in their order.
+std::vector<std::string> gather_texts(Communicator& ranks, const std::string& text);
 // Empty where all ranks have the same text; else, on all of them, the first line that is another on some rank: "rank 0
 // has ..., rank 2 has ...".
 std::string difference(Communicator& ranks, const std::string& text);
