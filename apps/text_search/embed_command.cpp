@@ -23,10 +23,10 @@ namespace fs = std::filesystem;
 // So many batches are sorted by length together.
 constexpr int64_t batches_at_once = 16;
 
-// The file that is being written, beside the one that it will replace. Removed unless it is finished.
-struct Beside {
-  explicit Beside(const fs::path& out) : path(out.string() + concat(".", getpid(), ".new")), file(path) {}
-  ~Beside() {
+// The file that is written, until it gets its name. Removed unless it is renamed.
+struct TemporaryFile {
+  explicit TemporaryFile(const fs::path& out) : path(out.string() + concat(".", getpid(), ".new")), file(path) {}
+  ~TemporaryFile() {
     std::error_code ignored;
     fs::remove(path, ignored);
   }
@@ -69,9 +69,9 @@ struct EmbedCommand {
                                                          {"seed", std::to_string(common.seed)},
                                                          {"max_tokens", std::to_string(embedder.max_tokens())}};
     const auto begin = std::chrono::steady_clock::now();
-    Beside beside(path);
+    TemporaryFile temporary(path);
     const std::string header = rows_header(metadata, 0, embedder.features());
-    beside.file.write(header.data(), header.size());
+    temporary.file.write(header.data(), header.size());
     int64_t rows = 0, tokens = 0;
     std::vector<std::vector<int32_t>> texts(1);
     const int64_t total = count_lines(file);
@@ -83,7 +83,7 @@ struct EmbedCommand {
         if (interrupted()) throw Interrupted();
         progress.update(rows + done, concat(tokens + done_tokens, " tokens"));
       });
-      beside.file.write(embeddings.raw(), embeddings.bytes());
+      temporary.file.write(embeddings.raw(), embeddings.bytes());
       rows += int64_t(texts.size());
       for (const auto& text : texts) tokens += int64_t(text.size());
       texts.assign(1, {});
@@ -96,10 +96,9 @@ struct EmbedCommand {
         });
     embed();
     progress.finish();
-    beside.file.overwrite(0, rows_header(metadata, rows, embedder.features()));
-    beside.file.sync();
-    fs::rename(beside.path, path);
-    sync_folder(fs::absolute(path).parent_path());
+    temporary.file.overwrite(0, rows_header(metadata, rows, embedder.features()));
+    temporary.file.sync();
+    rename_file(temporary.path, path);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const nlohmann::ordered_json json = {{"out", out}, {"texts", rows}, {"tokens", tokens}, {"seconds", seconds}};
     print(output.json ? json.dump() + "\n"

@@ -39,12 +39,6 @@ void remove_file(const fs::path& path) {
   check(!error, path, ": cannot be removed: ", error);
 }
 
-void rename_file(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  check(!error, to, ": cannot be replaced: ", error);
-}
-
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 IndexHeader read_index_header(const FileReader& file, const std::string& where, bool unfinished = false) {
@@ -99,7 +93,6 @@ void finish_renaming(const fs::path& folder, const std::string& from, const std:
   }
   if (!belongs) return;
   rename_file(embeddings, file_in(folder, embeddings_name, to));
-  sync_folder(folder);
 }
 
 }  // namespace
@@ -366,10 +359,8 @@ void IndexWriter::finish(bool complete, const std::string& to) {
   passages_.reset(), embeddings_.reset();
   // Two files are not renamed in one step. If it ends between the two, the hash says that the new embeddings are those
   // of the passages.
-  for (const char* name : {passages_name, embeddings_name}) {
+  for (const char* name : {passages_name, embeddings_name})
     rename_file(file_in(folder_, name, ending_), file_in(folder_, name, to));
-    sync_folder(folder_);
-  }
 }
 
 void check_out(const fs::path& out) {
