@@ -650,6 +650,7 @@ TEST_CASE("a search gives the nearest passages, of overlapping ones the better",
     for (const Row& row : rows) {
       Record record;
       record.path = row.path, record.begin = row.begin, record.end = row.end, record.passage = passage++;
+      record.text = concat(row.path, row.begin);
       writer.append(record, record_text(record), {row.x, std::sqrt(1 - row.x * row.x)});
     }
     writer.finish(true);
@@ -666,4 +667,17 @@ TEST_CASE("a search gives the nearest passages, of overlapping ones the better",
   CHECK(found(4) == "/c 0 0.95  /a 18 0.9  /a 40 0.7  /b 0 0.6  ");  // 28 overlaps 18; of equals the first
   CHECK(found(100) == found(4) + "/a 0 0.1  /b 10 -0.5  ");
   CHECK_THROWS_AS(search(index, Tensor::zeros({3}), 1), Error);
+}
+
+TEST_CASE("a search gives passages of the same text once", "[text_search]") {
+  const Corpus corpus;
+  for (int i = 0; i < 40; ++i) put_file(corpus.path(concat("copy", i)), "the same");
+  FakeModel model;
+  corpus.update(model);
+  const Index index(corpus.options.out);
+  const Tensor query = model.model.embed({{0, tokenize("the")[0].id, tokenize("same")[0].id, 1}});
+  const std::vector<Hit> hits = search(index, query.reshape({8}), 4);
+  REQUIRE(hits.size() == 4);
+  CHECK(hits[0].record.path == corpus.path("copy0"));
+  for (size_t i = 1; i < hits.size(); ++i) CHECK(hits[i].record.text != "the same");
 }
