@@ -6,11 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
-#include "apps/common/options.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
-#include "apps/text_search/embedder.h"
+#include "apps/text_search/model_command.h"
 #include "apps/text_search/rows.h"
 #include "apps/text_search/text_lines.h"
 #include "nn/io/file.h"
@@ -34,35 +33,31 @@ struct TemporaryFile {
   FileWriter file;
 };
 
-struct EmbedCommand {
+struct EmbedCommand : ModelCommand {
   explicit EmbedCommand(CLI::App& app)
-      : command(add_command(app, "embed", "Write the embeddings of a text file's lines",
-                            "Each line is a text. The file --out gets `embeddings` [lines, features], float32, rows of "
-                            "unit length\n(safetensors).\n\nExample:\n"
-                            "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors")),
-        options(&command) {
-    add_path(command, "--model", model, "DIR", "the model's folder");
+      : ModelCommand(app, "embed", "Write the embeddings of a text file's lines",
+                     "Each line is a text. The file --out gets `embeddings` [lines, features], float32, rows of "
+                     "unit length\n(safetensors).\n\nExample:\n"
+                     "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors",
+                     32) {
     add_path(command, "--text-file", file, "FILE", "the texts, a line each; - is standard input");
     add_path(command, "--out", out, "FILE", "write the embeddings here");
     options.text("attention", attention, "the attention variant, or one for each layer, comma-separated");
     options.integer(
         "max-tokens", max_tokens, 3, 1 << 20,
         "tokens of a text at most, [CLS] and [SEP] included; by default as many as the model has positions");
-    options.integer("batch", batch, 1, 4096, "texts that are embedded together; they bound the memory");
-    common.define(options);
-    output.define(command);
+    define_rest("texts that are embedded together; they bound the memory");
     on_run(command, [this] { execute(); });
   }
 
   void execute() {
-    options.read();
-    options.assign();
-    check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search embed --help");
+    read_options();
+    EmbedderOptions embedder_options = this->embedder_options(attention);
+    embedder_options.max_tokens = max_tokens;
     check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
     check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
     const fs::path path = output_path("--out", out, file == "-" ? "" : file);
-    catch_interrupts(output.quiet);
-    const Embedder embedder({model, attention, batch, max_tokens, uint64_t(common.seed), common.apply()});
+    const Embedder embedder(embedder_options);
     const std::map<std::string, std::string> metadata = {{"model", model},
                                                          {"fingerprint", embedder.fingerprint()},
                                                          {"attention", embedder.attention()},
@@ -106,12 +101,8 @@ struct EmbedCommand {
                                formatted("%.0f tokens/s\n", double(tokens) / seconds)));
   }
 
-  CLI::App& command;
-  Options options;
-  CommonSettings common;
-  OutputOptions output;
-  std::string model, file, out, attention = "full";
-  int64_t max_tokens = 0, batch = 32;
+  std::string file, out, attention = "full";
+  int64_t max_tokens = 0;
 };
 
 }  // namespace

@@ -2,12 +2,15 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <set>
+#include <thread>
 
 #include "apps/common/run_folder.h"
 #include "apps/text_search/search.h"
@@ -460,6 +463,47 @@ TEST_CASE("a file that cannot be read keeps its passages", "[text_search]") {
   CHECK(corpus.bytes() == before);
 }
 
+TEST_CASE("files below a folder that cannot be read keep their passages", "[text_search]") {
+  const Corpus corpus;
+  corpus.update();
+  const std::string before = corpus.bytes();
+  FakeModel model;
+  UpdateOptions options = corpus.options;
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  int64_t calls = 0;
+  options.progress = [&](const IndexCounts&) {  // behind a, neither the folder b nor b.txt can be opened
+    const rlimit none{3, limit.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, calls++ == 0 ? &none : &limit) == 0);
+  };
+  const IndexCounts counts = update_index(options, model.model);
+  CHECK(counts.skipped[size_t(Skipped::unreadable)] == 2);
+  CHECK(counts.unchanged == 2);
+  CHECK(counts.removed == 0);
+  CHECK(counts.files == 5);
+  CHECK(corpus.bytes() == before);
+}
+
+TEST_CASE("a file that grows while it is indexed is indexed as it was", "[text_search]") {
+  const Corpus corpus;
+  const std::string path = corpus.path("log");
+  put_file(path, "begun" + std::string(4'000'000, '\n'));
+  std::atomic<bool> ended = false;
+  std::thread growth([&] {
+    for (std::ofstream log(path, std::ios::app); !ended;) log << '\n' << std::flush;
+  });
+  FakeModel model;
+  for (int round = 0; round < 5; ++round) {
+    const IndexCounts counts = corpus.update(model);
+    CHECK(counts.skipped == SkippedCounts{});
+    CHECK(counts.files == 6);
+  }
+  ended = true;
+  growth.join();
+  corpus.update(model);
+  CHECK(corpus.bytes() == corpus.bytes_made_anew());
+}
+
 TEST_CASE("a run that ends between the renaming of two files leaves a whole index", "[text_search]") {
   const Corpus corpus;
   for (const bool has_old : {false, true}) {
@@ -594,7 +638,7 @@ TEST_CASE("an index is refused that another run writes, of another model, or dam
 
 TEST_CASE("a header and a record are read back, and refused with a byte less or another", "[text_search]") {
   IndexHeader header;
-  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4, {"/a", "/b \"c\""}, {"*.o"}};
+  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4, {"/a", "/b \"c\""}, {"*.o"}, 2000};
   header.rows = 3, header.complete = true, header.passages_hash = std::string(32, 'a');
   const std::string text = header_text(header);
   const IndexHeader read = parse_index_header(text, text.size() + 48, "here");
@@ -604,6 +648,7 @@ TEST_CASE("a header and a record are read back, and refused with a byte less or 
   CHECK(read.settings.seed == 7);
   CHECK((read.rows == 3 && read.complete && read.bytes == text.size()));
   CHECK(read.passages_hash == header.passages_hash);
+  CHECK(read.settings.max_file_bytes == 2000);
   CHECK((read.settings.paths == header.settings.paths && read.settings.exclude == header.settings.exclude));
   CHECK(parse_index_header(text, text.size() + 35, "here", true).rows == 2);
   header.rows = INT64_MAX / 16, header.passages_hash.clear();
