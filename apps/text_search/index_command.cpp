@@ -45,9 +45,10 @@ struct IndexCommand : ModelCommand {
                  "the attention variant, or one for each layer, comma-separated; by default the index's, or full");
     options.integer("passage-tokens", passage_tokens, 8, 1 << 20,
                     "tokens of a passage at most, [CLS] and [SEP] included; by default the index's, or 256");
-    add_list(command, "--exclude", exclude,
-             "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; by "
-             "default the index's");
+    add_list(
+        command, "--exclude", exclude,
+        "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; may be "
+        "given several times; by default the index's");
     options.integer("max-file-size", max_megabytes, 1, 1 << 20,
                     "skip files larger than so many megabytes; by default the index's, or 16");
     add_flag(command, "--new-paths", new_paths, "the PATHs replace those of the index; files below no PATH leave it");
