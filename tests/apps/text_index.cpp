@@ -443,45 +443,26 @@ TEST_CASE("a damaged row is found where it is copied or searched, and rebuilt", 
   CHECK(corpus.bytes() == before);
 }
 
-TEST_CASE("a file that cannot be read keeps its passages", "[text_search]") {
+TEST_CASE("files that cannot be read, or below a folder that cannot, keep their passages", "[text_search]") {
   const Corpus corpus;
   corpus.update();
   const std::string before = corpus.bytes();
-  FakeModel model;
-  UpdateOptions options = corpus.options;
-  rlimit limit{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  bool full = false;
-  options.progress = [&](const IndexCounts& counts) {  // the last file, z, cannot be opened
-    full = !full && counts.unchanged == 4;
+  // Behind the first file neither the folder b nor b.txt can be opened; behind the fourth, z cannot.
+  for (const auto& [files, unreadable] : {std::pair(1, 2), {4, 1}}) {
+    FakeModel model;
+    UpdateOptions options = corpus.options;
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     const rlimit none{3, limit.rlim_max};
-    CHECK(setrlimit(RLIMIT_NOFILE, full ? &none : &limit) == 0);
-  };
-  const IndexCounts counts = update_index(options, model.model);
-  CHECK(counts.skipped[size_t(Skipped::unreadable)] == 1);
-  CHECK(counts.removed == 0);
-  CHECK(corpus.bytes() == before);
-}
-
-TEST_CASE("files below a folder that cannot be read keep their passages", "[text_search]") {
-  const Corpus corpus;
-  corpus.update();
-  const std::string before = corpus.bytes();
-  FakeModel model;
-  UpdateOptions options = corpus.options;
-  rlimit limit{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  int64_t calls = 0;
-  options.progress = [&](const IndexCounts&) {  // behind a, neither the folder b nor b.txt can be opened
-    const rlimit none{3, limit.rlim_max};
-    CHECK(setrlimit(RLIMIT_NOFILE, calls++ == 0 ? &none : &limit) == 0);
-  };
-  const IndexCounts counts = update_index(options, model.model);
-  CHECK(counts.skipped[size_t(Skipped::unreadable)] == 2);
-  CHECK(counts.unchanged == 2);
-  CHECK(counts.removed == 0);
-  CHECK(counts.files == 5);
-  CHECK(corpus.bytes() == before);
+    options.progress = [&, looks = 0, behind = files](const IndexCounts&) mutable {
+      CHECK(setrlimit(RLIMIT_NOFILE, ++looks == behind ? &none : &limit) == 0);
+    };
+    const IndexCounts counts = update_index(options, model.model);
+    CHECK(counts.skipped[size_t(Skipped::unreadable)] == unreadable);
+    CHECK(counts.removed == 0);
+    CHECK(counts.files == 5);
+    CHECK(corpus.bytes() == before);
+  }
 }
 
 TEST_CASE("a file that grows while it is indexed is indexed as it was", "[text_search]") {
