@@ -1,6 +1,7 @@
 #include "apps/text_search/embedder.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "apps/common/options.h"

@@ -355,7 +355,8 @@ void expect_model_file(const std::filesystem::path& folder, const char* name) {
   std::error_code error;
   check<DataError>(!is_there(folder) || std::filesystem::is_directory(folder, error), folder,
                    ": is a file; expected a model's folder, with ", files);
-  check<DataError>(is_there(folder / name), folder / name, ": is missing; a model's folder has ", files);
+  check<DataError>(is_there(folder / name), folder / name, ": cannot be opened: it is missing; a model's folder has ",
+                   files);
 }
 
 WordPiece read_wordpiece(const std::filesystem::path& folder) {

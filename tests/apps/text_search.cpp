@@ -197,10 +197,11 @@ TEST_CASE("text-search index and query refuse bad input with one line", "[text_s
   check_one_line(texts.run("index texts --exclude a,,b " + start), 2, "empty pattern");
   check_one_line(texts.run("index texts --model texts --out index --quiet"), 3, "texts/");
   check_one_line(texts.run("index texts --model texts --out index --quiet"), 3,
-                 "texts/vocab.txt: is missing; a model's folder has config.json, model.safetensors and vocab.txt");
+                 "texts/vocab.txt: cannot be opened: it is missing; a model's folder has config.json, "
+                 "model.safetensors and vocab.txt");
   put_file(texts.folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n");
   check_one_line(texts.run("index texts --model . --out index --quiet"), 3,
-                 "config.json: is missing; a model's folder");
+                 "config.json: cannot be opened: it is missing; a model's folder");
   check_one_line(texts.run("index texts --model vocab.txt --out index --quiet"), 3,
                  "vocab.txt: is a file; expected a model's folder");
   CHECK_FALSE(fs::exists(texts.index));
