@@ -14,8 +14,8 @@
 namespace cairn::text_search {
 namespace {
 
-// The rows of embeddings for which there is no token are fewer. Published models have some, which make the matrix fit a
-// machine: up to 8 shares of a multiple of 128.
+// Some published models have rows of embeddings without a token: the vocabulary is padded to a multiple of 8, 64 or
+// 128, or of 128 times the number of devices that it was split over.
 constexpr int64_t most_padding = 1024;
 
 std::unique_ptr<Bert> read_model(const std::filesystem::path& folder) {
@@ -32,7 +32,7 @@ Embedder::Embedder(const EmbedderOptions& options)
   const BertOptions& size = bert_->options;
   check<DataError>(tokenizer_->size() <= size.vocabulary, options.model / "vocab.txt", ": ", tokenizer_->size(),
                    " tokens; the model has embeddings for ", size.vocabulary);
-  check<DataError>(size.vocabulary - tokenizer_->size() < most_padding, options.model / "vocab.txt", ": ",
+  check<DataError>(size.vocabulary - tokenizer_->size() <= most_padding, options.model / "vocab.txt", ": ",
                    tokenizer_->size(), " tokens, and the model has embeddings for ", size.vocabulary,
                    "; is the file cut off, or that of another model?");
   if (options_.max_tokens == 0) options_.max_tokens = size.positions;

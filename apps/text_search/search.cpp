@@ -85,13 +85,13 @@ std::vector<Hit> search(const Index& index, const Tensor& query, int64_t top) {
     for (const Candidate& candidate : candidates) {
       if (kept.size() == size_t(top)) break;
       Record record = index.record(candidate.row);
-      const bool is_told = std::any_of(kept.begin(), kept.end(), [&](const Kept& other) {
+      const bool is_repeated = std::any_of(kept.begin(), kept.end(), [&](const Kept& other) {
         const Record& better = other.hit.record;
         const bool overlaps = std::abs(other.row - candidate.row) == 1 && better.path == record.path &&
                               better.begin < record.end && record.begin < better.end;
         return overlaps || better.text == record.text;
       });
-      if (!is_told) kept.push_back({candidate.row, {candidate.score, std::move(record)}});
+      if (!is_repeated) kept.push_back({candidate.row, {candidate.score, std::move(record)}});
     }
     if (kept.size() == size_t(top) || candidates.size() < count) break;
   }
