@@ -54,8 +54,12 @@ void Bert::swap_attention(const std::vector<std::string>& specs) {
   const size_t layers = encoder.layers.size();
   check<UsageError>(specs.size() == 1 || specs.size() == layers, specs.size(), " specifications for a model of ",
                     layers, " layers; expected 1 or ", layers);
-  for (size_t i = 0; i < layers; ++i)
-    encoder.layers[i]->attention.swap_attention(make_attention(specs[specs.size() == 1 ? 0 : i]));
+  std::vector<std::unique_ptr<Attention>> others;
+  for (size_t i = 0; i < layers; ++i) {
+    others.push_back(make_attention(specs[specs.size() == 1 ? 0 : i]));
+    encoder.layers[i]->attention.check_swap(*others.back());
+  }
+  for (size_t i = 0; i < layers; ++i) encoder.layers[i]->attention.swap_attention(std::move(others[i]));
 }
 
 Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Context& context) const {
@@ -68,7 +72,7 @@ Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Con
   const Device device = tokens.device();
   const Variable position = positions(Tensor::from(numbers, {n}).to(device));
   const Variable type = types(Tensor::zeros({1}, DType::int32).to(device));
-  const Variable x = norm(cast(words(tokens) + (position + type), activations));
+  const Variable x = norm(cast(words(tokens) + (position + type), activation_dtype));
   return encoder(x, {lengths, lengths, {}, false, {}}, context);
 }
 

@@ -22,14 +22,15 @@ struct Bert : Module {
   Embedding words, positions, types;
   LayerNorm norm;
   Encoder encoder;
-  DType activations = DType::float32;  // on CUDA also bfloat16; the parameters stay float32
+  DType activation_dtype = DType::float32;  // on CUDA also bfloat16; the parameters stay float32
 
   // Full attention in every layer. Error (UsageError): a size below 1.
   Bert(const BertOptions& options, Generator& generator);
   void fields(Fields& f) override;
 
   // Another variant of attention in every layer: one specification for all of them, or one for each. Errors
-  // (UsageError): another number of them; see make_attention and MultiHeadAttention::swap_attention.
+  // (UsageError), then none is swapped: another number of them; see make_attention and
+  // MultiHeadAttention::swap_attention.
   void swap_attention(const std::vector<std::string>& specs);
 
   // Tokens int32 [B, N], all of type 0, on the parameters' device: [B, N, features]. lengths int32 [B]: behind a

@@ -297,6 +297,13 @@ void add_words(CLI::App& command, const std::string& name, std::vector<std::stri
   command.add_option(name, words, help)->expected(0, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void add_list(CLI::App& command, const std::string& name, std::vector<std::string>& values, const std::string& help) {
+  command.add_option(name, values, help)
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
               const std::string& help) {
   command.add_option(name, value, help)

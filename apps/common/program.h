@@ -69,6 +69,8 @@ void on_run(CLI::App& command, std::function<void()> run, bool together = false)
 void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help);
 // Adds all words that are no options.
 void add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words, const std::string& help);
+// Adds an option that may be given several times: the values of all, in order.
+void add_list(CLI::App& command, const std::string& name, std::vector<std::string>& values, const std::string& help);
 // Adds an option that names a file or a folder (`kind`: FILE, DIR).
 void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
               const std::string& help);

@@ -16,12 +16,6 @@
 namespace cairn {
 namespace {
 
-// Columns of the terminal that standard error is.
-int columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 std::string bar(double fraction, int width) {
   const int full = int(fraction * width);
   std::string text;
@@ -32,6 +26,11 @@ std::string bar(double fraction, int width) {
 }
 
 }  // namespace
+
+size_t columns(int stream, size_t otherwise) {
+  winsize size{};
+  return ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+}
 
 std::string clock_time(double seconds) {
   const int64_t whole = std::llround(seconds);
@@ -62,10 +61,13 @@ void Progress::draw(int64_t done, const std::string& numbers, bool ended) {
                     left = concat(bytes ? "  about " : "  at most ",
                                   rate > 0 ? clock_time(double(total_ - done) / rate) : "?", " more");
   // What matters most comes first; a narrow terminal loses the rest.
-  std::string line = bytes ? formatted("%.1f/%.1f MB  ", double(done) / 1e6, double(total_) / 1e6)
-                           : std::to_string(done) + "/" + std::to_string(total_) + "  ";
+  const bool small = total_ < 1'000'000;
+  const double unit = small ? 1e3 : 1e6;
+  std::string line = bytes
+                         ? formatted("%.1f/%.1f %s  ", double(done) / unit, double(total_) / unit, small ? "KB" : "MB")
+                         : std::to_string(done) + "/" + std::to_string(total_) + "  ";
   line += numbers;
-  const size_t width = terminal_ ? size_t(std::max(1, columns() - 1)) : std::string::npos;
+  const size_t width = terminal_ ? std::max<size_t>(1, columns(STDERR_FILENO, 80) - 1) : std::string::npos;
   if (line.size() + rates.size() <= width) line += rates;
   if (!ended && line.size() + left.size() <= width) line += left;
   if (!terminal_) {

@@ -2,6 +2,7 @@
 // How long work shows itself: on a terminal one line that is redrawn, with a bar, rate, remaining time and live
 // numbers; elsewhere a plain line now and then. All of it on standard error.
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -11,7 +12,7 @@ class Progress {
  public:
   enum class Counts { steps, bytes };
 
-  // `total` steps, or bytes that are shown as megabytes and without a rate; `quiet` shows nothing.
+  // `total` steps, or bytes that are shown as kilobytes or megabytes and without a rate; `quiet` shows nothing.
   Progress(int64_t total, bool quiet, Counts counts = Counts::steps);
   ~Progress();
 
@@ -38,6 +39,9 @@ class Progress {
   std::string last_numbers_;
   Clock::time_point start_, last_draw_;
 };
+
+// The width of a terminal; `otherwise` where the stream (STDOUT_FILENO, STDERR_FILENO) is none.
+size_t columns(int stream, size_t otherwise);
 
 // "1:05", "2:03:04".
 std::string clock_time(double seconds);

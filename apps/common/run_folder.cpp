@@ -74,7 +74,7 @@ void check_shared(const fs::path& path) {
 FolderLock::FolderLock(const fs::path& path) {
   make_out_folder(path);
   file_ = again([&] { return open((path / file_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
-  if (file_ < 0) fail(path, "cannot write into the folder");
+  check(file_ >= 0, "--out ", path, ": cannot write into the folder: ", std::strerror(errno));
   if (again([this] { return flock(file_, LOCK_EX | LOCK_NB); }) == 0) return;
   const int number = errno;
   constexpr int no_locks[] = {ENOTSUP, EOPNOTSUPP, ENOLCK, ENOSYS, EINVAL};
@@ -87,8 +87,7 @@ FolderLock::FolderLock(const fs::path& path) {
   close(file_);
   check<UsageError>(number != EWOULDBLOCK, "--out ", path,
                     ": another run is writing into this folder; wait for it, or choose another folder");
-  errno = number;
-  fail(path, "cannot be locked");
+  throw Error(concat("--out ", path, ": cannot be locked: ", std::strerror(number)));
 }
 
 FolderLock::~FolderLock() { close(file_); }

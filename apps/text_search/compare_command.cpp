@@ -2,11 +2,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/options.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/compare.h"
+#include "apps/text_search/model_command.h"
 #include "core/parallel.h"
 #include "nn/io/file.h"
 
@@ -16,46 +16,41 @@ namespace {
 // More columns than these would be too narrow to see.
 constexpr int64_t drawn_tokens = 64;
 
-struct CompareCommand {
+struct CompareCommand : ModelCommand {
   explicit CompareCommand(CLI::App& app)
-      : command(add_command(
+      : ModelCommand(
             app, "compare", "Compare attention variants in a pretrained model on your own text",
             "Sequences of each length are cut from the files and embedded by full attention and by each variant, with\n"
             "the same weights. Told are the cosine of the embeddings, how many of ten nearest neighbors stay the "
             "same,\n"
             "and the time. With --out, report.html and compare.json are written.\n\nExample:\n"
-            "  text-search compare ~/notes --model model --out report")),
-        options(&command) {
+            "  text-search compare ~/notes --model model --out report",
+            8) {
     add_words(command, "PATH", paths, "files and folders");
-    add_path(command, "--model", model, "DIR", "the model's folder");
     add_path(command, "--out", out, "DIR", "write report.html and compare.json into this folder");
     options.text("variants", variants, "attention variants, comma-separated");
     options.text("lengths", lengths, "tokens of a sequence, comma-separated, rising");
     options.integer("sequences", sequences, 2, 1 << 20, "sequences of each length, at most");
-    options.integer("batch", batch, 1, 4096, "sequences that are embedded together");
     options.text("sentence", sentence,
                  "the text whose attention is drawn; by default one from the middle of the files");
     options.integer("layer", layer, 1, 1024, "the layer whose attention is drawn; by default the last");
-    options.text("exclude", exclude,
-                 "leave out what these globs match, comma-separated (see text-search index --help)");
-    common.define(options);
-    output.define(command);
+    add_list(command, "--exclude", exclude,
+             "leave out what these globs match, comma-separated (see text-search index --help)");
+    define_rest("sequences that are embedded together");
     on_run(command, [this] { execute(); });
   }
 
   void execute() {
-    options.read();
-    options.assign();
-    check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search compare --help");
+    read_options();
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 20); });
     check<UsageError>(all.front() >= 8, "--lengths: expected at least 8, got ", all.front());
-    catch_interrupts(output.quiet);
+    const EmbedderOptions embedder_options = this->embedder_options();
     if (!out.empty()) make_out_folder(out);
     WalkOptions files;
     files.roots = roots_of(paths);
     files.exclude = split_patterns(exclude);
-    Embedder embedder({model, "full", batch, 0, uint64_t(common.seed), common.apply()});
+    Embedder embedder(embedder_options);
     const auto& size = embedder.bert().options;
     check<UsageError>(all.back() <= size.positions, "--lengths: the model has ", size.positions, " positions, got ",
                       all.back());
@@ -96,16 +91,12 @@ struct CompareCommand {
     if (!out.empty()) print("Report: " + (std::filesystem::absolute(out) / "report.html").string() + "\n");
   }
 
-  CLI::App& command;
-  Options options;
-  CommonSettings common;
-  OutputOptions output;
-  std::vector<std::string> paths;
-  std::string model, out, exclude, sentence, lengths = "128,384,512";
+  std::vector<std::string> paths, exclude;
+  std::string out, sentence, lengths = "128,384,512";
   std::string variants =
       "clustered-25,i-clustered-25,oracle-top-32,i-clustered-25:topk=64,clustered-100,i-clustered-100,position-25,"
       "i-position-25";
-  int64_t sequences = 200, batch = 8, layer = 0;
+  int64_t sequences = 200, layer = 0;
 };
 
 }  // namespace

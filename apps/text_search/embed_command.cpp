@@ -6,11 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
-#include "apps/common/options.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
-#include "apps/text_search/embedder.h"
+#include "apps/text_search/model_command.h"
 #include "apps/text_search/rows.h"
 #include "apps/text_search/text_lines.h"
 #include "nn/io/file.h"
@@ -23,10 +22,10 @@ namespace fs = std::filesystem;
 // So many batches are sorted by length together.
 constexpr int64_t batches_at_once = 16;
 
-// The file that is being written, beside the one that it will replace. Removed unless it is finished.
-struct Beside {
-  explicit Beside(const fs::path& out) : path(out.string() + concat(".", getpid(), ".new")), file(path) {}
-  ~Beside() {
+// The file that is written, until it gets its name. Removed unless it is renamed.
+struct TemporaryFile {
+  explicit TemporaryFile(const fs::path& out) : path(out.string() + concat(".", getpid(), ".new")), file(path) {}
+  ~TemporaryFile() {
     std::error_code ignored;
     fs::remove(path, ignored);
   }
@@ -34,44 +33,40 @@ struct Beside {
   FileWriter file;
 };
 
-struct EmbedCommand {
+struct EmbedCommand : ModelCommand {
   explicit EmbedCommand(CLI::App& app)
-      : command(add_command(app, "embed", "Write the embeddings of a text file's lines",
-                            "Each line is a text. The file --out gets `embeddings` [lines, features], float32, rows of "
-                            "unit length\n(safetensors).\n\nExample:\n"
-                            "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors")),
-        options(&command) {
-    add_path(command, "--model", model, "DIR", "the model's folder");
+      : ModelCommand(app, "embed", "Write the embeddings of a text file's lines",
+                     "Each line is a text. The file --out gets `embeddings` [lines, features], float32, rows of "
+                     "unit length\n(safetensors).\n\nExample:\n"
+                     "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors",
+                     32) {
     add_path(command, "--text-file", file, "FILE", "the texts, a line each; - is standard input");
     add_path(command, "--out", out, "FILE", "write the embeddings here");
     options.text("attention", attention, "the attention variant, or one for each layer, comma-separated");
     options.integer(
         "max-tokens", max_tokens, 3, 1 << 20,
         "tokens of a text at most, [CLS] and [SEP] included; by default as many as the model has positions");
-    options.integer("batch", batch, 1, 4096, "texts that are embedded together; they bound the memory");
-    common.define(options);
-    output.define(command);
+    define_rest("texts that are embedded together; they bound the memory");
     on_run(command, [this] { execute(); });
   }
 
   void execute() {
-    options.read();
-    options.assign();
-    check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search embed --help");
+    read_options();
+    EmbedderOptions embedder_options = this->embedder_options(attention);
+    embedder_options.max_tokens = max_tokens;
     check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
     check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
     const fs::path path = output_path("--out", out, file == "-" ? "" : file);
-    catch_interrupts(output.quiet);
-    const Embedder embedder({model, attention, batch, max_tokens, uint64_t(common.seed), common.apply()});
+    const Embedder embedder(embedder_options);
     const std::map<std::string, std::string> metadata = {{"model", model},
                                                          {"fingerprint", embedder.fingerprint()},
                                                          {"attention", embedder.attention()},
                                                          {"seed", std::to_string(common.seed)},
                                                          {"max_tokens", std::to_string(embedder.max_tokens())}};
     const auto begin = std::chrono::steady_clock::now();
-    Beside beside(path);
+    TemporaryFile temporary(path);
     const std::string header = rows_header(metadata, 0, embedder.features());
-    beside.file.write(header.data(), header.size());
+    temporary.file.write(header.data(), header.size());
     int64_t rows = 0, tokens = 0;
     std::vector<std::vector<int32_t>> texts(1);
     const int64_t total = count_lines(file);
@@ -83,7 +78,7 @@ struct EmbedCommand {
         if (interrupted()) throw Interrupted();
         progress.update(rows + done, concat(tokens + done_tokens, " tokens"));
       });
-      beside.file.write(embeddings.raw(), embeddings.bytes());
+      temporary.file.write(embeddings.raw(), embeddings.bytes());
       rows += int64_t(texts.size());
       for (const auto& text : texts) tokens += int64_t(text.size());
       texts.assign(1, {});
@@ -96,10 +91,9 @@ struct EmbedCommand {
         });
     embed();
     progress.finish();
-    beside.file.overwrite(0, rows_header(metadata, rows, embedder.features()));
-    beside.file.sync();
-    fs::rename(beside.path, path);
-    sync_folder(fs::absolute(path).parent_path());
+    temporary.file.overwrite(0, rows_header(metadata, rows, embedder.features()));
+    temporary.file.sync();
+    rename_file(temporary.path, path);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const nlohmann::ordered_json json = {{"out", out}, {"texts", rows}, {"tokens", tokens}, {"seconds", seconds}};
     print(output.json ? json.dump() + "\n"
@@ -107,12 +101,8 @@ struct EmbedCommand {
                                formatted("%.0f tokens/s\n", double(tokens) / seconds)));
   }
 
-  CLI::App& command;
-  Options options;
-  CommonSettings common;
-  OutputOptions output;
-  std::string model, file, out, attention = "full";
-  int64_t max_tokens = 0, batch = 32;
+  std::string file, out, attention = "full";
+  int64_t max_tokens = 0;
 };
 
 }  // namespace

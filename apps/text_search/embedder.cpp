@@ -1,6 +1,7 @@
 #include "apps/text_search/embedder.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "apps/common/options.h"
@@ -11,20 +12,35 @@
 #include "nn/io/hash.h"
 
 namespace cairn::text_search {
+namespace {
+
+// Some published models have rows of embeddings without a token: the vocabulary is padded to a multiple of 8, 64 or
+// 128, or of 128 times the number of devices that it was split over.
+constexpr int64_t most_padding = 1024;
+
+std::unique_ptr<Bert> read_model(const std::filesystem::path& folder) {
+  for (const char* name : {"config.json", "model.safetensors"}) expect_model_file(folder, name);
+  return read_bert(folder);
+}
+
+}  // namespace
 
 Embedder::Embedder(const EmbedderOptions& options)
     : options_(options),
       tokenizer_(std::make_unique<WordPiece>(read_wordpiece(options.model))),
-      bert_(read_bert(options.model)) {
+      bert_(read_model(options.model)) {
   const BertOptions& size = bert_->options;
   check<DataError>(tokenizer_->size() <= size.vocabulary, options.model / "vocab.txt", ": ", tokenizer_->size(),
                    " tokens; the model has embeddings for ", size.vocabulary);
+  check<DataError>(size.vocabulary - tokenizer_->size() <= most_padding, options.model / "vocab.txt", ": ",
+                   tokenizer_->size(), " tokens, and the model has embeddings for ", size.vocabulary,
+                   "; is the file cut off, or that of another model?");
   if (options_.max_tokens == 0) options_.max_tokens = size.positions;
   check<UsageError>(options_.max_tokens >= 3 && options_.max_tokens <= size.positions, "--max-tokens: expected 3 to ",
                     size.positions, ", the positions that the model has, got ", options_.max_tokens);
   set_attention(options.attention);
   move_to(*bert_, options.compute.device);
-  bert_->activations = options.compute.activations;
+  bert_->activation_dtype = options.compute.activations;
   Xxh128 hash;
   for (auto& [name, parameter] : named_parameters(*bert_)) {
     const Tensor host = parameter.value().to(Device::cpu);

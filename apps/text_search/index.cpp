@@ -39,12 +39,6 @@ void remove_file(const fs::path& path) {
   check(!error, path, ": cannot be removed: ", error);
 }
 
-void rename_file(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  check(!error, to, ": cannot be replaced: ", error);
-}
-
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 IndexHeader read_index_header(const FileReader& file, const std::string& where, bool unfinished = false) {
@@ -99,7 +93,6 @@ void finish_renaming(const fs::path& folder, const std::string& from, const std:
   }
   if (!belongs) return;
   rename_file(embeddings, file_in(folder, embeddings_name, to));
-  sync_folder(folder);
 }
 
 }  // namespace
@@ -128,6 +121,7 @@ std::string header_text(const IndexHeader& header) {
                       {"passage_tokens", std::to_string(settings.passage_tokens)},
                       {"paths", dump(settings.paths)},
                       {"exclude", dump(settings.exclude)},
+                      {"max_file_bytes", std::to_string(settings.max_file_bytes)},
                       {"complete", complete},
                       {"passages_xxh128", header.passages_hash}},
                      header.rows, settings.features, 3 + 32 - complete.size() - header.passages_hash.size());
@@ -181,6 +175,7 @@ IndexHeader parse_index_header(std::string_view beginning, uint64_t file_bytes, 
   settings.seed = number("seed");
   settings.passage_tokens = number("passage_tokens");
   settings.paths = list("paths"), settings.exclude = list("exclude");
+  if (metadata.contains("max_file_bytes")) settings.max_file_bytes = number("max_file_bytes");
   header.complete = text("complete") == "yes";
   header.passages_hash = text("passages_xxh128");
   header.bytes = sizeof(size) + size;
@@ -366,10 +361,8 @@ void IndexWriter::finish(bool complete, const std::string& to) {
   passages_.reset(), embeddings_.reset();
   // Two files are not renamed in one step. If it ends between the two, the hash says that the new embeddings are those
   // of the passages.
-  for (const char* name : {passages_name, embeddings_name}) {
+  for (const char* name : {passages_name, embeddings_name})
     rename_file(file_in(folder_, name, ending_), file_in(folder_, name, to));
-    sync_folder(folder_);
-  }
 }
 
 void check_out(const fs::path& out) {

@@ -6,18 +6,16 @@
 #include <system_error>
 
 #include "apps/common/format.h"
-#include "apps/common/options.h"
-#include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
-#include "apps/text_search/embedder.h"
+#include "apps/text_search/model_command.h"
 #include "apps/text_search/update.h"
 
 namespace cairn::text_search {
 namespace {
 
-constexpr int64_t default_passage_tokens = 256;
+constexpr int64_t default_passage_tokens = 256, default_megabytes = 16;
 
 // "2 binary, 1 links"; empty where nothing was skipped.
 std::string skipped_text(const SkippedCounts& skipped) {
@@ -27,9 +25,9 @@ std::string skipped_text(const SkippedCounts& skipped) {
   return joined(parts);
 }
 
-struct IndexCommand {
+struct IndexCommand : ModelCommand {
   explicit IndexCommand(CLI::App& app)
-      : command(add_command(
+      : ModelCommand(
             app, "index", "Index the text files below folders",
             "The index is brought up to date: of files that it has and that have not changed nothing is embedded "
             "again,\nand files that are no longer below a PATH leave it. Without PATH, the PATHs are the index's. "
@@ -39,49 +37,40 @@ struct IndexCommand {
             "8 KB) and large ones.\n\nExamples:\n"
             "  text-search index ~/notes --model model --out notes.index\n"
             "  text-search index --out notes.index\n"
-            "  text-search index . --model model --out index --exclude 'build,*.svg' --attention i-clustered-25")),
-        options(&command) {
+            "  text-search index . --model model --out index --exclude 'build,*.svg' --attention i-clustered-25",
+            32, "the model's folder; by default the index's") {
     add_words(command, "PATH", paths, "files and folders; by default the index's");
-    add_path(command, "--model", model, "DIR", "the model's folder; by default the index's");
     add_path(command, "--out", out, "DIR", "the index");
     options.text("attention", attention,
                  "the attention variant, or one for each layer, comma-separated; by default the index's, or full");
-    options.integer("batch", batch, 1, 4096, "passages that are embedded together");
     options.integer("passage-tokens", passage_tokens, 8, 1 << 20,
                     "tokens of a passage at most, [CLS] and [SEP] included; by default the index's, or 256");
-    options.text("exclude", exclude,
-                 "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; "
-                 "by default the index's");
-    options.integer("max-file-size", max_megabytes, 1, 1 << 20, "skip files larger than so many megabytes");
+    add_list(
+        command, "--exclude", exclude,
+        "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; may be "
+        "given several times; by default the index's");
+    options.integer("max-file-size", max_megabytes, 1, 1 << 20,
+                    "skip files larger than so many megabytes; by default the index's, or 16");
     add_flag(command, "--new-paths", new_paths, "the PATHs replace those of the index; files below no PATH leave it");
     add_flag(command, "--rebuild", rebuild,
              "embed everything again, for an index that is damaged, or of another model or other settings");
-    common.define(options);
-    output.define(command);
+    define_rest("passages that are embedded together");
     on_run(command, [this] { execute(); });
   }
 
   void execute() {
-    options.read();
-    options.assign();
+    read_options();
     check<UsageError>(!out.empty(), "expected --out with a folder for the index; see text-search index --help");
     UpdateOptions update;
     update.out = out;
     update.rebuild = rebuild;
     update.new_paths = new_paths;
-    update.walk.max_bytes = max_megabytes * 1'000'000;
     check_out(out);
     take_defaults(update);
-    check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search index --help");
 
-    EmbedderOptions embedder_options;
+    EmbedderOptions embedder_options = this->embedder_options(attention.empty() ? "full" : attention);
     embedder_options.model = std::filesystem::absolute(model).lexically_normal();
     update.walk.leave_out.push_back(std::filesystem::weakly_canonical(embedder_options.model));
-    catch_interrupts(output.quiet);
-    if (!attention.empty()) embedder_options.attention = attention;
-    embedder_options.batch = batch;
-    embedder_options.compute = common.apply();
-    embedder_options.seed = uint64_t(common.seed);
     const Embedder embedder(embedder_options);
     if (passage_tokens < 1) passage_tokens = std::min(default_passage_tokens, embedder.max_tokens());
     check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: the model takes at most ",
@@ -120,10 +109,12 @@ struct IndexCommand {
       if (!header) header = find_unfinished(out, ".new");
     }
     update.walk.exclude = split_patterns(exclude);
+    update.walk.max_bytes = (max_megabytes < 1 ? default_megabytes : max_megabytes) * 1'000'000;
     if (header) {
       const IndexSettings& old = header->settings;
       if (paths.empty()) paths = old.paths;
-      if (!options.given("exclude")) update.walk.exclude = old.exclude;
+      if (exclude.empty()) update.walk.exclude = old.exclude;
+      if (max_megabytes < 1 && old.max_file_bytes > 0) update.walk.max_bytes = old.max_file_bytes;
       if (model.empty()) model = old.model;
       if (attention.empty()) attention = old.attention;
       if (passage_tokens < 1) passage_tokens = old.passage_tokens;
@@ -157,13 +148,13 @@ struct IndexCommand {
     };
     const IndexCounts counts = update_index(update, index_model);
     progress.finish();
-    tell(counts, seconds());
+    print_summary(counts, seconds());
     if (!counts.interrupted) return;
     note("interrupted: what was embedded is kept, and the same command goes on", output.quiet);
     throw Interrupted();
   }
 
-  void tell(const IndexCounts& counts, double seconds) const {
+  void print_summary(const IndexCounts& counts, double seconds) const {
     if (!output.json) {
       const std::string skipped = skipped_text(counts.skipped);
       print(concat(out, ": ", counts.passages, " passages of ", counts.files, " files (", counts.unchanged,
@@ -186,13 +177,9 @@ struct IndexCommand {
     print(json.dump() + "\n");
   }
 
-  CLI::App& command;
-  Options options;
-  CommonSettings common;
-  OutputOptions output;
-  std::vector<std::string> paths;
-  std::string model, out, attention, exclude;
-  int64_t batch = 32, passage_tokens = 0, max_megabytes = 16;
+  std::vector<std::string> paths, exclude;
+  std::string out, attention;
+  int64_t passage_tokens = 0, max_megabytes = 0;
   bool rebuild = false, new_paths = false;
 };
 

@@ -1,5 +1,4 @@
 // text-search query: the passages of an index that are nearest in meaning.
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "apps/common/format.h"
 #include "apps/common/options.h"
 #include "apps/common/program.h"
+#include "apps/common/progress.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/search.h"
@@ -21,18 +21,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Columns of the terminal that standard output is; else 160.
-size_t columns() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 160;
-}
+size_t width() { return columns(STDOUT_FILENO, 160); }
 
 struct QueryCommand {
   explicit QueryCommand(CLI::App& app)
       : command(add_command(app, "query", "Find passages by their meaning",
                             "Without words, each line of standard input is a query, which stands above its answer.\n"
                             "--json prints an object a query: \"query\" and \"hits\", an array of objects with path, "
-                            "line, last_line, score and text.\n\nExamples:\n"
+                            "line, last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
                             "  text-search query 'how are checkpoints saved?' --index index\n"
                             "  text-search query --index index --top 1 --json <questions.txt")),
         options(&command) {
@@ -61,7 +57,7 @@ struct QueryCommand {
     if (!words.empty()) return answer(query);
     for (std::string line; std::getline(std::cin, line);) {
       if (is_blank(line)) continue;
-      if (!output.json) print(one_line(line, columns()) + "\n");
+      if (!output.json) print(one_line(line, width()) + "\n");
       answer(line);
       if (!output.json) print("\n");
     }
@@ -86,28 +82,31 @@ struct QueryCommand {
     const WordPiece& tokenizer = embedder->tokenizer();
     const Tensor embedding = embedder->embed({tokenizer.encode(query, embedder->max_tokens())});
     const std::vector<Hit> hits = search(*index, embedding.reshape({embedder->features()}), top);
-    if (output.json) return print_json(query, hits);
-    const std::filesystem::path current = std::filesystem::current_path();
     const auto tokenize = [&](std::string_view text) { return tokenizer.tokenize(text); };
-    const size_t width = columns();
+    if (output.json) return print_json(query, hits, tokenize);
+    const std::filesystem::path current = std::filesystem::current_path();
     std::string text;
     for (const Hit& hit : hits) {
       const Excerpt excerpt = excerpt_of(hit.record, query, tokenize);
       const std::string place = concat(one_line(shown_path(hit.record.path, current), SIZE_MAX), ':', excerpt.line,
                                        formatted("  %.3f  ", double(hit.score)));
-      text += place + one_line(excerpt.text, std::max<size_t>(width - std::min(width, place.size()), 20)) + "\n";
+      text += place + one_line(excerpt.text, std::max<size_t>(width() - std::min(width(), place.size()), 20)) + "\n";
     }
     print(text);
   }
 
-  static void print_json(const std::string& query, const std::vector<Hit>& hits) {
+  static void print_json(const std::string& query, const std::vector<Hit>& hits, const Tokenize& tokenize) {
     Json json = {{"query", query}, {"hits", Json::array()}};
-    for (const auto& [score, record] : hits)
+    for (const auto& [score, record] : hits) {
+      const Excerpt excerpt = excerpt_of(record, query, tokenize);
       json["hits"].push_back({{"path", record.path},
                               {"line", record.line},
                               {"last_line", record.last_line},
                               {"score", finite_or_null(double(score))},
+                              {"excerpt", one_line(excerpt.text, 160)},
+                              {"excerpt_line", excerpt.line},
                               {"text", record.text}});
+    }
     print(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -46,6 +47,15 @@ std::vector<Candidate> best_rows(const Index& index, const Tensor& query, size_t
   return best;
 }
 
+// The first tokens of a text's words, without punctuation and the shortest words.
+std::set<int32_t> words_of(std::string_view text, const Tokenize& tokenize) {
+  std::set<int32_t> words;
+  size_t before = std::string_view::npos;
+  for (const WordPiece::Token& token : tokenize(text))
+    if (std::exchange(before, token.begin) != token.begin && token.end - token.begin >= 3) words.insert(token.id);
+  return words;
+}
+
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 // Does a character of UTF-8 begin here that must not reach a terminal: of C1, or one that changes the direction?
@@ -67,16 +77,23 @@ std::vector<Hit> search(const Index& index, const Tensor& query, int64_t top) {
     Hit hit;
   };
   std::vector<Kept> kept;
-  // Passages overlap their neighbors alone, so that each one that is kept drops at most two.
-  for (const Candidate& candidate : best_rows(index, query, 3 * size_t(top))) {
-    if (kept.size() == size_t(top)) break;
-    Record record = index.record(candidate.row);
-    const bool overlaps = std::any_of(kept.begin(), kept.end(), [&](const Kept& other) {
-      const Record& better = other.hit.record;
-      return std::abs(other.row - candidate.row) == 1 && better.path == record.path && better.begin < record.end &&
-             record.begin < better.end;
-    });
-    if (!overlaps) kept.push_back({candidate.row, {candidate.score, std::move(record)}});
+  // Passages overlap their neighbors alone, so that each one that is kept drops at most two of these. Where many have
+  // the same text, more candidates are needed.
+  for (size_t count = 3 * size_t(top);; count *= 8) {
+    const std::vector<Candidate> candidates = best_rows(index, query, count);
+    kept.clear();
+    for (const Candidate& candidate : candidates) {
+      if (kept.size() == size_t(top)) break;
+      Record record = index.record(candidate.row);
+      const bool is_repeated = std::any_of(kept.begin(), kept.end(), [&](const Kept& other) {
+        const Record& better = other.hit.record;
+        const bool overlaps = std::abs(other.row - candidate.row) == 1 && better.path == record.path &&
+                              better.begin < record.end && record.begin < better.end;
+        return overlaps || better.text == record.text;
+      });
+      if (!is_repeated) kept.push_back({candidate.row, {candidate.score, std::move(record)}});
+    }
+    if (kept.size() == size_t(top) || candidates.size() < count) break;
   }
   std::vector<Hit> hits;
   for (Kept& each : kept) hits.push_back(std::move(each.hit));
@@ -84,18 +101,26 @@ std::vector<Hit> search(const Index& index, const Tensor& query, int64_t top) {
 }
 
 Excerpt excerpt_of(const Record& record, std::string_view query, const Tokenize& tokenize) {
-  std::set<int32_t> wanted;
-  for (const WordPiece::Token& token : tokenize(query)) wanted.insert(token.id);
+  const std::set<int32_t> wanted = words_of(query, tokenize);
   const std::string_view text = record.text;
-  Excerpt best{record.line, record.text};
-  size_t most = 0;
-  int64_t line = record.line;
-  for (size_t begin = 0, end; begin < text.size(); begin = end + 1, ++line) {
+  struct Line {
+    size_t begin;
+    std::vector<int32_t> found;  // words of the query
+  };
+  std::vector<Line> lines;
+  std::map<int32_t, int> lines_with;
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
-    std::set<int32_t> found;
-    for (const WordPiece::Token& token : tokenize(text.substr(begin, end - begin)))
-      if (wanted.count(token.id)) found.insert(token.id);
-    if (found.size() > most) most = found.size(), best = {line, std::string(text.substr(begin))};
+    Line& line = lines.emplace_back(Line{begin, {}});
+    for (const int32_t word : words_of(text.substr(begin, end - begin), tokenize))
+      if (wanted.count(word)) line.found.push_back(word), ++lines_with[word];
+  }
+  Excerpt best{record.line, record.text};
+  double most = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    double score = 0;
+    for (const int32_t word : lines[i].found) score += 1.0 / lines_with[word];
+    if (score > most) most = score, best = {record.line + int64_t(i), std::string(text.substr(lines[i].begin))};
   }
   return best;
 }

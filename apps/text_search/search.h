@@ -18,10 +18,12 @@ struct Hit {
 };
 
 // The passages nearest to a query's embedding (float32 [features], unit length), the best first; of equal ones the
-// first. Of two that overlap the better one alone, and none whose score is NaN. Memory: a block of rows.
+// first. Of two that overlap, or have the same text, the better one alone, and none whose score is NaN. Memory: a block
+// of rows.
 std::vector<Hit> search(const Index& index, const Tensor& query, int64_t top);
 
-// What to show of a passage: the line that has the most tokens of the query, and what follows it.
+// What to show of a passage: the line that has the most words of the query, and what follows it. A word counts the less
+// the more lines have it, and not at all with fewer than three bytes.
 struct Excerpt {
   int64_t line;  // of the file
   std::string text;

@@ -95,7 +95,7 @@ Task make_task(const std::vector<Example>& examples, const Split& split, const W
   return task;
 }
 
-std::vector<uint8_t> right_by_nearest(const Task& task, const Tensor& train, const Tensor& test, int64_t k) {
+std::vector<uint8_t> knn_correct(const Task& task, const Tensor& train, const Tensor& test, int64_t k) {
   std::vector<uint8_t> right;
   const auto nearest = nearest_rows(test, train, k, false);
   const int64_t features = train.size(1);

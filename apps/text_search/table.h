@@ -47,9 +47,9 @@ struct Task {
 Task make_task(const std::vector<Example>& examples, const Split& split, const WordPiece& tokenizer, int64_t length,
                bool joined);
 
-// Which documents of the test get their label: that of most of the `k` nearest documents of the training side; of
-// labels with as many, the one whose documents are nearer in sum. A bit a document.
-std::vector<uint8_t> right_by_nearest(const Task& task, const Tensor& train, const Tensor& test, int64_t k);
+// Which documents of the test k-nearest-neighbor classification gives their label: that of most of the `k` nearest
+// documents of the training side; of labels with as many, the one whose documents are nearer in sum. A bit a document.
+std::vector<uint8_t> knn_correct(const Task& task, const Tensor& train, const Tensor& test, int64_t k);
 
 // A mean with its 95% interval.
 struct Interval {

@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "apps/common/format.h"
-#include "apps/common/options.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
+#include "apps/text_search/model_command.h"
 #include "apps/text_search/table.h"
 #include "core/parallel.h"
 #include "nn/io/file.h"
@@ -61,9 +61,9 @@ class Cells {
   std::map<std::string, std::string> cells_;
 };
 
-struct TableCommand {
+struct TableCommand : ModelCommand {
   explicit TableCommand(CLI::App& app)
-      : command(add_command(
+      : ModelCommand(
             app, "table", "Measure variants of attention on texts with labels: the paper's table 4",
             "Each line of --labeled is a JSON object with the strings text, label and group. A text gets the label "
             "that\n"
@@ -72,10 +72,9 @@ struct TableCommand {
             "tokens; or, at --joined-length, texts of one label and one side of the split stand together. With --out,\n"
             "what is finished is kept, and the same command goes on.\n"
             "apps/text_search/debian_sections.py makes such a file of Debian's packages.\n\nExample:\n"
-            "  text-search table --labeled sections.jsonl --model model --out table4")),
-        options(&command) {
+            "  text-search table --labeled sections.jsonl --model model --out table4",
+            16) {
     add_path(command, "--labeled", labeled, "FILE", "texts with labels (JSON lines)");
-    add_path(command, "--model", model, "DIR", "the model's folder");
     add_path(command, "--out", out, "DIR", "write table.json into this folder, and keep what is finished there");
     options.text("variants", variants, "attention variants, comma-separated");
     options.integer("length", length, 8, 1 << 20, "tokens of a text at most");
@@ -84,21 +83,17 @@ struct TableCommand {
     options.integer("test", test, 1, 1 << 24, "texts whose labels are asked for");
     options.integer("nearest", nearest, 1, 1 << 20, "how many texts decide");
     options.integer("seeds", seeds, 1, 1000, "hash seeds for variants that draw random numbers");
-    options.integer("batch", batch, 1, 4096, "texts that are embedded together");
-    common.define(options);
-    output.define(command);
+    define_rest("texts that are embedded together");
     on_run(command, [this] { execute(); });
   }
 
   void execute() {
-    options.read();
-    options.assign();
-    check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search table --help");
+    read_options();
     check<UsageError>(!labeled.empty(), "expected --labeled with a file of texts; see text-search table --help");
-    catch_interrupts(output.quiet);
+    const EmbedderOptions embedder_options = this->embedder_options();
     const Examples examples = read_examples(labeled);
     const Split split = split_by_group(examples.all, train, test);
-    Embedder embedder({model, "full", batch, 0, uint64_t(common.seed), common.apply()});
+    Embedder embedder(embedder_options);
     for (const auto& [option, value] : {std::pair("--length", length), {"--joined-length", joined_length}})
       check<UsageError>(value <= embedder.max_tokens(), option, ": the model has ", embedder.max_tokens(),
                         " positions, got ", value);
@@ -106,7 +101,7 @@ struct TableCommand {
     std::optional<FolderLock> lock;
     if (!out.empty()) lock.emplace(out);
     Cells cells(out, concat(xxh128(concat(embedder.fingerprint(), examples.hash)), ' ', train, ' ', test, ' ', nearest,
-                            ' ', batch, ' ', name(embedder.device()), ' ', name(embedder.bert().activations)));
+                            ' ', batch, ' ', name(embedder.device()), ' ', name(embedder.bert().activation_dtype)));
     std::vector<TaskScore> scores;
     for (const bool joined : {false, true}) {
       const Task task = make_task(examples.all, split, embedder.tokenizer(), joined ? joined_length : length, joined);
@@ -167,7 +162,7 @@ struct TableCommand {
           });
           std::string bits;
           for (const uint8_t bit :
-               right_by_nearest(task, rows.slice(0, result.train), rows.slice(result.train, rows.size(0)), nearest))
+               knn_correct(task, rows.slice(0, result.train), rows.slice(result.train, rows.size(0)), nearest))
             bits += bit ? '1' : '0';
           cells.add(key, bits);
           known = cells.find(key);
@@ -238,14 +233,10 @@ struct TableCommand {
     return tasks;
   }
 
-  CLI::App& command;
-  Options options;
-  CommonSettings common;
-  OutputOptions output;
-  std::string labeled, model, out;
+  std::string labeled, out;
   std::string variants =
       "clustered-25,i-clustered-25,oracle-top-32,position-25,i-position-25,clustered-100,i-clustered-100";
-  int64_t length = 128, joined_length = 384, train = 4000, test = 1000, nearest = 5, seeds = 5, batch = 16;
+  int64_t length = 128, joined_length = 384, train = 4000, test = 1000, nearest = 5, seeds = 5;
 };
 
 }  // namespace

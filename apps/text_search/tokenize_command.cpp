@@ -2,6 +2,7 @@
 #include "apps/common/options.h"
 #include "apps/common/program.h"
 #include "apps/text_search/commands.h"
+#include "apps/text_search/model_command.h"
 #include "apps/text_search/text_lines.h"
 
 namespace cairn::text_search {
@@ -27,7 +28,7 @@ struct TokenizeCommand {
   void execute() {
     options.read();
     options.assign();
-    check<UsageError>(!model.empty(), "expected --model with a model's folder; see text-search tokenize --help");
+    expect_model(model, "tokenize");
     check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
     const WordPiece tokenizer = read_wordpiece(model);
     std::string text;  // not printed yet

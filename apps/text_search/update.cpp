@@ -117,7 +117,7 @@ class Update {
       : options_(options), model_(model), old_(old), counts_(counts), window_(options, model, writer, counts) {}
 
   void run() {
-    walk(options_.walk, counts_.skipped, [this](const FoundFile& file) {
+    const auto found = [this](const FoundFile& file) {
       const int64_t embedded = visit(file);
       counts_.bytes += file.bytes - embedded;
       counts_.unchanged_bytes += file.bytes - embedded;
@@ -125,7 +125,8 @@ class Update {
       if (!options_.stop || !options_.stop()) return;
       window_.flush();
       throw Stopped();
-    });
+    };
+    walk(options_.walk, counts_.skipped, found, [this](const std::string& path) { keep_old(path); });
     while (old_record()) remove_old();
     window_.flush();
   }
@@ -141,6 +142,15 @@ class Update {
     ++counts_.removed;
   }
 
+  void remove_old_before(const std::string& path) {
+    while (old_record() && path_less(old_record()->path, path)) remove_old();
+  }
+  // Of what cannot be read, a file or a folder, the old passages stay.
+  void keep_old(const std::string& path) {
+    remove_old_before(path);
+    while (old_record() && is_below(old_record()->path, path)) copy_old();
+  }
+
   // Is the record that the old index has come to that of this passage?
   bool has_old(const FoundFile& file, const std::string& hash, int64_t passage) const {
     const Record* old = old_record();
@@ -154,15 +164,15 @@ class Update {
   // Returns how many of the file's bytes are counted as they are embedded.
   int64_t visit(const FoundFile& file) {
     const auto skip = [this](Skipped reason) { return ++counts_.skipped[size_t(reason)], 0; };
-    while (old_record() && path_less(old_record()->path, file.path)) remove_old();
+    remove_old_before(file.path);
     std::string text;
     try {
       text = read_beginning(file.path);
     } catch (const DataError&) {
-      while (old_record() && old_record()->path == file.path) copy_old();
+      keep_old(file.path);
       return skip(Skipped::unreadable);
     }
-    if (std::string_view(text).substr(0, 8192).find('\0') != std::string_view::npos) return skip(Skipped::binary);
+    if (is_binary(text)) return skip(Skipped::binary);
     const std::string hash = xxh128(text);
     // A file that the old index has whole is not cut into passages again.
     int64_t passages = 0;
@@ -259,6 +269,7 @@ IndexCounts update_index(const UpdateOptions& given, const IndexModel& model) {
   options.walk.leave_out.push_back(out);
   IndexSettings settings = model.settings;
   settings.exclude = options.walk.exclude;
+  settings.max_file_bytes = options.walk.max_bytes;
   for (const auto& root : options.walk.roots) {
     check<UsageError>(!is_below(root.string(), out.string()), root, ": is the index itself, or in it; expected a PATH ",
                       "outside of --out ", options.out);

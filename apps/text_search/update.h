@@ -41,11 +41,12 @@ struct UpdateOptions {
 };
 
 // Makes the index `out`, or brings it up to date: passages of files that it has are copied, others are embedded, files
-// that are gone leave it, and files that cannot be read keep their old passages. Stopped, it keeps what was embedded,
-// and what the old index had of files that were not reached; with `rebuild`, the old index stays as it is, and the next
-// call that rebuilds goes on. Memory: some batches, one file. Errors: UsageError: another run is writing there; the
-// folder is something else; the index has other settings or roots; a root is in it. DataError: it is damaged. Error: it
-// cannot be written, then the old index is as it was, and the next call goes on with what was embedded.
+// that are gone leave it, and files that cannot be read, or are in folders that cannot, keep their old passages.
+// Stopped, it keeps what was embedded, and what the old index had of files that were not reached; with `rebuild`, the
+// old index stays as it is, and the next call that rebuilds goes on. Memory: some batches, one file. Errors:
+// UsageError: another run is writing there; the folder is something else; the index has other settings or roots; a root
+// is in it. DataError: it is damaged. Error: it cannot be written, then the old index is as it was, and the next call
+// goes on with what was embedded.
 IndexCounts update_index(const UpdateOptions& options, const IndexModel& model);
 
 }  // namespace cairn::text_search

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "apps/text_search/index.h"
+#include "apps/text_search/wordpiece.h"
 #include "core/error.h"
 
 namespace cairn::text_search {
@@ -17,19 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_utf8(const std::string& text) {
-  try {
-    nlohmann::json(text).dump();
-    return true;
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
-}
-
 class Walk {
  public:
-  Walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found)
-      : options_(options), skipped_(skipped), found_(found) {}
+  Walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found,
+       const std::function<void(const std::string& path)>& unreadable)
+      : options_(options), skipped_(skipped), found_(found), unreadable_(unreadable) {}
 
   void visit_root(const fs::path& root) {
     below_root_ = root.string().size() + (root == "/" ? 0 : 1);
@@ -42,6 +34,10 @@ class Walk {
 
  private:
   void skip(Skipped reason) { ++skipped_[size_t(reason)]; }
+  void skip_unreadable(const fs::path& path) {
+    skip(Skipped::unreadable);
+    if (unreadable_) unreadable_(path.string());
+  }
 
   bool is_excluded(const fs::path& path) const {
     const std::string name = path.filename(), below = path.string().substr(below_root_);
@@ -57,7 +53,7 @@ class Walk {
     std::vector<std::string> names;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
       names.push_back(entry->path().filename());
-    if (error) skip(Skipped::unreadable);
+    if (error) return skip_unreadable(folder);
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
       const fs::path path = folder / name;
@@ -69,6 +65,8 @@ class Walk {
         visit_folder(path);
       else if (type == fs::file_type::regular)
         visit_file(path);
+      else if (type == fs::file_type::none)
+        skip_unreadable(path);
     }
   }
 
@@ -76,7 +74,7 @@ class Walk {
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
     if (error)
-      skip(Skipped::unreadable);
+      skip_unreadable(path);
     else if (bytes > uintmax_t(options_.max_bytes))
       skip(Skipped::too_large);
     else if (!is_utf8(path.string()))
@@ -88,6 +86,7 @@ class Walk {
   const WalkOptions& options_;
   SkippedCounts& skipped_;
   const std::function<void(const FoundFile&)>& found_;
+  const std::function<void(const std::string& path)>& unreadable_;
   size_t below_root_ = 0;  // where the path below the root begins
 };
 
@@ -124,20 +123,22 @@ std::vector<fs::path> roots_of(const std::vector<std::string>& paths) {
   return apart;
 }
 
-void walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found) {
-  Walk walk(options, skipped, found);
+void walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found,
+          const std::function<void(const std::string& path)>& unreadable) {
+  Walk walk(options, skipped, found, unreadable);
   for (const fs::path& root : options.roots) walk.visit_root(root);
 }
 
-std::vector<std::string> split_patterns(const std::string& list) {
+std::vector<std::string> split_patterns(const std::vector<std::string>& lists) {
   std::vector<std::string> patterns;
-  for (size_t begin = 0, end; begin < list.size(); begin = end + 1) {
-    end = std::min(list.find(',', begin), list.size());
-    std::string pattern = list.substr(begin, end - begin);
-    while (pattern.ends_with('/')) pattern.pop_back();
-    check<UsageError>(!pattern.empty(), "--exclude: an empty pattern among ", list);
-    patterns.push_back(pattern);
-  }
+  for (const std::string& list : lists)
+    for (size_t begin = 0, end; begin < list.size(); begin = end + 1) {
+      end = std::min(list.find(',', begin), list.size());
+      std::string pattern = list.substr(begin, end - begin);
+      while (pattern.ends_with('/')) pattern.pop_back();
+      check<UsageError>(!pattern.empty(), "--exclude: an empty pattern among ", list);
+      patterns.push_back(pattern);
+    }
   return patterns;
 }
 

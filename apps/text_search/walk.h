@@ -26,8 +26,8 @@ struct WalkOptions {
 // Does a file begin as binary ones do: is there a NUL in its first 8 KB?
 inline bool is_binary(std::string_view text) { return text.substr(0, 8192).find('\0') != text.npos; }
 
-// The globs in "*.o,build/". Error (UsageError): an empty one.
-std::vector<std::string> split_patterns(const std::string& list);
+// The globs in "*.o,build/", of all lists. Error (UsageError): an empty one.
+std::vector<std::string> split_patterns(const std::vector<std::string>& lists);
 
 struct FoundFile {
   std::string path;  // absolute, UTF-8
@@ -46,8 +46,9 @@ std::vector<std::filesystem::path> roots_of(const std::vector<std::string>& path
 
 // Calls `found` with each file, in path_less order. Left out below a root: hidden files and folders, indexes, what
 // `exclude` matches, what is neither file nor folder. Counted in `skipped`: symbolic links, which may form loops; files
-// larger than max_bytes; names that are not UTF-8; folders that cannot be read. In memory are the names of the folders
-// on the way alone.
-void walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found);
+// larger than max_bytes; names that are not UTF-8; files and folders that cannot be looked at, with whose path
+// `unreadable` is called in its place in the order. In memory are the names of the folders on the way alone.
+void walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found,
+          const std::function<void(const std::string& path)>& unreadable = {});
 
 }  // namespace cairn::text_search

@@ -10,6 +10,7 @@
 #include <bit>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "apps/common/run_folder.h"
@@ -76,6 +77,11 @@ std::pair<int32_t, size_t> first_code_point(std::string_view text) {
   return bytes > 0 ? std::pair(int32_t(c), size_t(bytes)) : std::pair(replacement_character, size_t{1});
 }
 
+// The length that a character with this first byte should have.
+size_t utf8_length(unsigned char first) { return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
+
+}  // namespace
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const auto [c, bytes] = first_code_point(text);
@@ -84,11 +90,6 @@ bool is_utf8(std::string_view text) {
   }
   return true;
 }
-
-// The length that a character with this first byte should have.
-size_t utf8_length(unsigned char first) { return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
-
-}  // namespace
 
 WordPiece::WordPiece(std::vector<std::string> vocabulary, const WordPieceOptions& options, const std::string& where)
     : vocabulary_(std::move(vocabulary)), options_(options), ids_{-1} {
@@ -349,7 +350,17 @@ void WordPiece::Stream::end_word(std::vector<Token>& tokens) {
   characters_ = reorder_from_ = 0;
 }
 
+void expect_model_file(const std::filesystem::path& folder, const char* name) {
+  constexpr const char* files = "config.json, model.safetensors and vocab.txt";
+  std::error_code error;
+  check<DataError>(!is_there(folder) || std::filesystem::is_directory(folder, error), folder,
+                   ": is a file; expected a model's folder, with ", files);
+  check<DataError>(is_there(folder / name), folder / name, ": cannot be opened: it is missing; a model's folder has ",
+                   files);
+}
+
 WordPiece read_wordpiece(const std::filesystem::path& folder) {
+  expect_model_file(folder, "vocab.txt");
   const std::filesystem::path path = folder / "vocab.txt", config_path = folder / "tokenizer_config.json";
   check<DataError>(FileReader(path).size() <= max_vocabulary_bytes, path, ": more than ", max_vocabulary_bytes,
                    " bytes; is this a vocabulary?");

@@ -10,6 +10,8 @@
 
 namespace cairn::text_search {
 
+bool is_utf8(std::string_view text);
+
 struct WordPieceOptions {
   bool lower_case = true;
   bool strip_accents = true;
@@ -102,6 +104,9 @@ class WordPiece {
   uint32_t continuation_ = 0;     // the node of "##", which pieces within a word begin with
   int32_t unknown_ = 0, cls_ = 0, sep_ = 0, pad_ = 0;
 };
+
+// Error (DataError): a model's folder is none, or lacks the file of this name.
+void expect_model_file(const std::filesystem::path& folder, const char* name);
 
 // That of a model's folder: vocab.txt, a token a line, and, where it is there, tokenizer_config.json (do_lower_case,
 // strip_accents, tokenize_chinese_chars). Errors (DataError): a file is missing or damaged.

@@ -65,12 +65,18 @@ class BlockSizeSignal {
 template <class E = Error>
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
   const int number = errno;
-  throw E(concat(path, ": ", what, ": ", std::strerror(number)));
+  throw E(concat(path, ": ", what, ": ", std::strerror(number),
+                 number == ENOSPC || number == EDQUOT ? "; free some space there, or write elsewhere" : ""));
 }
 
-bool is_special(int file) {
+// Waits until a file's bytes are on the disk. A pipe, a terminal and some file systems have nothing to bring there.
+void sync_file(int file, const std::filesystem::path& path) {
+  if (again([&] { return fsync(file); }) == 0 || errno == EINVAL || errno == ENOTSUP) return;
+  const int number = errno;
   struct stat status {};
-  return fstat(file, &status) == 0 && !S_ISREG(status.st_mode);
+  const bool is_special = fstat(file, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+  errno = number;
+  if (!is_special) fail(path, "cannot be brought to the disk");
 }
 
 }  // namespace
@@ -167,9 +173,7 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
       write_all(piece);
   }
   write_all(small);
-  // A pipe or a terminal has nothing to bring there.
-  const bool synced = again([&] { return fsync(file.handle()); }) == 0 || errno == EINVAL || errno == ENOTSUP;
-  if (!synced && !is_special(file.handle())) fail(path, "cannot be brought to the disk");
+  sync_file(file.handle(), path);
   if (!file.close()) fail(path, "cannot be written");
 }
 
@@ -215,7 +219,7 @@ void FileWriter::write_at(uint64_t offset, std::string_view bytes) {
 
 void FileWriter::sync() {
   flush();
-  if (again([this] { return fsync(file_); }) != 0) fail(path_, "cannot be brought to the disk");
+  sync_file(file_, path_);
 }
 
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
@@ -226,21 +230,24 @@ void replace_file(const std::filesystem::path& path, const std::vector<std::stri
   if (beside.empty()) beside = path, beside += concat('.', getpid(), ".new");
   try {
     write_file(beside, pieces);
-    std::filesystem::rename(beside, path, error);
-    check(!error, path, ": cannot be replaced: ", error);
+    rename_file(beside, path);
   } catch (...) {
     std::filesystem::remove(beside, error);  // what went wrong first is what matters
     throw;
   }
-  sync_folder(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::rename(from, to, error);
+  check(!error, to, ": cannot be replaced: ", error);
+  sync_folder(to.has_parent_path() ? to.parent_path() : ".");
 }
 
 void sync_folder(const std::filesystem::path& path) {
   const File folder(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder.handle() < 0) fail(path, "cannot be opened");
-  // EINVAL: a file system that has nothing to do here.
-  if (again([&] { return fsync(folder.handle()); }) != 0 && errno != EINVAL)
-    fail(path, "cannot be brought to the disk");
+  sync_file(folder.handle(), path);
 }
 
 }  // namespace cairn

@@ -59,7 +59,7 @@ class FileWriter {
   void write(const void* bytes, size_t size);
   // Replaces bytes among those that were written.
   void overwrite(uint64_t offset, std::string_view bytes);
-  // Returns when all is on the disk.
+  // Returns when all is on the disk, if what it is written to is one.
   void sync();
 
  private:
@@ -78,6 +78,9 @@ class FileWriter {
 // renamed.
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
                   std::filesystem::path beside = {});
+
+// Gives a file the name of another, which it replaces; the name is on the disk when it returns. Error (exit code 1).
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // Waits until the names in a folder - files made, renamed, removed - are on the disk. Error (exit code 1).
 void sync_folder(const std::filesystem::path& path);

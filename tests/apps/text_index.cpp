@@ -2,12 +2,15 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <set>
+#include <thread>
 
 #include "apps/common/run_folder.h"
 #include "apps/text_search/search.h"
@@ -440,24 +443,46 @@ TEST_CASE("a damaged row is found where it is copied or searched, and rebuilt", 
   CHECK(corpus.bytes() == before);
 }
 
-TEST_CASE("a file that cannot be read keeps its passages", "[text_search]") {
+TEST_CASE("files that cannot be read, or below a folder that cannot, keep their passages", "[text_search]") {
   const Corpus corpus;
   corpus.update();
   const std::string before = corpus.bytes();
-  FakeModel model;
-  UpdateOptions options = corpus.options;
-  rlimit limit{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  bool full = false;
-  options.progress = [&](const IndexCounts& counts) {  // the last file, z, cannot be opened
-    full = !full && counts.unchanged == 4;
+  // Behind the first file neither the folder b nor b.txt can be opened; behind the fourth, z cannot.
+  for (const auto& [files, unreadable] : {std::pair(1, 2), {4, 1}}) {
+    FakeModel model;
+    UpdateOptions options = corpus.options;
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     const rlimit none{3, limit.rlim_max};
-    CHECK(setrlimit(RLIMIT_NOFILE, full ? &none : &limit) == 0);
-  };
-  const IndexCounts counts = update_index(options, model.model);
-  CHECK(counts.skipped[size_t(Skipped::unreadable)] == 1);
-  CHECK(counts.removed == 0);
-  CHECK(corpus.bytes() == before);
+    options.progress = [&, looks = 0, behind = files](const IndexCounts&) mutable {
+      CHECK(setrlimit(RLIMIT_NOFILE, ++looks == behind ? &none : &limit) == 0);
+    };
+    const IndexCounts counts = update_index(options, model.model);
+    CHECK(counts.skipped[size_t(Skipped::unreadable)] == unreadable);
+    CHECK(counts.removed == 0);
+    CHECK(counts.files == 5);
+    CHECK(corpus.bytes() == before);
+  }
+}
+
+TEST_CASE("a file that grows while it is indexed is indexed as it was", "[text_search]") {
+  const Corpus corpus;
+  const std::string path = corpus.path("log");
+  put_file(path, "begun" + std::string(4'000'000, '\n'));
+  std::atomic<bool> ended = false;
+  std::thread growth([&] {
+    for (std::ofstream log(path, std::ios::app); !ended;) log << '\n' << std::flush;
+  });
+  FakeModel model;
+  for (int round = 0; round < 5; ++round) {
+    const IndexCounts counts = corpus.update(model);
+    CHECK(counts.skipped == SkippedCounts{});
+    CHECK(counts.files == 6);
+  }
+  ended = true;
+  growth.join();
+  corpus.update(model);
+  CHECK(corpus.bytes() == corpus.bytes_made_anew());
 }
 
 TEST_CASE("a run that ends between the renaming of two files leaves a whole index", "[text_search]") {
@@ -594,7 +619,7 @@ TEST_CASE("an index is refused that another run writes, of another model, or dam
 
 TEST_CASE("a header and a record are read back, and refused with a byte less or another", "[text_search]") {
   IndexHeader header;
-  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4, {"/a", "/b \"c\""}, {"*.o"}};
+  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4, {"/a", "/b \"c\""}, {"*.o"}, 2000};
   header.rows = 3, header.complete = true, header.passages_hash = std::string(32, 'a');
   const std::string text = header_text(header);
   const IndexHeader read = parse_index_header(text, text.size() + 48, "here");
@@ -604,6 +629,7 @@ TEST_CASE("a header and a record are read back, and refused with a byte less or 
   CHECK(read.settings.seed == 7);
   CHECK((read.rows == 3 && read.complete && read.bytes == text.size()));
   CHECK(read.passages_hash == header.passages_hash);
+  CHECK(read.settings.max_file_bytes == 2000);
   CHECK((read.settings.paths == header.settings.paths && read.settings.exclude == header.settings.exclude));
   CHECK(parse_index_header(text, text.size() + 35, "here", true).rows == 2);
   header.rows = INT64_MAX / 16, header.passages_hash.clear();
@@ -650,6 +676,7 @@ TEST_CASE("a search gives the nearest passages, of overlapping ones the better",
     for (const Row& row : rows) {
       Record record;
       record.path = row.path, record.begin = row.begin, record.end = row.end, record.passage = passage++;
+      record.text = concat(row.path, row.begin);
       writer.append(record, record_text(record), {row.x, std::sqrt(1 - row.x * row.x)});
     }
     writer.finish(true);
@@ -666,4 +693,17 @@ TEST_CASE("a search gives the nearest passages, of overlapping ones the better",
   CHECK(found(4) == "/c 0 0.95  /a 18 0.9  /a 40 0.7  /b 0 0.6  ");  // 28 overlaps 18; of equals the first
   CHECK(found(100) == found(4) + "/a 0 0.1  /b 10 -0.5  ");
   CHECK_THROWS_AS(search(index, Tensor::zeros({3}), 1), Error);
+}
+
+TEST_CASE("a search gives passages of the same text once", "[text_search]") {
+  const Corpus corpus;
+  for (int i = 0; i < 40; ++i) put_file(corpus.path(concat("copy", i)), "the same");
+  FakeModel model;
+  corpus.update(model);
+  const Index index(corpus.options.out);
+  const Tensor query = model.model.embed({{0, tokenize("the")[0].id, tokenize("same")[0].id, 1}});
+  const std::vector<Hit> hits = search(index, query.reshape({8}), 4);
+  REQUIRE(hits.size() == 4);
+  CHECK(hits[0].record.path == corpus.path("copy0"));
+  for (size_t i = 1; i < hits.size(); ++i) CHECK(hits[i].record.text != "the same");
 }

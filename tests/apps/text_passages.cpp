@@ -229,6 +229,9 @@ TEST_CASE("an excerpt is the line with the most words of the query, on one line 
   CHECK(shown("what other thing is that") == "8: about some other thing that th");
   CHECK(shown("reader wants") == "9: that the reader wants, found h");
   CHECK(shown("nothing") == "7: the first line about some othe");
+  // Not the line with the most short or frequent words.
+  record.text = "is it a, or is it ?\nwhat for, what else\nwhat for, and for what\nfor what\nthe fox";
+  CHECK(shown("what is it, for a fox ?") == "11: the fox");
   CHECK(one_line("\x1b[31mred\x07\xC2\x9B"
                  "31m\xE2\x80\xAE"
                  "evil\x7f end \n",

@@ -7,16 +7,14 @@
 #include "apps/common/run_folder.h"
 #include "apps/text_search/index.h"
 #include "nn/io/safetensors.h"
-#include "tests/apps/process.h"
-#include "tests/io/io_test.h"
+#include "tests/apps/text_search_test.h"
 
 using namespace cairn;
+using namespace cairn::text_search;
 using Catch::Matchers::ContainsSubstring;
 namespace fs = std::filesystem;
 
 namespace {
-
-const std::string model = CAIRN_SOURCE_DIR "/tests/golden/bert";
 
 // Some texts, and the commands on them.
 struct Texts {
@@ -38,18 +36,9 @@ struct Texts {
     return result;
   }
   ProcessResult make_index(const std::string& more = "") const {
-    return run(concat("index texts --model ", model, " --out index --quiet ", more));
+    return run(concat("index texts --model ", small_model, " --out index --quiet ", more));
   }
 };
-
-// The program ends with this code and one line.
-void check_error(const ProcessResult& result, int exit_code, const std::string& message) {
-  CHECK(result.exit_code == exit_code);
-  CHECK(result.out.empty());
-  CHECK(result.err.rfind("text-search: error: ", 0) == 0);
-  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-  CHECK_THAT(result.err, ContainsSubstring(message));
-}
 
 }  // namespace
 
@@ -78,12 +67,20 @@ TEST_CASE("text-search index and query: a folder is indexed and asked", "[text_s
   CHECK(answer["query"] == "the cluster of");
   REQUIRE(answer["hits"].size() == 1);
   const auto hit = answer["hits"][0];
-  for (const char* key : {"path", "line", "last_line", "score", "text"}) CHECK(hit.contains(key));
+  for (const char* key : {"path", "line", "last_line", "score", "excerpt", "excerpt_line", "text"})
+    CHECK(hit.contains(key));
   CHECK((hit["score"] > -1 && hit["score"] < 1));
   // The line that has the query's words; paths from anywhere.
   const ProcessResult elsewhere =
       run_process("text-search", concat("query --index ", texts.index, " --top 2 the cluster of"), "cd / && ");
   CHECK_THAT(elsewhere.out, ContainsSubstring("cluster.txt:3  "));
+
+  const auto two = nlohmann::json::parse(texts.run("query --index index --json the cluster of").out);
+  REQUIRE(two["hits"].size() == 2);
+  const size_t of_cluster = std::string(two["hits"][0]["path"]).ends_with("cluster.txt") ? 0 : 1;
+  CHECK(two["hits"][of_cluster]["line"] == 1);
+  CHECK(two["hits"][of_cluster]["excerpt"] == "the cluster of a query and its key");
+  CHECK(two["hits"][of_cluster]["excerpt_line"] == 3);
 
   // From standard input.
   put_file(texts.folder / "questions", "grass\n\n  \nattention\n");
@@ -104,7 +101,7 @@ TEST_CASE("text-search index and query: a folder is indexed and asked", "[text_s
 TEST_CASE("text-search index: settings are those of the index that is there", "[text_search]") {
   const Texts texts;
   REQUIRE(texts.make_index("--attention clustered-3,full --passage-tokens 12 --seed 5").exit_code == 0);
-  const auto header = text_search::find_index(texts.index);
+  const auto header = find_index(texts.index);
   REQUIRE(header.has_value());
   CHECK(header->settings.attention == "clustered-3,full");
   CHECK(header->settings.seed == 5);
@@ -114,18 +111,18 @@ TEST_CASE("text-search index: settings are those of the index that is there", "[
   REQUIRE(again.exit_code == 0);
   CHECK(nlohmann::json::parse(again.out)["embedded"] == 0);
   CHECK(texts.run("query --index index --json zebras eat grass").exit_code == 0);
-  check_error(texts.run("index texts --out index --attention full --quiet"), 2, "attention \"clustered-3,full\"");
-  check_error(texts.run("index texts --out index --passage-tokens 13 --quiet"), 2, "or --rebuild");
+  check_one_line(texts.run("index texts --out index --attention full --quiet"), 2, "attention \"clustered-3,full\"");
+  check_one_line(texts.run("index texts --out index --passage-tokens 13 --quiet"), 2, "or --rebuild");
   const ProcessResult rebuilt = texts.run("index texts --out index --rebuild --json --quiet");
   REQUIRE(rebuilt.exit_code == 0);
   CHECK(nlohmann::json::parse(rebuilt.out)["unchanged"] == 0);
-  CHECK(text_search::find_index(texts.index)->settings.attention == "clustered-3,full");
-  CHECK(text_search::find_index(texts.index)->settings.passage_tokens == 12);
+  CHECK(find_index(texts.index)->settings.attention == "clustered-3,full");
+  CHECK(find_index(texts.index)->settings.passage_tokens == 12);
   // The PATHs and --exclude are the index's too.
   CHECK(texts.run("index --out index --exclude '*.o' --quiet").exit_code == 0);
   fs::create_directory(texts.folder / "empty");
   const std::string before = bytes_of_file(texts.index / "passages.jsonl");
-  check_error(texts.run("index empty --out index --quiet"), 2, "or --new-paths");
+  check_one_line(texts.run("index empty --out index --quiet"), 2, "or --new-paths");
   CHECK(bytes_of_file(texts.index / "passages.jsonl") == before);
   const auto files = [](const ProcessResult& result) { return nlohmann::json::parse(result.out)["files"]; };
   CHECK(files(texts.run("index --out index --quiet --json")) == 2);
@@ -140,41 +137,98 @@ TEST_CASE("text-search index: settings are those of the index that is there", "[
   CHECK(nlohmann::json::parse(renamed.out)["embedded"] == 0);
 }
 
+TEST_CASE("text-search index: --exclude may be given twice, and --max-file-size is kept", "[text_search]") {
+  const Texts texts;
+  put_file(texts.texts / "large", std::string(1'000'001, ' ') + "x");
+  REQUIRE(texts.make_index("--exclude '*.o' --exclude deep --max-file-size 1").exit_code == 0);
+  const auto settings = [&] { return find_index(texts.index)->settings; };
+  CHECK(settings().exclude == std::vector<std::string>{"*.o", "deep"});
+  CHECK(settings().max_file_bytes == 1'000'000);
+  const auto files = [](const ProcessResult& result) { return nlohmann::json::parse(result.out)["files"]; };
+  CHECK(files(texts.run("index --out index --quiet --json")) == 1);
+  CHECK(files(texts.run("index --out index --quiet --json --max-file-size 2")) == 2);
+  CHECK(settings().max_file_bytes == 2'000'000);
+  CHECK(settings().exclude.size() == 2);
+  const ProcessResult shown = texts.run("index --out index --exclude large");
+  CHECK_THAT(shown.err, ContainsSubstring(" KB  "));
+}
+
+TEST_CASE("text-search index: the model and indexes below a PATH are left out", "[text_search]") {
+  const Texts texts;
+  fs::copy(small_model, texts.texts / "model");
+  const auto files = [&](const std::string& out) {
+    const ProcessResult made = texts.run(concat("index texts --model texts/model --quiet --json --out ", out));
+    INFO(made.err);
+    REQUIRE(made.exit_code == 0);
+    return nlohmann::json::parse(made.out)["files"];
+  };
+  CHECK(files("texts/index") == 3);
+  CHECK(files("texts/index") == 3);
+  CHECK(files("other") == 3);
+}
+
+TEST_CASE("text-search index: a killed run's files have its settings", "[text_search]") {
+  const Texts texts;
+  REQUIRE(texts.make_index("--attention clustered-3,full --passage-tokens 12 --seed 5 --exclude '*.o'").exit_code == 0);
+  for (const char* name : {"passages.jsonl", "embeddings.safetensors"})
+    fs::rename(texts.index / name, texts.index / concat(name, ".new"));
+  const ProcessResult again = texts.run("index --out index --quiet --json");
+  INFO(again.err);
+  REQUIRE(again.exit_code == 0);
+  CHECK(nlohmann::json::parse(again.out)["embedded"] == 0);
+  CHECK(nlohmann::json::parse(again.out)["files"] == 2);
+  const IndexSettings settings = find_index(texts.index)->settings;
+  CHECK(settings.attention == "clustered-3,full");
+  CHECK((settings.seed == 5 && settings.passage_tokens == 12));
+  CHECK(settings.exclude == std::vector<std::string>{"*.o"});
+}
+
 TEST_CASE("text-search index and query refuse bad input with one line", "[text_search][fault]") {
   const Texts texts;
-  const std::string start = concat("--model ", model, " --out index --quiet");
-  check_error(texts.run("index " + start), 2, "PATH");
-  check_error(texts.run("index missing " + start), 2, "missing: cannot be indexed: No such file");
-  check_error(texts.run("index /dev/null " + start), 2, "expected a file or a folder");
-  check_error(texts.run("index texts --out index --quiet"), 2, "expected --model");
-  check_error(texts.run(concat("index texts --quiet --model ", model)), 2, "expected --out");
-  check_error(texts.run(concat("index texts --quiet --out texts --model ", model)), 2, "not part of an index");
-  check_error(texts.run("index texts --passage-tokens 513 " + start), 2, "at most 512");
-  check_error(texts.run("index texts --attention ful " + start), 2, "did you mean 'full'");
-  check_error(texts.run("index texts --exclude a,,b " + start), 2, "empty pattern");
-  check_error(texts.run("index texts --model texts --out index --quiet"), 3, "texts/");
+  const std::string start = concat("--model ", small_model, " --out index --quiet");
+  check_one_line(texts.run("index " + start), 2, "PATH");
+  check_one_line(texts.run("index missing " + start), 2, "missing: cannot be indexed: No such file");
+  check_one_line(texts.run("index /dev/null " + start), 2, "expected a file or a folder");
+  check_one_line(texts.run("index texts --out index --quiet"), 2, "expected --model");
+  check_one_line(texts.run(concat("index texts --quiet --model ", small_model)), 2, "expected --out");
+  check_one_line(texts.run(concat("index texts --quiet --out texts --model ", small_model)), 2, "not part of an index");
+  check_one_line(texts.run("index texts --passage-tokens 513 " + start), 2, "at most 512");
+  check_one_line(texts.run("index texts --attention ful " + start), 2, "did you mean 'full'");
+  check_one_line(texts.run("index texts --exclude a,,b " + start), 2, "empty pattern");
+  check_one_line(texts.run("index texts --model texts --out index --quiet"), 3, "texts/");
+  check_one_line(texts.run("index texts --model texts --out index --quiet"), 3,
+                 "texts/vocab.txt: cannot be opened: it is missing; a model's folder has config.json, "
+                 "model.safetensors and vocab.txt");
+  put_file(texts.folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n");
+  check_one_line(texts.run("index texts --model . --out index --quiet"), 3,
+                 "config.json: cannot be opened: it is missing; a model's folder");
+  check_one_line(texts.run("index texts --model vocab.txt --out index --quiet"), 3,
+                 "vocab.txt: is a file; expected a model's folder");
   CHECK_FALSE(fs::exists(texts.index));
-  check_error(texts.run("query --index index --quiet words"), 3, "there is no index");
+  fs::create_directories(texts.index / ".lock");
+  check_one_line(texts.make_index(), 1, "--out index: cannot write into the folder");
+  fs::remove_all(texts.index);
+  check_one_line(texts.run("query --index index --quiet words"), 3, "there is no index");
   REQUIRE(texts.make_index().exit_code == 0);
-  check_error(texts.run("query --quiet words"), 2, "expected --index");
-  check_error(texts.run("query --index index --quiet ' '"), 2, "expected words");
-  check_error(texts.run("query --index index --quiet --top 0 words"), 2, "--top");
-  check_error(texts.run("query --index texts --quiet words"), 3, "there is no index");
+  check_one_line(texts.run("query --quiet words"), 2, "expected --index");
+  check_one_line(texts.run("query --index index --quiet ' '"), 2, "expected words");
+  check_one_line(texts.run("query --index index --quiet --top 0 words"), 2, "--top");
+  check_one_line(texts.run("query --index texts --quiet words"), 3, "there is no index");
   {
     const FolderLock lock(texts.index);
-    check_error(texts.make_index(), 2, "another run is writing");
+    check_one_line(texts.make_index(), 2, "another run is writing");
     CHECK(texts.run("query --index index --quiet words").exit_code == 0);
   }
   // Another model has other weights.
-  fs::copy(model, texts.folder / "model");
+  fs::copy(small_model, texts.folder / "model");
   TensorFile weights = read_safetensors(texts.folder / "model/model.safetensors");
   weights.tensors[0].second = Tensor::zeros(weights.tensors[0].second.shape());
   write_safetensors(texts.folder / "model/model.safetensors", weights);
-  check_error(texts.run("query --index index --quiet --model model words"), 3, "made by another model");
-  check_error(texts.run("index texts --out index --quiet --model model"), 2, "this index was made with model");
+  check_one_line(texts.run("query --index index --quiet --model model words"), 3, "made by another model");
+  check_one_line(texts.run("index texts --out index --quiet --model model"), 2, "this index was made with model");
   put_file(texts.index / "passages.jsonl", "{}\n");
-  check_error(texts.run("query --index index --quiet words"), 3, "passages.jsonl: damaged");
-  check_error(texts.make_index(), 3, "--rebuild");
+  check_one_line(texts.run("query --index index --quiet words"), 3, "passages.jsonl: damaged");
+  check_one_line(texts.make_index(), 3, "--rebuild");
   CHECK(texts.make_index("--rebuild").exit_code == 0);
 }
 

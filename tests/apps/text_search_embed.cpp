@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -134,6 +135,18 @@ TEST_CASE("a vocabulary may be smaller than the model's, not larger", "[text_sea
              ContainsSubstring("vocab.txt") && ContainsSubstring("161 tokens; the model has embeddings for 160"));
   put_file(copy.folder / "vocab.txt", vocabulary.substr(0, vocabulary.find("[unused38]")));
   CHECK_NOTHROW(copy.fingerprint());
+  // Padding has at most 1024 rows.
+  const int64_t tokens = std::count(vocabulary.begin(), vocabulary.end(), '\n');
+  TensorFile weights = read_safetensors(copy.folder / "model.safetensors");
+  copy.replace("config.json", concat("\"vocab_size\": ", tokens), concat("\"vocab_size\": ", tokens + 1024));
+  put_file(copy.folder / "vocab.txt", vocabulary);
+  for (auto& [name, tensor] : weights.tensors)
+    if (name.ends_with("word_embeddings.weight")) tensor = Tensor::zeros({tokens + 1024, tensor.size(1)});
+  write_safetensors(copy.folder / "model.safetensors", weights);
+  CHECK_NOTHROW(copy.fingerprint());
+  put_file(copy.folder / "vocab.txt", vocabulary.substr(0, vocabulary.rfind('[')));
+  CHECK_THAT(data_error([&] { copy.fingerprint(); }),
+             ContainsSubstring("vocab.txt") && ContainsSubstring("is the file cut off"));
 }
 
 TEST_CASE("a model's fingerprint changes with whatever its embeddings depend on", "[text_search]") {

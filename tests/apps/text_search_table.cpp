@@ -157,7 +157,7 @@ TEST_CASE("a label is that of most of the nearest, then of the nearer", "[text_s
     int32_t label = -1;
     for (int32_t each = 0; each < 6; ++each) {
       task.test = {{{}, each, 0}};
-      if (right_by_nearest(task, Tensor::from(train, {6, 2}), Tensor::from<float>({1, 0}, {1, 2}), k) ==
+      if (knn_correct(task, Tensor::from(train, {6, 2}), Tensor::from<float>({1, 0}, {1, 2}), k) ==
           std::vector<uint8_t>{1}) {
         CHECK(label == -1);
         label = each;
@@ -171,7 +171,7 @@ TEST_CASE("a label is that of most of the nearest, then of the nearer", "[text_s
   CHECK(found(5) == 2);    // two of 1 and two of 2, which are nearer in sum
   CHECK(found(100) == 2);  // all there are
   task.test = {{{}, 4, 0}, {{}, 3, 0}, {{}, 3, 0}};
-  CHECK(right_by_nearest(task, Tensor::from(train, {6, 2}), Tensor::from<float>({-1, 0, 1, 0, -1, 0}, {3, 2}), 1) ==
+  CHECK(knn_correct(task, Tensor::from(train, {6, 2}), Tensor::from<float>({-1, 0, 1, 0, -1, 0}, {3, 2}), 1) ==
         std::vector<uint8_t>{1, 1, 0});
 }
 

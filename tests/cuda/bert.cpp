@@ -17,7 +17,7 @@ TEST_CASE("a published BERT gives on CUDA what it gives on the CPU", "[gpu][vari
       const auto bert = read_bert(CAIRN_SOURCE_DIR "/tests/golden/bert");
       bert->swap_attention({spec});
       move_to(*bert, device);
-      bert->activations = activations;
+      bert->activation_dtype = activations;
       for (size_t i = 0; i < 2; ++i) {
         MultiHeadAttention& attention = bert->encoder.layers[i]->attention;
         if (device == Device::cpu) {

@@ -1,6 +1,6 @@
 // The first byte tells where the bytes behind it are cut into passages.jsonl and embeddings.safetensors. Reading them
 // as an index, finished or not, ends with a DataError of one short line, or with records that are in order and the same
-// when they are written again.
+// when they are written again, and a search finds them.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "apps/text_search/index.h"
+#include "apps/text_search/search.h"
 #include "apps/text_search/walk.h"
 #include "nn/io/hash.h"
 #include "tests/fuzz/fuzz.h"
@@ -78,6 +79,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (int64_t i = 0; i < index.size(); ++i) {
       index.read_rows(i, 1, row.data());
       read_or_refuse([&] { expect_same_again(index.record(i)); });
+    }
+    const auto tokenize = [](std::string_view text) { return std::vector<WordPiece::Token>{{0, 0, text.size()}}; };
+    const std::vector<Hit> hits = search(index, Tensor::full({index.header().settings.features}, 1), 2);
+    for (size_t i = 0; i < hits.size(); ++i) {
+      const Hit& hit = hits[i];
+      expect(i == 0 || (hits[0].score >= hit.score && hits[0].record.text != hit.record.text), "hits out of order");
+      const Excerpt excerpt = excerpt_of(hit.record, "word", tokenize);
+      expect(hit.record.text.ends_with(excerpt.text) && excerpt.line >= hit.record.line, "an excerpt from elsewhere");
     }
   });
   return 0;

@@ -71,6 +71,8 @@ TEST_CASE("a BERT takes any variant of attention, in every layer or each its own
   CHECK_THROWS_WITH(bert->swap_attention({"full", "full", "full"}),
                     ContainsSubstring("3 specifications for a model of 2"));
   CHECK_THROWS_AS(bert->swap_attention({"shared-full"}), UsageError);
+  CHECK_THROWS_AS(bert->swap_attention({"clustered-2", "shared-full"}), UsageError);
+  CHECK(bert->encoder.layers[0]->attention.attention->spec() == "full");  // all or none are swapped
   CHECK_THROWS_AS(bert->swap_attention({"inducing-4"}), UsageError);
   CHECK_THROWS_WITH(embeddings(*bert, Tensor::zeros({1, 513}, DType::int32), lengths),
                     ContainsSubstring("513 tokens; the model has 512 positions"));

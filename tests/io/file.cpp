@@ -111,7 +111,10 @@ TEST_CASE("what cannot be written is an error that says why", "[io]") {
              ContainsSubstring("missing/file") && ContainsSubstring("No such file"));
   CHECK_THAT(write_error(folder.path(), {"x"}),
              ContainsSubstring("cannot be created") && ContainsSubstring("directory"));
-  CHECK_THAT(write_error("/dev/full", {"x"}), ContainsSubstring("/dev/full") && ContainsSubstring("No space left"));
+  CHECK_THAT(write_error("/dev/full", {"x"}),
+             ContainsSubstring("/dev/full") && ContainsSubstring("No space left on device; free some space there"));
+  CHECK_THROWS_WITH(rename_file(folder / "missing", folder / "to"),
+                    ContainsSubstring("to: cannot be replaced: No such"));
   CHECK_THROWS_WITH(sync_folder(folder / "missing"), ContainsSubstring("missing") && ContainsSubstring("No such file"));
 }
 
@@ -171,4 +174,7 @@ TEST_CASE("a file is written piece after piece, changed in the middle, cut back 
   FileWriter full("/dev/full");
   full.write("x", 1);
   CHECK_THROWS_WITH(full.sync(), ContainsSubstring("/dev/full") && ContainsSubstring("No space left"));
+  FileWriter null("/dev/null");
+  null.write("x", 1);
+  CHECK_NOTHROW(null.sync());  // there is nothing to bring to a disk
 }
