@@ -165,7 +165,8 @@ struct TileDropout {
 
   __device__ TileDropout(const Dropout& dropout, const BatchHead& batch_head)
       : active(dropout.active()),
-        row(uint32_t(batch_head.index)),
+        // The barrier: added up again within loops, it costs registers that some kernels lack.
+        row(uint32_t(optimization_barrier(int(dropout.draw.row(batch_head.index))))),
         threshold(dropout.threshold()),
         scale(dropout.scale()) {
     if (active) key = dropout.draw.key();
