@@ -7,9 +7,14 @@
 #include "apps/attention_bench/figure_output.h"
 #include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
+#include "nn/io/file.h"
+#include "nn/parallel/communicator.h"
 
 namespace cairn::attention_bench {
 namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 struct FigureCommand {
   explicit FigureCommand(CLI::App& app)
@@ -17,7 +22,9 @@ struct FigureCommand {
             app, "figure", "Draw the paper's figure 4: time and memory by length",
             "Writes figure.csv, figure.json, figure.svg and report.html. All lengths are measured in several passes,\n"
             "so that a slow moment of the machine hits no point alone, and all variants of a length in turn. A length\n"
-            "whose attention would take more than --longest seconds a repetition is left out for that variant.\n\n"
+            "whose attention would take more than --longest seconds a repetition is left out for that variant.\n"
+            "The same command again continues a figure that was stopped. Processes that mpirun starts share the\n"
+            "lengths, in each pass others: give each a machine or a GPU of its own, and all one file system.\n\n"
             "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096")),
         options(&command) {
     add_path(command, "--out", out, "DIR", "write into this folder");
@@ -26,7 +33,8 @@ struct FigureCommand {
     options.real("longest", longest, 0.001, 1e6, "seconds of one repetition beyond which a variant goes no further");
     settings.repetitions.seconds = 4;
     settings.define(command, options, "attention");
-    on_run(command, [this] { execute(); });
+    on_run(
+        command, [this] { execute(); }, true);
   }
 
   void execute() {
@@ -40,29 +48,81 @@ struct FigureCommand {
       lengths = gpu ? "1024,2048,4096,8192,16384,32768,65536,131072" : "512,1024,2048,4096,8192,16384";
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    make_out_folder(out);
+    check_same_on_ranks(options.configuration(), settings.compute.device);
+    const fs::path cells = fs::path(out) / "cells";  // what was measured, until the figure is whole
+    if (!silent()) make_out_folder(out);
+    if (!silent()) make_out_folder(cells);
+    check_shared(out);
+    if (ranks().size() > 1) work_apart();
     catch_interrupts(settings.output.quiet);
     Sweep sweep{settings, specs, longest, measure_ceilings(settings.compute)};
 
     // (A GPU is nobody else's meanwhile.)
     const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.maximum);
-    for (int64_t pass = 1; pass <= passes && !interrupted(); ++pass)
-      for (const int64_t length : all) {
-        if (pass == 1) sweep.add_points(length);
-        const auto now = sweep.measure_share(length, passes);
-        if (!sweep.measured().empty()) write_figure(sweep, out);  // whatever happens next, this is kept
+    bool stopped = false;
+    for (int64_t pass = 1; pass <= passes && !stopped; ++pass) {
+      Json shares = kept_shares(cells, pass, all);
+      for (const Json& share : shares) sweep.add(share);
+      Json own = Json::object();
+      for (size_t i = 0; i < all.size() && !interrupted(); ++i) {
+        const std::string length = std::to_string(all[i]);
+        // In each pass other lengths: then no machine stands behind a point alone.
+        if (shares.contains(length) || (int64_t(i) + pass) % ranks().size() != ranks().rank()) continue;
+        if (pass == 1) sweep.add_points(all[i]);
+        const Json share = sweep.measure_share(all[i], passes);
+        sweep.add(own[length] = share);
+        if (!silent() && !sweep.measured().empty()) write_figure(sweep, out);  // whatever happens next, this is kept
         if (interrupted()) break;
+        replace_file(cells / share_name(pass, length), {Json({{"of", made_with()}, {"share", share}}).dump() + "\n"});
         std::string line = concat("pass ", pass, " of ", passes, ", length ", length, ", us an element:");
-        for (const Point* p : now)
-          line += concat(" ", p->problem.attention, " ", svg::number(p->seconds_per_element() * 1e6));
+        for (const Point& p : sweep.measured())
+          if (p.problem.length == all[i])
+            line += concat(" ", p.problem.attention, " ", svg::number(p.seconds_per_element() * 1e6));
         note(line, settings.output.quiet);
       }
-    if (interrupted()) {
-      note(concat("interrupted; ", out, " has what was measured until then"), settings.output.quiet);
+      ranks().meet();
+      const auto of_all = gather_texts(ranks(), Json({{"stopped", interrupted()}, {"shares", own}}).dump());
+      for (int rank = 0; rank < ranks().size(); ++rank) {
+        const Json its = Json::parse(of_all[size_t(rank)]);
+        stopped = stopped || its.at("stopped").get<bool>();
+        if (rank == ranks().rank()) continue;
+        for (const Json& share : its.at("shares")) sweep.add(share);
+      }
+    }
+    if (!silent() && !sweep.measured().empty()) write_figure(sweep, out);
+    if (stopped) {
+      note(concat("interrupted; ", out, " has what was measured until then, and the same command continues"),
+           settings.output.quiet || silent());
       throw Interrupted();
     }
+    if (!silent()) fs::remove_all(cells);
     if (settings.output.json) return print(figure_json(sweep).dump() + "\n");
-    print(figure_text(sweep) + "Report: " + (std::filesystem::absolute(out) / "report.html").string() + "\n");
+    print(figure_text(sweep) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+  }
+
+  static std::string share_name(int64_t pass, const std::string& length) {
+    return concat("pass=", pass, ",length=", length, ".json");
+  }
+
+  // What a share must have been measured with to be part of this figure.
+  Json made_with() const {
+    Json with = provenance(std::string(name(settings.compute.device)));
+    with.erase("time");
+    with["configuration"] = options.configuration();
+    return with;
+  }
+
+  // What was measured in a pass before the figure was stopped, by length, as rank 0 sees it.
+  Json kept_shares(const fs::path& cells, int64_t pass, const std::vector<int64_t>& of) const {
+    Json shares = Json::object();
+    for (const int64_t n : of) {
+      const std::string length = std::to_string(n);
+      const fs::path file = cells / share_name(pass, length);
+      if (silent() || !is_there(file)) continue;
+      const Json kept = Json::parse(read_file(file), nullptr, false);
+      if (kept.is_object() && kept.value("of", Json()) == made_with()) shares[length] = kept.value("share", Json());
+    }
+    return Json::parse(broadcast_text(ranks(), shares.dump()));
   }
 
   CLI::App& command;

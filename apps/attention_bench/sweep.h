@@ -1,6 +1,7 @@
 #pragma once
 // Variants measured at several lengths: the points of a figure.
 
+#include <nlohmann/json_fwd.hpp>
 #include <set>
 
 #include "apps/attention_bench/analysis.h"
@@ -29,9 +30,14 @@ struct Sweep {
 
   // Adds a point at this length for each variant that goes as far.
   void add_points(int64_t length);
-  // Measures all points of a length in turn, with one of `passes` equal shares of the repetitions. Returns them.
-  std::vector<const Point*> measure_share(int64_t length, int64_t passes);
+  // Measures all points of a length in turn, with one of `passes` equal shares of the repetitions. Returns what was
+  // measured, which is not yet added: {"length": ..., "points": [{"attention", "seconds", "peak_bytes"}]}.
+  nlohmann::ordered_json measure_share(int64_t length, int64_t passes) const;
+  // Adds a share that was measured, here or by another process. Error (DataError): it is none.
+  void add(const nlohmann::ordered_json& share);
 
+  // The point of a variant at a length, added in its place if need be.
+  Point& point(const std::string& spec, int64_t length);
   // The points that were measured, all or those of a variant.
   std::vector<Point> measured() const;
   std::vector<Point> of(const std::string& spec) const;

@@ -29,7 +29,9 @@ struct FigureCommand {
             app, "figure", "Train the paper's figure 5: every variant at every length",
             "Each training is a run in DIR/cells, which the other commands read. The same command again continues\n"
             "where it was stopped, at any point. Writes figure.csv, figure.json, figure.svg and report.html.\n\n"
-            "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
+            "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores. Processes "
+            "that\n"
+            "mpirun starts share the trainings; they need one file system.\n\n"
             "Examples:\n"
             "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
             "  copy-task figure --out figure5 --device cuda")),
@@ -69,7 +71,9 @@ struct FigureCommand {
     const std::vector<size_t> own = own_cells();
     for (size_t k = 0; k < own.size() && !interrupted(); ++k) {
       Cell& cell = grid.cells[own[k]];
-      note(concat(k + 1, " of ", own.size(), ": ", cell.attention, ", length ", cell.length), output.quiet || silent());
+      note(concat(k + 1, " of ", own.size(), ranks().size() > 1 ? " of rank 0: " : ": ", cell.attention, ", length ",
+                  cell.length),
+           output.quiet || silent());
       try {
         Training training(*this, cell);
         training.settings.train.explain = k == 0;  // once is enough
