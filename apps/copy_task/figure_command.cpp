@@ -109,6 +109,7 @@ struct FigureCommand {
     std::string finished(grid.cells.size(), ' ');  // as rank 0 sees it
     for (size_t i = 0; i < order.size() && !silent(); ++i)
       if (Training(*this, grid.cells[i]).finished()) finished[i] = 'f';
+    ranks().meet();  // that took its time
     finished = broadcast_text(ranks(), finished);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return std::pair(finished[a], -grid.cells[a].length) < std::pair(finished[b], -grid.cells[b].length);

@@ -42,6 +42,7 @@ Variable forward(const Model& model, const Batch& batch, Generator& generator, i
 // Gives all ranks what rank 0 starts from. Only it keeps a journal.
 void share(Communicator& ranks, Optimizer& optimizer, Schedule& schedule, TrainState& state) {
   if (ranks.size() == 1) return;
+  ranks.meet();  // it may have read much
   cairn::share(ranks, optimizer);
   std::vector<double> numbers{
       double(state.step),           state.seconds,        state.latest.loss, state.latest.accuracy,

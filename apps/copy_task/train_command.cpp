@@ -48,7 +48,9 @@ struct TrainCommand {
     check_same_on_ranks(options.configuration(), settings.train.compute.device);
 
     catch_interrupts(output.quiet);
-    if (broadcast_flag(ranks(), found && finished())) return;
+    const bool nothing_left = found && finished();
+    ranks().meet();  // rank 0 may have written a report
+    if (broadcast_flag(ranks(), nothing_left)) return;
     if (found) check_resumed(out, *found, settings.train);
     if (found) note(concat(out, ": continues from step ", train_state(*found).step), output.quiet);
     if (masked_per_half(settings.train.length) == 0)
@@ -92,6 +94,7 @@ struct TrainCommand {
 
   // Only rank 0 looks into the run's folder: the others continue with its settings.
   void share_run() {
+    ranks().meet();  // rank 0 may have read a large checkpoint
     const Json run = Json::parse(broadcast_text(ranks(), continued.dump()));
     if (silent() && run.is_array()) options.continue_run(run[0], run[1]);
   }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "apps/attention_bench/analysis.h"
 #include "apps/attention_bench/cost.h"
@@ -79,6 +80,38 @@ TEST_CASE("attention-bench figure writes its numbers and a report", "[attention-
   CHECK(std::filesystem::file_size(folder / "figure.csv") > 100);
   std::ifstream picture(folder / "figure.svg");
   CHECK(markup_error({std::istreambuf_iterator<char>(picture), {}}).empty());
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("attention-bench figure goes on where it was stopped", "[attention-bench]") {
+  const auto folder = std::filesystem::temp_directory_path() / ("cairn-bench-stopped-" + std::to_string(getpid()));
+  const std::string arguments =
+      "figure --json --quiet --longest 1e6 --lengths 16,8192 --tokens 64 --heads 2 --head-size 8 --repeat 5 "
+      "--attention full --out " +
+      folder.string();
+  // Stopped as soon as something is kept; then what is kept gets a time that nobody measured.
+  const auto stopped =
+      run_process("attention-bench", arguments + " >/dev/null & pid=$!; until [ -e '" + folder.string() +
+                                         "/cells/pass=1,length=16.json' ]; do sleep 0.02; done; kill $pid; wait $pid");
+  INFO(stopped.err);
+  REQUIRE(stopped.exit_code == 130);
+  const auto kept = folder / "cells" / "pass=1,length=16.json";
+  auto json = nlohmann::ordered_json::parse(std::ifstream(kept));
+  auto of_another = json;
+  json["share"]["points"][0]["seconds"] = std::vector<double>(20, 1.0);
+  std::ofstream(kept) << json.dump();
+  of_another["of"]["configuration"]["heads"] = 3;
+  of_another["share"]["points"][0]["seconds"] = std::vector<double>(200, 1e6);
+  std::ofstream(folder / "cells" / "pass=2,length=16.json") << of_another.dump();
+
+  const auto run = run_process("attention-bench", arguments);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  const auto figure = nlohmann::json::parse(last_line(run.out));
+  REQUIRE(figure.at("points").size() == 2);
+  CHECK(figure.at("points")[0].at("median_seconds") == 1);  // kept, and more of it than what was measured besides
+  CHECK(figure.at("points")[1].at("median_seconds") < 1);
+  CHECK_FALSE(std::filesystem::exists(folder / "cells"));
   std::filesystem::remove_all(folder);
 }
 
