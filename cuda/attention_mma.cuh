@@ -336,7 +336,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
           s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; }, in_top,
           batch_head.masks(query0, query0 + 16, k0, k0 + keys),
           [&] { return visible_of_queries<keys / 8>(batch_head, query0, k0); }, dropout,
-          [&] { return kept_of_queries<keys / 8>(dropout, query0, k0); });
+          // (Without top keys, the barrier is what keeps registers from being spilled; with them, it is the other way.)
+          [&] { return kept_of_queries<keys / 8>(Top::some ? dropout : dropout.behind_barrier(), query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
     });
   }

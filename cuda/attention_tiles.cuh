@@ -165,8 +165,7 @@ struct TileDropout {
 
   __device__ TileDropout(const Dropout& dropout, const BatchHead& batch_head)
       : active(dropout.active()),
-        // The barrier: added up again within loops, it costs registers that some kernels lack.
-        row(uint32_t(optimization_barrier(int(dropout.draw.row(batch_head.index))))),
+        row(dropout.draw.row(batch_head.index)),
         threshold(dropout.threshold()),
         scale(dropout.scale()) {
     if (active) key = dropout.draw.key();
