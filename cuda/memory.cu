@@ -143,19 +143,20 @@ int device_count() {
 
 std::string device_problem() {
   if (device_count() == 0) return "no usable NVIDIA GPU or driver was found";
-  int has_pools = 0;
-  check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, 0));
+  int device = 0, has_pools = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device));
   if (!has_pools) return "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack";
 #if !CAIRN_CUDA_HOST
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing); status != cudaSuccess) {
     cudaGetLastError();
-    cudaDeviceProp device;
+    cudaDeviceProp gpu;
     if (status != cudaErrorNoKernelImageForDevice && status != cudaErrorInvalidDeviceFunction)
       return cudaGetErrorString(status);
-    check_cuda(cudaGetDeviceProperties(&device, 0));
-    return concat("this build has no code for the ", device.name, " (compute capability ", device.major, '.',
-                  device.minor, "); configure it with -DCMAKE_CUDA_ARCHITECTURES=native");
+    check_cuda(cudaGetDeviceProperties(&gpu, device));
+    return concat("this build has no code for the ", gpu.name, " (compute capability ", gpu.major, '.', gpu.minor,
+                  "); configure it with -DCMAKE_CUDA_ARCHITECTURES=native");
   }
 #endif
   return {};

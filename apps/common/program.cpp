@@ -248,7 +248,8 @@ void define_threads(Options& options, int64_t& threads) {
 static Device chosen_device(const std::string& device) {
   if (device == "cpu") return Device::cpu;
 #if CAIRN_HAS_CUDA
-  const std::string problem = gpu::device_problem();
+  std::string problem = ranks().take_gpu();
+  if (problem.empty()) problem = gpu::device_problem();
   if (device == "auto") return problem.empty() && !emulated ? Device::cuda : Device::cpu;
   check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
   return Device::cuda;

@@ -51,6 +51,13 @@ double Communicator::watchdog_seconds() {
   return seconds;
 }
 
+void Communicator::check_patience(std::chrono::steady_clock::time_point start, double seconds) const {
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  check(waited.count() < seconds, "rank ", rank(), " of ", size(), " has waited ", seconds,
+        " s for the others: one of them was stopped, or its machine is gone (the environment variable CAIRN_WATCHDOG ",
+        "sets the seconds)");
+}
+
 std::unique_ptr<Communicator> connect() {
   const int expected = launched();
 #if CAIRN_MPI

@@ -5,6 +5,7 @@
 //
 // A wait for others ends with an Error after CAIRN_WATCHDOG seconds (an environment variable; 60 without it): one of
 // them was stopped, or its machine is gone.
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ class Communicator {
   // How many of the processes share this one's processors, itself included.
   virtual int on_processors() const { return 1; }
 
+  // Gives this process a GPU that no other one has; before anything else of CUDA runs. Returns why not all processes
+  // can have theirs, the same on all of them; empty if they can.
+  virtual std::string take_gpu() { return {}; }
+
   // Starts to add up x over all ranks, in place, with the same bits on all of them. Until wait() its numbers are
   // nobody's. float32 or float64.
   virtual void start_sum(const Tensor& x);
@@ -41,6 +46,8 @@ class Communicator {
 
  protected:
   static double watchdog_seconds();
+  // Error: more than so many seconds have gone by since `start`, in which this process waited for others.
+  void check_patience(std::chrono::steady_clock::time_point start, double seconds) const;
 };
 
 // Connects with the processes that were started beside this one. Not called twice. Errors (UsageError): a launcher

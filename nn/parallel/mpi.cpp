@@ -16,8 +16,6 @@
 namespace cairn {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 int count_of(int64_t n) {
   check(n <= std::numeric_limits<int>::max(), "MPI: ", n, " elements in one message, at most 2^31 - 1 go");
   return int(n);
@@ -37,6 +35,15 @@ class MpiCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int on_processors() const override { return neighbors_; }
+  std::string take_gpu() override {
+    if (size_ == 1) return {};
+    return "this program was built without NCCL, by which several processes with GPUs add up (configure it with "
+           "--preset "
+           "nccl)";
+  }
+  // This process is number place() of the there() on its machine.
+  int place() const { return place_; }
+  int there() const { return there_; }
 
   // Iallreduce, so that it goes on while this rank computes the next gradients.
   void start_sum(const Tensor& x) override {
@@ -79,11 +86,11 @@ class MpiCommunicator : public Communicator {
   void count_neighbors() {
     MPI_Comm machine = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-    int there = 1;
-    MPI_Comm_size(machine, &there);
+    MPI_Comm_rank(machine, &place_);
+    MPI_Comm_size(machine, &there_);
     cpu_set_t mine{};
     sched_getaffinity(0, sizeof mine, &mine);
-    std::vector<cpu_set_t> all(static_cast<size_t>(there));
+    std::vector<cpu_set_t> all(static_cast<size_t>(there_));
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, machine);
     MPI_Comm_free(&machine);
     neighbors_ = 0;
@@ -97,22 +104,20 @@ class MpiCommunicator : public Communicator {
   // Looks again and again, first without a pause, because the others are seldom far behind, then with one: where ranks
   // outnumber processors, they need this one's.
   void wait(double seconds) {
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     for (int64_t looks = 0;; ++looks) {
       int done = 0;
       MPI_Testall(int(started_.size()), started_.data(), &done, MPI_STATUSES_IGNORE);
       if (done) break;
       if (looks < 1000) continue;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-      check(std::chrono::duration<double>(Clock::now() - start).count() < seconds, "rank ", rank_, " of ", size_,
-            " has waited ", seconds, " s for the others: one of them was stopped, or its machine is gone (the ",
-            "environment variable CAIRN_WATCHDOG sets the seconds)");
+      check_patience(start, seconds);
     }
     started_.clear();
     kept_.clear();
   }
 
-  int rank_ = 0, size_ = 1, neighbors_ = 1;
+  int rank_ = 0, size_ = 1, place_ = 0, there_ = 1, neighbors_ = 1;
   double watchdog_ = watchdog_seconds();
   std::vector<MPI_Request> started_;
   std::vector<Tensor> kept_;  // what they work on
@@ -122,6 +127,10 @@ class MpiCommunicator : public Communicator {
 
 std::unique_ptr<Communicator> connect_mpi() {
   auto ranks = std::make_unique<MpiCommunicator>();
+#if CAIRN_NCCL
+  const int place = ranks->place(), there = ranks->there();
+  if (ranks->size() > 1) return with_gpus(std::move(ranks), place, there);
+#endif
   return ranks;
 }
 
