@@ -59,7 +59,8 @@ struct LayerNormGradient {
 LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNormResult& saved,
                                       const Tensor& dy);
 
-// Zero with probability p, else scaled by 1 / (1 - p). The gradient is the same function of the gradient.
+// Zero with probability p, else scaled by 1 / (1 - p). The gradient is the same function of the gradient. Axis 0 counts
+// examples, of which a scalar has none.
 // Error: p outside [0, 1].
 Tensor dropout(const Tensor& x, double p, const RandomDraw& draw);
 // residual + dropout(x), in one pass.

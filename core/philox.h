@@ -36,7 +36,11 @@ struct Draw {
   const uint64_t* state = nullptr;
   uint32_t layer = 0;
   Purpose purpose{};
+  // Rows of (batch, head), or elements, that a batch shared by several processes has before the first one here.
+  uint64_t first = 0;
 
+  // The coordinate of a row of (batch, head): its number within the whole batch.
+  CAIRN_HD uint32_t row(int64_t batch_head) const { return uint32_t(first + uint64_t(batch_head)); }
   // Everything but the coordinates, folded into a key.
   CAIRN_HD PhiloxKey key() const {
     const PhiloxKey seed{uint32_t(state[0]), uint32_t(state[0] >> 32)};
@@ -68,13 +72,13 @@ struct Dropout {
   CAIRN_HD float scale() const { return p < 1 ? 1 / (1 - p) : 0.0f; }
   // A weight is dropped where its 32 bits are below this. (p = 1 drops all but one in 2^32 of them, scaled by 0.)
   CAIRN_HD uint32_t threshold() const { return p < 1 ? uint32_t(double(p) * 4294967296.0) : 0xffffffffu; }
-  // The four words that decide over keys 4 (j / 4) .. 4 (j / 4) + 3 of (query i, row of batch and heads).
+  // The four words that decide over keys 4 (j / 4) .. 4 (j / 4) + 3 of query i; `row` is draw.row(batch_head).
   CAIRN_HD static PhiloxWords words(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) {
     return philox(key, {{j / 4, i, row, 0}});
   }
   // What the weight of key j alone is multiplied with.
-  CAIRN_HD float factor(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) const {
-    return words(key, row, i, j).w[j % 4] < threshold() ? 0.0f : scale();
+  CAIRN_HD float factor(PhiloxKey key, int64_t batch_head, uint32_t i, uint32_t j) const {
+    return words(key, draw.row(batch_head), i, j).w[j % 4] < threshold() ? 0.0f : scale();
   }
 };
 

@@ -15,8 +15,13 @@ struct RandomDraw {
   Tensor state;  // uint64 [2]; undefined: nothing is drawn
   uint32_t layer = 0;
   Purpose purpose{};
+  int64_t first_example = 0;  // Generator::set_first_example
 
-  Draw view() const { return {state.defined() ? state.data<uint64_t>() : nullptr, layer, purpose}; }
+  // per_example: the rows of (batch, head), or elements, of an example; 0 for a draw that all examples share.
+  Draw view(int64_t per_example = 0) const {
+    return {state.defined() ? state.data<uint64_t>() : nullptr, layer, purpose,
+            uint64_t(first_example) * uint64_t(per_example)};
+  }
 };
 
 // The seed and the step, on a device. advance() once a training step; an operation that saved the draw for its
@@ -33,10 +38,13 @@ class Generator {
   void set_step(uint64_t step);
   void set_first_example(int64_t) {}  // TEMPORARY
   void advance() { set_step(step_ + 1); }
+  // For processes that share a batch: example 0 here is this one of the whole batch. From now on, examples are drawn
+  // for as they are by a process that has the whole batch. A captured CUDA graph keeps the number. Error: negative.
+  void set_first_example(int64_t example);
 
   RandomDraw draw(uint32_t layer, Purpose purpose) const {
     if (recorded_) recorded_->emplace_back(layer, purpose);
-    return {state_, layer, purpose};
+    return {state_, layer, purpose, first_example_};
   }
   // From now on `draws` gets what each draw is named, for tests: two of one name would share their numbers.
   void record_draws(std::vector<std::pair<uint32_t, Purpose>>* draws) { recorded_ = draws; }
@@ -46,6 +54,7 @@ class Generator {
 
  private:
   uint64_t seed_, step_ = 0;
+  int64_t first_example_ = 0;
   uint32_t parameters_ = 0;
   Tensor state_;
   std::vector<std::pair<uint32_t, Purpose>>* recorded_ = nullptr;

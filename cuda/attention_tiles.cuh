@@ -165,7 +165,7 @@ struct TileDropout {
 
   __device__ TileDropout(const Dropout& dropout, const BatchHead& batch_head)
       : active(dropout.active()),
-        row(uint32_t(batch_head.index)),
+        row(dropout.draw.row(batch_head.index)),
         threshold(dropout.threshold()),
         scale(dropout.scale()) {
     if (active) key = dropout.draw.key();

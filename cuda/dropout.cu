@@ -1,5 +1,6 @@
 // Dropout of single elements: y_i = x_i / (1 - p) or 0, for n elements of float32 or bfloat16, on its own or added to a
-// residual. Element i is decided by word i mod 4 of Philox at counter i div 4, so the mask is the CPU's.
+// residual. Element i is decided by word j mod 4 of Philox at counter j div 4, j = i + Draw::first, so the mask is the
+// CPU's.
 //
 // Launch. A thread takes four elements at a time, for which it draws once; blocks of 256 threads, at most 4096 of them,
 // so that the key, ten rounds of Philox by itself, is worked out once for many elements.
@@ -19,6 +20,9 @@ namespace {
 constexpr int threads = 256;
 constexpr int64_t max_blocks = 4096;
 
+// Of the four numbers that decide over the first element, those before its own.
+CAIRN_HD int skipped_numbers(const Dropout& dropout) { return int(dropout.draw.first % 4); }
+
 template <class T>
 __global__ void __launch_bounds__(threads)
     drop(int64_t n, bool packs, Dropout dropout, const T* x, const T* residual, T* y) {
@@ -26,8 +30,10 @@ __global__ void __launch_bounds__(threads)
   const uint32_t threshold = dropout.threshold();
   const float scale = dropout.scale();
   const int64_t step = int64_t(gridDim.x) * threads;
-  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < ceil_div(n, 4); i += step) {
-    const PhiloxWords words = philox(key, {{uint32_t(i), uint32_t(uint64_t(i) >> 32), 0, 0}});
+  const int skipped = skipped_numbers(dropout);
+  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < ceil_div(skipped + n, 4); i += step) {
+    const uint64_t four = dropout.draw.first / 4 + uint64_t(i);
+    const PhiloxWords words = philox(key, {{uint32_t(four), uint32_t(four >> 32), 0, 0}});
     const auto result = [&](T value, T other, int k) {
       const float keep = words.w[k] < threshold ? 0.0f : float(value) * scale;
       return T(residual ? float(other) + keep : keep);
@@ -41,7 +47,8 @@ __global__ void __launch_bounds__(threads)
     } else {
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        if (const int64_t j = 4 * i + k; j < n) y[j] = result(x[j], residual ? residual[j] : x[j], k);
+        if (const int64_t j = 4 * i + k - skipped; j >= 0 && j < n)
+          y[j] = result(x[j], residual ? residual[j] : x[j], k);
     }
   }
 }
@@ -51,8 +58,9 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 void dropout(Stream stream, int64_t n, Dropout dropout, const T* x, const T* residual, T* y) {
   if (n == 0) return;
-  launch(drop<T>, {std::min(max_blocks, ceil_div(ceil_div(n, 4), threads)), threads, 0, stream}, n,
-         holds_packs<4>(x, residual, y), dropout, x, residual, y);
+  const int skipped = skipped_numbers(dropout);
+  launch(drop<T>, {std::min(max_blocks, ceil_div(ceil_div(skipped + n, 4), threads)), threads, 0, stream}, n,
+         skipped == 0 && holds_packs<4>(x, residual, y), dropout, x, residual, y);
 }
 
 template void dropout(Stream, int64_t, Dropout, const float*, const float*, float*);

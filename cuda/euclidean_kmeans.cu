@@ -96,7 +96,8 @@ __global__ void __launch_bounds__(32 * mean_parts) update_centroids(EuclideanPro
   const int32_t begin = t == 0 ? 0 : offset[0], end = t == 0 ? 0 : offset[1];
   const int32_t* const members = p.permutation + row * p.size.N;
   const T* const rows = p.q.batch_head(row / p.size.H, row % p.size.H);
-  const T* const drawn = begin == end ? rows + draw_query(draw.key(), row, c, C, n, t) * p.q.row_stride : nullptr;
+  const T* const drawn =
+      begin == end ? rows + draw_query(draw.key(), draw.row(row), c, C, n, t) * p.q.row_stride : nullptr;
   float* const centroid = p.centroids + cluster * D;
 
   for (int64_t d = lane; d - lane < D; d += 32) {

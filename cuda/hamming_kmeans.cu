@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(update_threads) update_centroids(HammingProble
 
   p.members[cluster] = 0;
   if (C >= n) return;  // every query is its own cluster
-  if (members == 0) centroid = p.codes[row * p.size.N + draw_query(draw.key(), row, c, C, n, t)];
+  if (members == 0) centroid = p.codes[row * p.size.N + draw_query(draw.key(), draw.row(row), c, C, n, t)];
   p.centroids[cluster] = centroid;
 }
 
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(cluster_threads, 1)
   for (int i = thread; i < plan.counters(); i += cluster_threads) memory.counters[i] = 0;
   const PhiloxKey key = draw.key();
   for (int c = thread; c < plan.padded; c += cluster_threads) {
-    const uint64_t code = row_codes[draw_query(key, row, min(c, C - 1), C, n, 0)];
+    const uint64_t code = row_codes[draw_query(key, draw.row(row), min(c, C - 1), C, n, 0)];
     for (int t = 0; t < 4; ++t) memory.signs[4 * c + t] = signs_of(code, t);
     if (c < C && c % plan.cluster == rank) memory.centroids[c / plan.cluster] = code;
   }
@@ -368,7 +368,8 @@ __global__ void __launch_bounds__(cluster_threads, 1)
     if (last) return;  // the neighbors' last use of this block's memory stands before the latest barrier
     cluster_sync();
     for (int i = thread / 32, c; (c = rank + i * plan.cluster) < C; i += cluster_warps)
-      update_centroid(plan, memory, c, i, [&] { return row_codes[draw_query(key, row, c, C, n, iteration)]; });
+      update_centroid(plan, memory, c, i,
+                      [&] { return row_codes[draw_query(key, draw.row(row), c, C, n, iteration)]; });
     cluster_sync();
   }
 }

@@ -337,8 +337,8 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 __global__ void __launch_bounds__(sum_threads) key_factors(AttentionSize size, Dropout dropout, Factors* factors) {
   const int64_t at = int64_t(blockIdx.x) * sum_threads + threadIdx.x;
   if (at >= size.B * size.H * size.S) return;
-  const auto batch_head = uint32_t(at / size.S), key = uint32_t(at % size.S);
-  const bool keep = Dropout::words(dropout.draw.key(), batch_head, 0, key).w[key % 4] >= dropout.threshold();
+  const auto row = dropout.draw.row(at / size.S), key = uint32_t(at % size.S);
+  const bool keep = Dropout::words(dropout.draw.key(), row, 0, key).w[key % 4] >= dropout.threshold();
   factors[at] = {keep ? dropout.scale() : 0.0f, 1};
 }
 

@@ -81,15 +81,15 @@ void score_tile(const AttentionSize& size, HeadView<const T> q, HeadView<const T
         scores[(i - t.q0) * t.row() + j - t.k0] = -std::numeric_limits<T>::infinity();
 }
 
-// factor[j - k0] = 1 / (1 - p) or 0 for keys [k0, k1) of one query; `row` is that of batch and heads. k0 is a multiple
-// of 4.
+// factor[j - k0] = 1 / (1 - p) or 0 for keys [k0, k1) of one query. k0 is a multiple of 4.
 template <class T>
-void dropout_factors(const Dropout& dropout, PhiloxKey key, int64_t row, int64_t query, int64_t k0, int64_t k1,
+void dropout_factors(const Dropout& dropout, PhiloxKey key, int64_t batch_head, int64_t query, int64_t k0, int64_t k1,
                      T* factor) {
   const uint32_t threshold = dropout.threshold();
   const T kept = T(dropout.scale());
+  const uint32_t row = dropout.draw.row(batch_head);
   for (int64_t j = k0; j < k1; j += 4) {
-    const PhiloxWords words = Dropout::words(key, uint32_t(row), uint32_t(query), uint32_t(j));
+    const PhiloxWords words = Dropout::words(key, row, uint32_t(query), uint32_t(j));
     for (int64_t l = j; l < std::min(j + 4, k1); ++l) factor[l - k0] = words.w[l - j] < threshold ? T(0) : kept;
   }
 }

@@ -41,7 +41,7 @@ struct Lloyd {
   }
 
   // Update number `iteration` of all centroids; number 0 is the start, when none has members.
-  void update(PhiloxKey key, int iteration) const {
+  void update(const Draw& draw, PhiloxKey key, int iteration) const {
     const int64_t C = size.C, D = size.D;
     parallel_for(batch_heads() * C, 8, [=, this](int64_t begin, int64_t end) {
       std::vector<T> part_memory(size_t(mean_parts * D));
@@ -51,7 +51,7 @@ struct Lloyd {
         const int32_t* offset = offsets + batch_head * (C + 1) + c;
         const int32_t members = iteration == 0 ? 0 : offset[1] - offset[0];
         if (members == 0) {
-          set_centroid(batch_head, c, query(batch_head, draw_query(key, batch_head, c, C, n, iteration)));
+          set_centroid(batch_head, c, query(batch_head, draw_query(key, draw.row(batch_head), c, C, n, iteration)));
           continue;
         }
         T* parts = part_memory.data();
@@ -115,11 +115,11 @@ void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, co
   std::fill_n(lloyd.squares, blocks * width, T(0));
 
   const PhiloxKey key = draw.key();
-  lloyd.update(key, 0);
+  lloyd.update(draw, key, 0);
   lloyd.assign();
   for (int iteration = 1; iteration <= size.iterations; ++iteration) {
     group(stream, {size.B, size.H, size.N, size.C}, labels, lloyd.permutation, lloyd.offsets);
-    lloyd.update(key, iteration);
+    lloyd.update(draw, key, iteration);
     lloyd.assign();
   }
 }

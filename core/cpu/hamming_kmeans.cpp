@@ -173,7 +173,7 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
 
   const auto valid = [&, N = N, H = H](int64_t batch_head) { return lengths ? int64_t(lengths[batch_head / H]) : N; };
   const auto drawn = [&, N = N, C = C](int64_t batch_head, int64_t c, int iteration) {
-    return codes[batch_head * N + draw_query(key, batch_head, c, C, valid(batch_head), iteration)];
+    return codes[batch_head * N + draw_query(key, draw.row(batch_head), c, C, valid(batch_head), iteration)];
   };
 
   parallel_tasks(B * H, [&, N = N, C = C](int64_t batch_head) {

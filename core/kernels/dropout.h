@@ -6,8 +6,9 @@
 namespace cairn {
 
 CAIRN_KERNELS(
-    // y_i = x_i / (1 - p) or 0; element i is decided by word i mod 4 of the draw (i div 4). The gradient is the same
-    // function of the gradient. A residual (or null: none) is added to that. x may be y, and so may the residual.
+    // y_i = x_i / (1 - p) or 0; element i is decided by word j mod 4 of the draw (j div 4), j = i + Draw::first. The
+    // gradient is the same function of the gradient. A residual (or null: none) is added to that. x may be y, and so
+    // may the residual.
     template <class T> void dropout(Stream, int64_t n, Dropout, const T* x, const T* residual, T* y);)
 
 }  // namespace cairn

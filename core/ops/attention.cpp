@@ -11,7 +11,7 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   CAIRN_RUN("attention", q,
             attention_forward<T>(stream, size, head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                 kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                 kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
                                  head_view<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
   return result;
 }
@@ -24,7 +24,7 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
   Workspace workspace(q.device());
   CAIRN_RUN("attention", q,
             attention_backward<T>(stream, visited(size, elements(g)), head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                  kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                  kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
                                   head_view<T>(saved.out), saved.logsumexp.data<Accum<T>>(), head_view<T>(dout),
                                   workspace, head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;

@@ -38,7 +38,9 @@ Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
   return result;
 }
 
-Dropout kernel_dropout(const AttentionDropout& dropout) { return {dropout.draw.view(), float(dropout.p)}; }
+Dropout kernel_dropout(const AttentionDropout& dropout, const AttentionSize& size) {
+  return {dropout.draw.view(size.H), float(dropout.p)};
+}
 
 GroupSize group_size(const Groups& groups) {
   const Shape& shape = groups.labels().shape();

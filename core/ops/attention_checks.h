@@ -49,7 +49,7 @@ HeadView<const T> optional_head_view(const Tensor& x) {
   return x.defined() ? head_view<T>(x) : HeadView<const T>{};
 }
 Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size);
-Dropout kernel_dropout(const AttentionDropout& dropout);
+Dropout kernel_dropout(const AttentionDropout& dropout, const AttentionSize& size);
 GroupSize group_size(const Groups& groups);
 GroupView view(const Groups& groups);
 

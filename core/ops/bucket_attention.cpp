@@ -36,7 +36,7 @@ AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor&
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   CAIRN_RUN("bucket_attention", q,
             bucket_attention_forward<T>(stream, size, rounds, head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
                                         head_view<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
   return result;
 }
@@ -50,7 +50,7 @@ AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, co
   AttentionGradient g{like(q), like(k), like(v)};
   CAIRN_RUN("bucket_attention", q,
             bucket_attention_backward<T>(stream, size, rounds, head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
                                          head_view<T>(saved.out), saved.logsumexp.data<Accum<T>>(), head_view<T>(dout),
                                          head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;

@@ -23,7 +23,7 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
   CAIRN_RUN(
       "centroid_topk", k,
       centroid_topk_forward<T>(stream, size, top, !given.defined(), head_view<T>(centroids), head_view<T>(k),
-                               head_view<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout),
+                               head_view<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
                                result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
                                result.mass.mutable_data<T>(), with_rest ? head_view<T>(result.rest) : HeadView<T>{}));
   return result;
@@ -47,7 +47,7 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
   CAIRN_RUN("centroid_topk", k,
             centroid_topk_backward<T>(stream, visited(size, elements(g)), saved.topk.size(3), head_view<T>(centroids),
                                       head_view<T>(k), head_view<T>(v), kernel_mask(options.mask, size),
-                                      kernel_dropout(options.dropout), saved.topk.data<int32_t>(),
+                                      kernel_dropout(options.dropout, size), saved.topk.data<int32_t>(),
                                       saved.logsumexp.data<Accum<T>>(), saved.mass.data<T>(), head_view<T>(saved.rest),
                                       dmass.data<T>(), head_view<T>(drest), workspace, head_view<T>(g.dq),
                                       head_view<T>(g.dk), head_view<T>(g.dv)));

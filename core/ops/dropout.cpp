@@ -11,9 +11,10 @@ static Tensor run_dropout(const char* operation, const Tensor& x, double p, cons
                           const Tensor& residual) {
   check(p >= 0 && p <= 1, operation, ": expected a probability, got ", p);
   if (p > 0) check_draw(operation, draw, x.device());
+  const int64_t per_example = x.rank() == 0 ? 0 : x.shape().without(0).elements();
   Tensor y = like(x);
   CAIRN_RUN(operation, x,
-            dropout<T>(stream, x.elements(), Dropout{draw.view(), float(p)}, x.data<T>(),
+            dropout<T>(stream, x.elements(), Dropout{draw.view(per_example), float(p)}, x.data<T>(),
                        residual.defined() ? residual.data<T>() : nullptr, y.mutable_data<T>()));
   return y;
 }

@@ -21,7 +21,7 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
   Workspace workspace(q.device());
   CAIRN_RUN("euclidean_kmeans", q,
             euclidean_kmeans<T>(stream, visited(size, labels.elements()), head_view<T>(q),
-                                lengths.defined() ? lengths.data<int32_t>() : nullptr, draw.view(), workspace,
+                                lengths.defined() ? lengths.data<int32_t>() : nullptr, draw.view(size.H), workspace,
                                 labels.mutable_data<int32_t>()));
   return labels;
 }

@@ -23,7 +23,7 @@ Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t cluste
   CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes,
                  hamming_kmeans(current_stream(codes.device()), visited(size, labels.elements()),
                                 codes.data<uint64_t>(), lengths.defined() ? lengths.data<int32_t>() : nullptr,
-                                draw.view(), workspace, labels.mutable_data<int32_t>()));
+                                draw.view(codes.size(1)), workspace, labels.mutable_data<int32_t>()));
   return labels;
 }
 

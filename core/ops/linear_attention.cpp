@@ -24,7 +24,7 @@ LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const T
   CAIRN_RUN("linear_attention", q,
             linear_attention_forward<T>(stream, visited(size, result.denominators.elements()), head_view<T>(q),
                                         head_view<T>(k), head_view<T>(v), kernel_mask(options.mask, size),
-                                        kernel_dropout(options.dropout), workspace, head_view<T>(result.out),
+                                        kernel_dropout(options.dropout, size), workspace, head_view<T>(result.out),
                                         result.denominators.mutable_data<Accum<T>>()));
   return result;
 }
@@ -37,12 +37,12 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
               {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   Workspace workspace(q.device());
-  CAIRN_RUN(
-      "linear_attention", q,
-      linear_attention_backward<T>(stream, visited(size, elements(g)), head_view<T>(q), head_view<T>(k),
-                                   head_view<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout),
-                                   head_view<T>(saved.out), saved.denominators.data<Accum<T>>(), head_view<T>(dout),
-                                   workspace, head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
+  CAIRN_RUN("linear_attention", q,
+            linear_attention_backward<T>(stream, visited(size, elements(g)), head_view<T>(q), head_view<T>(k),
+                                         head_view<T>(v), kernel_mask(options.mask, size),
+                                         kernel_dropout(options.dropout, size), head_view<T>(saved.out),
+                                         saved.denominators.data<Accum<T>>(), head_view<T>(dout), workspace,
+                                         head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

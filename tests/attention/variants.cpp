@@ -277,6 +277,43 @@ TEST_CASE("dropout leaves the mean of every attention variant as it is", "[atten
   }
 }
 
+TEST_CASE("every attention variant draws for a part of a batch what it draws for it in the whole batch",
+          "[attention]") {
+  Generator generator(8);
+  const int64_t B = 5, n = 33;
+  for (const Trial& trial : trials(4, 4))
+    for (const bool lengths : {false, true}) {
+      INFO(trial.spec << (lengths ? " with lengths" : ""));
+      Inputs all(B, n, n, 3, 5, 5);
+      if (lengths) all.mask.query_lengths = all.mask.key_lengths = int32s({33, 20, 0, 33, 9});
+      const Tensor dout = random_tensor(all.v.shape(), DType::float64, 14);
+      const auto attention = trial.make(3, 5);
+      // The output and the gradients for examples [first, end).
+      const auto run = [&](int64_t first, int64_t end) {
+        const auto part = [&](const Tensor& x) { return x.slice(first, end); };
+        const Variable q(part(all.q), true), k(part(all.k), true), v(part(all.v), true);
+        AttentionMask mask;
+        if (lengths) mask.query_lengths = mask.key_lengths = part(all.mask.key_lengths);
+        generator.set_first_example(first);
+        AttentionContext context = context_of(generator);
+        context.training = true, context.dropout = 0.3;
+        const Variable out = (*attention)(q, k, v, mask, context);
+        backward(out, part(dout));
+        std::vector<Tensor> results{out.value(), q.grad(), v.grad()};
+        if (!attention->shares_keys()) results.push_back(k.grad());
+        return results;
+      };
+      const auto whole = run(0, B);
+      for (const auto& [first, end] : {std::pair<int64_t, int64_t>{0, 2}, {2, 5}}) {
+        const auto part = run(first, end);
+        for (size_t i = 0; i < part.size(); ++i) {
+          INFO("result " << i << " of examples from " << first);
+          CHECK(same_bits(part[i], whole[i].slice(first, end)));
+        }
+      }
+    }
+}
+
 TEST_CASE("an attention variant that tells queries apart by content alone moves with them", "[attention]") {
   const Generator generator(6);
   const int64_t n = 17;

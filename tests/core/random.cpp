@@ -146,4 +146,11 @@ TEST_CASE("a generator keeps seed and step where kernels read them, and its draw
   CHECK(generator.next_parameter() == 0);
   CHECK(generator.next_parameter() == 1);
   CHECK(RandomDraw{}.view().state == nullptr);
+  generator.set_first_example(int64_t{1} << 40);
+  CHECK(draw.view(6).first == 0);  // as it was named
+  const RandomDraw later = generator.draw(3, Purpose::planes);
+  CHECK(later.view(6).first == uint64_t{6} << 40);
+  CHECK(later.view(6).row(5) == 5);  // the lowest 32 bits
+  CHECK(later.view().first == 0);
+  CHECK_ERROR(generator.set_first_example(-1), "generator: the first example is -1, expected at least 0");
 }

@@ -60,6 +60,23 @@ TEST_CASE("the same draw drops the same elements, whatever the length, and anoth
   }
 }
 
+TEST_CASE("dropout decides over an element by its number within the whole batch", "[dropout]") {
+  Generator generator(3);
+  for (const Shape& shape : {Shape{6, 5}, Shape{3, 8}, Shape{2, 3, 7}, Shape{4}, Shape{}, Shape{0, 3}, Shape{2, 9001}})
+    for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}, int64_t{1} << 35}) {
+      INFO(shape << " from example " << first);
+      generator.set_first_example(first);
+      const auto y = dropout(Tensor::full(shape, 1), 0.5, draw_of(generator)).to_vector<float>();
+      const uint64_t before = shape.rank() == 0 ? 0 : uint64_t(first * shape.without(0).elements());
+      const PhiloxKey key = draw_of(generator).view().key();
+      for (size_t i = 0; i < y.size(); ++i) {
+        const uint64_t in_whole = before + i, four = in_whole / 4;
+        const PhiloxWords words = philox(key, {{uint32_t(four), uint32_t(four >> 32), 0, 0}});
+        REQUIRE(y[i] == (words.w[in_whole % 4] >> 31 ? 2 : 0));
+      }
+    }
+}
+
 TEST_CASE("the gradient of dropout uses the mask of the forward pass", "[dropout][grad]") {
   const Generator generator(3);
   const Variable x(Tensor::full({20'000}, 1), true);
@@ -142,16 +159,20 @@ PARITY("dropout") {
   for (const int64_t n : {0, 1, 3, 4, 1031, 4100})
     for (const double p : {0.0, 0.1, 0.5, 1.0})
       for (const int64_t skip : {0, 1})
-        cases.add(
-            label("dropout", {n}) + " with p = " + std::to_string(p) + (skip ? ", not aligned" : ""),
-            [=](const Bench& bench) -> Results {
-              const RandomDraw draw = Generator(7, bench.device).draw(3, Purpose::test);
-              const Tensor x = bench.shifted({n}, 1, 2, 1, skip);
-              const Tensor y = dropout(x, p, draw);
-              const Tensor residual = bench.shifted({n}, -2, 0, 2, skip);
-              return {{"y", y}, {"kept", y.cast(DType::boolean)}, {"with residual", dropout_add(x, p, draw, residual)}};
-            },
-            true);
+        for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{6}, (int64_t{1} << 35) + 3})
+          cases.add(
+              concat(label("dropout", {n}), " with p = ", p, " from example ", first, skip ? ", not aligned" : ""),
+              [=](const Bench& bench) -> Results {
+                Generator generator(7, bench.device);
+                generator.set_first_example(first);
+                const RandomDraw draw = generator.draw(3, Purpose::test);
+                const Tensor x = bench.shifted({n}, 1, 2, 1, skip);
+                const Tensor y = dropout(x, p, draw);
+                const Tensor residual = bench.shifted({n}, -2, 0, 2, skip);
+                return {
+                    {"y", y}, {"kept", y.cast(DType::boolean)}, {"with residual", dropout_add(x, p, draw, residual)}};
+              },
+              true);
   cases.add("dropout of more elements than the threads of the largest grid take at once",
             [](const Bench& bench) -> Results {
               Generator generator(8, bench.device);

@@ -22,7 +22,11 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out;
 }
 
-RandomDraw test_draw(uint64_t seed = 1) { return Generator(seed).draw(2, Purpose::clusters); }
+RandomDraw test_draw(uint64_t seed = 1) {
+  Generator generator(seed);
+  generator.set_first_example(3);
+  return generator.draw(2, Purpose::clusters);
+}
 
 // Queries around a few centers: clusters of different sizes, and some without members.
 Tensor random_queries(const Case& c, uint64_t seed, DType dtype = DType::float64) {
@@ -78,7 +82,8 @@ std::vector<int32_t> reference(const Case& c, const Tensor& q, const RandomDraw&
     const auto n = int64_t(points.size());
     std::vector<int32_t> labels(size_t(n), 0);
     const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
-      const PhiloxWords words = philox(draw.view().key(), {{uint32_t(row), uint32_t(cluster), uint32_t(iteration), 0}});
+      const auto in_whole = uint32_t(draw.first_example * c.H + row);
+      const PhiloxWords words = philox(draw.view().key(), {{in_whole, uint32_t(cluster), uint32_t(iteration), 0}});
       return int64_t(uint64_t(words.w[0]) * uint64_t(maximum) >> 32);
     };
     const auto assign = [&](const Points& centroids) {
@@ -273,7 +278,8 @@ PARITY("euclidean_kmeans") {
   // Every sum has the same order on both devices, so that labels are equal whatever the numbers are.
   const auto add = [&](const std::string& name, const Grouped& size, int64_t D, int iterations, auto queries) {
     cases.add(grouped_label(name, size) + ", D = " + std::to_string(D), [=](const Bench& bench) -> Results {
-      const Generator generator(23, bench.device);
+      Generator generator(23, bench.device);
+      generator.set_first_example(3);
       const Tensor lengths = bench.integers({size.B}, 0, int(size.N), 5);
       const RandomDraw draw = generator.draw(1, Purpose::clusters);
       const Tensor q = queries(bench, Shape{size.B, size.N, size.H, D});

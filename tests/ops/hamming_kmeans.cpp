@@ -44,7 +44,9 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 }
 
 RandomDraw test_draw(uint64_t seed = 1, Device device = Device::cpu) {
-  return Generator(seed, device).draw(2, Purpose::clusters);
+  Generator generator(seed, device);
+  generator.set_first_example(3);
+  return generator.draw(2, Purpose::clusters);
 }
 
 // Codes near a few centers: clusters of different sizes, ties, clusters without members, identical codes. Many of them
@@ -71,7 +73,8 @@ std::vector<int32_t> reference(const Case& c, const Tensor& tensor, const Random
     const auto code = [&](int64_t i) { return codes[size_t(row * c.N + i)]; };
     const auto label = [&](int64_t i) -> int32_t& { return labels[size_t(row * c.N + i)]; };
     const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
-      const PhiloxWords words = philox(draw.view().key(), {{uint32_t(row), uint32_t(cluster), uint32_t(iteration), 0}});
+      const auto in_whole = uint32_t(draw.first_example * c.H + row);
+      const PhiloxWords words = philox(draw.view().key(), {{in_whole, uint32_t(cluster), uint32_t(iteration), 0}});
       return int64_t(uint64_t(words.w[0]) * uint64_t(maximum) >> 32);
     };
     if (c.C >= n) {
