@@ -36,7 +36,6 @@ class Generator {
   uint64_t seed() const { return seed_; }
   uint64_t step() const { return step_; }
   void set_step(uint64_t step);
-  void set_first_example(int64_t) {}  // TEMPORARY
   void advance() { set_step(step_ + 1); }
   // For processes that share a batch: example 0 here is this one of the whole batch. From now on, examples are drawn
   // for as they are by a process that has the whole batch. A captured CUDA graph keeps the number. Error: negative.
