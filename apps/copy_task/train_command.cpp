@@ -43,11 +43,10 @@ struct TrainCommand {
   void execute() {
     options.read();
     check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
-    if (!resume) take_settings(false);  // what is refused leaves nothing behind
+    check_same(concat("--resume ", resume));
+    if (!resume) take_settings(false), check_ranks();  // what is refused leaves nothing behind
     if (!out.empty() && !silent()) open_run();
-    if (resume) share_run();
-    if (resume) take_settings(true);
-    check_ranks();
+    if (resume) share_run(), take_settings(true), check_ranks();
 
     catch_interrupts(output.quiet);
     if (broadcast_flag(ranks(), found && finished())) return;
@@ -98,6 +97,11 @@ struct TrainCommand {
     if (silent() && run.is_array()) options.continue_run(run[0], run[1]);
   }
 
+  static void check_same(const std::string& text) {
+    const std::string trouble = difference(ranks(), text);
+    check<UsageError>(trouble.empty(), "the processes must have the same program and settings: ", trouble);
+  }
+
   // What would make ranks part from each other.
   void check_ranks() {
     Json all = options.configuration();
@@ -108,8 +112,7 @@ struct TrainCommand {
     all["program"] = xxh128(read_file("/proc/self/exe"));
     std::string text;
     for (const auto& [key, value] : all.items()) text += concat(key, " ", value.dump(), "\n");
-    const std::string trouble = difference(ranks(), text);
-    check<UsageError>(trouble.empty(), "the processes must have the same program and settings: ", trouble);
+    check_same(text);
   }
 
   // Opens the folder and decides what the run starts from.
