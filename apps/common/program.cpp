@@ -37,12 +37,19 @@ namespace cairn {
 namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
+volatile std::sig_atomic_t continued = -100;  // when a process that is silent got SIGCONT, in seconds
 const char* volatile stop_message = "";
 std::string program_name;
 
 std::unique_ptr<Communicator>& connected() {
   static auto communicator = std::make_unique<Communicator>();
   return communicator;
+}
+
+int seconds_now() {
+  timespec clock{};
+  clock_gettime(CLOCK_MONOTONIC, &clock);
+  return int(clock.tv_sec);
 }
 
 // A message as one line for a terminal: what stood on several is joined, what cannot be printed is left out, and of
@@ -201,7 +208,10 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   try {
     connected() = connect();
     set_threads(std::max(1, threads() / ranks().on_processors()));
-    if (silent()) program_name += concat(", rank ", ranks().rank());
+    if (silent()) {
+      program_name += concat(", rank ", ranks().rank());
+      std::signal(SIGCONT, [](int) { continued = seconds_now(); });
+    }
     CLI::App app(summary, name);
     app.formatter(std::make_shared<WrappedHelp>());
     app.footer(footer);
@@ -218,7 +228,10 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   } catch (const std::exception& error) {
     if (silent())  // what all ranks found is told by rank 0, which ends this one meanwhile
       std::this_thread::sleep_for(std::chrono::milliseconds(250 * std::min(ranks().rank(), 8)));
-    return ended(report_error(error.what(), exit_code_of(error)));
+    const int exit_code = exit_code_of(error);
+    // Where one process has told of an error, mpirun sends SIGCONT to all, and only seconds later what ends them.
+    if (silent() && seconds_now() - continued < 10) return ended(exit_code);
+    return ended(report_error(error.what(), exit_code));
   }
 }
 

@@ -41,11 +41,10 @@ struct TrainCommand {
   void execute() {
     options.read();
     check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
-    if (!resume) take_settings(false);  // what is refused leaves nothing behind
+    check_same_on_ranks({{"resume", resume}}, Device::cpu);
+    if (!resume) take_settings(false), check_ranks();  // what is refused leaves nothing behind
     if (!out.empty() && !silent()) open_run();
-    if (resume) share_run();
-    if (resume) take_settings(true);
-    check_same_on_ranks(options.configuration(), settings.train.compute.device);
+    if (resume) share_run(), take_settings(true), check_ranks();
 
     catch_interrupts(output.quiet);
     const bool nothing_left = found && finished();
@@ -98,6 +97,8 @@ struct TrainCommand {
     const Json run = Json::parse(broadcast_text(ranks(), continued.dump()));
     if (silent() && run.is_array()) options.continue_run(run[0], run[1]);
   }
+
+  void check_ranks() const { check_same_on_ranks(options.configuration(), settings.train.compute.device); }
 
   // Opens the folder and decides what the run starts from.
   void open_run() {

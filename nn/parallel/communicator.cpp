@@ -51,11 +51,13 @@ double Communicator::watchdog_seconds() {
   return seconds;
 }
 
-void Communicator::check_patience(std::chrono::steady_clock::time_point start, double seconds) const {
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-  check(waited.count() < seconds, "rank ", rank(), " of ", size(), " has waited ", seconds,
-        " s for the others: one of them was stopped, or its machine is gone (the environment variable CAIRN_WATCHDOG ",
-        "sets the seconds)");
+void Communicator::Patience::check() {
+  const auto now = std::chrono::steady_clock::now();
+  waited_ += std::min(std::chrono::duration<double>(now - before_).count(), 1.0);
+  before_ = now;
+  cairn::check(waited_ < seconds_, "rank ", ranks_.rank(), " of ", ranks_.size(), " has waited ", seconds_,
+               " s for the others: one of them was stopped, or its machine is gone (the environment variable ",
+               "CAIRN_WATCHDOG sets the seconds)");
 }
 
 std::unique_ptr<Communicator> connect() {

@@ -46,8 +46,18 @@ class Communicator {
 
  protected:
   static double watchdog_seconds();
-  // Error: more than so many seconds have gone by since `start`, in which this process waited for others.
-  void check_patience(std::chrono::steady_clock::time_point start, double seconds) const;
+  // How long a wait for others has taken. While this process is stopped itself, so is its clock.
+  class Patience {
+   public:
+    Patience(const Communicator& ranks, double seconds) : ranks_(ranks), seconds_(seconds) {}
+    // To be called again and again while it waits. Error: it has waited longer than that.
+    void check();
+
+   private:
+    const Communicator& ranks_;
+    double seconds_, waited_ = 0;
+    std::chrono::steady_clock::time_point before_ = std::chrono::steady_clock::now();
+  };
 };
 
 // Connects with the processes that were started beside this one. Not called twice. Errors (UsageError): a launcher

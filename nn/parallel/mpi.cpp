@@ -3,6 +3,7 @@
 #include <mpi.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <thread>
@@ -104,14 +105,14 @@ class MpiCommunicator : public Communicator {
   // Looks again and again, first without a pause, because the others are seldom far behind, then with one: where ranks
   // outnumber processors, they need this one's.
   void wait(double seconds) {
-    const auto start = std::chrono::steady_clock::now();
+    Patience patience(*this, seconds);
     for (int64_t looks = 0;; ++looks) {
       int done = 0;
       MPI_Testall(int(started_.size()), started_.data(), &done, MPI_STATUSES_IGNORE);
       if (done) break;
       if (looks < 1000) continue;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-      check_patience(start, seconds);
+      patience.check();
     }
     started_.clear();
     kept_.clear();

@@ -96,10 +96,10 @@ class GpuCommunicator : public Communicator {
 
   // Waits on the host, not on the compute stream: a wait there for a process that is gone would have no end.
   void poll(bool (gpu::Nccl::*is_over)()) {
-    const auto start = std::chrono::steady_clock::now();
+    Patience patience(*this, watchdog_);
     broken_ = true;
     while (!(*nccl_.*is_over)()) {
-      check_patience(start, watchdog_);
+      patience.check();
       std::this_thread::yield();
     }
     broken_ = false;

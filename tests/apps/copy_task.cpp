@@ -276,7 +276,7 @@ TEST_CASE("what the quick copy task reaches is written down for every attention 
   const std::string table{std::istreambuf_iterator<char>(readme), {}};
   for (const auto* variant : attention_variants()) {
     INFO(variant->name);
-    if (variant->name == std::string("sharp")) continue;  // these tests' own
+    if (variant->name == std::string("sharp") || variant->name == std::string("replayed")) continue;  // of these tests
     CHECK(listed.count(variant->name) == 1);
     CHECK_THAT(table, Catch::Matchers::ContainsSubstring("`" + std::string(variant->name)));
   }
