@@ -289,6 +289,79 @@ def all_stopped():
     job.wait_for_step(len(losses_of(where / "run")) + 30, where / "run")
 
 
+@case("a rank is stopped during an evaluation for longer than the watchdog waits: not counted")
+def slow_evaluation():
+    where = folder()
+    job = mpirun(2, [*SHORT, "--ordered", "--length", "63", "--out", "run"], where, CAIRN_WATCHDOG="2")
+    while not (where / "run" / "checkpoint" / "checksums").is_file():  # behind it comes the last evaluation
+        expect(job.process.poll() is None, "ended before it was stopped")
+        time.sleep(0.005)
+    victim = job.ranks()[1]
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(4)
+    expect(job.process.poll() is None, "the watchdog counted an evaluation")
+    os.kill(victim, signal.SIGCONT)
+    job.succeeded()
+
+
+# ---- figures
+
+FIGURE = ("figure --quick --variants full,clustered-5,i-clustered-5 --lengths 5,7 --layers 1 --heads 2 --feed-forward 32 "
+          "--evaluate-every 50 --threads 1 --quiet --json --out figure --iterations").split()
+
+
+def cells_of(text):
+    found = [(cell["attention"], cell["length"], cell["iterations"], cell["loss"]) for cell in json.loads(text)["cells"]]
+    expect(len(found) == 6, "expected 6 cells, got", len(found))
+    return found
+
+
+@case("figure: 3 ranks train what one process trains")
+def figure():
+    there, here = mpirun(3, [*FIGURE, "20"], folder()).succeeded(), alone([*FIGURE, "20"], folder()).succeeded()
+    expect(cells_of(there.out) == cells_of(here.out), "other results:", there.out, here.out)
+
+
+@case("figure: a rank is killed, finished cells stay, the same command goes on")
+def figure_killed():
+    where = folder()
+    job = mpirun(2, [*FIGURE, "400"], where)
+    while not (finished := list((where / "figure" / "cells").glob("*/report.html"))):
+        expect(job.process.poll() is None, "ended before a rank was killed")
+        time.sleep(0.005)
+    kept = {path: path.stat().st_mtime_ns for path in finished}
+    pids = job.ranks()
+    os.kill(pids[1], signal.SIGKILL)
+    expect_end(pids.values(), 60)
+    expect(job.end().code != 0, job)
+    expect(len(list((where / "figure" / "cells").glob("*/report.html"))) < 6, "all cells were finished")
+    cells_of(mpirun(3, [*FIGURE, "400"], where).succeeded().out)
+    expect(all(path.stat().st_mtime_ns == time for path, time in kept.items()), "a finished cell was trained again")
+
+
+@case("figure: a rank that does not see --out")
+def figure_apart():
+    (here := folder() / "here").mkdir()
+    (there := folder() / "there").mkdir()
+    parts = [(1, ["-wdir", str(here), *FIGURE, "20"]), (1, ["-wdir", str(there), *FIGURE, "20"])]
+    Job(parts).failed(2, "not seen by rank 1; give a folder on a file system that all processes share")
+
+
+@case("attention-bench figure: 2 ranks share the lengths")
+def bench_figure():
+    program = PROGRAM.parent / "attention-bench"
+    if not program.is_file():
+        raise Skipped("attention-bench is not built")
+    arguments = ("figure --attention full,clustered-5 --lengths 16,32,64 --tokens 64 --heads 2 --head-size 8 --repeat 5 "
+                 "--quiet --json --out figure").split()
+    where = folder()
+    points = json.loads(mpirun(2, arguments, where, program=program).succeeded().out)["points"]
+    names = [(point["length"], point["attention"]) for point in points]
+    expect(names == [(n, a) for n in (16, 32, 64) for a in ("full", "clustered-5")], "other points:", names)
+    expect(all(point["repetitions"] == 5 for point in points), points)
+    expect(not (where / "figure" / "cells").exists(), "shares are left")
+
+
 # ---- started wrongly
 
 SHORT = [*MODEL, "--iterations", "20"]
