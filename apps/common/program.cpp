@@ -41,10 +41,7 @@ volatile std::sig_atomic_t continued = -100;  // when a process that is silent g
 const char* volatile stop_message = "";
 std::string program_name;
 
-std::unique_ptr<Communicator>& connected() {
-  static auto communicator = std::make_unique<Communicator>();
-  return communicator;
-}
+std::unique_ptr<Communicator> connected;  // null: this process is alone
 
 int seconds_now() {
   timespec clock{};
@@ -177,7 +174,7 @@ struct WrappedHelp : CLI::Formatter {
 
 }  // namespace
 
-Communicator& ranks() { return *connected(); }
+Communicator& ranks() { return connected ? *connected : this_process(); }
 
 bool silent() { return ranks().rank() > 0; }
 
@@ -206,7 +203,7 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   program_name = name;
   std::set_terminate(terminated);
   try {
-    connected() = connect();
+    connected = connect();
     set_threads(std::max(1, threads() / ranks().on_processors()));
     if (silent()) {
       program_name += concat(", rank ", ranks().rank());
@@ -221,7 +218,7 @@ int run_program(const char* name, const char* summary, const char* footer, int a
     define(app);
     if (!command_names(app).empty()) app.require_subcommand(1);
     const int exit_code = parse_and_run(app, name, argc, argv);
-    connected() = std::make_unique<Communicator>();  // done with the others
+    connected.reset();  // done with the others
     return exit_code;
   } catch (const std::bad_alloc&) {
     return ended(out_of_memory());

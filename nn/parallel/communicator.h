@@ -60,8 +60,9 @@ class Communicator {
   };
 };
 
-// Connects with the processes that were started beside this one. Not called twice. Errors (UsageError): a launcher
-// started several, and this program was built without MPI, or with another MPI than the launcher's.
+// Connects with the processes that were started beside this one; null: no launcher started it. Not called twice. Errors
+// (UsageError): a launcher started several, and this program was built without MPI, or with another MPI than the
+// launcher's.
 std::unique_ptr<Communicator> connect();
 
 // This process by itself.
