@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "apps/attention_bench/commands.h"
 #include "apps/attention_bench/figure_output.h"
@@ -49,7 +50,7 @@ struct FigureCommand {
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     check_same_on_ranks(options.configuration(), settings.compute.device);
-    const fs::path cells = fs::path(out) / "cells";  // what was measured, until the figure is whole
+    const fs::path cells = fs::path(out) / ".shares";  // what was measured, until the figure is whole
     if (!silent()) make_out_folder(out);
     if (!silent()) make_out_folder(cells);
     check_shared(out);
@@ -95,13 +96,21 @@ struct FigureCommand {
            settings.output.quiet || silent());
       throw Interrupted();
     }
-    if (!silent()) fs::remove_all(cells);
+    if (!silent()) remove_shares(cells, passes, all);
     if (settings.output.json) return print(figure_json(sweep).dump() + "\n");
     print(figure_text(sweep) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
   static std::string share_name(int64_t pass, const std::string& length) {
     return concat("pass=", pass, ",length=", length, ".json");
+  }
+
+  // Removes the figure's own files, and the folder if nothing else is in it.
+  static void remove_shares(const fs::path& cells, int64_t passes, const std::vector<int64_t>& of) {
+    std::error_code ignored;
+    for (int64_t pass = 1; pass <= passes; ++pass)
+      for (const int64_t n : of) fs::remove(cells / share_name(pass, std::to_string(n)), ignored);
+    fs::remove(cells, ignored);
   }
 
   // What a share must have been measured with to be part of this figure.

@@ -42,6 +42,7 @@ const char* volatile stop_message = "";
 std::string program_name;
 
 std::unique_ptr<Communicator> connected;  // null: this process is alone
+std::string gpu_problem;                  // why the processes cannot have a GPU each; empty: they can
 
 int seconds_now() {
   timespec clock{};
@@ -204,6 +205,7 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   std::set_terminate(terminated);
   try {
     connected = connect();
+    gpu_problem = ranks().take_gpu();  // once, by all, whatever their options say
     set_threads(std::max(1, threads() / ranks().on_processors()));
     if (silent()) {
       program_name += concat(", rank ", ranks().rank());
@@ -223,6 +225,8 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   } catch (const std::bad_alloc&) {
     return ended(out_of_memory());
   } catch (const std::exception& error) {
+    // All diverge alike. Rank 0 tells of it, once it has written its trace, and ends this process while it waits here.
+    if (silent() && dynamic_cast<const DivergedError*>(&error)) ranks().meet();
     if (silent())  // what all ranks found is told by rank 0, which ends this one meanwhile
       std::this_thread::sleep_for(std::chrono::milliseconds(250 * std::min(ranks().rank(), 8)));
     const int exit_code = exit_code_of(error);
@@ -258,8 +262,7 @@ void define_threads(Options& options, int64_t& threads) {
 static Device chosen_device(const std::string& device) {
   if (device == "cpu") return Device::cpu;
 #if CAIRN_HAS_CUDA
-  std::string problem = ranks().take_gpu();
-  if (problem.empty()) problem = gpu::device_problem();
+  const std::string problem = gpu_problem.empty() ? gpu::device_problem() : gpu_problem;
   if (device == "auto") return problem.empty() && !emulated ? Device::cuda : Device::cpu;
   check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
   return Device::cuda;

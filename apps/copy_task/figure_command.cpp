@@ -100,8 +100,8 @@ struct FigureCommand {
     for (const Cell& cell : grid.cells) check<DivergedError>(cell.diverged.empty(), cell.diverged);
   }
 
-  // The cells that this process trains: all, or dealt out by length, the longest first, so that all ranks have about
-  // the same to do. Those that are finished take no time and are dealt out by themselves.
+  // The cells that this process trains: all, or dealt out by length, the longest first, so that ranks have much the
+  // same to do. The finished ones come last: they take no time.
   std::vector<size_t> own_cells() {
     std::vector<size_t> order(grid.cells.size());
     std::iota(order.begin(), order.end(), size_t(0));

@@ -41,7 +41,7 @@ struct TrainCommand {
   void execute() {
     options.read();
     check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
-    check_same_on_ranks({{"--resume", int(resume)}}, Device::cpu);
+    check_same_on_ranks({{"--resume", int(resume)}, {"--out", out}}, Device::cpu);
     if (!resume) take_settings(false), check_ranks();  // what is refused leaves nothing behind
     if (!out.empty() && !silent()) open_run();
     if (resume) share_run(), take_settings(true), check_ranks();

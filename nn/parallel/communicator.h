@@ -3,8 +3,8 @@
 // functions in the same order, with tensors of the same shapes. This class by itself is one process, rank 0 of 1, for
 // which nothing is to be done; mpi.h connects several, and nccl.h those with a GPU each.
 //
-// A wait for others ends with an Error after CAIRN_WATCHDOG seconds (an environment variable; 60 without it): one of
-// them was stopped, or its machine is gone.
+// A wait for others, but for meet(), ends with an Error after CAIRN_WATCHDOG seconds (an environment variable; 60
+// without it): one of them was stopped, or its machine is gone.
 #include <chrono>
 #include <memory>
 #include <string>

@@ -90,19 +90,19 @@ TEST_CASE("attention-bench figure goes on where it was stopped", "[attention-ben
       "--attention full --out " +
       folder.string();
   // Stopped as soon as something is kept; then what is kept gets a time that nobody measured.
-  const auto stopped =
-      run_process("attention-bench", arguments + " >/dev/null & pid=$!; until [ -e '" + folder.string() +
-                                         "/cells/pass=1,length=16.json' ]; do sleep 0.02; done; kill $pid; wait $pid");
+  const auto stopped = run_process("attention-bench",
+                                   arguments + " >/dev/null & pid=$!; until [ -e '" + folder.string() +
+                                       "/.shares/pass=1,length=16.json' ]; do sleep 0.02; done; kill $pid; wait $pid");
   INFO(stopped.err);
   REQUIRE(stopped.exit_code == 130);
-  const auto kept = folder / "cells" / "pass=1,length=16.json";
+  const auto kept = folder / ".shares" / "pass=1,length=16.json";
   auto json = nlohmann::ordered_json::parse(std::ifstream(kept));
   auto of_another = json;
   json["share"]["points"][0]["seconds"] = std::vector<double>(20, 1.0);
   std::ofstream(kept) << json.dump();
   of_another["of"]["configuration"]["heads"] = 3;
   of_another["share"]["points"][0]["seconds"] = std::vector<double>(200, 1e6);
-  std::ofstream(folder / "cells" / "pass=2,length=16.json") << of_another.dump();
+  std::ofstream(folder / ".shares" / "pass=2,length=16.json") << of_another.dump();
 
   const auto run = run_process("attention-bench", arguments);
   INFO(run.err);
@@ -111,7 +111,7 @@ TEST_CASE("attention-bench figure goes on where it was stopped", "[attention-ben
   REQUIRE(figure.at("points").size() == 2);
   CHECK(figure.at("points")[0].at("median_seconds") == 1);  // kept, and more of it than what was measured besides
   CHECK(figure.at("points")[1].at("median_seconds") < 1);
-  CHECK_FALSE(std::filesystem::exists(folder / "cells"));
+  CHECK_FALSE(std::filesystem::exists(folder / ".shares"));
   std::filesystem::remove_all(folder);
 }
 

@@ -359,7 +359,7 @@ def bench_figure():
     names = [(point["length"], point["attention"]) for point in points]
     expect(names == [(n, a) for n in (16, 32, 64) for a in ("full", "clustered-5")], "other points:", names)
     expect(all(point["repetitions"] == 5 for point in points), points)
-    expect(not (where / "figure" / "cells").exists(), "shares are left")
+    expect(not (where / "figure" / ".shares").exists(), "shares are left")
 
 
 # ---- started wrongly
