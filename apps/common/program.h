@@ -100,8 +100,8 @@ int run_program(const char* name, const char* summary, const char* footer, int a
                 const std::function<void(CLI::App& app)>& define);
 
 // The processes that mpirun or Slurm started beside this one; without them, this one alone. Only rank 0 prints, shows
-// progress and writes a trace, and only rank 0 is interrupted, unless they work_apart(); an error of another rank alone is told by it. A process
-// that fails ends all.
+// progress and writes a trace, and only rank 0 is interrupted, unless they work_apart(); an error of another rank alone
+// is told by it. A process that fails ends all.
 Communicator& ranks();
 // Is there another process that speaks for this one?
 bool silent();

@@ -88,8 +88,8 @@ std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& ru
 nlohmann::ordered_json provenance(const std::string& device);
 
 // What would make processes that work together part from each other. Error (UsageError), the same on all: a rank has
-// another program, device or kind of vectors than rank 0, or other settings but for how many threads it takes and how often
-// it saves.
+// another program, device or kind of vectors than rank 0, or other settings but for how many threads it takes and how
+// often it saves.
 void check_same_on_ranks(nlohmann::ordered_json configuration, Device device);
 
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #include "nn/parallel/communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
