@@ -50,9 +50,9 @@ struct FigureCommand {
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     check_same_on_ranks(options.configuration(), settings.compute.device);
-    const fs::path cells = fs::path(out) / ".shares";  // what was measured, until the figure is whole
+    const fs::path folder = fs::path(out) / ".shares";  // what was measured, until the figure is whole
     if (!silent()) make_out_folder(out);
-    if (!silent()) make_out_folder(cells);
+    if (!silent()) make_out_folder(folder);
     check_shared(out);
     if (ranks().size() > 1) work_apart();
     catch_interrupts(settings.output.quiet);
@@ -62,19 +62,19 @@ struct FigureCommand {
     const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.maximum);
     bool stopped = false;
     for (int64_t pass = 1; pass <= passes && !stopped; ++pass) {
-      Json shares = kept_shares(cells, pass, all);
+      Json shares = kept_shares(folder, pass, all, sweep);
       for (const Json& share : shares) sweep.add(share);
       Json own = Json::object();
       for (size_t i = 0; i < all.size() && !interrupted(); ++i) {
         const std::string length = std::to_string(all[i]);
-        // In each pass other lengths: then no machine stands behind a point alone.
+        // In each pass other lengths: then, where there are several, no machine stands behind a point alone.
         if (shares.contains(length) || (int64_t(i) + pass) % ranks().size() != ranks().rank()) continue;
         if (pass == 1) sweep.add_points(all[i]);
         const Json share = sweep.measure_share(all[i], passes);
         sweep.add(own[length] = share);
         if (!silent() && !sweep.measured().empty()) write_figure(sweep, out);  // whatever happens next, this is kept
         if (interrupted()) break;
-        replace_file(cells / share_name(pass, length), {Json({{"of", made_with()}, {"share", share}}).dump() + "\n"});
+        replace_file(folder / share_name(pass, length), {Json({{"of", made_with()}, {"share", share}}).dump() + "\n"});
         std::string line = concat("pass ", pass, " of ", passes, ", length ", length, ", us an element:");
         for (const Point& p : sweep.measured())
           if (p.problem.length == all[i])
@@ -90,13 +90,15 @@ struct FigureCommand {
         for (const Json& share : its.at("shares")) sweep.add(share);
       }
     }
-    if (!silent() && !sweep.measured().empty()) write_figure(sweep, out);
+    if (ranks().size() > 1 && !silent() && !sweep.measured().empty()) write_figure(sweep, out);  // of all
     if (stopped) {
-      note(concat("interrupted; ", out, " has what was measured until then, and the same command continues"),
+      note(sweep.measured().empty()
+               ? "interrupted; nothing was measured yet"
+               : concat("interrupted; ", out, " has what was measured until then, and the same command continues"),
            settings.output.quiet || silent());
       throw Interrupted();
     }
-    if (!silent()) remove_shares(cells, passes, all);
+    if (!silent()) remove_shares(folder, passes, all);
     if (settings.output.json) return print(figure_json(sweep).dump() + "\n");
     print(figure_text(sweep) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
@@ -106,11 +108,11 @@ struct FigureCommand {
   }
 
   // Removes the figure's own files, and the folder if nothing else is in it.
-  static void remove_shares(const fs::path& cells, int64_t passes, const std::vector<int64_t>& of) {
+  static void remove_shares(const fs::path& folder, int64_t passes, const std::vector<int64_t>& of) {
     std::error_code ignored;
     for (int64_t pass = 1; pass <= passes; ++pass)
-      for (const int64_t n : of) fs::remove(cells / share_name(pass, std::to_string(n)), ignored);
-    fs::remove(cells, ignored);
+      for (const int64_t n : of) fs::remove(folder / share_name(pass, std::to_string(n)), ignored);
+    fs::remove(folder, ignored);
   }
 
   // What a share must have been measured with to be part of this figure.
@@ -121,17 +123,37 @@ struct FigureCommand {
     return with;
   }
 
-  // What was measured in a pass before the figure was stopped, by length, as rank 0 sees it.
-  Json kept_shares(const fs::path& cells, int64_t pass, const std::vector<int64_t>& of) const {
+  // What was measured in a pass before the figure was stopped, by length, as rank 0 sees it. What this figure cannot
+  // use is measured again.
+  Json kept_shares(const fs::path& folder, int64_t pass, const std::vector<int64_t>& of, const Sweep& sweep) const {
     Json shares = Json::object();
+    bool others = false;
     for (const int64_t n : of) {
       const std::string length = std::to_string(n);
-      const fs::path file = cells / share_name(pass, length);
+      const fs::path file = folder / share_name(pass, length);
       if (silent() || !is_there(file)) continue;
       const Json kept = Json::parse(read_file(file), nullptr, false);
-      if (kept.is_object() && kept.value("of", Json()) == made_with()) shares[length] = kept.value("share", Json());
+      if (usable(kept, sweep))
+        shares[length] = kept.at("share");
+      else
+        others = true;
     }
+    if (others && pass == 1)
+      note(
+          concat(folder.string(), " has what was measured with other settings or on another processor, or is damaged: ",
+                 "that is measured again"),
+          settings.output.quiet);
     return Json::parse(broadcast_text(ranks(), shares.dump()));
+  }
+
+  bool usable(const Json& kept, Sweep sweep) const {
+    if (!kept.is_object() || kept.value("of", Json()) != made_with() || !kept.contains("share")) return false;
+    try {
+      sweep.add(kept.at("share"));
+    } catch (const DataError&) {
+      return false;
+    }
+    return true;
   }
 
   CLI::App& command;

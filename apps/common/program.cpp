@@ -203,14 +203,13 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   keep_standard_streams();
   program_name = name;
   std::set_terminate(terminated);
+  const int rank = launched_rank();
+  if (rank > 0) std::signal(SIGCONT, [](int) { continued = seconds_now(); });
   try {
     connected = connect();
     gpu_problem = ranks().take_gpu();  // once, by all, whatever their options say
     set_threads(std::max(1, threads() / ranks().on_processors()));
-    if (silent()) {
-      program_name += concat(", rank ", ranks().rank());
-      std::signal(SIGCONT, [](int) { continued = seconds_now(); });
-    }
+    if (silent()) program_name += concat(", rank ", rank);
     CLI::App app(summary, name);
     app.formatter(std::make_shared<WrappedHelp>());
     app.footer(footer);
@@ -227,11 +226,11 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   } catch (const std::exception& error) {
     // All diverge alike. Rank 0 tells of it, once it has written its trace, and ends this process while it waits here.
     if (silent() && dynamic_cast<const DivergedError*>(&error)) ranks().meet();
-    if (silent())  // what all ranks found is told by rank 0, which ends this one meanwhile
-      std::this_thread::sleep_for(std::chrono::milliseconds(250 * std::min(ranks().rank(), 8)));
+    // What all ranks found is told by rank 0, which ends this one meanwhile.
+    std::this_thread::sleep_for(std::chrono::milliseconds(250 * std::min(rank, 8)));
     const int exit_code = exit_code_of(error);
     // Where one process has told of an error, mpirun sends SIGCONT to all, and only seconds later what ends them.
-    if (silent() && seconds_now() - continued < 10) return ended(exit_code);
+    if (seconds_now() - continued < 10) return ended(exit_code);
     return ended(report_error(error.what(), exit_code));
   }
 }

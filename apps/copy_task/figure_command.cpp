@@ -29,9 +29,8 @@ struct FigureCommand {
             app, "figure", "Train the paper's figure 5: every variant at every length",
             "Each training is a run in DIR/cells, which the other commands read. The same command again continues\n"
             "where it was stopped, at any point. Writes figure.csv, figure.json, figure.svg and report.html.\n\n"
-            "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores. Processes "
-            "that\n"
-            "mpirun starts share the trainings; they need one file system.\n\n"
+            "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n"
+            "Processes that mpirun starts share the trainings; they need one file system.\n\n"
             "Examples:\n"
             "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
             "  copy-task figure --out figure5 --device cuda")),
@@ -86,7 +85,7 @@ struct FigureCommand {
       if (!silent()) write_figure(grid, settings.train, options.configuration(), out);
     }
     const bool stopped = gather_results();
-    if (!silent()) write_figure(grid, settings.train, options.configuration(), out);
+    if (ranks().size() > 1 && !silent()) write_figure(grid, settings.train, options.configuration(), out);  // of all
     if (stopped) {
       note(concat("Saved; the same command continues: ", grid.finished(), " of ", grid.cells.size(),
                   " trainings are finished"),
@@ -100,8 +99,8 @@ struct FigureCommand {
     for (const Cell& cell : grid.cells) check<DivergedError>(cell.diverged.empty(), cell.diverged);
   }
 
-  // The cells that this process trains: all, or dealt out by length, the longest first, so that ranks have much the
-  // same to do. The finished ones come last: they take no time.
+  // The cells that this process trains: all, or dealt out by length, the longest first, from the first rank to the last
+  // and then back, so that ranks have much the same to do. The finished ones come last: they take no time.
   std::vector<size_t> own_cells() {
     std::vector<size_t> order(grid.cells.size());
     std::iota(order.begin(), order.end(), size_t(0));
@@ -114,8 +113,12 @@ struct FigureCommand {
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return std::pair(finished[a], -grid.cells[a].length) < std::pair(finished[b], -grid.cells[b].length);
     });
+    const size_t rank = size_t(ranks().rank()), size = size_t(ranks().size());
     std::vector<size_t> own;
-    for (size_t k = size_t(ranks().rank()); k < order.size(); k += size_t(ranks().size())) own.push_back(order[k]);
+    for (size_t k = 0; k < order.size(); ++k) {
+      const size_t to = k % size;
+      if ((k / size % 2 ? size - 1 - to : to) == rank) own.push_back(order[k]);
+    }
     return own;
   }
 

@@ -87,7 +87,8 @@ struct TrainCommand {
           std::make_shared<const FoundCheckpoint>(checkpoint_of_run("--init-from", settings.init_from));
     settle([&] { check_options(settings.train); });
     check<UsageError>(settings.train.batch >= ranks().size(), "--batch ", settings.train.batch,
-                      ": expected at least one sequence for each of the ", ranks().size(), " processes");
+                      ": expected at least one sequence for each of the ", ranks().size(), " processes; start at most ",
+                      settings.train.batch, of_run ? " to continue this run" : ", or give a larger batch");
     trace.try_file();
   }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "nn/io/json.h"
@@ -16,14 +17,18 @@
 namespace cairn {
 namespace {
 
-// How many processes the launcher says that it started; 0: there is no launcher, or it does not say.
-int launched() {
-  // Open MPI's mpirun, that of MPICH and its relatives, and Slurm's srun (which sets PMIX_RANK for what it starts, but
-  // not for a batch script).
-  const char* slurm = std::getenv("PMIX_RANK") ? "SLURM_NTASKS" : "";
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", slurm})
-    if (const char* size = std::getenv(name)) return std::atoi(size);
+// The number in the first of these environment variables that is there; without any, 0.
+int number_in(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const char* text = std::getenv(name)) return std::atoi(text);
   return 0;
+}
+
+// How many processes the launcher says that it started; 0: there is no launcher, or it does not say. This is what Open
+// MPI's mpirun sets, that of MPICH and its relatives, and Slurm's srun (which sets PMIX_RANK for what it starts, but
+// not for a batch script).
+int launched() {
+  return number_in({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", std::getenv("PMIX_RANK") ? "SLURM_NTASKS" : ""});
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -78,6 +83,8 @@ std::unique_ptr<Communicator> connect() {
   return nullptr;
 #endif
 }
+
+int launched_rank() { return number_in({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}); }
 
 Communicator& this_process() {
   static Communicator alone;

@@ -64,6 +64,8 @@ class Communicator {
 // (UsageError): a launcher started several, and this program was built without MPI, or with another MPI than the
 // launcher's.
 std::unique_ptr<Communicator> connect();
+// This process's rank as the launcher gave it, known before connect(); without a launcher, 0.
+int launched_rank();
 
 // This process by itself.
 Communicator& this_process();

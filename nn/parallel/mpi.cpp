@@ -38,9 +38,8 @@ class MpiCommunicator : public Communicator {
   int on_processors() const override { return neighbors_; }
   std::string take_gpu() override {
     if (size_ == 1) return {};
-    return "this program was built without NCCL, by which several processes with GPUs add up (configure it with "
-           "--preset "
-           "nccl)";
+    return "this program was built without NCCL, by which several processes with GPUs add up (configure it "
+           "with --preset nccl)";
   }
   // This process is number place() of the there() on its machine.
   int place() const { return place_; }

@@ -98,11 +98,16 @@ TEST_CASE("attention-bench figure goes on where it was stopped", "[attention-ben
   const auto kept = folder / ".shares" / "pass=1,length=16.json";
   auto json = nlohmann::ordered_json::parse(std::ifstream(kept));
   auto of_another = json;
+  auto damaged = json;
   json["share"]["points"][0]["seconds"] = std::vector<double>(20, 1.0);
   std::ofstream(kept) << json.dump();
   of_another["of"]["configuration"]["heads"] = 3;
   of_another["share"]["points"][0]["seconds"] = std::vector<double>(200, 1e6);
   std::ofstream(folder / ".shares" / "pass=2,length=16.json") << of_another.dump();
+  damaged["share"]["points"][0].erase("peak_bytes");
+  damaged["share"]["points"][0]["seconds"] = std::vector<double>(200, 1e6);
+  std::ofstream(folder / ".shares" / "pass=3,length=16.json") << damaged.dump();
+  std::ofstream(folder / ".shares" / "pass=4,length=16.json") << damaged.dump().substr(0, 40);
 
   const auto run = run_process("attention-bench", arguments);
   INFO(run.err);

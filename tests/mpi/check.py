@@ -406,8 +406,18 @@ def without_mpi():
     if not WITHOUT_MPI:
         raise Skipped("no --without-mpi")
     where = folder()
-    job = alone(OUT, where, program=WITHOUT_MPI, OMPI_COMM_WORLD_SIZE="4", OMPI_COMM_WORLD_RANK="1")
-    job.failed(2, "one of 4 processes, but this program was built without MPI")
+    mpirun(4, OUT, where, program=WITHOUT_MPI).failed(2, "one of 4 processes, but this program was built without MPI")
+    expect(not list(where.iterdir()), "something was written")
+
+
+@case("Open MPI's library is missing")
+def missing_library():
+    where, program = folder(), PROGRAM.read_bytes()
+    expect(program.count(b"libmpi.so.40\0") == 1, "the program does not need libmpi.so.40")
+    (other := folder() / "copy-task").write_bytes(program.replace(b"libmpi.so.40\0", b"libmpi.so.99\0"))
+    other.chmod(0o755)
+    job = alone(OUT, where, program=other).end()
+    expect(job.code == 127 and "libmpi.so.99: cannot open shared object file" in job.err, job)
     expect(not list(where.iterdir()), "something was written")
 
 
