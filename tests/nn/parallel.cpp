@@ -117,6 +117,12 @@ struct Problem {
         v(random_tensor({90'000, 3}, DType::float32, 5), true),
         bias(random_tensor({3}, DType::float32, 6), true) {}
 
+  // The same numbers, with gradients of its own.
+  Problem again() const {
+    Problem copy = *this;
+    for (Variable* one : {&copy.w, &copy.unused, &copy.v, &copy.bias}) *one = Variable(one->value(), true);
+    return copy;
+  }
   std::vector<Variable> parameters() const { return {w, unused, v, bias}; }
   Variable loss(int64_t begin, int64_t end) const {
     const Variable out = matmul(relu(matmul(Variable(x.slice(begin, end)), w)), v) + bias;
@@ -133,8 +139,9 @@ struct Outcome {
 
 std::vector<Outcome> outcomes(int size, int64_t examples, bool ordered) {
   std::vector<Outcome> result(static_cast<size_t>(size));
+  const Problem of_all(examples);
   on_ranks(size, [&](ThreadRank& ranks) {
-    const Problem problem(examples);
+    const Problem problem = of_all.again();
     DataParallel parallel(ranks, problem.parameters(), ordered);
     Outcome& own = result[size_t(ranks.rank())];
     own.loss = parallel.backward(examples, [&](int64_t begin, int64_t end) { return problem.loss(begin, end); });
