@@ -1,16 +1,14 @@
 #include "apps/common/options.h"
 
-#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/program.h"
 #include "apps/copy_task/settings.h"
 #include "core/error.h"
 #include "tests/catch.h"
+#include "tests/io/io_test.h"
 
 using namespace cairn;  // NOLINT: tests only
 using Catch::Matchers::ContainsSubstring;
@@ -50,9 +48,9 @@ struct Program {
 };
 
 std::string config_file(const std::string& text) {
-  const auto path = std::filesystem::temp_directory_path() / ("cairn-options-" + std::to_string(getpid()) + ".json");
-  std::ofstream(path) << text;
-  return path.string();
+  static const TemporaryFolder folder;  // until all tests have ended
+  put_file(folder / "config.json", text);
+  return (folder / "config.json").string();
 }
 
 template <class F>
