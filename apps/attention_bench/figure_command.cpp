@@ -146,6 +146,7 @@ struct FigureCommand {
     return Json::parse(broadcast_text(ranks(), shares.dump()));
   }
 
+  // Is it a whole share, measured as this figure measures? `sweep` is a copy to try it on.
   bool usable(const Json& kept, Sweep sweep) const {
     if (!kept.is_object() || kept.value("of", Json()) != made_with() || !kept.contains("share")) return false;
     try {
