@@ -3,8 +3,6 @@
 //
 // Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... Then the lanes' largest are
 // compared. Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.
-//
-// cost find_largest: e*n + 4*R bytes, 0 FLOPs
 #include "core/kernels/argmax.h"
 
 #include "cuda/common.cuh"

@@ -29,8 +29,8 @@
 // (TF32, 128 columns).
 //
 // With two strips a warp, what ldmatrix loads of the other side would serve both of them. But they need up to 255
-// registers, so that a multiprocessor has two blocks, where it has three with one strip and 168 registers. Predicted
-// microseconds of a launch (cuda/cost_model.py; B = 4, H = 6, N = 1024, 4096 and 16384, bfloat16):
+// registers, so that a multiprocessor has two blocks, where it has three with one strip and 168 registers. Microseconds
+// of a launch on an H100, predicted from the machine code (B = 4, H = 6, N = 1024, 4096 and 16384, bfloat16):
 //                                one strip          two strips
 //   attend_mma, D = 64           33, 467, 7295      49, 486, 7610
 //   attend_mma, D = 128          58, 860, 13564     (spills registers)
@@ -39,42 +39,13 @@
 //   key_gradient_mma, D = 64     52, 772, 12220     73, 823, 13038
 //   key_gradient_mma, D = 128    128, 1462, 23138   (the sums alone would take 256 registers)
 //
-// Nothing spills; registers are in cuda/README.md.
+// Nothing spills.
 //
 // Cost, if nothing is masked: 2 (D + M) operations a score forward and 2 (4 D + 3 M) backward (3 D + 2 M if the weights
 // were worked out once). Traffic: the operands once for each tile of the other side, mostly from the L2 cache, some
 // e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
 //
-// cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*N bytes, 2*B*H*N*S*(D+M) FLOPs, 27 KB shared
-// cost attend_mma: e*B*H*(N+S)*(D+M) + 4*B*H*N*(1+splits*(M+2)*(splits>1)) bytes,
-//     2*B*H*N*S*(D+M) tensor FLOPs, 32+D/8 KB shared
-// cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
-// cost query_gradient: e*B*H*(N*(2*D+M)+S*(D+M)) + 8*B*H*N bytes, 2*B*H*N*S*(2*D+M) FLOPs, 27 KB shared
-// cost query_gradient_mma: e*B*H*(N*(2*D+M)+S*(D+M)) + B*H*N*(8+4*D*splits*(splits>1)) bytes,
-//     2*B*H*N*S*(2*D+M) tensor FLOPs, 32.5+D/4 KB shared
-// cost key_gradient: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) FLOPs, 27 KB shared
-// cost key_gradient_mma: e*B*H*(N+2*S)*(D+M) + 8*B*H*N bytes, 4*B*H*N*S*(D+M) tensor FLOPs, 1+32*D/64 KB shared
-// cost combine_splits: B*H*N*((4*splits+e)*M+16*splits+4) bytes, 2*splits*B*H*N*M FLOPs
-// cost add_splits: (4*splits+e)*B*H*N*M bytes, splits*B*H*N*M FLOPs
-//
-// Where queries are few (those of clustered attention are centroids), keys are cut into splits: `share` tiles each.
-// Loops: copies to shared memory; then the tiles of the other side, each with the next copies, the mask and dropout.
-// size splits: max(1,min(ceil(384/(B*H*ceil(N/64))),S//256))
-// size share: ceil(ceil(S/64)/splits)
-// size part: (1+splits%8)/8 (combine_splits takes 8 splits at a time; the part that runs of the code for the others)
-// trips attend_mma<bfloat16, 64>: B*H*ceil(N/64)*splits blocks, loops 4 4 4 share {4 4 0 0}
-// trips attend_mma<bfloat16, 128>: B*H*ceil(N/64)*splits blocks, loops 8 4 4 2*share {4 4 0 0}
-// trips combine_splits<bfloat16>: ceil(B*H*N/4) blocks, int(splits>1) launches,
-//     loops 1 {ceil(splits/32) ceil(splits/32) 0 M/32 {part*ceil(splits/32) {min(32,splits)//8/part}}}
-// trips add_splits<bfloat16>: ceil(B*H*N*M/256) blocks, int(splits>1) launches,
-//     loops 0 0 1 {splits//16 splits%16//4}
-// trips output_states<bfloat16>: ceil(B*H*N/4) blocks, loops 1 {0}
-// trips query_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(N/64)*splits blocks,
-//     loops 4 4 4 4 share {4 4 0 0}
-// trips query_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(N/64)*splits blocks,
-//     loops 8 8 4 4 2*share {4 4 0 0}
-// trips key_gradient_mma<bfloat16, 64, NoTop>: B*H*ceil(S/64) blocks, loops 4 4 2 2 ceil(N/32) {2 2 0 0}
-// trips key_gradient_mma<bfloat16, 128, NoTop>: B*H*ceil(S/64) blocks, loops 8 8 4 4 ceil(N/32) {4 4 0 0}
+// Where queries are few (those of clustered attention are centroids), keys are cut into splits.
 #include "core/kernels/attention.h"
 
 #include <algorithm>

@@ -9,9 +9,6 @@
 // Traffic for n elements of e bytes: 2 e n forward and 3 e n backward, the floor; the bias comes from the cache. A bias
 // that is added by itself, or that the product starts at, takes 2 e n more. Bound by memory, with Phi counted as 20
 // FLOPs and the density as 7.
-//
-// cost bias_activate: 2*e*R*F4 bytes, 22*R*F4 FLOPs
-// cost bias_activate_gradient: 3*e*R*F4 bytes, 31*R*F4 FLOPs
 #include "core/kernels/bias_activation.h"
 
 #include <algorithm>

@@ -30,15 +30,6 @@
 // the operands twice or three times a round, from the L2 cache mostly, and the sums read and written once a round.
 // Floor: operands and results once. Bound by arithmetic; on tensor cores it would be by memory.
 // Registers for sm_80 (nothing spills): attend_chunks 224 (242 for 128 columns), the gradients 254.
-//
-// Costs of one round, for chunks of c:
-// cost attend_chunks: e*B*H*N*(2*D+M) + 8*B*H*N*M + 16*B*H*N bytes, 4*c*B*H*N*(D+M) FLOPs, 27 KB shared
-// cost finish_output: (4+e)*B*H*N*M + 4*B*H*N bytes, 0 FLOPs
-// cost output_states: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
-// cost bucket_query_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*D + 16*B*H*N bytes, 4*c*B*H*N*(2*D+M) FLOPs, 27 KB shared
-// cost bucket_key_gradient: e*B*H*N*(2*D+2*M) + 8*B*H*N*(D+M) + 16*B*H*N bytes, 8*c*B*H*N*(D+M) FLOPs, 27 KB shared
-// cost finish_gradient: (4+e)*B*H*N*(2*D+M) + 4*B*H*N bytes, 0 FLOPs
-// cost invert_orders: 8*L*B*H*N bytes, 0 FLOPs
 #include "core/kernels/bucket_attention.h"
 
 #include <algorithm>

@@ -33,64 +33,13 @@
 // enters.
 //
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
-// cache mostly; the floor is once each. Nothing spills; registers are in cuda/README.md.
+// cache mostly; the floor is once each. Nothing spills.
 //
 // Workspace for a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M bytes a split, and for
 // each of up to k + 3 chosen groups of 16 keys 64 bytes of scores and, if these may be more than 256, 256 bytes of
 // lists. More keys than 16,384 make groups longer. Centroids are taken in rounds of at most 256 MB, or of one tile if
 // that needs more. If T is given, it takes a bit a score besides. In float32: 8 k bytes a split for the lists, 4 M
 // bytes a split, and a bit a score for T. Backward: a bit a score for T, and 4 D bytes a split.
-//
-// Costs for C centroids:
-// size tiles: ceil(C/64)
-// size splits: max(1,min(ceil(384/(B*H*tiles)),S//256))
-// size span: 2**ceil(log(max(1,S/16384),2))
-// size groups: 4*ceil(S/64/span)
-// size large: 16*k*span (scores of the chosen groups)
-// size reach: groups*log(groups/(groups-k)) if k < groups else S (of random scores, those that reach the threshold)
-// cost scan_keys: e*B*H*(C+S)*D + 8*splits*B*H*C*k bytes, 2*B*H*C*S*D FLOPs, 27 KB shared
-// cost finish_scan: B*H*C*((8*splits+4)*k+S/8) bytes, B*H*C*8*k FLOPs
-// cost sum_rest: e*B*H*(C*D+S*(D+M)) + B*H*C*(S/8+4*splits*M) bytes, 2*B*H*C*S*(D+M) FLOPs, 27 KB shared
-// cost add_splits: (4*splits+e)*B*H*C*M bytes, splits*B*H*C*M FLOPs
-// cost query_states: B*H*C*(2*e*M+4*k+S/8) bytes, 2*B*H*C*M FLOPs
-// cost centroid_query_gradient: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) FLOPs, 27 KB shared
-// cost centroid_key_gradient: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) FLOPs, 27 KB shared
-// cost scan_keys_mma: e*B*H*(C+S)*D + 4*B*H*C*(groups+2*splits) bytes, 2*B*H*C*S*D tensor FLOPs, 3*D/8 KB shared
-// cost choose_groups: 4*B*H*C*(2*groups+2*splits+k) bytes, 0 FLOPs
-// cost sum_rest_mma: e*B*H*(C*D+S*(D+M)) + 4*B*H*C*(groups+large+splits*M) bytes, 2*B*H*C*S*(D+M) tensor FLOPs,
-//     5*D/8 KB shared
-// cost finish_rows: B*H*C*(4*k+4*large+(4*splits+e)*M) + B*H*C*(reach-k)*e*M bytes, B*H*C*splits*M FLOPs,
-//     16+D/8 KB shared
-// cost query_gradient_mma: e*B*H*(C+S)*(D+M) + B*H*C*(S/8+4*splits*D) bytes, 2*B*H*C*S*(2*D+M) tensor FLOPs,
-//     33+D/4 KB shared
-// cost key_gradient_mma: e*B*H*(C+2*S)*(D+M) + B*H*C*S/8 bytes, 4*B*H*C*S*(D+M) tensor FLOPs, 2+32*D/64 KB shared
-//
-// `share` is the number of key tiles in a split, `steps` the comparisons with a middle until k numbers are told from
-// the rest: 8 on average for random scores. Without masks and dropout, and where T is chosen:
-// Loops of the kernels of tiles: copies; then for each tile of keys the next copies, mask, dropout. scan_keys_mma
-// writes the maxima of groups, too. Loops of choose_groups: maxima and sums of splits; what is for a given T; the
-// maxima of the groups; the search; who is chosen. Loops of finish_rows: splits; scores; what is for lists in global
-// memory; sorting; the mass; places of T; the other scores.
-//
-// size share: ceil(ceil(S/64)/splits)
-// size steps: 8
-// size parts: groups//128
-// size more: groups//32%4
-// trips scan_keys_mma<bfloat16, D>: B*H*tiles*splits blocks, loops D/16 D/16 share {D/16 1/span 0} 0 1
-// trips choose_groups<bfloat16>: 16*B*H*tiles blocks,
-//     loops 1 1 0 0 0 0 0 groups//32%8 groups//256 parts more steps {parts} parts more 0 0 0 parts more
-// trips sum_rest_mma<bfloat16, D, true, false>: B*H*tiles*splits blocks,
-//     loops D/16 D/16 D/16 share {D/16 D/16 0 0}
-// trips finish_rows<bfloat16, 64>: 16*B*H*tiles blocks, loops ceil(splits/8) ceil(large/128)
-//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(reach/32) {reach/4} k/32 k/32 {k/4} ceil((reach-k)/16) {D/16 0}
-// trips finish_rows<bfloat16, 128>: 16*B*H*tiles blocks, loops ceil(splits/8) ceil(splits/8) ceil(large/128)
-//     0 0 0 0 0 0 0 0 0 0 0 0 0 ceil(reach/32) {reach/4} k/32 k/32 {k/4} ceil((reach-k)/16) {D/16 0}
-// trips add_splits<bfloat16>: ceil(B*H*C*M/256) blocks, int(splits>1) launches, loops 0 0 1 {splits//16 splits%16//4}
-// trips query_states<bfloat16>: ceil(B*H*C/4) blocks, loops 1 {0 ceil(S/8192) k/32}
-// trips query_gradient_mma<bfloat16, 64, TopKeys>: B*H*tiles*splits blocks, loops 4 4 4 4 share {4 4 0 0}
-// trips query_gradient_mma<bfloat16, 128, TopKeys>: B*H*tiles*splits blocks, loops 8 8 4 4 2*share {4 4 0 0}
-// trips key_gradient_mma<bfloat16, D, TopKeys>: B*H*ceil(S/64) blocks,
-//     loops D/16 D/16 D/32 D/32 ceil(C/32) {D/32 D/32 0 0}
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>

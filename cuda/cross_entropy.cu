@@ -12,10 +12,6 @@
 // then adds up the losses of all rows, in a fixed order.
 // Traffic of n = rows * cols logits of e bytes: forward e n, backward 2 e n, the floor, and some 30 bytes a row. Bound
 // by memory.
-//
-// cost row_losses: e*R*F + 30*R bytes, 4*R*F FLOPs
-// cost add_losses: 8*R bytes, R FLOPs
-// cost gradient: 2*e*R*F + 30*R bytes, 5*R*F FLOPs
 #include "core/kernels/cross_entropy.h"
 
 #include <cmath>

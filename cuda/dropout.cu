@@ -6,8 +6,6 @@
 // so that the key, ten rounds of Philox by itself, is worked out once for many elements.
 // Traffic: 3 e n bytes for elements of e bytes with a residual (a sum by itself would take 5 e n), 2 e n without, the
 // floor. About 25 integer instructions an element are below what the memory lets pass.
-//
-// cost drop: 3*e*n bytes, 2*n FLOPs
 #include "core/kernels/dropout.h"
 
 #include <algorithm>

@@ -10,12 +10,6 @@
 //                  Axes along which both operands move alike have been merged, and indices have 32 bits where they fit.
 // Traffic of n results of e bytes: e n written and e n read for each operand, once, which is the floor; an operand that
 // is stretched comes from the cache. Bound by memory.
-//
-// cost map: 3*e*n bytes, 2*n FLOPs (of two operands)
-// cost map_broadcast: 3*e*n bytes, n FLOPs
-//
-// size grid: min(4096,ceil(n/1024))
-// trips map<AddScaled, bfloat16, bfloat16, bfloat16>: grid blocks, loops n/1024/grid 0 0 (packs, and what is left over)
 #include "core/kernels/elementwise.h"
 
 #include <algorithm>

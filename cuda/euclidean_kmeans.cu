@@ -15,9 +15,6 @@
 // Cost of an iteration: 2 R N C D FLOPs bound it. Memory: q twice, once to assign and once to add up, and the centroids
 // once for every 64 queries, from the L2 cache. One cluster with all N queries waits for N / 8 loads in turn, four of
 // them under way at a time.
-//
-// cost assign_queries: e*B*H*N*D + 4*B*H*N bytes, 2*B*H*N*C*D FLOPs, 10 KB shared
-// cost update_centroids: e*B*H*N*D + 4*B*H*N + 4*B*H*C*(D+2) bytes, B*H*(N+2*C)*D FLOPs
 #include "core/kernels/euclidean_kmeans.h"
 
 #include <cmath>

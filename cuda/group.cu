@@ -17,13 +17,6 @@
 // blocks with pieces of at least 512 queries, and at most 16 pieces a row: with more, counting would take far longer
 // than placing.
 // Traffic: 8 bytes a query, the floor; the second and later readings of a row come from the L2 cache.
-//
-// size piece: 512*ceil(N/512/max(1,min(16,ceil(256/(B*H)),ceil(N/512))))
-// size pieces: ceil(N/piece)
-// cost group_queries: B*H*(8*N+4*(C+1)) bytes, 0 FLOPs
-// Loops: a tile of buckets; count before the piece, behind it (half of the others each) and in the run; place.
-// trips group_queries: B*H*pieces blocks, loops ceil((C+1)/512)
-//    {(N-piece)/4096+1/2 (N-piece)/4096+1/2 ceil(piece/2048) piece/512 {int(1+log(C,2))//4}}
 #include "core/kernels/group.h"
 
 #include <algorithm>

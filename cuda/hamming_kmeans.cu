@@ -39,29 +39,6 @@
 // An iteration takes 2 R N C popcounts of 32-bit words, which bound it: a multiprocessor does 16 a clock. Memory: 8
 // bytes a code, the floor, plus 8 more for the second reading and 8 for writing and reading the label (from the cache,
 // mostly); R C (4 stride + 12) bytes read and written for the counters, which stay in the L2 cache.
-//
-// size tiles: ceil(C/8)
-// size room: 232448-512*tiles-140*C (bytes for the codes of a block)
-// size fits: int(room>=N)
-// size cluster: max(1,min(8,max(128//(B*H),ceil(8*N/max(1,room))),ceil(N/128)))
-// size share: 32*ceil(N/(32*cluster))
-// cost cluster_queries: 12*B*H*N bytes, 512*B*H*N*(i+1)*tiles tensor FLOPs,
-//    min(227,(512*tiles+8*share+8*ceil(C/cluster)+132*C)/1024) KB shared (a product of bytes counts as half)
-// cost assign_queries: 24*B*H*N bytes, 18*B*H*N*C FLOPs, C*65/256 KB shared (a popcount as 9: at 33 TFLOP/s that is
-//    16 a clock and multiprocessor)
-// cost update_centroids: B*H*C*(4*64+12) bytes, B*H*C*64 FLOPs
-//
-// Loops of cluster_queries: labels of padding; copy the codes, clear the counters, draw the centroids; for each
-// assignment, label 32 queries (two tiles of 8 centroids at a time) and update the centroids (their copies in padding).
-// trips cluster_queries: B*H*cluster blocks, fits launches,
-//    loops 0 share/512 C*33/512 ceil(8*tiles/512) i+1 {share/512 {tiles//2} C/cluster/16 {1}}
-// Loops of assign_queries: for 256 queries at a time and each tile of centroids, load the tile and compare with four
-// centroids at a time; then for each tile of counters, clear it, count (without bits, with four bits at a time), and
-// add the bits and the members to the totals.
-// size piece: min(2048,max(256,2**int(log(B*H*N/1024,2))))
-// trips assign_queries: B*H*ceil(N/piece) blocks, (1-fits)*(i+1) launches, loops piece/256 {1 {0 C/4}}
-//     i/(i+1) {1 0 piece/256 {b//4} C*64//1024 0} (the last launch does not count)
-// trips update_centroids: ceil(B*H*C/4) blocks, (1-fits)*(i+1) launches, loops 0 2 0 0
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>

@@ -17,8 +17,6 @@
 // Traffic: e D bytes a query for every 64 columns, mostly from the L2 cache, and 4 written; the rotation once a block.
 // Floor: e D + 4 R a query. Bound by arithmetic: R D c multiply-adds a query, and with c growing with N that is the
 // part of lsh attention that is not linear in N.
-//
-// cost make_buckets: e*B*H*N*D + 4*L*B*H*N bytes, L*B*H*N*D*N/c FLOPs
 #include "core/kernels/hash_buckets.h"
 
 #include "cuda/projections.cuh"

@@ -14,11 +14,6 @@
 //                what they find for a query is its code after two votes
 // Traffic: e D + 8 bytes a query of e bytes an element, the floor, and the planes once a block, from the L2 cache.
 // Cost: 64 D multiply-adds a query, 32 D up to 32 bits; lanes beyond the last plane compute for nothing.
-//
-// cost make_planes: 4*b*(D+1) bytes, 0 FLOPs
-// cost make_codes: e*B*H*N*D + 8*B*H*N bytes, 2*64*B*H*N*D FLOPs
-// trips make_planes: ceil(b*(D+1)/128) blocks
-// trips make_codes<bfloat16, 2>: ceil(B*H*N/128) blocks, loops D/32 {2 4} (load planes, multiply)
 #include "core/kernels/hash_codes.h"
 
 #include <cmath>

@@ -8,9 +8,6 @@
 // Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... It reads a row three times, which
 // for rows of the size of a head is from the cache.
 // Traffic: 2 e R cols bytes forward and 3 e R cols backward, the floor. Bound by memory.
-//
-// cost make_unit: 2*e*B*H*N*D bytes, 4*B*H*N*D FLOPs
-// cost unit_gradient: 3*e*B*H*N*D bytes, 8*B*H*N*D FLOPs
 #include "core/kernels/l2_normalize.h"
 
 #include <cmath>

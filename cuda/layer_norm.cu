@@ -13,13 +13,6 @@
 // Traffic of n = rows * cols elements of e bytes: forward 2 e n for short rows, the floor, and 4 e n for longer ones,
 // mostly from the cache; backward 5 e n, or 7 e n, where the floor is 3 e n: x and dy are read once more for the
 // columns' sums. Bound by memory.
-//
-// cost normalize_short: 2*e*n + 8*R bytes, 8*n FLOPs
-// cost normalize_long: 4*e*n + 8*R bytes, 8*n FLOPs
-// cost gradient_short: 3*e*n + 8*R bytes, 10*n FLOPs
-// cost gradient_long: 5*e*n + 8*R bytes, 10*n FLOPs
-// cost column_gradients: 2*e*n + 8*R bytes, 6*n FLOPs
-// cost add_pieces: 8*F bytes, 2*F FLOPs
 #include "core/kernels/layer_norm.h"
 
 #include <cmath>

@@ -25,14 +25,7 @@
 //
 // Traffic: operands and results, and of the matrices 4 D (M + 1) bytes written, read, written (if causal) and read a
 // chunk, in workspace memory. Floor: operands and results. If causal it is bound by arithmetic.
-// Registers and shared memory: the table in cuda/README.md; 27 KB of dynamic shared memory.
-//
-// cost sum_rows: e*B*H*S*(D+M) + 4*B*H*S/64*D*M bytes, 2*B*H*S*D*M FLOPs, 27 KB shared
-// cost combine_sums: 8*B*H*S/64*D*M bytes, B*H*S/64*D*M FLOPs
-// cost attend: e*B*H*(N+S)*(D+M) + 4*B*H*(N/64*D*M+N) bytes, 2*B*H*N*(D*M+64*(D+M)) FLOPs, 27 KB shared
-// cost differentiate: e*B*H*(N*(2*D+M)+S*(D+M)) + 4*B*H*N/64*D*M bytes, 2*B*H*N*(D*M+64*(D+M)) FLOPs, 27 KB shared
-// cost query_factors: 2*e*B*H*N*M + 12*B*H*N bytes, 2*B*H*N*M FLOPs
-// cost key_factors: 8*B*H*S bytes, 0 FLOPs
+// 27 KB of dynamic shared memory.
 #include "core/kernels/linear_attention.h"
 
 #include <algorithm>

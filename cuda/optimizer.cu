@@ -11,9 +11,6 @@
 //                 then a thread updates 16 bytes at a time, or an element where an address is not aligned.
 // Traffic for n elements of e bytes: prepare_step e n; Adam and R-Adam 7 e n (four numbers read, three written), SGD 5
 // e n, or 3 e n without momentum: the floor. 40 bytes of the list a piece. Bound by memory.
-//
-// cost add_squares: 4*P bytes, 2*P FLOPs
-// cost take_step: 28*P bytes, 12*P FLOPs
 #include "core/kernels/optimizer.h"
 
 #include <algorithm>

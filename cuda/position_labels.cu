@@ -4,8 +4,6 @@
 // Shapes. labels [B, H, N], lengths [B].
 // Launch. A thread takes a query.
 // Traffic: 4 bytes a query, the floor. The divisions of whole numbers take longer than that, some hundred instructions.
-//
-// cost label_queries: 4*B*H*N bytes, 0 FLOPs
 #include "core/kernels/position_labels.h"
 
 #include "cuda/common.cuh"

@@ -8,10 +8,6 @@
 //   reduce_columns  (inner > 1) a block takes 32 columns of a piece of up to 512 rows: a lane is a column, each of 8
 //                   warps takes every 8th row, and their results are combined in shared memory
 // Traffic: each element is read once, the floor; the passes after the first add 1/512 or less. Bound by memory.
-//
-// cost reduce_rows: e*n bytes, n FLOPs
-// cost reduce_pieces: e*n bytes, n FLOPs
-// cost reduce_columns: e*n bytes, n FLOPs
 #include "core/kernels/reduce.h"
 
 #include <cmath>

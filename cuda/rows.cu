@@ -9,9 +9,6 @@
 // Traffic, e bytes an element. gather: 2 e rows cols, the floor. scatter_add: e rows cols and 2 e cols for each row
 // named, the floor, and table * cols / 128 readings of the index, from the cache mostly: they bound it where the table
 // is large.
-//
-// cost gather: 2*e*n bytes, 0 FLOPs
-// cost scatter_add: e*n + 2*e*n + 4*R*V/128 bytes, n FLOPs
 #include "core/kernels/rows.h"
 
 #include "cuda/common.cuh"

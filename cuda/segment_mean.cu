@@ -16,15 +16,6 @@
 // Traffic, e bytes an element: reduce e B H D (N + C) + 4 B H N, the floor. broadcast: e B H N D written, the floor,
 // and as much read, from the L2 cache, where the clusters' rows stay. Bound by memory; one cluster of all N queries by
 // what one multiprocessor can have under way.
-//
-// cost reduce_cluster: e*B*H*D*(N+C) + 4*B*H*N bytes, B*H*N*D FLOPs, threads/32 KB shared
-// cost broadcast_rows: e*B*H*N*D + 4*B*H*N bytes, 0 FLOPs
-//
-// For rows of whole packs, and clusters of the same size:
-// size threads: min(256,max(64,2**ceil(log(max(1,D*N//C//32),2))))
-// size slots: threads*8/D
-// trips reduce_cluster<bfloat16, 8>: B*H*C blocks, threads threads, loops 1 {N/C/slots//4 int((slots-1)/8) 0}
-// trips broadcast_rows<bfloat16, 8>: B*H*ceil(N*D/2048) blocks, loops 1
 #include "core/kernels/segment_mean.h"
 
 #include <algorithm>

@@ -11,11 +11,6 @@
 // multiples of 16 bytes are read in the same order, element by element.
 // Traffic of n = rows * cols elements of e bytes: 2 e n forward and 3 e n backward for short rows, which is the floor;
 // 3 e n and 5 e n for longer ones, the second reading mostly from the cache. Bound by memory.
-//
-// cost softmax_short: 2*e*n bytes, 5*n FLOPs
-// cost softmax_long: 3*e*n bytes, 6*n FLOPs
-// cost softmax_gradient_short: 3*e*n bytes, 4*n FLOPs
-// cost softmax_gradient_long: 5*e*n bytes, 4*n FLOPs
 #include "core/kernels/softmax.h"
 
 #include <cmath>

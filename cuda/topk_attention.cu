@@ -40,40 +40,8 @@
 // Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
 // backward twice k (D + M) floats for a task. Floor: everything but those floats once. Tensor cores leave memory as the
 // bound; in float32 it is arithmetic. With clusters of a member or two (oracle-top) it is the gathering. Nothing
-// spills; registers are in cuda/README.md. Shared memory in KB (1024 bytes): attend_top_mma 8 to 65,
+// spills. Shared memory in KB (1024 bytes): attend_top_mma 8 to 65,
 // member_gradient_mma 20 to 88, attend_top 30, member_gradient 43, place_parts 32, topk_key_gradient 4.
-//
-// If clusters have the same size, each has `tasks` tasks, and a task has `tiles` tiles of up to 64 members. A key has
-// `hits` rows. Blocks without a task do not count, nor do those that sum up dm. Loops of the kernels on tensor cores:
-// probes for the task (all but the first); then tiles of members, in which are copies (with 128 columns), dropout, and
-// strips of 16 members to sum over. Loops of place_parts: 32 top keys of 4 clusters; and these again. Loops of
-// topk_key_gradient: tasks of a cluster; keys, 4 rows at a time; popular keys.
-// size bits: 6+max(0,min(ceil(log(ceil(N/64)/C,2)),int(log(max(1,B*H*ceil(N/64)/512),2))))
-// size tasks: ceil(N/C/2**bits)
-// size tiles: ceil(N/C/tasks/64)
-// size strips: ceil(N/C/tasks/tiles/16)
-// size rows: min(N,N//2**bits+C)*k
-// size rounds: ceil(B*H/max(1,min(B*H,2**24//(rows*(D+M)))))
-// size hits: C*tasks*k/S
-// cost attend_top: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) FLOPs, 30 KB shared
-// cost attend_top_mma: e*B*H*(N+C*k)*(D+M) bytes, 2*B*H*N*k*(D+M) tensor FLOPs, e*D*129/1024 KB shared
-// cost place_parts: 4*B*H*(2*C*k+S) bytes, 0 FLOPs
-// cost member_gradient: B*H*(e*N*(2*D+M)+C*(e+4*tasks)*k*(D+M))/rounds bytes, 2*B*H*N*k*(3*D+2*M)/rounds FLOPs,
-//     43 KB shared
-// cost member_gradient_mma: B*H*(e*N*(2*D+M)+C*(e+4*tasks)*k*(D+M))/rounds bytes,
-//     2*B*H*N*k*(3*D+2*M)/rounds tensor FLOPs, e*(192*D+4096)/1024 KB shared
-// cost topk_key_gradient: B*H*(4*C*tasks*k+e*S)*(D+M)/rounds bytes, B*H*C*tasks*k*(D+M)/rounds FLOPs
-//
-// trips attend_top_mma<bfloat16, true, 64>: B*H*C*tasks blocks, without LDG.E.64, loops ceil(log(C+1,31))-1 tiles {0}
-// trips attend_top_mma<bfloat16, true, 128>: B*H*C*tasks blocks, without LDG.E.64,
-//     loops ceil(log(C+1,31))-1 tiles {2 0}
-// trips place_parts<bfloat16>: B*H*ceil(S/1024) blocks, loops ceil(k/32) {ceil(C/32)} ceil(k/32) {ceil(C/32)}
-// trips member_gradient_mma<bfloat16, true, 64>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.64,
-//     loops ceil(log(C+1,31))-1 tiles {0 strips}
-// trips member_gradient_mma<bfloat16, true, 128>: B*H*C*tasks/rounds blocks, rounds launches, without LDG.E.64,
-//     loops ceil(log(C+1,31))-1 tiles {2 2 0 strips}
-// trips topk_key_gradient<bfloat16, 4>: B*H*ceil(S/64)*ceil((D+M)/128)/rounds blocks, rounds launches,
-//     without SHFL.BFLY, loops 0 8 {min(1,hits)*ceil(hits/4)} 0
 #include <algorithm>
 #include <bit>
 #include <cmath>
