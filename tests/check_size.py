@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""check_size.py: counts source lines and the words of pages, and fails where a total exceeds its limit.
+
+Source lines are all lines of tracked files that end with .h .cpp .cu .cuh .py .sh. Words are those of tracked .md files,
+but for tables of figures and the pages in TEXTBOOKS.
+
+Prints the lines of each folder (of two levels) and the totals. Exit codes: 0 within the limits, 1 beyond one,
+77 git cannot list the files (not a checkout).
+"""
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+# The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
+LIMITS = {"lines outside tests": 39573, "lines in tests": 28976, "words of pages": 19091}
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
+TEXTBOOKS = {"nn/TUTORIAL.md", "core/READING.md"}
+
+
+def tracked_files():
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True)
+    if listed.returncode != 0:
+        print(f"check_size.py: {ROOT} is not a checkout: {listed.stderr.strip()}", file=sys.stderr)
+        sys.exit(77)
+    paths = [pathlib.Path(name) for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if (ROOT / path).is_file()]
+
+
+def holds_figures(table):
+    """Does at least half of the cells behind a row's name begin with a digit? TABLE has its head and the line below it."""
+    cells = [cell.strip() for row in table[2:] for cell in row.strip().strip("|").split("|")[1:]]
+    return 2 * sum(bool(re.match(r"[-+<]?\d", cell)) for cell in cells) >= len(cells) > 0
+
+
+def words(text):
+    count, table = 0, []
+    for line in text.splitlines() + [""]:
+        if line.startswith("|"):
+            table.append(line)
+            continue
+        if not holds_figures(table):
+            count += sum(len(row.split()) for row in table)
+        table = []
+        count += len(line.split())
+    return count
+
+
+def main():
+    lines = collections.Counter()
+    totals = dict.fromkeys(LIMITS, 0)
+    for path in tracked_files():
+        if path.suffix in SOURCES:
+            count = len((ROOT / path).read_bytes().splitlines())
+            lines["/".join(path.parts[:-1][:2])] += count
+            totals["lines in tests" if path.parts[0] == "tests" else "lines outside tests"] += count
+        elif path.suffix == ".md" and str(path) not in TEXTBOOKS:
+            totals["words of pages"] += words((ROOT / path).read_text())
+    for folder, count in sorted(lines.items()):
+        print(f"{folder:22}{count:8,}")
+    for what, count in totals.items():
+        print(f"{what:22}{count:8,}  (limit {LIMITS[what]:,})")
+    beyond = [what for what, count in totals.items() if count > LIMITS[what]]
+    for what in beyond:
+        print(f"check_size.py: {what}: {totals[what]:,}, expected at most {LIMITS[what]:,}; take something out, or raise the "
+              "limit with a reason in the commit", file=sys.stderr)
+    return 1 if beyond else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
