@@ -149,9 +149,9 @@ stages() {
 training() {
   local json
   json=$(tail -n 1)
-  printf '  - masked accuracy %s after %s steps; %s steps/s, replayed ones %s/s (%s of them); peak %s bytes\n' \
+  printf '  - masked accuracy %s after %s steps; %s steps/s; peak %s bytes\n' \
     "$(figure masked_accuracy "$json")" "$(value iterations "$json")" "$(figure steps_per_second "$json")" \
-    "$(figure replayed_steps_per_second "$json")" "$(value graph_replays "$json")" "$(value peak_bytes "$json")"
+    "$(value peak_bytes "$json")"
 }
 
 # ---------------------------------------------------------------------------------------------------------------- plan

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "apps/common/format.h"
-#include "core/captured_step.h"
 #include "core/trace.h"
 #include "nn/optim/r_adam.h"
 #include "nn/parallel/data_parallel.h"
@@ -23,13 +22,13 @@ struct Stopwatch {
   }
 };
 
-// Copies the sequences of a step to where the model reads them.
-void load_data(const TrainOptions& options, int64_t step, Batch& batch) {
+// The sequences of a step.
+Batch load_data(const TrainOptions& options, int64_t step) {
   const trace::Span span("data", "program");
   RandomStream random(options.seed, uint64_t(step), Purpose::data);
-  const Batch fresh = make_batch(options.batch, options.length, random);
-  batch.input.copy_from(fresh.input);
-  batch.target.copy_from(fresh.target);
+  const Batch batch = make_batch(options.batch, options.length, random);
+  const Device device = options.compute.device;
+  return {batch.input.to(device), batch.target.to(device)};
 }
 
 // The mean loss of the sequences [begin, end) of a batch.
@@ -70,22 +69,8 @@ constexpr const char* plateau =
 // saves checkpoints.
 void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Schedule& schedule,
                 Generator& generator, Journal& journal, Progress& progress, const Stopwatch& run, TrainState& state,
-                TrainResult& result, Communicator& ranks) {
-  const Device device = options.compute.device;
-  // A step reads its sequences and leaves its loss in memory that stays, so that CUDA can replay it as a graph.
-  const Shape shape{options.batch, sequence_length(options.length)};
-  Batch batch{Tensor(shape, DType::int32, device), Tensor(shape, DType::int32, device)};
-  Tensor loss;
+                Communicator& ranks) {
   DataParallel parallel(ranks, optimizer.parameters(), options.ordered);
-  // A graph has no place for messages, nor for losses that are read one by one.
-  const bool recorded = ranks.size() == 1 && !options.ordered;
-  CapturedStep learn(recorded ? device : Device::cpu, [&] {
-    optimizer.clear_gradients();
-    loss = parallel.backward(options.batch,
-                             [&](int64_t begin, int64_t end) { return forward(model, batch, generator, begin, end); });
-    optimizer.step();
-  });
-  double replaying = 0;  // seconds of the replayed steps but the first, without evaluations and saves
   bool explained = !options.explain;
   const auto save = [&] {
     check_shared(ranks, optimizer.parameters());
@@ -94,14 +79,14 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
   };
   while (state.step < options.iterations && !state.stopped && !broadcast_flag(ranks, interrupted())) {
     const trace::Span span("step", "program");
-    const Stopwatch step;
-    const bool replayed = learn.replays() > 0;
     generator.set_step(uint64_t(state.step));
-    load_data(options, state.step, batch);
-    learn();
+    const Batch batch = load_data(options, state.step);
+    optimizer.clear_gradients();
+    const Tensor loss = parallel.backward(
+        options.batch, [&](int64_t begin, int64_t end) { return forward(model, batch, generator, begin, end); });
+    optimizer.step();
     StepRecord record{++state.step, loss.item()};
     const OptimizerState after = optimizer.state();
-    if (replayed) replaying += step();
     Optimizer::check_diverged(after);
     check<DivergedError>(std::isfinite(record.loss), "training diverged: the loss of step ", state.step, " is ",
                          record.loss, "; try a smaller --lr");
@@ -124,8 +109,6 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
   progress.finish();
   state.seconds = run();
   save();
-  result.graph_replays = learn.replays();
-  if (replaying > 0) result.replayed_steps_per_second = double(result.graph_replays - 1) / replaying;
 }
 
 // Evaluates the trained weights, with other variants too. If interrupted, the result is the last evaluation made in
@@ -178,7 +161,7 @@ TrainResult train(const TrainOptions& options, Progress& progress, const RunFile
   const Stopwatch training{state.seconds};
   progress.start_at(state.step);
   try {
-    make_steps(options, model, optimizer, *schedule, generator, journal, progress, run, state, result, ranks);
+    make_steps(options, model, optimizer, *schedule, generator, journal, progress, run, state, ranks);
     if (const double seconds = training(); seconds > 0) result.steps_per_second = double(state.step) / seconds;
     evaluate_trained(options, model, state, progress, result, ranks);
   } catch (const DivergedError& error) {

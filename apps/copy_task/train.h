@@ -17,8 +17,6 @@ struct TrainResult {
   int64_t sequences = 0;  // of that evaluation; 0: there was none
   std::vector<VariantResult> also;
   int64_t iterations = 0, parameters = 0, peak_bytes = 0;
-  int64_t graph_replays = 0;             // steps of this session that were replayed as a CUDA graph
-  double replayed_steps_per_second = 0;  // of these alone, from the second on; 0: there were none
   // Of all sessions of a run together: seconds with the evaluations after training, steps a second without them.
   double seconds = 0, steps_per_second = 0;
   bool interrupted = false;

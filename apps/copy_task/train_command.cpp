@@ -67,10 +67,6 @@ struct TrainCommand {
     if (folder && !result.interrupted) finish_run(*folder, json);
     trace.finish(output.quiet);
     json["peak_bytes"] = result.peak_bytes;
-    if (settings.train.compute.device == Device::cuda) {
-      json["graph_replays"] = result.graph_replays;
-      json["replayed_steps_per_second"] = result.replayed_steps_per_second;
-    }
     tell(json, result.interrupted);
   }
 

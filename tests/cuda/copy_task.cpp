@@ -33,9 +33,7 @@ TEST_CASE("copy-task on CUDA follows the losses of the CPU", "[gpu][program]") {
   const TemporaryFolder cpu, cuda;
   const std::string arguments = small + "--attention full --iterations 10 --json --quiet --out ";
   result_of(run_process("copy-task", arguments + cpu.path().string() + " --device cpu"));
-  const Json result = result_of(run_process("copy-task", arguments + cuda.path().string() + " --device cuda"));
-  CHECK(result.at("replayed_steps_per_second").get<double>() > 0);
-  CHECK(result.at("graph_replays") == 7);  // all but three ordinary steps
+  result_of(run_process("copy-task", arguments + cuda.path().string() + " --device cuda"));
   const auto expected = read_metrics(cpu.path(), 0), found = read_metrics(cuda.path(), 0);
   REQUIRE(expected.size() == 11);
   REQUIRE(found.size() == 11);
