@@ -115,7 +115,7 @@ struct Options::Setting {
   }
 };
 
-Options::Options(CLI::App* command) : command_(command) {}
+Options::Options(CLI::App* command) : command_(command), withdrawn_(new Json(Json::object())) {}
 Options::~Options() = default;
 
 template <class T>
@@ -177,6 +177,8 @@ void Options::presets(const std::string& flag, std::vector<std::pair<std::string
   setting->presets = std::move(values);
 }
 
+void Options::withdrawn(const Json& values) { withdrawn_ = std::make_unique<Json>(values); }
+
 void Options::add_configuration_options() {
   command_->add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
       ->type_name("FILE");
@@ -211,6 +213,11 @@ void Options::load(const Json& configuration, const std::string& where) {
   check<UsageError>(configuration.is_object(), where, ": expected a JSON object of settings, got ",
                     configuration.type_name());
   for (const auto& [key, value] : configuration.items()) {
+    if (const auto old = withdrawn_->find(key); old != withdrawn_->end()) {
+      check<UsageError>(value == *old, where, ": key '", key, "': this setting no longer exists; only ", Shown{*old},
+                        ", its old default, is accepted, got ", Shown{value});
+      continue;
+    }
     Setting& setting = known(key, where);
     check<UsageError>(setting.valid(value), where, ": key '", key, "': expected ", setting.expected, ", got ",
                       Shown{value});

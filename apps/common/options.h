@@ -67,6 +67,9 @@ class Options {
   void flag(const std::string& name, bool& value, const std::string& help);
   // What the flag sets where nothing else does: options and values as one would write them, which its help lists.
   void presets(const std::string& flag, std::vector<std::pair<std::string, std::string>> values);
+  // Keys of settings that older versions had, each with the default that it had: an object. A configuration may hold
+  // such a key with that value, which changes nothing; another value is refused by the key's name. No option has it.
+  void withdrawn(const Json& values);
 
   // Adds --config and --set.
   void add_configuration_options();
@@ -99,6 +102,7 @@ class Options {
 
   CLI::App* command_;
   std::vector<std::unique_ptr<Setting>> settings_;
+  std::unique_ptr<const Json> withdrawn_;
   std::string config_file_;
   std::vector<std::string> sets_;
 };

@@ -34,6 +34,7 @@ struct Program {
     options.text("the-name", name, "");
     options.flag("quick", quick, "");
     options.presets("quick", {{"layers", "2"}, {"rate", "0.25"}});
+    options.withdrawn({{"ordered", false}, {"patience", 10}});
     options.add_configuration_options();
   }
   void parse(std::vector<std::string> arguments) {
@@ -226,6 +227,42 @@ TEST_CASE("lists of rising whole numbers") {
                ContainsSubstring("expected whole numbers from 1 to 300"));
   for (const char* list : {"2,1", "2,2"})
     CHECK_THAT(usage_error([&] { rising_integers(list, 300); }), ContainsSubstring("larger than the one before"));
+}
+
+TEST_CASE("a withdrawn setting is accepted in files with its old default alone, and is no option", "[fault]") {
+  const std::string old = config_file(R"({"ordered": false, "layers": 3, "patience": 10})");
+  {
+    Program p;
+    p.run({"--config", old});
+    CHECK(p.layers == 3);
+    CHECK_FALSE(p.options.configuration().contains("ordered"));
+  }
+  {
+    Program p;
+    p.parse({});
+    p.options.continue_run({{"layers", 3}, {"ordered", false}}, "run/config.json");
+    p.options.assign();
+    CHECK(p.layers == 3);
+  }
+  {
+    Program p;
+    const std::string file = config_file(R"({"layers": 3, "ordered": true})");
+    CHECK(usage_error([&] {
+            p.parse({"--config", file});
+          }) ==
+          file + ": key 'ordered': this setting no longer exists; only false, its old default, is accepted, got true");
+  }
+  {
+    Program p;
+    p.parse({});
+    CHECK_THROWS_AS(p.options.continue_run({{"patience", "10"}}, "run/config.json"), DataError);
+  }
+  Program set, option;
+  CHECK_THAT(usage_error([&] {
+               set.parse({"--set", "ordered=false"});
+             }),
+             ContainsSubstring("--set: unknown key 'ordered'"));
+  CHECK_THROWS_AS(option.parse({"--ordered"}), CLI::ExtrasError);
 }
 
 TEST_CASE("a flag's help lists what it presets") {
