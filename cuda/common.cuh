@@ -88,10 +88,10 @@ constexpr int64_t blocks(int64_t n) { return n < 0x7fffffff ? n : 0x7fffffff; }
 
 // The launches of kernels for short and for long rows.
 inline Launch rows_by_warps(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
-  return {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream, 1, where};
+  return {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream, where};
 }
 inline Launch rows_by_blocks(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
-  return {blocks(rows), threads_per_row, 0, stream, 1, where};
+  return {blocks(rows), threads_per_row, 0, stream, where};
 }
 
 // ---- n elements that move as one word of up to 16 bytes.

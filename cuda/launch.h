@@ -46,14 +46,12 @@ struct Grid : dim3 {
   }
 };
 
-// The shape of a launch: blocks, threads a block, bytes of dynamic shared memory, the stream, and how many blocks,
-// which follow each other in x, make a cluster (1 to 8; cuda/cluster.cuh).
+// The shape of a launch: blocks, threads a block, bytes of dynamic shared memory, and the stream.
 struct Launch {
   Grid grid;
   dim3 block;
   size_t shared = 0;
   Stream stream = {};
-  unsigned cluster = 1;
   SourceLine where = SourceLine::current();
 };
 
@@ -71,43 +69,17 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
   std::apply(
       [&](auto&... parameter) {
         void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameter))..., nullptr};
-        cudaLaunchAttribute cluster = {};
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim = {shape.cluster, 1, 1};
-        cudaLaunchConfig_t configuration = {};
-        configuration.gridDim = shape.grid;
-        configuration.blockDim = shape.block;
-        configuration.dynamicSmemBytes = shape.shared;
-        configuration.stream = native(shape.stream);
-        configuration.attrs = &cluster;
-        configuration.numAttrs = shape.cluster > 1;
-        check_cuda(cudaLaunchKernelExC(&configuration, address, addresses), shape.where);
+        check_cuda(cudaLaunchKernel(address, shape.grid, shape.block, addresses, shape.shared, native(shape.stream)),
+                   shape.where);
       },
       parameters);
 #else
   auto run_thread = [kernel, parameters] { std::apply(kernel, parameters); };  // by value: it may be captured
-  check_cuda(host_cuda::launch(address, shape.grid, shape.block, shape.cluster, shape.shared, native(shape.stream),
-                               run_thread, shape.where),
-             shape.where);
+  check_cuda(
+      host_cuda::launch(address, shape.grid, shape.block, shape.shared, native(shape.stream), run_thread, shape.where),
+      shape.where);
 #endif
   if (launch_log) launch_log->after(shape.stream);
-}
-
-// Is the device of this compute capability (10 times the major version plus the minor one) or a newer one, and is there
-// code for it that was compiled for this one or a newer one?
-inline bool has_code_for(int capability) {
-  int device, major, minor;
-  check_cuda(cudaGetDevice(&device));  // (The runtime knows all these without asking the device.)
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-#ifdef __CUDA_ARCH_LIST__
-  constexpr int compiled[] = {__CUDA_ARCH_LIST__};
-#else
-  const int compiled[] = {10 * capability};
-#endif
-  for (const int architecture : compiled)
-    if (architecture >= 10 * capability && architecture <= 100 * major + 10 * minor) return true;
-  return false;
 }
 
 // The block's dynamic shared memory, aligned to 16 bytes. Uninitialized.

@@ -26,7 +26,20 @@
 namespace cairn::gpu {
 
 // Can the device run these, and is there code for it that has them?
-inline bool has_mma() { return has_code_for(80); }
+inline bool has_mma() {
+  int device, major, minor;
+  check_cuda(cudaGetDevice(&device));  // (The runtime knows all these without asking the device.)
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+#ifdef __CUDA_ARCH_LIST__
+  constexpr int compiled[] = {__CUDA_ARCH_LIST__};
+#else
+  constexpr int compiled[] = {800};
+#endif
+  for (const int architecture : compiled)
+    if (architecture >= 800 && architecture <= 100 * major + 10 * minor) return true;
+  return false;
+}
 
 // The instruction, or, on the emulator, the statements after it.
 #if !defined(__CUDACC__)

@@ -42,10 +42,10 @@ inline constexpr int warpSize = 32;
 
 namespace cairn::host_cuda {
 
-enum class Barrier { plain, count, conjunction, disjunction, cluster };
-// Waits for all threads of the block, or of the cluster, that have not ended; gives the number of them whose predicate
-// is not 0, or whether all or any of them are so.
-int barrier(Barrier kind, int predicate, SourceLine where);
+enum class Barrier { plain, count, conjunction, disjunction };
+// Waits for all threads of the block that have not ended; gives the number of them whose predicate is not 0, or whether
+// all or any of them are so.
+int block_barrier(Barrier kind, int predicate, SourceLine where);
 
 enum class WarpOp { sync, ballot, match, sum, minimum, maximum, conjunction, disjunction, parity, any, up, down, flip };
 // Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
@@ -55,15 +55,19 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 // Lets the block's other threads go first, if they can.
 void yield();
 
+// What came before a fence, all see after one that comes later. The thread sanitizer learns of it here, because it
+// knows nothing of fences.
+void fence();
+
 // Ends the kernel with what is said about the calling thread.
 [[noreturn]] void refuse(const char* what, SourceLine where);
 
 // The block's dynamic shared memory, filled with 0xFF before the block starts.
 void* dynamic_shared_memory();
 
-// Of the block that runs on this host thread; see __shared__. Clusters have no static shared memory here.
+// Of the block that runs on this host thread; see __shared__.
 inline constinit thread_local bool static_shared_filled = true;
-void fill_static_shared(SourceLine where = SourceLine::current());
+void fill_static_shared();
 
 template <class T>
 uint64_t bits(T value) {
@@ -85,15 +89,15 @@ T reduce(WarpOp op, unsigned mask, T value, SourceLine where) {
 
 // ---- the block meets. The last parameter of these functions is not for callers: it says where the call stands.
 #define CAIRN_HERE cairn::SourceLine where = cairn::SourceLine::current()
-inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::barrier(cairn::host_cuda::Barrier::plain, 0, where); }
+inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::plain, 0, where); }
 inline int __syncthreads_count(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::barrier(cairn::host_cuda::Barrier::count, predicate, where);
+  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::count, predicate, where);
 }
 inline int __syncthreads_and(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::barrier(cairn::host_cuda::Barrier::conjunction, predicate, where);
+  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::conjunction, predicate, where);
 }
 inline int __syncthreads_or(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::barrier(cairn::host_cuda::Barrier::disjunction, predicate, where);
+  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::disjunction, predicate, where);
 }
 
 // ---- a warp meets
@@ -159,8 +163,8 @@ inline void __nanosleep(unsigned) { cairn::host_cuda::yield(); }
 #undef CAIRN_HERE
 
 // ---- memory. All of it is coherent here: the memory model of a GPU is not emulated.
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline void __threadfence() { cairn::host_cuda::fence(); }
+inline void __threadfence_block() { cairn::host_cuda::fence(); }
 template <class T>
 T __ldg(const T* address) {
   return *address;

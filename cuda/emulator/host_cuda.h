@@ -33,11 +33,10 @@ void configure(Options options);
 Options options();
 
 // Calls run_thread() in every thread of the grid: at once, or, if the stream is being captured, whenever its graph is
-// launched. Each `cluster` blocks that follow each other in x run together. Returns what cudaLaunchKernelExC would
-// return: an error for a shape that no GPU takes. Throws KernelError. `kernel` identifies the kernel to
-// cudaFuncSetAttribute; `where` is where it was launched.
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, unsigned cluster, size_t shared_bytes,
-                   cudaStream_t stream, std::function<void()> run_thread, SourceLine where = SourceLine::current());
+// launched. Returns what cudaLaunchKernel would return: an error for a shape that no GPU takes. Throws KernelError.
+// `kernel` identifies the kernel to cudaFuncSetAttribute; `where` is where it was launched.
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   std::function<void()> run_thread, SourceLine where = SourceLine::current());
 
 // Work of the host that stands for a library's kernels (cuBLAS): done at once, or captured like a kernel. It may use
 // device memory as its own.

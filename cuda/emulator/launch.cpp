@@ -1,4 +1,4 @@
-// A launch: checks its shape as a GPU would; the grid's blocks, or its clusters, are handed out to host threads.
+// A launch: checks its shape as a GPU would; the grid's blocks are handed out to host threads.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -54,13 +54,8 @@ bool valid(dim3 grid, dim3 block) {
          grid.z <= 65535 && block.z <= 64 && threads <= 1024;
 }
 
-// Portable clusters. A device without clusters has only those of one block.
-bool valid_cluster(dim3 grid, unsigned cluster) {
-  return cluster == 1 || (cluster >= 1 && cluster <= 8 && grid.x % cluster == 0 && claimed_architecture() >= 90);
-}
-
-// The number of the i-th of n clusters to be run: a one-to-one map, because n is smaller than the prime.
-uint64_t cluster_number(uint64_t i, uint64_t n, const Options& options) {
+// The number of the i-th of n blocks to be run: a one-to-one map, because n is smaller than the prime.
+uint64_t block_number(uint64_t i, uint64_t n, const Options& options) {
   constexpr uint64_t prime = 2654435761;
   switch (options.order) {
     case Order::forward: return i;
@@ -71,26 +66,23 @@ uint64_t cluster_number(uint64_t i, uint64_t n, const Options& options) {
 }
 
 void run_grid(const Grid& grid) {
-  const dim3 shape = {grid.blocks.x / grid.cluster, grid.blocks.y, grid.blocks.z};  // in clusters
-  const uint64_t clusters = uint64_t(shape.x) * shape.y * shape.z;
+  const dim3 shape = grid.blocks;
+  const uint64_t blocks = uint64_t(shape.x) * shape.y * shape.z;
 #if CAIRN_HOST_CUDA_ASAN
   const int64_t multiprocessors = 1;  // because __shared__ is then static
-#elif CAIRN_HOST_CUDA_TSAN
-  // One cluster at a time: the sanitizer takes each CUDA thread for a thread, and has room for 8128.
-  const int64_t multiprocessors = grid.cluster > 1 ? 1 : grid.options.threads ? grid.options.threads : threads();
 #else
   const int64_t multiprocessors = grid.options.threads ? grid.options.threads : threads();
 #endif
   std::atomic<uint64_t> next{0};
-  parallel_tasks(std::min<int64_t>(multiprocessors, int64_t(clusters)), [&](int64_t) {
+  parallel_tasks(std::min<int64_t>(multiprocessors, int64_t(blocks)), [&](int64_t) {
     try {
-      for (uint64_t i; (i = next.fetch_add(1)) < clusters;) {
-        const uint64_t number = cluster_number(i, clusters, grid.options);
-        Multiprocessor::mine().run(grid, {unsigned(number % shape.x) * grid.cluster,
-                                          unsigned(number / shape.x % shape.y), unsigned(number / shape.x / shape.y)});
+      for (uint64_t i; (i = next.fetch_add(1)) < blocks;) {
+        const uint64_t number = block_number(i, blocks, grid.options);
+        Multiprocessor::mine().run(grid, {unsigned(number % shape.x), unsigned(number / shape.x % shape.y),
+                                          unsigned(number / shape.x / shape.y)});
       }
     } catch (...) {
-      next = clusters;  // the others stop too
+      next = blocks;  // the others stop too
       throw;
     }
   });
@@ -106,12 +98,11 @@ void configure(Options options) {
 
 Options options() { return current_options(); }
 
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, unsigned cluster, size_t shared_bytes,
-                   cudaStream_t stream, std::function<void()> run_thread, SourceLine where) {
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   std::function<void()> run_thread, SourceLine where) {
   {
     std::lock_guard guard(launching);
     if (!valid(grid, block)) return report(cudaErrorInvalidConfiguration);
-    if (!valid_cluster(grid, cluster)) return report(cudaErrorInvalidClusterSize);
     if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
     if (const auto error = may_launch()) return report(error);
     current_options();  // what is wrong with the environment is said here, not when a graph is launched
@@ -120,7 +111,7 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, unsigned cluster, 
   check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
   return enqueue(stream, [=, run_thread = std::move(run_thread)] {
     std::lock_guard guard(launching);
-    run_grid({grid, block, cluster, shared_bytes, run_thread, where, current_options()});
+    run_grid({grid, block, shared_bytes, run_thread, where, current_options()});
   });
 }
 

@@ -1,6 +1,7 @@
 #include "cuda/emulator/multiprocessor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -32,10 +33,9 @@ const char* name(Barrier kind) {
     case Barrier::plain: return "__syncthreads";
     case Barrier::count: return "__syncthreads_count";
     case Barrier::conjunction: return "__syncthreads_and";
-    case Barrier::disjunction: return "__syncthreads_or";
-    case Barrier::cluster: break;
+    case Barrier::disjunction: break;
   }
-  return "cluster_sync";
+  return "__syncthreads_or";
 }
 
 const char* name(WarpOp op) {
@@ -86,50 +86,38 @@ Multiprocessor& Multiprocessor::mine() {
 
 Multiprocessor& Multiprocessor::current() {
   check<KernelError>(running_block != nullptr,
-                     "a barrier, warp collective, cluster or dynamic shared memory outside of a kernel");
+                     "a barrier, warp collective or dynamic shared memory outside of a kernel");
   return *running_block;
 }
 
-// ---- a cluster from beginning to end
+// ---- a block from beginning to end
 
-void Multiprocessor::prepare(const Grid& grid, uint3 first_block) {
+void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   const dim3 shape = grid.threads;
-  const unsigned of_block = shape.x * shape.y * shape.z, n = grid.cluster * of_block;
-  const unsigned warps_of_block = (of_block + 31) / 32;
-  grid_ = &grid;
+  const unsigned n = shape.x * shape.y * shape.z;
+  dynamic_shared_.start_block(grid.shared_bytes);
+  dynamic_shared_used_ = false;
   static_shared_filled = false;
-  // Not by one of the threads, which would look like a race.
-  if (fiber_per_thread && grid.cluster == 1) fill_static_shared(grid.where);
-  random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + first_block.x * 0xD2511F53u + first_block.y * 0xCD9E8D57u +
-             first_block.z) |
-            1;
+  if (fiber_per_thread) fill_static_shared();  // not by one of the threads, which would look like a race
+  grid_ = &grid;
+  block_ = block;
+  random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
 
   threads_.assign(n, {});
-  warps_.assign(grid.cluster * warps_of_block, {});
-  blocks_.resize(grid.cluster);
-  cluster_ = {threads_, n};
+  warps_.assign((n + 31) / 32, {});
+  in_barrier_ = 0;
   runnable_.clear();
   group_.clear();
   failure_ = nullptr;
-  for (unsigned b = 0; b < grid.cluster; ++b) {
-    Block& block = blocks_[b];
-    block.index = {first_block.x + b, first_block.y, first_block.z};
-    block.threads = {cluster_.threads.subspan(b * of_block, of_block), of_block};
-    block.shared.start_block(grid.shared_bytes);
-    block.shared_used = false;
-    for (unsigned i = 0; i < of_block; ++i) {
-      CudaThread& thread = block.threads.threads[i];
-      thread.index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
-      thread.lane = i % 32;
-      thread.warp = b * warps_of_block + i / 32;
-      thread.block = b;
-      Warp& warp = warps_[thread.warp];
-      if (thread.lane == 0) warp.first = b * of_block + i;
-      warp.alive |= 1u << thread.lane;
-    }
+  alive_ = n;
+  for (unsigned i = 0; i < n; ++i) {
+    threads_[i].index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
+    threads_[i].lane = i % 32;
+    threads_[i].warp = i / 32;
+    warps_[i / 32].alive |= 1u << i % 32;
   }
-  // Nothing below grows while the cluster runs: the thread sanitizer does not see that the fibers, which would do it,
-  // run in turn.
+  // Nothing below grows while the block runs: the thread sanitizer does not see that the fibers, which would do it, run
+  // in turn.
   runnable_.reserve(n);
   group_.reserve(n);
   while (fiber_per_thread && fibers_.size() < n) add_fiber();
@@ -141,16 +129,17 @@ void Multiprocessor::prepare(const Grid& grid, uint3 first_block) {
   resume_group();
 }
 
-void Multiprocessor::run(const Grid& grid, uint3 first_block) {
-  prepare(grid, first_block);
+void Multiprocessor::run(const Grid& grid, uint3 block) {
+  prepare(grid, block);
+  blockIdx = block;
   blockDim = grid.threads;
   gridDim = grid.blocks;
   running_block = this;
   leave(&grid_);
   suspend(host_);  // until nobody can run
-  enter(&host_);
+  enter(&alive_);
   running_block = nullptr;
-  if (cluster_.alive == 0 && !failure_) return;
+  if (alive_ == 0 && !failure_) return;
 
   // Whoever still waits will never go on: take their stacks away from them.
   for (auto& fiber : fibers_) fiber->restart();
@@ -184,29 +173,22 @@ void Multiprocessor::run_current_thread() {
 void Multiprocessor::end_current_thread() {
   CudaThread& me = *running_;
   me.state = State::ended;
+  --alive_;
   Warp& warp = warps_[me.warp];
   warp.alive &= ~(1u << me.lane);
-  Block& block = my_block();
-  // A neighbor that reads the memory of an ended block finds nothing there. (The thread sanitizer would take this for
-  // the last thread's doing.)
-  if (--block.threads.alive == 0 && grid_->cluster > 1 && !fiber_per_thread)
-    block.shared.start_block(grid_->shared_bytes);
-  --cluster_.alive;
   // Those who waited for us need not any more.
-  for (Group* group : {&block.threads, &cluster_})
-    if (group->arrived > 0 && group->arrived == group->alive) complete_barrier(*group);
+  if (in_barrier_ > 0 && in_barrier_ == alive_) complete_barrier();
   complete_meetings(me.warp);
 }
 
 // Leaves the stack `from` for the next CUDA thread that can run, or for the host's if there is none.
 void Multiprocessor::suspend(Fiber& from) {
-  leave(&host_);  // only the host enters it
+  leave(&alive_);  // only the host enters it
   Fiber* to = &host_;
   if (!failure_ && !runnable_.empty()) {
     running_ = runnable_.back();
     runnable_.pop_back();
     threadIdx = running_->index;
-    blockIdx = my_block().index;
     if (!running_->fiber) running_->fiber = idle_fiber();
     to = running_->fiber;
   }
@@ -246,47 +228,45 @@ void Multiprocessor::yield() {
   suspend(*running_->fiber);
 }
 
-// ---- the block or the cluster meets
+// ---- the block meets
 
-int Multiprocessor::barrier(Barrier kind, int predicate, SourceLine where) {
+int Multiprocessor::block_barrier(Barrier kind, int predicate, SourceLine where) {
   CudaThread& me = *running_;
-  Group& group = kind == Barrier::cluster ? cluster_ : my_block().threads;
   check_dynamic_shared(name(kind), where);
-  if (group.arrived > 0) {
-    const CudaThread& other = *group.first;
+  if (in_barrier_ > 0) {
+    const CudaThread& other = *first_in_barrier_;
     if (other.barrier != kind || !(other.where == where))
       fail(concat("divergent barrier: this thread comes to ", name(kind), " while thread ", text(other.index),
-                  other.block == me.block ? "" : " of block " + text(blocks_[other.block].index), " waits in ",
-                  name(other.barrier), " at ", to_string(other.where)),
+                  " waits in ", name(other.barrier), " at ", to_string(other.where)),
            where, me);
   } else {
-    group.first = &me;
+    first_in_barrier_ = &me;
   }
   me.barrier = kind;
   me.predicate = predicate != 0;
   me.where = where;
   me.state = State::in_barrier;
-  ++group.arrived;
-  char* const meeting_point = group.meeting_points + group.met % 2;
+  ++in_barrier_;
+  char* const meeting_point = meeting_points_ + barriers_ % 2;
   leave(meeting_point);
-  if (group.arrived == group.alive) complete_barrier(group);
+  if (in_barrier_ == alive_) complete_barrier();
   suspend(*me.fiber);
   enter(meeting_point);
   return me.predicate;
 }
 
-void Multiprocessor::complete_barrier(Group& group) {
+void Multiprocessor::complete_barrier() {
   int count = 0;
-  for (CudaThread& thread : group.threads) {
+  for (CudaThread& thread : threads_) {
     if (thread.state != State::in_barrier) continue;
     count += thread.predicate;
     group_.push_back(&thread);
   }
-  const int all = count == int(group.arrived), any = count > 0;
+  const int all = count == int(in_barrier_), any = count > 0;
   for (CudaThread* thread : group_)
     thread->predicate = thread->barrier == Barrier::count ? count : thread->barrier == Barrier::conjunction ? all : any;
-  group.arrived = 0;
-  ++group.met;
+  in_barrier_ = 0;
+  ++barriers_;
   resume_group();
 }
 
@@ -402,45 +382,25 @@ uint64_t Multiprocessor::shuffled(const CudaThread& thread, unsigned taking_part
 
 // ---- shared memory
 
-void Multiprocessor::fill_static_shared(SourceLine where) {
-  if (grid_->cluster > 1) refuse("static __shared__ memory in a cluster of blocks: use dynamic_shared", where);
+void Multiprocessor::fill_static_shared() {
   for (const auto variable : static_shared_) std::memset(variable.data(), 0xff, variable.size());
   static_shared_filled = true;
 }
 
-// The threads of a cluster run in turn, so what is found when one of them comes to wait or end is its doing.
+// The threads of a block run in turn, so what is found when one of them comes to wait or end is its doing.
 void Multiprocessor::check_dynamic_shared(const char* before, SourceLine where) const {
-  for (const Block& block : blocks_) {
-    if (!block.shared_used) continue;
-    if (const auto at = block.shared.damage())
-      fail(concat("dynamic shared memory written out of bounds: byte ", *at, " of ", grid_->shared_bytes,
-                  &block == &blocks_[running_->block] ? "" : " of block " + text(block.index),
-                  ", by this thread, before ", before),
-           where, *running_);
-  }
-}
-
-// Where block `rank` of the cluster has what the calling block has at `mine`.
-void* Multiprocessor::neighbor_shared_memory(void* mine, unsigned rank, SourceLine where) {
-  Block& my = my_block();
-  const ptrdiff_t at = static_cast<char*>(mine) - static_cast<char*>(my.shared.data());
-  if (rank >= grid_->cluster)
-    fail(concat("neighbor_shared: block ", rank, " of a cluster of ", grid_->cluster), where, *running_);
-  if (at < 0 || size_t(at) > grid_->shared_bytes)
-    refuse("neighbor_shared of what is not this block's dynamic shared memory", where);
-  Block& neighbor = blocks_[rank];
-  if (&neighbor == &my) return mine;
-  if (cluster_.met == 0)
-    refuse("neighbor_shared before the first cluster_sync: the neighbor may not have begun", where);
-  if (neighbor.threads.alive == 0) refuse("neighbor_shared of a block that has ended", where);
-  return static_cast<char*>(shared_memory_of(neighbor)) + at;
+  if (!dynamic_shared_used_) return;
+  if (const auto at = dynamic_shared_.damage())
+    fail(concat("dynamic shared memory written out of bounds: byte ", *at, " of ", grid_->shared_bytes,
+                ", by this thread, before ", before),
+         where, *running_);
 }
 
 // ---- errors
 
 void Multiprocessor::fail(const std::string& what, SourceLine where, const CudaThread& thread) const {
-  throw KernelError(concat(to_string(where), ": ", what, ", in block ", text(blocks_[thread.block].index), " thread ",
-                           text(thread.index), launched()));
+  throw KernelError(
+      concat(to_string(where), ": ", what, ", in block ", text(block_), " thread ", text(thread.index), launched()));
 }
 
 std::string Multiprocessor::launched() const { return ", launched at " + to_string(grid_->where); }
@@ -456,37 +416,31 @@ unsigned Multiprocessor::missing_lanes(const CudaThread& waiting) const {
 }
 
 void Multiprocessor::fail_deadlocked() const {
-  enum { in_block, in_warp, in_cluster, ways };
-  const CudaThread* first[ways] = {};  // that wait for their block, their warp, the cluster
-  unsigned waiting[ways] = {};
+  const CudaThread* first[2] = {};  // in a barrier, in a warp's collective
+  unsigned waiting[2] = {};
   for (const CudaThread& thread : threads_) {
     if (thread.state == State::ended) continue;
-    const int way = thread.state == State::in_warp       ? in_warp
-                    : thread.barrier == Barrier::cluster ? in_cluster
-                                                         : in_block;
-    if (!waiting[way]++) first[way] = &thread;
+    const bool in_warp = thread.state == State::in_warp;
+    if (!waiting[in_warp]++) first[in_warp] = &thread;
   }
-  const CudaThread* const one = first[first[in_block] ? in_block : first[in_warp] ? in_warp : in_cluster];
-  std::string message = concat(to_string(one->where), ": deadlock in block ", text(blocks_[one->block].index),
-                               grid_->cluster > 1 ? concat(" (a cluster of ", grid_->cluster, ")") : "", ": ",
-                               threads_.size() - cluster_.alive, " of ", threads_.size(), " threads have ended");
-  for (int way = 0; way < ways; ++way) {
-    if (!waiting[way]) continue;
-    const CudaThread& thread = *first[way];
-    const unsigned missing = way == in_warp ? missing_lanes(thread) : 0;
-    message +=
-        concat(", ", waiting[way], " wait in ", way == in_warp ? name(thread.op) : name(thread.barrier), " at ",
-               to_string(thread.where),
-               way == in_warp ? concat(" with mask ", hex(thread.mask), ", lanes ", hex(missing), " missing") : "",
-               " (thread ", text(thread.index), way == in_warp || waiting[way] == 1 ? "" : " and others", ")");
+  std::string message = concat(to_string(first[first[0] ? 0 : 1]->where), ": deadlock in block ", text(block_), ": ",
+                               threads_.size() - alive_, " of ", threads_.size(), " threads have ended");
+  for (int in_warp = 0; in_warp < 2; ++in_warp) {
+    if (!waiting[in_warp]) continue;
+    const CudaThread& thread = *first[in_warp];
+    const unsigned missing = in_warp ? missing_lanes(thread) : 0;
+    message += concat(", ", waiting[in_warp], " wait in ", in_warp ? name(thread.op) : name(thread.barrier), " at ",
+                      to_string(thread.where),
+                      in_warp ? concat(" with mask ", hex(thread.mask), ", lanes ", hex(missing), " missing") : "",
+                      " (thread ", text(thread.index), in_warp || waiting[in_warp] == 1 ? "" : " and others", ")");
   }
   throw KernelError(message + launched());
 }
 
 // ---- what kernels call
 
-int barrier(Barrier kind, int predicate, SourceLine where) {
-  return Multiprocessor::current().barrier(kind, predicate, where);
+int block_barrier(Barrier kind, int predicate, SourceLine where) {
+  return Multiprocessor::current().block_barrier(kind, predicate, where);
 }
 
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where) {
@@ -497,15 +451,16 @@ void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_
 
 void yield() { Multiprocessor::current().yield(); }
 
+void fence() {
+  static char meeting_point;  // of all threads of all blocks
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  leave(&meeting_point);
+  enter(&meeting_point);
+}
+
 void refuse(const char* what, SourceLine where) { Multiprocessor::current().refuse(what, where); }
 
-void fill_static_shared(SourceLine where) { Multiprocessor::current().fill_static_shared(where); }
-
-unsigned cluster_rank() { return Multiprocessor::current().cluster_rank(); }
-
-void* neighbor_shared_memory(void* mine, unsigned rank, SourceLine where) {
-  return Multiprocessor::current().neighbor_shared_memory(mine, rank, where);
-}
+void fill_static_shared() { Multiprocessor::current().fill_static_shared(); }
 
 WarpTable warp_table() { return Multiprocessor::current().warp_table(); }
 

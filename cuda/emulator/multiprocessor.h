@@ -1,6 +1,5 @@
 #pragma once
-// What a streaming multiprocessor does: runs one block at a time, its CUDA threads in turn on one host thread. The
-// blocks of a cluster run together, as if they were one.
+// What a streaming multiprocessor does: runs one block at a time, its CUDA threads in turn on one host thread.
 //
 // A CUDA thread runs until it waits (at a barrier, in a warp collective) or ends; then the next one that can run does.
 // Whoever completes a barrier or a collective makes all that waited there runnable again. If nobody can run and not all
@@ -23,7 +22,6 @@ namespace cairn::host_cuda {
 // One launch.
 struct Grid {
   dim3 blocks, threads;
-  unsigned cluster = 1;  // blocks of a cluster, which follow each other in x
   size_t shared_bytes = 0;
   const std::function<void()>& run_thread;
   SourceLine where;  // of the launch
@@ -37,16 +35,17 @@ class Multiprocessor {
   // The one on which the calling CUDA thread runs. Error: called from outside of a kernel.
   static Multiprocessor& current();
 
-  // Runs the blocks of one cluster. Throws KernelError, and whatever the kernel throws.
-  void run(const Grid& grid, uint3 first_block);
+  // Runs one block. Throws KernelError, and whatever the kernel throws.
+  void run(const Grid& grid, uint3 block);
 
   // What the running CUDA thread calls; see cuda_runtime.h.
-  int barrier(Barrier kind, int predicate, SourceLine where);
+  int block_barrier(Barrier kind, int predicate, SourceLine where);
   uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
-  void* dynamic_shared_memory() { return shared_memory_of(my_block()); }
-  unsigned cluster_rank() const { return running_->block; }
-  void* neighbor_shared_memory(void* mine, unsigned rank, SourceLine where);
-  void fill_static_shared(SourceLine where);
+  void* dynamic_shared_memory() {
+    dynamic_shared_used_ = true;
+    return dynamic_shared_.data();
+  }
+  void fill_static_shared();
   void yield();
   [[noreturn]] void refuse(const char* what, SourceLine where) const;
 
@@ -58,7 +57,7 @@ class Multiprocessor {
 
   struct CudaThread {
     uint3 index{};
-    unsigned lane = 0, warp = 0, block = 0;  // the warp's and the block's number in the cluster
+    unsigned lane = 0, warp = 0;
     State state = State::runnable;
     Fiber* fiber = nullptr;  // from its first step until it ends
     // What it waits for, and what it brought.
@@ -78,30 +77,12 @@ class Multiprocessor {
   };
   struct Warp {
     unsigned alive = 0;  // lanes that have not ended
-    unsigned first = 0;  // thread
     int under_way = 0;
     Meeting meetings[32];
     const void* brought[32];
   };
 
-  // The threads that a barrier waits for: those of a block, or of a cluster.
-  struct Group {
-    std::span<CudaThread> threads;
-    unsigned alive = 0, arrived = 0;
-    const CudaThread* first = nullptr;  // that arrived
-    // For the thread sanitizer: the barriers take turns, because a thread comes to the next one before others have left
-    // this one.
-    char meeting_points[2] = {};
-    unsigned met = 0;  // barriers
-  };
-  struct Block {
-    uint3 index{};
-    Group threads;
-    DynamicShared shared;
-    bool shared_used = false;
-  };
-
-  void prepare(const Grid& grid, uint3 first_block);
+  void prepare(const Grid& grid, uint3 block);
   static void fiber_main();
   void run_current_thread();
   void end_current_thread();
@@ -110,21 +91,14 @@ class Multiprocessor {
   Fiber* idle_fiber();
   void resume_group();
 
-  void complete_barrier(Group& group);
+  void complete_barrier();
   void complete_meetings(unsigned warp);
   void complete_collective(unsigned warp, unsigned taking_part);
   uint64_t result(const CudaThread& thread, unsigned taking_part) const;
   uint64_t shuffled(const CudaThread& thread, unsigned taking_part) const;
   unsigned missing_lanes(const CudaThread& waiting) const;
-  CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warps_[warp].first + lane_number]; }
-  const CudaThread& lane(unsigned warp, unsigned lane_number) const {
-    return threads_[warps_[warp].first + lane_number];
-  }
-  Block& my_block() { return blocks_[running_->block]; }
-  static void* shared_memory_of(Block& block) {
-    block.shared_used = true;
-    return block.shared.data();
-  }
+  CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
+  const CudaThread& lane(unsigned warp, unsigned lane_number) const { return threads_[warp * 32 + lane_number]; }
 
   void check_dynamic_shared(const char* before, SourceLine where) const;
   [[noreturn]] void fail(const std::string& what, SourceLine where, const CudaThread& thread) const;
@@ -132,15 +106,23 @@ class Multiprocessor {
   std::string launched() const;
 
   const Grid* grid_ = nullptr;
+  uint3 block_{};
   uint64_t random_ = 0;
   std::vector<CudaThread> threads_;
   std::vector<Warp> warps_;
-  std::vector<Block> blocks_;
-  Group cluster_;
+  unsigned alive_ = 0;
+  unsigned in_barrier_ = 0;
+  const CudaThread* first_in_barrier_ = nullptr;
+  unsigned barriers_ = 0;  // that are behind the block
+  // For the thread sanitizer: the barriers take turns, because a thread comes to the next one before others have left
+  // this one.
+  char meeting_points_[2] = {};
   std::vector<CudaThread*> runnable_;  // the last one goes first
   std::vector<CudaThread*> group_;     // who is about to become runnable
   CudaThread* running_ = nullptr;
-  std::exception_ptr failure_;  // of a CUDA thread; ends the cluster
+  std::exception_ptr failure_;  // of a CUDA thread; ends the block
+  DynamicShared dynamic_shared_;
+  bool dynamic_shared_used_ = false;
   const std::vector<std::span<unsigned char>> static_shared_ = static_shared_variables();
 
   Fiber host_;  // the stack that run() was called on

@@ -1,7 +1,6 @@
 #pragma once
-// What instructions do that kernels reach through inline PTX (cuda/mma.cuh, cuda/cluster.cuh): those that a whole warp
-// carries out together, asynchronous copies, and what the blocks of a cluster do. Here, and not in the emulator, so
-// that sanitizers watch what they read and write.
+// What instructions do that kernels reach through inline PTX (cuda/mma.cuh): those that a whole warp carries out
+// together, and asynchronous copies. Here, and not in the emulator, so that sanitizers watch what they read and write.
 #include <cstring>
 #include <vector>
 
@@ -59,11 +58,5 @@ inline void wait_for_async_copies(int pending) {
   }
   copies.waiting.erase(copies.waiting.begin(), copy);
 }
-
-// ---- clusters. The barrier is Barrier::cluster.
-// The number of the calling block in its cluster.
-unsigned cluster_rank();
-// Where block `rank` of the cluster has what the calling block has at `mine`, in dynamic shared memory.
-void* neighbor_shared_memory(void* mine, unsigned rank, SourceLine where);
 
 }  // namespace cairn::host_cuda

@@ -61,7 +61,6 @@ struct {
      "operation not permitted on an event last recorded in a capturing stream"},
     {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
      "attempt to terminate a thread-local capture sequence from another thread"},
-    {cudaErrorInvalidClusterSize, "cudaErrorInvalidClusterSize", "cluster misconfiguration"},
 };
 
 // Blocks of memory, by address.
@@ -291,7 +290,6 @@ std::atomic<int>& architecture() {
 static std::atomic<bool> has_memory_pools = true;
 bool cairn::host_cuda::claim_memory_pools(bool has) { return has_memory_pools.exchange(has); }
 
-int cairn::host_cuda::claimed_architecture() { return architecture(); }
 int cairn::host_cuda::claim_architecture(int value) {
   return architecture().exchange(checked_architecture(value, "host_cuda::claim_architecture"));
 }

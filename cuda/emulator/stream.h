@@ -18,9 +18,6 @@ cudaError_t return_block(void* block);
 // What cudaFree does once it may: also with memory of a graph.
 cudaError_t free_now(void* block);
 
-// The compute capability that the device says it has.
-int claimed_architecture();
-
 // Whether a test has asked for this launch to fail (cudaErrorLaunchOutOfResources).
 cudaError_t may_launch();
 

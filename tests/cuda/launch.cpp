@@ -57,30 +57,6 @@ TEST_CASE("more blocks than a grid has room for are an error, not fewer blocks",
                     ContainsSubstring("needs 4294967297 blocks"));
 }
 
-TEST_CASE("the blocks of a cluster meet and reach each other's shared memory", "[gpu]") {
-  if (!device_has_clusters()) {
-    WARN("skipped: the device has no clusters of blocks");
-    return;
-  }
-  in_every_order([] {
-    for (const int cluster : {1, 2, 3, 5, 8})
-      for (const int threads : {1, 40, 64}) {
-        const int blocks = 3 * cluster;
-        OnDevice<int> seen(size_t(blocks * threads)), sums{size_t(blocks)};
-        exchange_in_clusters(blocks, threads, cluster, seen.data(), sums.data());
-        std::vector<int> expected_seen, expected_sums;
-        for (int block = 0; block < blocks; ++block) {
-          const int first = block / cluster * cluster, rank = block % cluster;
-          const int next = first + (rank + 1) % cluster, before = (rank + cluster - 1) % cluster;
-          for (int i = 0; i < threads; ++i) expected_seen.push_back(next * threads + threads - 1 - i);
-          expected_sums.push_back(threads * (threads - 1) / 2 + threads * before);
-        }
-        CHECK(seen.values() == expected_seen);
-        CHECK(sums.values() == expected_sums);
-      }
-  });
-}
-
 TEST_CASE("a block's reduction reaches every thread", "[gpu]") {
   in_every_order([] {
     for (const int threads : {32, 64, 96, 1024}) {

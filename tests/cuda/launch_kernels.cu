@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "cuda/cluster.cuh"
 #include "cuda/common.cuh"
 
 namespace cairn::test {
@@ -24,26 +23,8 @@ __global__ void reduce(int* sums, float* maxima) {
   maxima[me] = gpu::block_reduce(float(me), -INFINITY, gpu::Max{});
 }
 
-__global__ void exchange(unsigned cluster, int* seen, int* sums) {
-  int* const mine = gpu::dynamic_shared<int>();  // a number of each thread, and a sum
-  const unsigned n = blockDim.x, me = blockIdx.x * n + threadIdx.x;
-  const unsigned next = (gpu::cluster_rank() + 1) % cluster;
-  mine[threadIdx.x] = int(me);
-  if (threadIdx.x == 0) mine[n] = 0;
-  gpu::cluster_sync();
-  seen[me] = gpu::neighbor_shared(mine, next)[n - 1 - threadIdx.x];
-  atomicAdd(gpu::neighbor_shared(mine + n, next), int(threadIdx.x) + int(gpu::cluster_rank()));
-  gpu::cluster_sync();
-  if (__syncthreads_count(1) == int(n) && threadIdx.x == 0) sums[blockIdx.x] = mine[n];
-}
-
 }  // namespace
 
-bool device_has_clusters() { return gpu::has_clusters(); }
-void exchange_in_clusters(int blocks, int threads, int cluster, int* seen, int* sums) {
-  gpu::launch(exchange, {blocks, unsigned(threads), size_t(threads + 1) * sizeof(int), {}, unsigned(cluster)},
-              unsigned(cluster), seen, sums);
-}
 void reverse_through_shared(const float* from, float* to, int n, size_t bytes) {
   gpu::launch(reverse, {1, 64, bytes, {}}, from, to, n);
 }

@@ -16,10 +16,4 @@ std::array<unsigned, 3> blocks_of(int64_t x, int64_t y = 1, int64_t z = 1);
 // sums[0] = the sum of 0 .. threads - 1, maxima[0] = the largest; by block_reduce, the same in every thread.
 void reduce_block(int threads, int* sums, float* maxima);
 
-bool device_has_clusters();
-// Each thread writes its number in the grid into its block's shared memory. seen[i] = what thread i finds in the next
-// block of its cluster, whose threads are counted from the last one; sums[b] = what the threads of the block before b
-// add up in the memory of b: their number in the block and the block's number in the cluster.
-void exchange_in_clusters(int blocks, int threads, int cluster, int* seen, int* sums);
-
 }  // namespace cairn::test

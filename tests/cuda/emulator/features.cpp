@@ -325,6 +325,15 @@ TEST_CASE("atomics of all blocks add up", "[gpu][host]") {
   });
 }
 
+TEST_CASE("the last block sees what all blocks have written before a fence", "[gpu][host]") {
+  in_every_order([] {
+    OnDevice<int> numbers(20 * 32), sum(std::vector<int>(1));
+    OnDevice<unsigned> arrived(std::vector<unsigned>(1));
+    launch(add_up_in_last_block, {20, 32}, true, numbers.data(), arrived.data(), sum.data());
+    CHECK(sum.values()[0] == 20 * 31 * 32 / 2);
+  });
+}
+
 // ---- bits
 
 TEST_CASE("bit intrinsics", "[gpu][host]") {

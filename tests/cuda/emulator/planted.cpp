@@ -1,6 +1,5 @@
 // Mistakes that the emulator or the sanitizers must find. Hidden cases, which fail or end the program: cuda_tests.cmake
 // runs each and looks for the report.
-#include "cuda/cluster.cuh"
 #include "tests/cuda/emulator/kernels.h"
 
 using namespace cairn;
@@ -74,27 +73,22 @@ __global__ void race_in_block(int* out) {
   kept[threadIdx.x] = int(threadIdx.x);
   out[threadIdx.x] = kept[63 - threadIdx.x];
 }
-__global__ void race_in_cluster(int* out) {
-  int* const kept = gpu::dynamic_shared<int>();
-  gpu::cluster_sync();
-  *gpu::neighbor_shared(kept, 1 - gpu::cluster_rank()) = 1;
-  out[blockIdx.x] = *kept;
-  gpu::cluster_sync();
-}
 __global__ void race_of_blocks(int* out) { out[0] += 1; }
 
 TEST_CASE("planted: a race for shared memory", "[.planted]") {
   OnDevice<int> out(64);
   launch(race_in_block, {1, 64}, out.data());
 }
-TEST_CASE("planted: a race between neighbors of a cluster", "[.planted]") {
-  OnDevice<int> out(2);
-  launch(race_in_cluster, {2, 1, 4, {}, 2}, out.data());
-}
 TEST_CASE("planted: a race between blocks", "[.planted]") {
   host_cuda::configure({2, host_cuda::Order::forward, 1});
   OnDevice<int> out(std::vector<int>(1));
   launch(race_of_blocks, {1000, 64}, out.data());
+}
+TEST_CASE("planted: a last block without fences", "[.planted]") {
+  host_cuda::configure({2, host_cuda::Order::forward, 1});
+  OnDevice<int> numbers(1000 * 64), sum(std::vector<int>(1));
+  OnDevice<unsigned> arrived(std::vector<unsigned>(1));
+  launch(add_up_in_last_block, {1000, 64}, false, numbers.data(), arrived.data(), sum.data());
 }
 
 #endif

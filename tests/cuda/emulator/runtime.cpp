@@ -153,7 +153,7 @@ TEST_CASE("launches of shapes that no GPU takes are refused", "[gpu][host]") {
   }
   // Larger grids than these gpu::launch does not even ask for.
   for (const dim3 grid : {dim3(1, 65536), dim3(1, 1, 65536), dim3(0x80000000u)})
-    CHECK(host_cuda::launch(nullptr, grid, 1, 1, 0, nullptr, [] {}) == cudaErrorInvalidConfiguration);
+    CHECK(host_cuda::launch(nullptr, grid, 1, 0, nullptr, [] {}) == cudaErrorInvalidConfiguration);
   cudaGetLastError();
   CHECK_THROWS_WITH(launch(nothing, {1, dim3(32, 33)}), ContainsSubstring("invalid configuration argument"));
   CHECK_THROWS_AS(launch(nothing, {1, dim3(1, 1, 65)}), DeviceError);
@@ -168,7 +168,7 @@ __global__ void large_shared() { gpu::dynamic_shared<char>()[threadIdx.x] = 1; }
 TEST_CASE("more than 48 KB of shared memory must be asked for", "[gpu][host]") {
   const auto address = reinterpret_cast<const void*>(large_shared);
   const auto run = [&](size_t bytes) {
-    return host_cuda::launch(address, 1, 1, 1, bytes, nullptr, [] { large_shared(); });
+    return host_cuda::launch(address, 1, 1, bytes, nullptr, [] { large_shared(); });
   };
   int blocks = 0;
   CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, large_shared, 64, 64 * 1024) == cudaSuccess);
