@@ -4,10 +4,20 @@
 #include <string_view>
 
 #include "core/dispatch.h"
+#include "core/kernels/memory.h"
 #include "core/kernels/timing.h"
 #include "core/trace.h"
 
 namespace cairn {
+namespace {
+
+// Called by destructors, so it does not throw: what went wrong on the device is an error of the next call, too.
+void wait_for_device() noexcept try {
+  CAIRN_ON_CUDA("timing", gpu::synchronize(current_stream(Device::cuda)));
+} catch (const Error&) {
+}
+
+}  // namespace
 
 double seconds_of(Device device, const std::function<void()>& work) {
   if (device == Device::cuda) return CAIRN_ON_CUDA("timing", gpu::device_seconds(current_stream(device), work));
@@ -17,15 +27,17 @@ double seconds_of(Device device, const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::map<std::string, double> kernel_seconds(Device device, const std::function<void()>& work) {
-  std::map<std::string, double> seconds;
-  if (device == Device::cuda) {
-    for (const gpu::KernelTime& launch : CAIRN_ON_CUDA("timing", gpu::kernel_times(current_stream(device), work)))
-      seconds[launch.name] += launch.seconds;
-    return seconds;
+std::map<std::string, double> operation_seconds(Device device, const std::function<void()>& work) {
+  const bool on_cuda = device == Device::cuda;
+  if (on_cuda) wait_for_device();
+  trace::start(1'000'000, on_cuda ? wait_for_device : nullptr);
+  try {
+    work();
+  } catch (...) {
+    trace::stop();
+    throw;
   }
-  trace::start();
-  work();
+  std::map<std::string, double> seconds;
   for (const trace::Event& event : trace::stop().events)
     if (std::string_view(event.category) == "kernel") seconds[event.name] += double(event.duration) * 1e-9;
   return seconds;

@@ -1,5 +1,5 @@
 #pragma once
-// How long work takes on its device, all of it and kernel by kernel.
+// How long work takes on its device, all of it and operation by operation.
 #include <functional>
 #include <map>
 #include <string>
@@ -12,8 +12,8 @@ namespace cairn {
 // is queued. So on CUDA the work must not wait for the device.
 double seconds_of(Device device, const std::function<void()>& work);
 
-// Seconds of each kernel of `work`, by name, its launches added up. On the CPU a name is an operation's ("softmax"),
-// timed as the trace does (core/trace.h); on CUDA it is a kernel's ("softmax/softmax_long", core/kernels/timing.h).
-std::map<std::string, double> kernel_seconds(Device device, const std::function<void()>& work);
+// Seconds of each operation of `work`, by name ("softmax"), its calls added up. They are the spans of core/trace.h. On
+// CUDA the host waits for the device at the end of each span, so operations do not overlap.
+std::map<std::string, double> operation_seconds(Device device, const std::function<void()>& work);
 
 }  // namespace cairn

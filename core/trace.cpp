@@ -27,6 +27,7 @@ struct Recorder {
   std::mutex mutex;  // of everything below
   Recording kept;
   size_t maximum = 0, opened = 0;
+  void (*before_end)() noexcept = nullptr;
   uint64_t session = 0;
   int64_t start = 0;
 };
@@ -43,12 +44,13 @@ Recorder& recorder() {
 
 }  // namespace
 
-void start(size_t maximum) {
+void start(size_t maximum, void (*before_end)() noexcept) {
   Recorder& r = recorder();
   const std::lock_guard guard(r.mutex);
   r.kept = {};
   r.maximum = maximum;
   r.opened = 0;
+  r.before_end = before_end;
   ++r.session;
   r.start = now();
   detail::recording = true;
@@ -71,6 +73,7 @@ Recording stop() {
 struct Span::Open {
   Event event;
   uint64_t session;
+  void (*before_end)() noexcept;
 };
 
 void Span::open(const char* name, const char* category, std::string details) {
@@ -82,11 +85,12 @@ void Span::open(const char* name, const char* category, std::string details) {
     return;
   }
   ++r.opened;
-  open_ = new Open{{name, category, std::move(details), now() - r.start, 0, this_thread()}, r.session};
+  open_ = new Open{{name, category, std::move(details), now() - r.start, 0, this_thread()}, r.session, r.before_end};
 }
 
 void Span::close() noexcept {
   Recorder& r = recorder();
+  if (open_->before_end) open_->before_end();
   const int64_t end = now();
   {
     const std::lock_guard guard(r.mutex);

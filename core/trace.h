@@ -9,7 +9,8 @@
 //   const trace::Recording recording = trace::stop();
 //
 // Kernels (core/dispatch.h), gradients (the tape), modules and the optimizer open theirs by themselves. Off, as it is
-// until start(), a span costs one look at a flag. On CUDA a kernel's span is the time to queue it, not to run it.
+// until start(), a span costs one look at a flag. On CUDA a kernel's span is the time to queue it, not to run it,
+// unless the recording waits for the device (core/timing.h).
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +36,9 @@ struct Recording {
 };
 
 // Records from now on, on all threads; what was recorded before is forgotten. The first `maximum` spans that are opened
-// are kept, so memory is bounded: about 100 bytes a span.
-void start(size_t maximum = 1'000'000);
+// are kept, so memory is bounded: about 100 bytes a span. `before_end` is called when a span ends, before its duration
+// is taken: it may wait for the device.
+void start(size_t maximum = 1'000'000, void (*before_end)() noexcept = nullptr);
 // Ends the recording and hands it over. Spans that are still open are not part of it.
 Recording stop();
 

@@ -8,7 +8,6 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "cuda/launch_log.h"
 #include "cuda/source_line.h"
 
 #ifdef __CUDACC__
@@ -64,7 +63,6 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
     check_cuda(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared)),
                shape.where);
   std::tuple<Parameters...> parameters(std::forward<Args>(args)...);
-  if (launch_log) launch_log->before(shape.stream, address, shape.where);
 #ifdef __CUDACC__
   std::apply(
       [&](auto&... parameter) {
@@ -79,7 +77,6 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
       host_cuda::launch(address, shape.grid, shape.block, shape.shared, native(shape.stream), run_thread, shape.where),
       shape.where);
 #endif
-  if (launch_log) launch_log->after(shape.stream);
 }
 
 // The block's dynamic shared memory, aligned to 16 bytes. Uninitialized.

@@ -4,19 +4,9 @@
 // second at most. (The emulator does work as soon as it is queued, so there it would hold for ever.)
 #include "core/kernels/timing.h"
 
-#include <cstdlib>
-#include <deque>
-#include <memory>
-#include <utility>
+#include <new>
 
 #include "cuda/launch.h"
-#include "cuda/launch_log.h"
-
-#ifdef __CUDACC__
-#include <cxxabi.h>
-
-#include <new>
-#endif
 
 namespace cairn::gpu {
 namespace {
@@ -80,56 +70,6 @@ struct Hold {
 };
 #endif
 
-std::string name_of(const void* kernel, SourceLine where) {
-  const std::string place = to_string(where), stem = place.substr(0, place.find('.'));
-  if (!kernel) return stem + "/cublas";
-#if defined(__CUDACC__) && CUDART_VERSION >= 12030
-  const char* mangled = nullptr;
-  if (cudaFuncGetName(&mangled, kernel) == cudaSuccess) {
-    int status = 0;
-    const std::unique_ptr<char, decltype(&std::free)> plain(abi::__cxa_demangle(mangled, nullptr, nullptr, &status),
-                                                            std::free);
-    // "void cairn::gpu::(anonymous namespace)::attend_mma<float, 64>(...)"
-    std::string name = plain ? plain.get() : mangled;
-    const std::string anonymous = "(anonymous namespace)";
-    if (const size_t at = name.find(anonymous); at != std::string::npos) name.erase(at, anonymous.size());
-    name = name.substr(0, name.find_first_of("<("));
-    return stem + "/" + name.substr(name.find_last_of(": ") + 1);
-  }
-  cudaGetLastError();
-#endif
-  return place;
-}
-
-class Log final : public LaunchLog {
- public:
-  Log() { launch_log = this; }
-  ~Log() { launch_log = nullptr; }
-  Log(const Log&) = delete;
-  Log& operator=(const Log&) = delete;
-
-  void before(Stream stream, const void* kernel, SourceLine where) override {
-    launches_.emplace_back(name_of(kernel, where));
-    launches_.back().start.record(stream);
-  }
-  void after(Stream stream) override { launches_.back().end.record(stream); }
-
-  // Once all of them are done.
-  std::vector<KernelTime> times() const {
-    std::vector<KernelTime> result;
-    for (const Noted& noted : launches_) result.push_back({noted.name, noted.end.seconds_since(noted.start)});
-    return result;
-  }
-
- private:
-  struct Noted {
-    explicit Noted(std::string kernel) : name(std::move(kernel)) {}
-    std::string name;
-    Event start, end;
-  };
-  std::deque<Noted> launches_;
-};
-
 }  // namespace
 
 double device_seconds(Stream stream, const std::function<void()>& queue) {
@@ -142,17 +82,6 @@ double device_seconds(Stream stream, const std::function<void()>& queue) {
   }
   end.wait();
   return end.seconds_since(start);
-}
-
-std::vector<KernelTime> kernel_times(Stream stream, const std::function<void()>& queue) {
-  Event end;
-  auto hold = std::make_unique<Hold>(stream);  // before the log, which does not note it
-  Log log;
-  queue();
-  end.record(stream);
-  hold.reset();
-  end.wait();
-  return log.times();
 }
 
 }  // namespace cairn::gpu

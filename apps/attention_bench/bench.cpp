@@ -132,12 +132,12 @@ double Workload::operator()() {
 }
 
 std::map<std::string, double> Workload::stages() {
-  if (problem_.what == What::cluster) return kernel_seconds(device_, [&] { cluster(); });
+  if (problem_.what == What::cluster) return operation_seconds(device_, [&] { cluster(); });
   clear_gradients();
   Variable out;
-  auto seconds = kernel_seconds(device_, [&] { out = forward(); });
+  auto seconds = operation_seconds(device_, [&] { out = forward(); });
   if (problem_.backward)
-    for (const auto& [kernel, time] : kernel_seconds(device_, [&] { backward(out, gradient_); }))
+    for (const auto& [kernel, time] : operation_seconds(device_, [&] { backward(out, gradient_); }))
       seconds["backward: " + kernel] = time;
   clear_gradients();
   return seconds;

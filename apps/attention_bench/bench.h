@@ -27,7 +27,7 @@ class Workload {
   double operator()();
   // Bytes held at the most while it runs, with its operands; of the last run_once().
   int64_t peak_bytes() const { return peak_; }
-  // Where the time of one run goes: seconds of each kernel, "backward: " before those of gradients.
+  // Where the time of one run goes: seconds of each operation, "backward: " before those of gradients.
   std::map<std::string, double> stages();
 
  private:

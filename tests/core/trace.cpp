@@ -1,5 +1,6 @@
 #include "core/trace.h"
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <thread>
@@ -47,6 +48,14 @@ TEST_CASE("nothing is recorded, nor any detail written, before start() and after
   span();
   CHECK(written == 1);
   CHECK(trace::stop().events.empty());
+}
+
+TEST_CASE("what is called before a span ends counts as its time", "[trace]") {
+  trace::start(10, []() noexcept { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+  { const trace::Span span("span", "test"); }
+  const trace::Recording recording = trace::stop();
+  REQUIRE(recording.events.size() == 1);
+  CHECK(recording.events[0].duration >= 2'000'000);
 }
 
 TEST_CASE("spans nest as they were opened, outer ones first", "[trace]") {
