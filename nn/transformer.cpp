@@ -50,4 +50,33 @@ void Encoder::swap_attention(const std::string& spec, const std::map<std::string
   for (auto& layer : layers) layer->attention.swap_attention(make_attention(spec, defaults));
 }
 
+static std::unique_ptr<Attention> make_cross_attention(const DecoderOptions& options) {
+  auto attention = make_attention(options.cross_attention, options.attention_defaults);
+  check<UsageError>(!attention->shares_keys(), "attention '", options.cross_attention,
+                    "' has the queries for keys and so no cross attention");
+  return attention;
+}
+
+DecoderLayer::DecoderLayer(const DecoderOptions& o, Generator& generator)
+    : ResidualLayer(o),
+      self_attention(o.features(), o.heads, o.head_size, o.attention_dropout,
+                     make_attention(o.attention, o.attention_defaults), generator),
+      cross_attention(o.features(), o.heads, o.head_size, o.attention_dropout, make_cross_attention(o), generator),
+      feed_forward(o.features(), o.feed_forward, o.activation, o.dropout, generator),
+      norm1(o.features()),
+      norm2(o.features()),
+      norm3(o.features()) {}
+
+Variable DecoderLayer::operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
+                                  const Context& context) const {
+  const AttentionMask causal{mask.query_lengths, mask.query_lengths, {}, true};
+  const Context crossing = context.at_layer(context.layer + 1);
+  const Variable y = residual(x, norm1, Purpose::attention_output_dropout, context,
+                              [&](const Variable& z) { return self_attention(z, causal, context); });
+  const Variable z = residual(y, norm2, Purpose::attention_output_dropout, crossing,
+                              [&](const Variable& w) { return cross_attention(w, memory, mask, crossing); });
+  return residual(z, norm3, Purpose::feed_forward_output_dropout, context,
+                  [&](const Variable& w) { return feed_forward(w, context); });
+}
+
 }  // namespace cairn

@@ -1,5 +1,5 @@
 #pragma once
-// The transformer's encoder (Vaswani et al. 2017). decoder.h has the decoder.
+// The transformer's encoder, and a layer of its decoder (Vaswani et al. 2017).
 #include <map>
 
 #include "nn/attention/multi_head.h"
@@ -70,6 +70,37 @@ struct Encoder : Module {
 
   // Another variant in every layer (see MultiHeadAttention).
   void swap_attention(const std::string& spec, const std::map<std::string, std::string>& defaults = {});
+};
+
+// `attention` is that of the target to itself, which has to honor a causal mask.
+struct DecoderOptions : TransformerOptions {
+  std::string cross_attention = "full";  // of the target to the memory
+
+  DecoderOptions() { attention = "full"; }
+};
+
+// Causal self attention, cross attention to a memory (an encoder's output), feed forward; each with its residual sum
+// and norm. Error (UsageError) of the constructor: a cross attention that has the queries for keys; of the call: a self
+// attention that cannot honor a causal mask.
+struct DecoderLayer : ResidualLayer {
+  MultiHeadAttention self_attention, cross_attention;
+  FeedForward feed_forward;
+  LayerNorm norm1, norm2, norm3;
+
+  DecoderLayer(const DecoderOptions& options, Generator& generator);
+  void fields(Fields& f) override {
+    f("self_attention", self_attention);
+    f("cross_attention", cross_attention);
+    f("feed_forward", feed_forward);
+    f("norm1", norm1);
+    f("norm2", norm2);
+    f("norm3", norm3);
+  }
+  // x [B, N, features], memory [B, S, features] -> [B, N, features]. `mask` is that of the cross attention; the self
+  // attention takes its query lengths. Draws under two numbers: the cross attention under context.layer + 1, the rest
+  // under context.layer.
+  Variable operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
+                      const Context& context) const;
 };
 
 }  // namespace cairn

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "nn/decoder.h"
 #include "nn/transformer.h"
 #include "tests/attention/spec_of.h"
 #include "tests/nn/module_test.h"
