@@ -46,8 +46,14 @@ Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const
   return final_norm ? (*final_norm)(y) : y;
 }
 
+std::vector<MultiHeadAttention*> Encoder::attentions() {
+  std::vector<MultiHeadAttention*> all;
+  for (auto& layer : layers) all.push_back(&layer->attention);
+  return all;
+}
+
 void Encoder::swap_attention(const std::string& spec, const std::map<std::string, std::string>& defaults) {
-  for (auto& layer : layers) layer->attention.swap_attention(make_attention(spec, defaults));
+  for (MultiHeadAttention* attention : attentions()) attention->swap_attention(make_attention(spec, defaults));
 }
 
 static std::unique_ptr<Attention> make_cross_attention(const DecoderOptions& options) {

@@ -68,6 +68,8 @@ struct Encoder : Module {
   // x [B, N, features] -> the same shape. Layer i draws under the number context.layer + i.
   Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context) const;
 
+  // Every layer's, in order.
+  std::vector<MultiHeadAttention*> attentions();
   // Another variant in every layer (see MultiHeadAttention).
   void swap_attention(const std::string& spec, const std::map<std::string, std::string>& defaults = {});
 };

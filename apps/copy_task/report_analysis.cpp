@@ -37,7 +37,7 @@ Example run_example(Model& model, const Batch& batch, uint64_t seed) {
   // A layer's dense weights take this many numbers, four times over.
   const double numbers = std::pow(double(example.size()), 2) * double(model.encoder.layers[0]->attention.heads);
   if (numbers <= double(1 << 25))
-    example.layers = observe(model.encoder, run);
+    example.layers = observe(model.encoder.attentions(), run);
   else
     run();
   return example;

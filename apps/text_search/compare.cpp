@@ -88,7 +88,7 @@ AttentionRows attention_rows(Embedder& embedder, const std::vector<int32_t>& seq
   for (const int32_t id : sequence) rows.tokens.push_back(embedder.tokenizer().token(id));
   for (const std::string& spec : specs) {
     embedder.set_attention(spec);
-    const auto seen = observe(embedder.bert().encoder, [&] { embedder.embed({sequence}); });
+    const auto seen = observe(embedder.bert().encoder.attentions(), [&] { embedder.embed({sequence}); });
     rows.weights.push_back(seen[size_t(layer)].weights.to(Device::cpu));
   }
   return rows;

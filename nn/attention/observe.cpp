@@ -1,6 +1,8 @@
 #include "nn/attention/observe.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace cairn {
 namespace {
@@ -59,26 +61,26 @@ Tensor attention_weights(const Attention& attention, const Tensor& q, const Tens
   return heads_first(attention(Variable(q), Variable(k), Variable(identity_values(k)), mask, context).value());
 }
 
-std::vector<Observation> observe(Encoder& encoder, const std::function<void()>& forward) {
+std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward) {
   struct Guard {
-    Encoder& encoder;
+    const std::vector<MultiHeadAttention*>& layers;
     std::vector<Observer*> observers;
 
-    explicit Guard(Encoder& e) : encoder(e) {
-      for (auto& layer : encoder.layers) {
+    explicit Guard(const std::vector<MultiHeadAttention*>& all) : layers(all) {
+      for (MultiHeadAttention* layer : layers) {
         auto observer = std::make_unique<Observer>();
         observers.push_back(observer.get());
-        observer->inner = std::move(layer->attention.attention);
-        layer->attention.attention = std::move(observer);
+        observer->inner = std::move(layer->attention);
+        layer->attention = std::move(observer);
       }
     }
     ~Guard() {
       for (size_t i = 0; i < observers.size(); ++i) {
         auto inner = std::move(observers[i]->inner);
-        encoder.layers[i]->attention.attention = std::move(inner);
+        layers[i]->attention = std::move(inner);
       }
     }
-  } guard(encoder);
+  } guard(layers);
   forward();
   std::vector<Observation> seen;
   for (Observer* observer : guard.observers) seen.push_back(std::move(observer->seen));

@@ -1,8 +1,9 @@
 #pragma once
 // What a variant attends to: its weights as a dense matrix, for pictures, comparisons and tests. Memory O(N S) a head.
 #include <functional>
+#include <vector>
 
-#include "nn/transformer.h"
+#include "nn/attention/multi_head.h"
 
 namespace cairn {
 
@@ -19,8 +20,8 @@ struct Observation {
   AttentionChoices choices;  // labels and top keys, where the variant has them
 };
 
-// Runs `forward` once with an observer around the variant of every layer of the encoder, and takes the observers out
-// again, also when it throws. What `forward` computes is what it computes without them. One observation a layer.
-std::vector<Observation> observe(Encoder& encoder, const std::function<void()>& forward);
+// Runs `forward` once with an observer around the variant of each of `layers`, and takes the observers out again, also
+// when it throws. What `forward` computes is what it computes without them. One observation a layer.
+std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward);
 
 }  // namespace cairn

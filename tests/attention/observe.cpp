@@ -1,5 +1,6 @@
 #include "nn/attention/observe.h"
 
+#include "nn/transformer.h"
 #include "tests/ops/ops_test.h"
 
 namespace {
@@ -42,7 +43,7 @@ TEST_CASE("an observed encoder computes what it computes unobserved", "[attentio
     Tensor observed;
     AttentionChoices reported;
     encoder.layers[1]->attention.report = &reported;
-    const auto seen = observe(encoder, [&] {
+    const auto seen = observe(encoder.attentions(), [&] {
       CHECK(describe(encoder) == fields);
       observed = encoder(x, {}, context).value();
     });
@@ -72,6 +73,6 @@ TEST_CASE("observers leave an encoder whose pass fails", "[attention]") {
   const Variable x(random_tensor({1, 5, 8}, DType::float32));
   AttentionMask causal;
   causal.causal = true;
-  CHECK_THROWS_AS(observe(encoder, [&] { encoder(x, causal, {false, &generator}); }), UsageError);
+  CHECK_THROWS_AS(observe(encoder.attentions(), [&] { encoder(x, causal, {false, &generator}); }), UsageError);
   for (const auto& layer : encoder.layers) CHECK(layer->attention.attention->spec() == "clustered-3");
 }
