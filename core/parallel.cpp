@@ -10,7 +10,6 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -142,12 +141,8 @@ class Pool {
   std::atomic<uint32_t> taking_part_{closed};  // how many threads work on the job; the top bit: nobody may join
 };
 
-// A child of fork() has none of the threads, so it starts with a pool of its own over the old one, whose destructor
-// must not run: its workers cannot be joined. Of a loop that runs meanwhile in another thread nothing is left in the
-// child.
 Pool& pool() {
   static Pool instance;
-  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { new (&instance) Pool; });
   return instance;
 }
 

@@ -15,7 +15,6 @@
 
 #include "core/dispatch.h"
 #include "core/error.h"
-#include "core/fork.h"
 #include "core/kernels/memory.h"
 #include "core/limits.h"
 
@@ -68,7 +67,6 @@ class Cache {
     std::lock_guard guard(mutex_);
     return int64_t(held_);
   }
-  std::mutex& mutex() { return mutex_; }
 
  private:
   struct Blocks {
@@ -100,13 +98,8 @@ class Cache {
   uint64_t clock_ = 0;
   size_t held_ = 0;
 };
-Cache& cache();
-std::mutex& cache_mutex() { return cache().mutex(); }
 Cache& cache() {
-  static Cache* instance = [] {
-    keep_over_fork<cache_mutex>();
-    return new Cache;  // never destroyed: static tensors may outlive any order of destruction
-  }();
+  static Cache* const instance = new Cache;  // never destroyed: static tensors may outlive any order of destruction
   return *instance;
 }
 

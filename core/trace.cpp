@@ -7,8 +7,6 @@
 #include <new>
 #include <utility>
 
-#include "core/fork.h"
-
 namespace cairn::trace {
 namespace {
 
@@ -32,13 +30,8 @@ struct Recorder {
   int64_t start = 0;
 };
 
-Recorder& recorder();
-std::mutex& recorder_mutex() { return recorder().mutex; }
 Recorder& recorder() {
-  static Recorder* instance = [] {
-    keep_over_fork<recorder_mutex>();
-    return new Recorder;  // never destroyed: spans of other threads may close late
-  }();
+  static Recorder* const instance = new Recorder;  // never destroyed: spans of other threads may close late
   return *instance;
 }
 

@@ -1,14 +1,8 @@
 #include "core/parallel.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <set>
@@ -26,38 +20,6 @@ struct Threads {
   ~Threads() { set_threads(before); }
   int before;
 };
-
-// Runs `what` in a child process, which then calls exit(0) as a program does. Returns how the child ended, as waitpid
-// tells it; a child that hangs is killed by SIGALRM after a minute.
-template <class F>
-int status_of_child(F&& what) {
-  std::fflush(nullptr);  // or the child would print again what waits to be printed
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    what();
-    std::exit(0);  // NOLINT: what it does is what is tested
-  }
-  int status = -1;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return status;
-}
-
-// A loop of 50 tasks in tensors' memory. Returns the sum of what they computed.
-float sum_of_loop() {
-  Tensor terms({50, 300}, DType::float32);
-  float* const x = terms.mutable_data<float>();
-  parallel_tasks(50, [&](int64_t i) { std::fill_n(x + 300 * i, 300, float(i)); });
-  float sum = 0;
-  for (int64_t i = 0; i < terms.elements(); ++i) sum += x[i];
-  return sum;
-}
-
-#if CAIRN_SANITIZED
-constexpr int forks = 40;
-#else
-constexpr int forks = 400;
-#endif
 
 }  // namespace
 
@@ -165,56 +127,6 @@ TEST_CASE("several threads may run loops at the same time", "[parallel]") {
   for (auto& caller : callers) caller.join();
   CHECK(wrong == 0);
 }
-
-TEST_CASE("a child of fork exits, and runs loops on threads of its own", "[parallel]") {
-  const Threads these(3);
-  // Now there are workers, which a child does not have. All of them have begun: in a thread that begins
-  // AddressSanitizer may hold locks, for which the child would wait for ever.
-  std::atomic<int> begun{0};
-  parallel_tasks(3, [&](int64_t) {
-    ++begun;
-    while (begun < 3) std::this_thread::yield();
-  });
-  const float right = sum_of_loop();
-  for (int i = 0; i < forks; ++i) REQUIRE(status_of_child([] {}) == 0);
-  for (int i = 0; i < forks / 4; ++i)
-    REQUIRE(status_of_child([&] {
-              if (sum_of_loop() != right) _exit(1);
-            }) == 0);
-  // Two tasks that wait for each other: the child's loop runs on two threads.
-  CHECK(status_of_child([] {
-          std::atomic<int> arrived{0};
-          parallel_tasks(2, [&](int64_t) {
-            ++arrived;
-            while (arrived < 2) std::this_thread::yield();
-          });
-        }) == 0);
-  CHECK(sum_of_loop() == right);
-}
-
-#if !CAIRN_SANITIZED  // a sanitizer's allocator has mutexes of its own, which a child may find locked for ever
-TEST_CASE("fork while other threads run loops and take memory", "[parallel]") {
-  const Threads these(3);
-  const float right = sum_of_loop();
-  std::atomic<bool> stop{false};
-  std::atomic<int> wrong{0};
-  std::thread other([&] {
-    while (!stop) wrong += sum_of_loop() != right;
-  });
-  std::thread taking([&] {  // holds the mutex of the freed blocks much of the time
-    while (!stop) Storage(256, Device::cpu);
-  });
-  int bad = 0;
-  for (int i = 0; i < forks / 4 && bad == 0; ++i)
-    bad += status_of_child([&] {
-             if (sum_of_loop() != right) _exit(1);
-           }) != 0;
-  stop = true;
-  other.join(), taking.join();
-  CHECK(bad == 0);
-  CHECK(wrong == 0);
-}
-#endif
 
 TEST_CASE("fewer threads than one are refused", "[parallel]") {
   const int before = threads();
