@@ -1,6 +1,6 @@
 #pragma once
-// What the control groups of this process (Linux's cgroups, version 1 and 2) and of those around them leave to it. A
-// container's limits are such. Who takes more memory is killed without a word; who runs more threads waits.
+// What the control group of this process (Linux's cgroups, version 2) leaves to it. A container's limits are such. Who
+// takes more memory is killed without a word; who runs more threads waits.
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -12,10 +12,11 @@ struct Limits {
   size_t memory = std::numeric_limits<size_t>::max();  // bytes
 };
 
-// The limits that stand below `root`/proc/self/cgroup and `root`/sys/fs/cgroup. What cannot be read is no limit.
-Limits read_limits(const std::string& root);
+// From the texts of a group's files cpu.max ("QUOTA PERIOD" or "max PERIOD", in microseconds) and memory.max. What is
+// no number is no limit.
+Limits parse_limits(const std::string& cpu_max, const std::string& memory_max);
 
-// Those of this process, read once. The environment variable CAIRN_SYSTEM_ROOT names another root (for tests).
+// Those of this process, read once. What cannot be read is no limit.
 const Limits& limits();
 
 }  // namespace cairn

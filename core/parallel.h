@@ -12,7 +12,7 @@
 namespace cairn {
 
 // Threads used from now on. Error: less than 1. At start: as many as the machine offers this process, its control
-// groups' limits included.
+// group's limit included.
 void set_threads(int threads);
 int threads();
 

@@ -33,7 +33,7 @@ class Storage {
 };
 
 // What a device can still give: free memory of the GPU; for the CPU, whose pages come when touched, the machine's
-// memory, or 15/16 of what control groups leave to this process (limits.h).
+// memory, or 15/16 of what its control group leaves to this process (limits.h).
 size_t available_memory(Device device);
 
 // Bytes held by storages on a device: now, and the most since the last reset; and (of the CPU) by freed blocks that are
