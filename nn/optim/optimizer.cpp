@@ -111,19 +111,29 @@ void Optimizer::send_list() {
   list_.copy_from(bytes);
 }
 
+// A model may have thousands of small parameters, so names are written only where something is wrong.
+void Optimizer::check_parameter(size_t i) const {
+  const Tensor &value = parameters_[i].value(), &gradient = parameters_[i].grad();
+  const Tensor& moment = first_.empty() ? value : first_[i];
+  const auto alike = [](const Tensor& a, const Tensor& b) {
+    return a.dtype() == b.dtype() && a.device() == b.device() && a.shape() == b.shape();
+  };
+  const Tensor& first = first_value();
+  const bool fits = value.defined() && value.dtype() == first.dtype() && value.device() == first.device();
+  if (fits && alike(value, moment) && (!gradient.defined() || alike(value, gradient))) return;
+  const std::string name = concat("parameter ", i), its_gradient = concat("the gradient of ", name);
+  check_operands("optimizer", {{"parameter 0", first}, {name.c_str(), value}, {"its moment", moment}});
+  check_shape("optimizer", name.c_str(), value, moment.shape());
+  check_operands("optimizer", {{name.c_str(), value}, {its_gradient.c_str(), gradient}});
+  check_shape("optimizer", its_gradient.c_str(), gradient, value.shape());
+}
+
 void Optimizer::step() {
   const trace::Span span("optimizer step", "module");
   bool any = false;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor &value = parameters_[i].value(), &gradient = parameters_[i].grad();
-    const std::string name = concat("parameter ", i), its_gradient = concat("the gradient of ", name);
-    check_operands("optimizer", {{"parameter 0", first_value()}, {name.c_str(), value}});
-    if (!first_.empty()) check_operands("optimizer", {{name.c_str(), value}, {"its moment", first_[i]}});
-    if (!first_.empty()) check_shape("optimizer", name.c_str(), value, first_[i].shape());
-    if (!gradient.defined()) continue;
-    any = true;
-    check_operands("optimizer", {{name.c_str(), value}, {its_gradient.c_str(), gradient}});
-    check_shape("optimizer", its_gradient.c_str(), gradient, value.shape());
+    check_parameter(i);
+    any = any || parameters_[i].grad().defined();
   }
   check(any, "optimizer: no parameter has a gradient; call backward() before step()");
 

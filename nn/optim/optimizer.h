@@ -87,6 +87,8 @@ class Optimizer {
   const OptimizerState* device_state() const { return static_cast<const OptimizerState*>(state_.raw()); }
 
  private:
+  // Error: its value or gradient is no longer of the right dtype, device or shape.
+  void check_parameter(size_t i) const;
   template <class T>
   void send_list();
 
