@@ -36,6 +36,11 @@ Counter& counter(Device device) {
   return counters[int(device)];
 }
 
+std::atomic<int64_t>& scratch_bytes() {
+  static std::atomic<int64_t> bytes{0};
+  return bytes;
+}
+
 // Free blocks of the CPU: at most as many bytes as tensors ever had at once, or 64 MB.
 class Cache {
  public:
@@ -204,8 +209,10 @@ size_t available_memory(Device device) {
 }
 
 MemoryCount memory(Device device) {
-  return {counter(device).live, counter(device).peak, device == Device::cpu ? cache().held() : 0};
+  if (device != Device::cpu) return {counter(device).live, counter(device).peak};
+  return {counter(device).live, counter(device).peak, cache().held(), scratch_bytes()};
 }
+void count_scratch(int64_t bytes) { scratch_bytes() += bytes; }
 void reset_peak_memory(Device device) {
   counter(device).peak = counter(device).live.load();
   cache().trim();

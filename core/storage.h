@@ -38,11 +38,13 @@ size_t available_memory(Device device);
 
 // Bytes held by storages on a device: now, and the most since the last reset; and (of the CPU) by freed blocks that are
 // kept for the next request of the same size, because a training step asks for the same sizes again and fresh pages are
-// slow: at most 64 MB or the peak, whichever is more. Those freed longest ago go first.
+// slow: at most 64 MB or the peak, whichever is more. Those freed longest ago go first. scratch: what of `live` threads
+// keep for their next task (workspace.h).
 struct MemoryCount {
-  int64_t live = 0, peak = 0, cached = 0;
+  int64_t live = 0, peak = 0, cached = 0, scratch = 0;
 };
 MemoryCount memory(Device device);
+void count_scratch(int64_t bytes);  // taken, or (negative) given back
 void reset_peak_memory(Device device);
 // Gives the CPU's cached blocks back to the system.
 void release_cached_memory();

@@ -109,7 +109,8 @@ void Workload::clear_gradients() {
 
 double Workload::run_once() {
   reset_peak_memory(device_);
-  const int64_t others = memory(device_).live;
+  const MemoryCount before = memory(device_);
+  const int64_t others = before.live - before.scratch;  // threads keep their scratch, which this run needs too
   const double seconds = seconds_of(Device::cpu, [this] { run(); });
   int64_t own = 0;
   for (const auto* list : {&operands_, &learned_})

@@ -18,13 +18,13 @@ void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView
   constexpr T none = -std::numeric_limits<T>::infinity();
 
   parallel_tasks(size.B * H * blocks, [&](int64_t task) {
-    thread_local std::vector<T> score_memory, factor_memory, max_memory, sum_memory;
+    thread_local Scratch<T> score_memory, factor_memory, max_memory, sum_memory;
     const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
-    T* scores = reserve_workspace(score_memory, tile_queries * tile_row(tile_keys));
-    T* factor = reserve_workspace(factor_memory, tile_keys);
-    T *running_max = reserve_workspace(max_memory, tile_queries), *sum = reserve_workspace(sum_memory, tile_queries);
+    T* scores = score_memory.take(tile_queries * tile_row(tile_keys));
+    T* factor = factor_memory.take(tile_keys);
+    T *running_max = max_memory.take(tile_queries), *sum = sum_memory.take(tile_queries);
     std::fill_n(running_max, tile_queries, none);
     std::fill_n(sum, tile_queries, T(0));
     bool first = true;  // so far, nothing stands in `out`

@@ -2,12 +2,12 @@
 // What the tiled attention kernels share: blocks of queries against blocks of keys, by products of matrices.
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "core/cpu/gemm.h"
 #include "core/cpu/vector.h"
 #include "core/kernels/attention.h"
 #include "core/parallel.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 
@@ -23,13 +23,6 @@ inline TileSize tile_size(const Mask& mask) {
 
 // Elements from a row of a tile to the next. Not a power of two: rows would meet in few sets of the L1 cache.
 inline constexpr int64_t tile_row(int64_t keys) { return keys + 16; }
-
-// Memory of the calling thread that is kept from call to call.
-template <class T>
-T* reserve_workspace(std::vector<T>& memory, int64_t n) {
-  if (int64_t(memory.size()) < n) memory.resize(size_t(n));
-  return memory.data();
-}
 
 // Into how many parts one (batch element, head) is cut where parts need buffers of their own: depends on the shape
 // alone, and is 1 where batch and heads give enough work to share out.
@@ -156,10 +149,10 @@ void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView
   if (parts > 1) partial = workspace.take<T>(B * H * parts * N * D);
 
   parallel_tasks(B * H * parts, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
-    thread_local std::vector<T> weight_memory, gradient_memory, factor_memory;
-    T* weights = reserve_workspace(weight_memory, tile_queries * tile_row(tile_keys));
-    T* gradient = reserve_workspace(gradient_memory, tile_queries * tile_row(tile_keys));
-    T* factor = reserve_workspace(factor_memory, tile_keys);
+    thread_local Scratch<T> weight_memory, gradient_memory, factor_memory;
+    T* weights = weight_memory.take(tile_queries * tile_row(tile_keys));
+    T* gradient = gradient_memory.take(tile_queries * tile_row(tile_keys));
+    T* factor = factor_memory.take(tile_keys);
     const int64_t batch_head = task / parts, part = task % parts, b = batch_head / H, h = batch_head % H;
     const int64_t queries = mask.queries(b, N), keys = mask.keys(b, S);
     const int64_t first_tile = part * key_tiles / parts, end_tile = (part + 1) * key_tiles / parts;
@@ -184,7 +177,7 @@ void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView
             dropout_factors(dropout, key, batch_head, i, k0, k1, factor);
             for (int64_t j = 0; j < t.cols(); ++j) g[j] *= factor[j];
           }
-          // [grad. 9] dA over T is dm
+          // [grad. 9] dA over the top keys is dm
           if (top.k) top.each(row, t, [&](int64_t j) { g[j] = top.dmass[row]; });
           for (int64_t j = 0; j < t.cols(); ++j) {
             a[j] = exponential(a[j] - shift);
@@ -192,7 +185,7 @@ void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView
           }
           if (dropout.active())
             for (int64_t j = 0; j < t.cols(); ++j) a[j] *= factor[j];
-          // [grad. 17] the keys outside T alone give dV
+          // [grad. 17] the other keys alone give dV
           if (top.k) top.each(row, t, [&](int64_t j) { a[j] = 0; });
         }
         // [grad. 2] [grad. 5] dV, then dK and dQ

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/cpu/attention_tiles.h"
-#include "core/workspace.h"
 
 namespace cairn::cpu {
 namespace {
@@ -98,9 +97,8 @@ struct Run {
     before = other == first ? 0 : std::min(chunks.size, chunks.n - place_before);
     keys = before + queries;
 
-    thread_local std::vector<int32_t> numbers;
-    position = reserve_workspace(numbers, 2 * keys + queries), label_of_key = position + keys,
-    label_of_query = label_of_key + keys;
+    thread_local Scratch<int32_t> numbers;
+    position = numbers.take(2 * keys + queries), label_of_key = position + keys, label_of_query = label_of_key + keys;
     std::copy_n(p.rounds.order(row) + place_before, before, position);
     std::copy_n(p.rounds.order(row) + place, queries, position + before);
     const int32_t* const labels = p.rounds.labels(row);
@@ -111,8 +109,8 @@ struct Run {
       if (j >= before) label_of_query[j - before] = position[j] < queries_seen ? label : -2;
     }
 
-    thread_local std::vector<T> memory;
-    next = reserve_workspace(memory, 2 * (queries + keys) * (D + M) + 2 * max_queries * tile_row(max_keys));
+    thread_local Scratch<T> memory;
+    next = memory.take(2 * (queries + keys) * (D + M) + 2 * max_queries * tile_row(max_keys));
     q = gathered(p.q, position + before, queries, D);
     k = gathered(p.k, position, keys, D), v = gathered(p.v, position, keys, M);
     weights = take(max_queries * tile_row(max_keys)), dweights = take(max_queries * tile_row(max_keys));

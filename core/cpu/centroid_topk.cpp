@@ -107,13 +107,13 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
   constexpr T none = -std::numeric_limits<T>::infinity();
 
   parallel_tasks(size.B * H * blocks, [&](int64_t task) {
-    thread_local std::vector<T> score_memory, factor_memory, largest_memory;
+    thread_local Scratch<T> score_memory, factor_memory, largest_memory;
     const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % blocks * rows_a_block, end = std::min(N, q0 + rows_a_block);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), last = last_key(mask, size, b, q1);
-    T* scores = reserve_workspace(score_memory, rows_a_block * tile_row(tile_keys));
-    T* factor = reserve_workspace(factor_memory, tile_keys);
-    T* largest_scores = reserve_workspace(largest_memory, rows_a_block * k);
+    T* scores = score_memory.take(rows_a_block * tile_row(tile_keys));
+    T* factor = factor_memory.take(tile_keys);
+    T* largest_scores = largest_memory.take(rows_a_block * k);
     T running_max[rows_a_block], sum[rows_a_block];
     std::fill_n(running_max, rows_a_block, none);
     std::fill_n(sum, rows_a_block, T(0));
@@ -152,7 +152,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
         }
       }
       if (!rest) continue;
-      // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
+      // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
                 k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
       for (const auto& [i, key, score] : displaced) {

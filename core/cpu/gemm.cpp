@@ -19,7 +19,6 @@
 #include <array>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "core/cpu/vector.h"
 #include "core/device.h"
@@ -200,11 +199,8 @@ class Ahead {
 // Memory for the packed part of B, of the calling thread.
 template <class T>
 T* packing_memory() {
-  struct alignas(vector_bytes) Line {
-    T value[lanes<T>];
-  };
-  thread_local std::vector<Line> lines(size_t(part_depth * (part_columns + panel<T>) / lanes<T>));
-  return lines.front().value;
+  thread_local Scratch<T> packed;  // as aligned as a storage, which is at least vector_bytes
+  return packed.take(part_depth * (part_columns + panel<T>));
 }
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

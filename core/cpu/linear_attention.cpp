@@ -91,9 +91,8 @@ Sums<T> sum_rows(const AttentionSize& size, bool causal, const Side<T>& side, Wo
   const Sums<T> sums{workspace.take<T>(batch_heads * count * D * (M + 1)), causal, count, D * (M + 1)};
 
   parallel_tasks(batch_heads * count, [&](int64_t task) {
-    thread_local std::vector<T> feature_memory, vector_memory;
-    T *features = reserve_workspace(feature_memory, chunk * D),
-      *vectors = reserve_workspace(vector_memory, chunk * (M + 1));
+    thread_local Scratch<T> feature_memory, vector_memory;
+    T *features = feature_memory.take(chunk * D), *vectors = vector_memory.take(chunk * (M + 1));
     const Place at(task / count, size.H);
     const int64_t part = task % count;
     T* sum = sums.at(at.batch_head, part);
@@ -144,8 +143,8 @@ void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, c
     features ? load_features(side, at, begin, end, D, rows) : load_vectors(side, at, begin, end, M, rows);
   };
   parallel_tasks(size.B * size.H * blocks, [&](int64_t task) {
-    thread_local std::vector<T> memory;
-    T* own_rows = reserve_workspace(memory, chunk * (2 * inner + 2 * outer + chunk));
+    thread_local Scratch<T> memory;
+    T* own_rows = memory.take(chunk * (2 * inner + 2 * outer + chunk));
     T *other_inner = own_rows + chunk * inner, *other_outer = other_inner + chunk * inner;
     T *sum = other_outer + chunk * outer, *weights = sum + chunk * outer;
     const Place at(task / blocks, size.H);

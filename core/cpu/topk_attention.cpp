@@ -33,8 +33,8 @@ struct Block {
   Block(const AttentionSize& size_, const Dropout& dropout_, int64_t k_)
       : size(size_), dropout(dropout_), dropout_key(dropout_.active() ? dropout_.draw.key() : PhiloxKey{}), k(k_) {
     const int64_t D = size.D, M = size.M, R = members_a_block;
-    thread_local std::vector<T> memory;
-    T* next = reserve_workspace(memory, 2 * k * (D + M) + 2 * R * (D + M) + 3 * R * k);
+    thread_local Scratch<T> memory;
+    T* next = memory.take(2 * k * (D + M) + 2 * R * (D + M) + 3 * R * k);
     const auto take = [&next](int64_t n) { return std::exchange(next, next + n); };
     key_rows = take(k * D), value_rows = take(k * M);
     query_rows = take(R * D), gradient_rows = take(R * M);
@@ -96,7 +96,7 @@ void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, He
         block.begin_members(members, rows, q);
         for (int64_t i = 0; i < rows; ++i) {
           T* a = block.weights + i * block.top;
-          // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
+          // [eq. 10] [eq. 13] The top keys share the mass by the softmax of the query itself.
           for (int64_t l = 0; l < block.top; ++l) a[l] *= dropout.active() ? m * block.factors[i * block.top + l] : m;
           if (rest)
             std::copy_n(rest.at(b, c, h), M, block.out + i * M);
@@ -145,7 +145,7 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
       each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, q);
         gather_rows(dout, b, h, members, rows, M, block.gradient_rows);
-        // da = g V_T^T
+        // da = g V_top^T
         gemm_tile(false, true, rows, top, M, 1.0, block.gradient_rows, M, block.value_rows, M, 0.0, block.dweights,
                   top);
         for (int64_t i = 0; i < rows; ++i) {
@@ -153,18 +153,18 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
           const T *factor = block.factors + i * top, *g = block.gradient_rows + i * M;
           if (dropout.active())
             for (int64_t l = 0; l < top; ++l) da[l] *= factor[l];
-          // [grad. 9] delta = g . (a V_T): a member's part of dm, and what the softmax's gradient subtracts
+          // [grad. 9] delta = g . (a V_top): a member's part of dm, and what the softmax's gradient subtracts
           const T delta = dot(a, da, top);
           if (dmass) dmass[cluster] += delta;
           // [grad. 11] dB_j: the sum over the cluster
           if (drest) add_scaled(drest.at(b, c, h), M, T(1), g);
           for (int64_t l = 0; l < top; ++l) {
-            // [grad. 10] dS over T: the softmax's gradient, times the mass
+            // [grad. 10] dS over the top keys: the softmax's gradient, times the mass
             da[l] = T(size.scale) * m * a[l] * (da[l] - delta);
             a[l] *= dropout.active() ? m * factor[l] : m;
           }
         }
-        // [grad. 16] dq = dS K_T;  dK_T += dS^T q;  dV_T += (m a)^T g
+        // [grad. 16] dq = dS K_top;  dK_top += dS^T q;  dV_top += (m a)^T g
         gemm_tile(false, false, rows, D, top, 1.0, block.dweights, top, block.key_rows, D, 0.0, block.dquery, D);
         gemm_tile(true, false, top, D, rows, 1.0, block.dweights, top, block.query_rows, D, before, block.dk, D);
         gemm_tile(true, false, top, M, rows, 1.0, block.weights, top, block.gradient_rows, M, before, block.dv, M);

@@ -261,6 +261,16 @@ TEST_CASE("attention gives the same bits on any number of threads", "[attention]
   }
 }
 
+TEST_CASE("the peak contains the scratch of attention and of its products", "[attention]") {
+  const OneThread one_thread;
+  const Operands x({1, 1, 300, 700, 8, 8}, DType::float32);
+  const MemoryCount before = memory(Device::cpu);  // its scratch is here if another case has run
+  reset_peak_memory(Device::cpu);
+  attention(x.q, x.k, x.v);
+  const int64_t tile = 256 * 512 * sizeof(float), packed = 512 * 384 * sizeof(float);
+  CHECK(memory(Device::cpu).peak - (before.live - before.scratch) > tile + packed);
+}
+
 TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[attention][slow]") {
   const Sizes s{1, 1, 30000, 30000, 8, 8};
   Operands x(s, DType::float32);

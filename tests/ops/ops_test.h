@@ -51,6 +51,12 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
          (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
 }
 
+// The peak without what threads keep for their next task, which does not grow with a problem.
+inline int64_t peak_without_scratch() {
+  const MemoryCount count = memory(Device::cpu);
+  return count.peak - count.scratch;
+}
+
 // f(): tensors. One thread, two and three must give the same bits.
 template <class F>
 void check_any_threads(F&& f) {
