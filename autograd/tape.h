@@ -102,7 +102,7 @@ class NoGrad {
 };
 bool recording();
 
-// One line an operation, in the order they ran: "#3 matmul [2, 8] <- #1.0, leaf [4, 8]".
+// One line an operation, in the order they ran: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is output 2 of several.
 std::string graph_to_string(const Variable& output);
 
 }  // namespace cairn

@@ -263,7 +263,7 @@ struct NoTop {
 };
 
 // s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query, in_top(n,
-// e) says whether its key is in T (cuda/centroid_topk.cu); visible() and keep() give bits.
+// e) says whether its key is a top key (cuda/centroid_topk.cu); visible() and keep() give bits.
 template <class Top, int tiles, class State, class InTop, class Visible, class Kept>
 __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, InTop in_top,
                                bool masks, Visible visible, const TileDropout& dropout, Kept keep) {
@@ -276,9 +276,9 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
     for (int e = 0; e < 4; ++e) {
       const typename Top::State query = state(n, e);
       s[n][e] = exp2_approx(s[n][e] * scale_2 - query.lse2);
-      if constexpr (Top::some) g[n][e] = in_top(n, e) ? query.dmass : g[n][e];  // dA over T is dm
+      if constexpr (Top::some) g[n][e] = in_top(n, e) ? query.dmass : g[n][e];  // dA over the top keys is dm
       g[n][e] = s[n][e] * (g[n][e] - query.delta);                              // [grad. 1] [grad. 4] dS
-      if constexpr (Top::some) s[n][e] = in_top(n, e) ? 0.0f : s[n][e];  // [grad. 17] dV has the keys outside T alone
+      if constexpr (Top::some) s[n][e] = in_top(n, e) ? 0.0f : s[n][e];  // [grad. 17] dV has the other keys alone
     }
   if (dropout.active) each_sum(s, drop);
   if (masks) {
@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
-  // T's bits are read in 64-bit words. So with T, tiles begin at multiples of `keys`, and none is skipped.
+  // The top keys' bits are read in 64-bit words. So with them, tiles begin at multiples of `keys`, and none is skipped.
   const auto next_tile = [&](int from) {
     return Top::some ? from : batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
   };
@@ -369,7 +369,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   const Tile k{dynamic_shared<T>()}, v = k.row(Shape::own);
   const Tile all_q = v.row(Shape::own), all_g = all_q.row(2 * queries);  // two tiles each
   State* const all_states = reinterpret_cast<State*>(all_g.row(2 * queries).data);
-  uint64_t* const all_bits = reinterpret_cast<uint64_t*>(all_states + 2 * queries);  // of T, for the block's keys
+  uint64_t* const all_bits = reinterpret_cast<uint64_t*>(all_states + 2 * queries);  // of top, for the block's keys
   const TileTask task(p.size.S, Shape::own, 0, 1);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);

@@ -1,28 +1,28 @@
 // Attention of centroids, split into the mass of their k best keys and the rest (the paper's equations 4, 9 and the
 // second case of 10; section 3.3), and its gradient. core/kernels/centroid_topk.h has the definition and the shapes.
 //
-//   A = softmax(scale Q^c K^T),  T = the k keys of the largest scores,  m = sum of A over T,  rest = sum of z A V
-//   outside T, z dropout.   dA = dm in T, else z (dB V^T);  delta = m dm + rest . dB;  dS = A (dA - delta);
-//   dQ^c = scale dS K,  dK = scale dS^T Q^c,  dV = (z A outside T)^T dB
+//   A = softmax(scale Q^c K^T),  top = the k keys of the largest scores,  m = sum of A over top,  rest = sum of z A V
+//   outside top, z dropout.   dA = dm in top, else z (dB V^T);  delta = m dm + rest . dB;  dS = A (dA - delta);
+//   dQ^c = scale dS K,  dK = scale dS^T Q^c,  dV = (z A outside top)^T dB
 //
 // Launch, in either form: a block of 128 threads takes 64 centroids and goes through keys, up to 64 at a time; for dK
 // and dV it takes 64 keys and goes through the centroids. There are few centroids, so the keys of a (batch element,
-// head) are cut into `splits` where that fills the GPU; what the splits contribute is put together in their order. T is
-// exact for the scores that a form computes.
+// head) are cut into `splits` where that fills the GPU; what the splits contribute is put together in their order. top
+// is exact for the scores that a form computes.
 //
 // On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too. Forward takes four launches, or
 // four a round, and keeps no sorted lists: the largest scores of groups of 16 keys or more give a threshold that little
-// more than k scores reach, and T is chosen among those. Backward:
-//   query_states        a warp a centroid: logsumexp and delta, and T in one bit a key
-//   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), told of T; add_splits
+// more than k scores reach, and the top keys are chosen among those. Backward:
+//   query_states        a warp a centroid: logsumexp and delta, and the top keys in one bit a key
+//   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), with top; add_splits
 //
 // In float32 arithmetic, out of shared memory (cuda/attention_tiles.cuh); on every GPU, for all that tensor cores do
 // not take:
 //   scan_keys       tile after tile of a split: running maximum and sum, and for each centroid the k largest scores so
 //                   far, sorted, in memory (8 k bytes; the L1 cache, mostly). A warp works on 16 centroids:
 //                   its lanes look for scores above a centroid's k-th, and merge those into its list together.
-//   finish_scan     a warp a centroid: logsumexp; merges the lists of the splits; T, rising; m; marks T in one bit a
-//                   key, which is how all that follows knows T
+//   finish_scan     a warp a centroid: logsumexp; merges the lists of the splits; top, rising; m; marks top in one bit
+//                   a key, which is how all that follows knows it
 //   sum_rest        the scores again, and their product with V; add_splits
 //   query_states    as above
 //   centroid_query_gradient  a block has a tile of centroids and a split: dQ^c; add_splits
@@ -38,8 +38,8 @@
 // Workspace for a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M bytes a split, and for
 // each of up to k + 3 chosen groups of 16 keys 64 bytes of scores and, if these may be more than 256, 256 bytes of
 // lists. More keys than 16,384 make groups longer. Centroids are taken in rounds of at most 256 MB, or of one tile if
-// that needs more. If T is given, it takes a bit a score besides. In float32: 8 k bytes a split for the lists, 4 M
-// bytes a split, and a bit a score for T. Backward: a bit a score for T, and 4 D bytes a split.
+// that needs more. If top is given, it takes a bit a score besides. In float32: 8 k bytes a split for the lists, 4 M
+// bytes a split, and a bit a score for top. Backward: a bit a score for top, and 4 D bytes a split.
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
@@ -134,7 +134,7 @@ struct TopKeyList {
 struct Scan {
   float* running_max;  // [B, H, N, splits]
   float* sum;
-  float* scores = nullptr;  // [B, H, N, splits, k]; null: T is given
+  float* scores = nullptr;  // [B, H, N, splits, k]; null: top is given
   int32_t* keys = nullptr;
 
   __device__ TopKeyList largest(int64_t part, int k) const { return {scores + part * k, keys + part * k, k}; }
@@ -198,9 +198,9 @@ __global__ void __launch_bounds__(tile_threads, 4) scan_keys(CentroidProblem<T> 
     }
 }
 
-// ---- T in one bit a key
+// ---- The top keys in one bit a key
 
-// Bit 4 i + l: key k0 + tile_column() + l is in T of query q0 + tile_row(i).
+// Bit 4 i + l: key k0 + tile_column() + l is in top of query q0 + tile_row(i).
 template <class T>
 __device__ unsigned marked_in(const CentroidProblem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0,
                               int k0) {
@@ -232,7 +232,7 @@ __device__ int write_rising(const TopKeyList& largest, bool valid, int32_t* topk
   return count;
 }
 
-// The score (times log2 e) of one key that T was given with.
+// The score (times log2 e) of one key that top was given with.
 template <class T>
 __device__ float score_of(const CentroidProblem<T>& p, const BatchHead& batch_head, int query, int key) {
   if (key < 0 || !batch_head.visible(query, key)) return -INFINITY;
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 #pragma unroll
       for (int j = 0; j < 4; ++j) s[i][j] = counts >> (4 * i + j) & 1 ? exp2_approx(s[i][j] - shift[i]) : 0.0f;
     store_weights(workspace, s);
-    // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
+    // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
     add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), workspace, sum);
   }
   write_sums<width>(p, task, batch_head, sum, dropout.scale, p.M(), partial, rest);
@@ -360,7 +360,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   }
 }
 
-// [grad. 4] s, a score, and g = z dB . v become the weight A and dS / scale. dA over T is dm.
+// [grad. 4] s, a score, and g = z dB . v become the weight A and dS / scale. dA over the top keys is dm.
 __device__ void score_gradient(float& s, float& g, const CentroidState& centroid, bool in_top) {
   const float weight = s == -INFINITY ? 0.0f : exp2_approx(s - centroid.lse2);  // masked: even where the sum is NaN
   g = s == -INFINITY ? 0.0f : weight * ((in_top ? centroid.dmass : g) - centroid.delta);
@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 
 // ---- Rows of the tile are keys from here on, and columns centroids.
 
-// Bit key_bit(i, j): key k0 + tile_row(i) is in T of query q0 + tile_column() + j.
+// Bit key_bit(i, j): key k0 + tile_row(i) is in top of query q0 + tile_column() + j.
 template <class T>
 __device__ unsigned marked_to(const CentroidProblem<T>& p, const uint32_t* bits, const BatchHead& batch_head, int q0,
                               int k0) {
@@ -445,7 +445,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
           s[i][j] = visible >> bit & 1 ? s[i][j] * p.scale_2() : -INFINITY;
           g[i][j] *= z;
           score_gradient(s[i][j], g[i][j], state, in_top >> bit & 1);
-          // [grad. 17] the keys outside T alone give dV
+          // [grad. 17] the other keys alone give dV
           s[i][j] = in_top >> bit & 1 ? 0.0f : z * s[i][j];
         }
       }

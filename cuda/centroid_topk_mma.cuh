@@ -6,14 +6,14 @@
 // part of a group in one tile is a piece.
 //   scan_keys_mma    a block has a tile of 64 centroids and a split of the keys: maximum, sum of exponentials, and the
 //                    largest score of each group
-//   choose_groups    a warp a centroid: logsumexp, and the k groups with the largest maxima. Whatever is in T is in one
+//   choose_groups    a warp a centroid: logsumexp, and the k groups with the largest maxima. Every top key is in one
 //                    of them, and at or above the smallest of these maxima, the threshold. At least k scores reach the
-//                    threshold. Few of them are not in T: of 4096 keys in 256 groups, about 35 reach it for k = 32.
+//                    threshold. Few of them are no top keys: of 4096 keys in 256 groups, about 35 reach it for k = 32.
 //   sum_rest_mma     the scores again, and their product with V, but for the scores of the chosen groups at or above
 //                    the threshold. It stores the pieces of these groups.
-//   finish_rows      a warp a centroid: of those scores the k largest are T; adds the others to the rest, with the sums
-//                    of the splits
-// Where T is given, the chosen groups are those with a key of T.
+//   finish_rows      a warp a centroid: of those scores the k largest are the top keys'; adds the others to the rest,
+//                    with the sums of the splits
+// Where the top keys are given, the chosen groups are those that have one.
 #include <algorithm>
 #include <bit>
 #include <cfloat>
@@ -54,8 +54,8 @@ struct CentroidScan {
   float* pieces = nullptr;                      // [slots, max_chosen, span(), piece]
   float* partial = nullptr;                     // [slots, splits, M]
   ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span() * piece], if that is more than 256
-  const int32_t* given = nullptr;               // T; null: it is to be chosen
-  uint32_t* bits = nullptr;                     // [B, H, N, words]: T, where it is given
+  const int32_t* given = nullptr;               // the top keys; null: they are to be chosen
+  uint32_t* bits = nullptr;                     // [B, H, N, words]: of the top keys, if they are given
 
   CAIRN_HD int span() const { return 1 << span_log2; }
   CAIRN_HD int64_t slots() const { return tiles * tile; }
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   logsumexp[own.row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
 }
 
-// ---- T in one bit a key, as the kernels' sums need it
+// ---- The top keys in one bit a key, as the kernels' sums need it
 
 struct TopKeys {
   using State = CentroidState;
@@ -323,7 +323,8 @@ struct TopKeys {
   __device__ const uint32_t* row(const AttentionSize& size, const BatchHead& batch_head, int query) const {
     return bits + (batch_head.index * size.N + query) * words(size.S);
   }
-  // Is the key of element e of sums n in T of its query? The strip's corner is (query, k0); k0 is a multiple of `keys`.
+  // Is the key of element e of sums n in its query's top? The strip's corner is (query, k0); k0 is a multiple of
+  // `keys`.
   template <int keys>
   struct OfQueries {
     uint64_t mine[2];  // from this lane's first key on, for rows g and g + 8
@@ -390,7 +391,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
           float s[1][keys / 8][4];
           q.template scores<keys>(batch_head, query0, k0, k, s);
-          // What is stored: the scores of T where it is given; else all, but minus infinity in the place of NaN.
+          // What is stored: the scores of top where it is given; else all, but minus infinity in the place of NaN.
           TopKeys::OfQueries<keys> in_top{};
           if constexpr (given) in_top = TopKeys{scan.bits}.template of_queries<keys>(p.size, batch_head, query0, k0);
           float limit[2];  // what reaches it is not part of the rest
@@ -420,7 +421,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
               const unsigned keep = kept_of_queries<keys / 8>(dropout, query0, k0);
               each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
             }
-            // [eq. 10] [eq. 13] [eq. 17] The keys outside T keep the weights of the centroid.
+            // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
             mma_weighted_rows<1, keys>(s, v, sums);
           }
         });
@@ -431,7 +432,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
       write_sums(sums[0], half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
 }
 
-// ---- T
+// ---- The top keys
 
 // Scores of a centroid that a warp looks at; in shared memory there is room for so many.
 inline constexpr int room_for_large = 256;

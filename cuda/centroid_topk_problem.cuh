@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of centroid_topk are given, and T in one bit a key.
+// What the kernels of centroid_topk are given, and the top keys in one bit a key.
 #include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
@@ -7,7 +7,7 @@ namespace cairn::gpu {
 // Queries are centroids.
 template <class T>
 struct CentroidProblem : AttentionProblem<T> {
-  int top = 0;  // keys in T at most
+  int top = 0;  // top keys at most
   int splits = 1;
 
   CAIRN_HD int64_t centroids() const { return this->size.B * this->size.H * this->size.N; }
@@ -21,7 +21,7 @@ struct alignas(16) CentroidState {
 // Words of a row of bits: two for each tile of keys.
 CAIRN_HD inline int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
 
-// A warp writes the bits of the keys of T; -1 is none.
+// A warp writes the bits of the top keys; -1 is none.
 inline __device__ void mark_keys(const int32_t* topk, int k, int64_t S, uint32_t* bits) {
   // Two words at a time.
 #pragma unroll 4

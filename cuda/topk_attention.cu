@@ -1,35 +1,35 @@
 // Queries against the top keys of their cluster, and what their centroid gives them (the first case of the paper's
 // equation 10, and equation 11; section 3.3), and the gradient. core/kernels/topk_attention.h has the definition.
 //
-//   out_i = m_j (z a_i V_T) + rest_j for query i of cluster j, a_i = softmax over T_j of scale q_i . k_l, z dropout
+//   out_i = m_j (z a_i V_top) + rest_j for query i of cluster j, a_i = softmax over top_j of scale q_i . k_l, z dropout
 // With g_i the gradient of out_i:
-//   da = z (g_i V_T^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
-//   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_T;  dK_T += scale dS^T q_i;  dV_T += m_j (z a_i)^T g_i
+//   da = z (g_i V_top^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
+//   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_top;  dK_top += scale dS^T q_i;  dV_top += m_j (z a_i)^T g_i
 //
 // Launch. Clusters differ in size, so the work is cut into tasks of up to t members of a cluster. Task i of cluster c
 // has the number offsets[c] / t + c + i. Some numbers have no task: their blocks return at once. So the host need not
 // know the sizes of the clusters: it launches N / t + C + 1 blocks for each (batch, head). Queries of no cluster count
 // as members of a cluster C. A warp finds its task by probing 31 clusters at a time. t is 64 times a power of two. It
 // is about N / C, so that few tasks have parts of the same keys' gradients. It is 64 where larger tasks would leave too
-// few blocks, and where T has more than 32 keys (16 in float32): a block has no registers for the gradients of more.
+// few blocks, and where top has more than 32 keys (16 in float32): a block has no registers for the gradients of more.
 //
 // On tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu; a block of 128 threads has a task:
 //   attend_top_mma      gathers 64 members and 32 top keys at a time, by asynchronous copies of whole rows. A warp has
-//                       16 members and all their sums. A T of at most 32 keys is gathered once for the task. A longer
-//                       T goes through the block in tiles, with a running softmax.
+//                       16 members and all their sums. At most 32 top keys are gathered once for the task. More go
+//                       through the block in tiles, with a running softmax.
 //   member_gradient_mma the same for dq. Weights and dS go through shared memory, to be multiplied with queries and
-//                       gradients. Two warps sum up dK_T, 16 keys each, and two warps dV_T. If T has more than 32 keys
-//                       (16 where rows have 512 bytes), the scores are computed twice: for the softmax and delta, and
-//                       for the gradients.
+//                       gradients. Two warps sum up dK_top, 16 keys each, and two warps dV_top. If top has more than
+//                       32 keys (16 where rows have 512 bytes), the scores are computed twice: for the softmax and
+//                       delta, and for the gradients.
 // In float32, on every GPU and for every D and M; a block of 128 threads has a task and 64 or 128 columns:
 //   attend_top          gathers 32 top keys, 64 columns at a time, and takes 32 members at a time, 8 a warp. A thread
 //                       has the scores of 2 members and 4 keys, then 4 members and 4 columns of the output (8 of them
-//                       if M > 64). If T has more than 32 keys, the scores are computed twice.
+//                       if M > 64). If top has more than 32 keys, the scores are computed twice.
 //   member_gradient     the same for dq
-// Either member_gradient writes the parts of dK_T and dV_T that its task has: rows of D + M floats in workspace
+// Either member_gradient writes the parts of dK_top and dV_top that its task has: rows of D + M floats in workspace
 // memory. Two kernels, the same for both forms, make sums of them:
 //   place_parts         runs first and decides where these rows go, so that the rows of a key stand together: a
-//                       counting sort. A block has 1024 keys. It reads T of all clusters, each of its 8 warps an
+//                       counting sort. A block has 1024 keys. It reads top of all clusters, each of its 8 warps an
 //                       eighth of the clusters.
 //   topk_key_gradient   sums up the rows of each key, in their order. A warp has 8 keys and 128 columns (32 if rows do
 //                       not move four columns at a time). If a key has more than 32 rows, the 8 warps of the block
@@ -178,7 +178,7 @@ struct Members {
   const MemberTask& task;
   BatchHead batch_head;
   TileDropout dropout;
-  int top = 0;  // keys in T
+  int top = 0;  // top keys
   int m0 = 0;   // the first of 32 members
   Gathered queries, keys, values;
 
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
         const unsigned keep = block.keep(l0);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
+          // [eq. 10] [eq. 13] The top keys share the mass by the softmax of the query itself.
           const float factor = mass * block.dropout.scale * softmax.inverse(i);
 #pragma unroll
           for (int j = 0; j < 4; ++j)
@@ -414,7 +414,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             const float weight = exp2_approx(s[i][j] - softmax.shift(i)) * factor;
-            // [grad. 10] dS over T: the softmax's gradient, times the mass
+            // [grad. 10] dS over the top keys: the softmax's gradient, times the mass
             da[i][j] = p.scale * weight * (da[i][j] - delta[i]);
             s[i][j] = keep >> (4 * i + j) & 1 ? weight * block.dropout.scale : 0.0f;
           }
@@ -437,7 +437,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
           }
           if (column < p.M()) {
             float of_values[4][4] = {};
-            // [grad. 16] dV over T
+            // [grad. 16] dV over the top keys
             add_members(weights, gradient_rows(column), members, of_values);
             write_part(p, parts, task, l0, block.top, later, p.D() + column, p.M() - column, of_values);
           }
@@ -466,8 +466,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
 constexpr int place_warps = 8, place_threads = 32 * place_warps, keys_each = 4, place_keys = keys_each * place_threads;
 
 // A counting sort of the parts by key. The parts of one key are ordered by warp, then by piece of 32 top keys, then by
-// cluster, then by task. The keys of one T differ, so a warp that takes one cluster after another needs neither atomics
-// nor votes.
+// cluster, then by task. The keys of one top differ, so a warp that takes one cluster after another needs neither
+// atomics nor votes.
 template <class T>
 __global__ void __launch_bounds__(place_threads) place_parts(TopKProblem<T> p, Parts parts) {
   constexpr int at_once = 4;
@@ -651,7 +651,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
 constexpr int64_t max_parts = int64_t{1} << 24;
 
 // The logarithm of the members of a task. A task has about as many as a cluster, so that a cluster has few parts. It
-// has fewer where there would be fewer than 512 tasks. If T has more keys than a block sums up at a time, a task is one
+// has fewer where there would be fewer than 512 tasks. If top has more keys than a block sums up at once, a task is one
 // tile; this limit is that of 128 columns, whatever D is. The shape alone decides, and with it the order of sums.
 template <class T>
 int task_bits(const AttentionSize& size, int64_t C, int64_t k) {

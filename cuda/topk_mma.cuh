@@ -18,7 +18,7 @@ struct TopShape {
   static constexpr int gradient_keys = row_bytes <= 256 ? 32 : 16;
   static constexpr int backward_bytes =
       2 * row_bytes * (task_tile + gradient_keys) + 2 * task_tile * gradient_keys * int(sizeof(T));
-  // Blocks of a multiprocessor, for which the registers suffice. once: T fits into one tile of keys.
+  // Blocks of a multiprocessor, for which the registers suffice. once: the top keys fit into one tile of keys.
   static constexpr int forward_blocks(bool once) { return columns < 128 ? 4 : once ? 3 : 2; }
   static constexpr int backward_blocks(bool once) { return !once || row_bytes > 128 ? 2 : columns > 32 ? 4 : 3; }
 };
@@ -56,7 +56,7 @@ struct GatheredTiles {
         v(k.row(keys)),
         g(v.row(keys)) {}
 
-  // Gathers the members from m0 on, the top keys from l0 on, and their entries of `places`. If T fits into one tile,
+  // Gathers the members from m0 on, the top keys from l0 on, and their entries of `places`. If these fit into one tile,
   // its keys are gathered once a task. On return all warps see the new rows, and no warp reads the old ones.
   __device__ void gather(int m0, int l0, const HeadView<const T>& dout, const int32_t* places) const {
     const bool new_members = l0 == 0, new_keys = l0 > 0 || task.k > keys || m0 == task.first;
@@ -122,7 +122,7 @@ __device__ void raise(StripSoftmax& softmax, float (&s)[tiles][4], float (&corre
   for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half]);
 }
 
-// once: T fits into one tile of keys.
+// once: the top keys fit into one tile of keys.
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blocks(once))
     attend_top_mma(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
       block.scores(s, count);
       raise(softmax, s[0], correction);
       if (l0 > 0) each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
-      // [eq. 10] [eq. 13] The keys in T share the mass by the softmax of the query itself.
+      // [eq. 10] [eq. 13] The top keys share the mass by the softmax of the query itself.
       each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x); });
       if (block.dropout.active) {
         const unsigned keep = block.kept();
@@ -178,13 +178,13 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
   }
 }
 
-// once: T fits into one tile of keys. Otherwise the first step finds the softmax and delta, and the second step the
+// once: top fits into one tile of keys. Otherwise the first step finds the softmax and delta, and the second step the
 // gradients; and the task is one tile of members (task_bits).
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_blocks(once))
     member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
   constexpr int keys = TopShape<T, columns>::gradient_keys;
-  // A warp sums up 16 keys of dK_T or dV_T: all their columns, or half of them if a tile has but 16 keys.
+  // A warp sums up 16 keys of dK_top or dV_top: all their columns, or half of them if a tile has but 16 keys.
   constexpr int key_strips = keys / 16, width = columns * key_strips / 2;
   const int warp = int(threadIdx.x / 32), key_strip = warp % key_strips * 16;
   const int first_column = warp / key_strips % (2 / key_strips) * width;
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
                 const float weight =
                     (once ? s[0][n][e] : exp2_approx(s[0][n][e] - softmax.shift(e / 2))) * inverse[e / 2];
                 const bool there = first + mma_g() + 8 * (e / 2) < task.end && block.has_key(4 * n + e, count);
-                // [grad. 10] dS over T: the softmax's gradient; the mass and the scale come at the end
+                // [grad. 10] dS over the top keys: the softmax's gradient; the mass and the scale come at the end
                 ds[0][n][e] = there ? weight * (ds[0][n][e] - delta[e / 2]) : 0.0f;
                 s[0][n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
               }
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         for (int m = 0; m < members / mma_depth<T>; ++m) {
           uint32_t a[1][4];
           by_key.load_a_transposed(key_strip, m, a[0]);
-          // [grad. 16] dK and dV over T
+          // [grad. 16] dK and dV over the top keys
           mma_add_rows(a, rows, m, first_column / 8, key_sums);
         }
         if (once && m0 + task_tile < task.end) continue;

@@ -38,7 +38,7 @@ struct MemberTask {
   int in_cluster;                   // and in its cluster
   int first, end;
   const int32_t* permutation;  // of the batch_head
-  const int32_t* topk;         // T, rising, and then -1
+  const int32_t* topk;         // the top keys, rising, and then -1
   int k;                       // its length: 0 for cluster C
   int of_cluster;              // the cluster's number, of all batch_heads'
 

@@ -3,10 +3,10 @@
 
 namespace cairn {
 
-// With A^c = softmax(scale Q^c K^T), T the top keys, m = sum of A^c over T, rest B = sum of A^c V outside T, for fixed
-// T:
-//   dA^c_l = dm for l in T, else dB . V_l;   dS^c = A^c (dA^c - m dm - B . dB)
-//   dQ^c = scale dS^c K,  dK = scale dS^c^T Q^c,  dV_l = sum over centroids of A^c_l dB for l outside T
+// With A^c = softmax(scale Q^c K^T), m = sum of A^c over the top keys, rest B = sum of A^c V over the other keys, for
+// fixed top keys:
+//   dA^c_l = dm for l in top, else dB . V_l;   dS^c = A^c (dA^c - m dm - B . dB)
+//   dQ^c = scale dS^c K,  dK = scale dS^c^T Q^c,  dV_l = sum over centroids of A^c_l dB for l outside top
 TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const Variable& v, int64_t top,
                              const AttentionOptions& options, const Tensor& given) {
   const CentroidTopK saved = centroid_topk(centroids.value(), k.value(), v.value(), top, true, options, given);

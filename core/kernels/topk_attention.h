@@ -8,14 +8,14 @@
 namespace cairn {
 
 CAIRN_KERNELS(
-    // For query i of cluster j: a = softmax over l in T_j of scale q_i . k_l; out_i = m_j (a V_T) + rest_j.
+    // For query i of cluster j: a = softmax over l in top_j of scale q_i . k_l; out_i = m_j (a V_top) + rest_j.
     // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]; both may be null: m = 1, rest = 0.
     // out [B, N, H, M], 0 for a query of no cluster. Dropout acts on a, by (query, key).
     template <class T>
     void topk_attention_forward(Stream, AttentionSize, int64_t C, int64_t k, HeadView<const T> q,
                                 HeadView<const T> keys, HeadView<const T> v, GroupView, const int32_t* topk,
                                 const T* mass, HeadView<const T> rest, Dropout, HeadView<T> out);
-    // With g the gradient of out: dm_j = sum_i g_i . (a_i V_T); drest_j = sum_i g_i; and attention over T with the
+    // With g the gradient of out: dm_j = sum_i g_i . (a_i V_top); drest_j = sum_i g_i; and attention over top with the
     // gradient m_j g_i. dmass and drest are left out where null. All of dq, dk, dv is written.
     template <class T>
     void topk_attention_backward(Stream, AttentionSize, int64_t C, int64_t k, HeadView<const T> q,

@@ -2,12 +2,12 @@
 // uses its own query; together these keys keep the attention that the centroid gave them (section 3.3). For query i of
 // cluster j:
 //
-//   Q^c_j  = mean of Q_i over cluster j                                                 (3)
-//   A^c_j  = softmax(scale Q^c_j K^T),  T_j = its k largest keys                        (4)
-//   m_j    = sum over l in T_j of A^c_jl                                                (9)
-//   A^t_il = m_j a_il for l in T_j, a_i = softmax over T_j of scale Q_i . K_l           (10)
+//   Q^c_j  = mean of Q_i over cluster j                                                    (3)
+//   A^c_j  = softmax(scale Q^c_j K^T),  top_j = its k largest keys                         (4)
+//   m_j    = sum over l in top_j of A^c_jl                                                 (9)
+//   A^t_il = m_j a_il for l in top_j, a_i = softmax over top_j of scale Q_i . K_l          (10)
 //            A^c_jl otherwise
-//   V^_i   = A^t_i V = m_j a_i V_T + B_j,  B_j = sum over l outside T_j of A^c_jl V_l   (11)
+//   V^_i   = A^t_i V = m_j a_i V_top + B_j,  B_j = sum over l outside top_j of A^c_jl V_l  (11)
 //
 // Gradients stand beside the operations: autograd/ops/{segment_mean,centroid_topk,topk_attention}.cpp.
 //
@@ -37,7 +37,7 @@ struct ImprovedClustered : Attention {
     context.report_choice("topk", topk);  // int32 [B, H, C, k], with C and k no larger than there are queries and keys
     context.report_choice("mass", mass.value());  // [B, H, C]
     context.report_choice("top", top);
-    // m softmax(q K_T) V_T + rest: equations 10 and 11.
+    // m softmax(q K_top) V_top + rest: equations 10 and 11.
     return topk_attention(q, k, v, groups, topk, mass_gradient ? mass : mass.detach(), rest, options(mask, context));
   }
   double flops(const AttentionWork& work) const override {

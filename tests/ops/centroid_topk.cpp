@@ -7,8 +7,8 @@
 
 namespace {
 
-// T: for each row the `top` keys with the largest scores, ties to the lower index, masked ones (and NaN)
-// never; rising, then -1.
+// For each row the `top` keys with the largest scores, ties to the lower index, masked ones (and NaN) never; rising,
+// then -1.
 std::vector<int32_t> reference_topk(const BatchHeads& scores, int64_t top) {
   std::vector<int32_t> result;
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -25,7 +25,7 @@ std::vector<int32_t> reference_topk(const BatchHeads& scores, int64_t top) {
   return result;
 }
 
-// 1 at the keys of T.
+// 1 at the top keys.
 BatchHeads in_top(const BatchHeads& scores, const std::vector<int32_t>& topk, int64_t top) {
   BatchHeads result(scores.B, scores.H, scores.N, scores.S);
   for (size_t i = 0; i < topk.size(); ++i)
@@ -255,7 +255,7 @@ TEST_CASE("gradients of centroid_topk agree with their formulas for every mask a
         const BatchHeads member = in_top(scores, saved.topk.to_vector<int32_t>(), top);
         BatchHeads others = complement(member);
         if (p > 0) others = product(others, drawn);
-        // dA_l = dm for l in T, else z_l dB . V_l.
+        // dA_l = dm for l in top, else z_l dB . V_l.
         BatchHeads dweights = product(times_transposed(drest, x.v), others);
         const auto dm = as_double(dmass);
         for (size_t i = 0; i < dweights.values.size(); ++i)
@@ -373,7 +373,7 @@ struct CudaCase {
   double dropout = 0;
   bool ties = false;      // scores with many ties: of halves of whole numbers, whose products and sums are exact
   bool with_rest = true;  // and gradients
-  bool given = false;     // T is given
+  bool given = false;     // the top keys are given
   bool spoiled = false;   // by infinity and NaN, in heads 0 and 1
 };
 

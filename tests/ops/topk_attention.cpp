@@ -335,7 +335,7 @@ struct CudaCase {
   Labels labels = Labels::random;
   double dropout = 0;
   bool with_rest = true;
-  bool same_keys = false;  // the clusters' T are equal
+  bool same_keys = false;  // all clusters have the same top keys
 };
 
 Groups groups_of(const Bench& bench, const CudaCase& c) {
