@@ -402,7 +402,7 @@ INDICES = {"i": "j", "j": "i", "b": "h", "h": "b", "D": "M", "M": "D", "N": "S",
 # Lines that say nothing about results: types, messages, traces, seeds, the sizes of tasks, tiles and workspaces.
 PASSED_OVER = re.compile(r'^\s*(//|#|using |template|namespace|struct |class |case |public:|private:|const auto \[)|"|'
                          r"static_assert|INSTANTIATE|constexpr|parallel_for|parallel_tasks|__launch_bounds__|launch\(|"
-                         r"trace::|fetch|reserve|workspace\.take|reserve_workspace\(|operator|RandomStream random|\\$")
+                         r"trace::|fetch|reserve|\.take\(|operator|RandomStream random|\\$")
 CHECKING = re.compile(r"\b(check\w*(<\w+>)?|expect|fail|throw)\b")
 
 
