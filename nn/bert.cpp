@@ -50,18 +50,6 @@ void Bert::fields(Fields& f) {
   }
 }
 
-void Bert::swap_attention(const std::vector<std::string>& specs) {
-  const size_t layers = encoder.layers.size();
-  check<UsageError>(specs.size() == 1 || specs.size() == layers, specs.size(), " specifications for a model of ",
-                    layers, " layers; expected 1 or ", layers);
-  std::vector<std::unique_ptr<Attention>> others;
-  for (size_t i = 0; i < layers; ++i) {
-    others.push_back(make_attention(specs[specs.size() == 1 ? 0 : i]));
-    encoder.layers[i]->attention.check_swap(*others.back());
-  }
-  for (size_t i = 0; i < layers; ++i) encoder.layers[i]->attention.swap_attention(std::move(others[i]));
-}
-
 Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Context& context) const {
   const trace::Span span("bert", "module");
   const int64_t n = tokens.size(1);

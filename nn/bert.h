@@ -1,9 +1,6 @@
 #pragma once
 // BERT's encoder (Devlin et al. 2019), for models that others have trained: embeddings of tokens, positions and types,
 // then the post-norm encoder of transformer.h. Its parameters have the names under which such models are published.
-#include <string>
-#include <vector>
-
 #include "nn/transformer.h"
 
 namespace cairn {
@@ -27,11 +24,6 @@ struct Bert : Module {
   // Full attention in every layer. Error (UsageError): a size below 1.
   Bert(const BertOptions& options, Generator& generator);
   void fields(Fields& f) override;
-
-  // Another variant of attention in every layer: one specification for all of them, or one for each. Errors
-  // (UsageError), then none is swapped: another number of them; see make_attention and
-  // MultiHeadAttention::swap_attention.
-  void swap_attention(const std::vector<std::string>& specs);
 
   // Tokens int32 [B, N], all of type 0, on the parameters' device: [B, N, features]. lengths int32 [B]: behind a
   // sequence's length stand any tokens, and rows that mean nothing. Error (UsageError): N is more than there are

@@ -7,7 +7,6 @@
 
 #include "apps/common/format.h"
 #include "apps/text_search/passages.h"
-#include "nn/attention/observe.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
 
@@ -80,18 +79,6 @@ LengthResult compare(int64_t length, const std::vector<std::string>& specs, cons
                                measured.seconds_per_token[v]});
   }
   return result;
-}
-
-AttentionRows attention_rows(Embedder& embedder, const std::vector<int32_t>& sequence,
-                             const std::vector<std::string>& specs, int64_t layer) {
-  AttentionRows rows{{}, specs, layer, {}};
-  for (const int32_t id : sequence) rows.tokens.push_back(embedder.tokenizer().token(id));
-  for (const std::string& spec : specs) {
-    embedder.set_attention(spec);
-    const auto seen = observe(embedder.bert().encoder.attentions(), [&] { embedder.embed({sequence}); });
-    rows.weights.push_back(seen[size_t(layer)].weights.to(Device::cpu));
-  }
-  return rows;
 }
 
 std::string comparison_text(const Comparison& comparison) {

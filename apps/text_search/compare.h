@@ -35,24 +35,13 @@ struct LengthResult {
 };
 LengthResult compare(int64_t length, const std::vector<std::string>& specs, const Measured& measured);
 
-// The attention of one sequence in one layer, by each variant; as the paper's figure 8.
-struct AttentionRows {
-  std::vector<std::string> tokens, specs;
-  int64_t layer = 0;            // from 0
-  std::vector<Tensor> weights;  // of each variant, float32 [1, H, N, N]
-};
-AttentionRows attention_rows(Embedder& embedder, const std::vector<int32_t>& sequence,
-                             const std::vector<std::string>& specs, int64_t layer);
-
 struct Comparison {
   std::string model, device;
   int64_t batch = 0, threads = 0;
   Corpus corpus;
   std::vector<LengthResult> lengths;
-  AttentionRows rows;
 };
 std::string comparison_text(const Comparison& comparison);
 nlohmann::ordered_json comparison_json(const Comparison& comparison);
-std::string comparison_page(const Comparison& comparison);
 
 }  // namespace cairn::text_search

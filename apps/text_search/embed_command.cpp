@@ -42,7 +42,7 @@ struct EmbedCommand : ModelCommand {
                      32) {
     add_path(command, "--text-file", file, "FILE", "the texts, a line each; - is standard input");
     add_path(command, "--out", out, "FILE", "write the embeddings here");
-    options.text("attention", attention, "the attention variant, or one for each layer, comma-separated");
+    options.text("attention", attention, "the attention variant");
     options.integer(
         "max-tokens", max_tokens, 3, 1 << 20,
         "tokens of a text at most, [CLS] and [SEP] included; by default as many as the model has positions");

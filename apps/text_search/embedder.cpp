@@ -55,9 +55,9 @@ Embedder::Embedder(const EmbedderOptions& options)
   fingerprint_ = hash.text();
 }
 
-void Embedder::set_attention(const std::string& specs) {
-  about_option("--attention", [&] { bert_->swap_attention(split_specs(specs)); });
-  options_.attention = specs;
+void Embedder::set_attention(const std::string& spec) {
+  about_option("--attention", [&] { bert_->encoder.swap_attention(spec); });
+  options_.attention = spec;
 }
 
 Tensor Embedder::embed(const std::vector<std::vector<int32_t>>& sequences,

@@ -15,7 +15,7 @@ namespace cairn::text_search {
 
 struct EmbedderOptions {
   std::filesystem::path model;     // a folder with config.json, model.safetensors and vocab.txt
-  std::string attention = "full";  // a specification for all layers, or one for each, separated by commas
+  std::string attention = "full";  // the specification of a variant, for all layers
   int64_t batch = 32;              // sequences that are computed together
   int64_t max_tokens = 0;          // of a sequence, [CLS] and [SEP] among them; 0: as many as the model has positions
   uint64_t seed = 1;               // of the hashing of clustered variants
@@ -24,15 +24,15 @@ struct EmbedderOptions {
 
 class Embedder {
  public:
-  // Errors: as read_bert and read_wordpiece; UsageError: a specification that cannot be made, or not as many as layers;
-  // max_tokens below 3 or more than the model has positions.
+  // Errors: as read_bert and read_wordpiece; UsageError: a specification that cannot be made or that these weights do
+  // not fit; max_tokens below 3 or more than the model has positions.
   explicit Embedder(const EmbedderOptions& options);
 
   const WordPiece& tokenizer() const { return *tokenizer_; }
   Bert& bert() { return *bert_; }
   const std::string& attention() const { return options_.attention; }
-  // Another variant, or one for each layer, as in the options. Error (UsageError): as there.
-  void set_attention(const std::string& specs);
+  // Another variant. Error (UsageError): as in the constructor.
+  void set_attention(const std::string& spec);
   void set_seed(uint64_t seed) { options_.seed = seed; }
   int64_t features() const { return bert_->options.features(); }
   int64_t max_tokens() const { return options_.max_tokens; }

@@ -121,7 +121,6 @@ std::string header_text(const IndexHeader& header) {
                       {"passage_tokens", std::to_string(settings.passage_tokens)},
                       {"paths", dump(settings.paths)},
                       {"exclude", dump(settings.exclude)},
-                      {"max_file_bytes", std::to_string(settings.max_file_bytes)},
                       {"complete", complete},
                       {"passages_xxh128", header.passages_hash}},
                      header.rows, settings.features, 3 + 32 - complete.size() - header.passages_hash.size());
@@ -175,7 +174,6 @@ IndexHeader parse_index_header(std::string_view beginning, uint64_t file_bytes, 
   settings.seed = number("seed");
   settings.passage_tokens = number("passage_tokens");
   settings.paths = list("paths"), settings.exclude = list("exclude");
-  if (metadata.contains("max_file_bytes")) settings.max_file_bytes = number("max_file_bytes");
   header.complete = text("complete") == "yes";
   header.passages_hash = text("passages_xxh128");
   header.bytes = sizeof(size) + size;

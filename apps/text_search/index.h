@@ -28,7 +28,6 @@ struct IndexSettings {
   int64_t seed = 1, passage_tokens = 256, features = 0;
   // What it is of: files and folders, canonical, and the globs that are left out. Embeddings do not depend on them.
   std::vector<std::string> paths{}, exclude{};
-  int64_t max_file_bytes = 0;  // larger files are skipped; 0: not known, of an older version
 
   // Do equal texts have equal passages and embeddings?
   bool agrees_with(const IndexSettings& other) const;

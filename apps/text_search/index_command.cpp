@@ -15,7 +15,7 @@
 namespace cairn::text_search {
 namespace {
 
-constexpr int64_t default_passage_tokens = 256, default_megabytes = 16;
+constexpr int64_t default_passage_tokens = 256;
 
 // "2 binary, 1 links"; empty where nothing was skipped.
 std::string skipped_text(const SkippedCounts& skipped) {
@@ -33,27 +33,24 @@ struct IndexCommand : ModelCommand {
             "again,\nand files that are no longer below a PATH leave it. Without PATH, the PATHs are the index's. "
             "Stopped "
             "at any moment,\nit goes on with the same command.\nLeft out are hidden files and folders, symbolic links, "
-            "binary files (a NUL in the first "
-            "8 KB) and large ones.\n\nExamples:\n"
+            "binary files (with a NUL byte) and files above "
+            "16 MB.\n\nExamples:\n"
             "  text-search index ~/notes --model model --out notes.index\n"
             "  text-search index --out notes.index\n"
             "  text-search index . --model model --out index --exclude 'build,*.svg' --attention i-clustered-25",
             32, "the model's folder; by default the index's") {
     add_words(command, "PATH", paths, "files and folders; by default the index's");
     add_path(command, "--out", out, "DIR", "the index");
-    options.text("attention", attention,
-                 "the attention variant, or one for each layer, comma-separated; by default the index's, or full");
+    options.text("attention", attention, "the attention variant; by default the index's, or full");
     options.integer("passage-tokens", passage_tokens, 8, 1 << 20,
                     "tokens of a passage at most, [CLS] and [SEP] included; by default the index's, or 256");
     add_list(
         command, "--exclude", exclude,
         "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; may be "
         "given several times; by default the index's");
-    options.integer("max-file-size", max_megabytes, 1, 1 << 20,
-                    "skip files larger than so many megabytes; by default the index's, or 16");
-    add_flag(command, "--new-paths", new_paths, "the PATHs replace those of the index; files below no PATH leave it");
-    add_flag(command, "--rebuild", rebuild,
-             "embed everything again, for an index that is damaged, or of another model or other settings");
+    add_flag(
+        command, "--rebuild", rebuild,
+        "embed everything again, for an index that is damaged, or of other PATHs, another model or other settings");
     define_rest("passages that are embedded together");
     on_run(command, [this] { execute(); });
   }
@@ -64,7 +61,6 @@ struct IndexCommand : ModelCommand {
     UpdateOptions update;
     update.out = out;
     update.rebuild = rebuild;
-    update.new_paths = new_paths;
     check_out(out);
     take_defaults(update);
 
@@ -109,12 +105,10 @@ struct IndexCommand : ModelCommand {
       if (!header) header = find_unfinished(out, ".new");
     }
     update.walk.exclude = split_patterns(exclude);
-    update.walk.max_bytes = (max_megabytes < 1 ? default_megabytes : max_megabytes) * 1'000'000;
     if (header) {
       const IndexSettings& old = header->settings;
       if (paths.empty()) paths = old.paths;
       if (exclude.empty()) update.walk.exclude = old.exclude;
-      if (max_megabytes < 1 && old.max_file_bytes > 0) update.walk.max_bytes = old.max_file_bytes;
       if (model.empty()) model = old.model;
       if (attention.empty()) attention = old.attention;
       if (passage_tokens < 1) passage_tokens = old.passage_tokens;
@@ -179,8 +173,8 @@ struct IndexCommand : ModelCommand {
 
   std::vector<std::string> paths, exclude;
   std::string out, attention;
-  int64_t passage_tokens = 0, max_megabytes = 0;
-  bool rebuild = false, new_paths = false;
+  int64_t passage_tokens = 0;
+  bool rebuild = false;
 };
 
 }  // namespace

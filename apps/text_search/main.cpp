@@ -7,7 +7,7 @@ int main(int argc, char** argv) {
                             "Examples:\n"
                             "  text-search index ~/notes --model model --out notes.index\n"
                             "  text-search query 'how are checkpoints saved?' --index notes.index\n"
-                            "  text-search compare ~/notes --model model --out report\n"
+                            "  text-search compare ~/notes --model model\n"
                             "\n"
                             "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data or model,\n"
                             "4 device or out of memory, 130 interrupted.",

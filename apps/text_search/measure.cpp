@@ -24,7 +24,7 @@ std::vector<std::string> variants_of(Embedder& embedder, const std::string& list
   about_option("--variants", [&] {
     for (const std::string& spec : split_specs(list)) {
       if (std::count(specs.begin(), specs.end(), spec) > 0) continue;
-      embedder.bert().swap_attention({spec});  // which looks at it
+      embedder.bert().encoder.swap_attention(spec);  // which looks at it
       specs.push_back(spec);
     }
   });

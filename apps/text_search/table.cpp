@@ -67,31 +67,15 @@ Split split_by_group(const std::vector<Example>& examples, int64_t train, int64_
   return split;
 }
 
-Task make_task(const std::vector<Example>& examples, const Split& split, const WordPiece& tokenizer, int64_t length,
-               bool joined) {
-  Task task{length, joined, {}, {}};
+Task make_task(const std::vector<Example>& examples, const Split& split, const WordPiece& tokenizer, int64_t length) {
+  Task task{length, {}, {}};
   Numbers labels, groups;
-  for (const bool is_test : {false, true}) {
-    auto& documents = is_test ? task.test : task.train;
-    std::map<int32_t, std::vector<int32_t>> unfinished;  // by label: tokens without [CLS] and [SEP]
-    const auto add = [&](int32_t label, const std::vector<int32_t>& tokens, int32_t group) {
-      Document document{{tokenizer.cls()}, label, group};
-      document.tokens.insert(document.tokens.end(), tokens.begin(), tokens.end());
-      document.tokens.push_back(tokenizer.sep());
-      documents.push_back(std::move(document));
-    };
+  for (const bool is_test : {false, true})
     for (const size_t i : is_test ? split.test : split.train) {
-      const int32_t label = labels[examples[i].label];
-      auto& tokens = unfinished[label];
-      for (const auto& token : tokenizer.tokenize(examples[i].text)) tokens.push_back(token.id);
-      if (joined && int64_t(tokens.size()) < length - 2) continue;
-      tokens.resize(std::min(tokens.size(), size_t(length - 2)));
-      add(label, tokens, joined ? int32_t(documents.size()) : groups[examples[i].group]);
-      tokens.clear();
+      const Example& example = examples[i];
+      (is_test ? task.test : task.train)
+          .push_back({tokenizer.encode(example.text, length), labels[example.label], groups[example.group]});
     }
-    for (const auto& [label, tokens] : unfinished)
-      if (!tokens.empty()) add(label, tokens, int32_t(documents.size()));
-  }
   return task;
 }
 

@@ -31,21 +31,17 @@ struct Split {
 // both. Error (UsageError): there are too few examples.
 Split split_by_group(const std::vector<Example>& examples, int64_t train, int64_t test);
 
-// What is embedded: a sequence of tokens, its label's number, and a number that those that share wording have in
-// common.
+// What is embedded: a sequence of tokens, its label's number and its group's.
 struct Document {
   std::vector<int32_t> tokens;
   int32_t label = 0, group = 0;
 };
 struct Task {
   int64_t length = 0;
-  bool joined = false;
   std::vector<Document> train, test;
 };
-// Each example is a document of at most `length` tokens. Joined, those of one label and one side of the split stand
-// together until there are `length` tokens; what is left at the end is a shorter document.
-Task make_task(const std::vector<Example>& examples, const Split& split, const WordPiece& tokenizer, int64_t length,
-               bool joined);
+// Each example is a document of at most `length` tokens.
+Task make_task(const std::vector<Example>& examples, const Split& split, const WordPiece& tokenizer, int64_t length);
 
 // Which documents of the test k-nearest-neighbor classification gives their label: that of most of the `k` nearest
 // documents of the training side; of labels with as many, the one whose documents are nearer in sum. A bit a document.
@@ -67,8 +63,7 @@ struct VariantScore {
   double seconds_per_token = 0;
 };
 struct TaskScore {
-  int64_t length = 0, train = 0, test = 0, tokens = 0;
-  bool joined = false;
+  int64_t tokens = 0;                  // of all documents
   std::vector<VariantScore> variants;  // full first
 };
 

@@ -42,7 +42,7 @@ class Cells {
   }
 
   std::string key(const Task& task, const std::string& spec, uint64_t seed) const {
-    return concat(settings_, ' ', task.length, task.joined ? " joined " : " ", spec, ' ', seed);
+    return concat(settings_, ' ', task.length, ' ', spec, ' ', seed);
   }
   // "1" where a document of the test got its label, "0" where not; null: not computed yet.
   const std::string* find(const std::string& key) const {
@@ -69,8 +69,7 @@ struct TableCommand : ModelCommand {
             "that\n"
             "most of the nearest other texts have. Groups are split by a hash of their names. Texts are cut at "
             "--length\n"
-            "tokens; or, at --joined-length, texts of one label and one side of the split stand together. With --out,\n"
-            "what is finished is kept, and the same command goes on.\n"
+            "tokens. With --out, what is finished is kept, and the same command goes on.\n"
             "apps/text_search/debian_sections.py makes such a file of Debian's packages.\n\nExample:\n"
             "  text-search table --labeled sections.jsonl --model model --out table4",
             16) {
@@ -78,7 +77,6 @@ struct TableCommand : ModelCommand {
     add_path(command, "--out", out, "DIR", "write table.json into this folder, and keep what is finished there");
     options.text("variants", variants, "attention variants, comma-separated");
     options.integer("length", length, 8, 1 << 20, "tokens of a text at most");
-    options.integer("joined-length", joined_length, 8, 1 << 20, "tokens of texts that stand together at most");
     options.integer("train", train, 1, 1 << 24, "texts whose labels are given");
     options.integer("test", test, 1, 1 << 24, "texts whose labels are asked for");
     options.integer("nearest", nearest, 1, 1 << 20, "how many texts decide");
@@ -94,25 +92,23 @@ struct TableCommand : ModelCommand {
     const Examples examples = read_examples(labeled);
     const Split split = split_by_group(examples.all, train, test);
     Embedder embedder(embedder_options);
-    for (const auto& [option, value] : {std::pair("--length", length), {"--joined-length", joined_length}})
-      check<UsageError>(value <= embedder.max_tokens(), option, ": the model has ", embedder.max_tokens(),
-                        " positions, got ", value);
+    check<UsageError>(length <= embedder.max_tokens(), "--length: the model has ", embedder.max_tokens(),
+                      " positions, got ", length);
     const std::vector<std::string> specs = variants_of(embedder, variants);
     std::optional<FolderLock> lock;
     if (!out.empty()) lock.emplace(out);
     Cells cells(out, concat(xxh128(concat(embedder.fingerprint(), examples.hash)), ' ', train, ' ', test, ' ', nearest,
                             ' ', batch, ' ', name(embedder.device()), ' ', name(embedder.bert().activation_dtype)));
-    std::vector<TaskScore> scores;
-    for (const bool joined : {false, true}) {
-      const Task task = make_task(examples.all, split, embedder.tokenizer(), joined ? joined_length : length, joined);
-      scores.push_back(score(embedder, task, specs, cells));
-    }
-    Json json = {{"labeled", labeled},   {"labeled_hash", examples.hash},
-                 {"model", model},       {"device", name(embedder.device())},
-                 {"threads", threads()}, {"batch", batch},
-                 {"nearest", nearest},   {"tasks", tasks_json(scores)}};
+    const Task task = make_task(examples.all, split, embedder.tokenizer(), length);
+    const TaskScore found = score(embedder, task, specs, cells);
+    Json json = {{"labeled", labeled},     {"labeled_hash", examples.hash},
+                 {"model", model},         {"device", name(embedder.device())},
+                 {"threads", threads()},   {"batch", batch},
+                 {"nearest", nearest},     {"length", length},
+                 {"train", train},         {"test", test},
+                 {"tokens", found.tokens}, {"variants", variants_json(found)}};
     if (!out.empty()) replace_file(std::filesystem::path(out) / "table.json", {json.dump(2) + "\n"});
-    print(output.json ? json.dump() + "\n" : tasks_text(scores));
+    print(output.json ? json.dump() + "\n" : score_text(found));
   }
 
   // The seeds of a variant: one where the longest sequence's embedding is the same under two.
@@ -133,8 +129,6 @@ struct TableCommand : ModelCommand {
   TaskScore score(Embedder& embedder, const Task& task, const std::vector<std::string>& specs, Cells& cells) const {
     Sequences sequences;
     TaskScore result;
-    result.length = task.length, result.joined = task.joined;
-    result.train = int64_t(task.train.size()), result.test = int64_t(task.test.size());
     for (const auto* side : {&task.train, &task.test})
       for (const Document& document : *side) {
         sequences.push_back(document.tokens);
@@ -161,8 +155,7 @@ struct TableCommand : ModelCommand {
             progress.update(done + n, concat(task.length, " tokens, ", specs[v], ", seed ", seed));
           });
           std::string bits;
-          for (const uint8_t bit :
-               knn_correct(task, rows.slice(0, result.train), rows.slice(result.train, rows.size(0)), nearest))
+          for (const uint8_t bit : knn_correct(task, rows.slice(0, train), rows.slice(train, rows.size(0)), nearest))
             bits += bit ? '1' : '0';
           cells.add(key, bits);
           known = cells.find(key);
@@ -195,48 +188,35 @@ struct TableCommand : ModelCommand {
     for (size_t v = 0; v < specs.size(); ++v) result.variants[v].seconds_per_token = measured.seconds_per_token[v];
   }
 
-  static std::string tasks_text(const std::vector<TaskScore>& scores) {
-    std::string text;
-    for (const TaskScore& task : scores) {
-      text += concat(text.empty() ? "" : "\n", task.test, " texts by ", task.train, ", of ", task.length,
-                     task.joined ? " tokens joined\n" : " tokens at most\n");
-      text += formatted("%-20s %5s %24s %28s %11s\n", "attention", "seeds", "accuracy [95%]", "minus full [95%]",
-                        "us a token");
-      for (const VariantScore& v : task.variants)
-        text += formatted("%-20s %5lld     %.3f [%.3f, %.3f]     %+.3f [%+.3f, %+.3f] %11.1f\n", v.spec.c_str(),
-                          (long long)v.seeds, v.accuracy.mean, v.accuracy.low, v.accuracy.high, v.difference.mean,
-                          v.difference.low, v.difference.high, v.seconds_per_token * 1e6);
-    }
+  std::string score_text(const TaskScore& score) const {
+    std::string text = concat(test, " texts by ", train, ", of ", length, " tokens at most\n");
+    text += formatted("%-20s %5s %24s %28s %11s\n", "attention", "seeds", "accuracy [95%]", "minus full [95%]",
+                      "us a token");
+    for (const VariantScore& v : score.variants)
+      text += formatted("%-20s %5lld     %.3f [%.3f, %.3f]     %+.3f [%+.3f, %+.3f] %11.1f\n", v.spec.c_str(),
+                        (long long)v.seeds, v.accuracy.mean, v.accuracy.low, v.accuracy.high, v.difference.mean,
+                        v.difference.low, v.difference.high, v.seconds_per_token * 1e6);
     return text;
   }
 
-  static Json tasks_json(const std::vector<TaskScore>& scores) {
+  static Json variants_json(const TaskScore& score) {
     const auto interval = [](const Interval& i) -> Json {
       return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}};
     };
-    Json tasks = Json::array();
-    for (const TaskScore& task : scores) {
-      Json variants = Json::array();
-      for (const VariantScore& v : task.variants)
-        variants.push_back({{"attention", v.spec},
-                            {"seeds", v.seeds},
-                            {"accuracy", interval(v.accuracy)},
-                            {"difference", interval(v.difference)},
-                            {"seconds_per_token", v.seconds_per_token}});
-      tasks.push_back({{"length", task.length},
-                       {"joined", task.joined},
-                       {"train", task.train},
-                       {"test", task.test},
-                       {"tokens", task.tokens},
-                       {"variants", variants}});
-    }
-    return tasks;
+    Json variants = Json::array();
+    for (const VariantScore& v : score.variants)
+      variants.push_back({{"attention", v.spec},
+                          {"seeds", v.seeds},
+                          {"accuracy", interval(v.accuracy)},
+                          {"difference", interval(v.difference)},
+                          {"seconds_per_token", v.seconds_per_token}});
+    return variants;
   }
 
   std::string labeled, out;
   std::string variants =
       "clustered-25,i-clustered-25,oracle-top-32,position-25,i-position-25,clustered-100,i-clustered-100";
-  int64_t length = 128, joined_length = 384, train = 4000, test = 1000, nearest = 5, seeds = 5;
+  int64_t length = 128, train = 4000, test = 1000, nearest = 5, seeds = 5;
 };
 
 }  // namespace

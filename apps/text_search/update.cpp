@@ -211,31 +211,30 @@ class Update {
 
 // Error (UsageError): the index that is there has other settings or paths.
 void check_same(const UpdateOptions& options, const IndexSettings& old, const IndexSettings& settings) {
-  if (!options.rebuild && !old.agrees_with(settings)) {
-    std::vector<std::string> had, got;
-    const auto compare = [&](const auto& theirs, const auto& ours, const auto&... text) {
-      if (theirs == ours) return;
-      had.push_back(concat(text..., theirs));
-      got.push_back(concat(text..., ours));
-    };
-    const auto quoted = [](const std::string& text) { return concat(in_quotes(text)); };
-    compare(quoted(old.fingerprint), quoted(settings.fingerprint), "model ");
-    compare(quoted(old.attention), quoted(settings.attention), "attention ");
-    compare(old.seed, settings.seed, "seed ");
-    compare(concat(old.passage_tokens, " tokens"), concat(settings.passage_tokens, " tokens"), "passages of ");
-    compare(old.features, settings.features, "features ");
-    throw UsageError(concat("--out ", options.out, ": this index was made with ", joined(had), ", got ", joined(got),
-                            old.fingerprint == settings.fingerprint
-                                ? ""
-                                : concat(" (its model was ", in_quotes(old.model), " as it was then)"),
-                            "; choose another folder, or --rebuild to replace it"));
-  }
-  if (options.new_paths || old.paths.empty() || old.paths == settings.paths) return;
-  std::vector<std::string> had;
-  for (const std::string& path : old.paths) had.push_back(concat(in_quotes(path)));
-  throw UsageError(concat("--out ", options.out, ": this index is of ", joined(had),
-                          ", and other PATHs are given; leave them out, choose another folder, or --new-paths to "
-                          "replace the old ones"));
+  if (options.rebuild) return;
+  std::vector<std::string> had, got;
+  const auto compare = [&](const auto& theirs, const auto& ours, const auto&... text) {
+    if (theirs == ours) return;
+    had.push_back(concat(text..., theirs));
+    got.push_back(concat(text..., ours));
+  };
+  const auto quoted = [](const std::string& text) { return concat(in_quotes(text)); };
+  const auto listed = [&](const std::vector<std::string>& paths) {
+    std::vector<std::string> all;
+    for (const std::string& path : paths) all.push_back(quoted(path));
+    return joined(all);
+  };
+  compare(quoted(old.fingerprint), quoted(settings.fingerprint), "model ");
+  compare(quoted(old.attention), quoted(settings.attention), "attention ");
+  compare(old.seed, settings.seed, "seed ");
+  compare(concat(old.passage_tokens, " tokens"), concat(settings.passage_tokens, " tokens"), "passages of ");
+  compare(old.features, settings.features, "features ");
+  if (!old.paths.empty()) compare(listed(old.paths), listed(settings.paths), "PATH ");  // empty: of an older version
+  check<UsageError>(
+      had.empty(), "--out ", options.out, ": this index was made with ", joined(had), ", got ", joined(got),
+      old.fingerprint == settings.fingerprint ? ""
+                                              : concat(" (its model was ", in_quotes(old.model), " as it was then)"),
+      "; choose another folder, or --rebuild to replace it");
 }
 
 // Has the folder an index to go on with? Error (UsageError): it has other settings or paths.
@@ -269,7 +268,6 @@ IndexCounts update_index(const UpdateOptions& given, const IndexModel& model) {
   options.walk.leave_out.push_back(out);
   IndexSettings settings = model.settings;
   settings.exclude = options.walk.exclude;
-  settings.max_file_bytes = options.walk.max_bytes;
   for (const auto& root : options.walk.roots) {
     check<UsageError>(!is_below(root.string(), out.string()), root, ": is the index itself, or in it; expected a PATH ",
                       "outside of --out ", options.out);

@@ -34,9 +34,9 @@ struct IndexCounts {
 struct UpdateOptions {
   std::filesystem::path out;
   WalkOptions walk;
-  bool rebuild = false;        // an index that is damaged or of another model is no error; none of its rows is used
-  bool new_paths = false;      // an index of other roots is no error
-  std::function<bool()> stop;  // looked at after each batch and file
+  // An index that is damaged, of another model or of other roots is no error; none of its rows is used.
+  bool rebuild = false;
+  std::function<bool()> stop;                        // looked at after each batch and file
   std::function<void(const IndexCounts&)> progress;  // called after each batch and file
 };
 

@@ -75,7 +75,7 @@ class Walk {
     const auto bytes = fs::file_size(path, error);
     if (error)
       skip_unreadable(path);
-    else if (bytes > uintmax_t(options_.max_bytes))
+    else if (bytes > uintmax_t(max_file_bytes))
       skip(Skipped::too_large);
     else if (!is_utf8(path.string()))
       skip(Skipped::name);

@@ -20,11 +20,13 @@ struct WalkOptions {
   std::vector<std::filesystem::path> roots;        // as roots_of() has them
   std::vector<std::string> exclude;                // globs (fnmatch) for a name, or for a path below its root
   std::vector<std::filesystem::path> leave_out{};  // folders, canonical
-  int64_t max_bytes = 16'000'000;                  // of a file
 };
 
-// Does a file begin as binary ones do: is there a NUL in its first 8 KB?
-inline bool is_binary(std::string_view text) { return text.substr(0, 8192).find('\0') != text.npos; }
+// Larger files are skipped: they are hardly ever text that somebody wrote.
+inline constexpr int64_t max_file_bytes = 16'000'000;
+
+// A file with a NUL byte is taken for a binary one.
+inline bool is_binary(std::string_view text) { return text.find('\0') != text.npos; }
 
 // The globs in "*.o,build/", of all lists. Error (UsageError): an empty one.
 std::vector<std::string> split_patterns(const std::vector<std::string>& lists);
@@ -46,7 +48,7 @@ std::vector<std::filesystem::path> roots_of(const std::vector<std::string>& path
 
 // Calls `found` with each file, in path_less order. Left out below a root: hidden files and folders, indexes, what
 // `exclude` matches, what is neither file nor folder. Counted in `skipped`: symbolic links, which may form loops; files
-// larger than max_bytes; names that are not UTF-8; files and folders that cannot be looked at, with whose path
+// larger than max_file_bytes; names that are not UTF-8; files and folders that cannot be looked at, with whose path
 // `unreadable` is called in its place in the order. In memory are the names of the folders on the way alone.
 void walk(const WalkOptions& options, SkippedCounts& skipped, const std::function<void(const FoundFile&)>& found,
           const std::function<void(const std::string& path)>& unreadable = {});

@@ -45,15 +45,11 @@ void MultiHeadAttention::fields(Fields& f) {
   f("attention", *attention);
 }
 
-void MultiHeadAttention::check_swap(Attention& other) const {
-  check<UsageError>(!other.shares_keys() || !key, "attention '", other.spec(), "' has the queries for keys; these ",
-                    "weights were trained with keys of their own ('", attention->spec(), "')");
-  check<UsageError>(!learns(other) && !learns(*attention), "attention '", attention->spec(),
-                    "' cannot be swapped for '", other.spec(), "': one has parameters of its own");
-}
-
 void MultiHeadAttention::swap_attention(std::unique_ptr<Attention> other) {
-  check_swap(*other);
+  check<UsageError>(!other->shares_keys() || !key, "attention '", other->spec(), "' has the queries for keys; these ",
+                    "weights were trained with keys of their own ('", attention->spec(), "')");
+  check<UsageError>(!learns(*other) && !learns(*attention), "attention '", attention->spec(),
+                    "' cannot be swapped for '", other->spec(), "': one has parameters of its own");
   attention = std::move(other);
 }
 

@@ -22,8 +22,6 @@ struct MultiHeadAttention : Module {
   // Another variant around the same weights. Error (UsageError): it has the queries for keys and these weights have
   // keys of their own, or it has parameters of its own.
   void swap_attention(std::unique_ptr<Attention> other);
-  // Could it be swapped in? Error (UsageError): as swap_attention.
-  void check_swap(Attention& other) const;
 
   // x [B, N, features] attends to itself or to `memory` [B, S, features]: [B, N, features].
   Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {

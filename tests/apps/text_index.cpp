@@ -363,7 +363,7 @@ TEST_CASE("a killed run's files may be cut off or damaged anywhere", "[text_sear
   CHECK(corpus.files() == 3);
 }
 
-TEST_CASE("an index is of its paths until others are to replace them", "[text_search]") {
+TEST_CASE("an index is of its paths until it is rebuilt with others", "[text_search]") {
   const Corpus corpus;
   corpus.update();
   const std::string before = corpus.bytes();
@@ -372,21 +372,17 @@ TEST_CASE("an index is of its paths until others are to replace them", "[text_se
   UpdateOptions options = corpus.options;
   fs::create_directory(corpus.folder / "empty");
   options.walk.roots = roots_of({(corpus.folder / "empty").string()});
-  for (const bool rebuild : {false, true}) {
-    options.rebuild = rebuild;
-    CHECK_THAT(usage_error(options), ContainsSubstring(concat("this index is of \"",
-                                                              fs::canonical(corpus.folder / "texts").string(), "\"")) &&
-                                         ContainsSubstring("--new-paths"));
-    CHECK(corpus.bytes() == before);
-  }
-  options.rebuild = false;
+  CHECK_THAT(usage_error(options),
+             ContainsSubstring(concat("made with PATH \"", fs::canonical(corpus.folder / "texts").string(), "\"")) &&
+                 ContainsSubstring("or --rebuild to replace it"));
+  CHECK(corpus.bytes() == before);
   for (const fs::path& inside : {corpus.options.out, corpus.options.out / "passages.jsonl"}) {
     options.walk.roots = {inside};
     CHECK_THAT(usage_error(options), ContainsSubstring("is the index itself, or in it"));
   }
   options.walk.roots = roots_of({corpus.path("b")});
   options.walk.exclude = {"d*"};
-  options.new_paths = true;
+  options.rebuild = true;
   CHECK(usage_error(options) == "no error");
   CHECK(records_of(corpus.options.out).size() == 1);
   CHECK(find_index(corpus.options.out)->settings.exclude == std::vector<std::string>{"d*"});
@@ -619,7 +615,7 @@ TEST_CASE("an index is refused that another run writes, of another model, or dam
 
 TEST_CASE("a header and a record are read back, and refused with a byte less or another", "[text_search]") {
   IndexHeader header;
-  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4, {"/a", "/b \"c\""}, {"*.o"}, 2000};
+  header.settings = {"print", "/a model", "full,clustered-5", 7, 128, 4, {"/a", "/b \"c\""}, {"*.o"}};
   header.rows = 3, header.complete = true, header.passages_hash = std::string(32, 'a');
   const std::string text = header_text(header);
   const IndexHeader read = parse_index_header(text, text.size() + 48, "here");
@@ -629,7 +625,6 @@ TEST_CASE("a header and a record are read back, and refused with a byte less or 
   CHECK(read.settings.seed == 7);
   CHECK((read.rows == 3 && read.complete && read.bytes == text.size()));
   CHECK(read.passages_hash == header.passages_hash);
-  CHECK(read.settings.max_file_bytes == 2000);
   CHECK((read.settings.paths == header.settings.paths && read.settings.exclude == header.settings.exclude));
   CHECK(parse_index_header(text, text.size() + 35, "here", true).rows == 2);
   header.rows = INT64_MAX / 16, header.passages_hash.clear();

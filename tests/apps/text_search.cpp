@@ -100,10 +100,10 @@ TEST_CASE("text-search index and query: a folder is indexed and asked", "[text_s
 
 TEST_CASE("text-search index: settings are those of the index that is there", "[text_search]") {
   const Texts texts;
-  REQUIRE(texts.make_index("--attention clustered-3,full --passage-tokens 12 --seed 5").exit_code == 0);
+  REQUIRE(texts.make_index("--attention clustered-3 --passage-tokens 12 --seed 5").exit_code == 0);
   const auto header = find_index(texts.index);
   REQUIRE(header.has_value());
-  CHECK(header->settings.attention == "clustered-3,full");
+  CHECK(header->settings.attention == "clustered-3");
   CHECK(header->settings.seed == 5);
   CHECK(header->settings.passage_tokens == 12);
   const ProcessResult again = texts.run("index --out index --json --quiet");
@@ -111,25 +111,25 @@ TEST_CASE("text-search index: settings are those of the index that is there", "[
   REQUIRE(again.exit_code == 0);
   CHECK(nlohmann::json::parse(again.out)["embedded"] == 0);
   CHECK(texts.run("query --index index --json zebras eat grass").exit_code == 0);
-  check_one_line(texts.run("index texts --out index --attention full --quiet"), 2, "attention \"clustered-3,full\"");
+  check_one_line(texts.run("index texts --out index --attention full --quiet"), 2, "attention \"clustered-3\"");
   check_one_line(texts.run("index texts --out index --passage-tokens 13 --quiet"), 2, "or --rebuild");
   const ProcessResult rebuilt = texts.run("index texts --out index --rebuild --json --quiet");
   REQUIRE(rebuilt.exit_code == 0);
   CHECK(nlohmann::json::parse(rebuilt.out)["unchanged"] == 0);
-  CHECK(find_index(texts.index)->settings.attention == "clustered-3,full");
+  CHECK(find_index(texts.index)->settings.attention == "clustered-3");
   CHECK(find_index(texts.index)->settings.passage_tokens == 12);
   // The PATHs and --exclude are the index's too.
   CHECK(texts.run("index --out index --exclude '*.o' --quiet").exit_code == 0);
   fs::create_directory(texts.folder / "empty");
   const std::string before = bytes_of_file(texts.index / "passages.jsonl");
-  check_one_line(texts.run("index empty --out index --quiet"), 2, "or --new-paths");
+  check_one_line(texts.run("index empty --out index --quiet"), 2, "made with PATH ");
   CHECK(bytes_of_file(texts.index / "passages.jsonl") == before);
   const auto files = [](const ProcessResult& result) { return nlohmann::json::parse(result.out)["files"]; };
   CHECK(files(texts.run("index --out index --quiet --json")) == 2);
   CHECK(files(texts.run("index --out index --quiet --json --exclude ''")) == 3);
-  CHECK(files(texts.run("index empty --new-paths --out index --quiet --json")) == 0);
+  CHECK(files(texts.run("index empty --rebuild --out index --quiet --json")) == 0);
   // A run that ended between the renaming of the two files of its first index.
-  CHECK(texts.run("index texts --new-paths --out index --quiet").exit_code == 0);
+  CHECK(texts.run("index texts --rebuild --out index --quiet").exit_code == 0);
   fs::rename(texts.index / "embeddings.safetensors", texts.index / "embeddings.safetensors.new");
   const ProcessResult renamed = texts.run("index --out index --quiet --json");
   INFO(renamed.err);
@@ -137,19 +137,16 @@ TEST_CASE("text-search index: settings are those of the index that is there", "[
   CHECK(nlohmann::json::parse(renamed.out)["embedded"] == 0);
 }
 
-TEST_CASE("text-search index: --exclude may be given twice, and --max-file-size is kept", "[text_search]") {
+TEST_CASE("text-search index: --exclude may be given twice, and is kept", "[text_search]") {
   const Texts texts;
-  put_file(texts.texts / "large", std::string(1'000'001, ' ') + "x");
-  REQUIRE(texts.make_index("--exclude '*.o' --exclude deep --max-file-size 1").exit_code == 0);
+  put_file(texts.texts / "other", "more text");
+  REQUIRE(texts.make_index("--exclude '*.o' --exclude deep").exit_code == 0);
   const auto settings = [&] { return find_index(texts.index)->settings; };
   CHECK(settings().exclude == std::vector<std::string>{"*.o", "deep"});
-  CHECK(settings().max_file_bytes == 1'000'000);
   const auto files = [](const ProcessResult& result) { return nlohmann::json::parse(result.out)["files"]; };
-  CHECK(files(texts.run("index --out index --quiet --json")) == 1);
-  CHECK(files(texts.run("index --out index --quiet --json --max-file-size 2")) == 2);
-  CHECK(settings().max_file_bytes == 2'000'000);
+  CHECK(files(texts.run("index --out index --quiet --json")) == 2);
   CHECK(settings().exclude.size() == 2);
-  const ProcessResult shown = texts.run("index --out index --exclude large");
+  const ProcessResult shown = texts.run("index --out index --exclude other");
   CHECK_THAT(shown.err, ContainsSubstring(" KB  "));
 }
 
@@ -169,7 +166,7 @@ TEST_CASE("text-search index: the model and indexes below a PATH are left out", 
 
 TEST_CASE("text-search index: a killed run's files have its settings", "[text_search]") {
   const Texts texts;
-  REQUIRE(texts.make_index("--attention clustered-3,full --passage-tokens 12 --seed 5 --exclude '*.o'").exit_code == 0);
+  REQUIRE(texts.make_index("--attention clustered-3 --passage-tokens 12 --seed 5 --exclude '*.o'").exit_code == 0);
   for (const char* name : {"passages.jsonl", "embeddings.safetensors"})
     fs::rename(texts.index / name, texts.index / concat(name, ".new"));
   const ProcessResult again = texts.run("index --out index --quiet --json");
@@ -178,7 +175,7 @@ TEST_CASE("text-search index: a killed run's files have its settings", "[text_se
   CHECK(nlohmann::json::parse(again.out)["embedded"] == 0);
   CHECK(nlohmann::json::parse(again.out)["files"] == 2);
   const IndexSettings settings = find_index(texts.index)->settings;
-  CHECK(settings.attention == "clustered-3,full");
+  CHECK(settings.attention == "clustered-3");
   CHECK((settings.seed == 5 && settings.passage_tokens == 12));
   CHECK(settings.exclude == std::vector<std::string>{"*.o"});
 }
@@ -242,14 +239,13 @@ TEST_CASE("text-search index: texts of every kind", "[text_search]") {
   put_file(texts.texts / "long-line", words);
   put_file(texts.texts / "latin", "caf\xE9 \xFF\xFE\n");
   put_file(texts.texts / "late-nul", std::string(9000, 'z') + std::string(3, '\0') + " end");
-  put_file(texts.texts / "large", std::string(1'000'001, ' '));
   put_file(texts.texts / ".hidden", "hidden");
-  const ProcessResult made = texts.make_index("--json --max-file-size 1");
+  const ProcessResult made = texts.make_index("--json");
   INFO(made.err);
   REQUIRE(made.exit_code == 0);
   const auto summary = nlohmann::json::parse(made.out);
-  CHECK(summary["files"] == 8);
-  CHECK(summary["skipped"]["too_large"] == 1);
+  CHECK(summary["files"] == 7);
+  CHECK(summary["skipped"]["binary"] == 2);
   CHECK(summary["skipped"]["empty"] == 1);
   const ProcessResult found = texts.run("query --index index --top 1000 --quiet word");
   CHECK(found.exit_code == 0);

@@ -97,8 +97,8 @@ TEST_CASE("the seed names an embedding by a variant that draws random numbers", 
   embedder.set_seed(2);
   CHECK(difference(embedder.embed(sequences), one) > 1e-4);
   embedder.set_seed(1);
-  embedder.set_attention("full,clustered-3");
-  CHECK(embedder.attention() == "full,clustered-3");
+  embedder.set_attention("full");
+  CHECK(embedder.attention() == "full");
   CHECK(difference(embedder.embed(sequences), one) > 1e-4);
   embedder.set_attention("clustered-3");
   CHECK(same_bits(one, embedder.embed(sequences)));
@@ -120,7 +120,7 @@ TEST_CASE("an embedder refuses what its model cannot do", "[text_search]") {
     CHECK(Embedder(options).max_tokens() == tokens);
   }
   CHECK(Embedder(small_options()).max_tokens() == 512);
-  refused(small_options(1, "full,full,full"), "--attention: 3 specifications for a model of 2");
+  refused(small_options(1, "full,full"), "--attention: ");
   refused(small_options(1, "shared-full"), "--attention: ");
   refused(small_options(1, "clusterd-3"), "--attention: ");
   refused(small_options(1, ""), "--attention: ");
@@ -290,8 +290,8 @@ TEST_CASE("text-search embed writes a row for each line", "[text_search]") {
     text += lines.back() + "\n";
   }
   check_rows(command.embed(text, "--batch 4"), expected(lines));
-  file = command.embed(text, "--batch 150 --attention clustered-2,full --seed 9");
-  CHECK(file.metadata.at("attention") == "clustered-2,full");
+  file = command.embed(text, "--batch 150 --attention clustered-2 --seed 9");
+  CHECK(file.metadata.at("attention") == "clustered-2");
   CHECK(file.metadata.at("seed") == "9");
   CHECK(difference(file.at("embeddings"), expected(lines)) > 1e-4);
 }
@@ -332,7 +332,7 @@ TEST_CASE("text-search embed says in one line what is wrong, and leaves what was
   check_one_line(command.run(text + with_model + " --out /dev/null"), 2, "is no regular file");
   check_one_line(command.run(with_model + out + " --text-file missing"), 3, "missing: cannot be opened");
   check_one_line(command.run(with_model + out + " --text-file ."), 3, "cannot be read");
-  check_one_line(command.run(with_model + text + out + " --attention full,full,full"), 2, "--attention");
+  check_one_line(command.run(with_model + text + out + " --attention full,full"), 2, "--attention");
   check_one_line(command.run(with_model + text + out + " --max-tokens 513"), 2, "--max-tokens");
   check_one_line(command.run(with_model + text + out + " --max-tokens 2"), 2, "max-tokens");
   check_one_line(command.run(with_model + text + out + " --batch 0"), 2, "batch");

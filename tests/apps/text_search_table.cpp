@@ -106,12 +106,11 @@ std::vector<int32_t> sequence(const std::string& words) { return tokenizer().enc
 
 }  // namespace
 
-TEST_CASE("a task of single texts: each is a document", "[text_search]") {
+TEST_CASE("a task: each text is a document", "[text_search]") {
   const std::vector<Example> examples{
       {"the key of a query", "x", "g"}, {"a b c", "y", "h"}, {"", "x", "h"}, {"d e f g h", "y", "g"}, {"i", "z", "k"}};
-  const Task task = make_task(examples, {{1, 0, 3}, {4, 2}}, tokenizer(), 5, false);
+  const Task task = make_task(examples, {{1, 0, 3}, {4, 2}}, tokenizer(), 5);
   CHECK(task.length == 5);
-  CHECK_FALSE(task.joined);
   REQUIRE(task.train.size() == 3);
   REQUIRE(task.test.size() == 2);
   CHECK(task.train[0].tokens == sequence("a b c"));
@@ -125,28 +124,6 @@ TEST_CASE("a task of single texts: each is a document", "[text_search]") {
   CHECK(task.train[1].group == task.train[2].group);
   CHECK(task.test[1].group == task.train[0].group);
   CHECK(std::set<int32_t>{task.train[0].group, task.train[1].group, task.test[0].group}.size() == 3);
-}
-
-TEST_CASE("a task of joined texts: those of one label and one side stand together", "[text_search]") {
-  const std::vector<Example> examples{{"a b c d", "x", "g"}, {"e f", "y", "g"},     {"h i", "x", "h"},
-                                      {"j k l m", "x", "g"}, {"n", "y", "g"},       {"o p q r s t u v w", "x", "g"},
-                                      {"0 1 2", "x", "t"},   {"3 4 5 6", "y", "t"}, {"", "z", "t"}};
-  const Task task = make_task(examples, {{0, 1, 2, 3, 4, 5}, {6, 7, 8}}, tokenizer(), 8, true);
-  CHECK(task.joined);
-  // x: six tokens are full, and of the next ten six; y has three in all.
-  std::vector<std::vector<int32_t>> train;
-  for (const Document& document : task.train) train.push_back(document.tokens);
-  CHECK(train ==
-        std::vector<std::vector<int32_t>>{sequence("a b c d h i"), sequence("j k l m o p"), sequence("e f n")});
-  REQUIRE(task.test.size() == 2);
-  CHECK(task.test[0].tokens == sequence("0 1 2"));
-  CHECK(task.test[1].tokens == sequence("3 4 5 6"));
-  CHECK(task.train[0].label == task.train[1].label);
-  CHECK(task.train[0].label != task.train[2].label);
-  CHECK(task.test[0].label == task.train[0].label);
-  CHECK(task.test[1].label == task.train[2].label);
-  CHECK(std::set<int32_t>{task.train[0].group, task.train[1].group, task.train[2].group}.size() == 3);
-  CHECK(task.test[0].group != task.test[1].group);
 }
 
 TEST_CASE("a label is that of most of the nearest, then of the nearer", "[text_search]") {
@@ -227,8 +204,8 @@ struct TableCommand {
   ProcessResult run(const std::string& more = "", const std::string& variants = "clustered-2,oracle-top-2") const {
     return run_process(
         "text-search",
-        concat("table --quiet --labeled labeled.jsonl --length 16 --joined-length 32 --train 40 --test 20 "
-               "--nearest 3 --seeds 2 --batch 8 --variants ",
+        concat("table --quiet --labeled labeled.jsonl --length 16 --train 40 --test 20 --nearest 3 --seeds 2 "
+               "--batch 8 --variants ",
                variants, " --model ", small_model, ' ', more),
         concat("cd ", folder.path(), " && "));
   }
@@ -253,8 +230,7 @@ struct TableCommand {
 
 // Without what no two runs share.
 Json without_times(Json table) {
-  for (auto& task : table["tasks"])
-    for (auto& variant : task["variants"]) variant.erase("seconds_per_token");
+  for (auto& variant : table["variants"]) variant.erase("seconds_per_token");
   return table;
 }
 
@@ -264,39 +240,29 @@ TEST_CASE("text-search table: accuracy by each variant, with what is finished ke
   const TableCommand command;
   const Json first = command.table();
   CHECK(first["labeled_hash"] == xxh128(bytes_of_file(command.folder / "labeled.jsonl")));
-  REQUIRE(first["tasks"].size() == 2);
-  for (size_t t = 0; t < 2; ++t) {
-    const Json& task = first["tasks"][t];
-    CHECK(task["joined"] == (t == 1));
-    CHECK(task["length"] == (t == 1 ? 32 : 16));
-    REQUIRE(task["variants"].size() == 3);
-    const auto& full = task["variants"][0];
-    CHECK(full["attention"] == "full");
-    CHECK(full["difference"] == Json{{"mean", 0.0}, {"low", 0.0}, {"high", 0.0}});
-    CHECK(full["accuracy"]["mean"].get<double>() > 0.5);  // words tell the label
-    for (size_t v = 0; v < 3; ++v) {
-      const auto& variant = task["variants"][v];
-      CHECK(variant["seeds"] == (v == 1 ? 2 : 1));  // only clustering draws random numbers
-      CHECK(variant["accuracy"]["low"] <= variant["accuracy"]["mean"]);
-      CHECK(variant["accuracy"]["mean"] <= variant["accuracy"]["high"]);
-      CHECK(variant["difference"]["mean"].get<double>() ==
-            Approx(variant["accuracy"]["mean"].get<double>() - full["accuracy"]["mean"].get<double>()).margin(1e-12));
-      CHECK(variant["seconds_per_token"] > 0);
-    }
+  CHECK(first["length"] == 16);
+  CHECK(first["train"] == 40);
+  CHECK(first["test"] == 20);
+  REQUIRE(first["variants"].size() == 3);
+  const auto& full = first["variants"][0];
+  CHECK(full["attention"] == "full");
+  CHECK(full["difference"] == Json{{"mean", 0.0}, {"low", 0.0}, {"high", 0.0}});
+  CHECK(full["accuracy"]["mean"].get<double>() > 0.5);  // words tell the label
+  for (size_t v = 0; v < 3; ++v) {
+    const auto& variant = first["variants"][v];
+    CHECK(variant["seeds"] == (v == 1 ? 2 : 1));  // only clustering draws random numbers
+    CHECK(variant["accuracy"]["low"] <= variant["accuracy"]["mean"]);
+    CHECK(variant["accuracy"]["mean"] <= variant["accuracy"]["high"]);
+    CHECK(variant["difference"]["mean"].get<double>() ==
+          Approx(variant["accuracy"]["mean"].get<double>() - full["accuracy"]["mean"].get<double>()).margin(1e-12));
+    CHECK(variant["seconds_per_token"] > 0);
   }
-  CHECK(first["tasks"][0]["train"] == 40);
-  CHECK(first["tasks"][0]["test"] == 20);
-  CHECK(first["tasks"][1]["test"] < 20);
   CHECK(Json::parse(bytes_of_file(command.folder / "out/table.json")) == first);
   const auto cells = command.cells();
-  REQUIRE(cells.size() == 8);  // two tasks of 1 + 2 + 1
-  for (size_t i = 0; i < 8; ++i) {
-    const std::string right = Json::parse(cells[i])["right"];
-    CHECK(int64_t(right.size()) == first["tasks"][i / 4]["test"]);
-    if (i % 4 == 0)
-      CHECK(double(std::count(right.begin(), right.end(), '1')) / double(right.size()) ==
-            Approx(first["tasks"][i / 4]["variants"][0]["accuracy"]["mean"].get<double>()));
-  }
+  REQUIRE(cells.size() == 4);  // 1 + 2 + 1
+  for (const std::string& cell : cells) CHECK(Json::parse(cell)["right"].get<std::string>().size() == 20);
+  const std::string right = Json::parse(cells[0])["right"];
+  CHECK(double(std::count(right.begin(), right.end(), '1')) / 20 == Approx(full["accuracy"]["mean"].get<double>()));
 
   SECTION("again, nothing is computed") {
     auto edited = cells;
@@ -306,13 +272,13 @@ TEST_CASE("text-search table: accuracy by each variant, with what is finished ke
     command.put_cells(edited);
     const Json again = command.table();
     CHECK(command.cells() == edited);
-    const auto& variants = again["tasks"][0]["variants"];
+    const auto& variants = again["variants"];
     CHECK(variants[0]["accuracy"] == Json{{"mean", 0.0}, {"low", 0.0}, {"high", 0.0}});
     CHECK(variants[2]["difference"] == variants[2]["accuracy"]);
-    CHECK(without_times(again)["tasks"][1] == without_times(first)["tasks"][1]);
+    CHECK(variants[1]["accuracy"] == first["variants"][1]["accuracy"]);
   }
   SECTION("what a stop left is gone on with") {
-    command.put_cells({cells[0], cells[1], cells[5]});
+    command.put_cells({cells[0], cells[2]});
     CHECK(without_times(command.table()) == without_times(first));
     auto now = command.cells(), all = cells;
     std::sort(now.begin(), now.end()), std::sort(all.begin(), all.end());
@@ -326,18 +292,14 @@ TEST_CASE("text-search table: accuracy by each variant, with what is finished ke
       zeros.push_back(cell.dump());
     }
     command.put_cells(zeros);
-    size_t count = 8;
-    for (const std::string other : {"--nearest 1", "--batch 4", "--seed 7", "--train 39"}) {
+    size_t count = 4;
+    for (const std::string other : {"--nearest 1", "--batch 4", "--seed 7", "--train 39", "--length 12"}) {
       CAPTURE(other);
       const Json table = command.table(other);
-      CHECK(table["tasks"][0]["variants"][0]["accuracy"]["mean"].get<double>() > 0.5);
-      CHECK(command.cells().size() == (count += 8));
+      CHECK(table["variants"][0]["accuracy"]["mean"].get<double>() > 0.5);
+      CHECK(command.cells().size() == (count += 4));
     }
-    const Json table = command.table("--length 12");  // the joined task is the same one
-    CHECK(command.cells().size() == count + 4);
-    CHECK(table["tasks"][0]["variants"][0]["accuracy"]["mean"].get<double>() > 0.5);
-    CHECK(table["tasks"][1]["variants"][0]["accuracy"]["mean"] == 0);
-    CHECK(command.table()["tasks"][0]["variants"][0]["accuracy"]["mean"] == 0);
+    CHECK(command.table()["variants"][0]["accuracy"]["mean"] == 0);
   }
   SECTION("a damaged cell is an error") {
     Json cell = Json::parse(cells[2]);
@@ -361,8 +323,7 @@ TEST_CASE("text-search table without a folder, and what it refuses", "[text_sear
   const auto plain = command.run();
   INFO(plain.err);
   REQUIRE(plain.exit_code == 0);
-  CHECK_THAT(plain.out, ContainsSubstring("20 texts by 40, of 16 tokens at most") &&
-                            ContainsSubstring("of 32 tokens joined") && ContainsSubstring("oracle-top-2"));
+  CHECK_THAT(plain.out, ContainsSubstring("20 texts by 40, of 16 tokens at most") && ContainsSubstring("oracle-top-2"));
   CHECK(std::distance(std::filesystem::directory_iterator(command.folder.path()), {}) == 1);
   const auto run = [&](const std::string& arguments) {
     return run_process("text-search", "table --quiet " + arguments, concat("cd ", command.folder.path(), " && "));
@@ -374,7 +335,6 @@ TEST_CASE("text-search table without a folder, and what it refuses", "[text_sear
   check_one_line(run("--labeled labeled.jsonl --model none --train 40 --test 20"), 3, "none/vocab.txt");
   check_one_line(run("--labeled labeled.jsonl --model " + small_model), 2, "expected 4000 examples and 1000 others");
   check_one_line(command.run("--length 513"), 2, "--length: the model has 512 positions");
-  check_one_line(command.run("--joined-length 513"), 2, "--joined-length: the model has 512 positions");
   check_one_line(command.run("", "clusterd-1"), 2, "--variants");
   check_one_line(command.run("--out labeled.jsonl"), 2, "labeled.jsonl");
   put_file(command.folder / "bad.jsonl", "{}\n");

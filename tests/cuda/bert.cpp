@@ -15,7 +15,7 @@ TEST_CASE("a published BERT gives on CUDA what it gives on the CPU", "[gpu][vari
     const auto embeddings = [&](Device device, DType activations) {
       const NoGrad no_grad;
       const auto bert = read_bert(CAIRN_SOURCE_DIR "/tests/golden/bert");
-      bert->swap_attention({spec});
+      bert->encoder.swap_attention(spec);
       move_to(*bert, device);
       bert->activation_dtype = activations;
       for (size_t i = 0; i < 2; ++i) {

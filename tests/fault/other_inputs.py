@@ -227,7 +227,7 @@ def text_search():
         ([*embed, *model, "--out", "text"], "is the file that is read"), ([*embed, *model, "--out", "no/out"], "no folder"),
         ([*embed, *model, "--out", "/dev/full"], "regular file"), ([*embed, *model, "--device", "tpu"], "one of auto"),
         ([*embed, *model, "--precision", "bfloat16", "--device", "cpu"], "float32"),
-        ([*embed, *model, "--attention", "full,full,full"], "3 specifications for a model of 2 layers"),
+        ([*embed, *model, "--attention", "full,full"], "--attention"),
         ([*embed, *model, "--attention", "shared-full"], "--attention"),
         ([*embed, *model, "--attention", "inducing-3"], "--attention"),
         ([*embed, *model, "--max-tokens", "513"], "3 to 512"), (["tokenize", "--text-file", "text"], "--model"),
@@ -238,10 +238,10 @@ def text_search():
         (["compare", "none", *model], "none"), ([*compare, "--lengths", "7"], "at least 8"),
         ([*compare, "--lengths", "16,8"], "lengths"), ([*compare, "--lengths", "8,x"], "lengths"),
         ([*compare, "--lengths", "513"], "512 positions"), ([*compare, "--lengths", "64"], "only 0 sequences of 64"),
-        ([*compare, "--layer", "3"], "the model has 2"), ([*compare, "--out", "file"], "got a file"),
+        ([*compare, "--out", "file"], "unknown option '--out'"),
         ([*compare, "--exclude", ","], "--exclude"), (table[:7], "--model"), (["table", *model], "--labeled"),
         ([*table, "--train", "7"], "7 examples and 3 others"), ([*table, "--length", "513"], "--length: .* 512 positions"),
-        ([*table, "--joined-length", "513"], "--joined-length: .* 512 positions"), ([*table, "--out", "file"], "got a file"),
+        ([*table, "--out", "file"], "got a file"),
     ):
         yield case(f"arguments {arguments[0]} {arguments[-3:]}", arguments, 2, message, quiet=arguments[0] != "tokenize")
     for spec, message in SPECS.items():
@@ -249,8 +249,8 @@ def text_search():
         yield case(f"compare --variants {spec[:30]!r}", [*compare, f"--variants={spec}"], 2, message)
         yield case(f"table --variants {spec[:30]!r}", [*table, f"--variants={spec}"], 2, message)
     for start, options in ((embed, {"--batch": ("0", "4097"), "--max-tokens": ("0", "2"), "--seed": ("-1",)}),
-                           (compare, {"--sequences": ("1",), "--batch": ("0",), "--layer": ("0",)}),
-                           (table, {"--length": ("7",), "--joined-length": ("7",), "--nearest": ("0",), "--seeds": ("0",)})):
+                           (compare, {"--sequences": ("1",), "--batch": ("0",)}),
+                           (table, {"--length": ("7",), "--nearest": ("0",), "--seeds": ("0",)})):
         for option, outside in options.items():
             yield from numbers("text-search", [*start, *model], option, outside, text | labeled)
 
