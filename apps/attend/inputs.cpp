@@ -55,22 +55,6 @@ bool broadcasts(const Shape& shape, const Shape& full) {
   return true;
 }
 
-// "tensor 'q' has 3 numbers that are NaN or infinite, the first at [0, 1, 0, 2]"; empty if there is none.
-std::string not_finite(const char* name, const Tensor& x) {
-  int64_t count = 0, at = 0;
-  const auto look = [&](const auto* values) {
-    const auto odd = [](auto value) { return !std::isfinite(value); };
-    count = std::count_if(values, values + x.elements(), odd);
-    at = std::find_if(values, values + x.elements(), odd) - values;
-  };
-  x.dtype() == DType::float64 ? look(x.data<double>()) : look(x.data<float>());
-  if (count == 0) return {};
-  std::vector<int64_t> place(size_t(x.rank()));
-  for (int axis = x.rank() - 1; axis >= 0; at /= x.size(axis--)) place[size_t(axis)] = at % x.size(axis);
-  return concat("tensor '", name, "' has ", count, count == 1 ? " number that is" : " numbers that are",
-                " NaN or infinite, the first at ", Shape(place.begin(), place.end()));
-}
-
 // Of all variants.
 std::vector<std::string> parameter_names() {
   struct Names : Fields {
@@ -105,9 +89,6 @@ Inputs read_inputs(const TensorFile& file) {
   const Shape values{B, S, H, in.v.size(3)};
   read.expect_shape("v", in.v, values, "[B, S, H, M] with q's B and H");
   if (in.k.defined()) read.expect_shape("k", in.k, {B, S, H, D}, "[B, S, H, D]");
-
-  for (const auto& [name, x] : {std::pair{"q", in.q}, {"k", in.k}, {"v", in.v}})
-    if (std::string what = x.defined() ? not_finite(name, x) : ""; !what.empty()) in.not_finite.push_back(what);
 
   for (const auto& [name, maximum, lengths] :
        {std::tuple{"query_lengths", N, &in.mask.query_lengths}, std::tuple{"key_lengths", S, &in.mask.key_lengths}}) {

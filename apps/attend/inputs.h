@@ -12,7 +12,6 @@ struct Inputs {
   std::map<std::string, Tensor> parameters;  // float32 or float64, by the names that variants give theirs
   AttentionChoices given;                    // planes, labels
   std::vector<std::string> unknown;          // other names in the file
-  std::vector<std::string> not_finite;  // of q, k, v: which has NaN or infinities, how many, and where the first is
 
   int64_t batches() const { return q.size(0); }
   int64_t queries() const { return q.size(1); }

@@ -39,10 +39,10 @@ std::vector<Result> run_variants(const Request& request, const Inputs& inputs, c
     other = std::make_unique<Runner>(target, inputs, request.run);
     others = other->run();
   }
-  std::vector<double> other_weights;
-  if (!request.picture.empty()) other_weights = dense_weights(inputs, *other, 0, request.head - 1);
+  HeadWeights other_weights;
+  if (!request.picture.empty()) other_weights = dense_weights(inputs, *other, drawn_heads(inputs));
   std::vector<Result> results;
-  std::vector<Panel> panels;
+  std::vector<svg::Tile> tiles;
   for (const std::string& spec : specs) {
     Result result{spec, {}, {}, {}};
     try {
@@ -51,7 +51,8 @@ std::vector<Result> run_variants(const Request& request, const Inputs& inputs, c
       result.outcome = spec == target && other ? others : runner.run();
       if (other) result.distance = distance(inputs, runner, result.outcome.out, *other, others.out);
       if (!request.picture.empty())
-        panels.push_back(panel_of(inputs, runner, spec, result.outcome.made, request.head - 1, other_weights));
+        for (svg::Tile& tile : draw_heads(inputs, runner, result.outcome.made, target, other_weights))
+          tiles.push_back(std::move(tile));
       if (!request.out.empty())
         replace_file(request.out_path, {safetensors_bytes(output_file(spec, inputs, result.outcome))});
     } catch (const UsageError& error) {
@@ -66,8 +67,7 @@ std::vector<Result> run_variants(const Request& request, const Inputs& inputs, c
   }
   const bool any = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.problem.empty(); });
   check<UsageError>(any, "no variant can work on these tensors: ", results.front().problem);
-  if (!request.picture.empty())
-    replace_file(request.picture_path, {draw_panels(panels, inputs.queries(), inputs.keys(), target)});
+  if (!request.picture.empty()) replace_file(request.picture_path, {draw_picture(tiles, inputs)});
   return results;
 }
 
@@ -105,8 +105,8 @@ struct Attend {
     add_flag(app, "--causal", causal, "query i attends to keys up to i");
     options.text("compare", request.compare,
                  "a variant, such as full, to tell the distance to: of attention rows (mean L1), and of the output");
-    add_path(app, "--picture", request.picture, "FILE", "draw the attention weights of one head here (SVG)");
-    options.integer("head", request.head, 1, 1 << 20, "the head that is drawn, of the first batch element");
+    add_path(app, "--picture", request.picture, "FILE",
+             "draw the attention weights of the first batch element here, every head up to the 16th (SVG)");
     options.integer("repeat", request.run.repeat, 1, 1000,
                     "runs to take the median time of; by default 1, which is a cold start, with --compare 5");
     add_path(app, "--example", example, "FILE", "write tensors to try it with here, and end");
@@ -121,8 +121,6 @@ struct Attend {
     options.assign();
     if (!example.empty()) return write_example();
     check<UsageError>(!options.given("length"), "--length: is that of the example; it needs --example");
-    check<UsageError>(!options.given("head") || !request.picture.empty(),
-                      "--head: is the one that is drawn; it needs --picture");
     check<UsageError>(!request.in.empty(),
                       "expected --in with a file of tensors (--example FILE writes one); see attend --help");
     const std::vector<std::string> specs = variants();
@@ -167,16 +165,17 @@ struct Attend {
       request.run.compute = {Device::cpu, DType::float32};
     // Also with --quiet, for a misspelled name changes the result.
     for (const std::string& name : inputs.unknown) note(concat(request.in, ": tensor ", name, " is not read"), false);
-    for (const std::string& what : inputs.not_finite) note(concat(request.in, ": ", what), false);
-    const int64_t heads = inputs.batches() > 0 ? inputs.heads() : 0;
-    check<UsageError>(request.picture.empty() || request.head <= heads, "--head ", request.head, ": there are ", heads);
+    if (request.picture.empty()) return inputs;
+    check<UsageError>(drawn_heads(inputs) > 0,
+                      "--picture: expected a batch element with heads to draw, got q of shape ", inputs.q.shape());
+    if (drawn_heads(inputs) < inputs.heads())
+      note(concat("the picture shows the first ", drawn_heads(inputs), " of ", inputs.heads(), " heads"), output.quiet);
     return inputs;
   }
 
   void write_example() {
     check<UsageError>(request.in.empty() && request.out.empty() && attention.empty() && request.compare.empty() &&
-                          request.picture.empty() && !causal && !request.run.gradients && !options.given("head") &&
-                          !options.given("repeat"),
+                          request.picture.empty() && !causal && !request.run.gradients && !options.given("repeat"),
                       "--example: writes tensors and nothing else; leave out the other options");
     replace_file(output_path("--example", example, ""),
                  {safetensors_bytes(example_file(length, uint64_t(common.seed)))});

@@ -14,7 +14,6 @@ struct Request {
   std::string in, out, picture;                  // files
   std::filesystem::path out_path, picture_path;  // where out and picture are written, behind symbolic links
   std::string compare;                           // the variant to tell the distance to
-  int64_t head = 1;                              // of the picture, from 1
   bool quiet = false;
 };
 

@@ -1,50 +1,49 @@
 #include "apps/attend/picture.h"
 
+#include <algorithm>
 #include <cmath>
-
-#include "apps/common/svg.h"
 
 namespace cairn::attend {
 
-Panel panel_of(const Inputs& inputs, const Runner& runner, const std::string& spec, const AttentionChoices& made,
-               int64_t head, const std::vector<double>& others) {
-  Panel panel{spec, dense_weights(inputs, runner, 0, head), {}, NAN};
-  double sum = 0;
-  for (size_t i = 0; i < others.size(); ++i) sum += std::abs(panel.weights[i] - others[i]);
-  const int64_t rows =
-      inputs.mask.query_lengths.defined() ? inputs.mask.query_lengths.data<int32_t>()[0] : inputs.queries();
-  if (rows > 0) panel.l1 = sum / double(rows);
+int64_t drawn_heads(const Inputs& inputs) { return inputs.batches() > 0 ? std::min<int64_t>(inputs.heads(), 16) : 0; }
+
+std::vector<svg::Tile> draw_heads(const Inputs& inputs, const Runner& runner, const AttentionChoices& made,
+                                  const std::string& other, const HeadWeights& others) {
+  const int64_t heads = drawn_heads(inputs), N = inputs.queries(), S = inputs.keys();
+  const int64_t rows = inputs.mask.query_lengths.defined() ? inputs.mask.query_lengths.data<int32_t>()[0] : N;
   // Which cluster or (in its first round) bucket each query is in.
   const Tensor groups = made["labels"].defined() ? made["labels"] : made["buckets"];
-  if (groups.defined()) {
-    const auto all = groups.to_vector<int32_t>();
-    const int64_t N = inputs.queries(), rounds = groups.rank() == 4 ? groups.size(2) : 1;
-    const auto first = all.begin() + head * rounds * N;
-    panel.labels.assign(first, first + N);
+  const auto labels = groups.defined() ? groups.to_vector<int32_t>() : std::vector<int32_t>();
+  const int64_t rounds = groups.defined() && groups.rank() == 4 ? groups.size(2) : 1;
+  HeadWeights weights = dense_weights(inputs, runner, heads);
+  std::vector<svg::Tile> tiles;
+  for (int64_t h = 0; h < heads; ++h) {
+    svg::Heatmap map;
+    map.values = std::move(weights[size_t(h)]);
+    double l1 = 0;
+    for (size_t i = 0; i < map.values.size(); ++i) l1 += std::abs(map.values[i] - others[size_t(h)][i]);
+    const std::string title = inputs.heads() > 1 ? concat(runner.spec(), ", head ", h + 1) : runner.spec();
+    map.title = "Attention weights of " + title;
+    map.rows = N, map.columns = S;
+    // Half as much as even attention and more: powers of two, to a weight of 1.
+    for (double edge = 0.5 / double(std::max<int64_t>(S, 1)); edge < 1 && map.edges.size() < size_t(svg::ramp);
+         edge *= 2)
+      map.edges.push_back(edge);
+    map.row_colors.assign(size_t(N), -1);  // so that all tiles are of one size
+    if (groups.defined()) std::copy_n(labels.begin() + h * rounds * N, N, map.row_colors.begin());
+    tiles.push_back(
+        {svg::draw(map), title, rows > 0 ? concat("L1 to ", other, " ", svg::number(l1 / double(rows))) : ""});
   }
-  return panel;
+  return tiles;
 }
 
-std::string draw_panels(const std::vector<Panel>& panels, int64_t queries, int64_t keys, const std::string& other) {
-  std::vector<svg::Tile> tiles;
-  for (const Panel& panel : panels) {
-    svg::Heatmap map;
-    map.title = "Attention weights of " + panel.spec;
-    map.rows = queries, map.columns = keys;
-    map.values = panel.weights;
-    // Half as much as even attention and more: powers of two, to a weight of 1.
-    const double even = keys > 0 ? 1 / double(keys) : 1;
-    for (double edge = 0.5 * even; edge < 1 && map.edges.size() < size_t(svg::ramp); edge *= 2)
-      map.edges.push_back(edge);
-    map.row_colors = panel.labels;
-    map.row_colors.resize(size_t(queries), -1);  // so that all panels are of one size
-    tiles.push_back(
-        {svg::draw(map), panel.spec, std::isnan(panel.l1) ? "" : "L1 to " + other + " " + svg::number(panel.l1)});
-  }
-  return svg::sheet(concat("Attention weights of ", panels.size(), " variants"),
+std::string draw_picture(const std::vector<svg::Tile>& tiles, const Inputs& inputs) {
+  const int64_t heads = drawn_heads(inputs), variants = int64_t(tiles.size()) / heads;
+  const int64_t columns = heads > 1 && variants > 1 ? heads : std::min<int64_t>(int64_t(tiles.size()), 4);
+  return svg::sheet(concat("Attention weights: heads 1 to ", heads, " of ", inputs.heads()),
                     "A row for each query, a column for each key; darker is more, in powers of two from half of even "
                     "attention on. The strip at the left has a color for each cluster.",
-                    tiles, panels.size() < 4 ? int(panels.size()) : 4);
+                    tiles, int(columns));
 }
 
 }  // namespace cairn::attend

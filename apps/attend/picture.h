@@ -1,25 +1,22 @@
 #pragma once
-// The matrices of attention weights of several variants beside each other.
-#include <cmath>
+// The matrices of attention weights of several variants beside each other, for every head of the first batch element.
 #include <string>
 #include <vector>
 
 #include "apps/attend/run.h"
+#include "apps/common/svg.h"
 
 namespace cairn::attend {
 
-struct Panel {
-  std::string spec;
-  std::vector<double> weights;  // [N][S]
-  std::vector<int32_t> labels;  // of the queries' clusters or buckets, -1: none; empty: there are none
-  double l1 = NAN;              // to full attention
-};
+// The number of heads that are drawn: all up to 16, none if there is no batch element.
+int64_t drawn_heads(const Inputs& inputs);
 
-// Of one head, from 0, of the first batch element; `others` are the weights to compare with.
-Panel panel_of(const Inputs& inputs, const Runner& runner, const std::string& spec, const AttentionChoices& made,
-               int64_t head, const std::vector<double>& others);
+// A tile for each of these heads. `others` are the weights of the variant `other`, to tell each head's distance to.
+std::vector<svg::Tile> draw_heads(const Inputs& inputs, const Runner& runner, const AttentionChoices& made,
+                                  const std::string& other, const HeadWeights& others);
 
-// An SVG file.
-std::string draw_panels(const std::vector<Panel>& panels, int64_t queries, int64_t keys, const std::string& other);
+// An SVG file of the tiles of all variants, those of one variant behind each other. Several variants of several heads
+// stand in a row each.
+std::string draw_picture(const std::vector<svg::Tile>& tiles, const Inputs& inputs);
 
 }  // namespace cairn::attend

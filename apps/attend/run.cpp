@@ -164,14 +164,15 @@ Distance distance(const Inputs& inputs, const Runner& runner, const Tensor& out,
   return {rows > 0 ? sum / double(rows) : NAN, norm(b) > 0 ? norm(between) / norm(b) : NAN};
 }
 
-std::vector<double> dense_weights(const Inputs& inputs, const Runner& runner, int64_t batch, int64_t head) {
+HeadWeights dense_weights(const Inputs& inputs, const Runner& runner, int64_t heads) {
   const int64_t N = inputs.queries(), S = inputs.keys(), H = inputs.heads();
-  std::vector<double> weights(size_t(N * S));
+  HeadWeights weights(size_t(heads), std::vector<double>(size_t(N * S)));
   for (int64_t first = 0; first < S; first += columns_at_once) {
     const int64_t columns = std::min(columns_at_once, S - first);
     const auto x = doubles(runner.apply(unit_values(inputs, first, columns)));
     for (int64_t i = 0; i < N; ++i)
-      std::copy_n(x.begin() + ((batch * N + i) * H + head) * columns, columns, weights.begin() + i * S + first);
+      for (int64_t h = 0; h < heads; ++h)
+        std::copy_n(x.begin() + (i * H + h) * columns, columns, weights[size_t(h)].begin() + i * S + first);
   }
   return weights;
 }

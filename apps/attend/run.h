@@ -53,7 +53,8 @@ struct Distance {
 Distance distance(const Inputs& inputs, const Runner& runner, const Tensor& out, const Runner& other,
                   const Tensor& other_out);
 
-// The weights of one batch element and head, [N][S].
-std::vector<double> dense_weights(const Inputs& inputs, const Runner& runner, int64_t batch, int64_t head);
+// The weights of the first `heads` heads of the first batch element: of each [N][S].
+using HeadWeights = std::vector<std::vector<double>>;
+HeadWeights dense_weights(const Inputs& inputs, const Runner& runner, int64_t heads);
 
 }  // namespace cairn::attend

@@ -200,9 +200,9 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(2, "unexpected argument 'full'", "full");
   fails(2, "need --compare or --picture", "--attention full,clustered-3");
   fails(2, "--out: one file", concat("--attention full,clustered-3 --compare full --out ", folder / "out"));
-  fails(2, "--head 3: there are 2", concat("--attention full --head 3 --picture ", folder / "p"));
+  fails(2, "expected a batch element with heads", concat("--attention full --picture ", folder / "p"),
+        tensors_of({0, 6, 2, 3}, 6));
   fails(2, "writes tensors and nothing else", concat("--attention full --example ", folder / "e"));
-  fails(2, "--head: is the one that is drawn", "--attention full --head 2");
   fails(2, "--length: is that of the example", "--attention full --length 100");
   fails(3, "No such file", concat("--attention full --in ", folder / "missing"));
   fails(3, "folder", concat("--attention full --in ", folder.path.string()));
@@ -248,23 +248,59 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   fails(3, "got -2", "--attention clustered-3", with("labels", Tensor::from(std::vector<int32_t>(12, -2), {1, 2, 6})));
 }
 
-TEST_CASE("attend --example takes no option that would do nothing, and tells of numbers that are not finite",
-          "[attend]") {
+TEST_CASE("attend --example takes no option that would do nothing", "[attend]") {
   const Folder folder;
-  for (const char* option : {"--grad", "--causal", "--head 1", "--repeat 3"}) {
+  for (const char* option : {"--grad", "--causal", "--repeat 3"}) {
     const auto run = run_process("attend", concat("--example ", folder / "e ", option));
     CHECK(run.exit_code == 2);
     CHECK_THAT(run.err, Catch::Matchers::ContainsSubstring("writes tensors and nothing else"));
   }
+}
+
+TEST_CASE("attend computes with NaN, which stays within its head", "[attend]") {
+  const Folder folder;
+  const auto run = [&](const std::vector<std::pair<std::string, Tensor>>& tensors) {
+    write(folder / "in", tensors);
+    const auto done = run_process("attend", concat("--attention full --in ", folder / "in", " --out ", folder / "out"));
+    CHECK(done.exit_code == 0);
+    CHECK(done.err.empty());
+    return as_double(read_safetensors(folder / "out").at("out"));
+  };
   auto tensors = tensors_of({1, 6, 2, 3}, 6);
-  for (auto& [name, x] : tensors)
-    if (name == "k") x.mutable_data<float>()[4 * 6 + 3 + 2] = NAN, x.mutable_data<float>()[35] = INFINITY;
-  write(folder / "in", std::move(tensors));
-  const auto run = run_process("attend", concat("--quiet --attention full --in ", folder / "in"));
-  CHECK(run.exit_code == 0);
-  CHECK_THAT(run.err,
-             Catch::Matchers::ContainsSubstring("tensor 'k' has 2 numbers that are NaN or infinite, the first at "
-                                                "[0, 4, 1, 2]"));
+  const auto before = run(tensors);
+  tensors[1].second.mutable_data<float>()[4 * 6 + 3 + 2] = NAN;  // a key of the second head
+  const auto after = run(tensors);
+  for (size_t i = 0; i < after.size(); ++i) {
+    const bool second_head = i / 3 % 2 == 1;
+    CHECK(std::isnan(after[i]) == second_head);
+    if (!second_head) CHECK(after[i] == before[i]);
+  }
+}
+
+TEST_CASE("attend draws every head of the first batch element, up to the 16th", "[attend]") {
+  const Folder folder;
+  const auto draw = [&](int64_t heads, const std::string& attention) {
+    write(folder / "in", tensors_of({2, 6, heads, 3}, 6));
+    const auto run = run_process(
+        "attend", concat("--attention ", attention, " --in ", folder / "in", " --picture ", folder / "p.svg"));
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK((run.err.find("the picture shows the first 16 of 18 heads") != std::string::npos) == (heads == 18));
+    std::ifstream file(folder / "p.svg");
+    const std::string picture{std::istreambuf_iterator<char>(file), {}};
+    CHECK(markup_error(picture).empty());
+    return picture;
+  };
+  const auto has = [](const std::string& picture, const std::string& title) {
+    return picture.find(concat("Attention weights of ", title, "<")) != std::string::npos;
+  };
+  CHECK(has(draw(1, "full"), "full"));
+  for (const int64_t heads : {2, 5, 16, 18}) {
+    const std::string picture = draw(heads, "full,clustered-2");
+    for (const std::string spec : {"full", "clustered-2"})
+      for (int64_t h = 1; h <= 18; ++h)
+        CHECK(has(picture, concat(spec, ", head ", h)) == (h <= std::min<int64_t>(heads, 16)));
+  }
 }
 
 TEST_CASE("attend passes over variants that do not fit, and writes behind links", "[attend]") {
