@@ -36,13 +36,11 @@ case $preset in
     configure=(-DCMAKE_CUDA_ARCHITECTURES=native)
     tests=(-L gpu)
     figure=(--batch 4 --heads 6 --precision bf16)
-    peers=()
     training=(--quick) ;;
   cuda-host)
     configure=()
     tests=(-R "gpu: every step of the ladder")
     figure=(--lengths 16,32 --batch 1 --heads 2 --head-size 8 --repeat 1 --seconds 0)
-    peers=(--lengths 32 --head-sizes 16 --batch 1 --heads 2 --rounds 1)
     training=(--length 2 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --batch 3 --iterations 6) ;;
   *) fail "--preset: expected cuda or cuda-host, got '$preset'" ;;
 esac
@@ -80,7 +78,7 @@ for what in attention layer; do
     --attention full,clustered-100,i-clustered-100 "${figure[@]}" --out "$out/figure-$what"
 done
 if python3 -c 'import torch' 2>/dev/null; then
-  step peers python3 apps/attention_bench/peers.py --device cuda --program "$bin" "${peers[@]}" --json "$out/peers.json"
+  step peers python3 apps/attention_bench/peers.py --device cuda --program "$bin"
 else
   skip peers "python3 has no PyTorch"
 fi

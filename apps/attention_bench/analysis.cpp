@@ -24,16 +24,4 @@ Crossover crossover(const Curve& slow, const Curve& fast) {
   return {};
 }
 
-Growth growth(const Curve& curve) {
-  double n = 0, x = 0, y = 0, xx = 0, xy = 0, minimum = INFINITY, maximum = 0;
-  for (const auto& [length, seconds] : curve) {
-    if (length < 2048) continue;
-    const double a = std::log(length), b = std::log(seconds);
-    n += 1, x += a, y += b, xx += a * a, xy += a * b;
-    minimum = std::min(minimum, seconds), maximum = std::max(maximum, seconds);
-  }
-  if (n < 2) return {};
-  return {(n * xy - x * y) / (n * xx - x * x), maximum / minimum};
-}
-
 }  // namespace cairn::attention_bench

@@ -1,5 +1,5 @@
 #pragma once
-// What times by length say: from where on one variant is faster than another, and how they grow.
+// Where one variant becomes faster than another.
 #include <cmath>
 #include <vector>
 
@@ -17,12 +17,5 @@ struct Crossover {
   double length = NAN, seconds = NAN;
 };
 Crossover crossover(const Curve& slow, const Curve& fast);
-
-// How the time grows from length 2048 on: the slope of its logarithm over the length's, by least squares, and the
-// largest over the smallest. NaN where there are fewer than two lengths.
-struct Growth {
-  double slope = NAN, range = NAN;
-};
-Growth growth(const Curve& curve);
 
 }  // namespace cairn::attention_bench

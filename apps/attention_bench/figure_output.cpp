@@ -16,18 +16,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// The same and the crossover, for people.
-std::string growth_text(const Sweep& sweep, const std::string& spec) {
-  const Growth g = growth(sweep.times(spec));
-  std::string text;
-  if (std::isfinite(g.slope))
-    text = concat("time an element grows as length^", svg::number(g.slope), " from 2048 on, largest / smallest ",
-                  svg::number(g.range));
-  if (spec == "full" || sweep.of("full").empty()) return text;
-  const double cross = crossover(sweep.times("full"), sweep.times(spec)).length;
-  return concat(text, text.empty() ? "" : "; ",
-                std::isfinite(cross) ? concat("faster than full from length ", std::llround(cross), " on")
-                                     : "never faster than full here");
+// From where on a variant is faster than full attention; nothing where there is nothing to compare.
+std::string crossover_text(const Sweep& sweep, const std::string& spec) {
+  if (spec == "full" || sweep.of("full").empty()) return {};
+  const double length = crossover(sweep.times("full"), sweep.times(spec)).length;
+  return std::isfinite(length) ? concat("faster than full from length ", std::llround(length), " on")
+                               : "never faster than full here";
 }
 
 // What was measured, in a sentence.
@@ -86,8 +80,9 @@ std::string report(const Sweep& sweep) {
                 {svg::draw(chart(sweep, false)), "Memory an element, at the most, with operands and gradients."}},
                2);
   Report::Pairs rows;
-  for (const std::string& spec : sweep.specs) rows.emplace_back(spec, growth_text(sweep, spec));
-  page.table("Growth and crossovers", rows);
+  for (const std::string& spec : sweep.specs)
+    if (const std::string text = crossover_text(sweep, spec); !text.empty()) rows.emplace_back(spec, text);
+  if (!rows.empty()) page.table("Crossovers", rows);
   Report::Pairs all;
   for (const Point& p : sweep.measured())
     all.emplace_back(concat(p.problem.attention, ", length ", p.problem.length),
@@ -111,9 +106,7 @@ Json figure_json(const Sweep& sweep) {
                {"gflops", sweep.ceilings.flops * 1e-9},
                {"gigabytes_per_second", sweep.ceilings.bytes * 1e-9},
                {"points", Json::array()},
-               {"crossovers", Json::object()},
-               {"slopes", Json::object()},
-               {"largest_over_smallest", Json::object()}};
+               {"crossovers", Json::object()}};
   for (const Point& p : sweep.measured())
     json["points"].push_back({{"attention", p.problem.attention},
                               {"length", p.problem.length},
@@ -124,13 +117,9 @@ Json figure_json(const Sweep& sweep) {
                               {"seconds_per_element", p.seconds_per_element()},
                               {"peak_bytes", p.peak},
                               {"bytes_per_element", p.bytes_per_element()}});
-  for (const std::string& spec : sweep.specs) {
+  for (const std::string& spec : sweep.specs)
     if (spec != "full")
       json["crossovers"][spec] = finite_or_null(crossover(sweep.times("full"), sweep.times(spec)).length);
-    const Growth g = growth(sweep.times(spec));
-    json["slopes"][spec] = finite_or_null(g.slope);
-    json["largest_over_smallest"][spec] = finite_or_null(g.range);
-  }
   return json;
 }
 
@@ -150,7 +139,7 @@ std::string figure_text(const Sweep& sweep) {
     text += "\n\n";
   }
   for (const std::string& spec : sweep.specs)
-    if (const std::string words = growth_text(sweep, spec); !words.empty()) text += cell(spec, -22) + words + "\n";
+    if (const std::string words = crossover_text(sweep, spec); !words.empty()) text += cell(spec, -22) + words + "\n";
   return text;
 }
 

@@ -26,7 +26,6 @@ struct RunCommand {
     options.text("attention", attention, "variants, comma-separated");
     options.integer("length", length, 1, int64_t(1) << 30, "positions of a sequence");
     add_flag(command, "--stages", stages, "also tell where the time goes");
-    add_flag(command, "--no-floor", no_floor, "do not measure the speeds of this machine, and so tell no floor");
     settings.define(command, options, "layer");
     on_run(command, [this] { execute(); });
   }
@@ -37,12 +36,9 @@ struct RunCommand {
     settings.finish();
     const std::vector<std::string> specs = Settings::variants(attention);
     catch_interrupts(settings.output.quiet);
-    Ceilings ceilings{NAN, NAN};
-    if (!no_floor) {
-      ceilings = measure_ceilings(settings.compute);
-      note(formatted("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
-           settings.output.quiet);
-    }
+    const Ceilings ceilings = measure_ceilings(settings.compute);
+    note(formatted("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
+         settings.output.quiet);
     std::vector<Problem> problems;
     for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length));
     const auto measured = measure(problems, settings.compute, uint64_t(settings.common.seed), settings.repetitions,
@@ -52,8 +48,8 @@ struct RunCommand {
     for (size_t i = 0; i < problems.size(); ++i) results.push_back(result(problems[i], measured[i], ceilings));
     if (!settings.output.json) return print(table(results));
     Json json = specs.size() == 1 ? results[0] : Json{{"results", results}};
-    json["gflops"] = finite_or_null(ceilings.flops * 1e-9);
-    json["gigabytes_per_second"] = finite_or_null(ceilings.bytes * 1e-9);
+    json["gflops"] = ceilings.flops * 1e-9;
+    json["gigabytes_per_second"] = ceilings.bytes * 1e-9;
     print(json.dump() + "\n");
   }
 
@@ -103,7 +99,7 @@ struct RunCommand {
   Settings settings;
   std::string attention = "i-clustered-100";
   int64_t length = 4096;
-  bool stages = false, no_floor = false;
+  bool stages = false;
 };
 
 }  // namespace

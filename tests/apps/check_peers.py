@@ -1,128 +1,111 @@
 #!/usr/bin/env python3
-"""check_peers.py [PROGRAMS]: the GPU's part of apps/attention_bench/peers.py.
+"""check_peers.py PROGRAMS: apps/attention_bench/peers.py, as far as it needs neither PyTorch nor a GPU.
 
-Without PROGRAMS: what it makes of results, and its process for PyTorch with a module in PyTorch's place.
-With PROGRAMS, a folder with an attention-bench that knows --device cuda: a whole run at tiny sizes. Speed is not
-asserted.
+PROGRAMS is the folder of our programs. Speed is not asserted.
 """
+import argparse
+import contextlib
+import io
 import json
-import math
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import time
+from unittest import mock
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "apps" / "attention_bench"
-if str(FOLDER) not in sys.path:  # it is in the process for PyTorch, behind the folder of FAKE
-    sys.path.insert(0, str(FOLDER))
-
-FAKE = """
-import os, time
-def serve(connection, device):
-    connection.send({"torch": "fake"})
-    while True:
-        request = connection.recv()
-        if request["peer"] == "crashes":
-            os._exit(1)
-        if request["peer"] == "hangs":
-            time.sleep(600)
-        if request["peer"] == "no graph" and request["graph"]:
-            connection.send({"no_graph": "refused"})
-        connection.send({"seconds": 1.0, "graph": request["graph"]})
-"""
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PEERS = ROOT / "apps" / "attention_bench" / "peers.py"
+sys.path.insert(0, str(PEERS.parent))
+import peers  # noqa: E402
 
 
-def cell(length, precision="bf16", which="both", row=None, **seconds):
-    times = {name.replace("_", "-"): {"seconds": s, "peak_bytes": 2_000_000} for name, s in seconds.items() if s}
-    return {"what": "attention", "length": length, "batch": 4, "heads": 6, "head_size": 64, "precision": precision,
-            "pass": which, "ours": ["full", "clustered-100"], "peers": ["flash", "materialized"], "times": times,
-            "row": row}
+def settings(device="cpu"):
+    return argparse.Namespace(device=device, threads=1, repeat=3, program=pathlib.Path(sys.argv[1]),
+                              model=ROOT / "tests" / "golden" / "bert")
 
 
-def check_tables():
-    import peers_tables as t
-
-    line = {n: n**2 * 1e-9 for n in (512, 1024, 4096)}
-    assert abs(t.crossover(line, {n: n * 2000e-9 for n in line}) - 2000) < 1e-6
-    assert t.crossover(line, {n: n * 100e-9 for n in line}) == 512
-    assert t.crossover(line, {n: n * 9999e-9 for n in line}) is None
-    assert abs(t.crossover(line, {512: 1e-9, 1024: 1, 4096: 1e-9}) - 1024) > 1  # the last crossing counts
-    assert t.crossover(line, {n: n * 1024e-9 for n in (1024, 4096)}) == 1024  # as fast at 1024
-    assert t.crossover({}, line) is None and t.crossover_text({}, line) == "-"
-    assert t.crossover_text(line, {n: n * 100e-9 for n in line}) == "512 or less"
-    assert t.crossover_text(line, {n: n * 9999e-9 for n in line}) == "not up to 4,096"
-    assert t.crossover_text(line, {n: n * 2000e-9 for n in line}) == "2,000"
-
-    slow = cell(4096, full=2e-3, clustered_100=1e-3, flash=1e-3)
-    slow["times"]["materialized"] = {"error": "out of memory", "message": "CUDA\nout of memory"}
-    fast = cell(1024, full=1e-4, clustered_100=4e-4, flash=2e-4, materialized=8e-4)
-    assert math.isclose(t.rate(slow, "full"), 3.5 * 4 * 24 * 4096**2 * 64 / 2e-3 * 1e-12)
-    assert t.rate(slow, "clustered-100") is None and t.rate(slow, "materialized") is None
-    assert t.ratios(slow, "flash") == "0.5 / 1" and t.ratios(slow, "materialized") == "- / -"
-    text = t.cell_lines(slow)
-    assert "out of memory CUDA out of memory" in text and "0.5 / 1" in text, text
-    aim = {**cell(4096, row="an aim", full=2e-3, flash=1e-3), "must": 0.4, "aim": 0.7}
-    text = t.tables([slow, aim, fast])
-    for line in ("| full | 100 (225) | 2,000 (180) |", "| flash | 2 / 0.5 | 0.5 / 1 |",
-                 "| clustered-100 | 2,580 | not up", "| materialized | 2 | out of memory |",
-                 "2,000 | 1,000 | 0.5 | 0.4 | 0.7 | met |"):
-        assert line in text, (line, text)
-    assert t.verdict(0.3, 0.4) == "NOT MET" and t.verdict(0.3, None) == "-"
-    assert "1,024 or less" in t.tables([slow, fast])  # than materialized, which has but one length
-    assert t.tables([]) == ""
+def missing():
+    raise ImportError("no such package")
 
 
-def check_worker():
+def failing():
+    raise peers.OursFailed("attention-bench: error: no")
+
+
+def check_measure():
+    calls = []
+    ours, theirs = iter([2.0, 1.0, 3.0]), iter([4.0, 6.0, 9.0])
+    row = peers.Row("a row", lambda: calls.append("ours") or next(ours), lambda: lambda: None, must=3, aim=5)
+    with mock.patch.object(peers, "seconds_of", lambda *_: calls.append("peer") or next(theirs)):
+        result = peers.measure(row, settings())
+    assert calls == ["ours", "peer"] * 3, calls
+    expected = {"row": "a row", "device": "cpu", "threads": 1, "ours_seconds": 2.0, "peer_seconds": 6.0, "ratio": 3.0,
+                "spread": 2.0, "must": 3, "aim": 5}  # of the ratios 2, 3 and 6
+    assert result == expected, result
+    assert peers.line(result).split() == ["a", "row", "2000.00", "6000.00", "3.00", "2.00", "3", "5", "met"]
+    assert peers.line({**result, "must": 3.1}).endswith("NOT MET")
+    assert peers.line({**result, "must": None, "aim": None}).split()[-2:] == ["-", "-"]
+
+
+def run_main(*rows):
+    """What main() prints with these rows, and its exit code."""
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.object(peers, "rows", lambda _: list(rows)), \
+            mock.patch.object(sys, "argv", ["peers.py", "--program", sys.argv[1], "--repeat", "1"]), \
+            contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            peers.main()
+        except SystemExit as end:
+            return [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue(), end.code
+    raise AssertionError("main() did not end with an exit code")
+
+
+def check_rows_go_on():
+    good = peers.Row("good", lambda: 1.0, lambda: lambda: None)
+    results, table, code = run_main(peers.Row("absent", lambda: 1.0, missing), good)
+    assert code == 0 and [each["row"] for each in results] == ["absent", "good"], results
+    assert "no such package" in results[0]["left_out"] and results[1]["ratio"] > 0, results
+    assert table.count("left out: ") == 1 and results[0]["processor"] and results[0]["versions"]["ours"], table
+    results, table, code = run_main(peers.Row("broken", failing, lambda: lambda: None), good)
+    assert code == 1 and results[0]["problem"] == "attention-bench: error: no" and results[1]["ratio"] > 0, results
+    assert "FAILED: attention-bench: error: no" in table, table
+
+
+def check_list_of_rows():
+    for device, count in (("cpu", 12), ("cuda", 6)):
+        rows = peers.rows(settings(device))
+        assert len({row.name for row in rows}) == len(rows) == count, rows
+        assert all(row.must is None or row.must < row.aim for row in rows), rows
+
+
+def check_ours():
+    """Our programs take these options, and tell what is asked of them."""
+    with mock.patch.dict(peers.TOKENS, cpu=512):
+        rows = {row.name: row for row in peers.rows(settings())}
+    for name in ("full-layer-512", "kmeans-16384", "copy-task-quick", "embed-128"):
+        assert rows[name].ours() > 0, name
+
+
+def check_without_torch():
     with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "peers_torch.py").write_text(FAKE)
-        sys.path.insert(0, folder)
-        import peers_cuda
-
-        deadline = [time.monotonic() + 60]
-        worker = peers_cuda.Worker("cuda", lambda: deadline[0] - time.monotonic())
-        assert worker.machine == {"torch": "fake"}
-        assert worker.measure({"peer": "works"}) == {"seconds": 1.0, "graph": True}
-        assert worker.measure({"peer": "crashes"}) == {"error": "crashed"}
-        assert worker.measure({"peer": "no graph"}) == {"seconds": 1.0, "graph": False}
-        deadline[0] = time.monotonic() + 0.5
-        assert worker.measure({"peer": "hangs"}) == {"error": "no time"}
-        deadline[0] = time.monotonic() + 60
-        assert worker.measure({"peer": "works"})["seconds"] == 1
-        worker.stop()
-    assert peers_cuda.summary([{"seconds": 1}, {"error": "x"}, {"seconds": 3}])["seconds"] == 2
-    assert peers_cuda.summary([{"error": "x"}, {"error": "y"}]) == {"error": "x"}
-
-
-def check_run(programs):
-    with tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "peers.json")
-        command = [sys.executable, str(FOLDER / "peers.py"), "--device", "cuda",
-                   *("--program", programs, "--lengths", "32,64", "--head-sizes", "16", "--batch", "1", "--heads", "2"),
-                   *("--layer-lengths", "32", "--tokens", "32", "--rounds", "1", "--json", file)]
-        run = subprocess.run(command, capture_output=True, text=True)
-        assert run.returncode == 0, run.stdout + run.stderr
-        result = json.loads(pathlib.Path(file).read_text())
-        assert len(result["cells"]) == 9 and not result["left_out"], run.stdout
-        for one in result["cells"]:
-            for spec in one["ours"]:
-                assert one["times"][spec]["seconds"] > 0 and one["times"][spec]["peak_bytes"] > 0, one
-        assert "The length from which" in run.stdout
-        if "error" in result["machine"]:  # no PyTorch here, or no GPU
-            assert f"the peers are left out: {result['machine']['error']}\n" in run.stdout, run.stdout
-        shown = subprocess.run([*command[:4], "--show", file], capture_output=True, text=True)
-        assert shown.returncode == 0 and shown.stdout.strip() in run.stdout, shown
-
-        spent = subprocess.run([*command, "--budget", "0"], capture_output=True, text=True)
-        assert spent.returncode == 0 and spent.stdout.count("left out, the 0 seconds are over: ") == 9, spent
-        missing = subprocess.run([*command[:4], "--program", folder], capture_output=True, text=True)
-        assert missing.returncode == 1 and missing.stderr.startswith("peers.py: error: "), missing
+        pathlib.Path(folder, "torch.py").write_text("raise ImportError('PyTorch is hidden')\n")
+        command = [sys.executable, "-B", str(PEERS), "--program", sys.argv[1], "--rows"]
+        environment = {**os.environ, "PYTHONPATH": folder}
+        run = subprocess.run([*command, "kmeans-16384,embed-512"], capture_output=True, text=True, env=environment)
+        assert run.returncode == 0, run
+        results = [json.loads(line) for line in run.stdout.splitlines()]
+        assert [each["row"] for each in results] == ["kmeans-16384", "embed-512"], run.stdout
+        assert all("PyTorch is hidden" in each["left_out"] for each in results), run.stdout
+        wrong = subprocess.run([*command, "kmeans"], capture_output=True, text=True, env=environment)
+        assert wrong.returncode == 2 and "no row 'kmeans'" in wrong.stderr and "kmeans-16384" in wrong.stderr, wrong
+        nowhere = subprocess.run([*command[:3], "--program", folder], capture_output=True, text=True, env=environment)
+        assert nowhere.returncode == 2 and "no such program" in nowhere.stderr, nowhere
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        check_run(sys.argv[1])
-    else:
-        check_tables()
-        check_worker()
+    check_measure()
+    check_rows_go_on()
+    check_list_of_rows()
+    check_ours()
+    check_without_torch()

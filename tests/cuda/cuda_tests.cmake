@@ -46,9 +46,6 @@ endforeach()
 if(NOT CAIRN_SANITIZE)  # each training ends with an evaluation, for which the emulator takes long
   add_test(NAME "gpu: copy-task on the emulator" COMMAND cairn-cuda-tests "[program]")
   set_tests_properties("gpu: copy-task on the emulator" PROPERTIES LABELS gpu)
-  add_test(NAME "gpu: peers.py on the emulator"
-           COMMAND sh -c "${run_python}" -- ${folder}/../apps/check_peers.py $<TARGET_FILE_DIR:attention-bench>)
-  set_tests_properties("gpu: peers.py on the emulator" PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
 endif()
 if(CAIRN_SANITIZE MATCHES thread)
   set(without_races ~[race])  # the sanitizer finds these first

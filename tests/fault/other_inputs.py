@@ -123,7 +123,7 @@ def attend():
 
 def attention_bench():
     small = ["--length", "8", "--tokens", "8", "--heads", "1", "--head-size", "4", "--feed-forward", "4", "--repeat", "1",
-             "--threads", "1", "--no-floor", "--attention", "full"]
+             "--threads", "1", "--attention", "full"]
     run, figure = ["run", *small], ["figure", "--out", "bench", "--lengths", "8", "--repeat", "1", "--seconds", "0"]
 
     def case(name, arguments, message, code=2, **more):
