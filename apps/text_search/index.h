@@ -80,8 +80,6 @@ class IndexStream {
 
  private:
   bool read_line();
-  void read_row();
-  void read_record();
 
   bool unfinished_;
   std::string where_, embeddings_where_;
