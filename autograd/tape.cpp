@@ -115,38 +115,24 @@ Variable record(const char* operation, Tensor value, const std::vector<Variable>
                         [gradient = std::move(gradient)](const Gradients& outputs) { return gradient(outputs[0]); })[0];
 }
 
-void backward(const Variable& loss) {
+void backward(const Variable& loss, double weight) {
   check(loss.value().elements() == 1, "backward: expected a scalar, got shape ", loss.shape(),
         "; pass the gradient of this output");
-  backward(loss, Tensor::full(loss.shape(), 1, loss.dtype(), loss.device()));
+  backward(loss, Tensor::full(loss.shape(), weight, loss.dtype(), loss.device()));
 }
 
-void backward(const Variable& output, const Tensor& gradient) { backward(output, gradient, {}); }
-
-void backward(const Variable& output, const Tensor& gradient,
-              const std::function<void(const Variable::State&)>& ready) {
+void backward(const Variable& output, const Tensor& gradient) {
   check(output.requires_grad(), "backward: this output depends on no variable that requires a gradient");
   check_operands("backward", {{"the output", output.value()}, {"its gradient", gradient}});
   check_shape("backward", "the gradient", gradient, output.shape());
   const NoGrad no_grad;
   Variable::State& state = output.state();
-  if (!state.node) {
-    add_to(state.grad, gradient);
-    if (ready) ready(state);
-    return;
-  }
+  if (!state.node) return add_to(state.grad, gradient);
 
   const std::vector<Node*> order = ordered(state.node.get());
   for (const Node* node : order)
     check(!node->unwound, "backward: the graph was unwound by an earlier backward pass (at ", node->name,
           "); run the forward pass again");
-
-  // How often each leaf is still an input of what has not run.
-  std::unordered_map<const Variable::State*, int64_t> uses;
-  if (ready)
-    for (const Node* node : order)
-      for (const Edge& edge : node->inputs)
-        if (edge.leaf) ++uses[edge.leaf.get()];
 
   std::unordered_map<const Node*, Gradients> pending;
   const auto slot = [&](const Node* node, int index) -> Tensor& {
@@ -183,18 +169,16 @@ void backward(const Variable& output, const Tensor& gradient,
 
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Edge& edge = node.inputs[i];
-      if (inputs[i].defined() && edge.needed()) {
-        Tensor reduced = sum_to(inputs[i], edge.shape);
-        inputs[i] = Tensor();
-        if (edge.node) {
-          add_to(slot(edge.node.get(), edge.output), reduced);
-        } else {
-          // A leaf's gradient belongs to its owner, who may change it in place.
-          if (!edge.leaf->grad.defined() && !reduced.unique()) reduced = reduced.clone();
-          add_to(edge.leaf->grad, reduced);
-        }
+      if (!inputs[i].defined() || !edge.needed()) continue;
+      Tensor reduced = sum_to(inputs[i], edge.shape);
+      inputs[i] = Tensor();
+      if (edge.node) {
+        add_to(slot(edge.node.get(), edge.output), reduced);
+        continue;
       }
-      if (ready && edge.leaf && --uses[edge.leaf.get()] == 0 && edge.leaf->grad.defined()) ready(*edge.leaf);
+      // A leaf's gradient belongs to its owner, who may change it in place.
+      if (!edge.leaf->grad.defined() && !reduced.unique()) reduced = reduced.clone();
+      add_to(edge.leaf->grad, reduced);
     }
   }
 }

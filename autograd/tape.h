@@ -82,12 +82,10 @@ std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> 
                                      std::function<Gradients(const Gradients&)> gradient);
 
 // Adds d loss / d leaf to the gradient of every leaf that `loss` depends on, and frees what the graph captured on the
-// way. Errors: loss is not a scalar (then give its gradient), does not depend on a parameter, or was unwound before.
-void backward(const Variable& loss);
+// way. With a weight: the gradient of weight times the loss. Errors: loss is not a scalar (then give its gradient),
+// does not depend on a parameter, or was unwound before.
+void backward(const Variable& loss, double weight = 1);
 void backward(const Variable& output, const Tensor& gradient);
-// The same, and calls ready(leaf) for each leaf as soon as nothing more will be added to its gradient, which may then
-// be taken away.
-void backward(const Variable& output, const Tensor& gradient, const std::function<void(const Variable::State&)>& ready);
 
 // While one of these lives on a thread, that thread records nothing.
 class NoGrad {

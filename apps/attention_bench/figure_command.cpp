@@ -9,7 +9,6 @@
 #include "apps/common/run_folder.h"
 #include "apps/common/svg.h"
 #include "nn/io/file.h"
-#include "nn/parallel/communicator.h"
 
 namespace cairn::attention_bench {
 namespace {
@@ -24,8 +23,7 @@ struct FigureCommand {
             "Writes figure.csv, figure.json, figure.svg and report.html. All lengths are measured in several passes,\n"
             "so that a slow moment of the machine hits no point alone, and all variants of a length in turn. A length\n"
             "whose attention would take more than --longest seconds a repetition is left out for that variant.\n"
-            "The same command again continues a figure that was stopped. Processes that mpirun starts share the\n"
-            "lengths, in each pass others: give each a machine or a GPU of its own, and all one file system.\n\n"
+            "The same command again continues a figure that was stopped.\n\n"
             "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096")),
         options(&command) {
     add_path(command, "--out", out, "DIR", "write into this folder");
@@ -34,8 +32,7 @@ struct FigureCommand {
     options.real("longest", longest, 0.001, 1e6, "seconds of one repetition beyond which a variant goes no further");
     settings.repetitions.seconds = 4;
     settings.define(command, options, "attention");
-    on_run(
-        command, [this] { execute(); }, true);
+    on_run(command, [this] { execute(); });
   }
 
   void execute() {
@@ -49,30 +46,24 @@ struct FigureCommand {
       lengths = gpu ? "1024,2048,4096,8192,16384,32768,65536,131072" : "512,1024,2048,4096,8192,16384";
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    check_same_on_ranks(options.configuration(), settings.compute.device);
     const fs::path folder = fs::path(out) / ".shares";  // what was measured, until the figure is whole
-    if (!silent()) make_out_folder(out);
-    if (!silent()) make_out_folder(folder);
-    check_shared(out);
-    if (ranks().size() > 1) work_apart();
+    make_out_folder(out);
+    make_out_folder(folder);
     catch_interrupts(settings.output.quiet);
     Sweep sweep{settings, specs, longest, measure_ceilings(settings.compute)};
 
     // (A GPU is nobody else's meanwhile.)
     const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.maximum);
-    bool stopped = false;
-    for (int64_t pass = 1; pass <= passes && !stopped; ++pass) {
+    for (int64_t pass = 1; pass <= passes && !interrupted(); ++pass) {
       Json shares = kept_shares(folder, pass, all, sweep);
       for (const Json& share : shares) sweep.add(share);
-      Json own = Json::object();
       for (size_t i = 0; i < all.size() && !interrupted(); ++i) {
         const std::string length = std::to_string(all[i]);
-        // In each pass other lengths: then, where there are several, no machine stands behind a point alone.
-        if (shares.contains(length) || (int64_t(i) + pass) % ranks().size() != ranks().rank()) continue;
+        if (shares.contains(length)) continue;
         if (pass == 1) sweep.add_points(all[i]);
         const Json share = sweep.measure_share(all[i], passes);
-        sweep.add(own[length] = share);
-        if (!silent() && !sweep.measured().empty()) write_figure(sweep, out);  // whatever happens next, this is kept
+        sweep.add(share);
+        if (!sweep.measured().empty()) write_figure(sweep, out);  // whatever happens next, this is kept
         if (interrupted()) break;
         replace_file(folder / share_name(pass, length), {Json({{"of", made_with()}, {"share", share}}).dump() + "\n"});
         std::string line = concat("pass ", pass, " of ", passes, ", length ", length, ", us an element:");
@@ -81,24 +72,15 @@ struct FigureCommand {
             line += concat(" ", p.problem.attention, " ", svg::number(p.seconds_per_element() * 1e6));
         note(line, settings.output.quiet);
       }
-      ranks().meet();
-      const auto of_all = gather_texts(ranks(), Json({{"stopped", interrupted()}, {"shares", own}}).dump());
-      for (int rank = 0; rank < ranks().size(); ++rank) {
-        const Json its = Json::parse(of_all[size_t(rank)]);
-        stopped = stopped || its.at("stopped").get<bool>();
-        if (rank == ranks().rank()) continue;
-        for (const Json& share : its.at("shares")) sweep.add(share);
-      }
     }
-    if (ranks().size() > 1 && !silent() && !sweep.measured().empty()) write_figure(sweep, out);  // of all
-    if (stopped) {
+    if (interrupted()) {
       note(sweep.measured().empty()
                ? "interrupted; nothing was measured yet"
                : concat("interrupted; ", out, " has what was measured until then, and the same command continues"),
-           settings.output.quiet || silent());
+           settings.output.quiet);
       throw Interrupted();
     }
-    if (!silent()) remove_shares(folder, passes, all);
+    remove_shares(folder, passes, all);
     if (settings.output.json) return print(figure_json(sweep).dump() + "\n");
     print(figure_text(sweep) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
@@ -123,15 +105,15 @@ struct FigureCommand {
     return with;
   }
 
-  // What was measured in a pass before the figure was stopped, by length, as rank 0 sees it. What this figure cannot
-  // use is measured again.
+  // What was measured in a pass before the figure was stopped, by length. What this figure cannot use is measured
+  // again.
   Json kept_shares(const fs::path& folder, int64_t pass, const std::vector<int64_t>& of, const Sweep& sweep) const {
     Json shares = Json::object();
     bool others = false;
     for (const int64_t n : of) {
       const std::string length = std::to_string(n);
       const fs::path file = folder / share_name(pass, length);
-      if (silent() || !is_there(file)) continue;
+      if (!is_there(file)) continue;
       const Json kept = Json::parse(read_file(file), nullptr, false);
       if (usable(kept, sweep))
         shares[length] = kept.at("share");
@@ -143,7 +125,7 @@ struct FigureCommand {
           concat(folder.string(), " has what was measured with other settings or on another processor, or is damaged: ",
                  "that is measured again"),
           settings.output.quiet);
-    return Json::parse(broadcast_text(ranks(), shares.dump()));
+    return shares;
   }
 
   // Is it a whole share, measured as this figure measures? `sweep` is a copy to try it on.

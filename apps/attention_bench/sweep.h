@@ -33,7 +33,7 @@ struct Sweep {
   // Measures all points of a length in turn, with one of `passes` equal shares of the repetitions. Returns what was
   // measured, which is not yet added: {"length": ..., "points": [{"attention", "seconds", "peak_bytes"}]}.
   nlohmann::ordered_json measure_share(int64_t length, int64_t passes) const;
-  // Adds a share that was measured, here or by another process. Error (DataError): it is none.
+  // Adds a share that was measured, now or before. Error (DataError): it is none.
   void add(const nlohmann::ordered_json& share);
 
   // The point of a variant at a length, added in its place if need be.

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -37,18 +38,10 @@ namespace cairn {
 namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
-volatile std::sig_atomic_t continued = -100;  // when a process that is silent got SIGCONT, in seconds
 const char* volatile stop_message = "";
 std::string program_name;
 
-std::unique_ptr<Communicator> connected;  // null: this process is alone
-std::string gpu_problem;                  // why the processes cannot have a GPU each; empty: they can
-
-int seconds_now() {
-  timespec clock{};
-  clock_gettime(CLOCK_MONOTONIC, &clock);
-  return int(clock.tv_sec);
-}
+std::unique_ptr<Communicator> connected;  // what on_run() hands to the command
 
 // A message as one line for a terminal: what stood on several is joined, what cannot be printed is left out, and of
 // what is very long the middle is.
@@ -175,19 +168,6 @@ struct WrappedHelp : CLI::Formatter {
 
 }  // namespace
 
-Communicator& ranks() { return connected ? *connected : this_process(); }
-
-bool silent() { return ranks().rank() > 0; }
-
-static bool apart = false;
-void work_apart() { apart = true; }
-
-// The end of a process that failed: others wait for it.
-static int ended(int exit_code) {
-  if (ranks().size() > 1) ranks().abort(exit_code);
-  return exit_code;
-}
-
 int exit_code_of(const std::exception& error) {
   if (dynamic_cast<const UsageError*>(&error)) return 2;
   if (dynamic_cast<const DataError*>(&error)) return 3;
@@ -203,13 +183,18 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   keep_standard_streams();
   program_name = name;
   std::set_terminate(terminated);
-  const int rank = launched_rank();
-  if (rank > 0) std::signal(SIGCONT, [](int) { continued = seconds_now(); });
+  // The end of a process that failed: others wait for it.
+  const auto ended = [](int exit_code) {
+    if (connected && connected->size() > 1) connected->abort(exit_code);
+    return exit_code;
+  };
   try {
     connected = connect();
-    gpu_problem = ranks().take_gpu();  // once, by all, whatever their options say
-    set_threads(std::max(1, threads() / ranks().on_processors()));
-    if (silent()) program_name += concat(", rank ", rank);
+    set_threads(std::max(1, threads() / connected->on_processors()));
+    if (connected->rank() > 0) {
+      program_name += concat(", rank ", connected->rank());
+      check(std::freopen("/dev/null", "w", stdout), "/dev/null: cannot be opened");
+    }
     CLI::App app(summary, name);
     app.formatter(std::make_shared<WrappedHelp>());
     app.footer(footer);
@@ -224,14 +209,12 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   } catch (const std::bad_alloc&) {
     return ended(out_of_memory());
   } catch (const std::exception& error) {
-    // All diverge alike. Rank 0 tells of it, once it has written its trace, and ends this process while it waits here.
-    if (silent() && dynamic_cast<const DivergedError*>(&error)) ranks().meet();
-    // What all ranks found is told by rank 0, which ends this one meanwhile.
-    std::this_thread::sleep_for(std::chrono::milliseconds(250 * std::min(rank, 8)));
-    const int exit_code = exit_code_of(error);
-    // Where one process has told of an error, mpirun sends SIGCONT to all, and only seconds later what ends them.
-    if (seconds_now() - continued < 10) return ended(exit_code);
-    return ended(report_error(error.what(), exit_code));
+    // What all ranks found is told by rank 0: then mpirun sends the others SIGTERM, one second later.
+    if (launched_rank() > 0) {
+      std::signal(SIGTERM, SIG_DFL);
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+    }
+    return ended(report_error(error.what(), exit_code_of(error)));
   }
 }
 
@@ -261,7 +244,7 @@ void define_threads(Options& options, int64_t& threads) {
 static Device chosen_device(const std::string& device) {
   if (device == "cpu") return Device::cpu;
 #if CAIRN_HAS_CUDA
-  const std::string problem = gpu_problem.empty() ? gpu::device_problem() : gpu_problem;
+  const std::string problem = gpu::device_problem();
   if (device == "auto") return problem.empty() && !emulated ? Device::cuda : Device::cpu;
   check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
   return Device::cuda;
@@ -294,12 +277,16 @@ CLI::App& add_command(CLI::App& app, const char* name, const char* summary, cons
 
 void set_footer(CLI::App& command, const std::string& footer) { command.footer(footer); }
 
-void on_run(CLI::App& command, std::function<void()> run, bool together) {
-  command.callback([run = std::move(run), together, &command] {
-    check<UsageError>(together || ranks().size() == 1, command.get_name(), ": runs as one process, and ",
-                      ranks().size(), " were started; start it without mpirun");
+void on_run(CLI::App& command, std::function<void()> run) {
+  on_run(command, [run = std::move(run), &command](Communicator& ranks) {
+    check<UsageError>(ranks.size() == 1, command.get_name(), ": is computed by one process, and ", ranks.size(),
+                      " were started; start it without mpirun");
     run();
   });
+}
+
+void on_run(CLI::App& command, std::function<void(Communicator& ranks)> run) {
+  command.callback([run = std::move(run)] { run(*connected); });
 }
 
 void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help) {
@@ -334,7 +321,7 @@ void TraceOption::define(CLI::App& command) {
 }
 
 void TraceOption::try_file() const {
-  if (file_.empty() || silent()) return;
+  if (file_.empty()) return;
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(file_, ignored);
   errno = 0;
@@ -344,7 +331,7 @@ void TraceOption::try_file() const {
 }
 
 void TraceOption::start() const {
-  if (!file_.empty() && !silent()) trace::start();
+  if (!file_.empty()) trace::start();
 }
 
 void TraceOption::nothing_ran(bool quiet) const {
@@ -352,7 +339,7 @@ void TraceOption::nothing_ran(bool quiet) const {
 }
 
 void TraceOption::finish(bool quiet) const {
-  if (file_.empty() || silent()) return;
+  if (file_.empty()) return;
   const trace::Recording recording = trace::stop();
   write_trace(file_, recording, program_name);
   note(trace_summary(recording), quiet);
@@ -375,13 +362,12 @@ std::string shell_word(const std::string& text) {
 }
 
 void print(const std::string& text) {
-  if (silent()) return;
   std::cout << text << std::flush;
   check(bool(std::cout), "cannot write to standard output");
 }
 
 void note(const std::string& text, bool quiet) {
-  if (!quiet && (!silent() || apart)) std::cerr << text << std::endl;
+  if (!quiet) std::cerr << text << std::endl;
 }
 
 bool colors() {
@@ -394,7 +380,7 @@ bool interrupted() { return stop_requested != 0; }
 void catch_interrupts(bool quiet) {
   static constexpr char told[] = "stopping after this step; once more to stop at once\n";
   static constexpr char told_below_bar[] = "\nstopping after this step; once more to stop at once\n";
-  if (!quiet && !silent()) stop_message = isatty(STDERR_FILENO) ? told_below_bar : told;
+  if (!quiet) stop_message = isatty(STDERR_FILENO) ? told_below_bar : told;
   // A second one ends the program at once, because whatever runs between two looks may be long. Not if it comes right
   // behind the first: timeout(1) and others signal a process and then its group.
   static std::atomic<int64_t> first{0};  // when, in nanoseconds
@@ -402,10 +388,6 @@ void catch_interrupts(bool quiet) {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
-    if (silent() && !apart) {  // mpirun signals all ranks; rank 0 answers for them
-      std::signal(signal, SIG_IGN);
-      continue;
-    }
     std::signal(signal, [](int) {
       timespec clock{};
       clock_gettime(CLOCK_MONOTONIC, &clock);
@@ -422,6 +404,10 @@ void catch_interrupts(bool quiet) {
       errno = number;
     });
   }
+}
+
+void ignore_interrupts() {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
 }
 
 }  // namespace cairn

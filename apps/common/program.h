@@ -63,9 +63,11 @@ void define_command(CLI::App& app) {
   command = std::make_unique<Command>(app);
 }
 void set_footer(CLI::App& command, const std::string& footer);
-// What runs once all options of the command, or of a program without commands, are read. `together`: several processes
-// may run it; of any other command there may be only one.
-void on_run(CLI::App& command, std::function<void()> run, bool together = false);
+// What runs once all options of the command, or of a program without commands, are read. Error (UsageError): mpirun or
+// Slurm started several processes.
+void on_run(CLI::App& command, std::function<void()> run);
+// The same for what several processes may run together.
+void on_run(CLI::App& command, std::function<void(Communicator& ranks)> run);
 void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help);
 // Adds all words that are no options.
 void add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words, const std::string& help);
@@ -95,18 +97,10 @@ class TraceOption {
 int exit_code_of(const std::exception& error);
 
 // Defines a program's commands on `app` and gives each a callback, or the program itself if it has none; then parses
-// and runs. Returns the exit code.
+// and runs. Returns the exit code. Of several processes that mpirun or Slurm started, only rank 0 has a standard
+// output; an error that all find is told by rank 0 alone, and one that fails ends all.
 int run_program(const char* name, const char* summary, const char* footer, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define);
-
-// The processes that mpirun or Slurm started beside this one; without them, this one alone. Only rank 0 prints, shows
-// progress and writes a trace, and only rank 0 is interrupted, unless they work_apart(); an error of another rank alone
-// is told by it. A process that fails ends all.
-Communicator& ranks();
-// Is there another process that speaks for this one?
-bool silent();
-// From now on each process works by itself: it tells its own notes, and a signal interrupts it alone.
-void work_apart();
 
 // "a, b, c".
 std::string joined(const std::vector<std::string>& words);
@@ -126,6 +120,8 @@ bool colors();
 // acknowledged on standard error, unless `quiet`. A signal that the parent had ignored (nohup) stays ignored.
 bool interrupted();
 void catch_interrupts(bool quiet);
+// Leaves these signals to another process: mpirun sends them to all, and rank 0 answers for all.
+void ignore_interrupts();
 inline constexpr int exit_interrupted = 130;
 struct Interrupted {};  // thrown once all is in order: the program ends with exit_interrupted
 

@@ -42,7 +42,7 @@ std::string clock_time(double seconds) {
 Progress::Progress(int64_t total, bool quiet, Counts counts)
     : total_(total),
       counts_(counts),
-      quiet_(quiet || silent()),
+      quiet_(quiet),
       terminal_(isatty(STDERR_FILENO)),
       start_(Clock::now()),
       last_draw_(start_) {}

@@ -22,9 +22,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "nn/io/file.h"
-#include "nn/io/hash.h"
 #include "nn/io/json.h"
-#include "nn/parallel/communicator.h"
 
 namespace cairn {
 namespace {
@@ -53,22 +51,6 @@ void make_out_folder(const fs::path& path) {
                     ": expected a folder, or a name for a new one, got a file");
   fs::create_directories(path, error);
   check(!error, "--out ", path, ": cannot make the folder: ", error);
-}
-
-void check_shared(const fs::path& path) {
-  if (ranks().size() == 1) return;
-  // A file of a new name: one that was looked for before, a network's file system may take for missing for a while.
-  const fs::path file = path / broadcast_text(ranks(), concat(".ranks.", getpid(), ".", std::time(nullptr)));
-  if (!silent()) replace_file(file, {"seen by all ranks\n"});
-  ranks().meet();
-  std::string blind;
-  const auto seen = gather_texts(ranks(), is_there(file) ? "yes" : "no");
-  for (size_t rank = 1; rank < seen.size(); ++rank)
-    if (seen[rank] == "no") blind += concat(blind.empty() ? "" : ", ", rank);
-  std::error_code ignored;
-  if (!silent()) fs::remove(file, ignored);
-  check<UsageError>(blind.empty(), "--out ", path, ": what rank 0 writes there is not seen by rank ", blind,
-                    "; give a folder on a file system that all processes share");
 }
 
 FolderLock::FolderLock(const fs::path& path) {
@@ -185,18 +167,6 @@ nlohmann::ordered_json provenance(const std::string& device) {
   std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
   return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},   {"device", device},
           {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}, {"time", time}};
-}
-
-void check_same_on_ranks(nlohmann::ordered_json configuration, Device device) {
-  if (ranks().size() == 1) return;
-  const auto is = provenance(std::string(name(device)));
-  for (const char* free : {"threads", "checkpoint_every"}) configuration.erase(free);
-  for (const char* key : {"device", "vectors", "commit"}) configuration[key] = is.at(key);
-  configuration["program"] = xxh128(read_file("/proc/self/exe"));
-  std::string text;
-  for (const auto& [key, value] : configuration.items()) text += concat(key, " ", value.dump(), "\n");
-  const std::string trouble = difference(ranks(), text);
-  check<UsageError>(trouble.empty(), "the processes must have the same program and settings: ", trouble);
 }
 
 }  // namespace cairn

@@ -63,10 +63,6 @@ class RunFolder {
 // Makes the folder that --out names, if need be. Errors: the path is something else (UsageError); it cannot be made.
 void make_out_folder(const std::filesystem::path& path);
 
-// Does nothing with one process. Error (UsageError): a rank does not see what rank 0 writes into the folder: --out is
-// on a file system that they do not share.
-void check_shared(const std::filesystem::path& path);
-
 // Where results may be written: a new file, or one in the place of a regular file, behind symbolic links. Errors
 // (UsageError): something else is there, or there is no such folder, or it is `in`, the file that is read (empty:
 // none).
@@ -86,10 +82,5 @@ std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& ru
 
 // What a run was made with: program, version and commit, processor, threads, vectors, device, time.
 nlohmann::ordered_json provenance(const std::string& device);
-
-// What would make processes that work together part from each other. Error (UsageError), the same on all: a rank has
-// another program, device or kind of vectors than rank 0, or other settings but for how many threads it takes and how
-// often it saves.
-void check_same_on_ranks(nlohmann::ordered_json configuration, Device device);
 
 }  // namespace cairn

@@ -1,7 +1,6 @@
 #pragma once
 // The copy task's model: embedded tokens plus fixed positions, an encoder, and a linear layer to the symbols.
 #include "apps/copy_task/data.h"
-#include "nn/parallel/communicator.h"
 #include "nn/transformer.h"
 
 namespace cairn::copy_task {
@@ -35,10 +34,9 @@ struct Evaluation {
 
 // Of `sequences` fresh ones, named by (seed, step). Records nothing. With `may_stop`, an interruption ends it early:
 // then it is no evaluation of all of them. The sequences come in small batches: those of one batch share their hash
-// planes, and many draws of planes make the figure steadier than many sequences under one. Ranks share the batches, and
-// all get the same bits, which their number does not change.
+// planes, and many draws of planes make the figure steadier than many sequences under one.
 Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
-                    bool may_stop = false, Communicator& ranks = this_process());
+                    bool may_stop = false);
 inline constexpr int64_t evaluation_batch = 8;
 
 // On which trained weights are judged, in training and after: a step whose sequences no training has seen, and how

@@ -32,10 +32,10 @@ std::unique_ptr<Trained> read_run(const std::filesystem::path& run);
 // and, where training goes on from it, what becomes of the damaged one. Error (DataError): all are damaged.
 std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& run, bool to_train);
 
-// Trains a run, from its checkpoint if there is one. Without a folder nothing is kept. Of several ranks only rank 0 has
-// a folder. Errors: as train().
+// Trains a run, from its checkpoint if there is one. Without a folder nothing is kept. Of several ranks only rank 0 may
+// have a folder. Errors: as train().
 TrainResult train_run(const Options& options, const TrainOptions& train, RunFolder* folder,
-                      std::optional<FoundCheckpoint>& found, bool quiet, Communicator& ranks = this_process());
+                      std::optional<FoundCheckpoint>& found, bool quiet, Communicator& ranks);
 // The result that a run recorded, if it has nothing left to do: it made its iterations, or stopped by itself.
 std::optional<nlohmann::ordered_json> finished_result(const std::filesystem::path& run, const FoundCheckpoint& found,
                                                       int64_t iterations);

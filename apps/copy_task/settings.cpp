@@ -1,5 +1,7 @@
 #include "apps/copy_task/settings.h"
 
+#include <nlohmann/json.hpp>
+
 namespace cairn::copy_task {
 
 void Settings::define(Options& options) {
@@ -43,10 +45,13 @@ void Settings::define_training(Options& options) {
   options.integer("checkpoint-every", train.checkpoint_every, 0, max_steps,
                   "steps between checkpoints, with --out; 0: only at the end", Belongs::free);
   options.text("also-evaluate", also, "variants to evaluate the trained weights with, comma-separated");
-  options.flag("ordered", train.ordered,
-               "one sequence at a time, gradients summed in a fixed order: any number of processes (mpirun) gives the "
-               "same bits, more slowly");
+  options.integer(
+      "average-every", train.average_every, 0, max_steps,
+      "with several processes (mpirun): each trains by itself on its part of every batch, and every N steps "
+      "their weights become their mean; 0: gradients are summed in every step. --iterations, "
+      "--evaluate-every and --checkpoint-every must be multiples of N");
   options.flag("quick", quick, "a small model that learns in about a minute, where nothing else is asked for");
+  options.withdrawn({{"ordered", false}});
   common.define(options);
 }
 

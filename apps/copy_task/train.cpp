@@ -38,24 +38,6 @@ Variable forward(const Model& model, const Batch& batch, Generator& generator, i
   return cross_entropy(model(batch.input.slice(begin, end), {true, &generator}), batch.target.slice(begin, end));
 }
 
-// Gives all ranks what rank 0 starts from. Only it keeps a journal.
-void share(Communicator& ranks, Optimizer& optimizer, Schedule& schedule, TrainState& state) {
-  if (ranks.size() == 1) return;
-  ranks.meet();  // it may have read much
-  cairn::share(ranks, optimizer);
-  std::vector<double> numbers{
-      double(state.step),           state.seconds,        state.latest.loss, state.latest.accuracy,
-      state.latest.masked_accuracy, double(state.stopped)};
-  const size_t own = numbers.size();
-  for (const double x : schedule.state()) numbers.push_back(x);
-  Tensor all = Tensor::from(numbers, {int64_t(numbers.size())});
-  ranks.broadcast(all);
-  numbers = all.to_vector<double>();
-  state.step = int64_t(numbers[0]), state.seconds = numbers[1], state.stopped = numbers[5] != 0;
-  state.latest = {numbers[2], numbers[3], numbers[4]};
-  schedule.set_state({numbers.begin() + int64_t(own), numbers.end()});
-}
-
 std::string numbers(double loss, const Evaluation& evaluation) {
   if (std::isnan(evaluation.masked_accuracy)) return formatted("loss %.4f", loss);
   return formatted("loss %.4f  masked accuracy %.3f", loss, evaluation.masked_accuracy);
@@ -70,30 +52,39 @@ constexpr const char* plateau =
 void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer, Schedule& schedule,
                 Generator& generator, Journal& journal, Progress& progress, const Stopwatch& run, TrainState& state,
                 Communicator& ranks) {
-  DataParallel parallel(ranks, optimizer.parameters(), options.ordered);
+  // Between two averagings ranks have weights of their own; then nothing is evaluated or saved, and nobody stops.
+  const int64_t average_every = ranks.size() > 1 ? options.average_every : 0;
+  const Share mine = share_of(options.batch, ranks);
   bool explained = !options.explain;
-  const auto save = [&] {
-    check_shared(ranks, optimizer.parameters());
-    journal.save(state);
-    ranks.meet();
+  const auto goes_on = [&] {
+    if (average_every > 0 && state.step % average_every != 0) return true;
+    return state.step < options.iterations && !state.stopped && !of_rank_0(ranks, interrupted());
   };
-  while (state.step < options.iterations && !state.stopped && !broadcast_flag(ranks, interrupted())) {
+  while (goes_on()) {
     const trace::Span span("step", "program");
     generator.set_step(uint64_t(state.step));
     const Batch batch = load_data(options, state.step);
     optimizer.clear_gradients();
-    const Tensor loss = parallel.backward(
-        options.batch, [&](int64_t begin, int64_t end) { return forward(model, batch, generator, begin, end); });
+    Variable loss;  // of this rank's part; without one there is none
+    if (mine.size() > 0) {
+      loss = forward(model, batch, generator, mine.begin, mine.end);
+      backward(loss, average_every > 0 ? 1 : mine.weight);
+    }
+    if (average_every == 0) sum_gradients(optimizer.parameters(), ranks);
     optimizer.step();
-    StepRecord record{++state.step, loss.item()};
+    ++state.step;
+    if (average_every > 0 && state.step % average_every == 0) average_weights(optimizer, ranks);
+    StepRecord record{state.step, sum(ranks, mine.size() > 0 ? mine.weight * loss.value().item() : 0)};
     const OptimizerState after = optimizer.state();
     Optimizer::check_diverged(after);
     check<DivergedError>(std::isfinite(record.loss), "training diverged: the loss of step ", state.step, " is ",
                          record.loss, "; try a smaller --lr");
     record.gradient_norm = after.gradient_norm;
     if (state.step % options.evaluate_every == 0) {
-      state.latest = evaluate(model, options.length, options.sequences_meanwhile, options.seed,
-                              uint64_t(state.step) - 1, false, ranks);
+      if (ranks.rank() == 0)
+        state.latest =
+            evaluate(model, options.length, options.sequences_meanwhile, options.seed, uint64_t(state.step) - 1);
+      state.latest = of_rank_0(ranks, state.latest);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
       record.evaluation = state.latest;
       schedule.observe(options.plateau_metric == "loss" ? state.latest.loss : -state.latest.masked_accuracy);
@@ -104,20 +95,23 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
     record.seconds = state.seconds = run();
     journal.record(record);
     progress.update(state.step, numbers(record.loss, state.latest));
-    if (options.checkpoint_every > 0 && state.step % options.checkpoint_every == 0) save();
+    if (options.checkpoint_every > 0 && state.step % options.checkpoint_every == 0) journal.save(state);
   }
   progress.finish();
   state.seconds = run();
-  save();
+  journal.save(state);
 }
 
 // Evaluates the trained weights, with other variants too. If interrupted, the result is the last evaluation made in
 // training, if there was one.
 void evaluate_trained(const TrainOptions& options, Model& model, const TrainState& state, Progress& progress,
                       TrainResult& result, Communicator& ranks) {
-  const auto stop = [&] { return broadcast_flag(ranks, interrupted()); };
+  const auto stop = [&] { return of_rank_0(ranks, interrupted()); };
   const auto evaluate_now = [&] {
-    return evaluate(model, options.length, options.sequences_after, options.seed, unseen_step, true, ranks);
+    Evaluation evaluation;
+    if (ranks.rank() == 0)
+      evaluation = evaluate(model, options.length, options.sequences_after, options.seed, unseen_step, true);
+    return of_rank_0(ranks, evaluation);
   };
   result.evaluation = evaluate_now();
   result.sequences = options.sequences_after;
@@ -154,7 +148,13 @@ TrainResult train(const TrainOptions& options, Progress& progress, const RunFile
   const std::unique_ptr<Schedule> schedule = make_schedule(options);
   Journal journal(files, model, optimizer, *schedule);
   TrainState state = journal.begin(options.iterations);
-  share(ranks, optimizer, *schedule, state);
+  // The others begin with what rank 0 has read. Only its state is recorded and saved.
+  state.step = of_rank_0(ranks, state.step);
+  state.stopped = of_rank_0(ranks, state.stopped);
+  std::vector<double> observed = schedule->state();
+  for (double& number : observed) number = of_rank_0(ranks, number);
+  schedule->set_state(observed);
+  broadcast_weights(optimizer, ranks);
   run.before = state.seconds;  // of earlier sessions
 
   TrainResult result;

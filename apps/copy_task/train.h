@@ -3,6 +3,7 @@
 #include "apps/common/progress.h"
 #include "apps/copy_task/journal.h"
 #include "apps/copy_task/train_options.h"
+#include "nn/parallel/communicator.h"
 
 namespace cairn::copy_task {
 
@@ -27,10 +28,8 @@ struct TrainResult {
 // runs; DivergedError for a loss, a weight or a moment that is not finite, says what is saved; Error for a folder that
 // cannot be written.
 //
-// With several ranks, all call it; each computes its part of every batch, and all return the result. Only rank 0 has
-// files: the others begin with what it has. Errors besides: UsageError: fewer sequences in a batch than ranks; Error: a
-// rank has other weights than rank 0.
-TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files = nullptr,
-                  Communicator& ranks = this_process());
+// With several ranks, all call it, and all return the result; each computes its part of every batch. Only rank 0 has
+// files, evaluates and is asked to stop: the others begin with what it has, and stop at the same step.
+TrainResult train(const TrainOptions& options, Progress& progress, const RunFiles* files, Communicator& ranks);
 
 }  // namespace cairn::copy_task

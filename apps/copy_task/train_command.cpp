@@ -34,22 +34,18 @@ struct TrainCommand {
     add_flag(command, "--resume", resume, "continue the run in --out from its newest checkpoint");
     trace.define(command);
     output.define(command);
-    on_run(
-        command, [this] { execute(); }, true);
+    on_run(command, [this](Communicator& ranks) { execute(ranks); });
   }
 
-  void execute() {
-    options.read();
-    check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
-    check_same_on_ranks({{"--resume", int(resume)}, {"--out", out}}, Device::cpu);
-    if (!resume) take_settings(false), check_ranks();  // what is refused leaves nothing behind
-    if (!out.empty() && !silent()) open_run();
-    if (resume) share_run(), take_settings(true), check_ranks();
-
-    catch_interrupts(output.quiet);
+  void execute(Communicator& ranks) {
+    processes = ranks.size();
+    const bool first = ranks.rank() == 0;
+    if (first) prepare();
     const bool nothing_left = found && finished();
-    ranks().meet();  // rank 0 may have written a report
-    if (broadcast_flag(ranks(), nothing_left)) return;
+    // The others take rank 0's settings; only it looks into the run's folder.
+    const std::string configuration = of_rank_0(ranks, options.configuration().dump());
+    if (of_rank_0(ranks, nothing_left)) return;
+    if (!first) follow(configuration);
     if (found) check_resumed(out, *found, settings.train);
     if (found) note(concat(out, ": continues from step ", train_state(*found).step), output.quiet);
     if (masked_per_half(settings.train.length) == 0)
@@ -58,7 +54,7 @@ struct TrainCommand {
     TrainResult result;
     trace.start();
     try {
-      result = train_run(options, settings.train, folder.get(), found, output.quiet, ranks());
+      result = train_run(options, settings.train, folder.get(), found, output.quiet, ranks);
     } catch (const DivergedError&) {
       trace.finish(output.quiet);
       throw;
@@ -70,6 +66,28 @@ struct TrainCommand {
     tell(json, result.interrupted);
   }
 
+  // Reads the settings, and opens the run's folder if there is one.
+  void prepare() {
+    options.read();
+    check<UsageError>(!resume || !out.empty(), "--resume: expected --out with the folder of the run to continue");
+    if (!resume) take_settings(false);  // what is refused leaves nothing behind
+    if (!out.empty()) open_run();
+    if (resume) take_settings(true);
+    catch_interrupts(output.quiet);
+  }
+
+  // Takes the settings of rank 0, which alone reports, keeps the run and is interrupted.
+  void follow(const std::string& configuration) {
+    options.load(Json::parse(configuration), "rank 0");
+    options.assign();
+    settings.finish();
+    settings.train.compute = settings.common.apply();
+    check_options(settings.train);
+    output.quiet = true;
+    trace = {};
+    ignore_interrupts();
+  }
+
   // What was given becomes the settings, if they make sense. Those of a run come from its own files.
   void take_settings(bool of_run) {
     const auto settle = [&](auto&& f) { of_run ? of_a_run(f) : f(); };
@@ -78,24 +96,15 @@ struct TrainCommand {
       settings.finish();
     });
     settings.train.compute = settings.common.apply();
-    if (!settings.init_from.empty() && !found && !silent())  // the others get its weights
+    if (!settings.init_from.empty() && !found)
       settings.train.init_from =
           std::make_shared<const FoundCheckpoint>(checkpoint_of_run("--init-from", settings.init_from));
     settle([&] { check_options(settings.train); });
-    check<UsageError>(settings.train.batch >= ranks().size(), "--batch ", settings.train.batch,
-                      ": expected at least one sequence for each of the ", ranks().size(), " processes; start at most ",
-                      settings.train.batch, of_run ? " to continue this run" : ", or give a larger batch");
+    check<UsageError>(settings.train.average_every == 0 || settings.train.batch >= processes,
+                      "--average-every: expected a --batch with at least one sequence for each of the ", processes,
+                      " processes, got ", settings.train.batch);
     trace.try_file();
   }
-
-  // Only rank 0 looks into the run's folder: the others continue with its settings.
-  void share_run() {
-    ranks().meet();  // rank 0 may have read a large checkpoint
-    const Json run = Json::parse(broadcast_text(ranks(), continued.dump()));
-    if (silent() && run.is_array()) options.continue_run(run[0], run[1]);
-  }
-
-  void check_ranks() const { check_same_on_ranks(options.configuration(), settings.train.compute.device); }
 
   // Opens the folder and decides what the run starts from.
   void open_run() {
@@ -107,16 +116,11 @@ struct TrainCommand {
       check<UsageError>(resume, "--out ", out, ": the folder holds a run; continue it with --resume, or choose ",
                         "another folder");
       train_state(*found);
-      continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
+      options.continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
     } else if (resume) {
-      if (is_there(config)) continue_run(read_json(config), config.string());
+      if (is_there(config)) options.continue_run(read_json(config), config.string());
       note(out + ": no checkpoint yet, the run starts from the beginning", output.quiet);
     }
-  }
-
-  void continue_run(const Json& configuration, const std::string& where) {
-    options.continue_run(configuration, where);
-    continued = {configuration, where};
   }
 
   // May a run start in this folder, where nothing was saved? Files that it would replace must be those of a run that
@@ -184,10 +188,10 @@ struct TrainCommand {
   TraceOption trace;
   std::string out;
   bool resume = false;
+  int processes = 1;
 
   std::unique_ptr<RunFolder> folder;     // null: nothing is kept
   std::optional<FoundCheckpoint> found;  // none: starts afresh
-  Json continued;                        // the run's settings, and the file they are from; null: there are none
 };
 
 }  // namespace

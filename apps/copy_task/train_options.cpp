@@ -1,6 +1,7 @@
 #include "apps/copy_task/train_options.h"
 
 #include <memory>
+#include <utility>
 
 #include "apps/common/format.h"
 #include "apps/common/options.h"
@@ -53,7 +54,18 @@ void initialize(Model& model, const FoundCheckpoint& from) try {
   throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
 }
 
+// Weights are evaluated and saved where all processes have the same.
+void check_average_every(const TrainOptions& options) {
+  if (options.average_every == 0) return;
+  for (const auto& [name, steps] :
+       {std::pair("--iterations", options.iterations), std::pair("--evaluate-every", options.evaluate_every),
+        std::pair("--checkpoint-every", options.checkpoint_every)})
+    check<UsageError>(steps % options.average_every == 0, name, " ", steps, ": expected a multiple of --average-every ",
+                      options.average_every);
+}
+
 void check_options(const TrainOptions& options) {
+  check_average_every(options);
   options.model.validate();
   check_memory(options.model, options.compute.device);
   check_variants(options);

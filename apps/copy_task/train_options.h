@@ -30,8 +30,8 @@ struct TrainOptions {
   double stop_at = 0;              // end when masked accuracy meanwhile reaches this; 0: never
   int64_t checkpoint_every = 250;  // steps; 0: only at the end
   std::vector<std::string> also_evaluate;
-  bool explain = true;   // the plateau, where it comes
-  bool ordered = false;  // gradients summed so that any number of processes gives the same bits
+  int64_t average_every = 0;  // steps that processes train by themselves before their weights become their mean; 0: no
+  bool explain = true;        // the plateau, where it comes
   // Of an evaluation in training, and of the one after it.
   int64_t sequences_meanwhile = 256, sequences_after = final_sequences;
   Compute compute;

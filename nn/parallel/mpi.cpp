@@ -1,24 +1,18 @@
-#include "nn/parallel/mpi.h"
-
+// The processes of an MPI job (Message Passing Interface 3.1). MPI works on the host's memory: what lies on a GPU is
+// copied there and back.
 #include <mpi.h>
 #include <sched.h>
 
-#include <algorithm>
-#include <chrono>
 #include <limits>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#if CAIRN_NCCL
-#include "nn/parallel/nccl.h"
-#endif
+#include "nn/parallel/communicator.h"
 
 namespace cairn {
 namespace {
 
-int count_of(int64_t n) {
-  check(n <= std::numeric_limits<int>::max(), "MPI: ", n, " elements in one message, at most 2^31 - 1 go");
+int count_of(size_t n) {
+  check(n <= size_t(std::numeric_limits<int>::max()), "MPI: ", n, " elements in one message, at most 2^31 - 1 go");
   return int(n);
 }
 
@@ -36,44 +30,20 @@ class MpiCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int on_processors() const override { return neighbors_; }
-  std::string take_gpu() override {
-    if (size_ == 1) return {};
-    return "this program was built without NCCL, by which several processes with GPUs add up (configure it "
-           "with --preset nccl)";
-  }
-  // This process is number place() of the there() on its machine.
-  int place() const { return place_; }
-  int there() const { return there_; }
 
-  // Iallreduce, so that it goes on while this rank computes the next gradients.
-  void start_sum(const Tensor& x) override {
-    check(x.device() == Device::cpu, "MPI: a sum over ranks of a tensor that is not in the host's memory");
-    check(x.dtype() == DType::float32 || x.dtype() == DType::float64, "MPI: expected float32 or float64, got ",
-          name(x.dtype()));
-    Tensor own = x;
+  void sum(Tensor& x) override {
+    check(x.dtype() == DType::float32 || x.dtype() == DType::float64,
+          "MPI: a sum over ranks: expected float32 or float64, got ", name(x.dtype()));
     const MPI_Datatype type = x.dtype() == DType::float32 ? MPI_FLOAT : MPI_DOUBLE;
-    void* const numbers = own.mutable_raw();
-    MPI_Iallreduce(MPI_IN_PLACE, numbers, count_of(x.elements()), type, MPI_SUM, MPI_COMM_WORLD,
-                   &started_.emplace_back());
-    kept_.push_back(std::move(own));
-  }
-  void progress() override {
-    int done = 0;
-    MPI_Testall(int(started_.size()), started_.data(), &done, MPI_STATUSES_IGNORE);
-  }
-  void wait() override { wait(watchdog_); }
-
-  void broadcast(Tensor& x, int root) override {
     Tensor host = x.to(Device::cpu);
-    MPI_Ibcast(host.mutable_raw(), count_of(int64_t(host.bytes())), MPI_BYTE, root, MPI_COMM_WORLD,
-               &started_.emplace_back());
-    wait(watchdog_);
+    MPI_Allreduce(MPI_IN_PLACE, host.mutable_raw(), count_of(size_t(x.elements())), type, MPI_SUM, MPI_COMM_WORLD);
     if (x.device() != Device::cpu) x.copy_from(host);
   }
 
-  void meet() override {
-    MPI_Ibarrier(MPI_COMM_WORLD, &started_.emplace_back());
-    wait(std::numeric_limits<double>::infinity());
+  void broadcast(Tensor& x) override {
+    Tensor host = x.to(Device::cpu);
+    MPI_Bcast(host.mutable_raw(), count_of(host.bytes()), MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (x.device() != Device::cpu) x.copy_from(host);
   }
 
   void abort(int exit_code) override {
@@ -86,11 +56,11 @@ class MpiCommunicator : public Communicator {
   void count_neighbors() {
     MPI_Comm machine = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-    MPI_Comm_rank(machine, &place_);
-    MPI_Comm_size(machine, &there_);
+    int there = 0;
+    MPI_Comm_size(machine, &there);
     cpu_set_t mine{};
     sched_getaffinity(0, sizeof mine, &mine);
-    std::vector<cpu_set_t> all(static_cast<size_t>(there_));
+    std::vector<cpu_set_t> all(static_cast<size_t>(there));
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, machine);
     MPI_Comm_free(&machine);
     neighbors_ = 0;
@@ -101,37 +71,11 @@ class MpiCommunicator : public Communicator {
     }
   }
 
-  // Looks again and again, first without a pause, because the others are seldom far behind, then with one: where ranks
-  // outnumber processors, they need this one's.
-  void wait(double seconds) {
-    Patience patience(*this, seconds);
-    for (int64_t looks = 0;; ++looks) {
-      int done = 0;
-      MPI_Testall(int(started_.size()), started_.data(), &done, MPI_STATUSES_IGNORE);
-      if (done) break;
-      if (looks < 1000) continue;
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-      patience.check();
-    }
-    started_.clear();
-    kept_.clear();
-  }
-
-  int rank_ = 0, size_ = 1, place_ = 0, there_ = 1, neighbors_ = 1;
-  double watchdog_ = watchdog_seconds();
-  std::vector<MPI_Request> started_;
-  std::vector<Tensor> kept_;  // what they work on
+  int rank_ = 0, size_ = 1, neighbors_ = 1;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> connect_mpi() {
-  auto ranks = std::make_unique<MpiCommunicator>();
-#if CAIRN_NCCL
-  const int place = ranks->place(), there = ranks->there();
-  if (ranks->size() > 1) return with_gpus(std::move(ranks), place, there);
-#endif
-  return ranks;
-}
+std::unique_ptr<Communicator> connect_mpi() { return std::make_unique<MpiCommunicator>(); }
 
 }  // namespace cairn

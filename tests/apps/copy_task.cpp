@@ -103,7 +103,8 @@ TEST_CASE("training gives the same bits for any number of threads", "[copy-task]
       options.model.attention = attention;
       options.model.dropout = options.model.attention_dropout = 0.1;
       Progress progress(options.iterations, true);
-      losses.push_back(train(options, progress).evaluation.loss);
+      Communicator alone;
+      losses.push_back(train(options, progress, nullptr, alone).evaluation.loss);
     }
     INFO(attention);
     CHECK(losses[0] == losses[1]);

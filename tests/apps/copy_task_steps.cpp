@@ -39,7 +39,8 @@ TEST_CASE("each step of a training has its own sequences and draws, and so has e
     const Json about = {{"program", "copy-task"}, {"configuration", Json::object()}, {"provenance", Json::object()}};
     const RunFiles files{run, about};
     Progress progress(options.iterations, true);
-    train(options, progress, &files);
+    Communicator alone;
+    train(options, progress, &files, alone);
   }
 
   Generator generator(options.seed);

@@ -68,7 +68,8 @@ void train_in(const std::filesystem::path& path, TrainOptions options, int64_t i
   const RunFiles files{folder, about, found ? &*found : nullptr};
   options.iterations = iterations;
   Progress progress(iterations, true);
-  train(options, progress, &files);
+  Communicator alone;
+  train(options, progress, &files, alone);
 }
 
 // Changes what a run's newest checkpoint says about the run, its hash made right.
