@@ -3,6 +3,7 @@
 #include <mpi.h>
 #include <sched.h>
 
+#include <cstdlib>
 #include <limits>
 #include <vector>
 

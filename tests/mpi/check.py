@@ -104,12 +104,6 @@ class Job:
                 found[int(rank[1])] = int(path.name)
         return found
 
-    def kill(self):
-        for pid in self.ranks().values():
-            os.kill(pid, signal.SIGKILL)
-        self.process.kill()
-        self.process.communicate()
-
     def wait_for_step(self, step, run):
         metrics, until = run / "metrics.jsonl", time.monotonic() + PATIENCE
         while not metrics.exists() or metrics.read_bytes().count(b"\n") < step:
@@ -274,7 +268,8 @@ def main():
             failures += 1
         for job in JOBS:
             if job.process.poll() is None:
-                job.kill()
+                job.process.terminate()  # mpirun kills its processes
+                job.process.communicate()
         JOBS.clear()
         print(f"{name}: {outcome} ({time.monotonic() - began:.1f} s)", flush=True)
     print(f"{ran} cases, {failures} failed")
