@@ -20,7 +20,6 @@
 #define __constant__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 // A host thread runs one block at a time, so what is one per host thread is one per block. (`extern __shared__` cannot
 // be had this way: use cairn::gpu::dynamic_shared.) The address sanitizer guards the ends of ordinary variables only;
@@ -47,7 +46,7 @@ enum class Barrier { plain, count, conjunction, disjunction };
 // all or any of them are so.
 int block_barrier(Barrier kind, int predicate, SourceLine where);
 
-enum class WarpOp { sync, ballot, match, sum, minimum, maximum, conjunction, disjunction, parity, any, up, down, flip };
+enum class WarpOp { sync, ballot, sum, minimum, maximum, any, up, down, flip };
 // Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
 // named by `argument`, within groups of `width` lanes.
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
@@ -127,11 +126,6 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
 inline int __any_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, predicate, where) != 0; }
 inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, !predicate, where) == 0; }
 template <class T>
-unsigned __match_any_sync(unsigned mask, T value, CAIRN_HERE) {
-  return unsigned(cairn::host_cuda::warp_collective(cairn::host_cuda::WarpOp::match, mask,
-                                                    cairn::host_cuda::bits(value), 0, 32, where));
-}
-template <class T>
 T __reduce_add_sync(unsigned mask, T value, CAIRN_HERE) {
   return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::sum, mask, value, where);
 }
@@ -142,15 +136,6 @@ T __reduce_min_sync(unsigned mask, T value, CAIRN_HERE) {
 template <class T>
 T __reduce_max_sync(unsigned mask, T value, CAIRN_HERE) {
   return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::maximum, mask, value, where);
-}
-inline unsigned __reduce_and_sync(unsigned mask, unsigned value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::conjunction, mask, value, where);
-}
-inline unsigned __reduce_or_sync(unsigned mask, unsigned value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::disjunction, mask, value, where);
-}
-inline unsigned __reduce_xor_sync(unsigned mask, unsigned value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::parity, mask, value, where);
 }
 inline unsigned __activemask(CAIRN_HERE) {
   cairn::host_cuda::refuse(
@@ -164,26 +149,9 @@ inline void __nanosleep(unsigned) { cairn::host_cuda::yield(); }
 
 // ---- memory. All of it is coherent here: the memory model of a GPU is not emulated.
 inline void __threadfence() { cairn::host_cuda::fence(); }
-inline void __threadfence_block() { cairn::host_cuda::fence(); }
 template <class T>
 T __ldg(const T* address) {
   return *address;
-}
-template <class T>
-T __ldcg(const T* address) {
-  return *address;
-}
-template <class T>
-T __ldcs(const T* address) {
-  return *address;
-}
-template <class T>
-void __stcg(T* address, std::type_identity_t<T> value) {
-  *address = value;
-}
-template <class T>
-void __stcs(T* address, std::type_identity_t<T> value) {
-  *address = value;
 }
 
 template <class T>
@@ -191,20 +159,8 @@ T atomicAdd(T* address, std::type_identity_t<T> value) {
   return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
 }
 template <class T>
-T atomicSub(T* address, std::type_identity_t<T> value) {
-  return std::atomic_ref<T>(*address).fetch_sub(value, std::memory_order_relaxed);
-}
-template <class T>
-T atomicAnd(T* address, std::type_identity_t<T> value) {
-  return std::atomic_ref<T>(*address).fetch_and(value, std::memory_order_relaxed);
-}
-template <class T>
 T atomicOr(T* address, std::type_identity_t<T> value) {
   return std::atomic_ref<T>(*address).fetch_or(value, std::memory_order_relaxed);
-}
-template <class T>
-T atomicXor(T* address, std::type_identity_t<T> value) {
-  return std::atomic_ref<T>(*address).fetch_xor(value, std::memory_order_relaxed);
 }
 template <class T>
 T atomicExch(T* address, std::type_identity_t<T> value) {
@@ -235,22 +191,9 @@ T atomicMin(T* address, std::type_identity_t<T> value) {
 // ---- arithmetic on bits
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
-inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
 inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
-inline int __ffsll(long long x) { return x ? std::countr_zero(static_cast<unsigned long long>(x)) + 1 : 0; }
-inline unsigned __brev(unsigned x) {
-  unsigned reversed = 0;
-  for (int bit = 0; bit < 32; ++bit) reversed |= (x >> bit & 1u) << (31 - bit);
-  return reversed;
-}
-inline unsigned long long __brevll(unsigned long long x) {
-  return static_cast<unsigned long long>(__brev(unsigned(x))) << 32 | __brev(unsigned(x >> 32));
-}
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 
 // ---- arithmetic. What a GPU approximates is exact here, to the last bit or so. (The C library declares some of
 // these.) CUDA has these in the global namespace.
@@ -258,14 +201,4 @@ using std::max;
 using std::min;
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
-inline float __fdividef(float x, float y) { return x / y; }
-inline float __frcp_rn(float x) { return 1 / x; }
-inline float __fsqrt_rn(float x) { return std::sqrt(x); }
-inline float __frsqrt_rn(float x) { return 1 / std::sqrt(x); }
-inline float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1.0f : 0.0f; }
 inline float __expf(float x) noexcept { return std::exp(x); }
-inline float __logf(float x) noexcept { return std::log(x); }
-inline float __log2f(float x) noexcept { return std::log2(x); }
-inline float __powf(float x, float y) noexcept { return std::pow(x, y); }
-inline float __sinf(float x) noexcept { return std::sin(x); }
-inline float __cosf(float x) noexcept { return std::cos(x); }

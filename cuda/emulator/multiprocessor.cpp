@@ -39,12 +39,8 @@ const char* name(Barrier kind) {
 }
 
 const char* name(WarpOp op) {
-  constexpr const char* names[] = {"__syncwarp",        "a vote",
-                                   "__match_any_sync",  "__reduce_add_sync",
-                                   "__reduce_min_sync", "__reduce_max_sync",
-                                   "__reduce_and_sync", "__reduce_or_sync",
-                                   "__reduce_xor_sync", "__shfl_sync",
-                                   "__shfl_up_sync",    "__shfl_down_sync",
+  constexpr const char* names[] = {"__syncwarp",        "a vote",      "__reduce_add_sync", "__reduce_min_sync",
+                                   "__reduce_max_sync", "__shfl_sync", "__shfl_up_sync",    "__shfl_down_sync",
                                    "__shfl_xor_sync"};
   return names[int(op)];
 }
@@ -61,10 +57,7 @@ uint64_t combine(WarpOp op, uint64_t a, uint64_t b) {
   switch (op) {
     case WarpOp::sum: return a + b;
     case WarpOp::minimum: return uint64_t(std::min(int64_t(a), int64_t(b)));
-    case WarpOp::maximum: return uint64_t(std::max(int64_t(a), int64_t(b)));
-    case WarpOp::conjunction: return a & b;
-    case WarpOp::disjunction: return a | b;
-    default: return a ^ b;
+    default: return uint64_t(std::max(int64_t(a), int64_t(b)));
   }
 }
 
@@ -353,8 +346,6 @@ uint64_t Multiprocessor::result(const CudaThread& thread, unsigned taking_part) 
     const uint64_t value = lane(thread.warp, i).value;
     if (thread.op == WarpOp::ballot)
       total |= value << i;
-    else if (thread.op == WarpOp::match)
-      total |= uint64_t(value == thread.value) << i;
     else
       total = rest == taking_part ? value : combine(thread.op, total, value);
   }
