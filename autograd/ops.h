@@ -50,9 +50,9 @@ Variable softmax(const Variable& x);  // over the last axis (ops/softmax.cpp)
 // (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis (ops/layer_norm.cpp).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
 // 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
-Variable dropout(const Variable& x, double p, const RandomDraw& draw);
+Variable dropout(const Variable& x, double p, Draw draw);
 // residual + dropout(x), of one shape, in one pass.
-Variable dropout_add(const Variable& x, double p, const RandomDraw& draw, const Variable& residual);
+Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual);
 // Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp).
 Variable gather_rows(const Variable& table, const Tensor& index);
 // [n, cols] with the rows of x [..., cols] added at index [...].

@@ -50,25 +50,19 @@ class SavedTensor {
   const Tensor& operator()() const;
 
  private:
-  friend class VersionGuard;
-  bool changed() const { return tensor_.version() != version_; }
   Tensor tensor_;
   uint64_t version_ = 0;
 };
 
-// Tensors that a gradient reads besides its operands: masks, top keys, and the step of what is drawn again. (Groups
-// notice by themselves.)
+// Tensors that a gradient reads besides its operands: masks and top keys. (Groups notice by themselves.)
 class VersionGuard {
  public:
-  VersionGuard() = default;
-  explicit VersionGuard(const RandomDraw& draw) : step_(draw.state) {}
   VersionGuard& add(const Tensor& tensor);
-  // Error: one of them was changed, or the generator moved to another step.
+  // Error: one of them was changed.
   void operator()() const;
 
  private:
   std::vector<SavedTensor> tensors_;
-  SavedTensor step_;
 };
 
 // The result of an operation: a variable over `value`, which, unless no input needs a gradient, remembers its inputs

@@ -26,7 +26,7 @@ struct AttentionMask {
 // How weights are dropped: p = 0, nothing.
 struct AttentionDropout {
   double p = 0;
-  RandomDraw draw{};
+  Draw draw{};
 };
 
 // What an attention operation computes besides its operands. scale 0 stands for 1 / sqrt(D).
@@ -49,12 +49,12 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
 
 // ---- clusters of queries
 // planes [bits, D + 1], float32. Error: bits outside 1..64.
-Tensor random_planes(int bits, int64_t D, bool bias, const RandomDraw& draw, Device device);
+Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device);
 // uint64 [B, H, N]. Error: planes that do not fit q, or more than 64 of them.
 Tensor hash_codes(const Tensor& q, const Tensor& planes);
 // int32 [B, H, N], -1 beyond the lengths (undefined: all N). Errors: clusters < 1, bits outside 1..64, iterations < 0.
 Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int bits, int iterations,
-                      const RandomDraw& draw);
+                      Draw draw);
 
 // A partition of queries. Members of cluster c: permutation[offsets[c]] up to permutation[offsets[c + 1]], rising. Only
 // group() makes one, so its tensors fit together; kernels rely on that and read its contents unchecked.
@@ -130,8 +130,7 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
 // K-means of the queries themselves, under the Euclidean distance: q [B, N, H, D] to int32 [B, H, N], -1 beyond the
 // lengths. In double for double, else in float32. Errors: clusters < 1, iterations < 0.
-Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations,
-                        const RandomDraw& draw);
+Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations, Draw draw);
 
 // ---- lsh: queries for keys, in buckets
 // x / |x| over the last axis; a row of zeros stays zeros, and has no gradient.
@@ -139,7 +138,7 @@ Tensor l2_normalize(const Tensor& x);
 Tensor l2_normalize_backward(const Tensor& x, const Tensor& dy);
 
 // float32 [rounds, columns, D]. Errors: rounds or columns < 1.
-Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device);
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device);
 // int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: a number of buckets that is odd or
 // negative, chunk < 1; rotations that do not fit q or have fewer than half as many columns as N queries have buckets.
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);

@@ -62,9 +62,9 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
 // Zero with probability p, else scaled by 1 / (1 - p). The gradient is the same function of the gradient. Axis 0 counts
 // examples, of which a scalar has none.
 // Error: p outside [0, 1].
-Tensor dropout(const Tensor& x, double p, const RandomDraw& draw);
+Tensor dropout(const Tensor& x, double p, Draw draw);
 // residual + dropout(x), in one pass.
-Tensor dropout_add(const Tensor& x, double p, const RandomDraw& draw, const Tensor& residual);
+Tensor dropout_add(const Tensor& x, double p, Draw draw, const Tensor& residual);
 
 // table [n, cols], index [...] int32 -> [..., cols]; index -1 gives zeros. Error (on the CPU): index outside [-1, n).
 Tensor gather_rows(const Tensor& table, const Tensor& index);

@@ -30,22 +30,28 @@ CAIRN_HD inline PhiloxWords philox(PhiloxKey key, PhiloxWords c) {
 // What a draw is for. Two purposes never share a number. The caller numbers them: nn/purpose.h.
 enum class Purpose : uint32_t;
 
-// Names a family of numbers; the coordinates pick one. `state` is (seed, step) in the memory of the device that draws,
-// so that a captured CUDA graph draws fresh numbers at each replay.
+// Names a family of numbers; the coordinates pick one. It is a value: who keeps it draws the same numbers again.
 struct Draw {
-  const uint64_t* state = nullptr;
+  uint64_t seed = 0, step = 0;
   uint32_t layer = 0;
   Purpose purpose{};
-  // Rows of (batch, head), or elements, that a batch shared by several processes has before the first one here.
+  // What a batch that is shared by several processes has before the first example here: examples for an operation,
+  // rows of (batch, head) or elements for a kernel.
   uint64_t first = 0;
 
+  // An operation's draw as its kernel takes it. per_example: the rows, or elements, of an example; 0 for a draw that
+  // all examples share.
+  Draw for_kernel(int64_t per_example = 0) const {
+    Draw result = *this;
+    result.first *= uint64_t(per_example);
+    return result;
+  }
   // The coordinate of a row of (batch, head): its number within the whole batch.
   CAIRN_HD uint32_t row(int64_t batch_head) const { return uint32_t(first + uint64_t(batch_head)); }
   // Everything but the coordinates, folded into a key.
   CAIRN_HD PhiloxKey key() const {
-    const PhiloxKey seed{uint32_t(state[0]), uint32_t(state[0] >> 32)};
-    const PhiloxWords name{{uint32_t(state[1]), uint32_t(state[1] >> 32), layer, uint32_t(purpose)}};
-    const PhiloxWords mixed = philox(seed, name);
+    const PhiloxWords name{{uint32_t(step), uint32_t(step >> 32), layer, uint32_t(purpose)}};
+    const PhiloxWords mixed = philox({uint32_t(seed), uint32_t(seed >> 32)}, name);
     return {mixed.w[0], mixed.w[1]};
   }
 };

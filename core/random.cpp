@@ -4,23 +4,13 @@
 
 namespace cairn {
 
-Generator::Generator(uint64_t seed, Device device)
-    : seed_(seed), state_(Tensor::from<uint64_t>({seed, 0}, {2}).to(device)) {}
-
-void Generator::set_step(uint64_t step) {
-  step_ = step;
-  state_.copy_from(Tensor::from<uint64_t>({seed_, step_}, {2}));
-}
-
 void Generator::set_first_example(int64_t example) {
   check(example >= 0, "generator: the first example is ", example, ", expected at least 0");
   first_example_ = example;
 }
 
-RandomStream::RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer) {
-  const uint64_t state[2] = {seed, step};
-  key_ = Draw{state, layer, purpose}.key();
-}
+RandomStream::RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer)
+    : key_(Draw{seed, step, layer, purpose}.key()) {}
 
 uint32_t RandomStream::next() {
   if (drawn_ % 4 == 0) words_ = philox(key_, {{drawn_ / 4, 0, 2, 0}});

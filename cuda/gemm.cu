@@ -6,7 +6,8 @@
 // Cost: 2 m n k operations a member of the batch; what bounds them is cuBLAS's affair. Without anything to multiply
 // (k = 0) a kernel of our own scales C: a warp takes a row, a lane every 32nd element.
 //
-// The emulator has no cuBLAS: there the CPU's BLAS computes, in float32, and what is bfloat16 is rounded once.
+// The emulator has no cuBLAS: there the product of core/cpu/gemm.cpp computes, in float32, and what is bfloat16 is
+// rounded once.
 #include "core/kernels/gemm.h"
 
 #include "cuda/common.cuh"
@@ -31,8 +32,7 @@ void check_cublas(cublasStatus_t status, SourceLine where = SourceLine::current(
 }
 
 // A handle of cuBLAS for one stream of one host thread, with a workspace that nobody else uses: what cuBLAS adds up in
-// pieces there has one order, whatever other streams do. Making one allocates, so a stream's first product cannot be
-// captured in a graph; all later ones can.
+// pieces there has one order, whatever other streams do.
 class Blas {
  public:
   explicit Blas(Stream stream) : Blas() {
@@ -121,11 +121,7 @@ void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
     launch(scale<T>, {blocks(ceil_div(g.batch * g.m, rows_per_block)), 32 * rows_per_block, 0, stream}, g, c);
     return;
   }
-#ifdef __CUDACC__
   multiply(stream, g, a, b, c);
-#else
-  check_cuda(host_cuda::enqueue(native(stream), [=] { multiply(stream, g, a, b, c); }));
-#endif
 }
 
 template void gemm(Stream, const Gemm&, const float*, const float*, float*);

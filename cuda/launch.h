@@ -3,6 +3,8 @@
 // and every call of CUDA is checked. Kernel files include this instead of CUDA's headers.
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -54,14 +56,22 @@ struct Launch {
   SourceLine where = SourceLine::current();
 };
 
+// Lets a kernel use so much dynamic shared memory. CUDA is asked once, and again where a launch needs more.
+inline void allow_shared(const void* kernel, size_t bytes, SourceLine where) {
+  static std::mutex mutex;
+  static std::map<const void*, size_t> allowed;
+  const std::lock_guard guard(mutex);
+  if (bytes <= allowed[kernel]) return;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), where);
+  allowed[kernel] = bytes;
+}
+
 // kernel<<<grid, block, shared, stream>>>(args...), checked. More than 48 KB of shared memory is asked for here.
 // Error: DeviceError with CUDA's words, for instance for an empty grid (so leave out launches over nothing).
 template <class... Parameters, class... Args>
 void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) {
   const void* address = reinterpret_cast<const void*>(kernel);
-  if (shape.shared > 48 * 1024)
-    check_cuda(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared)),
-               shape.where);
+  if (shape.shared > 48 * 1024) allow_shared(address, shape.shared, shape.where);
   std::tuple<Parameters...> parameters(std::forward<Args>(args)...);
 #ifdef __CUDACC__
   std::apply(
@@ -72,10 +82,8 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) 
       },
       parameters);
 #else
-  auto run_thread = [kernel, parameters] { std::apply(kernel, parameters); };  // by value: it may be captured
-  check_cuda(
-      host_cuda::launch(address, shape.grid, shape.block, shape.shared, native(shape.stream), run_thread, shape.where),
-      shape.where);
+  const auto run_thread = [&] { std::apply(kernel, parameters); };
+  check_cuda(host_cuda::launch(address, shape.grid, shape.block, shape.shared, run_thread, shape.where), shape.where);
 #endif
 }
 

@@ -1,16 +1,13 @@
 // Memory of the CUDA device: what tensors on it are made of (core/storage.cpp). And the device and the stream.
 //
 // Blocks come from CUDA's own pool, in the order of the stream: freeing does not wait for the kernels that still use a
-// block. The pool keeps what was freed, because a training step asks for the same sizes again. While work is recorded
-// they come from the recording's arena.
+// block. The pool keeps what was freed, because a training step asks for the same sizes again.
 #include "core/kernels/memory.h"
 
 #include <cstring>
 #include <mutex>
-#include <new>
 
 #include "core/dispatch.h"
-#include "cuda/arena.h"
 #include "cuda/launch.h"
 
 namespace cairn::gpu {
@@ -80,7 +77,6 @@ Stream stream() {
 }
 
 void* allocate(Stream stream, size_t bytes) {
-  if (Arena* arena = Arena::recording()) return arena->take(bytes);
   void* block = nullptr;
   pool();  // keeps what is freed
   const cudaError_t status = cudaMallocAsync(&block, bytes, native(stream));
@@ -93,12 +89,9 @@ void* allocate(Stream stream, size_t bytes) {
 }
 
 // Called by destructors, which must not throw; after an error of a kernel every call fails, and the first one has been
-// reported. Without memory even to note that a block is free, it is lost.
-void deallocate(Stream stream, void* block) try {
-  if (Arena::give_back(block)) return;
-  if (Arena* arena = Arena::recording()) return arena->free_afterwards(block);
+// reported.
+void deallocate(Stream stream, void* block) {
   if (cudaFreeAsync(block, native(stream)) != cudaSuccess) cudaGetLastError();
-} catch (const std::bad_alloc&) {
 }
 
 void release_freed_memory(Stream stream) {
@@ -107,25 +100,17 @@ void release_freed_memory(Stream stream) {
 }
 
 size_t free_memory(Stream stream) {
-  if (!Arena::recording()) release_freed_memory(stream);  // nothing can be waited for while work is recorded
+  release_freed_memory(stream);
   size_t free = 0, all = 0;
   check_cuda(cudaMemGetInfo(&free, &all));
   return free;
 }
 
 void copy(Stream stream, void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
-  bool wait = to_device != Device::cuda || from_device != Device::cuda;
-  if (to_device == Device::cuda && from_device == Device::cpu) {
-    // The host may change its numbers as soon as this returns, and a recording copies them again with each replay.
-    if (Arena* arena = Arena::recording()) {
-      from = std::memcpy(arena->host(bytes), from, bytes);
-      wait = false;
-    } else if (bytes <= Ring::maximum) {
-      return Ring::instance().copy(stream, to, from, bytes);
-    }
-  }
+  if (to_device == Device::cuda && from_device == Device::cpu && bytes <= Ring::maximum)
+    return Ring::instance().copy(stream, to, from, bytes);
   check_cuda(cudaMemcpyAsync(to, from, bytes, direction(to_device, from_device), native(stream)));
-  if (wait) synchronize(stream);
+  if (to_device != Device::cuda || from_device != Device::cuda) synchronize(stream);
 }
 
 void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes) {

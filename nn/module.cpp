@@ -90,7 +90,7 @@ std::string describe(Module& module) {
   return text + concat(parameter_count(module), " parameters\n");
 }
 
-RandomDraw Context::draw(Purpose purpose) const {
+Draw Context::draw(Purpose purpose) const {
   check(generator != nullptr, "context: a forward pass that draws random numbers needs a generator");
   return generator->draw(layer, purpose);
 }

@@ -56,7 +56,7 @@ struct Context {
   uint32_t layer = 0;                    // no two layers of a model share a number
 
   // Error: no generator.
-  RandomDraw draw(Purpose purpose) const;
+  Draw draw(Purpose purpose) const;
   Context at_layer(uint32_t number) const {
     Context result = *this;
     result.layer = number;

@@ -56,10 +56,7 @@ std::vector<double> doubles(const Tensor& x) { return x.cast(DType::float64).to_
 }  // namespace
 
 Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options)
-    : inputs_(inputs),
-      options_(options),
-      generator_(options.seed, options.compute.device),
-      attention_(make_attention(spec)) {
+    : inputs_(inputs), options_(options), generator_(options.seed), attention_(make_attention(spec)) {
   const bool shared = attention_->shares_keys();
   check<UsageError>(shared || inputs.k.defined(), "attention '", spec, "' needs keys: the file has no tensor 'k'");
   check<UsageError>(inputs.q.dtype() != DType::float64 || options.compute.device == Device::cpu,

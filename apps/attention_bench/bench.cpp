@@ -5,7 +5,6 @@
 #include <functional>
 #include <numeric>
 
-#include "core/captured_step.h"
 #include "core/ops.h"
 #include "core/storage.h"
 #include "core/timing.h"
@@ -14,21 +13,21 @@
 namespace cairn::attention_bench {
 namespace {
 
-// Seconds that a measurement on CUDA lasts at least: events tell half a microsecond.
-constexpr double measured_at_once = 5e-3;
+// Seconds that a measurement on CUDA is to last, where one run is shorter: events tell half a microsecond, and all
+// kernels of a measurement are queued before the first begins, of which the driver takes about a thousand.
+constexpr double measured_at_once = 1e-3;
 
-// Recorded work, done often enough to be timed: the seconds of one time.
-double seconds_of_replays(CapturedStep& work, int64_t times) {
+// The seconds of one run on CUDA, measured over several.
+double seconds_of_runs(const std::function<void()>& work, int64_t runs) {
   return seconds_of(Device::cuda,
                     [&] {
-                      for (int64_t i = 0; i < times; ++i) work();
+                      for (int64_t i = 0; i < runs; ++i) work();
                     }) /
-         double(times);
+         double(runs);
 }
-// Records work, and tells how often it is to be replayed for one measurement.
-int64_t record(CapturedStep& work) {
-  while (work.replays() == 0) work();
-  const double once = seconds_of_replays(work, 2);
+// How many runs one measurement on CUDA takes.
+int64_t runs_of_measurement(const std::function<void()>& work) {
+  const double once = seconds_of_runs(work, 2);
   return std::clamp<int64_t>(int64_t(measured_at_once / std::max(once, 1e-7)), 1, 1000);
 }
 
@@ -42,11 +41,7 @@ double quantile(const std::vector<double>& sorted, double q) {
 }  // namespace
 
 Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
-    : problem_(p),
-      device_(compute.device),
-      generator_(seed, compute.device),
-      recorded_(
-          compute.device, [this] { run(); }, 1) {
+    : problem_(p), device_(compute.device), generator_(seed) {
   RandomStream random(seed, 0, Purpose::data);
   // A batch is one sequence many times over.
   const auto normal = [&](const Shape& shape) {
@@ -124,12 +119,9 @@ double Workload::run_once() {
 
 double Workload::operator()() {
   if (device_ == Device::cpu) return run_once();
-  if (replays_ == 0) {
-    recorded_();
-    clear_gradients();  // what stands there while work is recorded cannot be used again
-    replays_ = record(recorded_);
-  }
-  return seconds_of_replays(recorded_, replays_);
+  const auto work = [this] { run(); };
+  if (runs_ == 0) runs_ = runs_of_measurement(work);
+  return seconds_of_runs(work, runs_);
 }
 
 std::map<std::string, double> Workload::stages() {
@@ -195,12 +187,12 @@ Ceilings measure_ceilings(const Compute& compute) {
   const Tensor x = Tensor::full({elements}, 1, compute.activations, compute.device);
   // Long enough to meet a quiet moment of a shared machine.
   const auto best_of = [&](const std::function<void()>& work) {
-    CapturedStep recorded(compute.device, work, 1);
-    const int64_t replays = gpu ? record(recorded) : 1;
+    work();  // the kernel is loaded, caches are warm
+    const int64_t runs = gpu ? runs_of_measurement(work) : 1;
     double best = INFINITY, spent = 0;
     for (int i = 0; i < 8 || (spent < 0.5 && !emulated); ++i) {
-      const double seconds = gpu ? seconds_of_replays(recorded, replays) : seconds_of(Device::cpu, work);
-      best = std::min(best, seconds), spent += seconds * double(replays);
+      const double seconds = gpu ? seconds_of_runs(work, runs) : seconds_of(Device::cpu, work);
+      best = std::min(best, seconds), spent += seconds * double(runs);
     }
     return best;
   };

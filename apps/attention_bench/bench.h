@@ -7,13 +7,12 @@
 
 #include "apps/attention_bench/cost.h"
 #include "apps/common/program.h"
-#include "core/captured_step.h"
 #include "nn/transformer.h"
 
 namespace cairn::attention_bench {
 
-// One repetition can be run again and again; making it does all that is done once. On CUDA it is recorded as a graph,
-// and a time is that of the device between two events, for as many replays as take some milliseconds.
+// One repetition can be run again and again; making it does all that is done once. On CUDA a time is that of the device
+// between two events, for as many runs as take about a millisecond.
 class Workload {
  public:
   // Errors: the specification (UsageError); What::cluster of a variant that has no clusters.
@@ -21,7 +20,7 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // Runs once, on CUDA without recording. Returns the seconds of the host, which on CUDA only queues the work.
+  // Runs once. Returns the seconds of the host, which on CUDA only queues the work.
   double run_once();
   // The seconds that one run takes.
   double operator()();
@@ -46,8 +45,7 @@ class Workload {
   std::vector<Variable> learned_;
   Tensor gradient_, codes_, labels_;
   int bits_ = 0, iterations_ = 0;
-  int64_t clusters_ = 0, peak_ = 0, replays_ = 0;  // replays: of one measurement on CUDA, 0 before it is recorded
-  CapturedStep recorded_;
+  int64_t clusters_ = 0, peak_ = 0, runs_ = 0;  // runs: of one measurement on CUDA, 0 before the first
 };
 
 struct Repetitions {
@@ -60,7 +58,7 @@ struct Measurement {
   std::map<std::string, double> stages;  // if they were asked for
 };
 // Measures several problems. On the CPU in turn, one repetition of each, so that what else the machine does hits all
-// alike; on CUDA one after another, because a recorded workload keeps its memory. An interrupt ends it between
+// alike; on CUDA one after another, because one alone may fill the device's memory. An interrupt ends it between
 // repetitions; what was measured until then counts.
 std::vector<Measurement> measure(const std::vector<Problem>& problems, const Compute& compute, uint64_t seed,
                                  const Repetitions& repetitions, bool stages = false);

@@ -9,17 +9,12 @@
 namespace cairn::attention_bench {
 namespace {
 
-// What one repetition needs: its peak, and on CUDA, where memory of recorded work is never used for other sizes, what
-// the recording keeps.
+// What one repetition needs: its peak.
 int64_t bytes_of(Problem problem, int64_t batch, const Settings& settings) {
-  const Device device = settings.compute.device;
   problem.batch = batch;
-  const auto before = int64_t(available_memory(device));
   Workload workload(problem, settings.compute, uint64_t(settings.common.seed));
   workload.run_once();
-  if (device == Device::cpu) return workload.peak_bytes();
-  workload();
-  return std::max(workload.peak_bytes(), before - int64_t(available_memory(device)));
+  return workload.peak_bytes();
 }
 
 }  // namespace

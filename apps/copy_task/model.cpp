@@ -30,7 +30,7 @@ Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint6
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
   RandomStream random(seed, step, Purpose::data, 1);
-  Generator generator(~seed, model.positions.device());  // draws of its own: training's stay what they are
+  Generator generator(~seed);  // draws of its own: training's stay what they are
   double loss = 0;
   int64_t right = 0, all = 0, masked_right = 0, masked = 0;
   for (int64_t done = 0; done < sequences && !(may_stop && interrupted()); done += evaluation_batch) {

@@ -139,7 +139,7 @@ TrainResult train(const TrainOptions& options, Progress& progress, const RunFile
   const Device device = options.compute.device;
   reset_peak_memory(device);
   check_options(options);
-  Generator generator(options.seed, device);
+  Generator generator(options.seed);
   Model model(options.model, sequence_length(options.length), generator);
   model.place(device, options.compute.activations);
   if (options.init_from) initialize(model, *options.init_from);

@@ -71,7 +71,7 @@ Tensor Embedder::embed(const std::vector<std::vector<int32_t>>& sequences,
   Tensor all({int64_t(sequences.size()), features()});
   float* out = all.mutable_data<float>();
   const Device device = options_.compute.device;
-  const Generator generator(options_.seed, device);
+  const Generator generator(options_.seed);
   int64_t tokens_done = 0;
   for (size_t first = 0; first < order.size(); first += size_t(options_.batch)) {
     const auto n = int64_t(std::min(order.size() - first, size_t(options_.batch)));

@@ -11,7 +11,7 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, cons
   return record(
       "attention", saved.out, {q, k, v},
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
-       guard = guard(options), options, logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
+       guard = guard(options.mask), options, logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
         guard();
         auto [dq, dk, dv] = attention_backward(q(), k(), v(), options, {out(), logsumexp}, g);
         return {dq, dk, dv};

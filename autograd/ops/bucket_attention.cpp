@@ -11,7 +11,8 @@ Variable bucket_attention(const Variable& q, const Variable& k, const Variable& 
   return record(
       "bucket_attention", saved.out, {q, k, v},
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
-       guard = guard(options), groups, buckets, options, logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
+       guard = guard(options.mask), groups, buckets, options,
+       logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
         guard();
         auto [dq, dk, dv] = bucket_attention_backward(q(), k(), v(), groups, buckets, options, {out(), logsumexp}, g);
         return {dq, dk, dv};

@@ -3,20 +3,16 @@
 namespace cairn {
 
 // The mask is drawn again for the gradient instead of being kept: the same draw has the same numbers.
-Variable dropout(const Variable& x, double p, const RandomDraw& draw) {
+Variable dropout(const Variable& x, double p, Draw draw) {
   if (p == 0) return x;
   return record("dropout", dropout(x.value(), p, draw), {x},
-                [p, draw, guard = VersionGuard(draw)](const Tensor& g) -> Gradients {
-                  guard();  // an error if the generator has moved on
-                  return {dropout(g, p, draw)};
-                });
+                [p, draw](const Tensor& g) -> Gradients { return {dropout(g, p, draw)}; });
 }
 
-Variable dropout_add(const Variable& x, double p, const RandomDraw& draw, const Variable& residual) {
+Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual) {
   if (p == 0) return residual + x;
   return record("dropout_add", dropout_add(x.value(), p, draw, residual.value()), {x, residual},
-                [p, draw, guard = VersionGuard(draw)](const Tensor& g) -> Gradients {
-                  guard();
+                [p, draw](const Tensor& g) -> Gradients {
                   return {dropout(g, p, draw), g};
                 });
 }

@@ -5,10 +5,8 @@
 
 namespace cairn {
 
-// The mask, and the step of the dropout that acts.
-inline VersionGuard guard(const AttentionOptions& options) {
-  VersionGuard result = options.dropout.p > 0 ? VersionGuard(options.dropout.draw) : VersionGuard();
-  return result.add(options.mask.query_lengths).add(options.mask.key_lengths).add(options.mask.allowed);
+inline VersionGuard guard(const AttentionMask& mask) {
+  return VersionGuard().add(mask.query_lengths).add(mask.key_lengths).add(mask.allowed);
 }
 
 }  // namespace cairn

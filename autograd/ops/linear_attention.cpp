@@ -15,7 +15,7 @@ Variable linear_attention(const Variable& q, const Variable& k, const Variable& 
   return record(
       "linear_attention", saved.out, {q, k, v},
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
-       guard = guard(options), options, denominators = saved.denominators](const Tensor& g) -> Gradients {
+       guard = guard(options.mask), options, denominators = saved.denominators](const Tensor& g) -> Gradients {
         guard();
         auto [dq, dk, dv] = linear_attention_backward(q(), k(), v(), options, {out(), denominators}, g);
         return {dq, dk, dv};

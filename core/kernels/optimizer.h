@@ -1,6 +1,6 @@
 #pragma once
-// Optimizer steps over all parameters at once, a list of `count` pieces. What changes from step to step is read from
-// the device's memory, so that a step can be captured in a CUDA graph and never waits for the host.
+// Optimizer steps over all parameters at once, a list of `count` pieces. The optimizer's state is in the device's
+// memory, so that a step that is skipped does not wait for the host.
 #include <cstdint>
 
 #include "core/dispatch.h"

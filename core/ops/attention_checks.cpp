@@ -39,7 +39,7 @@ Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
 }
 
 Dropout kernel_dropout(const AttentionDropout& dropout, const AttentionSize& size) {
-  return {dropout.draw.view(size.H), float(dropout.p)};
+  return {dropout.draw.for_kernel(size.H), float(dropout.p)};
 }
 
 GroupSize group_size(const Groups& groups) {
@@ -106,7 +106,6 @@ AttentionSize attention_size(const char* operation, const Tensor& q, const Tenso
         "positions to be at least 0, got ", mask.pattern.stride, " and ", mask.pattern.global);
   check(options.dropout.p >= 0 && options.dropout.p <= 1, operation, ": expected a dropout probability, got ",
         options.dropout.p);
-  if (options.dropout.p > 0) check_draw(operation, options.dropout.draw, q.device());
   AttentionSize result = size;
   if (result.scale == 0) result.scale = size.D > 0 ? 1 / std::sqrt(double(size.D)) : 1;
   return result;

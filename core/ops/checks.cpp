@@ -38,10 +38,6 @@ void check_tensor(const char* operation, const char* argument, const Tensor& ten
   check_shape(operation, argument, tensor, shape);
 }
 
-void check_draw(const char* operation, const RandomDraw& draw, Device device) {
-  check_tensor(operation, "the state of the draw", draw.state, DType::uint64, device, {2});
-}
-
 void check_indices(const char* operation, const char* what, const Tensor& index, int64_t lowest, int64_t n) {
   if (index.device() != Device::cpu) return;
   const int32_t* values = index.data<int32_t>();

@@ -4,7 +4,6 @@
 #include <initializer_list>
 
 #include "core/kernels/softmax.h"
-#include "core/random.h"
 #include "core/tensor.h"
 
 namespace cairn {
@@ -23,8 +22,6 @@ void check_shape(const char* operation, const char* argument, const Tensor& tens
 void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device);
 void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device,
                   const Shape& shape);
-// Error: a draw without a state, or with one that is not uint64 [2] on this device.
-void check_draw(const char* operation, const RandomDraw& draw, Device device);
 // Error: an element of an int32 tensor is outside [lowest, n). On CUDA nothing is read back: kernels pass over such
 // ones.
 void check_indices(const char* operation, const char* what, const Tensor& index, int64_t lowest, int64_t n);

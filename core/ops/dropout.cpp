@@ -7,24 +7,22 @@
 namespace cairn {
 
 // residual: undefined for none.
-static Tensor run_dropout(const char* operation, const Tensor& x, double p, const RandomDraw& draw,
-                          const Tensor& residual) {
+static Tensor run_dropout(const char* operation, const Tensor& x, double p, Draw draw, const Tensor& residual) {
   check(p >= 0 && p <= 1, operation, ": expected a probability, got ", p);
-  if (p > 0) check_draw(operation, draw, x.device());
   const int64_t per_example = x.rank() == 0 ? 0 : x.shape().without(0).elements();
   Tensor y = like(x);
   CAIRN_RUN(operation, x,
-            dropout<T>(stream, x.elements(), Dropout{draw.view(per_example), float(p)}, x.data<T>(),
+            dropout<T>(stream, x.elements(), Dropout{draw.for_kernel(per_example), float(p)}, x.data<T>(),
                        residual.defined() ? residual.data<T>() : nullptr, y.mutable_data<T>()));
   return y;
 }
 
-Tensor dropout(const Tensor& x, double p, const RandomDraw& draw) {
+Tensor dropout(const Tensor& x, double p, Draw draw) {
   check_operands("dropout", {{"x", x}});
   return run_dropout("dropout", x, p, draw, {});
 }
 
-Tensor dropout_add(const Tensor& x, double p, const RandomDraw& draw, const Tensor& residual) {
+Tensor dropout_add(const Tensor& x, double p, Draw draw, const Tensor& residual) {
   check_operands("dropout_add", {{"x", x}, {"the residual", residual}});
   check_shape("dropout_add", "the residual", residual, x.shape());
   return run_dropout("dropout_add", x, p, draw, residual);

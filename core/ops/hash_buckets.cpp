@@ -7,15 +7,14 @@
 
 namespace cairn {
 
-Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, const RandomDraw& draw, Device device) {
+Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device) {
   check<UsageError>(rounds >= 1, "random_rotations: rounds = ", rounds, ", expected at least 1");
   check<UsageError>(columns >= 1, "random_rotations: columns = ", columns, ", expected at least 1");
-  check_draw("random_rotations", draw, device);
   Tensor rotations({rounds, columns, D}, DType::float32, device);
   if (D == 0) return rotations;
   CAIRN_DISPATCH(
       "random_rotations", float, rotations,
-      random_rotations(current_stream(device), rounds, columns, D, draw.view(), rotations.mutable_data<float>()));
+      random_rotations(current_stream(device), rounds, columns, D, draw.for_kernel(), rotations.mutable_data<float>()));
   return rotations;
 }
 

@@ -7,13 +7,12 @@
 
 namespace cairn {
 
-Tensor random_planes(int bits, int64_t D, bool bias, const RandomDraw& draw, Device device) {
+Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device) {
   check_bits("random_planes", bits);
   check(D >= 0 && D <= INT32_MAX, "random_planes: D = ", D, ", expected 0 to ", INT32_MAX);
-  check_draw("random_planes", draw, device);
   Tensor planes({bits, D + 1}, DType::float32, device);
   CAIRN_DISPATCH("random_planes", float, planes,
-                 random_planes(current_stream(device), bits, D, bias, draw.view(), planes.mutable_data<float>()));
+                 random_planes(current_stream(device), bits, D, bias, draw.for_kernel(), planes.mutable_data<float>()));
   return planes;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The part of CUDA's runtime interface that cuda/ uses, over the memory of the host. Names, values and meanings are
-// CUDA's. Everything is done at once, except for what is captured into a graph.
+// CUDA's. Whatever a program asks for is done when the call returns.
 #include <cstddef>
 
 enum cudaError_t : int {
@@ -11,72 +11,28 @@ enum cudaError_t : int {
   cudaErrorInvalidMemcpyDirection = 21,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
-  cudaErrorIllegalState = 401,
   cudaErrorLaunchOutOfResources = 701,
-  cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorStreamCaptureInvalidated = 901,
-  cudaErrorStreamCaptureMerge = 902,
-  cudaErrorStreamCaptureUnmatched = 903,
-  cudaErrorStreamCaptureUnjoined = 904,
-  cudaErrorStreamCaptureIsolation = 905,
-  cudaErrorStreamCaptureImplicit = 906,
-  cudaErrorCapturedEvent = 907,
-  cudaErrorStreamCaptureWrongThread = 908,
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
-// The last error of this host thread; the first of the two forgets it.
+// The last error of this host thread, which is then forgotten.
 cudaError_t cudaGetLastError();
-cudaError_t cudaPeekAtLastError();
 
-// ---- streams. Null is the legacy stream, which waits for all streams but the non-blocking ones.
+// ---- streams and events
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
-#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
-#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
-enum : unsigned { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize();
 
-// ---- events: points in the work of a stream
 struct CUevent_st;
 using cudaEvent_t = CUevent_st*;
-enum : unsigned { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 cudaError_t cudaEventCreate(cudaEvent_t* event);
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
-
-// ---- graphs. A stream that is being captured does not do its work, but records it.
-enum cudaStreamCaptureMode : int {
-  cudaStreamCaptureModeGlobal,
-  cudaStreamCaptureModeThreadLocal,
-  cudaStreamCaptureModeRelaxed,
-};
-enum cudaStreamCaptureStatus : int {
-  cudaStreamCaptureStatusNone,
-  cudaStreamCaptureStatusActive,
-  cudaStreamCaptureStatusInvalidated,
-};
-struct CUgraph_st;
-struct CUgraphExec_st;
-using cudaGraph_t = CUgraph_st*;
-using cudaGraphExec_t = CUgraphExec_st*;
-enum : unsigned long long { cudaGraphInstantiateFlagAutoFreeOnLaunch = 1 };
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
-cudaError_t cudaGraphDestroy(cudaGraph_t graph);
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 // ---- one device
 struct cudaDeviceProp {
@@ -115,7 +71,6 @@ enum cudaMemcpyKind : int {
   cudaMemcpyHostToDevice,
   cudaMemcpyDeviceToHost,
   cudaMemcpyDeviceToDevice,
-  cudaMemcpyDefault,
 };
 // The device's side of a copy must lie in memory of the device, the host's side outside of it (cudaErrorInvalidValue).
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
@@ -154,7 +109,6 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*ke
 enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
   cudaDevAttrMemoryPoolsSupported = 115,
 };
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);

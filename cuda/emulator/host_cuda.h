@@ -32,20 +32,16 @@ struct Options {
 void configure(Options options);
 Options options();
 
-// Calls run_thread() in every thread of the grid: at once, or, if the stream is being captured, whenever its graph is
-// launched. Returns what cudaLaunchKernel would return: an error for a shape that no GPU takes. Throws KernelError.
-// `kernel` identifies the kernel to cudaFuncSetAttribute; `where` is where it was launched.
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   std::function<void()> run_thread, SourceLine where = SourceLine::current());
-
-// Work of the host that stands for a library's kernels (cuBLAS): done at once, or captured like a kernel. It may use
-// device memory as its own.
-cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+// Calls run_thread() in every thread of the grid. Returns what cudaLaunchKernel would return: an error for a shape that
+// no GPU takes. Throws KernelError. `kernel` identifies the kernel to cudaFuncSetAttribute; `where` is where it was
+// launched.
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                   const std::function<void()>& run_thread, SourceLine where = SourceLine::current());
 
 // ---- for tests of what happens when a GPU has no memory or resources left
 // The n-th allocation of device memory from now on fails, once, with cudaErrorMemoryAllocation; 0: none does.
 void fail_allocation(int64_t n);
-// The same for launches of kernels and graphs, with cudaErrorLaunchOutOfResources.
+// The same for launches of kernels, with cudaErrorLaunchOutOfResources.
 void fail_launch(int64_t n);
 
 // Since the program started, those that failed too; and how many blocks of device memory have not been freed.

@@ -4,12 +4,11 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "core/parallel.h"
 #include "cuda/emulator/host_cuda.h"
 #include "cuda/emulator/multiprocessor.h"
-#include "cuda/emulator/stream.h"
+#include "cuda/emulator/runtime.h"
 
 namespace cairn::host_cuda {
 namespace {
@@ -98,21 +97,16 @@ void configure(Options options) {
 
 Options options() { return current_options(); }
 
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   std::function<void()> run_thread, SourceLine where) {
-  {
-    std::lock_guard guard(launching);
-    if (!valid(grid, block)) return report(cudaErrorInvalidConfiguration);
-    if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
-    if (const auto error = may_launch()) return report(error);
-    current_options();  // what is wrong with the environment is said here, not when a graph is launched
-  }
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                   const std::function<void()>& run_thread, SourceLine where) {
+  std::lock_guard guard(launching);
+  if (!valid(grid, block)) return report(cudaErrorInvalidConfiguration);
+  if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
+  if (const auto error = may_launch()) return report(error);
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
   check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
-  return enqueue(stream, [=, run_thread = std::move(run_thread)] {
-    std::lock_guard guard(launching);
-    run_grid({grid, block, shared_bytes, run_thread, where, current_options()});
-  });
+  run_grid({grid, block, shared_bytes, run_thread, where, current_options()});
+  return cudaSuccess;
 }
 
 }  // namespace cairn::host_cuda

@@ -10,8 +10,8 @@
 #include <mutex>
 
 #include "cuda/emulator/host_cuda.h"
+#include "cuda/emulator/runtime.h"
 #include "cuda/emulator/sanitizers.h"
-#include "cuda/emulator/stream.h"
 
 #if CAIRN_HOST_CUDA_ASAN
 // More memory than there is is for the caller to notice. Without /proc the sanitizer can neither look for leaks nor
@@ -42,25 +42,7 @@ struct {
     {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed in the present state"},
     {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
-    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
-     "operation not permitted when stream is capturing"},
-    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
-     "operation failed due to a previous error during capture"},
-    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
-     "operation would result in a merge of separate capture sequences"},
-    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
-     "capture was not ended in the same stream as it began"},
-    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
-    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
-     "dependency created on uncaptured work in another stream"},
-    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
-     "operation would make the legacy stream depend on a capturing blocking stream"},
-    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
-     "operation not permitted on an event last recorded in a capturing stream"},
-    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
-     "attempt to terminate a thread-local capture sequence from another thread"},
 };
 
 // Blocks of memory, by address.
@@ -141,8 +123,7 @@ size_t device_memory() {
 }
 
 cudaError_t check_copy(const void* to, const void* from, cudaMemcpyKind kind) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
-  if (kind == cudaMemcpyDefault) return cudaSuccess;
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDeviceToDevice) return cudaErrorInvalidMemcpyDirection;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   const bool right = device_blocks().contains(to) == to_device && device_blocks().contains(from) == from_device;
@@ -158,22 +139,11 @@ cudaError_t report(cudaError_t error) {
   return error;
 }
 
-cudaError_t take_block(void** block, size_t bytes) {
-  *block = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  if (allocations.allowed() && bytes <= device_memory() - std::min(device_memory(), device_blocks().bytes()))
-    *block = device_blocks().take(bytes);
-  return *block ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-
 cudaError_t may_launch() { return launches.allowed() ? cudaSuccess : cudaErrorLaunchOutOfResources; }
 
 void fail_allocation(int64_t n) { allocations.fail(n); }
 void fail_launch(int64_t n) { launches.fail(n); }
 Counts counts() { return {allocations.count(), launches.count(), int64_t(device_blocks().count())}; }
-
-cudaError_t return_block(void* block) { return device_blocks().give_back(block) ? cudaSuccess : cudaErrorInvalidValue; }
-
 }  // namespace cairn::host_cuda
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -188,7 +158,6 @@ const char* cudaGetErrorString(cudaError_t error) {
   return "unrecognized error code";
 }
 
-cudaError_t cudaPeekAtLastError() { return last_error; }
 cudaError_t cudaGetLastError() {
   const cudaError_t error = last_error;
   last_error = cudaSuccess;
@@ -211,24 +180,25 @@ cudaError_t cudaSetDevice(int device) { return report(device == 0 ? cudaSuccess 
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   *block = nullptr;
-  if (const auto error = refuse_unsafe_call()) return report(error);
-  return report(take_block(block, bytes));
+  if (bytes == 0) return cudaSuccess;
+  if (allocations.allowed() && bytes <= device_memory() - std::min(device_memory(), device_blocks().bytes()))
+    *block = device_blocks().take(bytes);
+  return *block ? cudaSuccess : report(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* block) {
   if (!block) return cudaSuccess;
-  if (const auto error = refuse_unsafe_call()) return report(error);
-  return report(free_now(block));
+  return device_blocks().give_back(block) ? cudaSuccess : report(cudaErrorInvalidValue);
 }
+cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t) { return cudaMalloc(block, bytes); }
+cudaError_t cudaFreeAsync(void* block, cudaStream_t) { return cudaFree(block); }
 
 cudaError_t cudaMallocHost(void** block, size_t bytes) {
   *block = nullptr;
-  if (const auto error = refuse_unsafe_call()) return report(error);
   if (bytes <= device_memory()) *block = pinned_blocks().take(bytes);
   return *block ? cudaSuccess : report(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeHost(void* block) {
   if (!block) return cudaSuccess;
-  if (const auto error = refuse_unsafe_call()) return report(error);
   return pinned_blocks().give_back(block) ? cudaSuccess : report(cudaErrorInvalidValue);
 }
 
@@ -238,24 +208,24 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (bytes == 0) return cudaSuccess;
   if (const auto error = check_copy(to, from, kind)) return report(error);
-  return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
 }
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  if (const auto error = refuse_synchronous_call()) return report(error);
-  return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(to, from, bytes, kind);
 }
 
-cudaError_t cudaMemsetAsync(void* block, int byte, size_t bytes, cudaStream_t stream) {
+cudaError_t cudaMemset(void* block, int byte, size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   if (!device_blocks().contains(block)) return report(cudaErrorInvalidValue);
-  return enqueue(stream, [=] { std::memset(block, byte, bytes); });
+  std::memset(block, byte, bytes);
+  return cudaSuccess;
 }
-cudaError_t cudaMemset(void* block, int byte, size_t bytes) {
-  if (const auto error = refuse_synchronous_call()) return report(error);
-  return cudaMemsetAsync(block, byte, bytes, nullptr);
+cudaError_t cudaMemsetAsync(void* block, int byte, size_t bytes, cudaStream_t) {
+  return cudaMemset(block, byte, bytes);
 }
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
@@ -300,7 +270,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor: *value = now / 10; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(shared_on_request); return cudaSuccess;
     case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; return cudaSuccess;
   }
   return report(cudaErrorInvalidValue);

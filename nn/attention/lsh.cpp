@@ -64,7 +64,7 @@ struct Lsh : Attention {
   Tensor hash(const Tensor& q, int64_t buckets, const AttentionMask& mask, const AttentionContext& context) const {
     Tensor result = context.replayed("buckets");
     if (!result.defined()) {
-      const RandomDraw draw = context.draw(Purpose::rotations);
+      const Draw draw = context.draw(Purpose::rotations);
       const Tensor rotations = random_rotations(options_of_buckets.rounds, buckets / 2, q.size(3), draw, q.device());
       result = hash_buckets(q, rotations, mask.query_lengths, count);
     }

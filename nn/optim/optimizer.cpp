@@ -77,8 +77,7 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
 }
 
 // Writes down where parameters, gradients and moments are, and sends that to the device in every step. Gradients move:
-// every backward pass makes new ones. And what the device holds is not what the host sent last, if a recorded step was
-// replayed in between; a step that is recorded needs the copy too, whatever ordinary steps send later.
+// every backward pass makes new ones.
 //
 // Where pieces begin depends on the parameters' lengths alone, and so does the order in which squares are added up.
 template <class T>
@@ -106,9 +105,7 @@ void Optimizer::send_list() {
   count_ = int64_t(list.size());
   Tensor bytes({int64_t(list.size() * sizeof(ParameterPiece<T>))}, DType::uint8);
   if (count_ > 0) std::memcpy(bytes.mutable_raw(), list.data(), bytes.bytes());
-  if (!list_.defined() || list_.shape() != bytes.shape())
-    list_ = Tensor(bytes.shape(), DType::uint8, first_value().device());
-  list_.copy_from(bytes);
+  list_ = bytes.to(first_value().device());
 }
 
 // A model may have thousands of small parameters, so names are written only where something is wrong.

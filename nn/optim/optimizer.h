@@ -49,7 +49,7 @@ class Optimizer {
 
   // Gradients with a larger norm are scaled down to it. 0, the default: never.
   double max_gradient_norm() const { return max_gradient_norm_; }
-  // A step that is recorded as a CUDA graph keeps the one it was recorded with. Error (UsageError): negative or not
+  // Error (UsageError): negative or not
   // finite.
   void set_max_gradient_norm(double norm);
 

@@ -22,8 +22,7 @@ TEST_CASE("Philox 4x32-10 gives the known answers of Random123", "[random]") {
 }
 
 static uint64_t key_of(uint64_t seed, uint64_t step, uint32_t layer, Purpose purpose) {
-  const uint64_t state[2] = {seed, step};
-  const PhiloxKey key = Draw{state, layer, purpose}.key();
+  const PhiloxKey key = Draw{seed, step, layer, purpose}.key();
   return uint64_t(key.a) << 32 | key.b;
 }
 
@@ -127,30 +126,31 @@ TEST_CASE("tensors of random numbers follow the sequence", "[random]") {
   CHECK_ERROR(random_normal({2}, a, DType::bfloat16), "random: bfloat16 is not computed on cpu");
 }
 
-TEST_CASE("a generator keeps seed and step where kernels read them, and its draws see every step", "[random]") {
+TEST_CASE("a generator names draws, each with the step of its time", "[random]") {
   static_assert(!std::is_copy_constructible_v<Generator> &&
                 !std::is_copy_assignable_v<Generator>);  // nor can it be copied
   Generator generator(uint64_t{5} << 40);
-  const RandomDraw draw = generator.draw(3, Purpose::planes);
+  const Draw draw = generator.draw(3, Purpose::planes);
+  CHECK(draw.seed == uint64_t{5} << 40);
+  CHECK(draw.step == 0);
   CHECK(draw.layer == 3);
   CHECK(draw.purpose == Purpose::planes);
-  CHECK(draw.state.to_vector<uint64_t>() == std::vector<uint64_t>{uint64_t{5} << 40, 0});
-  const uint64_t version = draw.state.version();
   generator.advance();
   CHECK(generator.step() == 1);
-  CHECK(draw.state.to_vector<uint64_t>() == std::vector<uint64_t>{uint64_t{5} << 40, 1});
-  CHECK(draw.state.version() > version);
+  CHECK(generator.draw(3, Purpose::planes).step == 1);
   generator.set_step(9);
-  CHECK(draw.view().state[1] == 9);
+  CHECK(generator.draw(3, Purpose::planes).step == 9);
+  CHECK(draw.step == 0);
   CHECK(generator.seed() == uint64_t{5} << 40);
   CHECK(generator.next_parameter() == 0);
   CHECK(generator.next_parameter() == 1);
-  CHECK(RandomDraw{}.view().state == nullptr);
   generator.set_first_example(int64_t{1} << 40);
-  CHECK(draw.view(6).first == 0);  // as it was named
-  const RandomDraw later = generator.draw(3, Purpose::planes);
-  CHECK(later.view(6).first == uint64_t{6} << 40);
-  CHECK(later.view(6).row(5) == 5);  // the lowest 32 bits
-  CHECK(later.view().first == 0);
+  CHECK(draw.first == 0);
+  const Draw later = generator.draw(3, Purpose::planes);
+  CHECK(later.first == uint64_t{1} << 40);
+  CHECK(later.for_kernel(6).first == uint64_t{6} << 40);
+  CHECK(later.for_kernel(6).step == 9);
+  CHECK(later.for_kernel(6).row(5) == 5);  // the lowest 32 bits
+  CHECK(later.for_kernel().first == 0);
   CHECK_ERROR(generator.set_first_example(-1), "generator: the first example is -1, expected at least 0");
 }

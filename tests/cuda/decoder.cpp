@@ -21,7 +21,7 @@ TEST_CASE("a decoder layer gives on CUDA what it gives on the CPU", "[gpu][varia
     AttentionChoices made, given;
     std::vector<std::vector<float>> results[2];
     for (const Device device : {Device::cpu, Device::cuda}) {
-      Generator generator(4, device);
+      Generator generator(4);
       DecoderLayer layer(options, generator);
       move_to(layer, device);
       if (device == Device::cpu) {

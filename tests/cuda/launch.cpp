@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <numeric>
+#include <thread>
+#include <vector>
 
 #include "core/error.h"
 #include "core/kernels/position_labels.h"
@@ -26,6 +29,19 @@ TEST_CASE("a launch may ask for more than 48 KB of shared memory", "[gpu]") {
     std::reverse(result.begin(), result.end());
     CHECK(result == some);
   }
+}
+
+TEST_CASE("threads may launch one kernel with different sizes of shared memory", "[gpu]") {
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (const size_t n : {12500, 15000, 13000, 14000})  // all of them more than 48 KB
+    threads.emplace_back([&right, n] {
+      OnDevice<float> from(std::vector<float>(n, 5)), to(n);
+      reverse_through_shared(from.data(), to.data(), int(n), n * sizeof(float));
+      right += to.values() == std::vector<float>(n, 5);
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == 4);
 }
 
 TEST_CASE("a launch that CUDA refuses says so, and the next one works", "[gpu]") {

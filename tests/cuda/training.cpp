@@ -1,14 +1,11 @@
-// Training on CUDA: the same losses as on the CPU, steps that are replayed as a graph, and memory that runs out.
+// Training on CUDA: the same losses as on the CPU, and memory that runs out.
 #include <cstdlib>
 
 #include "apps/copy_task/model.h"
-#include "core/captured_step.h"
 #include "nn/optim/r_adam.h"
-#include "nn/optim/sgd.h"
 #include "tests/attention/spec_of.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
-#include "tests/parity.h"
 #include "tests/tolerances.h"
 
 using namespace cairn;
@@ -26,41 +23,28 @@ TransformerOptions small_model(const std::string& attention) {
 
 // A training of the copy task, as apps/copy_task/train.cpp has it.
 struct Training {
-  static constexpr int64_t batch = 3, length = 11;
+  static constexpr int64_t batch_size = 3, length = 11;
 
   Generator generator;
   Model model;
   RAdam optimizer;
-  Batch data;
-  Tensor loss;
-  CapturedStep learn;
 
-  Training(const TransformerOptions& options, Device device, DType activations = DType::float32, int ordinary = 3)
-      : generator(5, device),
+  Training(const TransformerOptions& options, Device device, DType activations = DType::float32)
+      : generator(5),
         model(options, sequence_length(length), generator),
-        optimizer((model.place(device, activations), parameters(model)), 1e-3),
-        data{Tensor({batch, sequence_length(length)}, DType::int32, device),
-             Tensor({batch, sequence_length(length)}, DType::int32, device)},
-        learn(
-            device,
-            [this] {
-              optimizer.clear_gradients();
-              const Variable result = cross_entropy(model(data.input, {true, &generator}), data.target);
-              backward(result);
-              optimizer.step();
-              loss = result.value();
-            },
-            ordinary) {}
+        optimizer((model.place(device, activations), parameters(model)), 1e-3) {}
 
   // The loss of step n.
   double step(int64_t n) {
     RandomStream random(7, uint64_t(n), Purpose::data);
-    const Batch fresh = make_batch(batch, length, random);
-    data.input.copy_from(fresh.input);
-    data.target.copy_from(fresh.target);
+    const Batch batch = make_batch(batch_size, length, random);
+    const Device device = model.positions.device();
     generator.set_step(uint64_t(n));
-    learn();
-    return loss.item();
+    optimizer.clear_gradients();
+    const Variable loss = cross_entropy(model(batch.input.to(device), {true, &generator}), batch.target.to(device));
+    backward(loss);
+    optimizer.step();
+    return loss.value().item();
   }
 };
 
@@ -71,8 +55,8 @@ struct Training {
 // gradient, which is more than the order of sums or an approximate exponential makes, whatever the variant, and by no
 // more in 20 steps. Noise of 1e-2 moves them by 1e-5 in ten steps, by 4e-5 in 20.
 //
-// Under sanitizers a step takes long. They look for what a first step does as well as a last one; of the requests that
-// fail they see one in three; and what is replayed are the same kernels with every variant.
+// Under sanitizers a step takes long. They look for what a first step does as well as a last one, and of the requests
+// that fail they see one in three.
 #if CAIRN_SANITIZED
 constexpr int64_t compared_steps = 3, failing_every = 3;
 #else
@@ -85,14 +69,6 @@ std::vector<std::string> all_specs() {
   return specs;
 }
 
-std::vector<std::string> replayed_specs() {
-#if CAIRN_SANITIZED
-  return {"full", "i-clustered-4:topk=5"};
-#else
-  return all_specs();
-#endif
-}
-
 }  // namespace
 
 // Activations differ in the last bit between devices, and with them, now and then, a code. So the choices are the
@@ -102,7 +78,7 @@ TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu
     INFO(spec);
     TransformerOptions options = small_model(spec);
     options.dropout = options.attention_dropout = 0.1;
-    Training cpu(options, Device::cpu), cuda(options, Device::cuda, DType::float32, 1000);
+    Training cpu(options, Device::cpu), cuda(options, Device::cuda);
     const size_t layers = cpu.model.encoder.layers.size();
     std::vector<AttentionChoices> made(layers), replayed(layers);
     for (size_t i = 0; i < layers; ++i) {
@@ -139,114 +115,13 @@ TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu][trainin
   }
 }
 
-TEST_CASE("a step that is replayed is the step that is run", "[gpu][training]") {
-  for (const std::string& spec : replayed_specs()) {
-    INFO(spec);
-    TransformerOptions options = small_model(spec);
-    options.dropout = options.attention_dropout = 0.1;
-    Training run(options, Device::cuda, DType::float32, 1000), replayed(options, Device::cuda, DType::float32, 2);
-    for (int64_t n = 0; n < 6; ++n) {
-      if (n == 4) {  // from the host, while the graph exists
-        run.optimizer.set_learning_rate(0.01);
-        replayed.optimizer.set_learning_rate(0.01);
-      }
-      CHECK(run.step(n) == replayed.step(n));
-      // Memory that is taken and given back in between is not the recording's.
-      const NoGrad no_grad;
-      const Tensor logits = replayed.model(replayed.data.input, {false, &replayed.generator}).value();
-      CHECK(test::differs(logits, run.model(run.data.input, {false, &run.generator}).value(), 0) == "");
-    }
-    CHECK(run.learn.replays() == 0);
-    CHECK(replayed.learn.replays() == 4);
-    const auto weights = parameters(run.model), others = parameters(replayed.model);
-    for (size_t i = 0; i < weights.size(); ++i) CHECK(test::differs(weights[i].value(), others[i].value(), 0) == "");
-    CHECK(run.optimizer.state().step == replayed.optimizer.state().step);
-  }
-}
-
-// The device's list of parameters is part of what a recording writes and of what it reads.
-TEST_CASE("ordinary steps and replayed ones take turns with an optimizer", "[gpu][training]") {
-  const auto numbers = [](double value) { return Tensor::full({3}, value, DType::float32, Device::cuda); };
-  const Tensor one = numbers(1), ten = numbers(10);
-  Variable x(numbers(0), true);
-  Sgd optimizer({x}, 1);
-  const auto step_with = [&](const Tensor& gradient) {
-    x.mutable_grad() = gradient;
-    optimizer.step();
-  };
-  const auto sum = [&] { return -x.value().to_vector<float>()[1]; };
-  CapturedStep by_ten(
-      Device::cuda, [&] { step_with(ten); }, 1);
-  step_with(one);
-  by_ten();
-  by_ten();
-  CHECK(sum() == 21);
-  step_with(one);
-  CHECK(sum() == 22);
-  by_ten();
-  step_with(one);  // where the ordinary step before had it
-  CHECK(sum() == 33);
-
-  // Recorded when the device already had the list.
-  CapturedStep by_one(
-      Device::cuda, [&] { step_with(one); }, 1);
-  by_one();
-  by_one();
-  CHECK(sum() == 35);
-  step_with(ten);
-  by_one();
-  CHECK(sum() == 46);
-  CHECK(by_ten.replays() == 2);
-  CHECK(by_one.replays() == 2);
-}
-
-TEST_CASE("what cannot be recorded is an error, and the device goes on", "[gpu][training]") {
-  Tensor x = Tensor::full({3}, 2, DType::float32, Device::cuda);
-  CapturedStep reads(
-      Device::cuda, [&] { x.to_vector<float>(); }, 1);
-  reads();
-  CHECK_THROWS_AS(reads(), DeviceError);
-  CHECK(x.to_vector<float>() == std::vector<float>(3, 2));
-  CapturedStep throws(
-      Device::cuda, [&] { throw UsageError("no"); }, 1);
-  CHECK_THROWS_AS(throws(), UsageError);
-  CHECK_THROWS_AS(throws(), UsageError);  // while it is recorded
-  CHECK_THROWS_WITH(CapturedStep(
-                        Device::cuda, [] {}, 0),
-                    ContainsSubstring("expected at least 1 ordinary run, got 0"));
-
-  // What is copied from the host while it is recorded is copied as it was.
-  CapturedStep adds(
-      Device::cuda, [&] { accumulate(x, Tensor::full({3}, 1).to(Device::cuda)); }, 1);
-  for (int i = 0; i < 3; ++i) adds();
-  CHECK(adds.replays() == 2);
-  CHECK(x.to_vector<float>() == std::vector<float>(3, 5));
-}
-
-TEST_CASE("memory that recorded work made outlives the recording", "[gpu][training]") {
-  const int64_t live = memory(Device::cuda).live;
-  {
-    Tensor kept;
-    const Tensor x = Tensor::full({1000}, 3, DType::float32, Device::cuda);
-    {
-      CapturedStep square(
-          Device::cuda, [&] { kept = unary(Unary::square, unary(Unary::negate, x)); }, 1);
-      square();
-      square();
-    }
-    CHECK(kept.to_vector<float>() == std::vector<float>(1000, 9));
-  }
-  CHECK(memory(Device::cuda).live == live);
-}
-
 #if CAIRN_CUDA_HOST
 TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu][training]") {
   TransformerOptions options = small_model("i-clustered-4:topk=5");
   options.layers = options.heads = 1;
-  // An ordinary step, one that is recorded, one that is replayed.
   const auto train = [&] {
-    Training training(options, Device::cuda, DType::float32, 1);
-    for (int64_t step = 0; step < 3; ++step) training.step(step);
+    Training training(options, Device::cuda);
+    for (int64_t step = 0; step < 2; ++step) training.step(step);
   };
   train();  // what is allocated once
   const int64_t live = memory(Device::cuda).live;
@@ -279,8 +154,8 @@ TEST_CASE("a launch that fails leaves nothing behind", "[gpu][training]") {
     host_cuda::fail_launch(n);
     failed = false;
     try {
-      Training training(small_model("i-clustered-4:topk=5"), Device::cuda, DType::float32, 1);
-      for (int64_t step = 0; step < 3; ++step) training.step(step);
+      Training training(small_model("i-clustered-4:topk=5"), Device::cuda);
+      for (int64_t step = 0; step < 2; ++step) training.step(step);
     } catch (const DeviceError& error) {
       failed = true;
       REQUIRE_THAT(error.what(), ContainsSubstring("CUDA: too many resources requested for launch"));

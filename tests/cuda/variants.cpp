@@ -41,7 +41,7 @@ Run run(const Trial& trial, Device device, int64_t N, int64_t S, bool lengths, d
   }
   const auto attention = trial.make(H, D);
   move_to(*attention, device);
-  Generator generator(5, device);
+  Generator generator(5);
   generator.set_first_example(3);
   AttentionContext context;
   context.generator = &generator;

@@ -176,7 +176,7 @@ class Program : Operands {
   void dropouts() {
     const Tensor x = operand(some_shape()), residual = operand(x.shape());
     const double p = real(0.5);
-    const RandomDraw numbers_of = draw();
+    const Draw numbers_of = draw();
     if (const auto y = attempt([&] { return dropout(x, p, numbers_of); }); y && is_small({x}) && p == 0.5) {
       Numbers expected = as_double(x);
       const Numbers got = as_double(*y);

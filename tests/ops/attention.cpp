@@ -283,15 +283,6 @@ TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[atte
   CHECK(q.grad().shape() == q.shape());
 }
 
-TEST_CASE("a generator that moves on before the backward pass of attention is an error", "[attention]") {
-  Generator generator(1);
-  const Operands x({1, 1, 3, 3, 2, 2}, DType::float32);
-  const Variable out = attention(Variable(x.q, true), Variable(x.k), Variable(x.v),
-                                 {{}, {0.5, generator.draw(0, Purpose::attention_dropout)}, 0});
-  generator.advance();
-  CHECK_ERROR(backward(out, out.value()), "attention: the generator moved to another step");
-}
-
 TEST_CASE("attention refuses what it cannot compute", "[attention]") {
   const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
   const auto with = [&](const AttentionMask& mask) { return attention(x.q, x.k, x.v, {mask, {}, 0}); };
@@ -322,7 +313,6 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
               "attention: expected a pattern's stride and global positions to be at least 0, got 0 and -2");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {1.5, {}}, 0}), "attention: expected a dropout probability, got 1.5");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {NAN, {}}, 0}), "attention: expected a dropout probability, got nan");
-  CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {0.5, {}}, 0}), "attention: the state of the draw was never given a value");
   CHECK_ERROR(attention_backward(x.q, x.k, x.v, {}, attention(x.q, x.k, x.v), x.q),
               "attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
   CHECK_ERROR(attention(x.q.cast(DType::bfloat16), x.k.cast(DType::bfloat16), x.v.cast(DType::bfloat16)),
@@ -346,7 +336,7 @@ Results dropped_weights(const Bench& bench) {
   const int64_t n = 72;
   const Tensor zeros = bench.place(Tensor::zeros({1, n, 1, 8})),
                v = bench.place(identity_values(1, n, 1, DType::float32));
-  const AttentionOptions options{{}, test_dropout(0.5, Purpose::attention_dropout, bench.device), 0};
+  const AttentionOptions options{{}, test_dropout(0.5), 0};
   const AttentionResult forward = attention(zeros, zeros, v, options);
   const AttentionGradient g = attention_backward(zeros, zeros, v, options, forward, v);
   return {{"kept", forward.out.cast(DType::boolean)}, {"kept of dv", g.dv.cast(DType::boolean)}};
@@ -393,9 +383,7 @@ PARITY("attention") {
                        Form form = Form::usual, double scale = 0) {
     add_in_form(cases, form, concat("attention ", s, " masked by ", kind, ", dropout ", dropout, ", scale ", scale),
                 [=](const Bench& bench) {
-                  return run(
-                      BenchOperands(bench, s),
-                      {on(bench.device, mask), test_dropout(dropout, Purpose::attention_dropout, bench.device), scale});
+                  return run(BenchOperands(bench, s), {on(bench.device, mask), test_dropout(dropout), scale});
                 });
   };
   // None, one and a few of everything; primes; one more and one less than tiles have; other numbers of keys than of
@@ -468,7 +456,7 @@ static std::vector<float> results(Form form, DType dtype) {
   const WithForm with(form);
   const BenchOperands x({Device::cuda, dtype}, {2, 2, 70, 67, 16, 16});
   std::vector<float> all;
-  const AttentionOptions options{{{}, {}, {}, true}, test_dropout(0.2, Purpose::attention_dropout, Device::cuda), 0};
+  const AttentionOptions options{{{}, {}, {}, true}, test_dropout(0.2), 0};
   for (const auto& [name, result] : run(x, options)) {
     const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
     all.insert(all.end(), values.begin(), values.end());

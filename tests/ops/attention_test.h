@@ -71,9 +71,8 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const Sizes
 }
 
 // Dropout with a draw of its own.
-inline AttentionDropout test_dropout(double p, Purpose purpose = Purpose::attention_dropout,
-                                     Device device = Device::cpu) {
-  Generator generator(7, device);
+inline AttentionDropout test_dropout(double p, Purpose purpose = Purpose::attention_dropout) {
+  Generator generator(7);
   generator.set_first_example(3);  // a kernel without it differs from the others
   return {p, generator.draw(2, purpose)};
 }

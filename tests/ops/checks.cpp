@@ -163,7 +163,7 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
   const Groups one = group(Tensor::zeros({1, 2, 40}, DType::int32), 1);
   const Tensor labels = Tensor::zeros({1, 2, 40}, DType::int32), codes = Tensor::zeros({1, 2, 40}, DType::uint64);
   const Generator generator(1);
-  const RandomDraw draw = generator.draw(0, Purpose::test);
+  const Draw draw = generator.draw(0, Purpose::test);
 
   // A chunk that is longer than all positions holds all of them.
   const Tensor all = bucket_attention(x.q, x.k, x.v, one, {.chunk = 40}).out;
@@ -205,7 +205,7 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   CHECK(bias_activation_backward(x, bias, Activation::relu, x).shape() == x.shape());
   CHECK(l2_normalize(x).shape() == x.shape());
   const Generator generator(1);
-  const RandomDraw draw = generator.draw(0, Purpose::test);
+  const Draw draw = generator.draw(0, Purpose::test);
   CHECK(random_rotations(1, int64_t{1} << 60, 0, draw, Device::cpu).shape() == Shape{1, int64_t{1} << 60, 0});
 
   const Tensor heads({1, 0, int64_t{1} << 60, 1});

@@ -269,15 +269,6 @@ TEST_CASE("linear attention of 100,000 tokens never holds the matrix of weights"
   }
 }
 
-TEST_CASE("a generator that moves on before the backward pass of linear attention is an error", "[linear_attention]") {
-  Generator generator(1);
-  const Operands x({1, 1, 3, 3, 2, 2}, DType::float32);
-  const Variable out = linear_attention(Variable(x.q, true), Variable(x.k), Variable(x.v),
-                                        {{}, {0.5, generator.draw(0, Purpose::attention_dropout)}, 0});
-  generator.advance();
-  CHECK_ERROR(backward(out, out.value()), "linear_attention: the generator moved to another step");
-}
-
 TEST_CASE("linear attention refuses what it cannot compute", "[linear_attention]") {
   const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
   const auto with = [&](const AttentionMask& mask) { return linear_attention(x.q, x.k, x.v, {mask, {}, 0}); };
@@ -289,8 +280,6 @@ TEST_CASE("linear attention refuses what it cannot compute", "[linear_attention]
   CHECK_THROWS_AS(with({{}, {}, random_mask({4, 5}), true}), UsageError);
   CHECK_ERROR(linear_attention(x.q, x.k, x.v, {{}, {}, 0.5}),
               "linear_attention: it has no scores to scale, got scale = 0.5");
-  CHECK_ERROR(linear_attention(x.q, x.k, x.v, {{}, {0.5, {}}, 0}),
-              "linear_attention: the state of the draw was never given a value");
   CHECK_ERROR(linear_attention_backward(x.q, x.k, x.v, {}, linear_attention(x.q, x.k, x.v), x.q),
               "linear_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
@@ -311,8 +300,7 @@ struct CudaCase {
 
 struct CudaInputs {
   CudaInputs(const Bench& bench, const CudaCase& c)
-      : x(bench, c.s),
-        options{on(bench.device, c.mask), test_dropout(c.dropout, Purpose::attention_dropout, bench.device), 0} {
+      : x(bench, c.s), options{on(bench.device, c.mask), test_dropout(c.dropout), 0} {
     if (c.bad != 0) change(bench, x.k, [&](float* data) { data[(3 * c.s.H + 1) * c.s.D + c.s.D / 2] = c.bad; });
     for (const int operand : {0, 1, 2, 3}) {
       if (!c.beyond_nan) break;

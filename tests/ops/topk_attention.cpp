@@ -257,19 +257,6 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
   });
 }
 
-TEST_CASE("a generator that moves on before the backward pass of improved clustered attention is an error",
-          "[topk_attention]") {
-  const Case test({1, 1, 4, 5, 2, 2}, 2, 2, DType::float64);
-  const Variable q(test.x.q, true), k(test.x.k), v(test.x.v);
-  Generator generator(1);
-  const AttentionOptions options{{}, {0.5, generator.draw(0, Purpose::attention_dropout)}, 0};
-  const Variable out = topk_attention(q, k, v, test.groups, test.topk, {}, {}, options);
-  const Variable rest = centroid_topk(q, k, v, 1, options).rest;
-  generator.advance();
-  CHECK_ERROR(backward(out, out.value()), "topk_attention: the generator moved to another step");
-  CHECK_ERROR(backward(rest, rest.value()), "centroid_topk: the generator moved to another step");
-}
-
 TEST_CASE("topk_attention gives the same bits on any number of threads", "[topk_attention]") {
   const Case test({2, 2, 301, 103, 7, 5}, 13, 32, DType::float32);
   const Tensor g = random_tensor({2, 301, 2, 5}, DType::float32, 9);
@@ -312,8 +299,6 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
               "topk_attention: mass and rest go together");
   CHECK_ERROR(topk_attention(q, k, v, t.groups, t.topk, {}, Variable(t.rest)),
               "topk_attention: mass and rest go together");
-  CHECK_ERROR(topk_attention(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass, t.rest, {{}, {0.5, {}}, 0}),
-              "topk_attention: the state of the draw was never given a value");
   CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass, {}, t.x.q),
               "topk_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
   CHECK_ERROR(topk_attention_backward(t.x.q, t.x.k, t.x.v, t.groups, t.topk, t.mass.cast(DType::float64), {}, t.x.v),
@@ -373,7 +358,7 @@ Results attend_to_top(const Bench& bench, const CudaCase& c) {
   const Variable q = bench.variable(bench.normal({s.B, s.N, s.H, s.D}, 1));
   const Variable k = bench.variable(bench.normal({s.B, s.S, s.H, s.D}, 2));
   const Variable v = bench.variable(bench.normal({s.B, s.S, s.H, s.M}, 3));
-  const AttentionOptions options{{}, test_dropout(c.dropout, Purpose::attention_dropout, bench.device), 0};
+  const AttentionOptions options{{}, test_dropout(c.dropout), 0};
   const Groups groups = groups_of(bench, c);
   const Tensor topk = top_keys(bench, c);
   if (!c.with_rest)
