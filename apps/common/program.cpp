@@ -342,7 +342,10 @@ void TraceOption::finish(bool quiet) const {
   if (file_.empty()) return;
   const trace::Recording recording = trace::stop();
   write_trace(file_, recording, program_name);
-  note(trace_summary(recording), quiet);
+  if (recording.dropped > 0)
+    note(concat("--trace: ", recording.dropped, " spans came after the first ", recording.events.size(),
+                " and were dropped"),
+         quiet);
 }
 
 std::string joined(const std::vector<std::string>& words) {

@@ -84,7 +84,7 @@ class TraceOption {
   // Error (UsageError): the file cannot be written. Leaves none behind.
   void try_file() const;
   void start() const;
-  // Writes the file, and a table of what took longest to standard error. Error: it cannot be written.
+  // Writes the file. Says how many spans it lacks, if any. Error: it cannot be written.
   void finish(bool quiet) const;
   // Nothing ran, so there is no file: says so.
   void nothing_ran(bool quiet) const;

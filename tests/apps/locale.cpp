@@ -73,7 +73,6 @@ std::map<std::string, std::string> everything(const std::filesystem::path& folde
 
   write_trace(folder / "trace.json", {{{"step", "module", "", 1234567, 12345678, 1234}}, 1234}, "test");
   all["trace"] = bytes_of_file(folder / "trace.json");
-  all["summary"] = trace_summary({{{"step", "module", "", 1234567, 1234567890123, 0}}, 1234}, 3);
 
   RunFolder run(folder / "run");
   run.cut_metrics(0);

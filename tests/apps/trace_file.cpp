@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/error.h"
 #include "tests/catch.h"
@@ -64,19 +63,4 @@ TEST_CASE("a trace that cannot be written is an error", "[trace]") {
                     ContainsSubstring("/nowhere/trace.json: No such file or directory"));
   if (access("/dev/full", W_OK) == 0)
     CHECK_THROWS_WITH(write_trace("/dev/full", example(), "x"), ContainsSubstring("No space left on device"));
-}
-
-TEST_CASE("the summary takes what is inside from a span's own time", "[trace]") {
-  std::istringstream lines(trace_summary(example()));
-  std::vector<std::string> rows;
-  for (std::string line; std::getline(lines, line);) rows.push_back(line);
-  REQUIRE(rows.size() == 6);
-  // train: 10 - 2 - 5; kernels: 2 + 4 forward and 3 in the gradient, which has 5 - 3 left.
-  CHECK(rows[1] == "    0.006  42.9%      0.006         2  kernel softmax");
-  CHECK(rows[2] == "    0.003  21.4%      0.003         1  kernel softmax in a gradient");
-  CHECK(rows[3] == "    0.003  21.4%      0.010         1  program train");
-  CHECK(rows[4] == "    0.002  14.3%      0.005         1  backward softmax");
-  CHECK(rows[5] == "7 spans came after the first 5 and were dropped");
-  CHECK_THAT(trace_summary(example(), 1), ContainsSubstring("\nand 3 kinds with less\n"));
-  CHECK_FALSE(trace_summary({}).empty());
 }
