@@ -18,7 +18,7 @@ h3{font-size:16px;margin:32px 0 4px}p{margin:8px 0;max-width:72ch}.lead{font-siz
 figure{margin:0;min-width:0}figure>div{overflow-x:auto;padding:1px}figcaption{font-size:14px;line-height:1.45;color:var(--soft);margin-top:8px;max-width:76ch}
 details{margin:12px 0;border:1px solid var(--line);border-radius:8px;overflow:hidden}summary{cursor:pointer;padding:10px 16px;font-weight:600}
 table{border-collapse:collapse;width:100%;font-size:14px}td,th{text-align:left;vertical-align:top;padding:5px 16px;border-top:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
-th{color:var(--soft);width:34%}td{font-variant-numeric:tabular-nums}
+th{color:var(--soft);width:34%}.columns th{width:auto}td{font-variant-numeric:tabular-nums}
 @media(max-width:760px){main{padding:24px 16px 48px}.grid2{grid-template-columns:minmax(0,1fr)}.grid4{grid-template-columns:1fr 1fr;gap:16px 12px}h1{font-size:25px}h2{margin-top:40px}}
 @media print{details{break-inside:avoid}figure{break-inside:avoid}}
 )";
@@ -52,6 +52,18 @@ void Report::figures(const std::vector<Picture>& pictures, int columns) {
     body_ += "</figure>\n";
   }
   body_ += "</div>\n";
+}
+
+void Report::columns(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& rows) {
+  body_ += "<table class=\"columns\"><thead><tr>";
+  for (const std::string& name : names) body_ += element("th scope=\"col\"", name);
+  body_ += "</tr></thead><tbody>\n";
+  for (const std::vector<std::string>& row : rows) {
+    body_ += "<tr>";
+    for (size_t i = 0; i < row.size(); ++i) body_ += element(i == 0 ? "th scope=\"row\"" : "td", row[i]);
+    body_ += "</tr>\n";
+  }
+  body_ += "</tbody></table>\n";
 }
 
 void Report::table(const std::string& title, const Pairs& rows) {

@@ -29,7 +29,9 @@ class Report {
   void figure(const Picture& picture) { figures({picture}, 1); }
   // Beside each other: `columns` on a wide page (1, 2 or 4), half as many on a narrow one.
   void figures(const std::vector<Picture>& pictures, int columns);
-  // Collapsed until asked for.
+  // A table with names of its columns; the first column names its rows.
+  void columns(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& rows);
+  // Names and values, collapsed until asked for.
   void table(const std::string& title, const Pairs& rows);
 
   std::string html() const;

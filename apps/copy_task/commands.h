@@ -9,8 +9,6 @@ namespace cairn::copy_task {
 void define_train(CLI::App& app);
 void define_evaluate(CLI::App& app);
 void define_show(CLI::App& app);
-void define_solve(CLI::App& app);
-void define_report(CLI::App& app);
 void define_figure(CLI::App& app);
 
 }  // namespace cairn::copy_task

@@ -25,7 +25,7 @@ struct FigureCommand {
       : command(add_command(
             app, "figure", "Train the paper's figure 5: every variant at every length",
             "Each training is a run in DIR/cells, which the other commands read. The same command again continues\n"
-            "where it was stopped, at any point. Writes figure.csv, figure.json, figure.svg and report.html.\n\n"
+            "where it was stopped, at any point. Writes figure.json, figure.svg and report.html.\n\n"
             "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
             "Examples:\n"
             "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
@@ -65,7 +65,8 @@ struct FigureCommand {
       try {
         Training training(*this, cell);
         training.settings.train.explain = k == 0;  // once is enough
-        if (const auto result = training.run(output.quiet)) cell.result = std::make_shared<const Json>(*result);
+        cell.result = std::make_shared<const Json>(training.run(output.quiet));
+      } catch (const Interrupted&) {            // the loop ends
       } catch (const DivergedError& trouble) {  // the others need not wait for it
         note(concat(cell.attention, ", length ", cell.length, ": ", trouble.what()), output.quiet);
         cell.diverged = trouble.what();
@@ -103,23 +104,22 @@ struct FigureCommand {
       check_options(settings.train);
     }
 
-    // Trains what is left. Nothing where it is interrupted.
-    std::optional<Json> run(bool quiet) {
+    // Trains what is left, and returns the result.
+    Json run(bool quiet) {
       RunFolder folder(cell.folder);
       std::optional<FoundCheckpoint> found = find_checkpoint_of(cell.folder, true);
       if (found) {
         options.continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
         of_a_run([&] { take(); });
-        if (const auto result = finished_result(cell.folder, *found, settings.train.iterations)) return result;
+        if (const auto result = finished_result(cell.folder, *found, settings.train.iterations)) return *result;
         check_resumed(cell.folder, *found, settings.train);
         note(concat("continues from step ", train_state(*found).step), quiet);
       }
       Communicator alone;
-      const TrainResult result = train_run(options, settings.train, &folder, found, quiet, alone);
-      if (result.interrupted) return {};
-      Json json = result_json(cell.attention, result);
-      finish_run(folder, json);
-      return std::make_optional(std::move(json));
+      const TrainResult trained = train_run(options, settings.train, &folder, found, quiet, alone);
+      const Json result = result_json(cell.attention, trained);
+      finish_run(folder, result);
+      return result;
     }
 
     const Cell& cell;

@@ -134,14 +134,6 @@ Json figure_json(const Grid& grid, const Json& configuration) {
 }
 
 void write_figure(const Grid& grid, const TrainOptions& train, const Json& configuration, const fs::path& folder) {
-  std::string csv = "attention,length,masked_accuracy,accuracy,loss,steps,seconds\n";
-  for (const Cell& cell : grid.cells) {
-    if (!cell.result) continue;
-    csv += formatted("\"%s\",%lld,%.6f,%.6f,%.6g,%.0f,%.1f\n", cell.attention.c_str(), (long long)cell.length,
-                     value(cell, "masked_accuracy"), value(cell, "accuracy"), value(cell, "loss"),
-                     value(cell, "iterations"), value(cell, "seconds"));
-  }
-  replace_file(folder / "figure.csv", {csv});
   replace_file(folder / "figure.json", {figure_json(grid, configuration).dump(1) + "\n"});
   replace_file(folder / "figure.svg", {sheet(grid)});
   replace_file(folder / "report.html", {report(grid, train)});

@@ -27,7 +27,7 @@ struct Grid {
 std::string cell_text(const Cell& cell);
 std::string figure_text(const Grid& grid);
 nlohmann::ordered_json figure_json(const Grid& grid, const nlohmann::ordered_json& configuration);
-// figure.csv, figure.json, figure.svg and report.html, in a folder. Error: one cannot be written.
+// figure.json, figure.svg and report.html, in a folder. Error: one cannot be written.
 void write_figure(const Grid& grid, const TrainOptions& train, const nlohmann::ordered_json& configuration,
                   const std::filesystem::path& folder);
 

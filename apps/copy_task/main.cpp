@@ -10,7 +10,6 @@ int main(int argc, char** argv) {
       "  copy-task train --quick --out run       train in a minute or two, keep everything in run/\n"
       "  copy-task evaluate --run run --attention full,clustered-15\n"
       "  copy-task show --run run                what the model answers, and where it looks\n"
-      "  copy-task solve --run run               type sequences for it to fill in\n"
       "\n"
       "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data or checkpoint,\n"
       "4 device or out of memory, 5 diverged, 130 interrupted (after saving; a second\n"
@@ -19,8 +18,6 @@ int main(int argc, char** argv) {
         cairn::copy_task::define_train(app);
         cairn::copy_task::define_evaluate(app);
         cairn::copy_task::define_show(app);
-        cairn::copy_task::define_solve(app);
-        cairn::copy_task::define_report(app);
         cairn::copy_task::define_figure(app);
       });
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "core/ops.h"
 
@@ -58,27 +57,27 @@ double to_other_copy(const float* weights, const std::vector<int32_t>& input) {
   return masked ? sum / double(masked) : NAN;
 }
 
+double PairCount::share() const { return all > 0 ? double(together) / double(all) : NAN; }
+
 void ClusterPairs::add(const int32_t* labels, const int32_t* input, int64_t n) {
-  const int64_t half = n / 2;
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = i + 1; j < n && labels[i] >= 0; ++j) {
       if (labels[j] < 0) continue;
-      const bool together = labels[i] == labels[j], same_token = input[i] == input[j], same_place = j - i == half;
-      const bool close = j - i <= reach, one_masked = (input[i] == mask_token) != (input[j] == mask_token);
-      const auto tally = [together](Kind& kind, bool comparable, bool has) {
-        if (!comparable) return;
-        ++kind.among.all, kind.among.together += together;
-        kind.with.all += has, kind.with.together += has && together;
-      };
-      tally(near, !same_token, close);
-      tally(token, !close && !same_place, same_token);
-      tally(place, i < half && j >= half && one_masked, same_place);
+      const bool is_near = j - i <= reach, same_token = input[i] == input[j], same_place = j - i == n / 2;
+      if (int(is_near) + int(same_token) + int(same_place) > 1) continue;
+      PairCount& count = is_near ? near : same_token ? token : same_place ? place : none;
+      ++count.all;
+      count.together += labels[i] == labels[j];
     }
 }
 
-double ClusterPairs::Kind::lift() const {
-  if (with.all == 0 || among.together == 0) return NAN;
-  return double(with.together) / double(with.all) / (double(among.together) / double(among.all));
+void ClusterPairs::add_next(const int32_t* labels, const int32_t* labels_there, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = i + 1; j < n && labels[i] >= 0; ++j) {
+      if (labels[i] != labels[j]) continue;
+      ++next.all;
+      next.together += labels_there[i] == labels_there[j];
+    }
 }
 
 std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length, int64_t sequences, uint64_t seed) {
@@ -95,12 +94,18 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
     generator.set_step(uint64_t(done) + 1);
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.report = &made[i];
     model(batch.input, {false, &generator});
-    for (size_t i = 0; i < layers.size(); ++i) {
-      layers[i]->attention.report = nullptr;
-      for (int64_t b = 0; b < batch.input.size(0); ++b)
-        for (int64_t h = 0; h < heads; ++h)
-          pairs[i][size_t(h)].add(made[i]["labels"].data<int32_t>() + (b * heads + h) * n,
-                                  batch.input.data<int32_t>() + b * n, n);
+    for (auto& layer : layers) layer->attention.report = nullptr;
+    for (int64_t b = 0; b < batch.input.size(0); ++b) {
+      const auto labels = [&](size_t layer, int64_t head) {
+        return made[layer]["labels"].data<int32_t>() + (b * heads + head) * n;
+      };
+      for (size_t i = 0; i < layers.size(); ++i)
+        for (int64_t h = 0; h < heads; ++h) {
+          ClusterPairs& counts = pairs[i][size_t(h)];
+          counts.add(labels(i, h), batch.input.data<int32_t>() + b * n, n);
+          for (int64_t there = 0; there < heads && i + 1 < layers.size(); ++there)
+            counts.add_next(labels(i, h), labels(i + 1, there), n);
+        }
     }
   }
   return pairs;
@@ -112,17 +117,6 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
-std::string verdict(const std::vector<double>& lifts) {
-  static constexpr const char* names[] = {"proximity", "content", "the place in the copy"};
-  std::vector<std::string> found;
-  for (size_t i = 0; i < std::min(lifts.size(), std::size(names)); ++i)
-    if (lifts[i] > 1.25) found.push_back(names[i]);  // less is hardly more than chance
-  if (found.empty()) return "none of the three stands out from chance";
-  std::string list = found[0];
-  for (size_t i = 1; i < found.size(); ++i) list += (i + 1 < found.size() ? ", " : " and ") + found[i];
-  return list + (found.size() == 1 ? " plays a part" : " play a part");
 }
 
 std::vector<int> cluster_names(const int32_t* labels, int64_t n) {

@@ -53,32 +53,29 @@ double to_other_copy(const float* weights, const std::vector<int32_t>& input);
 
 // ---- clusters
 
-// Do positions of one cluster have more in common than others? Pairs of positions of one sequence with a property are
-// compared with all pairs that are like them otherwise: otherwise content would pass for proximity, and the same token
-// for the same place.
+// Pairs of positions of one sequence, and those of them that one head puts into one cluster.
+struct PairCount {
+  int64_t all = 0, together = 0;
+  double share() const;  // together / all; NaN: there are none
+};
+// Does proximity or content decide who shares a cluster? Pairs of one head by the one thing that they have in common. A
+// pair with two of them is not counted: otherwise content would pass for proximity, and the same token for the same
+// place.
 struct ClusterPairs {
   static constexpr int64_t reach = 4;
-  struct Count {
-    int64_t all = 0, together = 0;  // pairs, and those in one cluster
-  };
-  struct Kind {
-    Count with, among;  // pairs that have the property, among pairs that may have it
-    // How many times likelier those with it are to be in one cluster; NaN where nothing can be compared.
-    double lift() const;
-  };
-  Kind near;   // at most `reach` apart, among pairs of different tokens
-  Kind token;  // the same input token, among pairs further apart that are not the same place of the two copies
-  Kind place;  // the same place of the two copies, among pairs of one position in each, one of the two masked
+  PairCount none;
+  PairCount near;   // at most `reach` apart
+  PairCount token;  // the same input token
+  PairCount place;  // the same place of the two copies
+  PairCount next;   // those in one cluster here, in the heads of the next layer
 
   // Of one sequence: labels [n] (-1: no cluster, not counted) and input tokens [n].
   void add(const int32_t* labels, const int32_t* input, int64_t n);
+  // The labels of the same sequence here and in a head of the next layer, both [n].
+  void add_next(const int32_t* labels, const int32_t* labels_there, int64_t n);
 };
 // [layer][head], over fresh sequences. The model's attention has clusters.
 std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length, int64_t sequences, uint64_t seed);
-
-// What plays a part in a layer, from the medians over its heads. The three are not ranked: each is compared with pairs
-// of its own, and so has a ceiling of its own.
-std::string verdict(const std::vector<double>& lifts);
 
 // Of the numbers that are not NaN; NaN if there is none.
 double median(std::vector<double> values);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 
 #include "apps/common/svg.h"
@@ -213,38 +212,24 @@ void write_clusters(Report& page, const ReportInput& in, const Example& example)
   page.section("What shares a cluster: proximity or content?");
   constexpr int64_t sequences = 64;
   const auto pairs = count_pairs(in.model, in.length, sequences, in.seed);
-  svg::DotChart chart;
-  chart.title = "Proximity, content and place in clusters";
-  chart.description = "How many times likelier positions with something in common are to share a cluster.";
-  chart.series = {"near each other", "same token", "same place of the two copies"};
-  chart.x.label = "times as likely to share a cluster as like pairs";
-  chart.x.log = true, chart.x.low = 0.1, chart.rules = {{1, "chance"}};
+  std::vector<std::vector<std::string>> rows;
   for (size_t layer = 0; layer < pairs.size(); ++layer) {
-    std::vector<std::vector<double>> lifts(3);
-    for (size_t head = 0; head < pairs[layer].size(); ++head) {
-      const ClusterPairs& p = pairs[layer][head];
-      const std::vector<double> values{p.near.lift(), p.token.lift(), p.place.lift()};
-      for (size_t i = 0; i < 3; ++i) lifts[i].push_back(values[i]);
-      if (chart.rows.size() < 48) chart.rows.push_back({concat("layer ", layer + 1, ", head ", head + 1), values});
-    }
-    std::vector<double> middle;
-    std::transform(lifts.begin(), lifts.end(), std::back_inserter(middle), median);
-    page.text(concat("Layer ", layer + 1, ": ", verdict(middle), ". Two positions are ", number(middle[0]),
-                     " times as likely to share a cluster if they are near each other, ", number(middle[1]),
-                     " times if they hold the same token and ", number(middle[2]),
-                     " times if they are the same place of the two copies, each compared with pairs alike otherwise "
-                     "(medians over the heads)."));
+    const auto median_share = [&](PairCount ClusterPairs::*count) {
+      std::vector<double> shares;
+      for (const ClusterPairs& head : pairs[layer]) shares.push_back((head.*count).share());
+      return median(shares);
+    };
+    rows.push_back({concat("Layer ", layer + 1), percent(median_share(&ClusterPairs::none)),
+                    percent(median_share(&ClusterPairs::near)), percent(median_share(&ClusterPairs::token)),
+                    percent(median_share(&ClusterPairs::place)), percent(1 - median_share(&ClusterPairs::next))});
   }
-  std::string caption = concat(
-      "How many times likelier pairs of positions with a property are to share a cluster than all pairs that are like "
-      "them otherwise, over ",
-      sequences, " fresh sequences. Near each other: at most ", ClusterPairs::reach,
-      " positions apart, among pairs of different input tokens. Same token: the same input token (M is one), among "
-      "pairs further apart that are not the same place of the two copies. Same place: position i of both copies, among "
-      "pairs of a position in each copy of which one is masked, so that their tokens differ. A hollow mark at the left "
-      "edge is below 0.1.");
-  if (pairs.size() * size_t(in.options.heads) > chart.rows.size()) caption += " The first 48 heads are shown.";
-  page.figure({svg::draw(chart), caption});
+  page.text(concat(
+      "The share of pairs of positions that are in one cluster, by what the two have in common, over ", sequences,
+      " fresh sequences; medians over the heads. What decides has a share far above that of ",
+      "pairs with nothing in common. Near: at most ", ClusterPairs::reach, " positions apart. Same token: ",
+      "the same input token (M is one). Same place: position i of both copies. Pairs with two of these in ",
+      "common are left out. Last column: of all pairs in one cluster, those that a head of the next layer ", "parts."));
+  page.columns({"", "nothing in common", "near", "same token", "same place", "apart in the next layer"}, rows);
   write_strips(page, in, example);
 }
 

@@ -28,7 +28,7 @@ void thin(const std::vector<LossRecord>& losses, size_t points, svg::Series& raw
     const auto [low, high] = std::minmax_element(losses.begin() + long(begin), losses.begin() + long(end),
                                                  [](const auto& a, const auto& b) { return a.loss < b.loss; });
     for (auto it : {std::min(low, high), std::max(low, high)}) {
-      if (it == std::max(low, high) && low == high) continue;
+      if (!raw.x.empty() && raw.x.back() == double(it->step)) continue;  // one record is both
       raw.x.push_back(double(it->step)), raw.y.push_back(it->loss);
     }
     const size_t middle = (begin + end - 1) / 2, from = middle - std::min(middle, window / 2),
@@ -150,16 +150,6 @@ void write_example(Report& page, const Example& example) {
 }
 
 }  // namespace
-
-std::string make_curves(const ReportInput& in) {
-  const Curves curves = draw_curves(in);
-  const std::string run = concat(in.attention, ", ", count(in.length, "symbol"), ", seed ", in.seed);
-  return svg::sheet(concat("Copy task, ", run), "Loss and accuracy over the training steps.",
-                    {{svg::draw(curves.loss), run,
-                      is_long(in) ? "Loss of each training batch, and its mean." : "Loss of each batch."},
-                     {svg::draw(curves.accuracy), "", "Symbols answered right on fresh sequences."}},
-                    2, 520, 390);
-}
 
 std::string make_report(const ReportInput& in) {
   const NoGrad no_grad;

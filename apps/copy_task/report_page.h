@@ -21,8 +21,6 @@ struct ReportInput {
 
 // The page, as HTML. The same for the same input. Runs the model on 65 sequences of its own.
 std::string make_report(const ReportInput& input);
-// Its curves of loss and accuracy alone, as an SVG file.
-std::string make_curves(const ReportInput& input);
 
 // The page's sections that show the attention (report_attention.cpp).
 // Maps of the attention weights on one example: of the run's variant, and of full attention beside it.

@@ -46,9 +46,7 @@ Json evaluations_json(const std::vector<VariantResult>& results) {
 }
 
 Json result_json(const std::string& attention, const TrainResult& result) {
-  std::vector<VariantResult> all = {{attention, result.evaluation}};
-  all.insert(all.end(), result.also.begin(), result.also.end());
-  Json json = evaluations_json(all);
+  Json json = row({attention, result.evaluation});
   json["sequences"] = result.sequences;
   json["iterations"] = result.iterations;
   json["seconds"] = result.seconds;
@@ -60,7 +58,7 @@ Json result_json(const std::string& attention, const TrainResult& result) {
 bool is_result(const Json& json) {
   try {
     evaluation_from(json);
-    result_text(json, false);
+    result_text(json);
     return true;
   } catch (const Json::exception&) {
     return false;
@@ -74,8 +72,8 @@ std::string evaluations_text(const Json& result) {
   return text;
 }
 
-std::string result_text(const Json& result, bool interrupted) {
-  const int64_t steps = result.at("iterations"), sequences = result.value("sequences", final_sequences);
+std::string result_text(const Json& result) {
+  const int64_t steps = result.at("iterations"), sequences = result.at("sequences");
   std::string text =
       formatted("%lld step%s in %s (%.1f steps/s), %lld parameters", (long long)steps, steps == 1 ? "" : "s",
                 clock_time(result.at("seconds")).c_str(), result.at("steps_per_second").get<double>(),
@@ -85,13 +83,7 @@ std::string result_text(const Json& result, bool interrupted) {
     const bool few = bytes < 1e6;
     text += formatted(", %.0f %s at most", bytes / (few ? 1e3 : 1e6), few ? "kB" : "MB");
   }
-  text += "\n";
-  if (sequences == 0) return text + "Interrupted before the first evaluation.\n";
-  const bool complete = sequences == final_sequences;
-  text += concat(complete ? "On " : "Interrupted; the last evaluation in training, on ", sequences,
-                 " fresh sequences:\n", evaluations_text(result));
-  if (complete && interrupted) text += "Interrupted before all other variants were evaluated.\n";
-  return text;
+  return text + concat("\nOn ", sequences, " fresh sequences:\n", evaluations_text(result));
 }
 
 }  // namespace cairn::copy_task

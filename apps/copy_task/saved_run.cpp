@@ -24,18 +24,13 @@ Report::Pairs pairs(const Json& object) {
 struct Records {
   std::vector<LossRecord> losses;
   std::vector<EvaluationRecord> evaluations;
-  std::optional<Evaluation> final_evaluation;
-  std::optional<double> seconds;
 };
 Records records_of(const std::filesystem::path& run, const TrainState& state) {
   Records records;
   try {
     for (const Json& record : read_metrics(run, state.metrics_bytes)) {
-      if (record.contains("result")) {
-        if (record.at("result").at("iterations") != state.step) continue;  // of weights that are lost
-        records.final_evaluation = evaluation_from(record.at("result"));
-        records.seconds = record.at("result").at("seconds").get<double>();
-      } else if (const int64_t step = record.at("step"); step <= state.step) {
+      if (record.contains("result")) continue;
+      if (const int64_t step = record.at("step"); step <= state.step) {
         records.losses.push_back({step, record.at("loss")});
         if (record.contains("evaluation"))
           records.evaluations.push_back({step, evaluation_from(record.at("evaluation"))});
@@ -57,12 +52,6 @@ std::string computed_on(const Json& provenance) {
 
 void Trained::swap_attention(const std::string& spec) {
   model->encoder.swap_attention(spec, settings.train.model.attention_defaults);
-}
-
-void Trained::set_length(int64_t length) {
-  Generator generator(settings.train.seed);
-  model = std::make_unique<Model>(settings.train.model, sequence_length(length), generator);
-  restore(checkpoint, *model, nullptr);
 }
 
 std::optional<FoundCheckpoint> find_checkpoint_of(const std::filesystem::path& run, bool to_train) {
@@ -105,7 +94,9 @@ std::unique_ptr<Trained> read_run(const std::filesystem::path& run) {
     options.assign();
     about_option(where, [&] { settings.finish(); });
   });
-  trained->set_length(settings.train.length);
+  Generator generator(settings.train.seed);
+  trained->model = std::make_unique<Model>(settings.train.model, sequence_length(settings.train.length), generator);
+  restore(trained->checkpoint, *trained->model, nullptr);
   return trained;
 }
 
@@ -146,32 +137,19 @@ std::optional<Json> finished_result(const std::filesystem::path& run, const Foun
 void finish_run(RunFolder& folder, const Json& result) {
   folder.record({{"result", result}});
   folder.sync_metrics();
-  write_report(folder);
+  write_report(folder, result);
 }
 
-void write_report(RunFolder& folder) {
-  const auto trained = read_run(folder.path());
-  folder.write("report.html", make_report(report_input(*trained, folder.path())));
-}
-
-ReportInput report_input(const Trained& trained, const std::filesystem::path& run) {
-  const TrainOptions& train = trained.settings.train;
-  const Json& about = *trained.checkpoint.about;
-  const TrainState state = train_state(trained.checkpoint);
-  // The latest evaluation stands in until there is a result.
-  Records records = records_of(run, state);
-  return {*trained.model,
-          train.model,
-          train.length,
-          train.seed,
-          train.model.attention,
-          std::move(records.losses),
-          std::move(records.evaluations),
-          records.final_evaluation.value_or(state.latest),
-          pairs(about.at("configuration")),
-          pairs(about.at("provenance")),
-          records.seconds.value_or(state.seconds),
-          state.step};
+void write_report(RunFolder& folder, const Json& result) {
+  const std::unique_ptr<Trained> trained = read_run(folder.path());
+  const TrainOptions& train = trained->settings.train;
+  const Json& about = *trained->checkpoint.about;
+  Records records = records_of(folder.path(), train_state(trained->checkpoint));
+  folder.write("report.html",
+               make_report({*trained->model, train.model, train.length, train.seed, train.model.attention,
+                            std::move(records.losses), std::move(records.evaluations), evaluation_from(result),
+                            pairs(about.at("configuration")), pairs(about.at("provenance")),
+                            result.at("seconds").get<double>(), trained->step}));
 }
 
 }  // namespace cairn::copy_task

@@ -18,8 +18,6 @@ struct Trained {
   std::unique_ptr<Model> model;
   int64_t step = 0;
 
-  // Builds the model for sequences of this length, with the run's variant.
-  void set_length(int64_t length);
   // Evaluates with another variant. Error (UsageError): not for these weights.
   void swap_attention(const std::string& spec);
 };
@@ -45,10 +43,8 @@ std::optional<nlohmann::ordered_json> finished_result(const std::filesystem::pat
 void check_resumed(const std::filesystem::path& run, const FoundCheckpoint& found, const TrainOptions& train);
 // Records the result of a run that ended, and writes its report. Error: the folder cannot be written.
 void finish_run(RunFolder& folder, const nlohmann::ordered_json& result);
-// Writes the report of a run from what its folder holds. Errors: as read_run and report_input; it cannot be written.
-void write_report(RunFolder& folder);
-
-// What the report of `run`, read back as `trained`, is made of. Errors (DataError): metrics.jsonl.
-ReportInput report_input(const Trained& trained, const std::filesystem::path& run);
+// Writes the report of a run that had this result, from what its folder holds. Errors: as read_run; DataError for its
+// metrics.jsonl; it cannot be written.
+void write_report(RunFolder& folder, const nlohmann::ordered_json& result);
 
 }  // namespace cairn::copy_task

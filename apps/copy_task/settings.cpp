@@ -25,10 +25,8 @@ void Settings::define_training(Options& options) {
   options.integer("feed-forward", model.feed_forward, 1, 1 << 20, "hidden features of the feed forward");
   options.real("lr", train.learning_rate, 0, 1e6, "learning rate of R-Adam");
   options.choice("schedule", train.schedule, {"constant", "plateau"},
-                 "learning rate: plateau multiplies it by --plateau-factor when --plateau-metric has not improved by "
-                 "0.01% for more than --plateau-patience evaluations");
-  options.choice("plateau-metric", train.plateau_metric, {"loss", "masked-accuracy"},
-                 "what --schedule plateau monitors, of the evaluations on 256 fresh sequences");
+                 "learning rate: plateau multiplies it by --plateau-factor when the loss of the evaluations has not "
+                 "improved by 0.01% for more than --plateau-patience of them");
   options.real("plateau-factor", train.plateau.factor, 0, 1, "what --schedule plateau multiplies the rate by");
   options.integer("plateau-patience", train.plateau.patience, 0, max_steps,
                   "evaluations without improvement that --schedule plateau waits");
@@ -44,15 +42,14 @@ void Settings::define_training(Options& options) {
   options.real("stop-at", train.stop_at, 0, 1, "end when masked accuracy in such an evaluation reaches this; 0: never");
   options.integer("checkpoint-every", train.checkpoint_every, 0, max_steps,
                   "steps between checkpoints, with --out; 0: only at the end", Belongs::free);
-  options.text("also-evaluate", also, "variants to evaluate the trained weights with, comma-separated");
   options.integer(
       "average-every", train.average_every, 0, max_steps,
       "with several processes (mpirun): each trains by itself on its part of every batch, and every N steps "
       "their weights become their mean; 0: gradients are summed in every step. --iterations, "
       "--evaluate-every and --checkpoint-every must be multiples of N");
   options.flag("quick", quick, "a small model that learns in about a minute, where nothing else is asked for");
-  options.withdrawn({{"ordered", false}});
   common.define(options);
+  options.withdrawn({{"also_evaluate", ""}, {"ordered", false}, {"plateau_metric", "loss"}});
 }
 
 std::vector<std::pair<std::string, std::string>> quick_presets(int64_t iterations) {
@@ -72,7 +69,6 @@ void Settings::finish() {
   train.model.activation = activation == "relu" ? Activation::relu : Activation::gelu;
   if (topk > 0) train.model.attention_defaults["topk"] = std::to_string(topk);
   about_option("--attention", [&] { make_attention(train.model.attention, train.model.attention_defaults); });
-  about_option("--also-evaluate", [&] { train.also_evaluate = split_specs(also); });
 }
 
 }  // namespace cairn::copy_task

@@ -17,7 +17,7 @@ struct Settings {
   // After Options::assign(): what follows from the settings. Errors (UsageError): attention variants that are none.
   void finish();
 
-  std::string norm = "post", activation = "gelu", also;
+  std::string norm = "post", activation = "gelu";
   std::string init_from;  // the folder of the run whose weights training starts from; empty: random weights
   int64_t topk = 0;       // 0: the variants' own
 };

@@ -1,16 +1,19 @@
-// copy-task show: an example of the task, and what a trained model makes of it, as text.
+// copy-task show: an example of the task or a sequence that is given, and what a trained model makes of it, as text.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "apps/common/format.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/report_analysis.h"
 #include "apps/copy_task/saved_run_command.h"
+#include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 
 namespace cairn::copy_task {
@@ -125,13 +128,55 @@ std::string example_text(const Example& example, int64_t layer, int64_t head) {
   return text + attention_text(example, layer, head);
 }
 
+// A masked sequence as a person writes it, such as 0 3 M 7 0 3 5 M, as the copy task has it: a symbol that is masked in
+// one copy stands in the other. Error (UsageError): it is none, or not of this length.
+Batch read_sequence(const std::vector<std::string>& words, int64_t length) {
+  std::string text;
+  for (const std::string& word : words) text += word + ' ';
+  std::vector<int32_t> input;
+  std::istringstream symbols_of(text);
+  for (std::string word; symbols_of >> word;) {
+    int32_t symbol = word == "M" ? mask_token : -1;
+    const char* end = word.data() + word.size();
+    if (symbol < 0 && std::from_chars(word.data(), end, symbol).ptr != end) symbol = -1;
+    check<UsageError>(word == "M" || (symbol >= 0 && symbol <= symbols), "SEQUENCE: symbol ", input.size() + 1,
+                      ": expected a number from 0 to ", symbols, " or M for a masked one, got ", in_quotes(word),
+                      "; separate symbols by spaces");
+    input.push_back(symbol);
+  }
+  const int64_t n = sequence_length(length), half = n / 2;
+  check<UsageError>(int64_t(input.size()) == n, "SEQUENCE: expected the ", n, " symbols 0w0w with ", length,
+                    " symbols in w, as the run was trained on, got ", input.size());
+  const auto where = [](int64_t i) { return concat("SEQUENCE: symbol ", i + 1, ": "); };
+  for (int64_t i = 0; i < n; ++i)
+    check<UsageError>((input[size_t(i)] == separator) == (i % half == 0), where(i), "expected ",
+                      i % half == 0 ? "the separator 0" : "a symbol from 1 to 10 or M", ", got ",
+                      token_text(input[size_t(i)]));
+  std::vector<int32_t> target = input;
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t symbol = input[size_t(i)], other = input[size_t((i + half) % n)];
+    if (symbol == mask_token) {
+      check<UsageError>(other != mask_token, where(i), "is masked in both copies; leave it unmasked in one");
+      target[size_t(i)] = other;
+    } else {
+      check<UsageError>(other == mask_token || other == symbol, where(i), "expected the same as in the other copy, ",
+                        token_text(other), ", got ", token_text(symbol));
+    }
+  }
+  return {Tensor::from(input, {1, n}), Tensor::from(target, {1, n})};
+}
+
 struct ShowCommand : SavedRunCommand {
   explicit ShowCommand(CLI::App& app)
-      : SavedRunCommand(app, "show", "Show an example, and what a trained model makes of it",
+      : SavedRunCommand(app, "show", "Show an example, or a sequence of yours, and what a trained model makes of it",
                         "Examples:\n"
                         "  copy-task show --length 15\n"
-                        "  copy-task show --run run --attention full",
+                        "  copy-task show --run run --attention full\n"
+                        "  copy-task show --run run 0 3 M 7 0 3 5 M     of a run with --length 3: it fills in M\n\n"
+                        "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
+                        "on. What is masked in one copy must stand in the other.",
                         "also show what this run's model answers and where it looks") {
+    add_words(command, "SEQUENCE", words, "with --run: symbols separated by spaces, masked ones as M");
     options.integer("length", length, 1, 1 << 12, "symbols in w; with --run, the run's");
     options.integer("example", example, 1, std::numeric_limits<int32_t>::max(), "which example");
     options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names the examples");
@@ -144,8 +189,11 @@ struct ShowCommand : SavedRunCommand {
   }
 
   void execute() override {
-    check<UsageError>(!run.empty() || (attention.empty() && layer == 0 && head == 0 && tensors.empty()),
-                      "--attention, --layer, --head and --tensors show a model: expected --run with it");
+    check<UsageError>(
+        !run.empty() || (attention.empty() && layer == 0 && head == 0 && tensors.empty() && words.empty()),
+        "a sequence, --attention, --layer, --head and --tensors are for a model: expected --run with it");
+    check<UsageError>(words.empty() || (!options.given("example") && !options.given("seed")),
+                      "--example and --seed name an example: leave them out, or the sequence");
     std::unique_ptr<Trained> trained;
     if (!run.empty()) {
       trained = read(attention);
@@ -158,7 +206,7 @@ struct ShowCommand : SavedRunCommand {
     }
     if (length == 0) length = 31;
     RandomStream random(uint64_t(seed), uint64_t(example), Purpose::data, 2);
-    const Batch batch = make_batch(1, length, random);
+    const Batch batch = words.empty() ? make_batch(1, length, random) : read_sequence(words, length);
     const Example shown = trained
                               ? run_example(*trained->model, batch, trained->settings.train.seed)
                               : Example{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
@@ -172,7 +220,7 @@ struct ShowCommand : SavedRunCommand {
     const Observation& seen = shown.layers[size_t(which - 1)];
     TensorFile file;
     file.tensors = {{"q", seen.q}, {"k", seen.k}, {"v", seen.v}};
-    file.metadata = {{"about", concat("copy-task, example ", example, ", layer ", which)}};
+    file.metadata = {{"about", concat("copy-task show, layer ", which)}};
     write_safetensors(tensors, file);
   }
 
@@ -188,6 +236,7 @@ struct ShowCommand : SavedRunCommand {
     return json;
   }
 
+  std::vector<std::string> words;
   std::string attention, tensors;
   int64_t length = 0, example = 1, seed = 1, layer = 0, head = 0;
 };

@@ -87,7 +87,7 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
       state.latest = of_rank_0(ranks, state.latest);
       state.stopped = options.stop_at > 0 && state.latest.masked_accuracy >= options.stop_at;
       record.evaluation = state.latest;
-      schedule.observe(options.plateau_metric == "loss" ? state.latest.loss : -state.latest.masked_accuracy);
+      schedule.observe(state.latest.loss);
       optimizer.set_learning_rate(schedule.learning_rate(state.step));
       if (options.schedule == "plateau") record.learning_rate = optimizer.learning_rate();
       if (!explained && !state.stopped && state.latest.on_plateau()) progress.note(plateau), explained = true;
@@ -102,34 +102,20 @@ void make_steps(const TrainOptions& options, Model& model, Optimizer& optimizer,
   journal.save(state);
 }
 
-// Evaluates the trained weights, with other variants too. If interrupted, the result is the last evaluation made in
-// training, if there was one.
-void evaluate_trained(const TrainOptions& options, Model& model, const TrainState& state, Progress& progress,
-                      TrainResult& result, Communicator& ranks) {
-  const auto stop = [&] { return of_rank_0(ranks, interrupted()); };
-  const auto evaluate_now = [&] {
-    Evaluation evaluation;
-    if (ranks.rank() == 0)
-      evaluation = evaluate(model, options.length, options.sequences_after, options.seed, unseen_step, true);
-    return of_rank_0(ranks, evaluation);
+// Evaluates the trained weights, which are saved. Throws Interrupted where the user has asked to stop.
+Evaluation evaluate_trained(const TrainOptions& options, const Model& model, Communicator& ranks) {
+  const auto end_if_interrupted = [&] {
+    if (of_rank_0(ranks, interrupted())) throw Interrupted();
   };
-  result.evaluation = evaluate_now();
-  result.sequences = options.sequences_after;
-  if (stop()) {
-    result.evaluation = state.latest;
-    result.sequences = std::isnan(state.latest.loss) ? 0 : options.sequences_meanwhile;
-  }
-  for (const std::string& spec : options.also_evaluate) {
-    if (stop()) break;
-    progress.note("evaluating " + spec);
-    model.encoder.swap_attention(spec, options.model.attention_defaults);
-    const Evaluation evaluation = evaluate_now();
-    if (!stop()) result.also.push_back({spec, evaluation});
-  }
-  result.interrupted = stop();
-  check<DivergedError>(result.interrupted || std::isfinite(result.evaluation.loss),
-                       "training diverged: the loss of the trained model is ", result.evaluation.loss,
-                       "; try a smaller --lr");
+  end_if_interrupted();
+  Evaluation evaluation;
+  if (ranks.rank() == 0)
+    evaluation = evaluate(model, options.length, options.sequences_after, options.seed, unseen_step, true);
+  evaluation = of_rank_0(ranks, evaluation);
+  end_if_interrupted();
+  check<DivergedError>(std::isfinite(evaluation.loss), "training diverged: the loss of the trained model is ",
+                       evaluation.loss, "; try a smaller --lr");
+  return evaluation;
 }
 
 }  // namespace
@@ -163,11 +149,12 @@ TrainResult train(const TrainOptions& options, Progress& progress, const RunFile
   try {
     make_steps(options, model, optimizer, *schedule, generator, journal, progress, run, state, ranks);
     if (const double seconds = training(); seconds > 0) result.steps_per_second = double(state.step) / seconds;
-    evaluate_trained(options, model, state, progress, result, ranks);
+    result.evaluation = evaluate_trained(options, model, ranks);
   } catch (const DivergedError& error) {
     throw DivergedError(concat(error.what(), journal.saved()));
   }
-  result.iterations = state.step, result.parameters = parameter_count(model);
+  result.sequences = options.sequences_after, result.iterations = state.step;
+  result.parameters = parameter_count(model);
   result.peak_bytes = memory(device).peak, result.seconds = run();
   return result;
 }

@@ -22,7 +22,6 @@ struct TrainCommand {
                             "  copy-task train --quick --out run\n"
                             "  copy-task train --out run --resume\n"
                             "  copy-task train --attention i-clustered-15 --length 31 --seed 1\n"
-                            "  copy-task train --quick --also-evaluate full,clustered-15,i-clustered-15\n"
                             "  copy-task train --config run/config.json --init-from run --seed 2 --lr 1e-5 \\\n"
                             "    --attention i-clustered-30 --stop-at 0 --out tuned     fine-tunes, more clusters\n\n"
                             "Attention variants:\n" +
@@ -58,12 +57,18 @@ struct TrainCommand {
     } catch (const DivergedError&) {
       trace.finish(output.quiet);
       throw;
+    } catch (const Interrupted&) {
+      trace.finish(output.quiet);
+      note(out.empty() ? "Not saved: no --out"
+                       : "Saved; continue with: copy-task train --out " + shell_word(out) + " --resume",
+           output.quiet);
+      throw;
     }
     Json json = result_json(settings.train.model.attention, result);
-    if (folder && !result.interrupted) finish_run(*folder, json);
+    if (folder) finish_run(*folder, json);
     trace.finish(output.quiet);
     json["peak_bytes"] = result.peak_bytes;
-    tell(json, result.interrupted);
+    tell(json);
   }
 
   // Reads the settings, and opens the run's folder if there is one.
@@ -142,14 +147,12 @@ struct TrainCommand {
                       ", but no checkpoint; choose another folder, ", "or --resume to start the run in it again");
   }
 
-  fs::path report() const { return fs::path(out) / "report.html"; }
-
-  // Has the run nothing left to do? Then its result is told again, and nothing changes.
+  // Has the run nothing left to do? Then its result is told and its report written again, and nothing changes.
   bool finished() {
     const std::optional<Json> result = finished_result(out, *found, settings.train.iterations);
     if (!result) return false;
     const TrainState state = train_state(*found);
-    if (!is_there(report())) write_report(*folder);
+    write_report(*folder, *result);
     note(concat(out, ": this run is finished: it ",
                 state.stopped
                     ? concat("reached --stop-at ", settings.train.stop_at, " at step ", state.step,
@@ -158,26 +161,19 @@ struct TrainCommand {
                     : concat("made its ", state.step, " steps; more --iterations would continue it")),
          output.quiet);
     trace.nothing_ran(output.quiet);
-    tell(*result, false);
+    tell(*result);
     return true;
   }
 
-  void tell(Json result, bool interrupted) {
+  void tell(Json result) {
     if (output.json) {
       result["length"] = settings.train.length;
       result["seed"] = settings.train.seed;
       if (!out.empty()) result["out"] = out;
-      if (interrupted) result["interrupted"] = true;
       print(result.dump() + "\n");
     } else {
-      print(result_text(result, interrupted));
-      if (!out.empty() && !interrupted) print("Report: " + report().string() + "\n");
-    }
-    if (interrupted) {
-      note(out.empty() ? "Not saved: no --out"
-                       : "Saved; continue with: copy-task train --out " + shell_word(out) + " --resume",
-           output.quiet);
-      throw Interrupted();
+      print(result_text(result));
+      if (!out.empty()) print("Report: " + (fs::path(out) / "report.html").string() + "\n");
     }
   }
 

@@ -21,19 +21,6 @@ void check_memory(const TransformerOptions& model, Device device) {
                      "; reduce --layers, --heads, --head-size or --feed-forward");
 }
 
-// Refuses a variant that could not be evaluated after training: tried on weights as few as can be.
-void check_variants(const TrainOptions& options) {
-  if (options.also_evaluate.empty()) return;
-  TransformerOptions smallest = options.model;
-  smallest.layers = smallest.heads = smallest.head_size = smallest.feed_forward = 1;
-  Generator generator(0);
-  Encoder encoder(smallest, generator);
-  about_option("--also-evaluate", [&] {
-    for (const std::string& spec : options.also_evaluate)
-      encoder.swap_attention(spec, options.model.attention_defaults);
-  });
-}
-
 }  // namespace
 
 std::unique_ptr<Schedule> make_schedule(const TrainOptions& options) {
@@ -68,7 +55,6 @@ void check_options(const TrainOptions& options) {
   check_average_every(options);
   options.model.validate();
   check_memory(options.model, options.compute.device);
-  check_variants(options);
   make_schedule(options);
   if (options.init_from) {
     Generator generator(options.seed);

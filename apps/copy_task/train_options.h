@@ -4,7 +4,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "apps/common/program.h"
 #include "apps/copy_task/model.h"
@@ -19,8 +18,7 @@ struct TrainOptions {
   int64_t length = 31;
   int64_t iterations = 5000, batch = 32;
   double learning_rate = 2e-4;
-  // "constant" or "plateau", which observes "loss" or "masked-accuracy" of the evaluations in training.
-  std::string schedule = "constant", plateau_metric = "loss";
+  std::string schedule = "constant";  // or "plateau", which observes the loss of the evaluations in training
   PlateauOptions plateau;
   double clip = 0, weight_decay = 0;                 // the largest gradient norm (0: any); R-Adam's
   std::shared_ptr<const FoundCheckpoint> init_from;  // whose weights training starts from; null: random weights
@@ -29,7 +27,6 @@ struct TrainOptions {
   int64_t evaluate_every = 250;    // steps
   double stop_at = 0;              // end when masked accuracy meanwhile reaches this; 0: never
   int64_t checkpoint_every = 250;  // steps; 0: only at the end
-  std::vector<std::string> also_evaluate;
   int64_t average_every = 0;  // steps that processes train by themselves before their weights become their mean; 0: no
   bool explain = true;        // the plateau, where it comes
   // Of an evaluation in training, and of the one after it.

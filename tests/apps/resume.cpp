@@ -127,32 +127,27 @@ static TrainOptions small_training() {
   return options;
 }
 
-TEST_CASE("a plateau drops the learning rate as its metric says, and resumes bit for bit", "[copy-task]") {
-  for (const std::string metric : {"loss", "masked-accuracy"}) {
-    INFO(metric);
-    TrainOptions options = small_training();
-    options.schedule = "plateau", options.plateau_metric = metric, options.plateau.factor = 0.5;
-    options.plateau.patience = 1, options.clip = 0.5, options.weight_decay = 0.1;
-    const TemporaryFolder whole, parts;
-    train_in(whole.path(), options, 16);
-    for (const int64_t iterations : {0, 5, 8, 16}) train_in(parts.path(), options, iterations);
-    check_same_run(whole.path(), parts.path());
+TEST_CASE("a plateau of the loss drops the learning rate, and resumes bit for bit", "[copy-task]") {
+  TrainOptions options = small_training();
+  options.schedule = "plateau", options.plateau.factor = 0.5;
+  options.plateau.patience = 1, options.clip = 0.5, options.weight_decay = 0.1;
+  const TemporaryFolder whole, parts;
+  train_in(whole.path(), options, 16);
+  for (const int64_t iterations : {0, 5, 8, 16}) train_in(parts.path(), options, iterations);
+  check_same_run(whole.path(), parts.path());
 
-    double best = INFINITY, rate = options.learning_rate;
-    int waited = 0, drops = 0;
-    for (const Json& record : timeless_metrics(whole.path())) {
-      const Json& evaluation = record.at("evaluation");
-      const double value =
-          metric == "loss" ? evaluation.at("loss").get<double>() : -evaluation.at("masked_accuracy").get<double>();
-      if (std::isinf(best) || value < best - 1e-4 * std::abs(best)) {
-        best = value, waited = 0;
-      } else if (++waited == 2) {
-        rate /= 2, waited = 0, ++drops;
-      }
-      CHECK(record.at("learning_rate") == rate);
+  double best = INFINITY, rate = options.learning_rate;
+  int waited = 0, drops = 0;
+  for (const Json& record : timeless_metrics(whole.path())) {
+    const double loss = record.at("evaluation").at("loss");
+    if (std::isinf(best) || loss < best - 1e-4 * std::abs(best)) {
+      best = loss, waited = 0;
+    } else if (++waited == 2) {
+      rate /= 2, waited = 0, ++drops;
     }
-    CHECK(drops > 1);
+    CHECK(record.at("learning_rate") == rate);
   }
+  CHECK(drops > 1);
 }
 
 TEST_CASE("clipping and weight decay change a step as they say", "[copy-task]") {
@@ -220,6 +215,9 @@ TEST_CASE("a finished run is resumed without a change", "[copy-task]") {
     INFO(name);
     CHECK(read_file(name) == bytes);
   }
+  std::filesystem::remove(folder / "run/report.html");
+  CHECK(run_process("copy-task", "train --quiet --resume --out " + (folder / "run").string()).exit_code == 0);
+  CHECK(read_file(folder / "run/report.html") == files[folder / "run/report.html"]);
 }
 
 static const std::string tiny =
@@ -260,13 +258,35 @@ TEST_CASE("a run made before a setting existed goes on with its default", "[copy
   change_checkpoint(run, [](Json& about) {
     Json& configuration = about.at("configuration");
     for (const char* key :
-         {"schedule", "plateau_metric", "plateau_factor", "plateau_patience", "clip", "weight_decay", "init_from"})
+         {"schedule", "plateau_factor", "plateau_patience", "clip", "weight_decay", "init_from"})
       REQUIRE(configuration.erase(key) == 1);
   });
   const auto other = run_process("copy-task", resume + " --clip 1");
   CHECK(other.exit_code == 2);
   CHECK_THAT(other.err, Catch::Matchers::ContainsSubstring("clip (unset in the run, 1.0 now)"));
   CHECK(run_process("copy-task", resume + " --clip 0 --schedule constant").exit_code == 0);
+}
+
+TEST_CASE("a run made with settings that no longer exist goes on if they had their defaults", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  REQUIRE(run_process("copy-task", tiny + "--out " + run.string()).exit_code == 0);
+  const std::string evaluate = "evaluate --quiet --run " + run.string(),
+                    resume = "train --quiet --resume --iterations 8 --out " + run.string();
+  const auto set = [&](const char* key, const Json& value) {
+    change_checkpoint(run, [&](Json& about) { about.at("configuration")[key] = value; });
+  };
+  set("plateau_metric", "masked-accuracy");
+  for (const std::string& command : {evaluate, resume}) {
+    const auto refused = run_process("copy-task", command);
+    CHECK(refused.exit_code == 3);
+    CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring("key 'plateau_metric': this setting no longer exists; "
+                                                               "only \"loss\", its old default, is accepted"));
+  }
+  set("plateau_metric", "loss");
+  set("also_evaluate", "");
+  CHECK(run_process("copy-task", evaluate).exit_code == 0);
+  CHECK(run_process("copy-task", resume).exit_code == 0);
 }
 
 TEST_CASE("a folder with somebody's files is no place for a run", "[copy-task][fault]") {
@@ -292,7 +312,7 @@ TEST_CASE("a folder with somebody's files is no place for a run", "[copy-task][f
 
 TEST_CASE("what is refused leaves nothing behind", "[copy-task][fault]") {
   const TemporaryFolder folder;
-  for (const char* wrong : {"--device tpu", "--also-evaluate shared-full", "--trace /no/such/trace",
+  for (const char* wrong : {"--device tpu", "--trace /no/such/trace",
                             "--layers 1024 --feed-forward 1048576", "--attention full-3"}) {
     INFO(wrong);
     CHECK(run_process("copy-task", tiny + wrong + " --out " + (folder / "new").string()).exit_code != 0);
@@ -319,25 +339,20 @@ TEST_CASE("the records that a save covers are whole, or that is said", "[copy-ta
   const TemporaryFolder folder;
   REQUIRE(run_process("copy-task", tiny + "--out " + (folder / "run").string()).exit_code == 0);
   const std::string text = read_file(folder / "run/metrics.jsonl");
-  const auto report = [&](const std::string& metrics) {
+  const auto resumed = [&](const std::string& metrics) {
     put_file(folder / "run/metrics.jsonl", metrics);
-    return run_process("copy-task", concat("report --run ", (folder / "run").string(), " --curves ",
-                                           (folder / "curves.svg").string()));
+    return run_process("copy-task", "train --resume --quiet --out " + (folder / "run").string());
   };
   const size_t second = text.find('\n') + 1;
-  const auto damaged = report(text.substr(0, second) + "x" + text.substr(second));
+  const auto damaged = resumed(text.substr(0, second) + "x" + text.substr(second));
   CHECK(damaged.exit_code == 3);
   CHECK_THAT(damaged.err, Catch::Matchers::ContainsSubstring("metrics.jsonl: line 2: expected a record"));
-  CHECK(report(text.substr(0, second + 5)).exit_code == 0);  // cut off by a crash
+  CHECK(resumed(text.substr(0, second + 5)).exit_code == 0);  // cut off by a crash
   CHECK_THAT(read_file(folder / "run/report.html"),
              Catch::Matchers::ContainsSubstring("Of 6 steps metrics.jsonl has the records of 1 alone") &&
                  Catch::Matchers::ContainsSubstring("<dd>6 steps</dd>"));
-  CHECK(markup_error(read_file(folder / "curves.svg")) == "");
-  CHECK_THAT(read_file(folder / "curves.svg"), Catch::Matchers::ContainsSubstring("Training loss") &&
-                                                   Catch::Matchers::ContainsSubstring("Accuracy on fresh sequences"));
   // Behind the save, a crash may have left anything.
-  CHECK(read_metrics(folder / "run", 0).size() == 1);
-  CHECK(report(text + "x\n").exit_code == 0);
+  CHECK(resumed(text + "x\n").exit_code == 0);
   std::filesystem::remove(folder / "run/metrics.jsonl");
   CHECK(read_metrics(folder / "run", 100).empty());
   std::filesystem::create_directory(folder / "run/metrics.jsonl");
@@ -401,26 +416,6 @@ TEST_CASE("a run that goes on elsewhere says that it is no longer bit for bit", 
              Catch::Matchers::ContainsSubstring("was trained on cuda and goes on with the CPU"));
 }
 
-TEST_CASE("a report goes where it is told to, also where nothing can be synced", "[copy-task][fault]") {
-  const TemporaryFolder folder;
-  const std::string run = (folder / "run").string();
-  REQUIRE(run_process("copy-task", tiny + "--out " + run).exit_code == 0);
-  const auto to = [&](const std::string& name) {
-    return run_process("copy-task", "report --run " + run + " --to " + name);
-  };
-  const auto page_of = [](const std::string& text) { return text.substr(std::min(text.size(), text.find("<html"))); };
-  const std::string printed =  // into a pipe
-      run_process("copy-task", "report --run " + run + " --to /dev/stdout", R"(sh -c '"$0" "$@" | cat' )").out;
-  const size_t end = printed.find("/dev/stdout\n");
-  REQUIRE(end != std::string::npos);  // which comes last
-  CHECK(markup_error(page_of(printed.substr(0, end))) == "");
-  CHECK(to("/dev/null").exit_code == 0);
-  fs::create_symlink("elsewhere.html", folder / "link.html");
-  CHECK(to((folder / "link.html").string()).exit_code == 0);
-  CHECK(fs::is_symlink(folder / "link.html"));
-  CHECK(markup_error(page_of(read_file(folder / "elsewhere.html"))) == "");
-}
-
 TEST_CASE("a training that diverges keeps what was good", "[copy-task][fault]") {
   const TemporaryFolder folder;
   const std::string run = (folder / "run").string(), trace = (folder / "trace.json").string();
@@ -468,21 +463,41 @@ TEST_CASE("a checkpoint that is passed over is told, also to who wants quiet", "
              Catch::Matchers::ContainsSubstring("or train again: --config " + run + "/config.json --out ANOTHER"));
 }
 
-TEST_CASE("solve fills in, and says what the model would write", "[copy-task]") {
+TEST_CASE("show fills in a sequence that is given", "[copy-task]") {
   const TemporaryFolder folder;
   const std::string run = (folder / "run").string();
   REQUIRE(run_process("copy-task", tiny + "--out " + run).exit_code == 0);
-  const std::vector<int> given{0, 3, 11, 7, 4, 5, 0, 3, 5, 7, 11, 5};
-  const auto json = Json::parse(run_process("copy-task", "solve --json --run " + run + " 0 3 M 7 4 5 0 3 5 7 _ 5").out);
-  REQUIRE(json["answer"].size() == given.size());
-  for (size_t i = 0; i < given.size(); ++i)
-    CHECK(json["answer"][i] == (given[i] == 11 ? json["argmax"][i].get<int>() : given[i]));
-  REQUIRE(json["masked"].size() == 2);
-  CHECK(json["masked"][1]["position"] == 10);
-  CHECK(json["masked"][1]["answer"] == json["argmax"][10]);
-  CHECK(json["masked"][1]["readable"] == true);
-  CHECK_THAT(run_process("copy-task", "solve --run " + run + " '0;3'").err,
-             Catch::Matchers::ContainsSubstring("separate symbols by spaces"));
+  const std::string show = "show --run " + run + " ";
+  const auto json = Json::parse(run_process("copy-task", show + "--json 0 3 M 7 4 5 '0 3 5 7 M 5'").out);
+  CHECK(json["input"] == Json({0, 3, 11, 7, 4, 5, 0, 3, 5, 7, 11, 5}));
+  CHECK(json["target"] == Json({0, 3, 5, 7, 4, 5, 0, 3, 5, 7, 4, 5}));
+  CHECK(json["answer"].size() == 12);
+  const std::string text = run_process("copy-task", show + "0 3 M 7 4 5 0 3 5 7 M 5").out;
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("input   0  3  M  7  4  5\n") &&
+                       Catch::Matchers::ContainsSubstring("target   0  3  5  7  4  5\n"));
+
+  // What an example is given, it answers as it does the example.
+  const auto example = Json::parse(run_process("copy-task", show + "--json --example 2").out);
+  std::string words;
+  for (const Json& symbol : example["input"]) words += symbol == 11 ? "M " : symbol.dump() + " ";
+  CHECK(Json::parse(run_process("copy-task", show + "--json " + words).out) == example);
+
+  const std::pair<const char*, const char*> wrong[] = {
+      {"'0;3'", "SEQUENCE: symbol 1: expected a number from 0 to 10 or M for a masked one, got \"0;3\"; separate"},
+      {"0 11", "SEQUENCE: symbol 2: expected a number from 0 to 10 or M"},
+      {"0 3 0 3", "SEQUENCE: expected the 12 symbols 0w0w with 5 symbols in w, as the run was trained on, got 4"},
+      {"0 3 0 7 4 5 0 3 5 7 4 5", "SEQUENCE: symbol 3: expected a symbol from 1 to 10 or M, got 0"},
+      {"0 3 5 7 4 5 M 3 5 7 4 5", "SEQUENCE: symbol 7: expected the separator 0, got M"},
+      {"0 3 5 7 4 5 0 3 5 7 4 6", "SEQUENCE: symbol 6: expected the same as in the other copy, 6, got 5"},
+      {"0 3 5 7 4 M 0 3 5 7 4 M", "SEQUENCE: symbol 6: is masked in both copies; leave it unmasked in one"},
+      {"0 3 5 7 4 5 0 3 5 7 4 5 --seed 1", "--example and --seed name an example"},
+  };
+  for (const auto& [sequence, message] : wrong) {
+    const auto refused = run_process("copy-task", show + sequence);
+    CHECK(refused.exit_code == 2);
+    CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring(message));
+  }
+  CHECK_THAT(run_process("copy-task", "show 0 3 0 3").err, Catch::Matchers::ContainsSubstring("expected --run with it"));
 }
 
 TEST_CASE("show looks where it is asked to, and says what it leaves out", "[copy-task]") {
@@ -558,8 +573,6 @@ TEST_CASE("the grid of figure 5 is runs that go on where they were stopped", "[c
   CHECK(markup_error(page.substr(page.find("<html"))).empty());
   CHECK_THAT(page, Catch::Matchers::ContainsSubstring("All trainings: 4 of 4 finished"));
   CHECK(markup_error(read_file(folder / "grid/figure.svg")).empty());
-  const std::string table = read_file(folder / "grid/figure.csv");
-  CHECK(std::count(table.begin(), table.end(), '\n') == 5);
 
   // Nothing is left to do, and nothing of it changes.
   const auto again = run_process("copy-task", settings + "--iterations 30 --out " + grid);

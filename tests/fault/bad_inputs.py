@@ -12,7 +12,6 @@ from harness import MODEL, RESUME, TRAIN, Case, Sweep, contents
 TINY = ["train", *MODEL, "--iterations", "3"]
 EVALUATE = ["evaluate", "--run", "run", "--sequences", "1"]
 SHOW = ["show", "--run", "run"]
-SOLVE = ["solve", "--run", "run"]
 LONG = "x" * 120_000  # an argument may have 128 KiB
 
 
@@ -72,7 +71,7 @@ def words():
     """Names that are none."""
     for option, text, message in (
         ("--norm", "middle", "one of post, pre"), ("--norm", "", "one of post, pre"), ("--norm", "POST", "one of"),
-        ("--schedule", "cosine", "one of constant, plateau"), ("--plateau-metric", "accuracy", "one of loss, masked"),
+        ("--schedule", "cosine", "one of constant, plateau"), ("--plateau-metric", "loss", "unknown option"),
         ("--activation", "tanh", "one of gelu, relu"), ("--device", "tpu", "one of auto, cpu, cuda"),
         ("--device", "cpu ", "one of auto"), ("--device", LONG, "one of auto"),
         ("--attention", "", ""), ("--attention", "clusterd-15", "did you mean 'clustered-15'"),
@@ -86,9 +85,7 @@ def words():
         ("--attention", "i-clustered-15:topk=0", "topk"),
         ("--attention", "full-3", ""), ("--attention", "full\nclustered", ""), ("--attention", "ﬁll", ""),
         ("--attention", LONG, ""), ("--attention", "full,clustered-3", ""),
-        ("--also-evaluate", "full,clusterd-3", "did you mean 'clustered-3'"),
-        ("--also-evaluate", "shared-full", "--also-evaluate: .*keys"),
-        ("--also-evaluate", ",", "--also-evaluate: expected attention variants"),
+        ("--also-evaluate", "full", "unknown option"),
     ):
         yield Case(f"{option} {text[:30]!r}", [*TINY, f"{option}={text}"], 2, message)
     for factor in "01":
@@ -173,6 +170,11 @@ def configurations():
         yield configuration(f'{{"dropout": {value}}}', f"dropout is {name}", "key 'dropout': expected a finite number")
     for name, value in {"a number": "3", "null": "null", "a list": '["full"]', "true": "true"}.items():
         yield configuration(f'{{"attention": {value}}}', f"attention is {name}", "key 'attention': expected text")
+    for text, message in {'{"plateau_metric": "masked-accuracy"}': 'only "loss", its old default',
+                          '{"also_evaluate": "full"}': 'only "", its old default'}.items():
+        yield configuration(text, f"withdrawn, {text}", f"no longer exists; {message}")
+    yield Case("configuration: withdrawn, with old defaults", [*TINY, "--config", "c.json"], 0, out=".*",
+               files={"c.json": b'{"plateau_metric": "loss", "also_evaluate": ""}'})
     yield Case("configuration: of a run, as it is", ["train", "--config", "run/config.json", "--iterations", "1"], 0,
                run=True, out=".*")
 
@@ -204,7 +206,7 @@ def folders():
     other = {
         "length": "4", "batch": "3", "layers": "2", "heads": "2", "head-size": "5", "feed-forward": "5", "lr": "0.5",
         "dropout": "0.1", "attention-dropout": "0.1", "norm": "pre", "activation": "relu", "evaluate-every": "2",
-        "stop-at": "0.5", "seed": "2", "attention": "full", "also-evaluate": "full",
+        "stop-at": "0.5", "seed": "2", "attention": "full",
     }
     for name, value in other.items():
         key = name.replace("-", "_")
@@ -223,8 +225,7 @@ def folders():
         yield Case(f"--resume of a folder with a {name} of somebody's", [*TINY, "--out", "run", "--resume"],
                    (2, 3), "unknown key 'mine'|choose another folder", files=mine,
                    after=lambda f, name=name: [] if (f / "run" / name).read_bytes() == b'{"mine": 1}\n' else ["changed"])
-    for arguments, code in ((["--also-evaluate", "shared-full"], 2), (["--also-evaluate", "full,,full"], 2),
-                            (["--attention", "clusterd-3"], 2), (["--trace", "no/t.json"], 2), (["--lr", "x"], 2),
+    for arguments, code in ((["--attention", "clusterd-3"], 2), (["--trace", "no/t.json"], 2), (["--lr", "x"], 2),
                             (["--layers", "1024", "--feed-forward", "1048576"], 4)):
         yield Case(f"{' '.join(arguments)} leaves no folder behind", [*TINY, *arguments, "--out", "new"], code,
                    after=lambda f: ["there is new/"] if (f / "new").exists() else [])
@@ -239,9 +240,8 @@ def folders():
 
 
 def commands():
-    """evaluate, show, solve and report."""
-    for command in ("evaluate", "show", "solve", "report"):
-        words = ["1"] if command == "show" else []
+    """evaluate and show."""
+    for command in ("evaluate", "show"):
         start = [command, "--run"]
         if command != "show":
             yield Case(f"{command} without --run", [command], 2, "--run")
@@ -258,12 +258,11 @@ def commands():
         yield Case(f"{command} --run of a run nobody may read", [*start, "run"], 3, "run", run=True, ordinary_user=True,
                    before=lambda f: [os.chmod(f / "run" / name, 0) for name in ("checkpoint", "checkpoint.previous")])
         yield Case(f"{command} with an unknown option", [*start, "run", "--foo"], 2, "unknown option '--foo'", run=True)
-        if command != "report":
-            for attention, message in {"clusterd-3": "did you mean 'clustered-3'", "shared-full": "keys",
-                                       "clustered-0": "clusters", "full,,full": "", "full:x=1": "x"}.items():
-                if command == "evaluate" or "," not in attention:
-                    yield Case(f"{command} --attention {attention}", [*start, "run", "--attention", attention], 2,
-                               message, run=True)
+        for attention, message in {"clusterd-3": "did you mean 'clustered-3'", "shared-full": "keys",
+                                   "clustered-0": "clusters", "full,,full": "", "full:x=1": "x"}.items():
+            if command == "evaluate" or "," not in attention:
+                yield Case(f"{command} --attention {attention}", [*start, "run", "--attention", attention], 2, message,
+                           run=True)
     for option, values in {
         "--sequences": ("0", "-1", "1e3", "1048577", "", "nan"), "--threads": ("0", "4097", "two"),
         "--seed": ("-1", "1.5", "9223372036854775808", ""),
@@ -281,21 +280,9 @@ def commands():
         (["--length", "4"], "trained on 3"), (["--layer", "2"], "the model has 1"),
         (["--head", "2"], "the model has 1"),
         (["--layer", "0"], "--layer"), (["--head", "-1"], "--head"), (["--layer", "1025"], "--layer"),
-        (["extra"], "extra"),
+        (["extra"], "SEQUENCE: symbol 1"),
     ):
         yield Case(f"show of a run {' '.join(arguments)}", [*SHOW, *arguments], 2, message, run=True)
-    yield Case("report into a folder that is not there", ["report", "--run", "run", "--to", "no/r.html"], 1,
-               "no/r.html",
-               run=True)
-    yield Case("report onto a folder", ["report", "--run", "run", "--to", "."], 1, "", run=True)
-    yield Case("report into a file of the system", ["report", "--run", "run", "--to", "/proc/version"], 1,
-               "/proc/version",
-               run=True)
-    yield Case("report into a full device", ["report", "--run", "run", "--to", "/dev/full"], 1, "/dev/full", run=True,
-               fault=True)
-    yield Case("report where nobody may write", ["report", "--run", "run"], 1, "report.html", run=True, fault=True,
-               ordinary_user=True, before=lambda f: os.chmod(f / "run" / "report.html", 0o444))
-
 
 def initial_weights():
     """--init-from."""
@@ -316,33 +303,20 @@ def initial_weights():
 
 
 def sequences():
-    """What solve is asked."""
+    """What show is asked to fill in."""
     bad = {
-        "0": "even number", "0 3": "even number", "0 1 2 0 1": "even number", "0 1 0 1 0 1": "symbol",
-        "1 1 0 1": "symbol 1", "0 1 2 1": "symbol 3", "0 0 0 1": "symbol 2", "0 11 0 11": "symbol 2",
-        "0 -1 0 1": "", "0 1.5 0 1": "symbol 2", "0 M M 1": "symbol 3", "M 1 0 1": "symbol 1", "0 x 0 1": "symbol 2",
-        "0 MM 0 1": "symbol 2", "0 99999999999999999999 0 1": "symbol 2", "0 001 0 0x1": "symbol",
-        "0 ½ 0 1": "symbol 2",
-        "0 1 0 1\x1b[2J": "symbol", "a b c": "symbol 1", "0;1;0;1": "", "0 " + "9" * 100_000: "symbol 2",
-        "0 " * 30_001: "even number",
+        "0": "expected the 8 symbols", "0 3 0 3": "got 4", "0 1 2 3 0 1 2 3 0": "got 9", "": "got 0",
+        "1 1 2 3 0 1 2 3": "symbol 1", "0 1 2 3 1 1 2 3": "symbol 5", "0 0 2 3 0 1 2 3": "symbol 2",
+        "M 1 2 3 0 1 2 3": "symbol 1", "0 M 2 3 0 M 2 3": "masked in both", "0 1 2 3 0 1 2 4": "symbol 4",
+        "0 11 2 3 0 1 2 3": "symbol 2", "0 1.5 2 3 0 1 2 3": "symbol 2", "0 x 2 3 0 1 2 3": "symbol 2",
+        "0 MM 2 3 0 1 2 3": "symbol 2", "0 99999999999999999999 0 1": "symbol 2", "0 001 0 0x1": "symbol 4",
+        "0 ½ 0 1": "symbol 2", "0 1 0 1\x1b[2J": "symbol 4", "a b c": "symbol 1", "0;1;0;1": "symbol 1",
+        "0 " + "9" * 100_000: "symbol 2", "0 " * 30_001: "got 30001",
     }
     for text, message in bad.items():
         words = text.split(" ") if len(text) < 50 else [text]
-        if "-1" not in text:
-            yield Case(f"solve {text[:30]!r}", [*SOLVE, *words], 2, message, run=True)
-        yield Case(f"solve, a line {text[:30]!r}", SOLVE, 3, f"line 1.*{message}", run=True,
-                   stdin=text.encode() + b"\n")
-    for name, data, message in (
-        ("nothing", b"", "empty"), ("bytes", bytes(range(1, 256)), "line"), ("a megabyte", b"x" * 1_000_000, "line 1"),
-        ("a NUL byte", b"0 1\0 0 1\n", "symbol 2"), ("not UTF-8", b"0 \xff\xfe 0 1\n", "line 1"),
-        ("no newline at the end", b"0 1 0", "line 1"),
-    ):
-        yield Case(f"solve, standard input is {name}", SOLVE, 3, message, run=True, stdin=data)
-    yield Case("solve, standard input is closed", SOLVE, 3, "", run=True, stdin=None, fault=True)
-    yield Case("solve, standard input is a folder", SOLVE, 3, "", run=True, stdin=".", fault=True)
-    yield Case("solve, the second line is wrong", SOLVE, 3, "line 3", run=True, stdin=b"0 1 2 3 0 1 M 3\n\n0 1\n",
-               out=r"0 1 2 3 0 1 \d+ 3\n")
-    yield Case("solve with its argument empty", [*SOLVE, ""], (2, 3), "", run=True)
+        yield Case(f"show {text[:30]!r}", [*SHOW, *words], 2, f"SEQUENCE: .*{message}", run=True)
+    yield Case("show a sequence without a run", ["show", "0", "1", "0", "M"], 2, "--run")
 
 
 # ---- files
@@ -615,9 +589,6 @@ def metric_files():
         def before(folder, text=text):
             path = folder / "run" / "metrics.jsonl"
             path.write_bytes(path.read_bytes()[:-20] if text is None else text)
-        yield Case(f"metrics.jsonl: {name}, reported", ["report", "--run", "run", "--to", "r.html"], (0, 3),
-                   "metrics.jsonl", run=True,
-                   before=before, out=".*")
         yield Case(f"metrics.jsonl: {name}, resumed", RESUME, (0, 3), "metrics.jsonl", run=True, before=before,
                    unchanged=False, out=".*", says=f"({LOST})?")
 
@@ -645,10 +616,9 @@ def metric_files():
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(lines[0] + b"x" + b"".join(lines[1:]))
 
-    for arguments in (["report", "--run", "run", "--to", "r.html"], RESUME):
-        yield Case(f"metrics.jsonl: its second line is damaged, {arguments[0]}", arguments, 3, "metrics.jsonl: line 2",
-                   run=True, before=second_line)
-    yield Case("metrics.jsonl is a folder, reported", ["report", "--run", "run", "--to", "r.html"], 3,
+    yield Case("metrics.jsonl: its second line is damaged", RESUME, 3, "metrics.jsonl: line 2", run=True,
+               before=second_line)
+    yield Case("metrics.jsonl is a folder", RESUME, 3,
                "metrics.jsonl: is a folder", run=True,
                before=lambda f: ((f / "run" / "metrics.jsonl").unlink(), (f / "run" / "metrics.jsonl").mkdir()))
 

@@ -787,8 +787,8 @@ def cases(bench, options):
     yield Steps("standard error is a full device", with_streams('exec "$@" 2>/dev/full', (0,), False, False))
     yield Steps("standard output and error are closed", with_streams('exec "$@" >&- 2>&-', (1,), False, False))
     yield Steps("all standard streams are closed", files_are_not_streams)
-    for command in (EVALUATE, ["show", "--run", "run"], ["report", "--run", "run"],
-                    ["solve", "--run", "run", "0", "1", "0", "M"],
+    for command in (EVALUATE, ["show", "--run", "run"],
+                    ["show", "--run", "run", "0", "1", "2", "3", "0", "1", "2", "M"],
                     ["train", "--help"], ["--version"], [*RESUME, "--json"]):
         for name, shell in {"closed": 'exec "$@" >&-', "a full device": 'exec "$@" >/dev/full'}.items():
             yield Steps(f"standard output of {' '.join(command[:2])} is {name}",
