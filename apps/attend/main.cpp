@@ -135,6 +135,8 @@ struct Attend {
         request.out.empty() || request.out_path.lexically_normal() != request.picture_path.lexically_normal(),
         "--picture ", request.picture, ": is the file of --out too");
     const Inputs inputs = read();
+    for (const std::string& spec : specs)
+      note_if_full(*make_attention(spec), inputs.queries(), inputs.keys(), output.quiet);
     catch_interrupts(output.quiet);
     const std::vector<Result> results = run_variants(request, inputs, specs);
     print(output.json ? results_json(request, inputs, results).dump() + "\n" : results_text(request, results));

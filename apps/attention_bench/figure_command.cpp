@@ -52,6 +52,9 @@ struct FigureCommand {
     catch_interrupts(settings.output.quiet);
     Sweep sweep{settings, specs, longest, measure_ceilings(settings.compute)};
 
+    for (const std::string& spec : specs)
+      for (const int64_t n : all) note_if_full(*make_attention(spec), n, n, settings.output.quiet);
+
     // (A GPU is nobody else's meanwhile.)
     const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.maximum);
     for (int64_t pass = 1; pass <= passes && !interrupted(); ++pass) {

@@ -40,7 +40,10 @@ struct RunCommand {
     note(formatted("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
          settings.output.quiet);
     std::vector<Problem> problems;
-    for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length));
+    for (const std::string& spec : specs) {
+      note_if_full(*make_attention(spec), length, length, settings.output.quiet);
+      problems.push_back(settings.problem(spec, length));
+    }
     const auto measured = measure(problems, settings.compute, uint64_t(settings.common.seed), settings.repetitions,
                                   stages || settings.output.json);
     if (interrupted()) throw Interrupted();

@@ -32,6 +32,7 @@
 #include "core/kernels/memory.h"
 #include "core/parallel.h"
 #include "core/trace.h"
+#include "nn/attention/attention.h"
 #include "nn/parallel/communicator.h"
 
 namespace cairn {
@@ -371,6 +372,10 @@ void print(const std::string& text) {
 
 void note(const std::string& text, bool quiet) {
   if (!quiet) std::cerr << text << std::endl;
+}
+
+void note_if_full(const Attention& attention, int64_t queries, int64_t keys, bool quiet) {
+  if (const std::string text = full_attention_note(attention, queries, keys); !text.empty()) note(text, quiet);
 }
 
 bool colors() {

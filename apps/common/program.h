@@ -18,6 +18,7 @@ class App;
 
 namespace cairn {
 
+class Attention;
 class Communicator;
 class Options;
 
@@ -111,6 +112,8 @@ std::string shell_word(const std::string& text);
 void print(const std::string& text);
 // Prints a line for the reader on standard error, unless `quiet`.
 void note(const std::string& text, bool quiet);
+// Such a line where the variant computes full attention on so many queries and keys (full_attention_note).
+void note_if_full(const Attention& attention, int64_t queries, int64_t keys, bool quiet);
 
 // Are colors welcome (NO_COLOR)?
 bool colors();

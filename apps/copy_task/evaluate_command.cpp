@@ -33,6 +33,7 @@ struct EvaluateCommand : SavedRunCommand {
     for (const std::string& spec : specs) {
       trained->swap_attention(spec);
       note("evaluating " + spec, output.quiet || specs.size() == 1);
+      note_if_full(trained->attention(), trained->positions(), trained->positions(), output.quiet);
       const uint64_t names = seed >= 0 ? uint64_t(seed) : train.seed;
       const Evaluation evaluation = evaluate(*trained->model, train.length, sequences, names, unseen_step, true);
       if (interrupted()) {

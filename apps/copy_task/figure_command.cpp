@@ -54,7 +54,11 @@ struct FigureCommand {
     for (const std::string& spec : grid.specs)
       for (const int64_t length : grid.lengths)
         grid.cells.push_back({spec, length, fs::path(out) / "cells" / concat(spec, ",length=", length)});
-    for (const Cell& cell : grid.cells) Training(*this, cell);  // what is refused is refused before anything runs
+    for (Cell& cell : grid.cells) {  // what is refused is refused before anything runs
+      const TransformerOptions model = Training(*this, cell).settings.train.model;
+      const int64_t n = sequence_length(cell.length);
+      cell.full = full_attention_note(*make_attention(model.attention, model.attention_defaults), n, n);
+    }
     make_out_folder(out);
     make_out_folder(fs::path(out) / "cells");
     catch_interrupts(output.quiet);
@@ -62,6 +66,7 @@ struct FigureCommand {
     for (size_t k = 0; k < grid.cells.size() && !interrupted(); ++k) {
       Cell& cell = grid.cells[k];
       note(concat(k + 1, " of ", grid.cells.size(), ": ", cell.attention, ", length ", cell.length), output.quiet);
+      if (!cell.full.empty()) note(cell.full, output.quiet);
       try {
         Training training(*this, cell);
         training.settings.train.explain = k == 0;  // once is enough

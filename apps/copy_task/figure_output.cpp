@@ -83,6 +83,8 @@ std::string report(const Grid& grid, const TrainOptions& train) {
   std::vector<Report::Picture> pictures;
   for (const Family& family : families(grid)) pictures.push_back({heatmap(grid, family), family.paper});
   page.figures(pictures, pictures.size() == 1 ? 1 : 2);
+  for (const Cell& cell : grid.cells)
+    if (!cell.full.empty()) page.text(concat("Length ", cell.length, ": ", cell.full, "."));
   Report::Pairs rows;
   for (const Cell& cell : grid.cells) {
     const std::string name = concat(cell.attention, ", length ", cell.length);

@@ -14,6 +14,7 @@ struct Cell {
   std::filesystem::path folder;
   std::shared_ptr<const nlohmann::ordered_json> result{};  // null: not finished
   std::string diverged{};                                  // why there is none; empty: it did not
+  std::string full{};                                      // that it is full attention; empty: it is not
 };
 struct Grid {
   std::vector<std::string> specs;

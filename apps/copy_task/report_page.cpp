@@ -164,6 +164,9 @@ std::string make_report(const ReportInput& in) {
                 {"Loss", number(result.loss), "nats a symbol"},
                 {"Training", clock_time(in.seconds), count(in.steps, "step")},
                 {"Parameters", number(double(parameter_count(in.model))), concat("seed ", in.seed)}});
+  const int64_t n = sequence_length(in.length);
+  const std::string note = full_attention_note(*in.model.encoder.layers[0]->attention.attention, n, n);
+  if (!note.empty()) page.text(note + ".");
   write_curves(page, in);
   RandomStream random(in.seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
   const Example example = run_example(in.model, make_batch(1, in.length, random), in.seed);

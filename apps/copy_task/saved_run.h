@@ -20,6 +20,9 @@ struct Trained {
 
   // Evaluates with another variant. Error (UsageError): not for these weights.
   void swap_attention(const std::string& spec);
+  // The variant of all layers, and the positions of a sequence.
+  const Attention& attention() const { return *model->encoder.layers[0]->attention.attention; }
+  int64_t positions() const { return model->positions.size(0); }
 };
 
 // The newest good checkpoint of the run in the folder that `option` names. Error (DataError): there is none.

@@ -197,6 +197,7 @@ struct ShowCommand : SavedRunCommand {
     std::unique_ptr<Trained> trained;
     if (!run.empty()) {
       trained = read(attention);
+      note_if_full(trained->attention(), trained->positions(), trained->positions(), output.quiet);
       const TrainOptions& train = trained->settings.train;
       check<UsageError>(length == 0 || length == train.length, "--length ", length, ": the run's model was trained on ",
                         train.length);

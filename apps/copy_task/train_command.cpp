@@ -50,6 +50,9 @@ struct TrainCommand {
     if (masked_per_half(settings.train.length) == 0)
       note(concat("with --length ", settings.train.length, " nothing is masked: there will be no masked accuracy"),
            output.quiet);
+    const TransformerOptions& model = settings.train.model;
+    const int64_t n = sequence_length(settings.train.length);
+    note_if_full(*make_attention(model.attention, model.attention_defaults), n, n, output.quiet);
     TrainResult result;
     trace.start();
     try {

@@ -52,6 +52,7 @@ struct CompareCommand : ModelCommand {
                           {},
                           {}};
     for (const int64_t length : all) {
+      for (const std::string& spec : specs) note_if_full(*make_attention(spec), length, length, output.quiet);
       const Sequences cut = cut_sequences(files, embedder.tokenizer(), length, sequences, comparison.corpus);
       Progress progress(int64_t(cut.size()), output.quiet);
       const Measured measured = embed_by_each(embedder, cut, specs, [&](int64_t done) {

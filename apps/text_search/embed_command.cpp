@@ -58,6 +58,7 @@ struct EmbedCommand : ModelCommand {
     check<UsageError>(!out.empty(), "expected --out with a file for the embeddings");
     const fs::path path = output_path("--out", out, file == "-" ? "" : file);
     const Embedder embedder(embedder_options);
+    note_if_full(*make_attention(embedder.attention()), embedder.max_tokens(), embedder.max_tokens(), output.quiet);
     const std::map<std::string, std::string> metadata = {{"model", model},
                                                          {"fingerprint", embedder.fingerprint()},
                                                          {"attention", embedder.attention()},

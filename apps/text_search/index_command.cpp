@@ -68,6 +68,7 @@ struct IndexCommand : ModelCommand {
     embedder_options.model = std::filesystem::absolute(model).lexically_normal();
     update.walk.leave_out.push_back(std::filesystem::weakly_canonical(embedder_options.model));
     const Embedder embedder(embedder_options);
+    note_if_full(*make_attention(embedder.attention()), embedder.max_tokens(), embedder.max_tokens(), output.quiet);
     if (passage_tokens < 1) passage_tokens = std::min(default_passage_tokens, embedder.max_tokens());
     check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: the model takes at most ",
                       embedder.max_tokens(), ", got ", passage_tokens);

@@ -68,6 +68,9 @@ class Attention : public Module {
   virtual void initialize(int64_t /*heads*/, int64_t /*head_size*/, Generator&) {}
   // Floating-point operations for one query of one head, by a model: the benchmark compares times with it.
   virtual double flops(const AttentionWork& work) const = 0;
+  // Why the variant leaves nothing out of full attention on so many queries and keys: "its 32 top keys are all 32
+  // keys". Empty: it does, or its name says that it is full attention.
+  virtual std::string full_because(int64_t /*queries*/, int64_t /*keys*/) const { return ""; }
 
   // As it was specified: "i-clustered-100:topk=16".
   const std::string& spec() const { return spec_; }
@@ -159,6 +162,10 @@ AttentionSpec parse_attention(const std::string& spec);
 // unknown name or option (says what was close and what exists), a missing or surplus number, values out of range.
 std::unique_ptr<Attention> make_attention(const std::string& spec,
                                           const std::map<std::string, std::string>& defaults = {});
+
+// What a program says of a variant that computes full attention on so many queries and keys: a reader must not conclude
+// that few clusters or keys suffice. Empty: it does not.
+std::string full_attention_note(const Attention& attention, int64_t queries, int64_t keys);
 
 // A few lines for --help: every variant with its options and their presets.
 std::string describe_attention_variants();

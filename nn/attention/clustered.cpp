@@ -19,6 +19,7 @@ struct Clustered : Attention {
   double flops(const AttentionWork& work) const override {
     return group_queries->flops(work) + work.attend(double(group_queries->groups()));
   }
+  std::string full_because(int64_t queries, int64_t) const override { return group_queries->single_because(queries); }
 };
 
 }  // namespace

@@ -43,6 +43,10 @@ struct ImprovedClustered : Attention {
   double flops(const AttentionWork& work) const override {
     return group_queries->flops(work) + work.attend(double(group_queries->groups())) + work.attend(double(top));
   }
+  std::string full_because(int64_t queries, int64_t keys) const override {
+    if (top >= keys) return concat("its ", top, " top keys are all ", keys, " keys");
+    return group_queries->single_because(queries);
+  }
 };
 
 }  // namespace

@@ -32,6 +32,9 @@ struct OracleTop : Attention {
   double flops(const AttentionWork& work) const override {
     return 2 * work.length * work.head_size + work.attend(double(top));
   }
+  std::string full_because(int64_t, int64_t keys) const override {
+    return top < keys ? "" : concat("its ", top, " top keys are all ", keys, " keys");
+  }
 };
 
 }  // namespace

@@ -21,6 +21,10 @@ struct Patterned : Attention {
     const double strided = pattern.stride > 0 ? work.length / double(pattern.stride) : 0;
     return work.attend(2 * (double(pattern.window) + double(pattern.global)) + 1 + strided);
   }
+  std::string full_because(int64_t queries, int64_t) const override {
+    const bool sees_all = int64_t(pattern.window) + pattern.global + 1 >= queries || pattern.stride == 1;
+    return sees_all ? concat("each of the ", queries, " positions sees all") : "";
+  }
 };
 
 // Error: see SpecReader::number().

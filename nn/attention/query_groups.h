@@ -16,6 +16,10 @@ class Grouping {
   // Labels to replay win; whatever was chosen is reported: "labels" int32 [B, H, N], -1 for none, and the number
   // "clusters" as specified.
   Groups operator()(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const;
+  // Why each query is a group of its own, where it is.
+  std::string single_because(int64_t queries) const {
+    return groups_ < queries ? "" : concat("it has a group for each of the ", queries, " queries");
+  }
   // Floating-point operations for one query of one head; comparing codes needs none.
   virtual double flops(const AttentionWork& work) const = 0;
 

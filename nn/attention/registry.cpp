@@ -235,6 +235,13 @@ std::unique_ptr<Attention> make_attention(const std::string& spec, const std::ma
   return attention;
 }
 
+std::string full_attention_note(const Attention& attention, int64_t queries, int64_t keys) {
+  const std::string why = attention.full_because(queries, keys);
+  if (why.empty()) return "";
+  return concat(attention.spec(), " computes full attention here, because ", why,
+                "; its results do not show that fewer suffice");
+}
+
 std::string describe_attention_variants() {
   std::string text =
       "  every variant, if nothing else is said, has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";

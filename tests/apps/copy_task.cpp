@@ -208,12 +208,12 @@ TEST_CASE("bad input ends with one clear line and the documented exit code", "[c
 TEST_CASE("a program without a command says which there are", "[copy-task][fault]") {
   const auto result = run_process("copy-task", "");
   CHECK(result.exit_code == 2);
-  CHECK(result.err ==
-        "copy-task: error: expected a command: train, evaluate, show, figure; see copy-task --help\n");
+  CHECK(result.err == "copy-task: error: expected a command: train, evaluate, show, figure; see copy-task --help\n");
 }
 
 TEST_CASE("an interrupted training ends in order with 130 and no result", "[copy-task][fault]") {
-  const std::string endless = "train --length 15 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --iterations 100000000 ";
+  const std::string endless =
+      "train --length 15 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --iterations 100000000 ";
   const std::string wait = "timeout --preserve-status --signal INT 3 ";
   const auto quiet = run_process("copy-task", endless + "--json --quiet", wait);
   CHECK(quiet.exit_code == 130);

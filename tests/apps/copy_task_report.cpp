@@ -112,7 +112,7 @@ TEST_CASE("pairs that share a cluster are looked up in the next layer", "[copy-t
   ClusterPairs pairs;
   pairs.add_next(here.data(), there.data(), 7);
   CHECK((pairs.next.all == 4 && pairs.next.together == 2));  // 0-1 and 3-5; 0-2 and 1-2 are parted
-  pairs.add_next(here.data(), here.data(), 7);  // in the heads of a layer, added up
+  pairs.add_next(here.data(), here.data(), 7);               // in the heads of a layer, added up
   CHECK((pairs.next.all == 8 && pairs.next.together == 6));
 }
 

@@ -257,8 +257,7 @@ TEST_CASE("a run made before a setting existed goes on with its default", "[copy
   REQUIRE(run_process("copy-task", tiny + "--out " + run.string()).exit_code == 0);
   change_checkpoint(run, [](Json& about) {
     Json& configuration = about.at("configuration");
-    for (const char* key :
-         {"schedule", "plateau_factor", "plateau_patience", "clip", "weight_decay", "init_from"})
+    for (const char* key : {"schedule", "plateau_factor", "plateau_patience", "clip", "weight_decay", "init_from"})
       REQUIRE(configuration.erase(key) == 1);
   });
   const auto other = run_process("copy-task", resume + " --clip 1");
@@ -312,8 +311,8 @@ TEST_CASE("a folder with somebody's files is no place for a run", "[copy-task][f
 
 TEST_CASE("what is refused leaves nothing behind", "[copy-task][fault]") {
   const TemporaryFolder folder;
-  for (const char* wrong : {"--device tpu", "--trace /no/such/trace",
-                            "--layers 1024 --feed-forward 1048576", "--attention full-3"}) {
+  for (const char* wrong :
+       {"--device tpu", "--trace /no/such/trace", "--layers 1024 --feed-forward 1048576", "--attention full-3"}) {
     INFO(wrong);
     CHECK(run_process("copy-task", tiny + wrong + " --out " + (folder / "new").string()).exit_code != 0);
     CHECK_FALSE(std::filesystem::exists(folder / "new"));
@@ -497,7 +496,8 @@ TEST_CASE("show fills in a sequence that is given", "[copy-task]") {
     CHECK(refused.exit_code == 2);
     CHECK_THAT(refused.err, Catch::Matchers::ContainsSubstring(message));
   }
-  CHECK_THAT(run_process("copy-task", "show 0 3 0 3").err, Catch::Matchers::ContainsSubstring("expected --run with it"));
+  CHECK_THAT(run_process("copy-task", "show 0 3 0 3").err,
+             Catch::Matchers::ContainsSubstring("expected --run with it"));
 }
 
 TEST_CASE("show looks where it is asked to, and says what it leaves out", "[copy-task]") {
