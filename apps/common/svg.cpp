@@ -55,7 +55,7 @@ std::string style() {
 .picture .odd{stroke:var(--soft);stroke-dasharray:.25 .25}.picture .on{fill:var(--surface)}
 .picture .cell{fill:none;stroke:var(--line)}.picture .hidden{fill:var(--soft);stroke:none}.picture .found{fill:none;stroke:var(--c2);stroke-width:2}
 .picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture text.bad{fill:var(--bad);font-weight:700}
-.picture .hollow{fill:var(--surface);stroke-width:2}.picture .dots{stroke-width:6;stroke-linecap:round}
+.picture .dots{stroke-width:6;stroke-linecap:round}
 )";
   for (int i = 0; i < colors; ++i)
     css += cat(".picture .s", i, "{stroke:var(--c", i, ")}.picture .f", i, "{fill:var(--c", i, ")}.picture .t", i,

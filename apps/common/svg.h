@@ -52,21 +52,6 @@ struct LineChart {
 };
 std::string draw(const LineChart& chart);
 
-// ---- a dot for each series in every row of a list, over x
-struct DotRow {
-  std::string label;
-  std::vector<double> values;  // one a series
-};
-struct DotChart {
-  std::string title, description;
-  Axis x;
-  std::vector<std::string> series;
-  std::vector<DotRow> rows;
-  std::vector<Rule> rules;  // at one x
-};
-// On a log axis that has a `low`, smaller values, zero among them, are drawn at its edge, hollow.
-std::string draw(const DotChart& chart);
-
 // ---- a matrix
 struct Heatmap {
   std::string title, description;

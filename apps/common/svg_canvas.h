@@ -49,12 +49,6 @@ struct Canvas {
     if (!kind.empty()) out += cat(" class=\"", kind, '"');
     out += cat('>', escape(text), "</text>");
   }
-  // Circle, square, triangle or diamond, so that a series can be told without its color.
-  void marker(double x, double y, int series, const std::string& kind) {
-    static constexpr const char* shapes[] = {"m0 -5a5 5 0 1 1 -.01 0z", "m-4.5 -4.5h9v9h-9z", "m0 -6l6 10.5h-12z",
-                                             "m0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z"};
-    path(cat('M', x, ' ', y, shapes[series % 4]), kind);
-  }
   // The picture. At least `minimum` pixels wide, whatever the container; at most `stretch` times its own size.
   std::string finish(double w, double h, const std::string& title, const std::string& description, double minimum = 0,
                      double stretch = 1.25) const;

@@ -75,11 +75,6 @@ TEST_CASE("pictures of odd data are well-formed", "[svg]") {
       lines.bands = {{0, 1, "<b>"}, {NAN, 2, "x"}}, lines.rules = {{0.5, "a<b"}, {NAN, "x"}};
       check_picture(draw(lines));
 
-      svg::DotChart dots;
-      dots.series = {"a", "b<"}, dots.x.log = log, dots.x.low = log ? 0.1 : NAN, dots.rules = {{1, "&"}};
-      for (double value : values) dots.rows.push_back({"<row>", {value, -value}});
-      check_picture(draw(dots));
-
       svg::Heatmap map;
       map.rows = int64_t(values.size()), map.columns = 1, map.values = values, map.write_values = log;
       map.row_title = "<", map.column_title = "&", map.diagonals = {0, 5}, map.marked_rows = {0};
