@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// The seed and the step. advance() once a training step. It cannot be copied: a copy would draw the same numbers.
+// The seed and the step: set_step() before each training step. It cannot be copied: a copy would draw the same numbers.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : seed_(seed) {}

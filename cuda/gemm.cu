@@ -31,8 +31,8 @@ void check_cublas(cublasStatus_t status, SourceLine where = SourceLine::current(
                              to_string(where)));
 }
 
-// A handle of cuBLAS for one stream of one host thread, with a workspace that nobody else uses: what cuBLAS adds up in
-// pieces there has one order, whatever other streams do.
+// A handle of cuBLAS for one host thread and stream, with a workspace that nobody else uses: so what cuBLAS adds up in
+// pieces has one order.
 class Blas {
  public:
   explicit Blas(Stream stream) : Blas() {

@@ -43,7 +43,7 @@ class Ring {
     const std::lock_guard guard(mutex_);
     if (!memory_) check_cuda(cudaMallocHost(&memory_, size));
     if (next_ + bytes > size) {
-      check_cuda(cudaDeviceSynchronize());  // all that stands in it has been read, whatever stream it was for
+      check_cuda(cudaDeviceSynchronize());  // all that stands in it has been read
       next_ = 0;
     }
     void* place = static_cast<char*>(memory_) + next_;

@@ -49,8 +49,7 @@ class Optimizer {
 
   // Gradients with a larger norm are scaled down to it. 0, the default: never.
   double max_gradient_norm() const { return max_gradient_norm_; }
-  // Error (UsageError): negative or not
-  // finite.
+  // Error (UsageError): negative or not finite.
   void set_max_gradient_norm(double norm);
 
   // The counts and the norm of the last gradient, read back. Waits for the device.
