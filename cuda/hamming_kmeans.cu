@@ -36,7 +36,6 @@
 // 5.3 us.
 #include "core/kernels/hamming_kmeans.h"
 
-#include <algorithm>
 #include <climits>
 
 #include "core/kernels/memory.h"

@@ -4,8 +4,6 @@
 // second at most. (The emulator does work as soon as it is queued, so there it would hold for ever.)
 #include "core/kernels/timing.h"
 
-#include <new>
-
 #include "cuda/launch.h"
 
 namespace cairn::gpu {
@@ -48,7 +46,8 @@ class Hold {
  public:
   explicit Hold(Stream stream) : stream_(stream) {
     check_cuda(cudaMallocHost(&memory_, sizeof(int)));
-    released_ = new (memory_) int(0);
+    released_ = static_cast<volatile int*>(memory_);
+    *released_ = 0;
     launch(hold, {1, 1, 0, stream}, released_);
   }
   ~Hold() {

@@ -1,5 +1,7 @@
 #include "apps/common/report.h"
 
+#include <cstddef>
+
 #include "apps/common/svg.h"
 #include "core/error.h"
 

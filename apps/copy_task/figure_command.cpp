@@ -1,7 +1,6 @@
 // copy-task figure: the grid of the paper's figure 5, a training for each variant and length.
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "apps/common/run_folder.h"
 #include "apps/copy_task/commands.h"

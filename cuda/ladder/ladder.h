@@ -1,6 +1,5 @@
 #pragma once
 // Kernels as staircases: each step does the same as the one before it, faster, by one idea. See README.md.
-#include <cstdint>
 #include <vector>
 
 #include "core/device.h"

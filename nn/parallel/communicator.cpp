@@ -1,6 +1,7 @@
 #include "nn/parallel/communicator.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 
 namespace cairn {
