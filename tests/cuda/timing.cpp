@@ -59,7 +59,7 @@ TEST_CASE("attention-bench measures on CUDA", "[gpu][program]") {
       run_process("attention-bench",
                   "figure --lengths 16,32 --batch max --what layer --feed-forward 16 --attention full,clustered-4 " +
                       small + "--out " + folder.path().string(),
-                  "CAIRN_HOST_CUDA_MEMORY=4000000 ");
+                  "CAIRN_HOST_CUDA_MEMORY=1500000 ");
   INFO(figure.err);
   REQUIRE(figure.exit_code == 0);
   const Json json = Json::parse(last_line(figure.out));
