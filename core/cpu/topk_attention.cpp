@@ -70,6 +70,14 @@ struct Block {
   }
 };
 
+// Weights times the mass and, unless there are none, the factors of dropout. Two loops: in one, the compiler makes of
+// the choice a masked load of the factors, which is slow where no page was ever written.
+template <class T>
+void multiply_weights(T* weights, int64_t n, T mass, const T* factors) {
+  if (!factors) return scale(weights, n, mass);
+  for (int64_t l = 0; l < n; ++l) weights[l] *= mass * factors[l];
+}
+
 // f(first, count) for the members of a cluster, a block at a time.
 template <class F>
 void each_block(const int32_t* permutation, const int32_t* offsets, F&& f) {
@@ -97,7 +105,7 @@ void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, He
         for (int64_t i = 0; i < rows; ++i) {
           T* a = block.weights + i * block.top;
           // [eq. 10] [eq. 13] The top keys share the mass by the softmax of the query itself.
-          for (int64_t l = 0; l < block.top; ++l) a[l] *= dropout.active() ? m * block.factors[i * block.top + l] : m;
+          multiply_weights(a, block.top, m, dropout.active() ? block.factors + i * block.top : nullptr);
           if (rest)
             std::copy_n(rest.at(b, c, h), M, block.out + i * M);
           else
@@ -158,11 +166,9 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
           if (dmass) dmass[cluster] += delta;
           // [grad. 11] dB_j: the sum over the cluster
           if (drest) add_scaled(drest.at(b, c, h), M, T(1), g);
-          for (int64_t l = 0; l < top; ++l) {
-            // [grad. 10] dS over the top keys: the softmax's gradient, times the mass
-            da[l] = T(size.scale) * m * a[l] * (da[l] - delta);
-            a[l] *= dropout.active() ? m * factor[l] : m;
-          }
+          // [grad. 10] dS over the top keys: the softmax's gradient, times the mass
+          for (int64_t l = 0; l < top; ++l) da[l] = T(size.scale) * m * a[l] * (da[l] - delta);
+          multiply_weights(a, top, m, dropout.active() ? factor : nullptr);
         }
         // [grad. 16] dq = dS K_top;  dK_top += dS^T q;  dV_top += (m a)^T g
         gemm_tile(false, false, rows, D, top, 1.0, block.dweights, top, block.key_rows, D, 0.0, block.dquery, D);
