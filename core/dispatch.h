@@ -6,7 +6,8 @@
 //
 //   CAIRN_RUN("softmax", x, softmax_forward<T>(stream, rows, x.data<T>(), y.mutable_data<T>()));
 //
-// There is no registry: a definition that is missing is an error of the linker.
+// There is no registry. The last lines of a definition's file are its element types, CAIRN_CPU_TYPES(softmax_forward):
+// where the definition is missing, or differs from the declaration, that line is an error of the compiler.
 #include <type_traits>
 
 #include "core/device.h"
@@ -22,9 +23,17 @@
   __VA_ARGS__                                              \
   }
 
+// Instantiates the kernel of that name, a template of the element type.
+#define CAIRN_CPU_TYPES(kernel)                   \
+  template decltype(kernel<float>) kernel<float>; \
+  template decltype(kernel<double>) kernel<double>;
+#define CAIRN_GPU_TYPES(kernel)                   \
+  template decltype(kernel<float>) kernel<float>; \
+  template decltype(kernel<bfloat16>) kernel<bfloat16>;
+
 namespace cairn {
 
-// Element types that each backend's kernels are compiled for.
+// The same types, for the choice of a kernel.
 template <class T>
 inline constexpr bool cpu_computes = !std::is_same_v<T, bfloat16>;
 template <class T>

@@ -33,7 +33,6 @@ void argmax(Stream stream, Rows size, const T* x, int32_t* columns) {
          columns);
 }
 
-template void argmax(Stream, Rows, const float*, int32_t*);
-template void argmax(Stream, Rows, const bfloat16*, int32_t*);
+CAIRN_GPU_TYPES(argmax)
 
 }  // namespace cairn::gpu

@@ -50,6 +50,7 @@
 
 #include <algorithm>
 
+#include "core/workspace.h"
 #include "cuda/attention_mma.cuh"
 
 namespace cairn::gpu {
@@ -195,10 +196,10 @@ Launch tiles(Stream stream, const AttentionSize& size, int64_t rows, int64_t col
 }  // namespace
 
 template <class T>
-void attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                       Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
+void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T> out, Accum<T>* logsumexp) {
+  const AttentionSize& size = in.size;
   if (size.B * size.H * size.N == 0) return;
-  const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, out);
+  const AttentionProblem<T> p = attention_problem("attention", in, out);
   if (suits_mma(p, out)) {
     const int64_t rows = size.B * size.H * size.N;
     Workspace workspace(Device::cuda);
@@ -209,7 +210,7 @@ void attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, H
              splits, out, logsumexp);
       if (splits.partial)
         launch(combine_splits<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
-               dropout.scale(), splits, out, logsumexp);
+               in.dropout.scale(), splits, out, logsumexp);
     });
   } else if (size.M <= 64)
     launch(attend<T, 64>, tiles(stream, size, size.N, size.M, 64), p, out, logsumexp);
@@ -218,12 +219,12 @@ void attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, H
 }
 
 template <class T>
-void attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
-                        HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
-                        const Accum<T>* logsumexp, HeadView<const T> dout, Workspace& workspace, HeadView<T> dq,
-                        HeadView<T> dk, HeadView<T> dv) {
+void attention_backward(Stream stream, const AttentionOperands<T>& in, HeadView<const T> out, const Accum<T>* logsumexp,
+                        HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+  const AttentionSize& size = in.size;
+  Workspace workspace(Device::cuda);
   const int64_t queries = size.B * size.H * size.N;
-  const AttentionProblem<T> p = attention_problem("attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
+  const AttentionProblem<T> p = attention_problem("attention", in, dout, dq, dk, dv);
   QueryState* const states = workspace.take<QueryState>(queries);
   if (queries > 0)
     launch(output_states<T>, {blocks(ceil_div(queries, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out,
@@ -255,13 +256,7 @@ void attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, 
     launch(key_gradient<T>, tiles(stream, size, size.S, std::max(size.D, size.M), tile), p, dout, states, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                               \
-  template void attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,    \
-                                  Mask, Dropout, HeadView<T>, Accum<T>*);                                            \
-  template void attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,   \
-                                   Mask, Dropout, HeadView<const T>, const Accum<T>*, HeadView<const T>, Workspace&, \
-                                   HeadView<T>, HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(attention_forward)
+CAIRN_GPU_TYPES(attention_backward)
 
 }  // namespace cairn::gpu

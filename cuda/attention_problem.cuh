@@ -7,11 +7,8 @@
 namespace cairn::gpu {
 
 template <class T>
-struct AttentionProblem {
-  AttentionSize size;
-  HeadView<const T> q, k, v;
-  Mask mask;
-  Dropout dropout;
+struct AttentionProblem : AttentionOperands<T> {
+  using AttentionOperands<T>::size;
   float scale = 1;     // of the scores
   bool packs = false;  // can all rows be read and written four elements at a time?
 
@@ -38,15 +35,15 @@ bool aligned(const HeadView<T>& x, size_t bytes) {
 
 // The problem, for kernels that read and write `more` too.
 template <class T, class... More>
-AttentionProblem<T> attention_problem(const char* operation, const AttentionSize& size, HeadView<const T> q,
-                                      HeadView<const T> k, HeadView<const T> v, const Mask& mask,
-                                      const Dropout& dropout, const More&... more) {
+AttentionProblem<T> attention_problem(const char* operation, const AttentionOperands<T>& in, const More&... more) {
+  const AttentionSize& size = in.size;
   constexpr int64_t maximum = 0x7fffff00;  // positions are ints, up to the end of a tile
   check(size.N < maximum && size.S < maximum, operation,
         " on CUDA: expected fewer than 2^31 - 256 queries and keys, got ", size.N, " and ", size.S);
-  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(k, 4 * sizeof(T)) &&
-                     aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
-  return {size, q, k, v, mask, dropout, float(size.scale), packs};
+  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(in.q, 4 * sizeof(T)) &&
+                     aligned(in.k, 4 * sizeof(T)) && aligned(in.v, 4 * sizeof(T)) &&
+                     (aligned(more, 4 * sizeof(T)) && ...);
+  return {in, float(size.scale), packs};
 }
 
 // What the backward pass needs of each query, from its output. A warp a query.

@@ -93,10 +93,7 @@ void bias_activation_backward(Stream stream, Activation activation, Rows size, c
   choose_kernel(activation, size, run, x, bias, dy, dx);
 }
 
-#define INSTANTIATE(T)                                                                     \
-  template void bias_activation_forward(Stream, Activation, Rows, const T*, const T*, T*); \
-  template void bias_activation_backward(Stream, Activation, Rows, const T*, const T*, const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(bias_activation_forward)
+CAIRN_GPU_TYPES(bias_activation_backward)
 
 }  // namespace cairn::gpu

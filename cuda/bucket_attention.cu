@@ -379,11 +379,11 @@ __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds roun
 // --------------------------------------------------------------------------------------------------- the host's part
 
 template <class T, class... More>
-BucketProblem<T> problem(Stream stream, const AttentionSize& size, const BucketRounds& rounds, HeadView<const T> q,
-                         HeadView<const T> k, HeadView<const T> v, const Mask& mask, const Dropout& dropout,
+BucketProblem<T> problem(Stream stream, const AttentionOperands<T>& in, const BucketRounds& rounds,
                          Workspace& workspace, const More&... more) {
+  const AttentionSize& size = in.size;
   check(size.N < 0x3fffffff, "bucket_attention on CUDA: expected fewer than 2^30 - 1 queries, got ", size.N);
-  BucketProblem<T> p{attention_problem("bucket_attention", size, q, k, v, mask, dropout, more...), rounds};
+  BucketProblem<T> p{attention_problem("bucket_attention", in, more...), rounds};
   p.rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
   if (!rounds.deduplicate) return p;
   const int64_t rows = size.B * size.H * rounds.rounds;
@@ -415,13 +415,13 @@ Launch a_warp_a_query(Stream stream, const AttentionSize& size) {
 }  // namespace
 
 template <class T>
-void bucket_attention_forward(Stream stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q,
-                              HeadView<const T> k, HeadView<const T> v, Mask mask, Dropout dropout, HeadView<T> out,
+void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, BucketRounds rounds, HeadView<T> out,
                               Accum<T>* logsumexp) {
+  const AttentionSize& size = in.size;
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, workspace, out);
+  const BucketProblem<T> p = problem(stream, in, rounds, workspace, out);
   const HeadView<float> mean = sums_of(out, size, size.M, workspace);
   float* const other = workspace.take<float>(queries);
   const float* before = nullptr;
@@ -437,14 +437,14 @@ void bucket_attention_forward(Stream stream, AttentionSize size, BucketRounds ro
 }
 
 template <class T>
-void bucket_attention_backward(Stream stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q,
-                               HeadView<const T> k, HeadView<const T> v, Mask mask, Dropout dropout,
+void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, BucketRounds rounds,
                                HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq,
                                HeadView<T> dk, HeadView<T> dv) {
+  const AttentionSize& size = in.size;
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, size, rounds, q, k, v, mask, dropout, workspace, dout, dq, dk, dv);
+  const BucketProblem<T> p = problem(stream, in, rounds, workspace, dout, dq, dk, dv);
   QueryState* const states = workspace.take<QueryState>(queries);
   const GradientSums sums{sums_of(dq, size, size.D, workspace), sums_of(dk, size, size.D, workspace),
                           sums_of(dv, size, size.M, workspace)};
@@ -461,13 +461,7 @@ void bucket_attention_backward(Stream stream, AttentionSize size, BucketRounds r
   launch(finish_gradient<T>, a_warp_a_query(stream, size), p, sums, logsumexp, dout, dq, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                               \
-  template void bucket_attention_forward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>,  \
-                                         HeadView<const T>, Mask, Dropout, HeadView<T>, Accum<T>*);                  \
-  template void bucket_attention_backward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>, \
-                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*,      \
-                                          HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(bucket_attention_forward)
+CAIRN_GPU_TYPES(bucket_attention_backward)
 
 }  // namespace cairn::gpu

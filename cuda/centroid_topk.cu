@@ -45,6 +45,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/workspace.h"
 #include "cuda/centroid_topk_mma.cuh"
 
 namespace cairn::gpu {
@@ -476,11 +477,11 @@ __global__ void __launch_bounds__(tile_threads, 2)
 // --------------------------------------------------------------------------------------------------- the host's part
 
 template <class T, class... More>
-CentroidProblem<T> problem(const AttentionSize& size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
-                           HeadView<const T> v, const Mask& mask, const Dropout& dropout, const More&... more) {
+CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k, const More&... more) {
+  const AttentionSize& size = in.size;
   check(k < 0x7fffff00, "centroid_topk on CUDA: expected k below 2^31 - 256, got ", k);
   const int64_t splits = count_splits(size.B * size.H * ceil_div(size.N, tile), size.S, 256);
-  return {attention_problem("centroid_topk", size, q, keys, v, mask, dropout, more...), int(k), int(splits)};
+  return {attention_problem("centroid_topk", in, more...), int(k), int(splits)};
 }
 
 template <class T>
@@ -498,10 +499,10 @@ float* room_for_splits(const CentroidProblem<T>& p, int64_t columns, Workspace& 
 }  // namespace
 
 template <class T>
-void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool choose, HeadView<const T> q,
-                           HeadView<const T> keys, HeadView<const T> v, Mask mask, Dropout dropout, int32_t* topk,
+void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_t k, bool choose, int32_t* topk,
                            Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
-  const CentroidProblem<T> p = problem(size, k, q, keys, v, mask, dropout, rest);
+  const AttentionSize& size = in.size;
+  const CentroidProblem<T> p = problem(in, k, rest);
   const int64_t rows = p.centroids();
   if (rows == 0) return;
   if (rest ? suits_mma(p, rest) : suits_mma(p)) {
@@ -531,12 +532,12 @@ void centroid_topk_forward(Stream stream, AttentionSize size, int64_t k, bool ch
 }
 
 template <class T>
-void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
-                            HeadView<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
+void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, Workspace& workspace, HeadView<T> dq, HeadView<T> dk,
-                            HeadView<T> dv) {
-  const CentroidProblem<T> p = problem(size, k, q, keys, v, mask, dropout, drest, dq, dk, dv);
+                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+  const AttentionSize& size = in.size;
+  Workspace workspace(Device::cuda);
+  const CentroidProblem<T> p = problem(in, k, drest, dq, dk, dv);
   const int64_t rows = p.centroids();
   CentroidState* const states = workspace.take<CentroidState>(rows);
   uint32_t* const bits = workspace.take<uint32_t>(rows * words(size.S));
@@ -576,14 +577,7 @@ void centroid_topk_backward(Stream stream, AttentionSize size, int64_t k, HeadVi
            dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                              \
-  template void centroid_topk_forward(Stream, AttentionSize, int64_t, bool, HeadView<const T>, HeadView<const T>,   \
-                                      HeadView<const T>, Mask, Dropout, int32_t*, Accum<T>*, T*, HeadView<T>);      \
-  template void centroid_topk_backward(Stream, AttentionSize, int64_t, HeadView<const T>, HeadView<const T>,        \
-                                       HeadView<const T>, Mask, Dropout, const int32_t*, const Accum<T>*, const T*, \
-                                       HeadView<const T>, const T*, HeadView<const T>, Workspace&, HeadView<T>,     \
-                                       HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(centroid_topk_forward)
+CAIRN_GPU_TYPES(centroid_topk_backward)
 
 }  // namespace cairn::gpu

@@ -19,6 +19,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "core/workspace.h"
 #include "cuda/attention_mma.cuh"
 #include "cuda/centroid_topk_problem.cuh"
 

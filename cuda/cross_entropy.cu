@@ -136,11 +136,7 @@ void cross_entropy_backward(Stream stream, Rows size, const T* logits, const int
   });
 }
 
-#define INSTANTIATE(T)                                                                                          \
-  template void cross_entropy_forward(Stream, Rows, const T*, const int32_t*, Accum<T>*, T*, int32_t*);         \
-  template void cross_entropy_backward(Stream, Rows, const T*, const int32_t*, const Accum<T>*, const int32_t*, \
-                                       const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(cross_entropy_forward)
+CAIRN_GPU_TYPES(cross_entropy_backward)
 
 }  // namespace cairn::gpu

@@ -61,7 +61,6 @@ void dropout(Stream stream, int64_t n, Dropout dropout, const T* x, const T* res
          skipped == 0 && holds_packs<4>(x, residual, y), dropout, x, residual, y);
 }
 
-template void dropout(Stream, int64_t, Dropout, const float*, const float*, float*);
-template void dropout(Stream, int64_t, Dropout, const bfloat16*, const bfloat16*, bfloat16*);
+CAIRN_GPU_TYPES(dropout)
 
 }  // namespace cairn::gpu

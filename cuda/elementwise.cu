@@ -201,15 +201,12 @@ void cast(Stream stream, int64_t n, const From* x, To* y) {
   run_map(stream, Convert<To>{}, n, y, x);
 }
 
-#define INSTANTIATE(T)                                                            \
-  template void unary(Stream, Unary, int64_t, const T*, T*);                      \
-  template void unary_backward(Stream, Unary, int64_t, const T*, const T*, T*);   \
-  template void binary(Stream, Binary, const Broadcast&, const T*, const T*, T*); \
-  template void expand(Stream, const Broadcast&, const T*, T*);                   \
-  template void affine(Stream, int64_t, double, double, const T*, T*);            \
-  template void accumulate(Stream, int64_t, double, const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(unary)
+CAIRN_GPU_TYPES(unary_backward)
+CAIRN_GPU_TYPES(binary)
+CAIRN_GPU_TYPES(expand)
+CAIRN_GPU_TYPES(affine)
+CAIRN_GPU_TYPES(accumulate)
 
 #define INSTANTIATE_CAST(From)                                 \
   template void fill(Stream, int64_t, From, From*);            \

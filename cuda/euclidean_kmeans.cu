@@ -20,6 +20,7 @@
 #include <cmath>
 
 #include "core/kernels/group.h"
+#include "core/workspace.h"
 #include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
@@ -120,7 +121,8 @@ __global__ void __launch_bounds__(32 * mean_parts) update_centroids(EuclideanPro
 
 template <class T>
 void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, const int32_t* lengths, Draw draw,
-                      Workspace& workspace, int32_t* labels) {
+                      int32_t* labels) {
+  Workspace workspace(Device::cuda);
   const int64_t rows = size.B * size.H, clusters = rows * size.C;
   if (rows * size.N == 0) return;
   check(size.N < 0x7fffff00 && size.C < 0x7fffff00,
@@ -148,9 +150,6 @@ void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, co
   }
 }
 
-template void euclidean_kmeans(Stream, EuclideanSize, HeadView<const float>, const int32_t*, Draw, Workspace&,
-                               int32_t*);
-template void euclidean_kmeans(Stream, EuclideanSize, HeadView<const bfloat16>, const int32_t*, Draw, Workspace&,
-                               int32_t*);
+CAIRN_GPU_TYPES(euclidean_kmeans)
 
 }  // namespace cairn::gpu

@@ -10,6 +10,7 @@
 // rounded once.
 #include "core/kernels/gemm.h"
 
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 #ifdef __CUDACC__
@@ -124,7 +125,6 @@ void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
   multiply(stream, g, a, b, c);
 }
 
-template void gemm(Stream, const Gemm&, const float*, const float*, float*);
-template void gemm(Stream, const Gemm&, const bfloat16*, const bfloat16*, bfloat16*);
+CAIRN_GPU_TYPES(gemm)
 
 }  // namespace cairn::gpu

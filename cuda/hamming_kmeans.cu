@@ -39,6 +39,7 @@
 #include <climits>
 
 #include "core/kernels/memory.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 #include "cuda/mma.cuh"
 
@@ -291,7 +292,8 @@ __global__ void __launch_bounds__(block_threads) kmeans_iteration(const Problem 
 }  // namespace
 
 void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
-                    Workspace& workspace, int32_t* labels) {
+                    int32_t* labels) {
+  Workspace workspace(Device::cuda);
   const int64_t rows = size.B * size.H, clusters = rows * size.C;
   if (rows * size.N == 0) return;
 

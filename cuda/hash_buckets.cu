@@ -89,9 +89,6 @@ void hash_buckets(Stream stream, BucketSize size, HeadView<const T> q, const int
          q, lengths, rotations, buckets);
 }
 
-#define INSTANTIATE(T) \
-  template void hash_buckets(Stream, BucketSize, HeadView<const T>, const int32_t*, const float*, int32_t*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(hash_buckets)
 
 }  // namespace cairn::gpu

@@ -72,7 +72,6 @@ void hash_codes(Stream stream, HashSize size, HeadView<const T> q, const float* 
          {ceil_div(rows, projected_a_block), 32 * projection_warps, 0, stream}, size, q, planes, codes);
 }
 
-template void hash_codes(Stream, HashSize, HeadView<const float>, const float*, uint64_t*);
-template void hash_codes(Stream, HashSize, HeadView<const bfloat16>, const float*, uint64_t*);
+CAIRN_GPU_TYPES(hash_codes)
 
 }  // namespace cairn::gpu

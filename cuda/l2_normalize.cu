@@ -77,10 +77,7 @@ void l2_normalize_backward(Stream stream, Rows size, const T* x, const T* dy, T*
   if (size.rows * size.cols > 0) launch(unit_gradient<T>, a_warp_a_row(stream, size), size, x, dy, dx);
 }
 
-#define INSTANTIATE(T)                                    \
-  template void l2_normalize(Stream, Rows, const T*, T*); \
-  template void l2_normalize_backward(Stream, Rows, const T*, const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(l2_normalize)
+CAIRN_GPU_TYPES(l2_normalize_backward)
 
 }  // namespace cairn::gpu

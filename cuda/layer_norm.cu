@@ -270,11 +270,7 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
   launch(add_pieces<T>, {blocks(tiles), 32 * column_warps, 0, stream}, count, size.cols, partial, dweight, dbias);
 }
 
-#define INSTANTIATE(T)                                                                                                \
-  template void layer_norm_forward(Stream, Rows, double, const T*, const T*, const T*, T*, Accum<T>*, Accum<T>*);     \
-  template void layer_norm_backward(Stream, Rows, const T*, const T*, const Accum<T>*, const Accum<T>*, const T*, T*, \
-                                    T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(layer_norm_forward)
+CAIRN_GPU_TYPES(layer_norm_backward)
 
 }  // namespace cairn::gpu

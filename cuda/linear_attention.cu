@@ -30,6 +30,7 @@
 
 #include <algorithm>
 
+#include "core/workspace.h"
 #include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
@@ -394,39 +395,33 @@ void run_differentiate(Stream stream, const Meeting<T>& t, HeadView<T> to) {
 }  // namespace
 
 template <class T>
-void linear_attention_forward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
-                              HeadView<const T> v, Mask mask, Dropout dropout, Workspace& workspace, HeadView<T> out,
-                              Accum<T>* denominators) {
-  const auto p = attention_problem("linear_attention", size, q, k, v, mask, dropout, out);
-  const Side<T> queries{true, q, {}, size.N}, keys = key_side(stream, p, workspace);
+void linear_attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T> out, Accum<T>* denominators) {
+  Workspace workspace(Device::cuda);
+  const auto p = attention_problem("linear_attention", in, out);
+  const Side<T> queries{true, in.q, {}, in.size.N}, keys = key_side(stream, p, workspace);
   run_attend(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, workspace)}, out, denominators);
 }
 
 template <class T>
-void linear_attention_backward(Stream stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
-                               HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
-                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& workspace,
-                               HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
-  const auto p = attention_problem("linear_attention", size, q, k, v, mask, dropout, dout, dq, dk, dv);
+void linear_attention_backward(Stream stream, const AttentionOperands<T>& in, HeadView<const T> out,
+                               const Accum<T>* denominators, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+                               HeadView<T> dv) {
+  const AttentionSize& size = in.size;
+  Workspace workspace(Device::cuda);
+  const auto p = attention_problem("linear_attention", in, dout, dq, dk, dv);
   const int64_t rows = size.B * size.H * size.N;
   Factors* const factors = workspace.take<Factors>(rows);
   if (rows > 0)
     launch(query_factors<T>, {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, out, dout,
            denominators, factors);
-  const Side<T> queries{true, q, dout, size.N, factors}, keys = key_side(stream, p, workspace);
+  const Side<T> queries{true, in.q, dout, size.N, factors}, keys = key_side(stream, p, workspace);
   run_differentiate(stream, Meeting<T>{p, queries, keys, sum_side(stream, p, keys, workspace)}, dq);
   const Meeting<T> from_keys{p, keys, queries, sum_side(stream, p, queries, workspace)};
   run_differentiate(stream, from_keys, dk);
   run_attend(stream, from_keys, dv, nullptr);
 }
 
-#define INSTANTIATE(T)                                                                                          \
-  template void linear_attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,           \
-                                         HeadView<const T>, Mask, Dropout, Workspace&, HeadView<T>, Accum<T>*); \
-  template void linear_attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,          \
-                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*, \
-                                          HeadView<const T>, Workspace&, HeadView<T>, HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(linear_attention_forward)
+CAIRN_GPU_TYPES(linear_attention_backward)
 
 }  // namespace cairn::gpu

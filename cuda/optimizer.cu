@@ -150,12 +150,9 @@ void sgd_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, Sgd
   launch(take_step<T, SgdRule>, {grid(count), threads, 0, stream}, count, pieces, SgdRule{options}, state);
 }
 
-#define INSTANTIATE(T)                                                                                      \
-  template void prepare_step(Stream, int64_t, const ParameterPiece<T>*, double, OptimizerState*);           \
-  template void r_adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*); \
-  template void adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);   \
-  template void sgd_step(Stream, int64_t, const ParameterPiece<T>*, SgdOptions, const OptimizerState*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(prepare_step)
+CAIRN_GPU_TYPES(r_adam_step)
+CAIRN_GPU_TYPES(adam_step)
+CAIRN_GPU_TYPES(sgd_step)
 
 }  // namespace cairn::gpu

@@ -116,7 +116,6 @@ void reduce(Stream stream, Reduce op, Reduction size, const T* x, T* y) {
     reduce_all<MaxOrNan>(stream, size, x, y);
 }
 
-template void reduce(Stream, Reduce, Reduction, const float*, float*);
-template void reduce(Stream, Reduce, Reduction, const bfloat16*, bfloat16*);
+CAIRN_GPU_TYPES(reduce)
 
 }  // namespace cairn::gpu

@@ -79,10 +79,7 @@ void scatter_add_rows(Stream stream, RowSelection size, const T* x, const int32_
          tiles, x, index, table);
 }
 
-#define INSTANTIATE(T)                                                           \
-  template void gather_rows(Stream, RowSelection, const T*, const int32_t*, T*); \
-  template void scatter_add_rows(Stream, RowSelection, const T*, const int32_t*, T*);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(gather_rows)
+CAIRN_GPU_TYPES(scatter_add_rows)
 
 }  // namespace cairn::gpu

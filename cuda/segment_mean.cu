@@ -149,10 +149,7 @@ void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, G
     broadcast<1>(stream, {kind, size, D, groups}, x, out);
 }
 
-#define INSTANTIATE(T)                                                                                          \
-  template void segment_reduce(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>); \
-  template void segment_broadcast(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(segment_reduce)
+CAIRN_GPU_TYPES(segment_broadcast)
 
 }  // namespace cairn::gpu

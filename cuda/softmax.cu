@@ -137,9 +137,7 @@ void softmax_backward(Stream stream, Rows size, const T* y, const T* dy, T* dx) 
   });
 }
 
-template void softmax_forward(Stream, Rows, const float*, float*);
-template void softmax_forward(Stream, Rows, const bfloat16*, bfloat16*);
-template void softmax_backward(Stream, Rows, const float*, const float*, float*);
-template void softmax_backward(Stream, Rows, const bfloat16*, const bfloat16*, bfloat16*);
+CAIRN_GPU_TYPES(softmax_forward)
+CAIRN_GPU_TYPES(softmax_backward)
 
 }  // namespace cairn::gpu

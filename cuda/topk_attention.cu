@@ -201,7 +201,7 @@ struct Members {
     return queries.get(p.q, batch_head, task.permutation, m0, task.end, p.D(), column, p.packs);
   }
   __device__ const float* key_rows(int l0, int column) {
-    return keys.get(p.keys, batch_head, task.topk, l0, top, p.D(), column, p.packs);
+    return keys.get(p.k, batch_head, task.topk, l0, top, p.D(), column, p.packs);
   }
   __device__ const float* value_rows(int l0, int column) {
     return values.get(p.v, batch_head, task.topk, l0, top, p.M(), column, p.packs);
@@ -334,7 +334,7 @@ __device__ void write_part(const TopKProblem<T>& p, const Parts& parts, const Me
   for (int i = 0; i < 4; ++i) {
     const int l = l0 + row_of() + i;
     if (l >= top) continue;
-    const int place = parts.places[int64_t(task.of_cluster) * p.k + l] + task.in_cluster;
+    const int place = parts.places[int64_t(task.of_cluster) * p.top + l] + task.in_cluster;
     float* const to = parts.row(p, task.batch_head, place) + column + tile_column();
 #pragma unroll
     for (int e = 0; e < 4; ++e)
@@ -477,26 +477,26 @@ __global__ void __launch_bounds__(place_threads) place_parts(TopKProblem<T> p, P
   const unsigned ranges = unsigned(max(ceil_div(p.size.S, place_keys), int64_t{1}));
   const int first_key = int(blockIdx.x % ranges) * place_keys, batch_head = int(blockIdx.x / ranges);
   const int32_t* const offsets = p.offsets(batch_head);
-  const int64_t first_entry = int64_t(batch_head) * p.C * p.k;
+  const int64_t first_entry = int64_t(batch_head) * p.C * p.top;
   const int clusters = (p.C + place_warps - 1) / place_warps;  // of a warp
   const int first = min(warp * clusters, p.C), last = min(first + clusters, p.C);
   // Calls f(entry, key, tasks) for the top keys of the warp's clusters.
   const auto each_entry = [&](auto f) {
 #pragma unroll 1
-    for (int l = lane; l - lane < p.k; l += 32)
+    for (int l = lane; l - lane < p.top; l += 32)
 #pragma unroll 1
       for (int c0 = first; c0 < last; c0 += at_once) {
         int key[at_once], begin[at_once], end[at_once];
 #pragma unroll
         for (int i = 0; i < at_once; ++i) {
           const int c = min(c0 + i, last - 1);
-          key[i] = p.topk[first_entry + c * p.k + min(l, p.k - 1)];
+          key[i] = p.topk[first_entry + c * p.top + min(l, p.top - 1)];
           begin[i] = offsets[c], end[i] = offsets[c + 1];
         }
 #pragma unroll
         for (int i = 0; i < at_once; ++i) {
           const int tasks = p.tasks_of(begin[i], end[i]);
-          if (c0 + i < last && l < p.k && tasks > 0 && key[i] >= 0) f((c0 + i) * p.k + l, key[i], tasks);
+          if (c0 + i < last && l < p.top && tasks > 0 && key[i] >= 0) f((c0 + i) * p.top + l, key[i], tasks);
           __syncwarp();  // the next cluster may have the same keys
         }
       }
@@ -663,44 +663,25 @@ int task_bits(const AttentionSize& size, int64_t C, int64_t k) {
 }
 
 template <class T, class... More>
-TopKProblem<T> problem(const AttentionSize& size, int64_t C, int64_t k, HeadView<const T> q, HeadView<const T> keys,
-                       HeadView<const T> v, const GroupView& groups, const int32_t* topk, const T* mass,
-                       const Dropout& dropout, const More&... more) {
+TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, const GroupView& groups,
+                       const int32_t* topk, const T* mass, const More&... more) {
+  const AttentionSize& size = in.size;
   constexpr int64_t maximum = 0x7fffff00 / 2;  // positions, tasks, top keys and their parts are ints
   check(size.N < maximum && size.S < maximum && C < maximum && k < maximum && (size.N / task_tile + C) * k < maximum,
         "topk_attention on CUDA: expected fewer than 2^30 queries, keys, clusters and top keys of all clusters, got ",
         size.N, ", ", size.S, ", ", C, " and ", C, " x ", k);
-  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(q, 4 * sizeof(T)) && aligned(keys, 4 * sizeof(T)) &&
-                     aligned(v, 4 * sizeof(T)) && (aligned(more, 4 * sizeof(T)) && ...);
-  return {size,
-          int(C),
-          int(k),
-          q,
-          keys,
-          v,
-          groups,
-          topk,
-          mass,
-          dropout,
-          float(size.scale),
-          packs,
-          task_bits<T>(size, C, k)};
-}
-
-// Can tensor cores do it?
-template <class T, class... More>
-bool suits_mma(const TopKProblem<T>& p, const More&... more) {
-  return suits_mma(AttentionProblem<T>{p.size, p.q, p.keys, p.v, {}, p.dropout, p.scale, p.packs}, more...);
+  return {
+      attention_problem("topk_attention", in, more...), int(C), int(k), groups, topk, mass, task_bits<T>(size, C, k)};
 }
 
 }  // namespace
 
 template <class T>
-void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
-                            HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
-                            const T* mass, HeadView<const T> rest, Dropout dropout, HeadView<T> out) {
+void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+                            const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
+  const AttentionSize& size = in.size;
   if (size.B * size.H * size.N * size.M == 0) return;
-  const TopKProblem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, out);
+  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass, out);
   const int64_t tasks = size.B * size.H * p.tasks();
   if (suits_mma(p, rest, out)) {
     with_mma_shape<T>(size, [&]<int columns>(auto) {
@@ -720,11 +701,11 @@ void topk_attention_forward(Stream stream, AttentionSize size, int64_t C, int64_
 }
 
 template <class T>
-void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
-                             HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
-                             const T* mass, Dropout dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+                             const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
-  const TopKProblem<T> p = problem(size, C, k, q, keys, v, groups, topk, mass, dropout, dout, dq, dk, dv);
+  const AttentionSize& size = in.size;
+  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass, dout, dq, dk, dv);
   const int64_t batch_heads = size.B * size.H, columns = size.D + size.M;
   if (batch_heads == 0) return;
   Workspace workspace(Device::cuda);
@@ -771,14 +752,7 @@ void topk_attention_backward(Stream stream, AttentionSize size, int64_t C, int64
   if (drest) segment_reduce<T>(stream, Segment::sum, {size.B, size.H, size.N, C}, size.M, groups, dout, drest);
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-  template void topk_attention_forward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>,  \
-                                       HeadView<const T>, GroupView, const int32_t*, const T*, HeadView<const T>,      \
-                                       Dropout, HeadView<T>);                                                          \
-  template void topk_attention_backward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>, \
-                                        HeadView<const T>, GroupView, const int32_t*, const T*, Dropout,               \
-                                        HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>, T*, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+CAIRN_GPU_TYPES(topk_attention_forward)
+CAIRN_GPU_TYPES(topk_attention_backward)
 
 }  // namespace cairn::gpu

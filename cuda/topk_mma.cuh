@@ -73,7 +73,7 @@ struct GatheredTiles {
     };
     if (new_members) copy.template operator()<task_tile>(q, p.q, indices.members(), p.D());
     if (new_members && dout) copy.template operator()<task_tile>(g, dout, indices.members(), p.M());
-    if (new_keys) copy.template operator()<keys>(k, p.keys, indices.keys(), p.D());
+    if (new_keys) copy.template operator()<keys>(k, p.k, indices.keys(), p.D());
     if (new_keys) copy.template operator()<keys>(v, p.v, indices.keys(), p.M());
     commit_copies();
     wait_for_copies<0>();
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
   if (task.first >= task.end) return;
   const GatheredTiles<T, columns, keys> block(p, task, indices);
   const MmaTile<T, keys> score_gradients{block.g.row(task_tile).data}, weights = score_gradients.row(task_tile);
-  const int32_t* const places = parts.places + int64_t(task.of_cluster) * p.k;
+  const int32_t* const places = parts.places + int64_t(task.of_cluster) * p.top;
   const int end_of_keys = once ? keys : task.k;
   float key_sums[1][width / 8][4] = {}, mass_gradient = 0, mass = 0;
 

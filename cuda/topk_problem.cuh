@@ -9,21 +9,13 @@ namespace cairn::gpu {
 inline constexpr int task_tile = 64;  // members of a task that a block takes at a time
 
 template <class T>
-struct TopKProblem {
-  AttentionSize size;
-  int C, k;
-  HeadView<const T> q, keys, v;
+struct TopKProblem : AttentionProblem<T> {
+  using AttentionProblem<T>::size;
+  int C, top;  // clusters, and top keys of each
   GroupView groups;
   const int32_t* topk;
-  const T* mass;  // null: 1
-  Dropout dropout;
-  float scale = 1;     // of the scores
-  bool packs = false;  // can all rows be read and written four elements at a time?
-  int task_bits = 6;   // a task has up to 2^task_bits members
-
-  __device__ float scale_2() const { return scale * log2_e; }
-  __device__ int D() const { return int(size.D); }
-  __device__ int M() const { return int(size.M); }
+  const T* mass;      // null: 1
+  int task_bits = 6;  // a task has up to 2^task_bits members
 
   // Task t of cluster c of a batch_head has the number first_task(c) + t. `offsets` are those of the batch_head.
   CAIRN_HD int tasks() const { return int(size.N >> task_bits) + C + 1; }
@@ -67,8 +59,8 @@ struct MemberTask {
     }
     of_cluster = batch_head * p.C + cluster;
     permutation = p.groups.permutation + batch_head * p.size.N;
-    topk = p.topk + int64_t(of_cluster) * p.k;
-    k = cluster < p.C ? p.k : 0;
+    topk = p.topk + int64_t(of_cluster) * p.top;
+    k = cluster < p.C ? p.top : 0;
   }
   template <class T>
   __device__ float mass(const TopKProblem<T>& p) const {

@@ -17,7 +17,6 @@ void argmax(Stream, Rows size, const T* x, int32_t* columns) {
   });
 }
 
-template void argmax(Stream, Rows, const float*, int32_t*);
-template void argmax(Stream, Rows, const double*, int32_t*);
+CAIRN_CPU_TYPES(argmax)
 
 }  // namespace cairn::cpu

@@ -6,12 +6,15 @@
 #include <limits>
 
 #include "core/cpu/attention_tiles.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 
 template <class T>
-void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                       Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
+void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, Accum<T>* logsumexp) {
+  const AttentionSize& size = in.size;
+  const Mask& mask = in.mask;
+  const Dropout& dropout = in.dropout;
   const int64_t tile_queries = tile_size(mask).queries, tile_keys = tile_size(mask).keys;
   const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + tile_queries - 1) / tile_queries;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
@@ -31,7 +34,7 @@ void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView
 
     each_keys(mask, q0, q1, 0, mask.keys(b, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
       const Tile t{b, h, q0, q1, k0, k1};
-      score_tile(size, q, k, mask, t, scores);
+      score_tile(in, t, scores);
       for (int64_t i = 0; i < t.rows(); ++i) {
         T* row = scores + i * t.row();
         const T before = running_max[i];
@@ -46,7 +49,7 @@ void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView
         }
       }
       // [eq. 2] [eq. 5] Weights times values.
-      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
+      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), in.v.at(b, k0, h), in.v.row_stride,
                 first ? 0.0 : 1.0, out.at(b, q0, h), out.row_stride);
       first = false;
     });
@@ -60,9 +63,10 @@ void attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView
 }
 
 template <class T>
-void attention_backward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                        Mask mask, Dropout dropout, HeadView<const T> out, const Accum<T>* logsumexp,
-                        HeadView<const T> dout, Workspace& workspace, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+void attention_backward(Stream, const AttentionOperands<T>& in, HeadView<const T> out, const Accum<T>* logsumexp,
+                        HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+  const AttentionSize& size = in.size;
+  Workspace workspace(Device::cpu);
   // The sum over keys of A dA is g . out, dropout or not.
   T* delta = workspace.take<T>(size.B * size.H * size.N);
   parallel_for(size.B * size.H * size.N, 256, [&](int64_t begin, int64_t end) {
@@ -71,16 +75,10 @@ void attention_backward(Stream, AttentionSize size, HeadView<const T> q, HeadVie
       delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), size.M);
     }
   });
-  attention_gradient(size, q, k, v, mask, dropout, TopKeys<T>{}, logsumexp, delta, dout, workspace, dq, dk, dv);
+  attention_gradient(in, TopKeys<T>{}, logsumexp, delta, dout, dq, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                               \
-  template void attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,    \
-                                  Mask, Dropout, HeadView<T>, Accum<T>*);                                            \
-  template void attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>, HeadView<const T>,   \
-                                   Mask, Dropout, HeadView<const T>, const Accum<T>*, HeadView<const T>, Workspace&, \
-                                   HeadView<T>, HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(attention_forward)
+CAIRN_CPU_TYPES(attention_backward)
 
 }  // namespace cairn::cpu

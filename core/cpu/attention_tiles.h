@@ -63,10 +63,10 @@ void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64
 
 // scores [rows, cols], whose rows are t.row() apart, = scale Q K^T, minus infinity where masked.
 template <class T>
-void score_tile(const AttentionSize& size, HeadView<const T> q, HeadView<const T> k, const Mask& mask, const Tile& t,
-                T* scores) {
-  gemm_tile(false, true, t.rows(), t.cols(), size.D, size.scale, q.at(t.batch, t.q0, t.head), q.row_stride,
-            k.at(t.batch, t.k0, t.head), k.row_stride, 0.0, scores, t.row());
+void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores) {
+  const Mask& mask = in.mask;
+  gemm_tile(false, true, t.rows(), t.cols(), in.size.D, in.size.scale, in.q.at(t.batch, t.q0, t.head), in.q.row_stride,
+            in.k.at(t.batch, t.k0, t.head), in.k.row_stride, 0.0, scores, t.row());
   if (!mask.allowed && mask.sees_all(t.q0, t.q1, t.k0, t.k1)) return;
   for (int64_t i = t.q0; i < t.q1; ++i)
     for (int64_t j = t.k0; j < t.k1; ++j)
@@ -134,17 +134,18 @@ struct TopKeys {
 //   dV = (z A without top keys)^T g
 // delta [B, H, N] is the sum over keys of A dA. All of dq, dk, dv is written.
 template <class T>
-void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                        const Mask& mask, const Dropout& dropout, const TopKeys<T>& top, const Accum<T>* logsumexp,
-                        const T* delta, HeadView<const T> dout, Workspace& workspace, HeadView<T> dq, HeadView<T> dk,
-                        HeadView<T> dv) {
-  const auto [B, H, N, S, D, M, scale_] = size;
+void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, const Accum<T>* logsumexp,
+                        const T* delta, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+  const auto [B, H, N, S, D, M, scale_] = in.size;
   const double scale = scale_;
+  const Mask& mask = in.mask;
+  const Dropout& dropout = in.dropout;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   // Each part owns the keys of its range, and so their dk and dv; dq gets a contribution from every part.
   const int64_t tile_queries = tile_size(mask).queries, tile_keys = tile_size(mask).keys_backward;
   const int64_t key_tiles = (S + tile_keys - 1) / tile_keys;
   const int64_t parts = parts_of(B * H, key_tiles);
+  Workspace workspace(Device::cpu);
   T* partial = nullptr;
   if (parts > 1) partial = workspace.take<T>(B * H * parts * N * D);
 
@@ -166,9 +167,9 @@ void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView
       zero_rows(dv, b, h, first_key, end_key, M);
       const auto add_tile = [&](int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
         const Tile t{b, h, q0, q1, k0, k1};
-        score_tile(size, q, k, mask, t, weights);
-        gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, v.at(b, k0, h),
-                  v.row_stride, 0.0, gradient, t.row());
+        score_tile(in, t, weights);
+        gemm_tile(false, true, t.rows(), t.cols(), M, 1.0, dout.at(b, q0, h), dout.row_stride, in.v.at(b, k0, h),
+                  in.v.row_stride, 0.0, gradient, t.row());
         for (int64_t i = q0; i < q1; ++i) {
           T *a = weights + (i - q0) * t.row(), *g = gradient + (i - q0) * t.row();
           const int64_t row = batch_head * N + i;
@@ -191,9 +192,9 @@ void attention_gradient(const AttentionSize& size, HeadView<const T> q, HeadView
         // [grad. 2] [grad. 5] dV, then dK and dQ
         gemm_tile(true, false, t.cols(), M, t.rows(), 1.0, weights, t.row(), dout.at(b, q0, h), dout.row_stride, 1.0,
                   dv.at(b, k0, h), dv.row_stride);
-        gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.row(), q.at(b, q0, h), q.row_stride, 1.0,
+        gemm_tile(true, false, t.cols(), D, t.rows(), 1.0, gradient, t.row(), in.q.at(b, q0, h), in.q.row_stride, 1.0,
                   dk.at(b, k0, h), dk.row_stride);
-        gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.row(), k.at(b, k0, h), k.row_stride, 1.0,
+        gemm_tile(false, false, t.rows(), D, t.cols(), 1.0, gradient, t.row(), in.k.at(b, k0, h), in.k.row_stride, 1.0,
                   dq_rows + q0 * dq_stride, dq_stride);
       };
       const int64_t limit = std::min(keys, end_key);

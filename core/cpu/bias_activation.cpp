@@ -26,10 +26,7 @@ void bias_activation_backward(Stream, Activation activation, Rows size, const T*
   });
 }
 
-#define INSTANTIATE(T)                                                                     \
-  template void bias_activation_forward(Stream, Activation, Rows, const T*, const T*, T*); \
-  template void bias_activation_backward(Stream, Activation, Rows, const T*, const T*, const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(bias_activation_forward)
+CAIRN_CPU_TYPES(bias_activation_backward)
 
 }  // namespace cairn::cpu

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/cpu/attention_tiles.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 namespace {
@@ -16,17 +17,13 @@ constexpr int64_t max_queries = 64, max_keys = 128;  // of a tile
 constexpr int64_t run_rows = 256;  // of a run, if a chunk is no longer: with their gradients they fit into an L2 cache
 
 template <class T>
-struct BucketProblem {
-  AttentionSize size;
+struct BucketProblem : AttentionOperands<T> {
+  using AttentionOperands<T>::size, AttentionOperands<T>::mask, AttentionOperands<T>::dropout;
   BucketRounds rounds;
-  HeadView<const T> q, k, v;
-  Mask mask;
-  Dropout dropout;
   PhiloxKey dropout_key{};
 
-  BucketProblem(const AttentionSize& size_, const BucketRounds& rounds_, HeadView<const T> q_, HeadView<const T> k_,
-                HeadView<const T> v_, const Mask& mask_, const Dropout& dropout_, Workspace& workspace)
-      : size(size_), rounds(rounds_), q(q_), k(k_), v(v_), mask(mask_), dropout(dropout_) {
+  BucketProblem(const AttentionOperands<T>& in, const BucketRounds& rounds_, Workspace& workspace)
+      : AttentionOperands<T>(in), rounds(rounds_) {
     if (dropout.active()) dropout_key = dropout.draw.key();
     if (!rounds.deduplicate) return;
     int32_t* const places = workspace.take<int32_t>(batch_heads() * rounds.rounds * size.N);
@@ -242,11 +239,11 @@ int64_t turn_of(int64_t run, int64_t count) { return run == 0 && count > 1 && co
 }  // namespace
 
 template <class T>
-void bucket_attention_forward(Stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q, HeadView<const T> k,
-                              HeadView<const T> v, Mask mask, Dropout dropout, HeadView<T> out, Accum<T>* logsumexp) {
+void bucket_attention_forward(Stream, const AttentionOperands<T>& in, BucketRounds rounds, HeadView<T> out,
+                              Accum<T>* logsumexp) {
   Workspace workspace(Device::cpu);
-  const BucketProblem<T> p(size, rounds, q, k, v, mask, dropout, workspace);
-  const int64_t H = size.H, N = size.N, M = size.M;
+  const BucketProblem<T> p(in, rounds, workspace);
+  const int64_t H = in.size.H, N = in.size.N, M = in.size.M;
   constexpr T none = -std::numeric_limits<T>::infinity();
   std::fill_n(logsumexp, p.batch_heads() * N, none);
   p.each_run(1, [&](int64_t batch_head, int64_t round, int64_t run, int64_t) {
@@ -257,18 +254,17 @@ void bucket_attention_forward(Stream, AttentionSize size, BucketRounds rounds, H
     if (logsumexp[batch_head * N + i] != none) return;
     const int64_t b = batch_head / H, h = batch_head % H;
     std::fill_n(out.at(b, i, h), M, T(0));
-    if (p.visible(batch_head, i, i)) add_scaled(out.at(b, i, h), M, p.factor(batch_head, i, i), v.at(b, i, h));
+    if (p.visible(batch_head, i, i)) add_scaled(out.at(b, i, h), M, p.factor(batch_head, i, i), in.v.at(b, i, h));
   });
 }
 
 template <class T>
-void bucket_attention_backward(Stream, AttentionSize size, BucketRounds rounds, HeadView<const T> q,
-                               HeadView<const T> k, HeadView<const T> v, Mask mask, Dropout dropout,
-                               HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq,
-                               HeadView<T> dk, HeadView<T> dv) {
+void bucket_attention_backward(Stream, const AttentionOperands<T>& in, BucketRounds rounds, HeadView<const T> out,
+                               const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+                               HeadView<T> dv) {
   Workspace workspace(Device::cpu);
-  const BucketProblem<T> p(size, rounds, q, k, v, mask, dropout, workspace);
-  const int64_t H = size.H, N = size.N, D = size.D, M = size.M;
+  const BucketProblem<T> p(in, rounds, workspace);
+  const int64_t H = in.size.H, N = in.size.N, D = in.size.D, M = in.size.M;
   T* const delta = workspace.take<T>(p.batch_heads() * N);  // the sum over keys of A dA is g . out, dropout or not
   p.each_query([&](int64_t batch_head, int64_t i) {
     const int64_t b = batch_head / H, h = batch_head % H, row = batch_head * N + i;
@@ -286,13 +282,7 @@ void bucket_attention_backward(Stream, AttentionSize size, BucketRounds rounds, 
   });
 }
 
-#define INSTANTIATE(T)                                                                                               \
-  template void bucket_attention_forward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>,  \
-                                         HeadView<const T>, Mask, Dropout, HeadView<T>, Accum<T>*);                  \
-  template void bucket_attention_backward(Stream, AttentionSize, BucketRounds, HeadView<const T>, HeadView<const T>, \
-                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*,      \
-                                          HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(bucket_attention_forward)
+CAIRN_CPU_TYPES(bucket_attention_backward)
 
 }  // namespace cairn::cpu

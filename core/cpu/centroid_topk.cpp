@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "core/cpu/attention_tiles.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 namespace {
@@ -97,9 +98,11 @@ void keep_given(const int32_t* keys, int64_t k, const Tile& t, const T* row, T* 
 }  // namespace
 
 template <class T>
-void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, HeadView<const T> q,
-                           HeadView<const T> keys, HeadView<const T> v, Mask mask, Dropout dropout, int32_t* topk,
+void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bool choose, int32_t* topk,
                            Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
+  const AttentionSize& size = in.size;
+  const Mask& mask = in.mask;
+  const Dropout& dropout = in.dropout;
   constexpr int64_t rows_a_block = 64;
   const int64_t tile_keys = tile_size(mask).keys;
   const int64_t H = size.H, N = size.N, M = size.M, blocks = (N + rows_a_block - 1) / rows_a_block;
@@ -128,7 +131,7 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
 
     for (int64_t k0 = 0; k0 < last && q1 > q0; k0 += tile_keys) {
       const Tile t{b, h, q0, q1, k0, std::min(last, k0 + tile_keys)};
-      score_tile(size, q, keys, mask, t, scores);
+      score_tile(in, t, scores);
       displaced.clear();
       for (int64_t i = 0; i < t.rows(); ++i) {
         T* row = scores + i * t.row();
@@ -153,13 +156,13 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
       }
       if (!rest) continue;
       // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
-      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), v.at(b, k0, h), v.row_stride,
+      gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), in.v.at(b, k0, h), in.v.row_stride,
                 k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
       for (const auto& [i, key, score] : displaced) {
         T weight = exponential(score - finite_shift(running_max[i]));
         if (dropout.active())
           weight *= T(dropout.factor(dropout_key, uint32_t(batch_head), uint32_t(q0 + i), uint32_t(key)));
-        add_scaled(rest.at(b, q0 + i, h), M, weight, v.at(b, key, h));
+        add_scaled(rest.at(b, q0 + i, h), M, weight, in.v.at(b, key, h));
       }
     }
 
@@ -181,11 +184,11 @@ void centroid_topk_forward(Stream, AttentionSize size, int64_t k, bool choose, H
 }
 
 template <class T>
-void centroid_topk_backward(Stream, AttentionSize size, int64_t k, HeadView<const T> q, HeadView<const T> keys,
-                            HeadView<const T> v, Mask mask, Dropout dropout, const int32_t* topk,
+void centroid_topk_backward(Stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, Workspace& workspace, HeadView<T> dq, HeadView<T> dk,
-                            HeadView<T> dv) {
+                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+  const AttentionSize& size = in.size;
+  Workspace workspace(Device::cpu);
   // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others.
   T* delta = workspace.take<T>(size.B * size.H * size.N);
   parallel_for(size.B * size.H * size.N, 64, [&](int64_t begin, int64_t end) {
@@ -194,18 +197,10 @@ void centroid_topk_backward(Stream, AttentionSize size, int64_t k, HeadView<cons
       delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
     }
   });
-  attention_gradient(size, q, keys, v, mask, dropout, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, workspace,
-                     dq, dk, dv);
+  attention_gradient(in, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, dq, dk, dv);
 }
 
-#define INSTANTIATE(T)                                                                                              \
-  template void centroid_topk_forward(Stream, AttentionSize, int64_t, bool, HeadView<const T>, HeadView<const T>,   \
-                                      HeadView<const T>, Mask, Dropout, int32_t*, Accum<T>*, T*, HeadView<T>);      \
-  template void centroid_topk_backward(Stream, AttentionSize, int64_t, HeadView<const T>, HeadView<const T>,        \
-                                       HeadView<const T>, Mask, Dropout, const int32_t*, const Accum<T>*, const T*, \
-                                       HeadView<const T>, const T*, HeadView<const T>, Workspace&, HeadView<T>,     \
-                                       HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(centroid_topk_forward)
+CAIRN_CPU_TYPES(centroid_topk_backward)
 
 }  // namespace cairn::cpu

@@ -48,11 +48,7 @@ void cross_entropy_backward(Stream, Rows size, const T* logits, const int32_t* t
   });
 }
 
-#define INSTANTIATE(T)                                                                                          \
-  template void cross_entropy_forward(Stream, Rows, const T*, const int32_t*, Accum<T>*, T*, int32_t*);         \
-  template void cross_entropy_backward(Stream, Rows, const T*, const int32_t*, const Accum<T>*, const int32_t*, \
-                                       const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(cross_entropy_forward)
+CAIRN_CPU_TYPES(cross_entropy_backward)
 
 }  // namespace cairn::cpu

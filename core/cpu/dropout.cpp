@@ -27,7 +27,6 @@ void dropout(Stream, int64_t n, Dropout dropout, const T* x, const T* residual, 
   });
 }
 
-template void dropout(Stream, int64_t, Dropout, const float*, const float*, float*);
-template void dropout(Stream, int64_t, Dropout, const double*, const double*, double*);
+CAIRN_CPU_TYPES(dropout)
 
 }  // namespace cairn::cpu

@@ -113,15 +113,12 @@ void cast(Stream, int64_t n, const From* x, To* y) {
   });
 }
 
-#define INSTANTIATE(T)                                                            \
-  template void unary(Stream, Unary, int64_t, const T*, T*);                      \
-  template void unary_backward(Stream, Unary, int64_t, const T*, const T*, T*);   \
-  template void binary(Stream, Binary, const Broadcast&, const T*, const T*, T*); \
-  template void expand(Stream, const Broadcast&, const T*, T*);                   \
-  template void affine(Stream, int64_t, double, double, const T*, T*);            \
-  template void accumulate(Stream, int64_t, double, const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(unary)
+CAIRN_CPU_TYPES(unary_backward)
+CAIRN_CPU_TYPES(binary)
+CAIRN_CPU_TYPES(expand)
+CAIRN_CPU_TYPES(affine)
+CAIRN_CPU_TYPES(accumulate)
 
 #define INSTANTIATE_CAST(From)                                 \
   template void fill(Stream, int64_t, From, From*);            \

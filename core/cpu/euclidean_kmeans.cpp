@@ -9,6 +9,7 @@
 #include "core/cpu/vector.h"
 #include "core/kernels/group.h"
 #include "core/parallel.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 namespace {
@@ -102,7 +103,8 @@ struct Lloyd {
 
 template <class T>
 void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, const int32_t* lengths, Draw draw,
-                      Workspace& workspace, int32_t* labels) {
+                      int32_t* labels) {
+  Workspace workspace(Device::cpu);
   Lloyd<T> lloyd{size, q, lengths, labels, nullptr, nullptr, nullptr, nullptr};
   const int64_t batch_heads = lloyd.batch_heads(), blocks = batch_heads * lloyd.blocks();
   if (batch_heads * size.N == 0) return;
@@ -124,9 +126,6 @@ void euclidean_kmeans(Stream stream, EuclideanSize size, HeadView<const T> q, co
   }
 }
 
-template void euclidean_kmeans(Stream, EuclideanSize, HeadView<const float>, const int32_t*, Draw, Workspace&,
-                               int32_t*);
-template void euclidean_kmeans(Stream, EuclideanSize, HeadView<const double>, const int32_t*, Draw, Workspace&,
-                               int32_t*);
+CAIRN_CPU_TYPES(euclidean_kmeans)
 
 }  // namespace cairn::cpu

@@ -292,12 +292,8 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
   });
 }
 
-template void gemm_tile(bool, bool, int64_t, int64_t, int64_t, double, const float*, int64_t, const float*, int64_t,
-                        double, float*, int64_t);
-template void gemm_tile(bool, bool, int64_t, int64_t, int64_t, double, const double*, int64_t, const double*, int64_t,
-                        double, double*, int64_t);
-template void gemm(Stream, const Gemm&, const float*, const float*, float*);
-template void gemm(Stream, const Gemm&, const double*, const double*, double*);
+CAIRN_CPU_TYPES(gemm_tile)
+CAIRN_CPU_TYPES(gemm)
 
 }  // namespace cpu
 

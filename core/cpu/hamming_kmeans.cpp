@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "core/parallel.h"
+#include "core/workspace.h"
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -163,7 +164,8 @@ struct Counters {
 }  // namespace
 
 void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
-                    Workspace& workspace, int32_t* labels) {
+                    int32_t* labels) {
+  Workspace workspace(Device::cpu);
   const auto [B, H, N, C, bits, iterations] = size;
   if (B * H * N == 0) return;
   const PhiloxKey key = draw.key();

@@ -88,9 +88,6 @@ void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* l
   }
 }
 
-#define INSTANTIATE(T) \
-  template void hash_buckets(Stream, BucketSize, HeadView<const T>, const int32_t*, const float*, int32_t*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(hash_buckets)
 
 }  // namespace cairn::cpu

@@ -38,7 +38,6 @@ void hash_codes(Stream, HashSize size, HeadView<const T> q, const float* planes,
   });
 }
 
-template void hash_codes(Stream, HashSize, HeadView<const float>, const float*, uint64_t*);
-template void hash_codes(Stream, HashSize, HeadView<const double>, const float*, uint64_t*);
+CAIRN_CPU_TYPES(hash_codes)
 
 }  // namespace cairn::cpu

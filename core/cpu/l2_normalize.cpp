@@ -47,10 +47,7 @@ void l2_normalize_backward(Stream, Rows size, const T* x, const T* dy, T* dx) {
   });
 }
 
-#define INSTANTIATE(T)                                    \
-  template void l2_normalize(Stream, Rows, const T*, T*); \
-  template void l2_normalize_backward(Stream, Rows, const T*, const T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(l2_normalize)
+CAIRN_CPU_TYPES(l2_normalize_backward)
 
 }  // namespace cairn::cpu

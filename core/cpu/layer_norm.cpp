@@ -59,11 +59,7 @@ void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const A
   }
 }
 
-#define INSTANTIATE(T)                                                                                                \
-  template void layer_norm_forward(Stream, Rows, double, const T*, const T*, const T*, T*, Accum<T>*, Accum<T>*);     \
-  template void layer_norm_backward(Stream, Rows, const T*, const T*, const Accum<T>*, const Accum<T>*, const T*, T*, \
-                                    T*, T*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(layer_norm_forward)
+CAIRN_CPU_TYPES(layer_norm_backward)
 
 }  // namespace cairn::cpu

@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "core/cpu/attention_tiles.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 namespace {
@@ -172,9 +173,10 @@ void meet(const AttentionSize& size, const Side<T>& own, const Side<T>& other, c
 
 // Values are dropped by key: all queries see the factor that dropout has for query 0.
 template <class T>
-Side<T> key_side(const AttentionSize& size, HeadView<const T> k, HeadView<const T> v, const Mask& mask,
-                 const Dropout& dropout, Workspace& workspace) {
-  Side<T> side{false, k, v, size.S, mask.key_lengths};
+Side<T> key_side(const AttentionOperands<T>& in, Workspace& workspace) {
+  const AttentionSize& size = in.size;
+  const Dropout& dropout = in.dropout;
+  Side<T> side{false, in.k, in.v, size.S, in.mask.key_lengths};
   if (!dropout.active()) return side;
   Factors<T>* const factors = workspace.take<Factors<T>>(size.B * size.H * size.S);
   const PhiloxKey key = dropout.draw.key();
@@ -193,12 +195,12 @@ Side<T> key_side(const AttentionSize& size, HeadView<const T> k, HeadView<const 
 }  // namespace
 
 template <class T>
-void linear_attention_forward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                              Mask mask, Dropout dropout, Workspace& workspace, HeadView<T> out,
-                              Accum<T>* denominators) {
+void linear_attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, Accum<T>* denominators) {
+  const AttentionSize& size = in.size;
   const int64_t N = size.N, M = size.M;
-  const Side<T> queries{true, q, {}, N, mask.query_lengths}, keys = key_side(size, k, v, mask, dropout, workspace);
-  const Sums<T> sums = sum_rows(size, mask.causal, keys, workspace);
+  Workspace workspace(Device::cpu);
+  const Side<T> queries{true, in.q, {}, N, in.mask.query_lengths}, keys = key_side(in, workspace);
+  const Sums<T> sums = sum_rows(size, in.mask.causal, keys, workspace);
   std::fill_n(denominators, size.B * size.H * N, T(0));
   meet<Result::vectors>(size, queries, keys, sums, out, [&](int64_t batch_head, int64_t i, const T* sum, T* to) {
     const T d = linear_denominator(sum[M]);
@@ -208,10 +210,11 @@ void linear_attention_forward(Stream, AttentionSize size, HeadView<const T> q, H
 }
 
 template <class T>
-void linear_attention_backward(Stream, AttentionSize size, HeadView<const T> q, HeadView<const T> k,
-                               HeadView<const T> v, Mask mask, Dropout dropout, HeadView<const T> out,
-                               const Accum<T>* denominators, HeadView<const T> dout, Workspace& workspace,
-                               HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+void linear_attention_backward(Stream, const AttentionOperands<T>& in, HeadView<const T> out,
+                               const Accum<T>* denominators, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+                               HeadView<T> dv) {
+  const AttentionSize& size = in.size;
+  Workspace workspace(Device::cpu);
   const int64_t H = size.H, N = size.N, D = size.D, M = size.M;
   Factors<T>* const factors = workspace.take<Factors<T>>(size.B * H * N);
   parallel_for(size.B * H * N, 256, [&](int64_t begin, int64_t end) {
@@ -222,18 +225,18 @@ void linear_attention_backward(Stream, AttentionSize size, HeadView<const T> q, 
       factors[row] = {inverse, -delta * inverse};
     }
   });
-  const Side<T> queries{true, q, dout, N, mask.query_lengths, factors};
-  const Side<T> keys = key_side(size, k, v, mask, dropout, workspace);
+  const Side<T> queries{true, in.q, dout, N, in.mask.query_lengths, factors};
+  const Side<T> keys = key_side(in, workspace);
   const auto times_slopes = [D](const T* x, const T* sum, T* to) {
     for (int64_t d = 0; d < D; ++d) to[d] = linear_feature_slope(x[d]) * sum[d];
   };
-  const Sums<T> of_keys = sum_rows(size, mask.causal, keys, workspace);
+  const Sums<T> of_keys = sum_rows(size, in.mask.causal, keys, workspace);
   meet<Result::features>(size, queries, keys, of_keys, dq, [&](int64_t batch_head, int64_t i, const T* sum, T* to) {
-    times_slopes(q.at(batch_head / H, i, batch_head % H), sum, to);
+    times_slopes(in.q.at(batch_head / H, i, batch_head % H), sum, to);
   });
-  const Sums<T> of_queries = sum_rows(size, mask.causal, queries, workspace);
+  const Sums<T> of_queries = sum_rows(size, in.mask.causal, queries, workspace);
   meet<Result::features>(size, keys, queries, of_queries, dk, [&](int64_t batch_head, int64_t j, const T* sum, T* to) {
-    times_slopes(k.at(batch_head / H, j, batch_head % H), sum, to);
+    times_slopes(in.k.at(batch_head / H, j, batch_head % H), sum, to);
   });
   meet<Result::vectors>(size, keys, queries, of_queries, dv, [&](int64_t batch_head, int64_t j, const T* sum, T* to) {
     const T z = keys.factors(batch_head, j).of_y;
@@ -241,13 +244,7 @@ void linear_attention_backward(Stream, AttentionSize size, HeadView<const T> q, 
   });
 }
 
-#define INSTANTIATE(T)                                                                                          \
-  template void linear_attention_forward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,           \
-                                         HeadView<const T>, Mask, Dropout, Workspace&, HeadView<T>, Accum<T>*); \
-  template void linear_attention_backward(Stream, AttentionSize, HeadView<const T>, HeadView<const T>,          \
-                                          HeadView<const T>, Mask, Dropout, HeadView<const T>, const Accum<T>*, \
-                                          HeadView<const T>, Workspace&, HeadView<T>, HeadView<T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(linear_attention_forward)
+CAIRN_CPU_TYPES(linear_attention_backward)
 
 }  // namespace cairn::cpu

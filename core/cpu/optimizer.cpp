@@ -63,12 +63,9 @@ void sgd_step(Stream, int64_t count, const ParameterPiece<T>* pieces, SgdOptions
   });
 }
 
-#define INSTANTIATE(T)                                                                                      \
-  template void prepare_step(Stream, int64_t, const ParameterPiece<T>*, double, OptimizerState*);           \
-  template void r_adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*); \
-  template void adam_step(Stream, int64_t, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);   \
-  template void sgd_step(Stream, int64_t, const ParameterPiece<T>*, SgdOptions, const OptimizerState*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(prepare_step)
+CAIRN_CPU_TYPES(r_adam_step)
+CAIRN_CPU_TYPES(adam_step)
+CAIRN_CPU_TYPES(sgd_step)
 
 }  // namespace cairn::cpu

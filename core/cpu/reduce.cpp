@@ -82,7 +82,6 @@ void reduce(Stream, Reduce op, Reduction size, const T* x, T* y) {
     reduce_as<Reduce::max>(size, x, y);
 }
 
-template void reduce(Stream, Reduce, Reduction, const float*, float*);
-template void reduce(Stream, Reduce, Reduction, const double*, double*);
+CAIRN_CPU_TYPES(reduce)
 
 }  // namespace cairn::cpu

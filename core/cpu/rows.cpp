@@ -31,10 +31,7 @@ void scatter_add_rows(Stream, RowSelection size, const T* x, const int32_t* inde
   });
 }
 
-#define INSTANTIATE(T)                                                           \
-  template void gather_rows(Stream, RowSelection, const T*, const int32_t*, T*); \
-  template void scatter_add_rows(Stream, RowSelection, const T*, const int32_t*, T*);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(gather_rows)
+CAIRN_CPU_TYPES(scatter_add_rows)
 
 }  // namespace cairn::cpu

@@ -42,10 +42,7 @@ void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupVie
   });
 }
 
-#define INSTANTIATE(T)                                                                                          \
-  template void segment_reduce(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>); \
-  template void segment_broadcast(Stream, Segment, GroupSize, int64_t, GroupView, HeadView<const T>, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(segment_reduce)
+CAIRN_CPU_TYPES(segment_broadcast)
 
 }  // namespace cairn::cpu

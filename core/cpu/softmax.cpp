@@ -31,9 +31,7 @@ void softmax_backward(Stream, Rows size, const T* y, const T* dy, T* dx) {
   });
 }
 
-template void softmax_forward(Stream, Rows, const float*, float*);
-template void softmax_forward(Stream, Rows, const double*, double*);
-template void softmax_backward(Stream, Rows, const float*, const float*, float*);
-template void softmax_backward(Stream, Rows, const double*, const double*, double*);
+CAIRN_CPU_TYPES(softmax_forward)
+CAIRN_CPU_TYPES(softmax_backward)
 
 }  // namespace cairn::cpu

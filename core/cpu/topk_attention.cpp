@@ -88,9 +88,10 @@ void each_block(const int32_t* permutation, const int32_t* offsets, F&& f) {
 }  // namespace
 
 template <class T>
-void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
-                            HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
-                            const T* mass, HeadView<const T> rest, Dropout dropout, HeadView<T> out) {
+void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+                            const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
+  const AttentionSize& size = in.size;
+  const Dropout& dropout = in.dropout;
   const int64_t H = size.H, N = size.N, M = size.M;
   parallel_for(size.B * H * C, 32, [&](int64_t begin, int64_t end) {
     Block<T> block(size, dropout, k);
@@ -99,9 +100,9 @@ void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, He
       const int32_t* offsets = groups.offsets + batch_head * (C + 1) + c;
       if (offsets[0] == offsets[1]) continue;
       const T m = mass ? mass[cluster] : T(1);
-      block.begin_cluster(batch_head, topk + cluster * k, keys, v);
+      block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
       each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
-        block.begin_members(members, rows, q);
+        block.begin_members(members, rows, in.q);
         for (int64_t i = 0; i < rows; ++i) {
           T* a = block.weights + i * block.top;
           // [eq. 10] [eq. 13] The top keys share the mass by the softmax of the query itself.
@@ -126,10 +127,11 @@ void topk_attention_forward(Stream, AttentionSize size, int64_t C, int64_t k, He
 }
 
 template <class T>
-void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, HeadView<const T> q,
-                             HeadView<const T> keys, HeadView<const T> v, GroupView groups, const int32_t* topk,
-                             const T* mass, Dropout dropout, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, int64_t k, GroupView groups,
+                             const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
+  const AttentionSize& size = in.size;
+  const Dropout& dropout = in.dropout;
   const int64_t H = size.H, N = size.N, S = size.S, D = size.D, M = size.M;
   // One task a (batch element, head): clusters share keys, and their gradients are summed in order.
   parallel_tasks(size.B * H, [&](int64_t batch_head) {
@@ -147,11 +149,11 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
       if (drest) std::fill_n(drest.at(b, c, h), M, T(0));
       if (offsets[0] == offsets[1]) continue;
       const T m = mass ? mass[cluster] : T(1);
-      block.begin_cluster(batch_head, topk + cluster * k, keys, v);
+      block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
       const int64_t top = block.top;
       double before = 0;  // of dk and dv: nothing before the first block
       each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
-        block.begin_members(members, rows, q);
+        block.begin_members(members, rows, in.q);
         gather_rows(dout, b, h, members, rows, M, block.gradient_rows);
         // da = g V_top^T
         gemm_tile(false, true, rows, top, M, 1.0, block.gradient_rows, M, block.value_rows, M, 0.0, block.dweights,
@@ -185,14 +187,7 @@ void topk_attention_backward(Stream, AttentionSize size, int64_t C, int64_t k, H
   });
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-  template void topk_attention_forward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>,  \
-                                       HeadView<const T>, GroupView, const int32_t*, const T*, HeadView<const T>,      \
-                                       Dropout, HeadView<T>);                                                          \
-  template void topk_attention_backward(Stream, AttentionSize, int64_t, int64_t, HeadView<const T>, HeadView<const T>, \
-                                        HeadView<const T>, GroupView, const int32_t*, const T*, Dropout,               \
-                                        HeadView<const T>, HeadView<T>, HeadView<T>, HeadView<T>, T*, HeadView<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+CAIRN_CPU_TYPES(topk_attention_forward)
+CAIRN_CPU_TYPES(topk_attention_backward)
 
 }  // namespace cairn::cpu

@@ -4,19 +4,17 @@
 // are queries too: clustered attention calls this with N = C.
 #include "core/dispatch.h"
 #include "core/kernels/head_view.h"
-#include "core/workspace.h"
 
 namespace cairn {
 
 CAIRN_KERNELS(
     // out [B, N, H, M] and logsumexp [B, H, N] of the scaled, masked scores (minus infinity where no key is left, where
     // out is zero). Dropout acts on the weights, by (query, key).
-    template <class T> void attention_forward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k,
-                                              HeadView<const T> v, Mask, Dropout, HeadView<T> out, Accum<T>* logsumexp);
+    template <class T>
+    void attention_forward(Stream, const AttentionOperands<T>&, HeadView<T> out, Accum<T>* logsumexp);
     // dq, dk, dv from dout; the weights are recomputed from logsumexp. All of dq, dk, dv is written.
     template <class T>
-    void attention_backward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v, Mask,
-                            Dropout, HeadView<const T> out, const Accum<T>* logsumexp, HeadView<const T> dout,
-                            Workspace&, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
+    void attention_backward(Stream, const AttentionOperands<T>&, HeadView<const T> out, const Accum<T>* logsumexp,
+                            HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

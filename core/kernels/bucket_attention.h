@@ -76,13 +76,12 @@ CAIRN_KERNELS(
     // counts as often. If there is none in any round, out_i = v_i, if the mask lets i see i, else 0. Dropout by (query,
     // key), the same in all rounds. logsumexp [B, H, N] of the scores of those keys, minus infinity if there is none.
     // size.S = size.N; positions of no bucket (label -1) see nothing and are seen by none.
-    template <class T>
-    void bucket_attention_forward(Stream, AttentionSize, BucketRounds, HeadView<const T> q, HeadView<const T> k,
-                                  HeadView<const T> v, Mask, Dropout, HeadView<T> out, Accum<T>* logsumexp);
+    template <class T> void bucket_attention_forward(Stream, const AttentionOperands<T>&, BucketRounds, HeadView<T> out,
+                                                     Accum<T>* logsumexp);
     // All of dq, dk, dv is written.
     template <class T>
-    void bucket_attention_backward(Stream, AttentionSize, BucketRounds, HeadView<const T> q, HeadView<const T> k,
-                                   HeadView<const T> v, Mask, Dropout, HeadView<const T> out, const Accum<T>* logsumexp,
-                                   HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
+    void bucket_attention_backward(Stream, const AttentionOperands<T>&, BucketRounds, HeadView<const T> out,
+                                   const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
+                                   HeadView<T> dv);)
 
 }  // namespace cairn

@@ -3,29 +3,26 @@
 // equation 10), in tiles: C x S never exists in memory.
 #include "core/dispatch.h"
 #include "core/kernels/head_view.h"
-#include "core/workspace.h"
 
 namespace cairn {
 
 CAIRN_KERNELS(
-    // With A = softmax(scale Q^c K^T + mask), for each of N centroids (or single queries):
+    // With A = softmax(scale Q^c K^T + mask), for each of N centroids (or single queries), which are the operands' q:
     //   topk [B, H, N, k]   top: where `choose`, the k keys with the largest scores, rising; ties: lower index; masked
     //                       keys never; missing entries are -1 and stand last. A score of NaN or minus infinity is
     //                       never among them. Without `choose` the caller gives them, in that form.
     //   logsumexp [B, H, N]
     //   mass [B, H, N]      m = sum of A over the top keys
     //   rest [B, N, H, M]   sum of A V over the other keys, dropout by (centroid, key); null: not computed
-    template <class T> void centroid_topk_forward(Stream, AttentionSize, int64_t k, bool choose, HeadView<const T> q,
-                                                  HeadView<const T> keys, HeadView<const T> v, Mask, Dropout,
+    template <class T> void centroid_topk_forward(Stream, const AttentionOperands<T>&, int64_t k, bool choose,
                                                   int32_t* topk, Accum<T>* logsumexp, T* mass, HeadView<T> rest);
     // Gradients for fixed top keys, with dm and dB those of mass and rest:
     //   dA_l = dm for l in top, else dropout_l dB . V_l;   dS = A (dA - m dm - rest . dB) elementwise
     //   dQ^c = scale dS K, dK = scale dS^T Q^c, dV_l = sum over centroids of dropout_l A_l dB for l outside top
     // All of dq, dk, dv is written.
     template <class T>
-    void centroid_topk_backward(Stream, AttentionSize, int64_t k, HeadView<const T> q, HeadView<const T> keys,
-                                HeadView<const T> v, Mask, Dropout, const int32_t* topk, const Accum<T>* logsumexp,
-                                const T* mass, HeadView<const T> rest, const T* dmass, HeadView<const T> drest,
-                                Workspace&, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
+    void centroid_topk_backward(Stream, const AttentionOperands<T>&, int64_t k, const int32_t* topk,
+                                const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
+                                HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

@@ -4,7 +4,6 @@
 #include "core/dispatch.h"
 #include "core/kernels/cluster_draw.h"
 #include "core/kernels/head_view.h"
-#include "core/workspace.h"
 
 namespace cairn {
 
@@ -28,7 +27,7 @@ CAIRN_KERNELS(
     // C >= n: every query is its own cluster. Arithmetic is in Accum<T>: double for double, else float. Products are
     // chains of fused multiply-adds over d = 0 .. D-1 and means are added up in mean_parts, so the same q give the same
     // labels on every device and with any padding.
-    template <class T> void euclidean_kmeans(Stream, EuclideanSize, HeadView<const T> q, const int32_t* lengths, Draw,
-                                             Workspace&, int32_t* labels);)
+    template <class T>
+    void euclidean_kmeans(Stream, EuclideanSize, HeadView<const T> q, const int32_t* lengths, Draw, int32_t* labels);)
 
 }  // namespace cairn

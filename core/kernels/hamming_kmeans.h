@@ -3,7 +3,6 @@
 #include "core/dispatch.h"
 #include "core/kernels/cluster_draw.h"
 #include "core/kernels/head_view.h"
-#include "core/workspace.h"
 
 namespace cairn {
 
@@ -21,7 +20,6 @@ CAIRN_KERNELS(
     //   update     each bit of a centroid becomes the strict majority of its members', on a tie it stays; a centroid
     //              without members becomes the code of a query drawn by (iteration, cluster)
     // C >= n: every query is its own cluster.
-    void hamming_kmeans(Stream, KMeansSize, const uint64_t* codes, const int32_t* lengths, Draw, Workspace&,
-                        int32_t* labels);)
+    void hamming_kmeans(Stream, KMeansSize, const uint64_t* codes, const int32_t* lengths, Draw, int32_t* labels);)
 
 }  // namespace cairn

@@ -50,4 +50,13 @@ struct Mask : Positions {
   }
 };
 
+// What every attention kernel reads.
+template <class T>
+struct AttentionOperands {
+  AttentionSize size;
+  HeadView<const T> q, k, v;  // [B, N, H, D], [B, S, H, D], [B, S, H, M]
+  Mask mask;
+  Dropout dropout;  // of weights
+};
+
 }  // namespace cairn

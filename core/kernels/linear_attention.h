@@ -6,7 +6,6 @@
 #include "core/dispatch.h"
 #include "core/functors.h"
 #include "core/kernels/head_view.h"
-#include "core/workspace.h"
 
 namespace cairn {
 
@@ -33,12 +32,10 @@ CAIRN_KERNELS(
     // key: that of query 0 for all queries. denominators [B, H, N] are the d_i; where that is 0, and where no key is
     // left, out is zero.
     template <class T>
-    void linear_attention_forward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                                  Mask, Dropout, Workspace&, HeadView<T> out, Accum<T>* denominators);
+    void linear_attention_forward(Stream, const AttentionOperands<T>&, HeadView<T> out, Accum<T>* denominators);
     // dq, dk, dv from dout (autograd/ops/linear_attention.cpp has the formulas). All of them is written.
-    template <class T>
-    void linear_attention_backward(Stream, AttentionSize, HeadView<const T> q, HeadView<const T> k, HeadView<const T> v,
-                                   Mask, Dropout, HeadView<const T> out, const Accum<T>* denominators,
-                                   HeadView<const T> dout, Workspace&, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
+    template <class T> void linear_attention_backward(Stream, const AttentionOperands<T>&, HeadView<const T> out,
+                                                      const Accum<T>* denominators, HeadView<const T> dout,
+                                                      HeadView<T> dq, HeadView<T> dk, HeadView<T> dv);)
 
 }  // namespace cairn

@@ -10,9 +10,8 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
   AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   CAIRN_RUN("attention", q,
-            attention_forward<T>(stream, size, head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                 kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
-                                 head_view<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+            attention_forward<T>(stream, operands<T>(size, q, k, v, options), head_view<T>(result.out),
+                                 result.logsumexp.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -21,12 +20,10 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
   const AttentionSize size = attention_size("attention", q, k, v, options);
   check_saved("attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
-  Workspace workspace(q.device());
   CAIRN_RUN("attention", q,
-            attention_backward<T>(stream, visited(size, elements(g)), head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                  kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
+            attention_backward<T>(stream, operands<T>(visited(size, elements(g)), q, k, v, options),
                                   head_view<T>(saved.out), saved.logsumexp.data<Accum<T>>(), head_view<T>(dout),
-                                  workspace, head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
+                                  head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

@@ -38,10 +38,6 @@ Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
   return result;
 }
 
-Dropout kernel_dropout(const AttentionDropout& dropout, const AttentionSize& size) {
-  return {dropout.draw.for_kernel(size.H), float(dropout.p)};
-}
-
 GroupSize group_size(const Groups& groups) {
   const Shape& shape = groups.labels().shape();
   return {shape[0], shape[1], shape[2], groups.clusters()};

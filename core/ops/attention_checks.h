@@ -49,7 +49,16 @@ HeadView<const T> optional_head_view(const Tensor& x) {
   return x.defined() ? head_view<T>(x) : HeadView<const T>{};
 }
 Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size);
-Dropout kernel_dropout(const AttentionDropout& dropout, const AttentionSize& size);
+template <class T>
+AttentionOperands<T> operands(const AttentionSize& size, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const AttentionOptions& options) {
+  return {size,
+          head_view<T>(q),
+          head_view<T>(k),
+          head_view<T>(v),
+          kernel_mask(options.mask, size),
+          {options.dropout.draw.for_kernel(size.H), float(options.dropout.p)}};
+}
 GroupSize group_size(const Groups& groups);
 GroupView view(const Groups& groups);
 

@@ -35,9 +35,8 @@ AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor&
   AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   CAIRN_RUN("bucket_attention", q,
-            bucket_attention_forward<T>(stream, size, rounds, head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                        kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
-                                        head_view<T>(result.out), result.logsumexp.mutable_data<Accum<T>>()));
+            bucket_attention_forward<T>(stream, operands<T>(size, q, k, v, options), rounds, head_view<T>(result.out),
+                                        result.logsumexp.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -49,10 +48,9 @@ AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, co
   check_saved("bucket_attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   CAIRN_RUN("bucket_attention", q,
-            bucket_attention_backward<T>(stream, size, rounds, head_view<T>(q), head_view<T>(k), head_view<T>(v),
-                                         kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
-                                         head_view<T>(saved.out), saved.logsumexp.data<Accum<T>>(), head_view<T>(dout),
-                                         head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
+            bucket_attention_backward<T>(stream, operands<T>(size, q, k, v, options), rounds, head_view<T>(saved.out),
+                                         saved.logsumexp.data<Accum<T>>(), head_view<T>(dout), head_view<T>(g.dq),
+                                         head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

@@ -22,8 +22,7 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
   if (with_rest) result.rest = Tensor({size.B, size.N, size.H, size.M}, k.dtype(), k.device());
   CAIRN_RUN(
       "centroid_topk", k,
-      centroid_topk_forward<T>(stream, size, top, !given.defined(), head_view<T>(centroids), head_view<T>(k),
-                               head_view<T>(v), kernel_mask(options.mask, size), kernel_dropout(options.dropout, size),
+      centroid_topk_forward<T>(stream, operands<T>(size, centroids, k, v, options), top, !given.defined(),
                                result.topk.mutable_data<int32_t>(), result.logsumexp.mutable_data<Accum<T>>(),
                                result.mass.mutable_data<T>(), with_rest ? head_view<T>(result.rest) : HeadView<T>{}));
   return result;
@@ -43,14 +42,11 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
   check_top_keys("centroid_topk", "the saved top keys", saved.topk, {size.B, size.H, size.N, saved.topk.size(3)},
                  size.S, k.device());
   AttentionGradient g{like(centroids), like(k), like(v)};
-  Workspace workspace(k.device());
   CAIRN_RUN("centroid_topk", k,
-            centroid_topk_backward<T>(stream, visited(size, elements(g)), saved.topk.size(3), head_view<T>(centroids),
-                                      head_view<T>(k), head_view<T>(v), kernel_mask(options.mask, size),
-                                      kernel_dropout(options.dropout, size), saved.topk.data<int32_t>(),
-                                      saved.logsumexp.data<Accum<T>>(), saved.mass.data<T>(), head_view<T>(saved.rest),
-                                      dmass.data<T>(), head_view<T>(drest), workspace, head_view<T>(g.dq),
-                                      head_view<T>(g.dk), head_view<T>(g.dv)));
+            centroid_topk_backward<T>(stream, operands<T>(visited(size, elements(g)), centroids, k, v, options),
+                                      saved.topk.size(3), saved.topk.data<int32_t>(), saved.logsumexp.data<Accum<T>>(),
+                                      saved.mass.data<T>(), head_view<T>(saved.rest), dmass.data<T>(),
+                                      head_view<T>(drest), head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

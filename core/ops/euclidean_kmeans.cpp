@@ -16,11 +16,10 @@ Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters
   const EuclideanSize size{q.size(0), q.size(2), q.size(1), q.size(3), clusters, iterations};
   check_lengths("euclidean_kmeans", "lengths", lengths, size.B, size.N, q.device());
   Tensor labels({size.B, size.H, size.N}, DType::int32, q.device());
-  Workspace workspace(q.device());
   CAIRN_RUN("euclidean_kmeans", q,
             euclidean_kmeans<T>(stream, visited(size, labels.elements()), head_view<T>(q),
                                 lengths.defined() ? lengths.data<int32_t>() : nullptr, draw.for_kernel(size.H),
-                                workspace, labels.mutable_data<int32_t>()));
+                                labels.mutable_data<int32_t>()));
   return labels;
 }
 

@@ -17,12 +17,11 @@ Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t cluste
   check_bits("hamming_kmeans", bits);
   check_lengths("hamming_kmeans", "lengths", lengths, codes.size(0), codes.size(2), codes.device());
   Tensor labels(codes.shape(), DType::int32, codes.device());
-  Workspace workspace(codes.device());
   const KMeansSize size{codes.size(0), codes.size(1), codes.size(2), clusters, bits, iterations};
   CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes,
                  hamming_kmeans(current_stream(codes.device()), visited(size, labels.elements()),
                                 codes.data<uint64_t>(), lengths.defined() ? lengths.data<int32_t>() : nullptr,
-                                draw.for_kernel(codes.size(1)), workspace, labels.mutable_data<int32_t>()));
+                                draw.for_kernel(codes.size(1)), labels.mutable_data<int32_t>()));
   return labels;
 }
 

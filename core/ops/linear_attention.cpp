@@ -20,12 +20,10 @@ LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const T
   const AttentionSize size = check_linear_attention(q, k, v, options);
   LinearAttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                                Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
-  Workspace workspace(q.device());
-  CAIRN_RUN("linear_attention", q,
-            linear_attention_forward<T>(stream, visited(size, result.denominators.elements()), head_view<T>(q),
-                                        head_view<T>(k), head_view<T>(v), kernel_mask(options.mask, size),
-                                        kernel_dropout(options.dropout, size), workspace, head_view<T>(result.out),
-                                        result.denominators.mutable_data<Accum<T>>()));
+  CAIRN_RUN(
+      "linear_attention", q,
+      linear_attention_forward<T>(stream, operands<T>(visited(size, result.denominators.elements()), q, k, v, options),
+                                  head_view<T>(result.out), result.denominators.mutable_data<Accum<T>>()));
   return result;
 }
 
@@ -36,13 +34,11 @@ AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, co
   check_saved("linear_attention", size, q, saved.out, {"the saved denominators", saved.denominators},
               {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
-  Workspace workspace(q.device());
-  CAIRN_RUN("linear_attention", q,
-            linear_attention_backward<T>(stream, visited(size, elements(g)), head_view<T>(q), head_view<T>(k),
-                                         head_view<T>(v), kernel_mask(options.mask, size),
-                                         kernel_dropout(options.dropout, size), head_view<T>(saved.out),
-                                         saved.denominators.data<Accum<T>>(), head_view<T>(dout), workspace,
-                                         head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
+  CAIRN_RUN(
+      "linear_attention", q,
+      linear_attention_backward<T>(stream, operands<T>(visited(size, elements(g)), q, k, v, options),
+                                   head_view<T>(saved.out), saved.denominators.data<Accum<T>>(), head_view<T>(dout),
+                                   head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;
 }
 

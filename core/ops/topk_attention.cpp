@@ -31,10 +31,9 @@ Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const G
   }
   Tensor out({size.B, size.N, size.H, size.M}, q.dtype(), q.device());
   CAIRN_RUN("topk_attention", q,
-            topk_attention_forward<T>(stream, size, groups.clusters(), topk.size(3), head_view<T>(q), head_view<T>(k),
-                                      head_view<T>(v), view(groups), topk.data<int32_t>(),
-                                      mass.defined() ? mass.data<T>() : nullptr, optional_head_view<T>(rest),
-                                      kernel_dropout(options.dropout, size), head_view<T>(out)));
+            topk_attention_forward<T>(stream, operands<T>(size, q, k, v, options), groups.clusters(), topk.size(3),
+                                      view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
+                                      optional_head_view<T>(rest), head_view<T>(out)));
   return out;
 }
 
@@ -50,9 +49,8 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
     g.drest = Tensor({size.B, groups.clusters(), size.H, size.M}, q.dtype(), q.device());
   }
   CAIRN_RUN("topk_attention", q,
-            topk_attention_backward<T>(stream, size, groups.clusters(), topk.size(3), head_view<T>(q), head_view<T>(k),
-                                       head_view<T>(v), view(groups), topk.data<int32_t>(),
-                                       mass.defined() ? mass.data<T>() : nullptr, kernel_dropout(options.dropout, size),
+            topk_attention_backward<T>(stream, operands<T>(size, q, k, v, options), groups.clusters(), topk.size(3),
+                                       view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
                                        head_view<T>(dout), head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv),
                                        mass.defined() ? g.dmass.mutable_data<T>() : nullptr,
                                        mass.defined() ? head_view<T>(g.drest) : HeadView<T>{}));
