@@ -120,8 +120,7 @@ void backward(const Variable& loss, double weight) {
 
 void backward(const Variable& output, const Tensor& gradient) {
   check(output.requires_grad(), "backward: this output depends on no variable that requires a gradient");
-  check_operands("backward", {{"the output", output.value()}, {"its gradient", gradient}});
-  check_shape("backward", "the gradient", gradient, output.shape());
+  expect("backward", {{"the output", output.value(), "*R"}, {"its gradient", gradient, "*R"}});
   const NoGrad no_grad;
   Variable::State& state = output.state();
   if (!state.node) return add_to(state.grad, gradient);

@@ -44,7 +44,7 @@ Variable operator+(const Variable& x, double beta) {
 }
 
 Variable cast(const Variable& x, DType dtype) {
-  check_operands("cast", {{"x", x.value()}});
+  expect("cast", {{"x", x.value(), "*R"}});
   if (x.dtype() == dtype) return x;
   return record("cast", x.value().cast(dtype), {x},
                 [from = x.dtype()](const Tensor& g) -> Gradients { return {g.cast(from)}; });

@@ -9,8 +9,8 @@
 namespace cairn {
 
 Tensor argmax(const Tensor& x) {
-  check_operands("argmax", {{"x", x}});
-  const Rows size = rows_of("argmax", x);
+  const Sizes s = expect("argmax", {{"x", x, "*R C"}});
+  const Rows size{s['R'], s['C']};
   check(size.cols > 0 && size.cols <= INT32_MAX, "argmax: ", size.cols, " columns in ", x.shape(), ", expected 1 to ",
         INT32_MAX);
   Tensor columns(x.shape().without(-1), DType::int32, x.device());

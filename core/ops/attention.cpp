@@ -6,7 +6,7 @@
 namespace cairn {
 
 AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
-  const AttentionSize size = attention_size("attention", q, k, v, options);
+  const AttentionSize size = kernel_size(expect_attention("attention", q, k, v, options), options);
   AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
   CAIRN_RUN("attention", q,
@@ -17,8 +17,11 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
 
 AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                      const AttentionResult& saved, const Tensor& dout) {
-  const AttentionSize size = attention_size("attention", q, k, v, options);
-  check_saved("attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
+  const Sizes s = expect_attention("attention", q, k, v, options,
+                                   {{"the saved output", saved.out, "B N H M"},
+                                    sums("the saved logsumexp", saved.logsumexp, "B H N"),
+                                    {"the gradient", dout, "B N H M"}});
+  const AttentionSize size = kernel_size(s, options);
   AttentionGradient g{like(q), like(k), like(v)};
   CAIRN_RUN("attention", q,
             attention_backward<T>(stream, operands<T>(visited(size, elements(g)), q, k, v, options),

@@ -2,20 +2,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 
 namespace cairn {
-
-void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t maximum,
-                   Device device) {
-  if (!lengths.defined()) return;
-  check_tensor(operation, argument, lengths, DType::int32, device, {B});
-  if (device != Device::cpu) return;
-  for (int64_t b = 0; b < B; ++b) {
-    const int32_t length = lengths.data<int32_t>()[b];
-    check(length >= 0 && length <= maximum, operation, ": ", argument, "[", b, "] is ", length, ", expected 0 to ",
-          maximum);
-  }
-}
 
 Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size) {
   Mask result;
@@ -57,19 +46,8 @@ void check_bits(const char* operation, int64_t bits) {
   check<UsageError>(bits >= 1 && bits <= 64, operation, ": bits = ", bits, ", expected 1 to 64");
 }
 
-void check_saved(const char* operation, const AttentionSize& size, const Tensor& q, const Tensor& out,
-                 const NamedTensor& numbers, const NamedTensor& gradient) {
-  const Shape shape{size.B, size.N, size.H, size.M};
-  check_operands(operation, {{"q", q}, {"the saved output", out}, gradient});
-  check_shape(operation, "the saved output", out, shape);
-  check_shape(operation, gradient.name, gradient.tensor, shape);
-  check_tensor(operation, numbers.name, numbers.tensor, sums_of(q), q.device(), {size.B, size.H, size.N});
-}
-
-void check_top_keys(const char* operation, const char* argument, const Tensor& topk, const Shape& shape, int64_t S,
-                    Device device) {
-  check_tensor(operation, argument, topk, DType::int32, device, shape);
-  check_indices(operation, "key", topk, -1, S);
+void check_top_keys(const char* operation, const Tensor& topk, int64_t S) {
+  check_values(operation, "topk", topk, -1, S - 1);
   if (topk.device() != Device::cpu) return;
   const int32_t* keys = topk.data<int32_t>();
   for (int64_t i = 1; i < topk.elements(); ++i)
@@ -77,24 +55,21 @@ void check_top_keys(const char* operation, const char* argument, const Tensor& t
           ": expected top keys to rise and then be -1, got ", keys[i - 1], " before ", keys[i]);
 }
 
-AttentionSize attention_size(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
-                             const AttentionOptions& options) {
-  check_operands(operation, {{"q", q}, {"k", k}, {"v", v}});
-  check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, operation,
-        ": expected q [B, N, H, D], k [B, S, H, D], v [B, S, H, M], got ", q.shape(), ", ", k.shape(), ", ", v.shape());
-  const AttentionSize size{q.size(0), q.size(2), q.size(1), k.size(1), q.size(3), v.size(3), options.scale};
-  check(k.size(0) == size.B && k.size(2) == size.H && k.size(3) == size.D, operation, ": k of shape ", k.shape(),
-        " does not match q of shape ", q.shape(), ": expected [", size.B, ", S, ", size.H, ", ", size.D, "]");
-  check(v.size(0) == size.B && v.size(2) == size.H && v.size(1) == size.S, operation, ": v of shape ", v.shape(),
-        " does not match k of shape ", k.shape(), ": expected [", size.B, ", ", size.S, ", ", size.H, ", M]");
-  check(size.N <= INT32_MAX && size.S <= INT32_MAX, operation, ": ", size.N, " queries and ", size.S,
-        " keys, expected at most ", INT32_MAX);
+Sizes expect_attention(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionOptions& options, std::initializer_list<Operand> more) {
   const AttentionMask& mask = options.mask;
-  check_lengths(operation, "query_lengths", mask.query_lengths, size.B, size.N, q.device());
-  check_lengths(operation, "key_lengths", mask.key_lengths, size.B, size.S, q.device());
+  const Sizes s = expect(operation, {{"q", q, "B N H D"},
+                                     {"k", k, "B S H D"},
+                                     {"v", v, "B S H M"},
+                                     optional(of_type(DType::int32, "query_lengths", mask.query_lengths, "B")),
+                                     optional(of_type(DType::int32, "key_lengths", mask.key_lengths, "B")),
+                                     optional(of_type(DType::boolean, "the mask", mask.allowed, nullptr))});
+  check(s['N'] <= INT32_MAX && s['S'] <= INT32_MAX, operation, ": ", s['N'], " queries and ", s['S'],
+        " keys, expected at most ", INT32_MAX);
+  check_values(operation, "query_lengths", mask.query_lengths, 0, s['N']);
+  check_values(operation, "key_lengths", mask.key_lengths, 0, s['S']);
   if (mask.allowed.defined()) {
-    const Shape full{size.B, size.H, size.N, size.S};
-    check_tensor(operation, "the mask", mask.allowed, DType::boolean, q.device());
+    const Shape full{s['B'], s['H'], s['N'], s['S']};
     check(mask.allowed.rank() <= 4 && broadcast(mask.allowed.shape(), full, operation) == full, operation,
           ": a mask of shape ", mask.allowed.shape(), " does not broadcast to [B, H, N, S] = ", full);
   }
@@ -102,9 +77,12 @@ AttentionSize attention_size(const char* operation, const Tensor& q, const Tenso
         "positions to be at least 0, got ", mask.pattern.stride, " and ", mask.pattern.global);
   check(options.dropout.p >= 0 && options.dropout.p <= 1, operation, ": expected a dropout probability, got ",
         options.dropout.p);
-  AttentionSize result = size;
-  if (result.scale == 0) result.scale = size.D > 0 ? 1 / std::sqrt(double(size.D)) : 1;
-  return result;
+  return expect(operation, more, s);
+}
+
+AttentionSize kernel_size(const Sizes& s, const AttentionOptions& options) {
+  const double scale = options.scale != 0 ? options.scale : s['D'] > 0 ? 1 / std::sqrt(double(s['D'])) : 1;
+  return {s['B'], s['H'], s['N'], s['S'], s['D'], s['M'], scale};
 }
 
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #pragma once
 // What the operations of the attention family share: the checks of their operands, and these as kernels see them.
 #include <cstdint>
+#include <initializer_list>
 
 #include "core/attention_ops.h"
 #include "core/ops/checks.h"
@@ -8,23 +9,17 @@
 namespace cairn {
 
 // ---- checks
-// The checked sizes of q, k, v. Errors name the operation, the argument, both shapes.
-AttentionSize attention_size(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
-                             const AttentionOptions& options);
-// Lengths of B sequences, or undefined. Error: not int32 [B]; or (on the CPU) a length outside [0, maximum].
-void check_lengths(const char* operation, const char* argument, const Tensor& lengths, int64_t B, int64_t maximum,
-                   Device device);
+// The sizes of q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] and of `more`. Errors: they do not fit, the options do
+// not.
+Sizes expect_attention(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionOptions& options, std::initializer_list<Operand> more = {});
+AttentionSize kernel_size(const Sizes& s, const AttentionOptions& options);
 // Error: a number of clusters (`minimum` or more of them) or of what belongs to them that int32 does not hold.
 void check_clusters(const char* operation, int64_t clusters, int64_t minimum, int64_t N);
 // Error: a number of bits outside 1..64.
 void check_bits(const char* operation, int64_t bits);
-// What a backward pass gets: the output and the numbers of each query that the forward pass saved, and the gradient.
-void check_saved(const char* operation, const AttentionSize& size, const Tensor& q, const Tensor& out,
-                 const NamedTensor& numbers, const NamedTensor& gradient);
-// Error: not int32 `shape` = [B, H, C, k]; or (on the CPU) a row that does not rise and then hold -1, or a key outside
-// [-1, S).
-void check_top_keys(const char* operation, const char* argument, const Tensor& topk, const Shape& shape, int64_t S,
-                    Device device);
+// Error (on the CPU): a row of topk [B, H, C, k] that does not rise and then hold -1, or a key outside [-1, S).
+void check_top_keys(const char* operation, const Tensor& topk, int64_t S);
 
 // ---- operands as kernels see them
 // A size for a kernel that writes so many elements: without any it visits no head, however many there are.

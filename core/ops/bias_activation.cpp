@@ -5,29 +5,20 @@
 
 namespace cairn {
 
-// Checks x and bias; the rows of x.
-static Rows check_bias(const Tensor& x, const Tensor& bias) {
-  check_operands("bias_activation", {{"x", x}, {"bias", bias}});
-  const Rows size = filled_rows_of("bias_activation", x);
-  check_shape("bias_activation", "bias", bias, {size.cols});
-  return size;
-}
-
 Tensor bias_activation(const Tensor& x, const Tensor& bias, Activation activation) {
-  const Rows size = check_bias(x, bias);
+  const Sizes s = expect("bias_activation", {{"x", x, "*R C"}, {"bias", bias, "C"}});
   Tensor y = like(x);
-  CAIRN_RUN("bias_activation", x,
-            bias_activation_forward<T>(stream, activation, size, x.data<T>(), bias.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN(
+      "bias_activation", x,
+      bias_activation_forward<T>(stream, activation, filled_rows(s), x.data<T>(), bias.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation activation, const Tensor& dy) {
-  const Rows size = check_bias(x, bias);
-  check_operands("bias_activation", {{"x", x}, {"the gradient", dy}});
-  check_shape("bias_activation", "the gradient", dy, x.shape());
+  const Sizes s = expect("bias_activation", {{"x", x, "*R C"}, {"bias", bias, "C"}, {"the gradient", dy, "*R C"}});
   Tensor dx = like(x);
   CAIRN_RUN("bias_activation", x,
-            bias_activation_backward<T>(stream, activation, size, x.data<T>(), bias.data<T>(), dy.data<T>(),
+            bias_activation_backward<T>(stream, activation, filled_rows(s), x.data<T>(), bias.data<T>(), dy.data<T>(),
                                         dx.mutable_data<T>()));
   return dx;
 }

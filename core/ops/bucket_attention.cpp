@@ -10,9 +10,8 @@
 namespace cairn {
 
 Groups group_buckets(const Tensor& buckets, int64_t count) {
-  check_tensor("group_buckets", "buckets", buckets, DType::int32, buckets.device());
-  check(buckets.rank() == 4, "group_buckets: expected buckets [B, H, rounds, N], got ", buckets.shape());
-  return group(buckets.reshape({buckets.size(0), buckets.size(1) * buckets.size(2), buckets.size(3)}), count);
+  const Sizes s = expect("group_buckets", {of_type(DType::int32, "buckets", buckets, "B H R N")});
+  return group(buckets.reshape({s['B'], s['H'] * s['R'], s['N']}), count);
 }
 
 static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options,
@@ -30,7 +29,7 @@ static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& group
 
 AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                  const BucketOptions& buckets, const AttentionOptions& options) {
-  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  const AttentionSize size = kernel_size(expect_attention("bucket_attention", q, k, v, options), options);
   const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
   AttentionResult result{Tensor({size.B, size.N, size.H, size.M}, q.dtype(), q.device()),
                          Tensor({size.B, size.H, size.N}, sums_of(q), q.device())};
@@ -43,9 +42,12 @@ AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor&
 AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                             const BucketOptions& buckets, const AttentionOptions& options,
                                             const AttentionResult& saved, const Tensor& dout) {
-  const AttentionSize size = attention_size("bucket_attention", q, k, v, options);
+  const Sizes s = expect_attention("bucket_attention", q, k, v, options,
+                                   {{"the saved output", saved.out, "B N H M"},
+                                    sums("the saved logsumexp", saved.logsumexp, "B H N"),
+                                    {"the gradient", dout, "B N H M"}});
+  const AttentionSize size = kernel_size(s, options);
   const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
-  check_saved("bucket_attention", size, q, saved.out, {"the saved logsumexp", saved.logsumexp}, {"the gradient", dout});
   AttentionGradient g{like(q), like(k), like(v)};
   CAIRN_RUN("bucket_attention", q,
             bucket_attention_backward<T>(stream, operands<T>(size, q, k, v, options), rounds, head_view<T>(saved.out),

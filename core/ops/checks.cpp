@@ -2,63 +2,100 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 
 namespace cairn {
 
-DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
+int64_t Sizes::operator[](char letter) const {
+  const int64_t size = sizes_[size_t(letter - 'A')];
+  check(size != unknown, "no operand has an axis ", letter);
+  return size;
+}
 
-void check_operands(const char* operation, std::initializer_list<NamedTensor> operands) {
-  const NamedTensor& first = *operands.begin();
-  for (const auto& [name_, tensor] : operands) {
-    check(tensor.defined(), operation, ": ", name_, " was never given a value");
-    check(is_floating(tensor.dtype()), operation, ": ", name_, " must be floating, got ", name(tensor.dtype()));
-    check(tensor.dtype() == first.tensor.dtype(), operation, ": ", name_, " is ", name(tensor.dtype()), ", ",
-          first.name, " is ", name(first.tensor.dtype()));
-    check(tensor.device() == first.tensor.device(), operation, ": ", name_, " is on ", name(tensor.device()), ", ",
-          first.name, " on ", name(first.tensor.device()));
+// Gives letters their sizes. False: the shape is another one.
+bool Sizes::match(const char* pattern, const Shape& shape) {
+  int axes = 0;
+  for (const char* at = pattern; *at; ++at) axes += *at >= 'A' && (at == pattern || at[-1] != '*');
+  int axis = 0;
+  if (*pattern == '*') {
+    axis = shape.rank() - axes;
+    if (axis < 0) return false;
+    const Shape leading(shape.begin(), shape.begin() + axis);
+    const char letter = pattern[1];
+    if (leading_ == letter && leading_axes_ != leading) return false;
+    leading_ = letter, leading_axes_ = leading;
+    set(letter, leading.elements());
+    pattern += 2;
+  } else if (axes != shape.rank()) {
+    return false;
   }
+  for (; *pattern; ++pattern) {
+    if (*pattern == ' ') continue;
+    int64_t& size = sizes_[size_t(*pattern - 'A')];
+    if (size == unknown) size = shape[axis];
+    if (size != shape[axis++]) return false;
+  }
+  return true;
 }
 
-void check_shape(const char* operation, const char* argument, const Tensor& tensor, const Shape& expected) {
-  check(tensor.shape() == expected, operation, ": expected ", argument, " of shape ", expected, ", got ",
-        tensor.shape());
+// The pattern with the sizes that are known.
+std::string Sizes::text(const char* pattern) const {
+  std::string axes;
+  const auto add = [&](const auto& axis) { append(axes, concat(axes.empty() ? "" : ", ", axis)); };
+  for (; *pattern; ++pattern) {
+    if (*pattern == ' ') continue;
+    if (*pattern == '*') {
+      ++pattern;
+      if (leading_ != *pattern) add("...");
+      for (const int64_t size : leading_axes_) add(size);
+    } else if (const int64_t size = sizes_[size_t(*pattern - 'A')]; size == unknown) {
+      add(*pattern);
+    } else {
+      add(size);
+    }
+  }
+  return concat('[', axes, ']');
 }
 
-void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device) {
-  check(tensor.defined(), operation, ": ", argument, " was never given a value");
-  check(tensor.dtype() == dtype, operation, ": expected ", argument, " to be ", name(dtype), ", got ",
-        name(tensor.dtype()));
-  check(tensor.device() == device, operation, ": ", argument, " is on ", name(tensor.device()), ", expected ",
-        name(device));
+Sizes expect(const char* operation, std::initializer_list<Operand> operands, Sizes known) {
+  for (const Operand& operand : operands) {
+    const Tensor& x = operand.tensor;
+    const char* const name_ = operand.name;
+    if (operand.optional && !x.defined()) continue;
+    check(x.defined(), operation, ": ", name_, " was never given a value");
+    if (operand.dtype || operand.sums) {
+      const DType dtype = operand.dtype ? *operand.dtype : sums_of(known.dtype_);
+      check(x.dtype() == dtype, operation, ": expected ", name_, " to be ", name(dtype), ", got ", name(x.dtype()));
+    } else if (!known.floating_) {
+      check(is_floating(x.dtype()), operation, ": ", name_, " must be floating, got ", name(x.dtype()));
+      known.floating_ = name_, known.dtype_ = x.dtype();
+    } else {
+      check(x.dtype() == known.dtype_, operation, ": ", name_, " is ", name(x.dtype()), ", ", known.floating_, " is ",
+            name(known.dtype_));
+    }
+    if (!known.first_) known.first_ = name_, known.device_ = x.device();
+    check(x.device() == known.device_, operation, ": ", name_, " is on ", name(x.device()), ", ", known.first_, " on ",
+          name(known.device_));
+    if (!operand.shape) continue;
+    const Sizes before = known;
+    if (!known.match(operand.shape, x.shape()))
+      throw Error(
+          concat(operation, ": expected ", name_, " of shape ", before.text(operand.shape), ", got ", x.shape()));
+  }
+  return known;
 }
 
-void check_tensor(const char* operation, const char* argument, const Tensor& tensor, DType dtype, Device device,
-                  const Shape& shape) {
-  check_tensor(operation, argument, tensor, dtype, device);
-  check_shape(operation, argument, tensor, shape);
+void check_values(const char* operation, const char* name, const Tensor& tensor, int64_t lowest, int64_t highest) {
+  if (!tensor.defined() || tensor.device() != Device::cpu) return;
+  const int32_t* values = tensor.data<int32_t>();
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    check(values[i] >= lowest && values[i] <= highest, operation, ": ", name, "[", i, "] is ", values[i], ", expected ",
+          lowest, " to ", highest);
 }
 
-void check_indices(const char* operation, const char* what, const Tensor& index, int64_t lowest, int64_t n) {
-  if (index.device() != Device::cpu) return;
-  const int32_t* values = index.data<int32_t>();
-  for (int64_t i = 0; i < index.elements(); ++i)
-    check(values[i] >= lowest && values[i] < n, operation, ": ", what, " ", values[i], " at position ", i,
-          " is outside [", lowest, ", ", n, ")");
-}
+Rows filled_rows(const Sizes& s) { return {s['C'] ? s['R'] : 0, s['C']}; }
 
 Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
-
-Rows rows_of(const char* operation, const Tensor& x) {
-  check(x.defined(), operation, ": x was never given a value");
-  check(x.rank() > 0, operation, ": expected at least one axis, got a scalar");
-  const int64_t cols = x.size(-1);
-  return {cols ? x.elements() / cols : x.shape().without(-1).elements(), cols};
-}
-
-Rows filled_rows_of(const char* operation, const Tensor& x) {
-  const Rows size = rows_of(operation, x);
-  return {size.cols ? size.rows : 0, size.cols};
-}
 
 Shape appended(Shape shape, int64_t size) {
   shape.push_back(size);

@@ -18,13 +18,12 @@ static Tensor run_dropout(const char* operation, const Tensor& x, double p, Draw
 }
 
 Tensor dropout(const Tensor& x, double p, Draw draw) {
-  check_operands("dropout", {{"x", x}});
+  expect("dropout", {{"x", x, "*R"}});
   return run_dropout("dropout", x, p, draw, {});
 }
 
 Tensor dropout_add(const Tensor& x, double p, Draw draw, const Tensor& residual) {
-  check_operands("dropout_add", {{"x", x}, {"the residual", residual}});
-  check_shape("dropout_add", "the residual", residual, x.shape());
+  expect("dropout_add", {{"x", x, "*R"}, {"the residual", residual, "*R"}});
   return run_dropout("dropout_add", x, p, draw, residual);
 }
 

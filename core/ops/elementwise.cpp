@@ -19,22 +19,21 @@ void broadcast_strides(const Shape& from, const Shape& to, int64_t* strides) {
 }
 
 Tensor unary(Unary op, const Tensor& x) {
-  check_operands(name(op), {{"x", x}});
+  expect(name(op), {{"x", x, "*R"}});
   Tensor y = like(x);
   CAIRN_RUN(name(op), x, unary<T>(stream, op, x.elements(), x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 Tensor unary_backward(Unary op, const Tensor& x, const Tensor& dy) {
-  check_operands(name(op), {{"x", x}, {"its gradient", dy}});
-  check_shape(name(op), "the gradient", dy, x.shape());
+  expect(name(op), {{"x", x, "*R"}, {"the gradient", dy, "*R"}});
   Tensor dx = like(x);
   CAIRN_RUN(name(op), x, unary_backward<T>(stream, op, x.elements(), x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
 }
 
 Tensor binary(Binary op, const Tensor& a, const Tensor& b) {
-  check_operands(name(op), {{"the first operand", a}, {"the second operand", b}});
+  expect(name(op), {{"the first operand", a, "*A"}, {"the second operand", b, "*B"}});
   Broadcast shape;
   if (a.shape() == b.shape()) {
     shape = {1, {a.elements()}, {1}, {1}};
@@ -51,20 +50,19 @@ Tensor binary(Binary op, const Tensor& a, const Tensor& b) {
 }
 
 Tensor affine(const Tensor& x, double alpha, double beta) {
-  check_operands("affine", {{"x", x}});
+  expect("affine", {{"x", x, "*R"}});
   Tensor y = like(x);
   CAIRN_RUN("affine", x, affine<T>(stream, x.elements(), alpha, beta, x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 void accumulate(Tensor& y, const Tensor& x, double alpha) {
-  check_operands("accumulate", {{"y", y}, {"x", x}});
-  check_shape("accumulate", "x", x, y.shape());
+  expect("accumulate", {{"y", y, "*R"}, {"x", x, "*R"}});
   CAIRN_RUN("accumulate", x, accumulate<T>(stream, x.elements(), alpha, x.data<T>(), y.mutable_data<T>()));
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
-  check_operands("broadcast_to", {{"x", x}});
+  expect("broadcast_to", {{"x", x, "*R"}});
   if (x.shape() == shape) return x;
   check(broadcast(x.shape(), shape, "broadcast_to") == shape, "broadcast_to: ", x.shape(), " does not broadcast to ",
         shape);

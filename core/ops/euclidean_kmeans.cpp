@@ -9,12 +9,12 @@
 namespace cairn {
 
 Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations, Draw draw) {
-  check_operands("euclidean_kmeans", {{"q", q}});
-  check(q.rank() == 4, "euclidean_kmeans: expected q [B, N, H, D], got ", q.shape());
-  check_clusters("euclidean_kmeans", clusters, 1, q.size(1));
+  const Sizes s =
+      expect("euclidean_kmeans", {{"q", q, "B N H D"}, optional(of_type(DType::int32, "lengths", lengths, "B"))});
+  check_clusters("euclidean_kmeans", clusters, 1, s['N']);
   check<UsageError>(iterations >= 0, "euclidean_kmeans: iterations = ", iterations, ", expected at least 0");
-  const EuclideanSize size{q.size(0), q.size(2), q.size(1), q.size(3), clusters, iterations};
-  check_lengths("euclidean_kmeans", "lengths", lengths, size.B, size.N, q.device());
+  const EuclideanSize size{s['B'], s['H'], s['N'], s['D'], clusters, iterations};
+  check_values("euclidean_kmeans", "lengths", lengths, 0, size.N);
   Tensor labels({size.B, size.H, size.N}, DType::int32, q.device());
   CAIRN_RUN("euclidean_kmeans", q,
             euclidean_kmeans<T>(stream, visited(size, labels.elements()), head_view<T>(q),

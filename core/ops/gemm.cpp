@@ -13,8 +13,7 @@ static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, Tensor& c)
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
-  check_operands("matmul", {{"the first operand", a}, {"the second operand", b}});
-  check(a.rank() >= 2 && b.rank() >= 2, "matmul: expected matrices, got shapes ", a.shape(), " and ", b.shape());
+  expect("matmul", {{"the first operand", a, "*A I J"}, {"the second operand", b, "*B K L"}});
   Gemm g;
   g.transpose_a = transpose_a, g.transpose_b = transpose_b;
   g.m = a.size(transpose_a ? -1 : -2), g.k = a.size(transpose_a ? -2 : -1), g.n = b.size(transpose_b ? -2 : -1);
@@ -36,24 +35,18 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_operands("linear", {{"x", x}, {"weight", weight}});
-  check(weight.rank() == 2, "linear: expected a weight [out, in], got ", weight.shape());
-  const auto [rows, in] = rows_of("linear", x);
-  check(in == weight.size(1), "linear: x of shape ", x.shape(), " has ", in, " features, weight of shape ",
-        weight.shape(), " expects ", weight.size(1));
-  const int64_t out = weight.size(0);
+  const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", weight, "O I"}, optional({"bias", bias, "O"})});
+  const int64_t in = s['I'], out = s['O'];
   const Shape shape = x.shape().with(-1, out);
   Tensor y;
   if (bias.defined()) {
-    check_operands("linear", {{"x", x}, {"bias", bias}});
-    check_shape("linear", "bias", bias, {out});
     // The product is added onto the bias.
     y = shape == bias.shape() ? bias.clone() : broadcast_to(bias, shape);
   } else {
     y = Tensor(shape, x.dtype(), x.device());
   }
   Gemm g;
-  g.m = rows, g.n = out, g.k = in, g.transpose_b = true;
+  g.m = s['R'], g.n = out, g.k = in, g.transpose_b = true;
   g.lda = in, g.ldb = in, g.ldc = out;
   g.beta = bias.defined() ? 1 : 0;
   run_gemm(g, x, weight, y);

@@ -10,14 +10,16 @@
 namespace cairn {
 
 void Groups::check(const char* operation, const Shape& shape, Device device) const {
-  check_tensor(operation, "labels", labels_, DType::int32, device, shape);
+  cairn::check(labels_.defined(), operation, ": labels was never given a value");
+  cairn::check(labels_.device() == device, operation, ": labels is on ", name(labels_.device()), ", expected ",
+               name(device));
+  cairn::check(labels_.shape() == shape, operation, ": expected labels of shape ", shape, ", got ", labels_.shape());
   cairn::check(version() == version_, operation, ": the groups were changed after they were made");
 }
 
 Groups group(const Tensor& labels, int64_t clusters) {
-  check_tensor("group", "labels", labels, DType::int32, labels.device());
-  check(labels.rank() == 3, "group: expected labels [B, H, N], got ", labels.shape());
-  check_clusters("group", clusters, 0, labels.size(2));
+  const Sizes s = expect("group", {of_type(DType::int32, "labels", labels, "B H N")});
+  check_clusters("group", clusters, 0, s['N']);
   Groups groups;
   groups.labels_ = labels;
   groups.permutation_ = Tensor(labels.shape(), DType::int32, labels.device());

@@ -19,17 +19,16 @@ Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, D
 }
 
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count) {
-  check_operands("hash_buckets", {{"q", q}});
-  check(q.rank() == 4, "hash_buckets: expected q [B, N, H, D], got ", q.shape());
+  const Sizes s = expect("hash_buckets", {{"q", q, "B N H D"},
+                                          of_type(DType::float32, "rotations", rotations, "R C D"),
+                                          optional(of_type(DType::int32, "lengths", lengths, "B"))});
   check<UsageError>(count.given >= 0 && count.given <= INT32_MAX && count.given % 2 == 0, "hash_buckets: ", count.given,
                     " buckets, expected an even number below 2^31");
   check<UsageError>(count.chunk >= 1, "hash_buckets: chunk = ", count.chunk, ", expected at least 1");
-  check_tensor("hash_buckets", "rotations", rotations, DType::float32, q.device());
-  check(rotations.rank() == 3 && rotations.size(2) == q.size(3) && rotations.size(1) >= count(q.size(1)) / 2,
-        "hash_buckets: expected rotations [rounds, ", count(q.size(1)) / 2, " or more, ", q.size(3), "], got ",
-        rotations.shape());
-  const BucketSize size{q.size(0), q.size(2), q.size(1), q.size(3), rotations.size(0), rotations.size(1), count};
-  check_lengths("hash_buckets", "lengths", lengths, size.B, size.N, q.device());
+  check(s['C'] >= count(s['N']) / 2, "hash_buckets: expected rotations [rounds, ", count(s['N']) / 2, " or more, ",
+        s['D'], "], got ", rotations.shape());
+  const BucketSize size{s['B'], s['H'], s['N'], s['D'], s['R'], s['C'], count};
+  check_values("hash_buckets", "lengths", lengths, 0, size.N);
   Tensor buckets({size.B, size.H, size.rounds, size.N}, DType::int32, q.device());
   CAIRN_RUN("hash_buckets", q,
             hash_buckets<T>(stream, size, head_view<T>(q), lengths.defined() ? lengths.data<int32_t>() : nullptr,

@@ -17,13 +17,10 @@ Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device) {
 }
 
 Tensor hash_codes(const Tensor& q, const Tensor& planes) {
-  check_operands("hash_codes", {{"q", q}});
-  check(q.rank() == 4, "hash_codes: expected q [B, N, H, D], got ", q.shape());
-  check_tensor("hash_codes", "planes", planes, DType::float32, q.device());
-  check(planes.rank() == 2 && planes.size(1) == q.size(3) + 1, "hash_codes: expected planes [bits, ", q.size(3) + 1,
-        "], got ", planes.shape());
-  check_bits("hash_codes", planes.size(0));
-  const HashSize size{q.size(0), q.size(2), q.size(1), q.size(3), int(planes.size(0))};
+  const Sizes s = expect("hash_codes", {{"q", q, "B N H D"}, of_type(DType::float32, "planes", planes, "P E")});
+  check(s['E'] == s['D'] + 1, "hash_codes: expected planes of shape [bits, ", s['D'] + 1, "], got ", planes.shape());
+  check_bits("hash_codes", s['P']);
+  const HashSize size{s['B'], s['H'], s['N'], s['D'], int(s['P'])};
   Tensor codes({size.B, size.H, size.N}, DType::uint64, q.device());
   CAIRN_RUN("hash_codes", q,
             hash_codes<T>(stream, size, head_view<T>(q), planes.data<float>(), codes.mutable_data<uint64_t>()));

@@ -7,19 +7,17 @@
 namespace cairn {
 
 Tensor l2_normalize(const Tensor& x) {
-  check_operands("l2_normalize", {{"x", x}});
-  const Rows size = filled_rows_of("l2_normalize", x);
+  const Sizes s = expect("l2_normalize", {{"x", x, "*R C"}});
   Tensor y = like(x);
-  CAIRN_RUN("l2_normalize", x, l2_normalize<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("l2_normalize", x, l2_normalize<T>(stream, filled_rows(s), x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 Tensor l2_normalize_backward(const Tensor& x, const Tensor& dy) {
-  check_operands("l2_normalize", {{"x", x}, {"the gradient", dy}});
-  check_shape("l2_normalize", "the gradient", dy, x.shape());
-  const Rows size = filled_rows_of("l2_normalize", x);
+  const Sizes s = expect("l2_normalize", {{"x", x, "*R C"}, {"the gradient", dy, "*R C"}});
   Tensor dx = like(x);
-  CAIRN_RUN("l2_normalize", x, l2_normalize_backward<T>(stream, size, x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  CAIRN_RUN("l2_normalize", x,
+            l2_normalize_backward<T>(stream, filled_rows(s), x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
 }
 

@@ -7,10 +7,8 @@
 namespace cairn {
 
 LayerNormResult layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
-  check_operands("layer_norm", {{"x", x}, {"weight", weight}, {"bias", bias}});
-  const Rows size = rows_of("layer_norm", x);
-  check_shape("layer_norm", "weight", weight, {size.cols});
-  check_shape("layer_norm", "bias", bias, {size.cols});
+  const Sizes s = expect("layer_norm", {{"x", x, "*R C"}, {"weight", weight, "C"}, {"bias", bias, "C"}});
+  const Rows size{s['R'], s['C']};
   LayerNormResult result{like(x), Tensor({size.rows}, sums_of(x), x.device()),
                          Tensor({size.rows}, sums_of(x), x.device())};
   CAIRN_RUN("layer_norm", x,
@@ -22,12 +20,12 @@ LayerNormResult layer_norm(const Tensor& x, const Tensor& weight, const Tensor& 
 
 LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNormResult& saved,
                                       const Tensor& dy) {
-  check_operands("layer_norm", {{"x", x}, {"weight", weight}, {"the gradient", dy}});
-  check_shape("layer_norm", "the gradient", dy, x.shape());
-  const Rows size = rows_of("layer_norm", x);
-  check_shape("layer_norm", "weight", weight, {size.cols});
-  check_tensor("layer_norm", "the saved mean", saved.mean, sums_of(x), x.device(), {size.rows});
-  check_tensor("layer_norm", "the saved rstd", saved.rstd, sums_of(x), x.device(), {size.rows});
+  const Sizes s = expect("layer_norm", {{"x", x, "*R C"},
+                                        {"weight", weight, "C"},
+                                        {"the gradient", dy, "*R C"},
+                                        sums("the saved mean", saved.mean, "R"),
+                                        sums("the saved rstd", saved.rstd, "R")});
+  const Rows size{s['R'], s['C']};
   LayerNormGradient g{like(x), like(weight), like(weight)};
   CAIRN_RUN("layer_norm", x,
             layer_norm_backward<T>(stream, size, x.data<T>(), weight.data<T>(), saved.mean.data<Accum<T>>(),

@@ -7,12 +7,12 @@
 namespace cairn {
 
 static AttentionSize check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                            const AttentionOptions& options) {
+                                            const AttentionOptions& options, std::initializer_list<Operand> more = {}) {
   check<UsageError>(!options.mask.allowed.defined(),
                     "linear_attention: cannot honor a boolean mask: it has sums over keys, not weights of pairs");
   check<UsageError>(options.mask.pattern.all(), "linear_attention: cannot honor a pattern of positions");
   check<UsageError>(options.scale == 0, "linear_attention: it has no scores to scale, got scale = ", options.scale);
-  return attention_size("linear_attention", q, k, v, options);
+  return kernel_size(expect_attention("linear_attention", q, k, v, options, more), options);
 }
 
 LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -30,9 +30,10 @@ LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const T
 AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const AttentionOptions& options, const LinearAttentionResult& saved,
                                             const Tensor& dout) {
-  const AttentionSize size = check_linear_attention(q, k, v, options);
-  check_saved("linear_attention", size, q, saved.out, {"the saved denominators", saved.denominators},
-              {"the gradient", dout});
+  const AttentionSize size = check_linear_attention(q, k, v, options,
+                                                    {{"the saved output", saved.out, "B N H M"},
+                                                     sums("the saved denominators", saved.denominators, "B H N"),
+                                                     {"the gradient", dout, "B N H M"}});
   AttentionGradient g{like(q), like(k), like(v)};
   CAIRN_RUN(
       "linear_attention", q,

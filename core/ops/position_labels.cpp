@@ -11,8 +11,10 @@ namespace cairn {
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
   check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);
   check_clusters("position_labels", clusters, 1, shape[2]);
-  check_lengths("position_labels", "lengths", lengths, shape[0], shape[2], device);
   Tensor labels(shape, DType::int32, device);
+  expect("position_labels",
+         {of_type(DType::int32, "labels", labels, "B H N"), optional(of_type(DType::int32, "lengths", lengths, "B"))});
+  check_values("position_labels", "lengths", lengths, 0, shape[2]);
   CAIRN_DISPATCH(
       "position_labels", int32_t, labels,
       position_labels(current_stream(device),

@@ -14,7 +14,7 @@ static Tensor reduce_as(Reduce op, const Tensor& x, Reduction size, const Shape&
 }
 
 Tensor reduce(Reduce op, const Tensor& x, int axis) {
-  check_operands("reduce", {{"x", x}});
+  expect("reduce", {{"x", x, "*R"}});
   check(axis >= -x.rank() && axis < x.rank(), "reduce: axis ", axis, " out of range for ", x.shape());
   axis = x.shape().normalize(axis);
   Reduction size{1, x.size(axis), 1};
@@ -23,12 +23,12 @@ Tensor reduce(Reduce op, const Tensor& x, int axis) {
 }
 
 Tensor sum_all(const Tensor& x) {
-  check_operands("sum", {{"x", x}});
+  expect("sum", {{"x", x, "*R"}});
   return reduce_as(Reduce::sum, x, {1, x.elements(), 1}, {});
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
-  check_operands("sum_to", {{"x", x}});
+  expect("sum_to", {{"x", x, "*R"}});
   if (x.shape() == shape) return x;
   check(broadcast(x.shape(), shape, "sum_to") == x.shape(), "sum_to: ", shape, " does not broadcast to ", x.shape());
   // Leading axes that were added or stretched go in one step: a bias's gradient is one sum over rows.

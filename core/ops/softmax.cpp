@@ -7,19 +7,16 @@
 namespace cairn {
 
 Tensor softmax(const Tensor& x) {
-  check_operands("softmax", {{"x", x}});
-  const Rows size = filled_rows_of("softmax", x);
+  const Sizes s = expect("softmax", {{"x", x, "*R C"}});
   Tensor y = like(x);
-  CAIRN_RUN("softmax", x, softmax_forward<T>(stream, size, x.data<T>(), y.mutable_data<T>()));
+  CAIRN_RUN("softmax", x, softmax_forward<T>(stream, filled_rows(s), x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 Tensor softmax_backward(const Tensor& y, const Tensor& dy) {
-  check_operands("softmax", {{"y", y}, {"its gradient", dy}});
-  check_shape("softmax", "the gradient", dy, y.shape());
-  const Rows size = filled_rows_of("softmax", y);
+  const Sizes s = expect("softmax", {{"y", y, "*R C"}, {"the gradient", dy, "*R C"}});
   Tensor dx = like(y);
-  CAIRN_RUN("softmax", y, softmax_backward<T>(stream, size, y.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  CAIRN_RUN("softmax", y, softmax_backward<T>(stream, filled_rows(s), y.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
 }
 

@@ -56,7 +56,7 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string name = concat("parameter ", i);
     check(parameters_[i].defined(), "optimizer: ", name, " was never given a value");
-    check_operands("optimizer", {{"parameter 0", first_value()}, {name.c_str(), parameters_[i].value()}});
+    expect("optimizer", {{"parameter 0", first_value(), nullptr}, {name.c_str(), parameters_[i].value(), nullptr}});
     check(!parameters_[i].state().node, "optimizer: ", name, " is the result of an operation (", parameters_[i].shape(),
           ")");
     const auto [before, is_new] = seen.emplace(&parameters_[i].state(), i);
@@ -119,10 +119,10 @@ void Optimizer::check_parameter(size_t i) const {
   const bool fits = value.defined() && value.dtype() == first.dtype() && value.device() == first.device();
   if (fits && alike(value, moment) && (!gradient.defined() || alike(value, gradient))) return;
   const std::string name = concat("parameter ", i), its_gradient = concat("the gradient of ", name);
-  check_operands("optimizer", {{"parameter 0", first}, {name.c_str(), value}, {"its moment", moment}});
-  check_shape("optimizer", name.c_str(), value, moment.shape());
-  check_operands("optimizer", {{name.c_str(), value}, {its_gradient.c_str(), gradient}});
-  check_shape("optimizer", its_gradient.c_str(), gradient, value.shape());
+  expect("optimizer", {{"parameter 0", first, nullptr},
+                       {"its moment", moment, "*R"},
+                       {name.c_str(), value, "*R"},
+                       optional({its_gradient.c_str(), gradient, "*R"})});
 }
 
 void Optimizer::step() {

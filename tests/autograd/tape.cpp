@@ -361,7 +361,7 @@ TEST_CASE("a backward pass begins with one, or with the gradient it is given", "
   CHECK(gradient(x) == std::vector<double>{40, 600});
   CHECK_ERROR(backward(square(x)), "backward: expected a scalar, got shape [2]; pass the gradient of this output");
   CHECK_ERROR(backward(square(x), Tensor({3}, DType::float64)),
-              "backward: expected the gradient of shape [2], got [3]");
+              "backward: expected its gradient of shape [2], got [3]");
   CHECK_ERROR(backward(square(x), Tensor({2})), "backward: its gradient is float32, the output is float64");
   CHECK_ERROR(backward(square(x), Tensor()), "backward: its gradient was never given a value");
   CHECK_ERROR(backward(Variable()), "variable: this variable was never given a value");

@@ -438,7 +438,7 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
   CHECK_THROWS_WITH(optimizer.step(), ContainsSubstring("expected the gradient of parameter 1 of shape [1], got [2]"));
   y.mutable_grad() = Tensor::zeros({1}, DType::float64);
   CHECK_THROWS_WITH(optimizer.step(),
-                    ContainsSubstring("the gradient of parameter 1 is float64, parameter 1 is float32"));
+                    ContainsSubstring("the gradient of parameter 1 is float64, parameter 0 is float32"));
   y.clear_grad();
   x.mutable_value() = Tensor::zeros({3});
   give(x, {1, 1, 1});

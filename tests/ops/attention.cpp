@@ -291,11 +291,12 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
   CHECK_ERROR(attention(x.q.cast(DType::int32), x.k, x.v), "attention: q must be floating, got int32");
   CHECK_ERROR(attention(x.q, x.k.cast(DType::float64), x.v), "attention: k is float64, q is float32");
   CHECK_ERROR(attention(elsewhere({0, 4, 3, 6}), x.k, x.v), "attention: k is on cpu, q on cuda");
-  CHECK_ERROR(attention(x.q.reshape({2, 4, 18}), x.k, x.v), "attention: expected q [B, N, H, D], k [B, S, H, D]");
+  CHECK_ERROR(attention(x.q.reshape({2, 4, 18}), x.k, x.v),
+              "attention: expected q of shape [B, N, H, D], got [2, 4, 18]");
   CHECK_ERROR(attention(x.q, x.k.reshape({2, 5, 6, 3}), x.v),
-              "attention: k of shape [2, 5, 6, 3] does not match q of shape [2, 4, 3, 6]: expected [2, S, 3, 6]");
+              "attention: expected k of shape [2, S, 3, 6], got [2, 5, 6, 3]");
   CHECK_ERROR(attention(x.q, x.k, x.v.reshape({2, 7, 3, 5})),
-              "attention: v of shape [2, 7, 3, 5] does not match k of shape [2, 5, 3, 6]: expected [2, 5, 3, M]");
+              "attention: expected v of shape [2, 5, 3, M], got [2, 7, 3, 5]");
   CHECK_ERROR(with({int32s({1, 2, 3}), {}, {}, false}), "attention: expected query_lengths of shape [2], got [3]");
   CHECK_ERROR(with({int32s({1, 5}), {}, {}, false}), "attention: query_lengths[1] is 5, expected 0 to 4");
   CHECK_ERROR(with({{}, int32s({6, 1}), {}, false}), "attention: key_lengths[0] is 6, expected 0 to 5");

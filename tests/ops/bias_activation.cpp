@@ -89,7 +89,7 @@ TEST_CASE("bias_activation refuses what it cannot compute", "[bias_activation]")
   CHECK_ERROR(bias_activation(x.cast(DType::int32), bias, Activation::relu),
               "bias_activation: x must be floating, got int32");
   CHECK_ERROR(bias_activation(Tensor(Shape{}), bias, Activation::relu),
-              "bias_activation: expected at least one axis, got a scalar");
+              "bias_activation: expected x of shape [..., C], got []");
   CHECK_ERROR(bias_activation_backward(x, bias, Activation::relu, Tensor({3, 2})),
               "bias_activation: expected the gradient of shape [2, 3], got [3, 2]");
   CHECK_ERROR(bias_activation_backward(x, bias, Activation::relu, x.cast(DType::float64)),

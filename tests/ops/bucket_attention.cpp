@@ -254,7 +254,7 @@ TEST_CASE("bucket_attention refuses what it cannot compute", "[bucket_attention]
   CHECK_ERROR(run(t.groups, {2, 0, 2, 0}), "bucket_attention: chunk = 0, expected at least 1");
   CHECK_ERROR(t.gradient({}, t.x.q), "bucket_attention: expected the gradient of shape [2, 4, 3, 7], got [2, 4, 3, 6]");
   CHECK_ERROR(group_buckets(Tensor::zeros({2, 3, 4}, DType::int32), 2),
-              "group_buckets: expected buckets [B, H, rounds, N], got [2, 3, 4]");
+              "group_buckets: expected buckets of shape [B, H, R, N], got [2, 3, 4]");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_ERROR(bucket_attention(cuda, cuda, cuda, group(Tensor({0, 6, 4}, DType::int32), 1), {2, 0, 2, 2}, {}),
               "bucket_attention: labels is on cpu, expected cuda");

@@ -332,17 +332,19 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
   CHECK_ERROR(of(x, 0), "centroid_topk: k = 0, expected at least 1");
   CHECK_THROWS_AS(of(x, 0), UsageError);
   CHECK_ERROR(centroid_topk(Tensor(), x.k, x.v, 1, true, {}), "centroid_topk: q was never given a value");
-  CHECK_ERROR(centroid_topk(x.k, x.k, x.q, 1, true, {}), "centroid_topk: v of shape [2, 4, 3, 6] does not match k");
-  CHECK_ERROR(centroid_topk(x.v, x.k, x.v, 1, true, {}), "centroid_topk: k of shape [2, 5, 3, 6] does not match q");
+  CHECK_ERROR(centroid_topk(x.k, x.k, x.q, 1, true, {}),
+              "centroid_topk: expected v of shape [2, 5, 3, M], got [2, 4, 3, 6]");
+  CHECK_ERROR(centroid_topk(x.v, x.k, x.v, 1, true, {}),
+              "centroid_topk: expected k of shape [2, S, 3, 7], got [2, 5, 3, 6]");
   CHECK_ERROR(centroid_topk(x.q, x.k.cast(DType::float64), x.v, 1, true, {}),
               "centroid_topk: k is float64, q is float32");
   CHECK_ERROR(of(x, 1, {{{}, int32s({1, 9}), {}, false}, {}, 0}),
               "centroid_topk: key_lengths[1] is 9, expected 0 to 5");
-  CHECK_ERROR(of(x, 2, {}, Tensor({2, 3, 4, 1}, DType::int32)),
-              "centroid_topk: expected the given top keys of shape [2, 3, 4, 2], got [2, 3, 4, 1]");
+  CHECK_ERROR(of(x, 2, {}, Tensor({2, 3, 4, 1}, DType::int32)), "centroid_topk: k = 2, but 1 top keys are given");
   CHECK_ERROR(of(x, 1, {}, Tensor({2, 3, 4, 1}, DType::int64)),
               "centroid_topk: expected the given top keys to be int32, got int64");
-  CHECK_ERROR(of(x, 1, {}, Tensor::full({2, 3, 4, 1}, 5, DType::int32)), "centroid_topk: key 5 at position 0");
+  CHECK_ERROR(of(x, 1, {}, Tensor::full({2, 3, 4, 1}, 5, DType::int32)),
+              "centroid_topk: topk[0] is 5, expected -1 to 4");
   for (int32_t second : {0, 1}) {  // equal and falling: neither rises
     Tensor keys = Tensor::full({2, 3, 4, 2}, -1, DType::int32);
     keys.mutable_data<int32_t>()[6] = 1, keys.mutable_data<int32_t>()[7] = second;

@@ -71,8 +71,8 @@ TEST_CASE("cross_entropy refuses what it cannot compute", "[cross_entropy]") {
   CHECK_ERROR(cross_entropy(x, t.cast(DType::int64)), "cross_entropy: expected targets to be int32, got int64");
   CHECK_ERROR(cross_entropy(x, Tensor()), "cross_entropy: targets was never given a value");
   CHECK_ERROR(cross_entropy(Tensor(), t), "cross_entropy: logits was never given a value");
-  CHECK_ERROR(cross_entropy(Tensor(Shape{}), t), "cross_entropy: expected at least one axis, got a scalar");
-  CHECK_ERROR(cross_entropy(x, elsewhere({0}, DType::int32)), "cross_entropy: targets is on cuda, expected cpu");
+  CHECK_ERROR(cross_entropy(Tensor(Shape{}), t), "cross_entropy: expected logits of shape [..., C], got []");
+  CHECK_ERROR(cross_entropy(x, elsewhere({0}, DType::int32)), "cross_entropy: targets is on cuda, logits on cpu");
   CHECK_ERROR(cross_entropy(Tensor({2, 0}), t), "cross_entropy: target 0 at position 0 is no class");
   CHECK(cross_entropy(Tensor({0, 3}), Tensor({0}, DType::int32)).loss.item() == 0);
 }

@@ -160,7 +160,7 @@ TEST_CASE("elementwise functions refuse what they cannot compute", "[elementwise
   CHECK_ERROR(unary(Unary::gelu, Tensor()), "gelu: x was never given a value");
   CHECK_ERROR(unary(Unary::exp, Tensor({2}, DType::bfloat16)), "exp: bfloat16 is not computed on cpu");
   CHECK_ERROR(unary_backward(Unary::log, x, Tensor({3, 2})), "log: expected the gradient of shape [2, 3], got [3, 2]");
-  CHECK_ERROR(unary_backward(Unary::log, x, d), "log: its gradient is float64, x is float32");
+  CHECK_ERROR(unary_backward(Unary::log, x, d), "log: the gradient is float64, x is float32");
   CHECK_ERROR(affine(i, 1, 1), "affine: x must be floating, got int32");
   Tensor y({3, 2});
   CHECK_ERROR(accumulate(y, x), "accumulate: expected x of shape [3, 2], got [2, 3]");

@@ -263,7 +263,7 @@ TEST_CASE("euclidean_kmeans refuses what it cannot compute", "[euclidean_kmeans]
   CHECK_THROWS_AS(euclidean_kmeans(q, {}, 0, 1, test_draw()), UsageError);
   CHECK_ERROR(euclidean_kmeans(Tensor(), {}, 2, 1, test_draw()), "euclidean_kmeans: q was never given a value");
   CHECK_ERROR(euclidean_kmeans(q.reshape({2, 5, 12}), {}, 2, 1, test_draw()),
-              "euclidean_kmeans: expected q [B, N, H, D], got [2, 5, 12]");
+              "euclidean_kmeans: expected q of shape [B, N, H, D], got [2, 5, 12]");
   CHECK_ERROR(euclidean_kmeans(q.cast(DType::int32), {}, 2, 1, test_draw()),
               "euclidean_kmeans: q must be floating, got int32");
   CHECK_ERROR(euclidean_kmeans(q, int32s({1, 6}), 2, 1, test_draw()),

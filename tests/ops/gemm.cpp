@@ -213,12 +213,12 @@ TEST_CASE("matmul and linear refuse what they cannot compute", "[matmul]") {
   CHECK_ERROR(matmul(a, a), "matmul: [2, 3] and [2, 3] do not match: inner sizes 3 and 2");
   CHECK_ERROR(matmul(a, b, true), "matmul: [2, 3] transposed and [3, 4] do not match: inner sizes 2 and 3");
   CHECK_ERROR(matmul(a, b, false, true), "matmul: [2, 3] and [3, 4] transposed do not match: inner sizes 3 and 4");
-  CHECK_ERROR(matmul(Tensor({3}), b), "matmul: expected matrices, got shapes [3] and [3, 4]");
+  CHECK_ERROR(matmul(Tensor({3}), b), "matmul: expected the first operand of shape [..., I, J], got [3]");
   CHECK_ERROR(matmul(Tensor({5, 2, 3}), Tensor({4, 3, 4})), "matmul: leading axes of [5, 2, 3] and [4, 3, 4] differ");
   CHECK_ERROR(linear(Tensor(), a, {}), "linear: x was never given a value");
-  CHECK_ERROR(linear(a, Tensor({3}), {}), "linear: expected a weight [out, in], got [3]");
-  CHECK_ERROR(linear(a, b, {}), "linear: x of shape [2, 3] has 3 features, weight of shape [3, 4] expects 4");
-  CHECK_ERROR(linear(Tensor(Shape{}), b, {}), "linear: expected at least one axis, got a scalar");
+  CHECK_ERROR(linear(a, Tensor({3}), {}), "linear: expected weight of shape [O, 3], got [3]");
+  CHECK_ERROR(linear(a, b, {}), "linear: expected weight of shape [O, 3], got [3, 4]");
+  CHECK_ERROR(linear(Tensor(Shape{}), b, {}), "linear: expected x of shape [..., I], got []");
   CHECK_ERROR(linear(a, Tensor({4, 3}), Tensor({3})), "linear: expected bias of shape [4], got [3]");
   CHECK_ERROR(linear(a, Tensor({4, 3}), Tensor({4}, DType::float64)), "linear: bias is float64, x is float32");
   const Tensor cuda = elsewhere({0, 0});

@@ -48,7 +48,7 @@ TEST_CASE("group refuses what it cannot compute", "[group]") {
   CHECK_ERROR(group(Tensor::zeros({1, 1, 3}, DType::int32), -1), "group: clusters = -1, expected at least 0");
   CHECK_ERROR(group(Tensor(), 2), "group: labels was never given a value");
   CHECK_ERROR(group(Tensor::zeros({1, 1, 3}, DType::int64), 2), "group: expected labels to be int32, got int64");
-  CHECK_ERROR(group(Tensor::zeros({1, 3}, DType::int32), 2), "group: expected labels [B, H, N], got [1, 3]");
+  CHECK_ERROR(group(Tensor::zeros({1, 3}, DType::int32), 2), "group: expected labels of shape [B, H, N], got [1, 3]");
 }
 
 #if CAIRN_HAS_CUDA  // against the CPU

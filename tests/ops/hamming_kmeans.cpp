@@ -229,7 +229,7 @@ TEST_CASE("hamming_kmeans refuses what it cannot compute", "[hamming_kmeans]") {
   CHECK_ERROR(hamming_kmeans(codes.cast(DType::int64), {}, 2, 8, 1, test_draw()),
               "hamming_kmeans: expected codes to be uint64, got int64");
   CHECK_ERROR(hamming_kmeans(codes.reshape({6, 5}), {}, 2, 8, 1, test_draw()),
-              "hamming_kmeans: expected codes [B, H, N], got [6, 5]");
+              "hamming_kmeans: expected codes of shape [B, H, N], got [6, 5]");
   CHECK_ERROR(hamming_kmeans(codes, int32s({1, 6}), 2, 8, 1, test_draw()),
               "hamming_kmeans: lengths[1] is 6, expected 0 to 5");
   CHECK_ERROR(hamming_kmeans(codes, int32s({1}), 2, 8, 1, test_draw()),

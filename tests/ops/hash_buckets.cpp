@@ -208,7 +208,7 @@ TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
               "random_rotations: columns = 0, expected at least 1");
   CHECK_ERROR(hash_buckets(Tensor(), rotations, {}, two), "hash_buckets: q was never given a value");
   CHECK_ERROR(hash_buckets(q.reshape({2, 3, 20}), rotations, {}, two),
-              "hash_buckets: expected q [B, N, H, D], got [2, 3, 20]");
+              "hash_buckets: expected q of shape [B, N, H, D], got [2, 3, 20]");
   CHECK_ERROR(hash_buckets(q, rotations, {}, {3, 32}), "hash_buckets: 3 buckets, expected an even number");
   CHECK_ERROR(hash_buckets(q, rotations, {}, {-2, 32}), "hash_buckets: -2 buckets, expected an even number");
   CHECK_ERROR(hash_buckets(q, rotations, {}, {0, 0}), "hash_buckets: chunk = 0, expected at least 1");
@@ -216,9 +216,9 @@ TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
   CHECK_ERROR(hash_buckets(q, rotations, {}, {4, 32}),
               "hash_buckets: expected rotations [rounds, 2 or more, 5], got [2, 1, 5]");
   CHECK_ERROR(hash_buckets(q, Tensor({2, 1, 4}), {}, two),
-              "hash_buckets: expected rotations [rounds, 1 or more, 5], got [2, 1, 4]");
+              "hash_buckets: expected rotations of shape [R, C, 5], got [2, 1, 4]");
   CHECK_ERROR(hash_buckets(q, rotations, int32s({3, 4}), two), "hash_buckets: lengths[1] is 4, expected 0 to 3");
-  CHECK_ERROR(hash_buckets(q, elsewhere({0, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, expected cpu");
+  CHECK_ERROR(hash_buckets(q, elsewhere({0, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, q on cpu");
   CHECK_NEEDS_CUDA(hash_buckets(elsewhere({0, 3, 4, 5}), elsewhere({0, 1, 5}), {}, two), "hash_buckets");
 }
 

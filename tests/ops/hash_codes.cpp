@@ -125,14 +125,15 @@ TEST_CASE("hash_codes refuses what it cannot compute", "[hash_codes]") {
   CHECK_ERROR(random_planes(0, 4, true, test_draw(), Device::cpu), "random_planes: bits = 0, expected 1 to 64");
   CHECK_THROWS_AS(random_planes(65, 4, true, test_draw(), Device::cpu), UsageError);
   CHECK_ERROR(hash_codes(Tensor(), planes), "hash_codes: q was never given a value");
-  CHECK_ERROR(hash_codes(q.reshape({2, 3, 20}), planes), "hash_codes: expected q [B, N, H, D], got [2, 3, 20]");
+  CHECK_ERROR(hash_codes(q.reshape({2, 3, 20}), planes),
+              "hash_codes: expected q of shape [B, N, H, D], got [2, 3, 20]");
   CHECK_ERROR(hash_codes(q.cast(DType::int32), planes), "hash_codes: q must be floating, got int32");
   CHECK_ERROR(hash_codes(q, Tensor()), "hash_codes: planes was never given a value");
   CHECK_ERROR(hash_codes(q, planes.cast(DType::float64)), "hash_codes: expected planes to be float32, got float64");
-  CHECK_ERROR(hash_codes(q, Tensor({63, 5})), "hash_codes: expected planes [bits, 6], got [63, 5]");
+  CHECK_ERROR(hash_codes(q, Tensor({63, 5})), "hash_codes: expected planes of shape [bits, 6], got [63, 5]");
   CHECK_ERROR(hash_codes(q, Tensor({65, 6})), "hash_codes: bits = 65, expected 1 to 64");
   CHECK_ERROR(hash_codes(q, Tensor({0, 6})), "hash_codes: bits = 0, expected 1 to 64");
-  CHECK_ERROR(hash_codes(q, elsewhere({0, 6})), "hash_codes: planes is on cuda, expected cpu");
+  CHECK_ERROR(hash_codes(q, elsewhere({0, 6})), "hash_codes: planes is on cuda, q on cpu");
 }
 
 #if CAIRN_HAS_CUDA  // against the CPU

@@ -68,7 +68,7 @@ TEST_CASE("l2_normalize gives the same bits on any number of threads", "[l2_norm
 TEST_CASE("l2_normalize refuses what it cannot compute", "[l2_normalize]") {
   CHECK_ERROR(l2_normalize(Tensor()), "l2_normalize: x was never given a value");
   CHECK_ERROR(l2_normalize(Tensor::zeros({2}, DType::int32)), "l2_normalize: x must be floating, got int32");
-  CHECK_ERROR(l2_normalize(Tensor::zeros({})), "l2_normalize: expected at least one axis, got a scalar");
+  CHECK_ERROR(l2_normalize(Tensor::zeros({})), "l2_normalize: expected x of shape [..., C], got []");
   CHECK_ERROR(l2_normalize_backward(Tensor({2, 3}), Tensor({3, 2})),
               "l2_normalize: expected the gradient of shape [2, 3], got [3, 2]");
   CHECK_NEEDS_CUDA(l2_normalize(elsewhere({0, 3})), "l2_normalize");

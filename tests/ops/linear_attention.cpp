@@ -274,7 +274,7 @@ TEST_CASE("linear attention refuses what it cannot compute", "[linear_attention]
   const auto with = [&](const AttentionMask& mask) { return linear_attention(x.q, x.k, x.v, {mask, {}, 0}); };
   CHECK_ERROR(linear_attention(Tensor(), x.k, x.v), "linear_attention: q was never given a value");
   CHECK_ERROR(linear_attention(x.q, x.k.reshape({2, 5, 6, 3}), x.v),
-              "linear_attention: k of shape [2, 5, 6, 3] does not match q of shape [2, 4, 3, 6]");
+              "linear_attention: expected k of shape [2, S, 3, 6], got [2, 5, 6, 3]");
   CHECK_ERROR(with({{}, int32s({6, 1}), {}, false}), "linear_attention: key_lengths[0] is 6, expected 0 to 5");
   CHECK_ERROR(with({{}, {}, random_mask({4, 5}), false}), "linear_attention: cannot honor a boolean mask");
   CHECK_THROWS_AS(with({{}, {}, random_mask({4, 5}), true}), UsageError);

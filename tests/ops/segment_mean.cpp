@@ -4,8 +4,8 @@
 
 namespace {
 
-struct Case {
-  Case(const Shape& shape, int64_t clusters, DType dtype)
+struct CudaCase {
+  CudaCase(const Shape& shape, int64_t clusters, DType dtype)
       : x(random_tensor(shape, dtype, 1)),
         centroids(random_tensor(shape.with(1, clusters), dtype, 2)),
         // Beyond the range at both ends, and the last cluster without members.
@@ -15,8 +15,8 @@ struct Case {
   Groups groups;
 };
 
-std::vector<Case> every_case(DType dtype) {
-  std::vector<Case> cases;
+std::vector<CudaCase> every_case(DType dtype) {
+  std::vector<CudaCase> cases;
   for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 17, 3, 5}, Shape{2, 301, 2, 33}, Shape{0, 3, 2, 4},
                              Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}})
     for (int64_t C : {1, 5, 40}) cases.emplace_back(shape, C, dtype);
@@ -27,7 +27,7 @@ std::vector<Case> every_case(DType dtype) {
 
 TEST_CASE("segment_reduce sums and averages the members of each cluster, zero for none", "[segment_mean]") {
   for (DType dtype : {DType::float32, DType::float64})
-    for (const Case& c : every_case(dtype)) {
+    for (const CudaCase& c : every_case(dtype)) {
       INFO(c.x.shape() << " C " << c.groups.clusters() << ' ' << name(dtype));
       for (Segment kind : {Segment::sum, Segment::mean})
         CHECK(difference(segment_reduce(kind, c.x, c.groups), reference_segment_reduce(kind, c.x, c.groups)) <=
@@ -37,7 +37,7 @@ TEST_CASE("segment_reduce sums and averages the members of each cluster, zero fo
 
 TEST_CASE("segment_broadcast gives each query its cluster's row, zero to a query of none", "[segment_mean]") {
   for (DType dtype : {DType::float32, DType::float64})
-    for (const Case& c : every_case(dtype)) {
+    for (const CudaCase& c : every_case(dtype)) {
       INFO(c.x.shape() << " C " << c.groups.clusters() << ' ' << name(dtype));
       const Rows4 rows(c.centroids);
       Rows4 copy(Tensor::zeros(c.x.shape(), DType::float64)), share = copy;
@@ -58,13 +58,13 @@ TEST_CASE("segment_broadcast gives each query its cluster's row, zero to a query
 }
 
 TEST_CASE("gradients of segment_mean and segment_broadcast", "[segment_mean][grad]") {
-  const Case c({2, 7, 2, 3}, 4, DType::float64);
+  const CudaCase c({2, 7, 2, 3}, 4, DType::float64);
   CHECK_GRADIENT([&](const auto& in) { return segment_mean(in[0], c.groups); }, c.x);
   CHECK_GRADIENT([&](const auto& in) { return segment_broadcast(in[0], c.groups); }, c.centroids);
 }
 
 TEST_CASE("segment operations give the same bits on any number of threads", "[segment_mean]") {
-  const Case c({2, 301, 2, 33}, 13, DType::float32);
+  const CudaCase c({2, 301, 2, 33}, 13, DType::float32);
   check_any_threads([&] {
     return std::vector<Tensor>{segment_reduce(Segment::mean, c.x, c.groups),
                                segment_broadcast(Segment::mean, c.centroids, c.groups)};
@@ -72,11 +72,11 @@ TEST_CASE("segment operations give the same bits on any number of threads", "[se
 }
 
 TEST_CASE("segment operations refuse what they cannot compute", "[segment_mean]") {
-  const Case c({2, 7, 3, 4}, 5, DType::float32);
+  const CudaCase c({2, 7, 3, 4}, 5, DType::float32);
   CHECK_ERROR(segment_reduce(Segment::sum, Tensor(), c.groups), "segment_reduce: x was never given a value");
   CHECK_ERROR(segment_reduce(Segment::sum, c.x.cast(DType::int32), c.groups), "segment_reduce: x must be floating");
   CHECK_ERROR(segment_reduce(Segment::sum, c.x.reshape({2, 7, 12}), c.groups),
-              "segment_reduce: expected x [B, N, H, D], got [2, 7, 12]");
+              "segment_reduce: expected x of shape [B, N, H, D], got [2, 7, 12]");
   CHECK_ERROR(segment_reduce(Segment::sum, c.x.reshape({7, 2, 3, 4}), c.groups),
               "segment_reduce: expected labels of shape [7, 3, 2], got [2, 3, 7]");
   CHECK_ERROR(segment_reduce(Segment::sum, c.x, {}), "segment_reduce: labels was never given a value");
@@ -84,12 +84,12 @@ TEST_CASE("segment operations refuse what they cannot compute", "[segment_mean]"
   CHECK_ERROR(segment_broadcast(Segment::sum, c.x, c.groups),
               "segment_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
   CHECK_ERROR(segment_broadcast(Segment::sum, c.centroids.reshape({2, 15, 4}), c.groups),
-              "segment_broadcast: expected x [B, C, H, D], got [2, 15, 4]");
+              "segment_broadcast: expected x of shape [B, C, H, D], got [2, 15, 4]");
   const Groups here = group(Tensor({0, 2, 3}, DType::int32), 4);
   CHECK_ERROR(segment_reduce(Segment::sum, elsewhere({0, 3, 2, 5}), here),
               "segment_reduce: labels is on cpu, expected cuda");
   CHECK_ERROR(segment_broadcast(Segment::sum, elsewhere({0, 4, 2, 5}), here),
-              "segment_broadcast: labels is on cpu, expected cuda");
+              "segment_broadcast: labels is on cpu, x on cuda");
   CHECK_NEEDS_CUDA(group(elsewhere({0, 2, 3}, DType::int32), 4), "group");
 }
 

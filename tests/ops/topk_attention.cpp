@@ -8,8 +8,8 @@
 namespace {
 
 // Everything that topk_attention takes: random labels (some -1), top keys (rising, some missing), mass and rest.
-struct Case {
-  Case(const Sizes& sizes, int64_t clusters, int64_t top, DType dtype, uint64_t seed = 1)
+struct TopCase {
+  TopCase(const Sizes& sizes, int64_t clusters, int64_t top, DType dtype, uint64_t seed = 1)
       : s(sizes),
         C(clusters),
         k(top),
@@ -59,7 +59,7 @@ struct Case {
 };
 
 // a: softmax of scale q . k over the cluster's top keys, zero elsewhere.
-BatchHeads reference_a(const Case& test, double scale = 0) {
+BatchHeads reference_a(const TopCase& test, double scale = 0) {
   BatchHeads scores = reference_scores(test.x.q, test.x.k, {{}, {}, scale});
   const BatchHeads visible = test.visible();
   for (size_t i = 0; i < scores.values.size(); ++i)
@@ -68,7 +68,7 @@ BatchHeads reference_a(const Case& test, double scale = 0) {
 }
 
 // m_j of each query's cluster, at every key; 0 for a query of no cluster.
-BatchHeads masses(const Case& test) {
+BatchHeads masses(const TopCase& test) {
   BatchHeads result(test.s.B, test.s.H, test.s.N, test.s.S);
   const auto mass = as_double(test.mass);
   result.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -79,7 +79,7 @@ BatchHeads masses(const Case& test) {
   return result;
 }
 
-std::vector<double> plus_rest(std::vector<double> values, const Case& test) {
+std::vector<double> plus_rest(std::vector<double> values, const TopCase& test) {
   Rows4 out(Tensor::from(values, {test.s.B, test.s.N, test.s.H, test.s.M}));
   const Rows4 rest(test.rest);
   masses(test).rows([&](int64_t b, int64_t h, int64_t i) {
@@ -107,7 +107,7 @@ TEST_CASE("topk_attention agrees with its formula", "[topk_attention]") {
     for (DType dtype : {DType::float32, DType::float64})
       for (double p : {0.0, 0.3}) {
         INFO(s << " C " << C << " k " << k << ' ' << name(dtype) << ", dropout " << p);
-        const Case test(s, C, k, dtype);
+        const TopCase test(s, C, k, dtype);
         const AttentionOptions options{{}, test_dropout(p), 0.7};
         const BatchHeads a = product(reference_a(test, 0.7), dropout_factors(s, test_dropout(p)));
         CHECK(difference(test.run(options), plus_rest(times_values(product(a, masses(test)), test.x.v), test)) <=
@@ -124,7 +124,7 @@ TEST_CASE("gradients of topk_attention agree with their formulas", "[topk_attent
       const Sizes& s = shape.s;
       const int64_t C = shape.C, k = shape.k;
       INFO(s << " C " << C << " k " << k << ", dropout " << p);
-      const Case test(s, C, k, DType::float64);
+      const TopCase test(s, C, k, DType::float64);
       const AttentionOptions options{{}, test_dropout(p), 0};
       const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
       const BatchHeads a = reference_a(test), m = masses(test), factors = dropout_factors(s, test_dropout(p));
@@ -155,7 +155,7 @@ TEST_CASE("gradients of topk_attention agree with their formulas", "[topk_attent
 }
 
 TEST_CASE("gradient of topk_attention against central differences", "[topk_attention][grad]") {
-  const Case test({2, 2, 7, 6, 2, 3}, 3, 3, DType::float64);
+  const TopCase test({2, 2, 7, 6, 2, 3}, 3, 3, DType::float64);
   for (double p : {0.0, 0.4}) {
     const AttentionOptions options{{}, test_dropout(p), 0};
     CHECK_GRADIENT(
@@ -213,7 +213,7 @@ TEST_CASE("improved clustered attention is full attention where every key is a t
 }
 
 TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[topk_attention]") {
-  const Case test({1, 2, 40, 11, 4, 5}, 5, 3, DType::float32);
+  const TopCase test({1, 2, 40, 11, 4, 5}, 5, 3, DType::float32);
   const auto g = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, {},
                                          random_tensor({1, 40, 2, 5}, DType::float32, 9));
   const Rows4 out(test.run()), dq(g.dq);
@@ -229,13 +229,13 @@ TEST_CASE("a query of no cluster gets exact zeros, and so does its gradient", "[
 }
 
 TEST_CASE("a cluster without top keys leaves its queries the rest alone", "[topk_attention]") {
-  Case test({1, 1, 6, 4, 3, 2}, 2, 3, DType::float32);
+  TopCase test({1, 1, 6, 4, 3, 2}, 2, 3, DType::float32);
   std::fill_n(test.topk.mutable_data<int32_t>(), 6, -1);
   CHECK(same_bits(test.run(), segment_broadcast(Segment::sum, test.rest, test.groups)));
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in topk_attention", "[topk_attention]") {
-  Case test({2, 2, 30, 20, 3, 4}, 4, 5, DType::float32);
+  TopCase test({2, 2, 30, 20, 3, 4}, 4, 5, DType::float32);
   const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
   check_stays_within_head(test.s, [&](const Operands& x) {
     test.x = x;
@@ -247,7 +247,7 @@ TEST_CASE("NaN and infinity stay within their batch element and head in topk_att
 TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p), in the right proportion",
           "[topk_attention]") {
   const Sizes s{2, 2, 4000, 64, 3, 0};
-  Case test(s, 10, 64, DType::float64);
+  TopCase test(s, 10, 64, DType::float64);
   int32_t* key = test.topk.mutable_data<int32_t>();
   for (int64_t i = 0; i < test.topk.elements(); ++i) key[i] = int32_t(i % 64);  // every key is a top key
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
@@ -258,7 +258,7 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
 }
 
 TEST_CASE("topk_attention gives the same bits on any number of threads", "[topk_attention]") {
-  const Case test({2, 2, 301, 103, 7, 5}, 13, 32, DType::float32);
+  const TopCase test({2, 2, 301, 103, 7, 5}, 13, 32, DType::float32);
   const Tensor g = random_tensor({2, 301, 2, 5}, DType::float32, 9);
   check_any_threads([&] {
     const auto b = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, {}, g);
@@ -267,12 +267,12 @@ TEST_CASE("topk_attention gives the same bits on any number of threads", "[topk_
 }
 
 TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
-  const Case t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
+  const TopCase t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
   const auto run = [&](const Groups& groups, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
     return topk_attention(t.x.q, t.x.k, t.x.v, groups, topk, mass, rest, {});
   };
   CHECK_ERROR(topk_attention(t.x.q, t.x.q, t.x.v, t.groups, t.topk, {}, {}, {}),
-              "topk_attention: v of shape [2, 5, 3, 7] does not match k of shape [2, 4, 3, 6]");
+              "topk_attention: expected v of shape [2, 4, 3, M], got [2, 5, 3, 7]");
   CHECK_ERROR(topk_attention(Tensor(), t.x.k, t.x.v, t.groups, t.topk, {}, {}, {}),
               "topk_attention: q was never given a value");
   CHECK_ERROR(run(group(Tensor::zeros({2, 3, 5}, DType::int32), 3), t.topk, t.mass, t.rest),
@@ -281,11 +281,11 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   CHECK_ERROR(run(t.groups, t.topk.cast(DType::int64), t.mass, t.rest),
               "topk_attention: expected topk to be int32, got int64");
   CHECK_ERROR(run(t.groups, t.topk.reshape({2, 3, 6}), t.mass, t.rest),
-              "topk_attention: expected topk [B, H, C, k], got [2, 3, 6]");
+              "topk_attention: expected topk of shape [2, 3, C, T], got [2, 3, 6]");
   CHECK_ERROR(run(t.groups, t.topk.reshape({3, 2, 3, 2}), t.mass, t.rest),
-              "topk_attention: expected topk of shape [2, 3, 3, 2], got [3, 2, 3, 2]");
+              "topk_attention: expected topk of shape [2, 3, C, T], got [3, 2, 3, 2]");
   CHECK_ERROR(run(t.groups, Tensor::full(t.topk.shape(), 5, DType::int32), t.mass, t.rest),
-              "topk_attention: key 5 at position 0 is outside [-1, 5)");
+              "topk_attention: topk[0] is 5, expected -1 to 4");
   CHECK_ERROR(run(t.groups, t.topk, t.mass.reshape({3, 2, 3}), t.rest),
               "topk_attention: expected mass of shape [2, 3, 3], got [3, 2, 3]");
   CHECK_ERROR(run(t.groups, t.topk, t.mass, t.rest.reshape({2, 3, 7, 3})),
@@ -305,7 +305,7 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
               "topk_attention: ");
   const Tensor cuda = elsewhere({0, 4, 3, 6});
   CHECK_ERROR(topk_attention(cuda, cuda, cuda, group(Tensor({0, 3, 4}, DType::int32), 1), t.topk, {}, {}, {}),
-              "topk_attention: labels is on cpu, expected cuda");
+              "topk_attention: topk is on cpu, q on cuda");
 }
 
 #if CAIRN_HAS_CUDA  // against the CPU
