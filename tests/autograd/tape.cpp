@@ -205,11 +205,6 @@ static std::vector<Reader> readers() {
   binary(
       "bias_activation", x, numbers({3}),
       [](const auto& a, const auto& b) { return bias_activation(a, b, Activation::gelu); }, 2);
-  all.push_back({"softmax", {x}, [=](const auto& t) { return softmax(variable(t[0])); }, 0, true});
-  all.push_back({"layer_norm",
-                 {x, numbers({3}), numbers({3})},
-                 [=](const auto& t) { return layer_norm(variable(t[0]), variable(t[1]), variable(t[2])); },
-                 2});
   all.push_back(
       {"gather_rows", {integers({4}, 1), x}, [=](const auto& t) { return gather_rows(variable(t[1]), t[0]); }, 1});
   all.push_back({"scatter_add_rows",
@@ -250,16 +245,6 @@ static std::vector<Reader> readers() {
                  {labels, numbers({2, 2, 2, 3})},
                  [=](const auto& t) { return segment_broadcast(variable(t[1]), group(t[0], 2)); },
                  1});
-  for (const bool of_mass : {false, true})
-    all.push_back({"centroid_topk",
-                   {heads, heads, heads, queries, keys, allowed},
-                   [=](const auto& t) {
-                     const auto split =
-                         centroid_topk(variable(t[0]), variable(t[1]), variable(t[2]), 2, masked(t[3], t[4], t[5]));
-                     return of_mass ? split.mass : split.rest;
-                   },
-                   6,
-                   true});
   all.push_back({"topk_attention",
                  {heads, heads, heads, numbers({2, 2, 2}), labels, Tensor::zeros({2, 2, 2, 1}, DType::int32),
                   numbers({2, 2, 2, 3})},

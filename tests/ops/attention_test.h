@@ -5,7 +5,7 @@
 #include <ostream>
 #include <utility>
 
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 namespace cairn {
 
@@ -148,36 +148,6 @@ struct BenchOperands {
 };
 
 #if CAIRN_HAS_CUDA
-
-// Which of the kernels are asked for.
-enum class Form {
-  usual,       // tensor cores for bfloat16, if the device has them
-  older,       // on the emulator, bfloat16 as on a device without
-  float_tf32,  // tensor cores for float32 too
-};
-inline constexpr Form every_form[] = {Form::usual, Form::older, Form::float_tf32};
-
-class WithForm {
- public:
-  explicit WithForm(Form form) {
-    if (form == Form::float_tf32) set_float32_products(Float32Products::tf32);
-#if CAIRN_CUDA_HOST
-    if (form == Form::older) architecture_ = host_cuda::claim_architecture(75);
-#endif
-  }
-  ~WithForm() {
-    set_float32_products(products_);
-#if CAIRN_CUDA_HOST
-    if (architecture_) host_cuda::claim_architecture(architecture_);
-#endif
-  }
-  WithForm(const WithForm&) = delete;
-  WithForm& operator=(const WithForm&) = delete;
-
- private:
-  Float32Products products_ = float32_products();
-  int architecture_ = 0;
-};
 
 // A run that the form makes no difference to has no results.
 inline void add_in_form(Cases& cases, Form form, const std::string& name, std::function<Results(const Bench&)> run) {

@@ -17,8 +17,8 @@ static std::ostream& operator<<(std::ostream& out, const BucketOptions& o) {
 namespace {
 
 // Random buckets (some -1) of a few rounds, and how they are used.
-struct Case {
-  Case(const Sizes& sizes, const BucketOptions& how, int64_t bucket_count, DType dtype, uint64_t seed = 1)
+struct BucketCase {
+  BucketCase(const Sizes& sizes, const BucketOptions& how, int64_t bucket_count, DType dtype, uint64_t seed = 1)
       : s(sizes),
         options(how),
         x(s, dtype, seed),
@@ -122,7 +122,7 @@ TEST_CASE("bucket_attention agrees with its formula", "[bucket_attention]") {
     for (DType dtype : {DType::float32, DType::float64})
       for (double p : {0.0, 0.3}) {
         INFO(s << ", " << buckets << ' ' << name(dtype) << ", dropout " << p);
-        const Case test(s, buckets, count, dtype);
+        const BucketCase test(s, buckets, count, dtype);
         const AttentionOptions options{{}, test_dropout(p), 0.7};
         std::vector<double> logsumexp;
         const BatchHeads weights = product(test.weights(options, &logsumexp), dropout_factors(s, options.dropout));
@@ -138,7 +138,7 @@ TEST_CASE("bucket_attention honors every mask", "[bucket_attention]") {
     for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 3}, BucketOptions{2, 0, 2, 3, false, true},
                                          BucketOptions{2, 0, 2, 3, false, false, true, false}}) {
       INFO(mask_name << ", " << buckets);
-      const Case test(s, buckets, 3, DType::float64);
+      const BucketCase test(s, buckets, 3, DType::float64);
       const AttentionOptions options{mask, test_dropout(0.3), 0};
       const BatchHeads weights = test.weights(options), factors = dropout_factors(s, options.dropout);
       CHECK(difference(test.run(options).out, times_values(product(weights, factors), test.x.v)) <= tolerance::float64);
@@ -156,7 +156,7 @@ TEST_CASE("gradients of bucket_attention agree with their formulas", "[bucket_at
   for (const auto& [s, buckets, count] : every_shape())
     for (double p : {0.0, 0.3}) {
       INFO(s << ", " << buckets << ", dropout " << p);
-      const Case test(s, buckets, count, DType::float64);
+      const BucketCase test(s, buckets, count, DType::float64);
       const AttentionOptions options{{}, test_dropout(p), 0.7};
       const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
       const BatchHeads weights = test.weights(options), factors = dropout_factors(s, options.dropout);
@@ -174,7 +174,7 @@ TEST_CASE("gradient of bucket_attention against central differences", "[bucket_a
                                        BucketOptions{2, 0, 2, 2, false, false, true, false}})
     for (double p : {0.0, 0.4}) {
       INFO(buckets << ", dropout " << p);
-      const Case test({2, 2, 7, 7, 2, 3}, buckets, 3, DType::float64);
+      const BucketCase test({2, 2, 7, 7, 2, 3}, buckets, 3, DType::float64);
       const AttentionOptions options{{}, test_dropout(p), 0};
       CHECK_GRADIENT(
           [&](const auto& in) { return bucket_attention(in[0], in[1], in[2], test.groups, buckets, options); },
@@ -185,7 +185,7 @@ TEST_CASE("gradient of bucket_attention against central differences", "[bucket_a
 TEST_CASE("in one bucket and one chunk bucket_attention is attention without the diagonal", "[bucket_attention]") {
   const Sizes s{2, 2, 31, 31, 3, 4};
   for (int64_t chunk : {31, 32, 1000}) {
-    const Case test(s, {1, 0, 1, chunk}, 1, DType::float64);
+    const BucketCase test(s, {1, 0, 1, chunk}, 1, DType::float64);
     AttentionMask mask;
     mask.allowed = Tensor::full({31, 31}, true, DType::boolean);
     for (int64_t i = 0; i < 31; ++i) mask.allowed.mutable_data<bool>()[i * 32] = false;
@@ -196,7 +196,7 @@ TEST_CASE("in one bucket and one chunk bucket_attention is attention without the
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in bucket_attention", "[bucket_attention]") {
-  Case test({2, 2, 30, 30, 3, 4}, {2, 0, 2, 5, true, true}, 3, DType::float32);
+  BucketCase test({2, 2, 30, 30, 3, 4}, {2, 0, 2, 5, true, true}, 3, DType::float32);
   const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
   check_stays_within_head(test.s, [&](const Operands& x) {
     test.x = x;
@@ -208,7 +208,7 @@ TEST_CASE("NaN and infinity stay within their batch element and head in bucket_a
 TEST_CASE("bucket_attention needs memory that grows with the number of positions, not its square",
           "[bucket_attention]") {
   const Sizes s{1, 1, 6000, 6000, 4, 4};
-  const Case test(s, {2, 0, 2, 32, true, true}, 188, DType::float32);
+  const BucketCase test(s, {2, 0, 2, 32, true, true}, 188, DType::float32);
   const Tensor g = random_tensor({1, 6000, 1, 4}, DType::float32, 9);
   reset_peak_memory(Device::cpu);
   const int64_t before = peak_without_scratch();
@@ -218,7 +218,7 @@ TEST_CASE("bucket_attention needs memory that grows with the number of positions
 
 TEST_CASE("bucket_attention gives the same bits on any number of threads", "[bucket_attention]") {
   for (const BucketOptions& buckets : {BucketOptions{2, 0, 2, 20}, BucketOptions{2, 0, 2, 7, false, true}}) {
-    const Case test({2, 2, 701, 701, 7, 5}, buckets, 5, DType::float32);
+    const BucketCase test({2, 2, 701, 701, 7, 5}, buckets, 5, DType::float32);
     const Tensor g = random_tensor({2, 701, 2, 5}, DType::float32, 9);
     check_any_threads([&] {
       const AttentionOptions options{{}, test_dropout(0.2), 0};
@@ -229,7 +229,7 @@ TEST_CASE("bucket_attention gives the same bits on any number of threads", "[buc
 }
 
 TEST_CASE("a bucket that changes before the backward pass of bucket_attention is an error", "[bucket_attention]") {
-  const Case test({1, 1, 4, 4, 2, 2}, {1, 0, 1, 2}, 2, DType::float64);
+  const BucketCase test({1, 1, 4, 4, 2, 2}, {1, 0, 1, 2}, 2, DType::float64);
   const Variable q(test.x.q, true), k(test.x.k), v(test.x.v);
   const Variable out = bucket_attention(q, k, v, test.groups, test.options);
   Tensor(test.groups.labels()).mutable_data<int32_t>()[0] = 1;
@@ -237,7 +237,7 @@ TEST_CASE("a bucket that changes before the backward pass of bucket_attention is
 }
 
 TEST_CASE("bucket_attention refuses what it cannot compute", "[bucket_attention]") {
-  const Case t({2, 3, 4, 4, 6, 7}, {2, 0, 2, 2}, 3, DType::float32);
+  const BucketCase t({2, 3, 4, 4, 6, 7}, {2, 0, 2, 2}, 3, DType::float32);
   const auto run = [&](const Groups& groups, const BucketOptions& buckets) {
     return bucket_attention(t.x.q, t.x.k, t.x.v, groups, buckets, {});
   };

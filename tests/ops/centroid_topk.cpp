@@ -49,58 +49,190 @@ std::vector<Sizes> every_size() {
 
 AttentionDropout rest_dropout(double p) { return test_dropout(p, Purpose::attention_rest_dropout); }
 
-}  // namespace
+// What a case computes of its operands.
+struct Split {
+  Sizes s;
+  int64_t top;
+  std::string kind = "nothing";  // of mask
+  AttentionMask mask{};
+  double dropout = 0;
+  Tensor given{};  // the top keys
 
-TEST_CASE("centroid_topk splits attention into the top keys' mass and the rest, for every mask and size",
-          "[centroid_topk]") {
-  for (const Sizes& s : every_size()) {
-    const Operands x(s, DType::float64);
-    const BatchHeads factors = dropout_factors(s, rest_dropout(0.3));
-    for (int64_t top : {1, 3, 32}) {
-      if (s.S > 100 && top != 32) continue;
-      for (const auto& [kind, mask] : every_mask(s))
-        for (double p : {0.0, 0.3}) {
-          INFO(s << " top " << top << " masked by " << kind << ", dropout " << p);
-          const AttentionOptions options{mask, rest_dropout(p), 0};
-          const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
-          const auto expected = reference_topk(scores, top);
-          const BatchHeads member = in_top(scores, expected, top);
-          const CentroidTopK result = centroid_topk(x.q, x.k, x.v, top, true, options);
-          CHECK(result.topk.shape() == Shape{s.B, s.H, s.N, top});
-          CHECK(result.mass.shape() == Shape{s.B, s.H, s.N});
-          CHECK(result.rest.shape() == Shape{s.B, s.N, s.H, s.M});
-          CHECK(result.topk.to_vector<int32_t>() == expected);
-          CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance::float64);
-          CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance::float64);
-          BatchHeads others = product(weights, complement(member));
-          if (p > 0) others = product(others, factors);
-          CHECK(difference(result.rest, times_values(others, x.v)) <= tolerance::float64);
-        }
-    }
+  AttentionOptions options(Device device) const { return {on(device, mask), rest_dropout(dropout), 0}; }
+  CentroidTopK run(const Tensors& t, bool with_rest = true) const {
+    const Device device = t[0].device();
+    return centroid_topk(t[0], t[1], t[2], top, with_rest, options(device),
+                         given.defined() ? given.to(device) : Tensor());
   }
+};
+
+Tensors random_operands(const Sizes& s) {
+  return {normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)};
+}
+// Scores with many ties: of halves of whole numbers, whose products and sums are exact.
+Tensors with_ties(const Sizes& s) {
+  Tensors t = random_operands(s);
+  for (const size_t i : {0, 1}) t[i] = affine(integers(t[i].shape(), -2, 2, i + 1).cast(DType::float64), 0.5);
+  return t;
+}
+// Every third key, at most `top`; the second centroid has none, and there are some that may be masked.
+Tensor given_keys(const Sizes& s, int64_t top) {
+  std::vector<int32_t> keys;
+  for (int64_t row = 0; row < s.B * s.H * s.N; ++row)
+    for (int64_t l = 0; l < top; ++l) {
+      const int64_t key = 3 * l + row % 3;
+      keys.push_back(int32_t(row != 1 && key < s.S ? key : -1));
+    }
+  return Tensor::from(keys, {s.B, s.H, s.N, top});
 }
 
-TEST_CASE("centroid_topk breaks ties towards the lower index, across tiles too, in float32 and in float64",
-          "[centroid_topk]") {
-  // Small whole numbers: scores are exact, and of few values.
-  const Sizes s{1, 2, 70, 1100, 4, 3};
-  for (DType dtype : {DType::float32, DType::float64}) {
-    const Tensor q = random_integers({s.B, s.N, s.H, s.D}, -1, 1, dtype, 1);
-    const Tensor k = random_integers({s.B, s.S, s.H, s.D}, -1, 1, dtype, 2);
-    const Tensor v = random_tensor({s.B, s.S, s.H, s.M}, dtype, 3);
-    for (int64_t top : {1, 2, 32, 150, 600})
-      for (bool causal : {false, true}) {
-        INFO(name(dtype) << " top " << top << " causal " << causal);
-        const AttentionOptions options{{{}, {}, {}, causal}, {}, 0.5};
-        const BatchHeads scores = reference_scores(q, k, options), weights = reference_weights(scores);
-        const auto expected = reference_topk(scores, top);
-        const CentroidTopK result = centroid_topk(q, k, v, top, true, options);
-        CHECK(result.topk.to_vector<int32_t>() == expected);
-        const BatchHeads member = in_top(scores, expected, top);
-        CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance_of(dtype));
-        CHECK(difference(result.rest, times_values(product(weights, complement(member)), v)) <= tolerance_of(dtype));
-      }
+Case& add(Operation& op, const Split& c, Tensors operands) {
+  Case& test = op.add(
+      concat(c.s, " top ", c.top, c.given.defined() ? " given" : "", " masked by ", c.kind, " dropout ", c.dropout),
+      std::move(operands));
+  test.forward = [c](const Variables& t) {
+    const Device device = t[0].device();
+    const auto [topk, mass, rest] =
+        centroid_topk(t[0], t[1], t[2], c.top, c.options(device), c.given.defined() ? c.given.to(device) : Tensor());
+    return Variables{Variable(topk), mass, rest};
+  };
+  test.reference = [c](const Tensors& t) {
+    const BatchHeads scores = reference_scores(t[0], t[1], c.options(Device::cpu));
+    const BatchHeads weights = reference_weights(scores);
+    const auto topk = c.given.defined() ? c.given.to_vector<int32_t>() : reference_topk(scores, c.top);
+    const BatchHeads member = in_top(scores, topk, c.top);
+    BatchHeads others = product(weights, complement(member));
+    if (c.dropout > 0) others = product(others, dropout_factors(c.s, rest_dropout(c.dropout)));
+    return Tensors{Tensor::from(topk, {c.s.B, c.s.H, c.s.N, c.top}),
+                   from_doubles(row_sums(product(weights, member)), {c.s.B, c.s.H, c.s.N}),
+                   from_doubles(times_values(others, t[2]), {c.s.B, c.s.N, c.s.H, c.s.M})};
+  };
+  // delta, m dm + rest . drest, is subtracted from what it was added up from.
+  test.parity = [c](const ParityRun& run) {
+    const CentroidTopK made = c.run(run.operands), saved = c.run(run.on_cpu);
+    const Device device = run.operands[0].device();
+    const auto [dq, dk, dv] = centroid_topk_backward(
+        run.operands[0], run.operands[1], run.operands[2], c.options(device),
+        {saved.topk.to(device), saved.logsumexp.to(device), run.place(saved.mass), run.place(saved.rest)},
+        run.weights[1], run.weights[2]);
+    return Tensors{made.topk, made.logsumexp, made.mass, made.rest, dq, dk, dv};
+  };
+  return test;
+}
+
+// A top key more, or another one, is a jump.
+void add_ties(Operation& op, const Split& c, Form form = Form::usual) {
+  Case& test = add(op, c, with_ties(c.s));
+  test.differences = c.given.defined();
+  test.form = form;
+}
+// NaN and minus infinity, in heads 0 and 1.
+void add_spoiled(Operation& op, const Split& c, Form form = Form::usual) {
+  const auto [B, H, N, S, D, M] = c.s;
+  Tensors t = random_operands(c.s);
+  t[0] = with(t[0], {{2 * H * D, NAN}});
+  t[1] = with(t[1], {{((S - 1) * H + 1) * D, -INFINITY}});
+  Case& test = add(op, c, t);
+  test.values = test.differences = false;
+  test.form = form;
+}
+// Without the rest there is no gradient.
+void add_without_rest(Operation& op, const Split& c, Tensors operands, Form form = Form::usual) {
+  Case& test = add(op, c, std::move(operands));
+  test.gradient = test.values = false;
+  test.form = form;
+  test.forward = [c](const Variables& t) {
+    const CentroidTopK made = c.run({t[0].value(), t[1].value(), t[2].value()}, false);
+    return Variables{Variable(made.topk), Variable(made.mass)};
+  };
+  test.parity = [c](const ParityRun& run) {
+    const CentroidTopK made = c.run(run.operands, false);
+    return Tensors{made.topk, made.logsumexp, made.mass};
+  };
+}
+
+}  // namespace
+
+OPERATION("centroid_topk") {
+  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores take aligned rows alone
+  const auto add_plain = [&](const Split& c, Form form = Form::usual) { add(op, c, random_operands(c.s)).form = form; };
+
+  // The first is the one whose tensors are changed: the gradient reads all of them, and the results.
+  const Sizes first{2, 2, 3, 4, 3, 3};
+  const AttentionMask all = every_way_masked(first);
+  Tensors masked = random_operands(first);
+  masked.insert(masked.end(), {all.query_lengths, all.key_lengths, all.allowed});
+  Case& changed = add(op, {first, 2, "everything", all}, masked);
+  changed.forward = [](const Variables& t) {
+    const auto [topk, mass, rest] =
+        centroid_topk(t[0], t[1], t[2], 2, {{t[3].value(), t[4].value(), t[5].value(), true}, {}, 0});
+    return Variables{Variable(topk), mass, rest};
+  };
+  op.backward_reads = {0, 1, 2, 3, 4, 5};
+  op.backward_reads_results = true;
+
+  for (const Sizes& s : every_size())
+    for (const int64_t top : {1, 3, 32}) {
+      if (s.S > 100 && top != 32) continue;
+      for (const auto& [kind, mask] : every_mask(s))
+        for (const double dropout : {0.0, 0.3}) {
+          Case& test = add(op, {s, top, kind, mask, dropout}, random_operands(s));
+          test.on_cuda = s.S <= 7 && kind == "nothing" && dropout == 0;
+        }
+    }
+  const Sizes small{3, 2, 11, 29, 5, 3}, tiled{3, 1, 67, 131, 8, 12}, wide{1, 1, 2, 1613, 4, 4};
+  for (const double dropout : {0.0, 0.3}) {
+    for (const auto& [kind, mask] : every_mask(small, true)) {
+      add_plain({small, 4, kind, mask, dropout});
+      add_ties(op, {small, 7, kind, mask, dropout});
+    }
+    for (const auto& [kind, mask] : every_mask(tiled, true)) {
+      add_ties(op, {tiled, 32, kind, mask, dropout});
+      const Sizes odd{3, 1, 67, 131, 5, 3};
+      add_plain({odd, 5, kind, mask, dropout, given_keys(odd, 5)});
+    }
   }
+  // Ties over all of the keys and over several splits; lists longer than a warp, and than the keys.
+  for (const int64_t top : {1, 2, 32, 33, 70, 600, 1200}) add_ties(op, {{1, 1, 3, 1100, 3, 4}, top});
+  for (const int64_t top : {1, 32, 40}) add_plain({{1, 2, 2, 1613, 5, 4}, top, "nothing", {}, 0.1});
+  add_ties(op, {wide, 40, "everything", every_way_masked(wide), 0.1});
+  const AttentionMask fewer{{}, int32s({1291}), {}, false};
+  add_plain({wide, 40, "key lengths", fewer, 0.1, given_keys(wide, 40)});
+  const Sizes heads{2, 3, 11, 29, 5, 3};
+  for (const Tensor& lengths : {Tensor(), int32s({24, 0})})
+    add_spoiled(op, {heads, 4, "key lengths", {{}, lengths, {}, false}, 0.1});
+  // Wide rows, and columns of several blocks.
+  for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}})
+    add_plain({{1, 1, 65, 70, D, M}, 9, "nothing", {}, 0.2});
+  // Single queries, each with its own keys.
+  const Sizes single{2, 2, 130, 130, 4, 3}, wider{2, 2, 130, 130, 16, 3};
+  for (const auto& [kind, mask] : every_mask(single, true)) {
+    if (mask.pattern.window >= 0) continue;
+    add_without_rest(op, {single, 8, kind, mask}, with_ties(single));
+    add_without_rest(op, {wider, 33, kind, mask}, random_operands(wider));
+  }
+  // Rows that tensor cores take: every mask, several tiles of centroids and splits of keys.
+  for (const Form form : every_form) {
+    const Sizes whole{3, 1, 67, 131, 8, 16}, split{2, 1, 3, 1613, 16, 8}, spoiled{2, 3, 11, 29, 8, 8};
+    for (const auto& [kind, mask] : every_mask(whole, true)) add_ties(op, {whole, 32, kind, mask, 0.3}, form);
+    add_ties(op, {whole, 5, "everything", every_way_masked(whole), 0, given_keys(whole, 5)}, form);
+    add_without_rest(op, {whole, 33, "everything", every_way_masked(whole)}, with_ties(whole), form);
+    add_plain({split, 32}, form);
+    add_ties(op, {split, 40, "everything", every_way_masked(split), 0.1}, form);
+    add_plain({split, 500, "everything", every_way_masked(split), 0, given_keys(split, 500)}, form);
+    const AttentionMask lengths{{}, int32s({1291, 0}), {}, false};
+    add_plain({split, 9, "key lengths", lengths, 0.1, given_keys(split, 9)}, form);
+    for (const Tensor& keys : {Tensor(), int32s({24, 0})})
+      add_spoiled(op, {spoiled, 4, "key lengths", {{}, keys, {}, false}, 0.1}, form);
+    // Ties among all keys, and more large scores than there is room for in shared memory.
+    for (const int64_t top : {1, 2, 33, 250, 600, 1200}) add_ties(op, {{1, 1, 3, 1100, 8, 8}, top}, form);
+    for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 72}, {128, 64}, {40, 128}})
+      add_ties(op, {{1, 1, 65, 140, D, M}, 9, "nothing", {}, 0.2}, form);
+  }
+  // Groups of several tiles of keys, of which the last has one tile.
+  const Sizes long_groups{1, 1, 2, 16420, 8, 8};
+  for (const Tensor& given : {Tensor(), given_keys(long_groups, 35)})
+    add_ties(op, {long_groups, 35, "nothing", {}, 0, given});
 }
 
 TEST_CASE("where all scores are equal the first keys are the top keys", "[centroid_topk]") {
@@ -205,28 +337,6 @@ TEST_CASE("a NaN score is never among the top keys, and stays within its batch e
     for (int64_t i : {0, 1, 2}) CHECK(rest(b, i, 1, 0) == clean_rest(b, i, 1, 0));
 }
 
-TEST_CASE("given top keys are used as they are", "[centroid_topk]") {
-  const Sizes s{2, 2, 70, 700, 3, 4};
-  const Operands x(s, DType::float64);
-  const AttentionOptions options{{{}, int32s({700, 600}), {}, false}, {}, 0};
-  // The top keys of other queries, one of them missing in the first row.
-  Tensor given = centroid_topk(random_tensor(x.q.shape(), DType::float64, 77), x.k, x.v, 4, false, options).topk;
-  given.mutable_data<int32_t>()[3] = -1;
-  const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
-  const BatchHeads member = in_top(scores, given.to_vector<int32_t>(), 4);
-  const CentroidTopK result = centroid_topk(x.q, x.k, x.v, 4, true, options, given);
-  CHECK(same_bits(result.topk, given));
-  CHECK(difference(result.mass, row_sums(product(weights, member))) <= tolerance::float64);
-  CHECK(difference(result.rest, times_values(product(weights, complement(member)), x.v)) <= tolerance::float64);
-  CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance::float64);
-
-  // The keys it would have chosen change nothing but the order of the sum, to which displaced keys are added late.
-  const CentroidTopK chosen = centroid_topk(x.q, x.k, x.v, 4, true, options);
-  const CentroidTopK again = centroid_topk(x.q, x.k, x.v, 4, true, options, chosen.topk);
-  CHECK(difference(again.rest, chosen.rest) <= tolerance::float64);
-  CHECK(difference(again.mass, chosen.mass) <= tolerance::float64);
-}
-
 TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
   const Operands x({1, 1, 2, 600, 3, 4}, DType::float64);
   const AttentionOptions options{{{}, int32s({20}), {}, false}, {}, 0};
@@ -236,53 +346,6 @@ TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
       centroid_topk(x.q, x.k, x.v, 2, true, options, Tensor::from<int32_t>({30, 599, 5, 30}, {1, 1, 2, 2}));
   const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
   CHECK(difference(result.mass, {0.0, weights(0, 0, 1, 5)}) <= tolerance::float64);
-}
-
-TEST_CASE("gradients of centroid_topk agree with their formulas for every mask and size, with dropout and without",
-          "[centroid_topk][grad]") {
-  for (const Sizes& s : every_size()) {
-    const Operands x(s, DType::float64);
-    const Tensor dmass = random_tensor({s.B, s.H, s.N}, DType::float64, 98);
-    const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
-    const BatchHeads drawn = dropout_factors(s, rest_dropout(0.3));
-    const int64_t top = s.S > 100 ? 32 : 3;
-    for (const auto& [kind, mask] : every_mask(s))
-      for (double p : {0.0, 0.3}) {
-        INFO(s << " masked by " << kind << ", dropout " << p);
-        const AttentionOptions options{mask, rest_dropout(p), 0};
-        const CentroidTopK saved = centroid_topk(x.q, x.k, x.v, top, true, options);
-        const BatchHeads scores = reference_scores(x.q, x.k, options), weights = reference_weights(scores);
-        const BatchHeads member = in_top(scores, saved.topk.to_vector<int32_t>(), top);
-        BatchHeads others = complement(member);
-        if (p > 0) others = product(others, drawn);
-        // dA_l = dm for l in top, else z_l dB . V_l.
-        BatchHeads dweights = product(times_transposed(drest, x.v), others);
-        const auto dm = as_double(dmass);
-        for (size_t i = 0; i < dweights.values.size(); ++i)
-          dweights.values[i] += member.values[i] * dm[i / size_t(s.S)];
-        const auto expected = reference_score_gradient(weights, dweights, x.q, x.k, 0);
-        const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, saved, dmass, drest);
-        CHECK(difference(dq, expected.dq) <= tolerance::float64);
-        CHECK(difference(dk, expected.dk) <= tolerance::float64);
-        CHECK(difference(dv, times_values(transposed(product(weights, others)), drest)) <= tolerance::float64);
-      }
-  }
-}
-
-TEST_CASE("gradients of mass and rest against central differences, together and alone", "[centroid_topk][grad]") {
-  const Operands x({2, 2, 3, 7, 2, 3}, DType::float64);
-  for (double p : {0.0, 0.4}) {
-    const AttentionOptions options{{int32s({3, 2}), int32s({7, 5}), {}, false}, rest_dropout(p), 0};
-    const auto split = [&](const auto& in) { return centroid_topk(in[0], in[1], in[2], 3, options); };
-    CHECK_GRADIENT([&](const auto& in) { return split(in).mass; }, x.q, x.k, x.v);
-    CHECK_GRADIENT([&](const auto& in) { return split(in).rest; }, x.q, x.k, x.v);
-    CHECK_GRADIENT(
-        [&](const auto& in) {
-          const auto both = split(in);
-          return reshape(both.mass, {2, 2, 3, 1, 1}) * reshape(both.rest, {1, 2, 3, 2, 3});
-        },
-        x.q, x.k, x.v);
-  }
 }
 
 TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "[centroid_topk]") {
@@ -308,20 +371,6 @@ TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "
   CHECK(all == 2 * 2 * 250 * (1000 - 32));
   CHECK(worst <= tolerance::float32);
   CHECK(std::abs(double(zeros) / double(all) - 0.3) <= tolerance::frequency);
-}
-
-TEST_CASE("centroid_topk gives the same bits on any number of threads", "[centroid_topk]") {
-  for (const Sizes& s : {Sizes{1, 1, 131, 1103, 5, 3}, Sizes{3, 3, 67, 300, 4, 3}}) {
-    const Operands x(s, DType::float32);
-    const Tensor dmass = random_tensor({s.B, s.H, s.N}, DType::float32, 98);
-    const Tensor drest = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 99);
-    const AttentionOptions options{{}, rest_dropout(0.1), 0};
-    check_any_threads([&] {
-      const CentroidTopK saved = centroid_topk(x.q, x.k, x.v, 32, true, options);
-      const auto [dq, dk, dv] = centroid_topk_backward(x.q, x.k, x.v, options, saved, dmass, drest);
-      return std::vector<Tensor>{saved.topk, saved.logsumexp, saved.mass, saved.rest, dq, dk, dv};
-    });
-  }
 }
 
 TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
@@ -361,130 +410,3 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
   CHECK_ERROR(centroid_topk(x.q, cuda, x.v, 1, true, {}), "centroid_topk: k is on cuda, q on cpu");
   CHECK_NEEDS_CUDA(centroid_topk(cuda, cuda, cuda, 1, true, {}), "centroid_topk");
 }
-
-#if CAIRN_HAS_CUDA  // against the CPU
-
-namespace {
-
-struct CudaCase {
-  Sizes s;
-  int64_t k;
-  std::string kind = "nothing";  // of mask
-  AttentionMask mask{};
-  double dropout = 0;
-  bool ties = false;      // scores with many ties: of halves of whole numbers, whose products and sums are exact
-  bool with_rest = true;  // and gradients
-  bool given = false;     // the top keys are given
-  bool spoiled = false;   // by infinity and NaN, in heads 0 and 1
-};
-
-struct CudaInputs {
-  CudaInputs(const Bench& bench, const CudaCase& c)
-      : x(bench, c.s), options{on(bench.device, c.mask), test_dropout(c.dropout, Purpose::attention_rest_dropout), 0} {
-    const auto [B, H, N, S, D, M] = c.s;
-    const auto halves = [&](const Shape& shape, uint64_t seed) {
-      return bench.place(affine(Bench{}.integers(shape, -2, 2, seed).cast(DType::float32), 0.5));
-    };
-    if (c.ties) x.q = halves(x.q.shape(), 1), x.k = halves(x.k.shape(), 2);
-    if (c.spoiled) {
-      change(bench, x.q, [H = H, D = D](float* data) { data[2 * H * D] = NAN; });
-      change(bench, x.k, [H = H, D = D, S = S](float* data) { data[((S - 1) * H + 1) * D] = -INFINITY; });
-    }
-    if (!c.given) return;
-    // Every third key, at most k; the second centroid has none, and one key is there that may be masked.
-    std::vector<int32_t> keys;
-    for (int64_t row = 0; row < B * H * N; ++row)
-      for (int64_t l = 0; l < c.k; ++l) keys.push_back(int32_t(row != 1 && 3 * l + row % 3 < S ? 3 * l + row % 3 : -1));
-    given = Tensor::from(keys, {B, H, N, c.k}).to(bench.device);
-  }
-  CentroidTopK split(const CudaCase& c) const { return centroid_topk(x.q, x.k, x.v, c.k, c.with_rest, options, given); }
-
-  BenchOperands x;
-  AttentionOptions options;
-  Tensor given;
-};
-
-Results split_by_centroids(const Bench& bench, const CudaCase& c) {
-  const CudaInputs in(bench, c);
-  const CentroidTopK made = in.split(c);
-  Results results{{"topk", made.topk}, {"logsumexp", made.logsumexp}, {"mass", made.mass}};
-  if (!c.with_rest) return results;
-  const CentroidTopK saved = CudaInputs(bench.on_cpu(), c).split(c);
-  const auto [dq, dk, dv] = centroid_topk_backward(
-      in.x.q, in.x.k, in.x.v, in.options,
-      {saved.topk.to(bench.device), saved.logsumexp.to(bench.device), bench.place(saved.mass), bench.place(saved.rest)},
-      bench.normal(made.mass.shape(), 4), bench.normal(made.rest.shape(), 5));
-  results.insert(results.end(), {{"rest", made.rest}, {"dq", dq}, {"dk", dk}, {"dv", dv}});
-  return results;
-}
-
-}  // namespace
-
-PARITY("centroid_topk") {
-  const auto add_form = [&](const CudaCase& c, Form form) {
-    add_in_form(
-        cases, form,
-        concat("centroid_topk ", c.s, " k ", c.k, " masked by ", c.kind, " dropout ", c.dropout, c.ties ? " ties" : "",
-               c.with_rest ? "" : " without rest", c.given ? " given" : "", c.spoiled ? " spoiled" : ""),
-        [=](const Bench& bench) { return split_by_centroids(bench, c); });
-  };
-  const auto add = [&](const CudaCase& c) { add_form(c, Form::usual); };
-  for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1},
-                         {0, 2, 3, 3, 2, 2},
-                         {2, 0, 3, 3, 2, 2},
-                         {2, 2, 0, 3, 2, 2},
-                         {2, 2, 3, 0, 2, 2},
-                         {2, 2, 3, 4, 0, 2},
-                         {2, 2, 3, 4, 2, 0},
-                         {3, 2, 5, 7, 4, 6}})
-    for (const int64_t k : {1, 3, 32}) add({s, k});
-  const Sizes small{3, 2, 11, 29, 5, 3}, tiled{3, 1, 67, 131, 8, 12}, wide{1, 1, 2, 1613, 4, 4};
-  for (const double dropout : {0.0, 0.3}) {
-    for (const auto& [kind, mask] : every_mask(small, true))
-      for (const bool ties : {false, true}) add({small, ties ? 7 : 4, kind, mask, dropout, ties});
-    for (const auto& [kind, mask] : every_mask(tiled, true)) {
-      add({tiled, 32, kind, mask, dropout, true});
-      add({{3, 1, 67, 131, 5, 3}, 5, kind, mask, dropout, false, true, true});
-    }
-  }
-  // Ties over all of the keys and over several splits; lists longer than a warp, and than the keys.
-  for (const int64_t k : {1, 2, 32, 33, 70, 600, 1200}) add({{1, 1, 3, 1100, 3, 4}, k, "nothing", {}, 0, true});
-  for (const int64_t k : {1, 32, 40}) add({{1, 2, 2, 1613, 5, 4}, k, "nothing", {}, 0.1});
-  add({wide, 40, "everything", every_way_masked(wide), 0.1, true});
-  add({wide, 40, "key lengths", {{}, int32s({1291}), {}, false}, 0.1, false, true, true});
-  for (const Tensor& lengths : {Tensor(), int32s({24, 0})})
-    add({{2, 3, 11, 29, 5, 3}, 4, "key lengths", {{}, lengths, {}, false}, 0.1, false, true, false, true});
-  // Wide rows, and columns of several blocks.
-  for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}})
-    add({{1, 1, 65, 70, D, M}, 9, "nothing", {}, 0.2});
-  // Single queries, each with its own keys.
-  const Sizes single{2, 2, 130, 130, 4, 3};
-  for (const auto& [kind, mask] : every_mask(single, true)) {
-    if (mask.pattern.window >= 0) continue;
-    add({single, 8, kind, mask, 0, true, false});
-    add({{2, 2, 130, 130, 16, 3}, 33, kind, mask, 0, false, false});
-  }
-  // Rows that tensor cores take: every mask, several tiles of centroids and splits of keys.
-  for (const Form form : every_form) {
-    const auto add_here = [&](const CudaCase& c) { add_form(c, form); };
-    const Sizes whole{3, 1, 67, 131, 8, 16}, split{2, 1, 3, 1613, 16, 8};
-    for (const auto& [kind, mask] : every_mask(whole, true)) add_here({whole, 32, kind, mask, 0.3, true});
-    add_here({whole, 5, "everything", every_way_masked(whole), 0, true, true, true});
-    add_here({whole, 33, "everything", every_way_masked(whole), 0, true, false});
-    add_here({split, 32});
-    add_here({split, 40, "everything", every_way_masked(split), 0.1, true});
-    add_here({split, 500, "everything", every_way_masked(split), 0, false, true, true});
-    add_here({split, 9, "key lengths", {{}, int32s({1291, 0}), {}, false}, 0.1, false, true, true});
-    for (const Tensor& lengths : {Tensor(), int32s({24, 0})})
-      add_here({{2, 3, 11, 29, 8, 8}, 4, "key lengths", {{}, lengths, {}, false}, 0.1, false, true, false, true});
-    // Ties among all keys, and more large scores than there is room for in shared memory.
-    for (const int64_t k : {1, 2, 33, 250, 600, 1200}) add_here({{1, 1, 3, 1100, 8, 8}, k, "nothing", {}, 0, true});
-    // Every size of rows.
-    for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 72}, {128, 64}, {40, 128}})
-      add_here({{1, 1, 65, 140, D, M}, 9, "nothing", {}, 0.2, true});
-  }
-  // Groups of several tiles of keys, of which the last has one tile.
-  for (const bool given : {false, true}) add({{1, 1, 2, 16420, 8, 8}, 35, "nothing", {}, 0, true, true, given});
-}
-
-#endif

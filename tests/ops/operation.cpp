@@ -1,0 +1,337 @@
+#include "tests/ops/operation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace cairn::test {
+
+namespace {
+
+// Sums of numbers around 1 whose exact result is 0 are no more than this in float32.
+constexpr double rounding = 1e-6;
+
+// The operands as a run takes them: floating ones in `dtype`, rounded to bfloat16 first if `rounded`.
+Tensors placed(const Tensors& operands, DType dtype, Device device, bool rounded) {
+  Tensors result;
+  for (Tensor x : operands) {
+    if (!x.defined()) {
+      result.push_back(x);
+      continue;
+    }
+    if (is_floating(x.dtype())) x = (rounded ? x.cast(DType::bfloat16) : x).cast(dtype);
+    result.push_back(x.to(device));
+  }
+  return result;
+}
+
+Variables variables_of(const Tensors& operands) {
+  Variables result;
+  for (const Tensor& x : operands) result.emplace_back(x, is_floating(x.dtype()));
+  return result;
+}
+
+Tensors values_of(const Variables& results) {
+  Tensors values;
+  for (const Variable& result : results) values.push_back(result.value());
+  return values;
+}
+
+// One random number a floating result's element: the gradient of the scalar that the results are weighed to.
+Tensors weights_of(const Tensors& results) {
+  Tensors weights;
+  for (size_t i = 0; i < results.size(); ++i)
+    weights.push_back(is_floating(results[i].dtype()) ? normal(results[i].shape(), 90 + i) : Tensor());
+  return weights;
+}
+
+// The gradients of the floating operands, given those of the results.
+Tensors gradients(const Variables& operands, const Variables& results, const Tensors& weights) {
+  Variables weighed;
+  Gradients seeds;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (results[i].requires_grad()) weighed.push_back(results[i]), seeds.push_back(weights[i]);
+  if (weighed.empty()) return {};
+  const Variable& first = weighed[0];
+  backward(record("weigh", Tensor::zeros({}, first.dtype(), first.device()), weighed,
+                  [seeds](const Tensor&) { return seeds; }));
+  Tensors result;
+  for (const Variable& x : operands)
+    if (x.requires_grad())
+      result.push_back(x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype(), x.device()));
+  return result;
+}
+
+// Results, then gradients.
+Tensors run(const Case& test, const Tensors& operands, const Tensors& weights, bool with_gradient) {
+  const Variables in = variables_of(operands), out = test.forward(in);
+  Tensors all = values_of(out);
+  if (with_gradient)
+    for (const Tensor& gradient : gradients(in, out, weights)) all.push_back(gradient);
+  return all;
+}
+
+void check_same(const Tensors& found, const Tensors& expected, double tolerance) {
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string difference = differs(found[i], expected[i], is_floating(found[i].dtype()) ? tolerance : 0);
+    INFO("result " << i << ' ' << difference);
+    CHECK(difference.empty());
+  }
+}
+
+void check_same_bits(const Tensors& found, const Tensors& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    INFO("result " << i);
+    CHECK(same_bits(found[i].to(Device::cpu), expected[i].to(Device::cpu)));
+  }
+}
+
+// The sum of results times weights.
+double weighed(const Case& test, const Tensors& operands, const Tensors& weights) {
+  const NoGrad no_grad;
+  const Tensors results = values_of(test.forward(variables_of(operands)));
+  double sum = 0;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (weights[i].defined()) sum += sum_all(binary(Binary::multiply, results[i], weights[i])).item();
+  return sum;
+}
+
+void check_gradient(const Case& test) {
+  const Tensors weights = weights_of(values_of(test.forward(variables_of(test.operands))));
+  const Variables in = variables_of(test.operands);
+  const Tensors found = gradients(in, test.forward(in), weights);
+  constexpr double step = 1e-6;
+  for (const uint64_t seed : {51, 52}) {  // two directions
+    Tensors above = test.operands, below = test.operands;
+    double analytic = 0, scale = 1;
+    size_t next = 0;
+    for (size_t i = 0; i < test.operands.size() && !found.empty(); ++i) {
+      if (!is_floating(test.operands[i].dtype())) continue;
+      const Tensor direction = normal(test.operands[i].shape(), seed + 10 * i);
+      above[i] = above[i].clone(), below[i] = below[i].clone();
+      accumulate(above[i], direction, step), accumulate(below[i], direction, -step);
+      const auto d = as_double(direction), g = as_double(found[next++]);
+      for (size_t j = 0; j < d.size(); ++j) analytic += d[j] * g[j], scale += std::abs(d[j] * g[j]);
+    }
+    const double numeric = (weighed(test, above, weights) - weighed(test, below, weights)) / (2 * step);
+    INFO("analytic " << analytic << ", numeric " << numeric << ", of terms that sum up to " << scale);
+    CHECK(std::abs(analytic - numeric) <= tolerance::gradient * scale);
+  }
+}
+
+// What the backward pass says where a tensor was changed before it.
+template <class Change>
+std::string message_after(const Case& test, Change change) {
+  Tensors operands;
+  for (const Tensor& x : test.operands) operands.push_back(x.clone());
+  Variables in = variables_of(operands), out = test.forward(in);
+  change(in, out);
+  try {
+    gradients(in, out, weights_of(values_of(out)));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+#if CAIRN_HAS_CUDA
+// Results, then gradients, or what the case compares instead.
+Tensors run_parity(const Case& test, const Tensors& operands, const Tensors& on_cpu, const Tensors& weights,
+                   bool rounded) {
+  return test.parity ? test.parity({operands, on_cpu, weights, rounded}) : run(test, operands, weights, test.gradient);
+}
+
+// x at an address that is no multiple of 16 bytes.
+Tensor shifted(const Tensor& x) {
+  Tensor room = Tensor::zeros({x.elements() + 1}, x.dtype());
+  Tensor inside = room.slice(1, x.elements() + 1).reshape(x.shape());
+  inside.copy_from(x.to(Device::cpu));
+  return room.to(Device::cuda).slice(1, x.elements() + 1).reshape(x.shape());
+}
+bool whole_chunks(const Tensor& x) {
+  return x.defined() && is_floating(x.dtype()) && x.rank() > 0 && x.elements() > 0 && x.size(-1) % 8 == 0;
+}
+#endif
+
+}  // namespace
+
+void Operation::add(const Shape& shape) { add(concat(shape), make(shape)); }
+
+Case& Operation::add(std::string case_name, Tensors operands) {
+  cases_.push_back({concat(name_, ' ', case_name), std::move(operands), forward, reference});
+  return cases_.back();
+}
+
+void Operation::refuses(Tensors operands, std::string text) {
+  refusals_.emplace_back(std::move(operands), std::move(text));
+}
+
+void Operation::add_drawn(int count) {
+  if (!make) return;
+  RandomStream random(7, 0, Purpose::test);
+  constexpr int64_t sizes[] = {0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 70};
+  for (int i = 0; i < count; ++i) {
+    Shape shape;
+    const int rank = least_rank + int(random.below(3));
+    while (shape.rank() < rank) shape.push_back(sizes[random.below(std::size(sizes))]);
+    if (shape.elements() < 100'000) add(shape);
+  }
+}
+
+void Operation::check_values() {
+  add_drawn(40);
+  for (const Case& test : cases_) {
+    if (test.form != Form::usual) continue;
+    INFO(test.name);
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      if (!test.values) continue;
+      INFO(name(dtype));
+      const Tensors operands = placed(test.operands, dtype, Device::cpu, false);
+      const Tensors found = run(test, operands, {}, false);
+      const Tensors expected = test.reference(placed(operands, DType::float64, Device::cpu, false));
+      check_same(found, expected, dtype == DType::float32 ? test.tolerance : tolerance::float64);
+    }
+    const Tensors operands = placed(test.operands, DType::float32, Device::cpu, false);
+    const Tensors weights = placed(weights_of(run(test, operands, {}, false)), DType::float32, Device::cpu, false);
+    check_any_threads([&] { return run(test, operands, weights, test.gradient); });
+  }
+  for (const auto& [operands, text] : refusals_) {
+    INFO("expected: " << text);
+    CHECK_ERROR(forward(variables_of(operands)), text);
+  }
+}
+
+void Operation::check_gradients() {
+  add_drawn(20);
+  const OneThread one_thread;
+  const Case* some = nullptr;  // the first whose results have elements
+  for (const Case& test : cases_) {
+    if (!test.gradient || !test.differences || test.form != Form::usual) continue;
+    INFO(test.name);
+    check_gradient(test);
+    if (!some && test.forward(variables_of(test.operands))[0].value().elements() > 0) some = &test;
+  }
+  if (!some) return;
+  INFO(some->name);
+  CHECK(message_after(*some, [](Variables&, Variables&) {}) == "nothing");
+  const auto check_change = [&](bool read, auto change) {
+    if (read)
+      CHECK_THAT(message_after(*some, change), Catch::Matchers::ContainsSubstring(" changed after "));
+    else
+      CHECK(message_after(*some, change) == "nothing");
+  };
+  for (size_t i = 0; i < some->operands.size(); ++i) {
+    INFO("operand " << i << " was changed");
+    const bool read = std::find(backward_reads.begin(), backward_reads.end(), i) != backward_reads.end();
+    check_change(read, [i](Variables& in, Variables&) { in[i].mutable_value().mutable_raw(); });
+  }
+  INFO("a result was changed");
+  check_change(backward_reads_results, [](Variables&, Variables& out) {
+    for (Variable& result : out) result.mutable_value().mutable_raw();
+  });
+}
+
+#if CAIRN_HAS_CUDA
+void Operation::check_on_cuda(DType dtype) {
+  add_drawn(5);
+  const bool rounded = dtype == DType::bfloat16;
+  for (const Case& test : cases_) {
+    // The form makes no difference to the other type.
+    if (!test.on_cuda || test.form == (rounded ? Form::float_tf32 : Form::older)) continue;
+    INFO(test.name << (test.form == Form::usual ? "" : ", another form"));
+    const WithForm with_form(test.form);
+    const Tensors here = placed(test.operands, DType::float32, Device::cpu, rounded);
+    const Tensors weights = placed(weights_of(run(test, here, {}, false)), DType::float32, Device::cpu, rounded);
+    const Tensors there = placed(here, dtype, Device::cuda, false),
+                  weights_there = placed(weights, dtype, Device::cuda, false);
+    const Tensors found = run_parity(test, there, here, weights_there, rounded);
+    check_same(found, run_parity(test, here, here, weights, rounded),
+               rounded                         ? tolerance::bfloat16
+               : test.form == Form::float_tf32 ? tolerance::tf32
+                                               : test.tolerance);
+
+    if (rounded && rounds_once) {
+      INFO("bfloat16 is the float32 result, rounded once");
+      const Tensors wide = run(test, placed(here, DType::float32, Device::cuda, false),
+                               placed(weights, DType::float32, Device::cuda, false), test.gradient);
+      // A gradient that reads results reads rounded ones in bfloat16.
+      const size_t count = backward_reads_results ? weights.size() : wide.size();
+      Tensors once;
+      for (size_t i = 0; i < count; ++i)
+        once.push_back(is_floating(wide[i].dtype()) ? wide[i].cast(DType::bfloat16) : wide[i]);
+      check_same_bits({found.begin(), found.begin() + int64_t(count)}, once);
+    }
+    for (size_t i = 0; same_bits_anywhere && i < there.size() + weights_there.size(); ++i) {
+      INFO("operand or gradient " << i << " starts elsewhere");
+      Tensors operands = there, seeds = weights_there;
+      Tensor& moved = i < there.size() ? operands[i] : seeds[i - there.size()];
+      if (!whole_chunks(moved)) continue;
+      moved = shifted(moved);
+      check_same_bits(run(test, operands, seeds, test.gradient), found);
+    }
+  }
+}
+#endif
+
+std::string differs(const Tensor& a, const Tensor& b, double tolerance) {
+  if (a.shape() != b.shape()) return concat("has shape ", a.shape(), ", expected ", b.shape());
+  const auto values = [](const Tensor& x) { return x.to(Device::cpu).cast(DType::float64).to_vector<double>(); };
+  const std::vector<double> x = values(a), y = values(b);
+  double maximum = 0;
+  for (const double value : y)
+    if (std::isfinite(value)) maximum = std::max(maximum, std::abs(value));
+  const double scale = maximum > rounding ? maximum : 1;
+  const auto beyond = [&](size_t i) {
+    if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) return false;
+    return !(std::abs(x[i] - y[i]) <= tolerance * scale) || !std::isfinite(x[i]) || !std::isfinite(y[i]);
+  };
+  size_t first = x.size(), count = 0;
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (!beyond(i)) continue;
+    first = std::min(first, i), ++count;
+    worst = std::max(worst, std::abs(x[i] - y[i]) / scale);
+  }
+  if (count == 0) return "";
+  return concat("of shape ", a.shape(), " differs in ", count, " elements by up to ", worst, " of ", scale,
+                ", tolerance ", tolerance, ": element ", first, " is ", x[first], ", expected ", y[first]);
+}
+
+Tensor ParityRun::place(Tensor saved) const {
+  if (is_floating(saved.dtype()) && rounded) saved = saved.cast(DType::bfloat16);
+  return (is_floating(saved.dtype()) ? saved.cast(operands[0].dtype()) : saved).to(operands[0].device());
+}
+
+Tensor normal(const Shape& shape, uint64_t seed) { return random_tensor(shape, DType::float64, seed); }
+
+Tensor uniform(const Shape& shape, double low, double high, uint64_t seed) {
+  RandomStream sequence(seed, 0, Purpose::test);
+  return random_uniform(shape, low, high, sequence, DType::float64);
+}
+
+Tensor integers(const Shape& shape, int low, int high, uint64_t seed) {
+  return random_integers(shape, low, high, DType::int32, seed);
+}
+
+Tensor with(Tensor x, const std::vector<std::pair<int64_t, double>>& elements) {
+  for (const auto& [index, value] : elements) x.mutable_data<double>()[index] = value;
+  return x;
+}
+
+}  // namespace cairn::test
+
+TEST_CASE("a difference of small results is seen, and said to be where it is", "[parity]") {
+  using Catch::Matchers::ContainsSubstring;
+  const auto of = [](std::vector<float> values) { return Tensor::from(values, {int64_t(values.size())}); };
+  CHECK_THAT(differs(of({0.001f, 0.002f, 0.5f * 0.003f}), of({0.001f, 0.002f, 0.003f}), tolerance::bfloat16),
+             ContainsSubstring("of shape [3] differs in 1 elements by up to 0.5") &&
+                 ContainsSubstring("tolerance 0.0078125: element 2 is 0.0015, expected 0.003"));
+  CHECK(differs(of({0.003f, 0.002f}), of({0.00301f, 0.002f}), tolerance::bfloat16) == "");
+  CHECK(differs(of({3e-7f}), of({-3e-7f}), tolerance::float32) == "");  // rounding, where the result is 0
+  CHECK(differs(of({NAN, INFINITY}), of({NAN, INFINITY}), 0) == "");
+  for (const float other : {1.0f, float(INFINITY), -float(INFINITY)}) CHECK(differs(of({NAN}), of({other}), 1) != "");
+  CHECK(differs(of({INFINITY}), of({1}), 1) != "");
+  CHECK(differs(of({1, 2}), of({1}), 1) == "has shape [2], expected [1]");
+}

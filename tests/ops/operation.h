@@ -1,0 +1,160 @@
+#pragma once
+// What every operation is held to. Behind OPERATION("softmax") stands the table of its cases: how operands are made, a
+// reference in double, sizes. Each case runs in these tests:
+//
+//   values    on the CPU in float32 and float64: the reference's numbers; the same bits on one, two and three threads;
+//             besides the table, sizes that are drawn
+//   gradient  in double: along random directions, against differences; a tensor that the gradient reads must not change
+//             before it, and any other may
+//   CUDA      in float32 and bfloat16, numbers and gradients: those of the CPU in float32; bfloat16 is the float32
+//             result, rounded once; the same bits wherever an operand starts
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/ops/ops_test.h"
+
+namespace cairn::test {
+
+using Tensors = std::vector<Tensor>;
+using Variables = std::vector<Variable>;
+
+// Which of the attention family's CUDA kernels are asked for.
+enum class Form {
+  usual,       // tensor cores for bfloat16, if the device has them
+  older,       // on the emulator, bfloat16 as on a device without
+  float_tf32,  // tensor cores for float32 too
+};
+inline constexpr Form every_form[] = {Form::usual, Form::older, Form::float_tf32};
+
+#if CAIRN_HAS_CUDA
+// While one lives, kernels have that form.
+class WithForm {
+ public:
+  explicit WithForm(Form form) {
+    if (form == Form::float_tf32) set_float32_products(Float32Products::tf32);
+#if CAIRN_CUDA_HOST
+    if (form == Form::older) architecture_ = host_cuda::claim_architecture(75);
+#endif
+  }
+  ~WithForm() {
+    set_float32_products(products_);
+#if CAIRN_CUDA_HOST
+    if (architecture_) host_cuda::claim_architecture(architecture_);
+#endif
+  }
+  WithForm(const WithForm&) = delete;
+  WithForm& operator=(const WithForm&) = delete;
+
+ private:
+  Float32Products products_ = float32_products();
+  int architecture_ = 0;
+};
+#endif
+
+// What a case's own comparison of CUDA and the CPU gets, once on each device.
+struct ParityRun {
+  const Tensors& operands;  // on the device
+  const Tensors& on_cpu;    // the same in float32 on the CPU
+  const Tensors& weights;   // the gradients of the results, on the device
+  bool rounded;             // to bfloat16
+  // What a forward pass on the CPU saved, as the device takes it.
+  Tensor place(Tensor saved) const;
+};
+
+struct Case {
+  std::string name;
+  Tensors operands;  // floating ones in double
+  // The results, and what they must be, in double (or whole numbers).
+  std::function<Variables(const Variables&)> forward;
+  std::function<Tensors(const Tensors&)> reference;
+  bool gradient = true;     // false: there is none here, or it is not finite
+  bool differences = true;  // false: it is none of differences, because the function jumps
+  bool values = true;       // false: there is no reference
+  bool on_cuda = true;
+  double tolerance = tolerance::float32;  // of float32; whoever sets another one says why
+  Form form{};                            // of the kernels, on CUDA
+  // Results and gradients to compare, in place of forward's and the tape's: where a gradient cancels what its forward
+  // pass saved, both devices must have saved the same.
+  std::function<Tensors(const ParityRun&)> parity{};
+};
+
+class Operation {
+ public:
+  explicit Operation(const char* name) : name_(name) {}
+
+  // ---- set by the table
+  std::function<Tensors(const Shape&)> make;  // operands for a shape
+  std::function<Variables(const Variables&)> forward;
+  std::function<Tensors(const Tensors&)> reference;
+  std::vector<size_t> backward_reads;  // the operands that the gradient reads
+  bool backward_reads_results = false;
+  bool rounds_once = true;         // in bfloat16
+  bool same_bits_anywhere = true;  // on CUDA, wherever operands start
+  int least_rank = 1;              // of the shapes that are drawn
+
+  void add(const Shape& shape);
+  // A case whose operands `make` does not make.
+  Case& add(std::string case_name, Tensors operands);
+  // `forward` of these is an error whose text begins with this.
+  void refuses(Tensors operands, std::string text);
+
+  // ---- the tests
+  void check_values();
+  void check_gradients();
+  void check_on_cuda(DType dtype);
+
+ private:
+  void add_drawn(int count);
+
+  const char* name_;
+  std::vector<Case> cases_;
+  std::vector<std::pair<Tensors, std::string>> refusals_;
+};
+
+// ---- operands, in double
+
+// Normal numbers; others for each number of a table's operand.
+Tensor normal(const Shape& shape, uint64_t seed = 1);
+Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1);
+// int32 in [low, high].
+Tensor integers(const Shape& shape, int low, int high, uint64_t seed = 1);
+// x with some elements replaced: {index in memory, value}.
+Tensor with(Tensor x, const std::vector<std::pair<int64_t, double>>& elements);
+inline Tensor from_doubles(const std::vector<double>& values, const Shape& shape) {
+  return Tensor::from(values, shape);
+}
+
+}  // namespace cairn::test
+
+// The tests of an operation. The body fills `op`.
+#define OPERATION(name)                                 \
+  static void fill_table(::cairn::test::Operation& op); \
+  TEST_CASE(name ": values", "[" name "]") {            \
+    ::cairn::test::Operation op(name);                  \
+    fill_table(op);                                     \
+    op.check_values();                                  \
+  }                                                     \
+  TEST_CASE(name ": gradient", "[" name "][grad]") {    \
+    ::cairn::test::Operation op(name);                  \
+    fill_table(op);                                     \
+    op.check_gradients();                               \
+  }                                                     \
+  OPERATION_ON_CUDA(name)                               \
+  static void fill_table(::cairn::test::Operation& op)
+#if CAIRN_HAS_CUDA
+#define OPERATION_ON_CUDA(name)                                               \
+  TEST_CASE(name ": CUDA in float32", "[gpu][parity][float32][" name "]") {   \
+    ::cairn::test::Operation op(name);                                        \
+    fill_table(op);                                                           \
+    op.check_on_cuda(::cairn::DType::float32);                                \
+  }                                                                           \
+  TEST_CASE(name ": CUDA in bfloat16", "[gpu][parity][bfloat16][" name "]") { \
+    ::cairn::test::Operation op(name);                                        \
+    fill_table(op);                                                           \
+    op.check_on_cuda(::cairn::DType::bfloat16);                               \
+  }
+#else
+#define OPERATION_ON_CUDA(name)
+#endif
