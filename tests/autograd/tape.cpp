@@ -196,24 +196,6 @@ static std::vector<Reader> readers() {
   binary(
       "divide", numbers({3}), x, [](const auto& a, const auto& b) { return b / a; }, 1);
   all.back().own_result = true;
-  for (const bool transposed : {false, true})
-    binary(
-        "matmul", numbers({3, 3}), numbers({3, 3}),
-        [=](const auto& a, const auto& b) { return matmul(a, b, transposed, transposed); }, 2);
-  binary(
-      "linear", x, numbers({4, 3}), [](const auto& a, const auto& b) { return linear(a, b, {}); }, 2);
-  binary(
-      "bias_activation", x, numbers({3}),
-      [](const auto& a, const auto& b) { return bias_activation(a, b, Activation::gelu); }, 2);
-  all.push_back(
-      {"gather_rows", {integers({4}, 1), x}, [=](const auto& t) { return gather_rows(variable(t[1]), t[0]); }, 1});
-  all.push_back({"scatter_add_rows",
-                 {integers({2}, 4), x},
-                 [=](const auto& t) { return scatter_add_rows(variable(t[1]), t[0], 5); },
-                 1});
-  all.push_back(
-      {"cross_entropy", {x, integers({2}, 2)}, [=](const auto& t) { return cross_entropy(variable(t[0]), t[1]); }, 2});
-
   // ---- attention
   all.push_back({"attention",
                  {heads, heads, heads, queries, keys, allowed},
@@ -237,14 +219,6 @@ static std::vector<Reader> readers() {
                  },
                  7,
                  true});
-  all.push_back({"segment_mean",
-                 {labels, heads},
-                 [=](const auto& t) { return segment_mean(variable(t[1]), group(t[0], 2)); },
-                 1});
-  all.push_back({"segment_broadcast",
-                 {labels, numbers({2, 2, 2, 3})},
-                 [=](const auto& t) { return segment_broadcast(variable(t[1]), group(t[0], 2)); },
-                 1});
   all.push_back({"topk_attention",
                  {heads, heads, heads, numbers({2, 2, 2}), labels, Tensor::zeros({2, 2, 2, 1}, DType::int32),
                   numbers({2, 2, 2, 3})},

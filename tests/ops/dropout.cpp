@@ -2,9 +2,59 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 static Draw draw_of(const Generator& generator) { return generator.draw(1, Purpose::feed_forward_dropout); }
+
+namespace {
+
+// p, and a draw of a batch that has `first` examples before these.
+struct Drawn {
+  double p;
+  int64_t first = 0;
+
+  Draw draw() const {
+    Generator generator(7);
+    generator.set_first_example(first);
+    return generator.draw(3, Purpose::test);
+  }
+};
+
+// dropout and dropout_add of {x, residual}.
+Case& add(Operation& op, const Drawn& d, const Shape& shape) {
+  Case& test = op.add(concat(shape, " p = ", d.p, " from example ", d.first), {normal(shape), normal(shape, 2)});
+  test.forward = [d](const Variables& t) {
+    return Variables{dropout(t[0], d.p, d.draw()), dropout_add(t[0], d.p, d.draw(), t[1])};
+  };
+  test.reference = [d](const Tensors& t) {
+    const Shape& of = t[0].shape();
+    const uint64_t before = of.rank() == 0 ? 0 : uint64_t(d.first * of.without(0).elements());
+    const PhiloxKey key = d.draw().for_kernel().key();
+    std::vector<double> y = as_double(t[0]), sum = as_double(t[1]);
+    for (size_t i = 0; i < y.size(); ++i) {
+      const uint64_t number = before + i, four = number / 4;
+      const uint32_t word = philox(key, {{uint32_t(four), uint32_t(four >> 32), 0, 0}}).w[number % 4];
+      const bool dropped = double(word) < double(float(d.p)) * 0x1p32;
+      y[i] = dropped ? 0 : y[i] * double(1 / (1 - float(d.p)));  // the scale is computed in float32
+      sum[i] += y[i];
+    }
+    return Tensors{from_doubles(y, of), from_doubles(sum, of)};
+  };
+  return test;
+}
+
+}  // namespace
+
+OPERATION("dropout") {
+  op.gradients_round_once = false;
+  for (const double p : {0.3, 0.0, 0.5, 1.0})
+    for (const Shape& shape : {Shape{3}, Shape{}, Shape{0, 3}, Shape{4}, Shape{2, 3, 7}, Shape{6, 5}, Shape{1031},
+                               Shape{2, 4100}, Shape{50001}})
+      for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{6}, (int64_t{1} << 35) + 3})
+        add(op, {p, first}, shape);
+  // More elements than the threads of the largest grid take at once.
+  add(op, {0.25}, {(1 << 22) + 4099}).gradient = false;
+}
 
 TEST_CASE("dropout zeroes elements or scales them by 1 / (1 - p), in the right proportion", "[dropout]") {
   const Generator generator(3);
@@ -59,65 +109,6 @@ TEST_CASE("the same draw drops the same elements, whatever the length, and anoth
   }
 }
 
-TEST_CASE("dropout decides over an element by its number within the whole batch", "[dropout]") {
-  Generator generator(3);
-  for (const Shape& shape : {Shape{6, 5}, Shape{3, 8}, Shape{2, 3, 7}, Shape{4}, Shape{}, Shape{0, 3}, Shape{2, 9001}})
-    for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}, int64_t{1} << 35}) {
-      INFO(shape << " from example " << first);
-      generator.set_first_example(first);
-      const auto y = dropout(Tensor::full(shape, 1), 0.5, draw_of(generator)).to_vector<float>();
-      const uint64_t before = shape.rank() == 0 ? 0 : uint64_t(first * shape.without(0).elements());
-      const PhiloxKey key = draw_of(generator).for_kernel().key();
-      for (size_t i = 0; i < y.size(); ++i) {
-        const uint64_t in_whole = before + i, four = in_whole / 4;
-        const PhiloxWords words = philox(key, {{uint32_t(four), uint32_t(four >> 32), 0, 0}});
-        REQUIRE(y[i] == (words.w[in_whole % 4] >> 31 ? 2 : 0));
-      }
-    }
-}
-
-TEST_CASE("the gradient of dropout uses the mask of the forward pass", "[dropout][grad]") {
-  const Generator generator(3);
-  const Variable x(Tensor::full({20'000}, 1), true);
-  const Variable y = dropout(x, 0.3, draw_of(generator));
-  backward(sum(y));
-  CHECK(same_bits(x.grad(), y.value()));
-  CHECK_GRADIENT([&](const auto& in) { return dropout(square(in[0]), 0.3, draw_of(generator)); },
-                 random_tensor({3, 7}));
-}
-
-// Its reference is the sum, composed.
-TEST_CASE("dropout_add is a sum with dropout, to the bit, and so are its gradients", "[dropout]") {
-  const Generator generator(3);
-  for (DType dtype : {DType::float32, DType::float64})
-    for (const Shape& shape : odd_shapes())
-      for (double p : {0.0, 0.3, 1.0}) {
-        INFO(shape << ' ' << name(dtype) << ' ' << p);
-        const Tensor dy = random_tensor(shape, dtype, 3);
-        const auto run = [&](auto&& f) {
-          const Variable x(random_tensor(shape, dtype, 1), true), residual(random_tensor(shape, dtype, 2), true);
-          const Variable y = f(x, residual);
-          backward(y, dy);
-          return std::vector<Tensor>{y.value(), x.grad(), residual.grad()};
-        };
-        const auto fused = run([&](auto& x, auto& r) { return dropout_add(x, p, draw_of(generator), r); });
-        const auto composed = run([&](auto& x, auto& r) { return r + dropout(x, p, draw_of(generator)); });
-        for (size_t i = 0; i < 3; ++i) CHECK(same_bits(fused[i], composed[i]));
-        const Tensor x = random_tensor(shape, dtype, 1), residual = random_tensor(shape, dtype, 2);
-        CHECK(same_bits(dropout_add(x, p, draw_of(generator), residual), fused[0]));  // p = 0, too
-      }
-  CHECK_GRADIENT([&](const auto& in) { return dropout_add(square(in[0]), 0.3, draw_of(generator), square(in[1])); },
-                 random_tensor({3, 7}), random_tensor({3, 7}, DType::float64, 2));
-}
-
-TEST_CASE("dropout gives the same bits on any number of threads", "[dropout]") {
-  const Generator generator(3);
-  const Tensor x = random_tensor({50'001}, DType::float32);
-  check_any_threads([&] {
-    return std::vector<Tensor>{dropout(x, 0.3, draw_of(generator)), dropout_add(x, 0.3, draw_of(generator), x)};
-  });
-}
-
 TEST_CASE("dropout refuses what it cannot compute", "[dropout]") {
   const Generator generator(3);
   const Tensor x({4});
@@ -135,45 +126,3 @@ TEST_CASE("dropout refuses what it cannot compute", "[dropout]") {
               "dropout_add: the residual is float64, x is float32");
   CHECK_NEEDS_CUDA(dropout_add(elsewhere({0}), 0, {}, elsewhere({0})), "dropout_add");
 }
-
-#if CAIRN_HAS_CUDA  // against the CPU
-
-PARITY("dropout") {
-  for (const int64_t n : {0, 1, 3, 4, 1031, 4100})
-    for (const double p : {0.0, 0.1, 0.5, 1.0})
-      for (const int64_t skip : {0, 1})
-        for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{6}, (int64_t{1} << 35) + 3})
-          cases.add(
-              concat(label("dropout", {n}), " with p = ", p, " from example ", first, skip ? ", not aligned" : ""),
-              [=](const Bench& bench) -> Results {
-                Generator generator(7);
-                generator.set_first_example(first);
-                const Draw draw = generator.draw(3, Purpose::test);
-                const Tensor x = bench.shifted({n}, 1, 2, 1, skip);
-                const Tensor y = dropout(x, p, draw);
-                const Tensor residual = bench.shifted({n}, -2, 0, 2, skip);
-                return {
-                    {"y", y}, {"kept", y.cast(DType::boolean)}, {"with residual", dropout_add(x, p, draw, residual)}};
-              },
-              true);
-  cases.add("dropout of more elements than the threads of the largest grid take at once",
-            [](const Bench& bench) -> Results {
-              Generator generator(8);
-              generator.set_step(5);
-              const Tensor x = bench.place(Tensor::full({(1 << 22) + 4099}, 1));
-              return {{"kept", dropout(x, 0.25, generator.draw(0, Purpose::test)).cast(DType::boolean)}};
-            });
-  cases.add("dropout with gradients", [](const Bench& bench) {
-    const Generator generator(9);
-    const Variable x = bench.variable(bench.normal({7, 13}));
-    return with_gradients(bench, dropout(x, 0.3, generator.draw(1, Purpose::test)), {{"x", x}});
-  });
-  cases.add("dropout_add with gradients", [](const Bench& bench) {
-    const Generator generator(9);
-    const Variable x = bench.variable(bench.normal({7, 13})), residual = bench.variable(bench.normal({7, 13}, 2));
-    const Draw draw = generator.draw(1, Purpose::test);
-    return with_gradients(bench, dropout_add(x, 0.3, draw, residual), {{"x", x}, {"residual", residual}});
-  });
-}
-
-#endif

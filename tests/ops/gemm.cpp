@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "core/cpu/gemm.h"
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 namespace {
 
@@ -14,35 +14,96 @@ Shape joined(const Shape& leading, int64_t rows, int64_t cols) {
   return shape;
 }
 
-struct Case {
-  Shape a, b;  // leading axes
-  int64_t m, n, k;
-};
+Case& add_product(Operation& op, const Shape& a, const Shape& b, bool ta, bool tb) {
+  Case& test = op.add(concat(a, ta ? "^T" : "", " and ", b, tb ? "^T" : ""), {normal(a), normal(b, 2)});
+  test.forward = [=](const Variables& t) { return Variables{matmul(t[0], t[1], ta, tb)}; };
+  test.reference = [=](const Tensors& t) {
+    const Shape& leading = t[0].rank() >= t[1].rank() ? t[0].shape() : t[1].shape();
+    const Shape shape = leading.with(-1, t[1].size(tb ? -2 : -1)).with(-2, t[0].size(ta ? -1 : -2));
+    return Tensors{from_doubles(reference_matmul(t[0], t[1], ta, tb), shape)};
+  };
+  return test;
+}
 
 }  // namespace
 
-TEST_CASE("matmul agrees with its definition for all transposes, batches and shared operands", "[matmul]") {
-  const Case cases[] = {
-      {{}, {}, 1, 1, 1},      {{}, {}, 3, 5, 7},      {{}, {}, 0, 5, 7},         {{}, {}, 3, 0, 7},
-      {{}, {}, 3, 5, 0},      {{4}, {4}, 3, 2, 5},    {{2, 3}, {2, 3}, 4, 3, 2}, {{4}, {}, 3, 2, 5},
-      {{2, 3}, {}, 5, 3, 2},  {{}, {4}, 3, 2, 5},     {{}, {2, 3}, 3, 2, 5},     {{0}, {0}, 3, 2, 5},
-      {{0}, {}, 3, 2, 5},     {{3}, {3}, 2, 2, 0},    {{3}, {}, 2, 4, 0},        {{}, {}, 1031, 3, 2},
-      {{}, {}, 2, 1601, 3},   {{}, {}, 67, 131, 257}, {{5}, {5}, 130, 9, 3},     {{2}, {}, 530, 4, 3},
-      {{}, {}, 20, 9, 1100},  {{2}, {}, 3, 5, 1031},  {{}, {3}, 3, 5, 1600},     {{}, {}, 300, 900, 0},
-      {{}, {}, 200, 2000, 3},
+OPERATION("matmul") {
+  op.backward_reads = {0, 1};
+  op.gradients_round_once = false;
+  // Leading axes of both, and m, n, k.
+  const struct {
+    Shape a, b;
+    int64_t m, n, k;
+    bool on_cuda = true;
+  } sizes[] = {
+      {{}, {}, 3, 5, 7},
+      {{}, {}, 1, 1, 1},
+      {{}, {}, 0, 5, 7},
+      {{}, {}, 3, 0, 7},
+      {{}, {}, 3, 5, 0},
+      {{4}, {4}, 3, 2, 5},
+      {{2, 3}, {2, 3}, 4, 3, 2},
+      {{4}, {}, 3, 2, 5},
+      {{2, 3}, {}, 5, 3, 2},
+      {{}, {4}, 3, 2, 5},
+      {{}, {2, 3}, 3, 2, 5},
+      {{0}, {0}, 3, 2, 5},
+      {{0}, {}, 3, 2, 5},
+      {{2, 0}, {}, 5, 2, 7},
+      {{3}, {3}, 2, 2, 0},
+      {{3}, {}, 2, 4, 0},
+      {{}, {}, 67, 33, 129},
+      {{}, {}, 1, 1, 300},
+      {{7}, {7}, 31, 31, 65},
+      {{}, {}, 1031, 3, 2, false},
+      {{}, {}, 2, 1601, 3, false},
+      {{}, {}, 67, 131, 257, false},
+      {{5}, {5}, 130, 9, 3, false},
+      {{2}, {}, 530, 4, 3, false},
+      {{}, {}, 20, 9, 1100, false},
+      {{2}, {}, 3, 5, 1031, false},
+      {{}, {3}, 3, 5, 1600, false},
+      {{}, {}, 300, 900, 0, false},
+      {{}, {}, 200, 2000, 3, false},
   };
-  for (const Case& c : cases)
-    for (bool ta : {false, true})
-      for (bool tb : {false, true})
-        for (DType dtype : {DType::float32, DType::float64}) {
-          const Tensor a = random_tensor(ta ? joined(c.a, c.k, c.m) : joined(c.a, c.m, c.k), dtype, 1);
-          const Tensor b = random_tensor(tb ? joined(c.b, c.n, c.k) : joined(c.b, c.k, c.n), dtype, 2);
-          INFO(a.shape() << (ta ? "^T " : " ") << b.shape() << (tb ? "^T " : " ") << name(dtype));
-          const Shape leading = c.a.rank() ? c.a : c.b;
-          const Tensor result = matmul(a, b, ta, tb);
-          CHECK(result.shape() == joined(leading, c.m, c.n));
-          CHECK(difference(result, reference_matmul(a, b, ta, tb)) <= tolerance_of(dtype));
-        }
+  for (const auto& [a, b, m, n, k, on_cuda] : sizes)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        add_product(op, ta ? joined(a, k, m) : joined(a, m, k), tb ? joined(b, n, k) : joined(b, k, n), ta, tb)
+            .on_cuda = on_cuda;
+  op.forward = [](const Variables& t) { return Variables{matmul(t[0], t[1])}; };
+  op.refuses({Tensor({2, 3}), Tensor({3, 4}, DType::float64)},
+             "matmul: the second operand is float64, the first operand is float32");
+  op.refuses({Tensor({2, 3}, DType::int32), Tensor({3, 4})}, "matmul: the first operand must be floating, got int32");
+  op.refuses({Tensor({2, 3}), Tensor({2, 3})}, "matmul: [2, 3] and [2, 3] do not match: inner sizes 3 and 2");
+  op.refuses({Tensor({3}), Tensor({3, 4})}, "matmul: expected the first operand of shape [..., I, J], got [3]");
+  op.refuses({Tensor({5, 2, 3}), Tensor({4, 3, 4})}, "matmul: leading axes of [5, 2, 3] and [4, 3, 4] differ");
+  op.refuses({Tensor({2, 3}), elsewhere({3, 0})}, "matmul: the second operand is on cuda, the first operand on cpu");
+}
+
+OPERATION("linear") {
+  op.backward_reads = {0, 1};
+  op.gradients_round_once = false;
+  op.forward = [](const Variables& t) { return Variables{linear(t[0], t[1], t[2]), linear(t[0], t[1], {})}; };
+  op.reference = [](const Tensors& t) {
+    const Tensor rows = t[0].reshape({t[0].shape().without(-1).elements(), t[0].size(-1)});
+    const auto product = reference_matmul(rows, t[1], false, true), bias = as_double(t[2]);
+    const Shape shape = t[0].shape().with(-1, t[1].size(0));
+    auto sum = product;
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += bias[i % bias.size()];
+    return Tensors{from_doubles(sum, shape), from_doubles(product, shape)};
+  };
+  for (const Shape& leading : {Shape{7}, Shape{}, Shape{1}, Shape{2, 3}, Shape{0}, Shape{2, 0}, Shape{301}})
+    for (const int64_t in : {5, 0, 1, 33})
+      for (const int64_t out : {4, 0, 1, 17}) {
+        const Shape x = appended_to(leading, in);
+        op.add(concat(x, " to ", out), {normal(x), normal({out, in}, 2), normal({out}, 3)});
+      }
+  op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({3})}, "linear: expected weight of shape [O, 3], got [3]");
+  op.refuses({Tensor({2, 3}), Tensor({3, 4}), Tensor({3})}, "linear: expected weight of shape [O, 3], got [3, 4]");
+  op.refuses({Tensor(Shape{}), Tensor({3, 4}), Tensor({3})}, "linear: expected x of shape [..., I], got []");
+  op.refuses({Tensor({2, 3}), Tensor({4, 3}), Tensor({3})}, "linear: expected bias of shape [4], got [3]");
+  op.refuses({Tensor({2, 3}), Tensor({4, 3}), Tensor({4}, DType::float64)}, "linear: bias is float64, x is float32");
 }
 
 namespace {
@@ -146,82 +207,12 @@ TEMPLATE_TEST_CASE("gemm_tile is right at every border of its blocks", "[matmul]
     }
 }
 
-TEST_CASE("linear is x weight^T + bias over rows of any shape", "[matmul]") {
-  for (const Shape& leading : {Shape{}, Shape{1}, Shape{7}, Shape{2, 3}, Shape{0}, Shape{2, 0}, Shape{301}})
-    for (int64_t in : {0, 1, 5})
-      for (int64_t out : {0, 1, 4})
-        for (bool with_bias : {false, true})
-          for (DType dtype : {DType::float32, DType::float64}) {
-            Shape shape = leading;
-            shape.push_back(in);
-            INFO(shape << " to " << out << " bias " << with_bias << ' ' << name(dtype));
-            const Tensor x = random_tensor(shape, dtype, 1), weight = random_tensor({out, in}, dtype, 2);
-            const Tensor bias = with_bias ? random_tensor({out}, dtype, 3) : Tensor();
-            const Tensor before = with_bias ? bias.clone() : Tensor();
-            auto expected = reference_matmul(x.reshape({leading.elements(), in}), weight, false, true);
-            for (size_t i = 0; i < expected.size() && with_bias; ++i) expected[i] += as_double(bias)[i % size_t(out)];
-            const Tensor y = linear(x, weight, bias);
-            CHECK(y.shape() == shape.with(-1, out));
-            CHECK(difference(y, expected) <= tolerance_of(dtype));
-            if (with_bias) CHECK(same_bits(bias, before));
-          }
-}
-
-TEST_CASE("gradient of matmul for all transposes, batches and shared operands", "[matmul][grad]") {
-  for (const Case& c :
-       {Case{{}, {}, 2, 3, 4}, Case{{2}, {2}, 2, 3, 1}, Case{{2, 2}, {}, 2, 1, 3}, Case{{}, {3}, 2, 2, 2}})
-    for (bool ta : {false, true})
-      for (bool tb : {false, true}) {
-        const Tensor a = random_tensor(ta ? joined(c.a, c.k, c.m) : joined(c.a, c.m, c.k), DType::float64, 1);
-        const Tensor b = random_tensor(tb ? joined(c.b, c.n, c.k) : joined(c.b, c.k, c.n), DType::float64, 2);
-        INFO(a.shape() << (ta ? "^T " : " ") << b.shape() << (tb ? "^T" : ""));
-        CHECK_GRADIENT([=](const auto& in) { return matmul(in[0], in[1], ta, tb); }, a, b);
-      }
+TEST_CASE("a product with itself has both gradients, and another transpose another message", "[matmul][grad]") {
   CHECK_GRADIENT([](const auto& in) { return matmul(in[0], in[0]); }, random_tensor({3, 3}));
   CHECK_GRADIENT([](const auto& in) { return matmul(in[0], in[0], true, false); }, random_tensor({2, 3}));
-}
-
-TEST_CASE("gradient of linear, with a bias and without, of a single row, and of nothing", "[matmul][grad]") {
-  for (const Shape& leading : {Shape{}, Shape{3}, Shape{2, 2}, Shape{0}})
-    for (int64_t in : {0, 3})
-      for (int64_t out : {0, 2}) {
-        Shape shape = leading;
-        shape.push_back(in);
-        INFO(shape << " to " << out);
-        const Tensor x = random_tensor(shape), w = random_tensor({out, in}, DType::float64, 2),
-                     b = random_tensor({out}, DType::float64, 3);
-        CHECK_GRADIENT([](const auto& v) { return linear(v[0], v[1], v[2]); }, x, w, b);
-        CHECK_GRADIENT([](const auto& v) { return linear(v[0], v[1], {}); }, x, w);
-      }
-}
-
-TEST_CASE("products give the same bits on any number of threads", "[matmul]") {
-  const Tensor a = random_tensor({1031, 67}, DType::float32), b = random_tensor({67, 1601}, DType::float32);
-  const Tensor batch = random_tensor({5, 131, 67}, DType::float32), deep = random_tensor({2000, 67}, DType::float32);
-  check_any_threads([&] {
-    return std::vector<Tensor>{matmul(a, b), matmul(a, a, true, false), matmul(batch, batch, false, true),
-                               matmul(batch, b), matmul(deep, deep, true, false)};
-  });
-}
-
-TEST_CASE("matmul and linear refuse what they cannot compute", "[matmul]") {
-  const Tensor a({2, 3}), b({3, 4});
-  CHECK_ERROR(matmul(Tensor(), b), "matmul: the first operand was never given a value");
-  CHECK_ERROR(matmul(a, b.cast(DType::float64)), "matmul: the second operand is float64, the first operand is float32");
-  CHECK_ERROR(matmul(a.cast(DType::int32), b), "matmul: the first operand must be floating, got int32");
-  CHECK_ERROR(matmul(a, elsewhere({3, 0})), "matmul: the second operand is on cuda, the first operand on cpu");
-  CHECK_ERROR(matmul(a, a), "matmul: [2, 3] and [2, 3] do not match: inner sizes 3 and 2");
+  const Tensor a({2, 3}), b({3, 4}), cuda = elsewhere({0, 0});
   CHECK_ERROR(matmul(a, b, true), "matmul: [2, 3] transposed and [3, 4] do not match: inner sizes 2 and 3");
   CHECK_ERROR(matmul(a, b, false, true), "matmul: [2, 3] and [3, 4] transposed do not match: inner sizes 3 and 4");
-  CHECK_ERROR(matmul(Tensor({3}), b), "matmul: expected the first operand of shape [..., I, J], got [3]");
-  CHECK_ERROR(matmul(Tensor({5, 2, 3}), Tensor({4, 3, 4})), "matmul: leading axes of [5, 2, 3] and [4, 3, 4] differ");
-  CHECK_ERROR(linear(Tensor(), a, {}), "linear: x was never given a value");
-  CHECK_ERROR(linear(a, Tensor({3}), {}), "linear: expected weight of shape [O, 3], got [3]");
-  CHECK_ERROR(linear(a, b, {}), "linear: expected weight of shape [O, 3], got [3, 4]");
-  CHECK_ERROR(linear(Tensor(Shape{}), b, {}), "linear: expected x of shape [..., I], got []");
-  CHECK_ERROR(linear(a, Tensor({4, 3}), Tensor({3})), "linear: expected bias of shape [4], got [3]");
-  CHECK_ERROR(linear(a, Tensor({4, 3}), Tensor({4}, DType::float64)), "linear: bias is float64, x is float32");
-  const Tensor cuda = elsewhere({0, 0});
   CHECK_NEEDS_CUDA(matmul(cuda, cuda), "matmul");
 }
 
@@ -268,49 +259,6 @@ TEST_CASE("products of float32 on CUDA may be of operands rounded to TF32", "[gp
   const auto y = on_device<float>(g, a, b, c);
   set_float32_products(Float32Products::full);
   CHECK(difference(y, reference_gemm(g, a, b, c)) <= tolerance::float32);  // bfloat16 operands are exact in TF32
-}
-
-PARITY("matmul") {
-  // The operands as they are without a transposition.
-  const std::pair<Shape, Shape> operands[] = {
-      {{1, 1}, {1, 1}},
-      {{5, 7}, {7, 3}},
-      {{0, 7}, {7, 3}},
-      {{5, 0}, {0, 3}},
-      {{5, 7}, {7, 0}},
-      {{67, 129}, {129, 33}},
-      {{3, 5, 7}, {3, 7, 2}},
-      {{3, 5, 7}, {7, 2}},
-      {{5, 7}, {3, 7, 2}},
-      {{2, 3, 5, 7}, {7, 2}},
-      {{0, 5, 7}, {0, 7, 2}},
-      {{2, 0, 5, 7}, {7, 2}},
-      {{2, 3, 5, 0}, {2, 3, 0, 2}},
-      {{1, 300}, {300, 1}},
-      {{7, 31, 65}, {7, 65, 31}},
-  };
-  for (const auto& [a, b] : operands)
-    for (const bool ta : {false, true})
-      for (const bool tb : {false, true})
-        cases.add(label("matmul", a) + (ta ? "^T" : "") + " and " + to_string(b) + (tb ? "^T" : ""),
-                  [=, a = a, b = b](const Bench& bench) -> Results {
-                    const auto swapped = [](const Shape& x, bool swap) {
-                      return swap ? x.with(-1, x[-2]).with(-2, x[-1]) : x;
-                    };
-                    const Variable x = bench.variable(bench.normal(swapped(a, ta))),
-                                   y = bench.variable(bench.normal(swapped(b, tb), 2));
-                    return with_gradients(bench, matmul(x, y, ta, tb), {{"x", x}, {"y", y}});
-                  });
-  for (const auto& [x, out] : std::vector<std::pair<Shape, int64_t>>{
-           {{7}, 5}, {{1, 1}, 1}, {{3, 5, 33}, 17}, {{0, 4}, 3}, {{4, 0}, 3}, {{4, 3}, 0}, {{129, 67}, 65}})
-    cases.add(label("linear", x) + " to " + std::to_string(out), [x = x, out = out](const Bench& bench) {
-      const Variable input = bench.variable(bench.normal(x)), weight = bench.variable(bench.normal({out, x[-1]}, 2)),
-                     bias = bench.variable(bench.normal({out}, 3));
-      Results results =
-          with_gradients(bench, linear(input, weight, bias), {{"input", input}, {"weight", weight}, {"bias", bias}});
-      results.push_back({"without bias", linear(input, weight, {}).value()});
-      return results;
-    });
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/ops/ops_test.h"
@@ -90,11 +91,13 @@ class Operation {
   std::function<Tensors(const Tensors&)> reference;
   std::vector<size_t> backward_reads;  // the operands that the gradient reads
   bool backward_reads_results = false;
-  bool rounds_once = true;         // in bfloat16
-  bool same_bits_anywhere = true;  // on CUDA, wherever operands start
-  int least_rank = 1;              // of the shapes that are drawn
+  bool rounds_once = true;           // in bfloat16, the results
+  bool gradients_round_once = true;  // and the gradients, which otherwise are sums of rounded ones
+  bool same_bits_anywhere = true;    // on CUDA, wherever operands start
+  int least_rank = 1;                // of the shapes that are drawn
+  bool draws_empty_rows = true;      // whether their last axis may have no elements
 
-  void add(const Shape& shape);
+  Case& add(const Shape& shape);
   // A case whose operands `make` does not make.
   Case& add(std::string case_name, Tensors operands);
   // `forward` of these is an error whose text begins with this.
@@ -122,6 +125,10 @@ Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1);
 Tensor integers(const Shape& shape, int low, int high, uint64_t seed = 1);
 // x with some elements replaced: {index in memory, value}.
 Tensor with(Tensor x, const std::vector<std::pair<int64_t, double>>& elements);
+inline Shape appended_to(Shape shape, int64_t size) {
+  shape.push_back(size);
+  return shape;
+}
 inline Tensor from_doubles(const std::vector<double>& values, const Shape& shape) {
   return Tensor::from(values, shape);
 }
@@ -129,32 +136,25 @@ inline Tensor from_doubles(const std::vector<double>& values, const Shape& shape
 }  // namespace cairn::test
 
 // The tests of an operation. The body fills `op`.
-#define OPERATION(name)                                 \
-  static void fill_table(::cairn::test::Operation& op); \
-  TEST_CASE(name ": values", "[" name "]") {            \
-    ::cairn::test::Operation op(name);                  \
-    fill_table(op);                                     \
-    op.check_values();                                  \
-  }                                                     \
-  TEST_CASE(name ": gradient", "[" name "][grad]") {    \
-    ::cairn::test::Operation op(name);                  \
-    fill_table(op);                                     \
-    op.check_gradients();                               \
-  }                                                     \
-  OPERATION_ON_CUDA(name)                               \
-  static void fill_table(::cairn::test::Operation& op)
-#if CAIRN_HAS_CUDA
-#define OPERATION_ON_CUDA(name)                                               \
-  TEST_CASE(name ": CUDA in float32", "[gpu][parity][float32][" name "]") {   \
-    ::cairn::test::Operation op(name);                                        \
-    fill_table(op);                                                           \
-    op.check_on_cuda(::cairn::DType::float32);                                \
-  }                                                                           \
-  TEST_CASE(name ": CUDA in bfloat16", "[gpu][parity][bfloat16][" name "]") { \
-    ::cairn::test::Operation op(name);                                        \
-    fill_table(op);                                                           \
-    op.check_on_cuda(::cairn::DType::bfloat16);                               \
+#define OPERATION(name) OPERATION_TESTS(name, CAIRN_JOIN(fill_table_, __LINE__))
+#define CAIRN_JOIN(a, b) CAIRN_JOIN_TEXTS(a, b)
+#define CAIRN_JOIN_TEXTS(a, b) a##b
+#define OPERATION_TEST(name, what, tags, fill, check) \
+  TEST_CASE(name ": " what, "[" name "]" tags) {      \
+    ::cairn::test::Operation op(name);                \
+    fill(op);                                         \
+    op.check;                                         \
   }
+#if CAIRN_HAS_CUDA
+#define OPERATION_ON_CUDA(name, fill)                                                                             \
+  OPERATION_TEST(name, "CUDA in float32", "[gpu][parity][float32]", fill, check_on_cuda(::cairn::DType::float32)) \
+  OPERATION_TEST(name, "CUDA in bfloat16", "[gpu][parity][bfloat16]", fill, check_on_cuda(::cairn::DType::bfloat16))
 #else
-#define OPERATION_ON_CUDA(name)
+#define OPERATION_ON_CUDA(name, fill)
 #endif
+#define OPERATION_TESTS(name, fill)                                   \
+  static void fill(::cairn::test::Operation& op);                     \
+  OPERATION_TEST(name, "values", "", fill, check_values())            \
+  OPERATION_TEST(name, "gradient", "[grad]", fill, check_gradients()) \
+  OPERATION_ON_CUDA(name, fill)                                       \
+  static void fill(::cairn::test::Operation& op)
