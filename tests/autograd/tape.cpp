@@ -219,14 +219,6 @@ static std::vector<Reader> readers() {
                  },
                  7,
                  true});
-  all.push_back({"topk_attention",
-                 {heads, heads, heads, numbers({2, 2, 2}), labels, Tensor::zeros({2, 2, 2, 1}, DType::int32),
-                  numbers({2, 2, 2, 3})},
-                 [=](const auto& t) {
-                   return topk_attention(variable(t[0]), variable(t[1]), variable(t[2]), group(t[4], 2), t[5],
-                                         variable(t[3]), variable(t[6]), {});
-                 },
-                 6});
   return all;
 }
 

@@ -35,18 +35,6 @@ struct TopCase {
     return topk_attention(x.q, x.k, x.v, groups, topk, mass, rest, options);
   }
 
-  // The clusters' keys, 0 or 1, for each query; the query's cluster's mass; and its rest.
-  BatchHeads visible() const {
-    BatchHeads result(s.B, s.H, s.N, s.S);
-    result.rows([&](int64_t b, int64_t h, int64_t i) {
-      const int64_t c = label(b, h, i);
-      for (int64_t l = 0; l < k && c >= 0; ++l) {
-        const int32_t key = topk.data<int32_t>()[((b * s.H + h) * C + c) * k + l];
-        if (key >= 0) result(b, h, i, key) = 1;
-      }
-    });
-    return result;
-  }
   int64_t label(int64_t b, int64_t h, int64_t i) const {
     return groups.labels().data<int32_t>()[(b * s.H + h) * s.N + i];
   }
@@ -58,116 +46,7 @@ struct TopCase {
   Tensor topk, mass, rest;
 };
 
-// a: softmax of scale q . k over the cluster's top keys, zero elsewhere.
-BatchHeads reference_a(const TopCase& test, double scale = 0) {
-  BatchHeads scores = reference_scores(test.x.q, test.x.k, {{}, {}, scale});
-  const BatchHeads visible = test.visible();
-  for (size_t i = 0; i < scores.values.size(); ++i)
-    if (visible.values[i] == 0) scores.values[i] = -INFINITY;
-  return reference_weights(scores);
-}
-
-// m_j of each query's cluster, at every key; 0 for a query of no cluster.
-BatchHeads masses(const TopCase& test) {
-  BatchHeads result(test.s.B, test.s.H, test.s.N, test.s.S);
-  const auto mass = as_double(test.mass);
-  result.rows([&](int64_t b, int64_t h, int64_t i) {
-    const int64_t c = test.label(b, h, i);
-    for (int64_t j = 0; j < test.s.S; ++j)
-      result(b, h, i, j) = c < 0 ? 0 : mass[size_t((b * test.s.H + h) * test.C + c)];
-  });
-  return result;
-}
-
-std::vector<double> plus_rest(std::vector<double> values, const TopCase& test) {
-  Rows4 out(Tensor::from(values, {test.s.B, test.s.N, test.s.H, test.s.M}));
-  const Rows4 rest(test.rest);
-  masses(test).rows([&](int64_t b, int64_t h, int64_t i) {
-    const int64_t c = test.label(b, h, i);
-    for (int64_t m = 0; m < test.s.M && c >= 0; ++m) out(b, i, h, m) += rest(b, c, h, m);
-  });
-  return out.values;
-}
-
-struct Shapes {
-  Sizes s;
-  int64_t C, k;
-};
-std::vector<Shapes> every_shape() {
-  return {{{1, 1, 1, 1, 1, 1}, 1, 1},  {{2, 3, 17, 11, 4, 5}, 5, 3},     {{2, 2, 6, 3, 3, 2}, 2, 8},
-          {{0, 2, 3, 4, 2, 2}, 2, 2},  {{2, 0, 3, 4, 2, 2}, 2, 2},       {{2, 2, 0, 4, 2, 2}, 3, 2},
-          {{2, 2, 5, 0, 2, 2}, 3, 2},  {{2, 2, 5, 4, 0, 2}, 3, 2},       {{2, 2, 5, 4, 2, 0}, 3, 2},
-          {{1, 2, 5, 4, 2, 3}, 20, 2}, {{1, 2, 301, 600, 7, 5}, 13, 32}, {{2, 2, 301, 40, 7, 5}, 2, 9}};
-}
-
 }  // namespace
-
-TEST_CASE("topk_attention agrees with its formula", "[topk_attention]") {
-  for (const auto& [s, C, k] : every_shape())
-    for (DType dtype : {DType::float32, DType::float64})
-      for (double p : {0.0, 0.3}) {
-        INFO(s << " C " << C << " k " << k << ' ' << name(dtype) << ", dropout " << p);
-        const TopCase test(s, C, k, dtype);
-        const AttentionOptions options{{}, test_dropout(p), 0.7};
-        const BatchHeads a = product(reference_a(test, 0.7), dropout_factors(s, test_dropout(p)));
-        CHECK(difference(test.run(options), plus_rest(times_values(product(a, masses(test)), test.x.v), test)) <=
-              tolerance_of(dtype));
-        // Without mass and rest they are 1 and 0.
-        const Tensor bare = topk_attention(test.x.q, test.x.k, test.x.v, test.groups, test.topk, {}, {}, options);
-        CHECK(difference(bare, times_values(a, test.x.v)) <= tolerance_of(dtype));
-      }
-}
-
-TEST_CASE("gradients of topk_attention agree with their formulas", "[topk_attention][grad]") {
-  for (const Shapes& shape : every_shape())
-    for (double p : {0.0, 0.3}) {
-      const Sizes& s = shape.s;
-      const int64_t C = shape.C, k = shape.k;
-      INFO(s << " C " << C << " k " << k << ", dropout " << p);
-      const TopCase test(s, C, k, DType::float64);
-      const AttentionOptions options{{}, test_dropout(p), 0};
-      const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 9);
-      const BatchHeads a = reference_a(test), m = masses(test), factors = dropout_factors(s, test_dropout(p));
-      const BatchHeads da = product(times_transposed(g, test.x.v), factors);
-      const auto expected = reference_score_gradient(a, product(da, m), test.x.q, test.x.k, 0);
-      Rows4 drest(Tensor::zeros(test.rest.shape(), DType::float64));
-      std::vector<double> dmass(size_t(s.B * s.H * C));
-      const Rows4 gradient(g);
-      a.rows([&](int64_t b, int64_t h, int64_t i) {
-        const int64_t c = test.label(b, h, i);
-        if (c < 0) return;
-        for (int64_t j = 0; j < s.S; ++j) dmass[size_t((b * s.H + h) * C + c)] += a(b, h, i, j) * da(b, h, i, j);
-        for (int64_t d = 0; d < s.M; ++d) drest(b, c, h, d) += gradient(b, i, h, d);
-      });
-      const auto result =
-          topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, options, g);
-      CHECK(difference(result.dq, expected.dq) <= tolerance::float64);
-      CHECK(difference(result.dk, expected.dk) <= tolerance::float64);
-      CHECK(difference(result.dv, times_values(transposed(product(product(a, factors), m)), g)) <= tolerance::float64);
-      CHECK(difference(result.dmass, dmass) <= tolerance::float64);
-      CHECK(difference(result.drest, drest.values) <= tolerance::float64);
-      // Without mass and rest there is no gradient for them.
-      const auto bare = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, {}, options, g);
-      CHECK(difference(bare.dq, reference_score_gradient(a, da, test.x.q, test.x.k, 0).dq) <= tolerance::float64);
-      CHECK_FALSE(bare.dmass.defined());
-      CHECK_FALSE(bare.drest.defined());
-    }
-}
-
-TEST_CASE("gradient of topk_attention against central differences", "[topk_attention][grad]") {
-  const TopCase test({2, 2, 7, 6, 2, 3}, 3, 3, DType::float64);
-  for (double p : {0.0, 0.4}) {
-    const AttentionOptions options{{}, test_dropout(p), 0};
-    CHECK_GRADIENT(
-        [&](const auto& in) {
-          return topk_attention(in[0], in[1], in[2], test.groups, test.topk, in[3], in[4], options);
-        },
-        test.x.q, test.x.k, test.x.v, test.mass, test.rest);
-    CHECK_GRADIENT(
-        [&](const auto& in) { return topk_attention(in[0], in[1], in[2], test.groups, test.topk, {}, {}, options); },
-        test.x.q, test.x.k, test.x.v);
-  }
-}
 
 // Improved clustered attention as it is composed, for fixed labels.
 static Variable improved_clustered(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
@@ -257,15 +136,6 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
   });
 }
 
-TEST_CASE("topk_attention gives the same bits on any number of threads", "[topk_attention]") {
-  const TopCase test({2, 2, 301, 103, 7, 5}, 13, 32, DType::float32);
-  const Tensor g = random_tensor({2, 301, 2, 5}, DType::float32, 9);
-  check_any_threads([&] {
-    const auto b = topk_attention_backward(test.x.q, test.x.k, test.x.v, test.groups, test.topk, test.mass, {}, g);
-    return std::vector<Tensor>{test.run(), b.dq, b.dk, b.dv, b.dmass, b.drest};
-  });
-}
-
 TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
   const TopCase t({2, 3, 4, 5, 6, 7}, 3, 2, DType::float32);
   const auto run = [&](const Groups& groups, const Tensor& topk, const Tensor& mass, const Tensor& rest) {
@@ -308,13 +178,11 @@ TEST_CASE("topk_attention refuses what it cannot compute", "[topk_attention]") {
               "topk_attention: topk is on cpu, q on cuda");
 }
 
-#if CAIRN_HAS_CUDA  // against the CPU
-
 namespace {
 
 enum class Labels { random, one_huge, few_used, own, one };
 
-struct CudaCase {
+struct Split {
   Sizes s;
   int64_t C, k;
   Labels labels = Labels::random;
@@ -323,7 +191,7 @@ struct CudaCase {
   bool same_keys = false;  // all clusters have the same top keys
 };
 
-Groups groups_of(const Bench& bench, const CudaCase& c) {
+Tensor labels_of(const Split& c) {
   std::vector<int32_t> labels;
   RandomStream random(11, 0, Purpose::test);
   for (int64_t i = 0; i < c.s.B * c.s.H * c.s.N; ++i) {
@@ -334,11 +202,11 @@ Groups groups_of(const Bench& bench, const CudaCase& c) {
     if (c.labels == Labels::one) label = int32_t(c.C / 2);
     labels.push_back(label);
   }
-  return group(Tensor::from(labels, {c.s.B, c.s.H, c.s.N}).to(bench.device), c.C);
+  return Tensor::from(labels, {c.s.B, c.s.H, c.s.N});
 }
 
 // Rising rows, then -1: of up to k keys, and of none at all for one cluster of seven; or the same keys for all.
-Tensor top_keys(const Bench& bench, const CudaCase& c) {
+Tensor top_keys(const Split& c) {
   std::vector<int32_t> keys;
   RandomStream random(12, 0, Purpose::test);
   for (int64_t row = 0; row < c.s.B * c.s.H * c.C; ++row) {
@@ -350,35 +218,68 @@ Tensor top_keys(const Bench& bench, const CudaCase& c) {
       keys.push_back(int32_t(key));
     keys.resize(end, -1);
   }
-  return Tensor::from(keys, {c.s.B, c.s.H, c.C, c.k}).to(bench.device);
+  return Tensor::from(keys, {c.s.B, c.s.H, c.C, c.k});
 }
 
-Results attend_to_top(const Bench& bench, const CudaCase& c) {
+// q, k, v, labels, top keys and, with the rest, mass and rest.
+Tensors operands_of(const Split& c) {
   const Sizes& s = c.s;
-  const Variable q = bench.variable(bench.normal({s.B, s.N, s.H, s.D}, 1));
-  const Variable k = bench.variable(bench.normal({s.B, s.S, s.H, s.D}, 2));
-  const Variable v = bench.variable(bench.normal({s.B, s.S, s.H, s.M}, 3));
-  const AttentionOptions options{{}, test_dropout(c.dropout), 0};
-  const Groups groups = groups_of(bench, c);
-  const Tensor topk = top_keys(bench, c);
-  if (!c.with_rest)
-    return with_gradients(bench, topk_attention(q, k, v, groups, topk, {}, {}, options),
-                          {{"q", q}, {"k", k}, {"v", v}});
-  const Variable mass = bench.variable(bench.uniform({s.B, s.H, c.C}, 0, 1, 4));
-  const Variable rest = bench.variable(bench.normal({s.B, c.C, s.H, s.M}, 5));
-  return with_gradients(bench, topk_attention(q, k, v, groups, topk, mass, rest, options),
-                        {{"q", q}, {"k", k}, {"v", v}, {"mass", mass}, {"rest", rest}});
+  Tensors t = {normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), normal({s.B, s.S, s.H, s.M}, 3),
+               labels_of(c), top_keys(c)};
+  if (c.with_rest) t.insert(t.end(), {uniform({s.B, s.H, c.C}, 0, 1, 4), normal({s.B, c.C, s.H, s.M}, 5)});
+  return t;
+}
+
+Variable forward_of(const Split& c, const Variables& t) {
+  return topk_attention(t[0], t[1], t[2], group(t[3].value(), c.C), t[4].value(), c.with_rest ? t[5] : Variable(),
+                        c.with_rest ? t[6] : Variable(), {{}, test_dropout(c.dropout), 0});
+}
+
+// out_i = m_j (z a V_top) + rest_j, with a the softmax over the top keys of the query's cluster j.
+Tensor reference_of(const Split& c, const Tensors& t) {
+  const Sizes& s = c.s;
+  BatchHeads weights = reference_scores(t[0], t[1], {});
+  const auto label = t[3].to_vector<int32_t>(), topk = t[4].to_vector<int32_t>();
+  const auto cluster = [&](int64_t b, int64_t h, int64_t i) -> int64_t {
+    const int32_t of = label[size_t((b * s.H + h) * s.N + i)];
+    return of < 0 ? -1 : (b * s.H + h) * c.C + of;
+  };
+  weights.rows([&](int64_t b, int64_t h, int64_t i) {
+    const int64_t j = cluster(b, h, i);
+    const auto first = topk.begin() + std::max<int64_t>(j, 0) * c.k;
+    for (int64_t key = 0; key < s.S; ++key)
+      if (j < 0 || std::find(first, first + c.k, key) == first + c.k) weights(b, h, i, key) = -INFINITY;
+  });
+  weights = reference_weights(weights);
+  if (c.dropout > 0) weights = product(weights, dropout_factors(s, test_dropout(c.dropout)));
+  Rows4 out(from_doubles(times_values(weights, t[2]), {s.B, s.N, s.H, s.M}));
+  if (!c.with_rest) return from_doubles(out.values, out.shape);
+  const auto mass = as_double(t[5]);
+  const Rows4 rest(t[6]);
+  weights.rows([&](int64_t b, int64_t h, int64_t i) {
+    const int64_t j = cluster(b, h, i);
+    for (int64_t d = 0; d < s.M && j >= 0; ++d)
+      out(b, i, h, d) = mass[size_t(j)] * out(b, i, h, d) + rest(b, j % c.C, h, d);
+  });
+  return from_doubles(out.values, out.shape);
 }
 
 }  // namespace
 
-PARITY("topk_attention") {
-  const auto add = [&](const CudaCase& c, Form form = Form::usual) {
-    add_in_form(cases, form,
-                concat("topk_attention ", c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ",
-                       c.dropout, c.with_rest ? "" : " without rest", c.same_keys ? ", the same keys" : ""),
-                [=](const Bench& bench) { return attend_to_top(bench, c); });
+OPERATION("topk_attention") {
+  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores take aligned rows alone
+  op.backward_reads = {0, 1, 2, 3, 4, 5};
+  const auto add = [&](const Split& c, Form form = Form::usual) -> Case& {
+    Case& test = op.add(concat(c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ", c.dropout,
+                               c.with_rest ? "" : " without rest", c.same_keys ? ", the same keys" : ""),
+                        operands_of(c));
+    test.form = form;
+    test.forward = [c](const Variables& t) { return Variables{forward_of(c, t)}; };
+    test.reference = [c](const Tensors& t) { return Tensors{reference_of(c, t)}; };
+    return test;
   };
+  add({{2, 2, 7, 6, 2, 3}, 3, 3});  // the one whose tensors are changed
+  add({{1, 2, 301, 600, 7, 5}, 13, 32}).on_cuda = false;
   for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1},
                          {0, 2, 3, 3, 2, 2},
                          {2, 0, 3, 3, 2, 2},
@@ -424,16 +325,29 @@ PARITY("topk_attention") {
   add({{2, 2, 67, 131, 11, 7}, 67, 35, Labels::own, 0.1, false});
 }
 
+#if CAIRN_HAS_CUDA
+
 // Everything that topk_attention computes, as float32. Tasks of several tiles, keys of many clusters, dropout.
 static std::vector<float> results(Form form, DType dtype) {
   const WithForm with(form);
   std::vector<float> all;
-  for (const CudaCase& c : {CudaCase{{1, 2, 150, 67, 16, 16}, 5, 40, Labels::random, 0.2},
-                            CudaCase{{1, 2, 67, 40, 16, 16}, 67, 20, Labels::own, 0.2, true, true}})
-    for (const auto& [name, result] : attend_to_top({Device::cuda, dtype}, c)) {
-      const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
-      all.insert(all.end(), values.begin(), values.end());
+  const auto collect = [&](const Tensor& result) {
+    const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  };
+  for (const Split& c : {Split{{1, 2, 150, 67, 16, 16}, 5, 40, Labels::random, 0.2},
+                         Split{{1, 2, 67, 40, 16, 16}, 67, 20, Labels::own, 0.2, true, true}}) {
+    Variables in;
+    for (const Tensor& x : operands_of(c)) {
+      const bool floating = is_floating(x.dtype());
+      in.emplace_back((floating ? x.cast(dtype) : x).to(Device::cuda), floating);
     }
+    const Variable y = forward_of(c, in);
+    backward(y, normal(y.shape(), 9).cast(dtype).to(Device::cuda));
+    collect(y.value());
+    for (const Variable& x : in)
+      if (x.requires_grad()) collect(x.grad());
+  }
   return all;
 }
 
