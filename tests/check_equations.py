@@ -25,6 +25,8 @@ def main():
         wrong.append(f"expected a row for each of the equations {EQUATIONS} and gradients {GRADIENTS}, in order")
     tests = "\n".join(path.read_text() for path in sorted(ROOT.glob("tests/**/*.cpp")))
     tests = re.sub(r'"\s*\n\s*"', "", tests)  # names of two lines
+    for operation in re.findall(r'OPERATION\("(\w+)"\)', tests):  # a table (tests/ops/operation.h) makes these
+        tests += "".join(f'TEST_CASE("{operation}: {what}")' for what in ("values", "gradient"))
     named = set()
     for kind, number, _, *cells, test in rows:
         tag = f"{kind} {number}"

@@ -9,7 +9,7 @@ namespace cairn {
 
 static Tensor reduce_as(Reduce op, const Tensor& x, Reduction size, const Shape& shape) {
   Tensor y(shape, x.dtype(), x.device());
-  if (y.elements() == 0) return y;
+  if (y.elements() == 0) size.n = 0;  // however many there are
   CAIRN_RUN("reduce", x, reduce<T>(stream, op, size, x.data<T>(), y.mutable_data<T>()));
   return y;
 }

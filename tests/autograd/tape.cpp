@@ -197,13 +197,6 @@ static std::vector<Reader> readers() {
       "divide", numbers({3}), x, [](const auto& a, const auto& b) { return b / a; }, 1);
   all.back().own_result = true;
   // ---- attention
-  all.push_back({"attention",
-                 {heads, heads, heads, queries, keys, allowed},
-                 [=](const auto& t) {
-                   return attention(variable(t[0]), variable(t[1]), variable(t[2]), masked(t[3], t[4], t[5]));
-                 },
-                 6,
-                 true});
   all.push_back({"linear_attention",
                  {heads, heads, heads, queries, keys},
                  [=](const auto& t) {

@@ -24,88 +24,12 @@ std::vector<Tensor> both_ways(const Operands& x, const AttentionOptions& options
 
 }  // namespace
 
-TEST_CASE("attention agrees with its formula for every mask and size", "[attention]") {
-  for (const Sizes& s : every_size())
-    for (DType dtype : {DType::float32, DType::float64}) {
-      const Operands x(s, dtype);
-      for (const auto& [kind, mask] : every_mask(s)) {
-        INFO(s << ' ' << name(dtype) << " masked by " << kind);
-        const AttentionOptions options{mask, {}, 0};
-        const BatchHeads scores = reference_scores(x.q, x.k, options);
-        const AttentionResult result = attention(x.q, x.k, x.v, options);
-        CHECK(result.out.shape() == Shape{s.B, s.N, s.H, s.M});
-        CHECK(result.logsumexp.shape() == Shape{s.B, s.H, s.N});
-        CHECK(difference(result.out, times_values(reference_weights(scores), x.v)) <= tolerance_of(dtype));
-        CHECK(difference(result.logsumexp, reference_logsumexp(scores)) <= tolerance_of(dtype));
-      }
-    }
-}
-
-TEST_CASE("attention multiplies the scores with the scale it is given", "[attention]") {
-  const Sizes s{2, 2, 5, 6, 4, 3};
-  const Operands x(s, DType::float64);
-  for (double scale : {1.0, 0.125, -2.0}) {
-    const AttentionOptions options{{}, {}, scale};
-    const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
-    CHECK(difference(attention(x.q, x.k, x.v, options).out, times_values(weights, x.v)) <= tolerance::float64);
-  }
-  CHECK(same_bits(attention(x.q, x.k, x.v, {{}, {}, 0.5}).out, attention(x.q, x.k, x.v).out));  // 1 / sqrt(4)
-}
-
 TEST_CASE("attention is exact for scores so large that exponentials overflow", "[attention]") {
   const Sizes s{1, 1, 140, 1030, 2, 3};
   Operands x(s, DType::float64);
   x.q = affine(x.q, 1000);
   const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
   CHECK(difference(attention(x.q, x.k, x.v).out, times_values(weights, x.v)) <= 1000 * tolerance::float64);
-}
-
-TEST_CASE("gradients of attention agree with their formulas for every mask and size, with dropout and without",
-          "[attention][grad]") {
-  for (const Sizes& s : every_size()) {
-    const Operands x(s, DType::float64);
-    const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float64, 99);
-    for (double p : {0.0, 0.3}) {
-      const BatchHeads factors = dropout_factors(s, test_dropout(p));
-      for (const auto& [kind, mask] : every_mask(s)) {
-        INFO(s << " masked by " << kind << ", dropout " << p);
-        const AttentionOptions options{mask, test_dropout(p), 0};
-        const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
-        const AttentionResult saved = attention(x.q, x.k, x.v, options);
-        CHECK(difference(saved.out, times_values(product(weights, factors), x.v)) <= tolerance::float64);
-
-        const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
-        const auto expected =
-            reference_score_gradient(weights, product(times_transposed(g, x.v), factors), x.q, x.k, 0);
-        CHECK(difference(dq, expected.dq) <= tolerance::float64);
-        CHECK(difference(dk, expected.dk) <= tolerance::float64);
-        CHECK(difference(dv, times_values(transposed(product(weights, factors)), g)) <= tolerance::float64);
-      }
-    }
-  }
-}
-
-TEST_CASE("gradient of attention in float32", "[attention][grad]") {
-  const Sizes s{1, 2, 150, 600, 7, 5};
-  const Operands x(s, DType::float32);
-  const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 99);
-  const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
-  const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, {}, attention(x.q, x.k, x.v), g);
-  const auto expected = reference_score_gradient(weights, times_transposed(g, x.v), x.q, x.k, 0);
-  CHECK(difference(dq, expected.dq) <= tolerance::float32);
-  CHECK(difference(dk, expected.dk) <= tolerance::float32);
-  CHECK(difference(dv, times_values(transposed(weights), g)) <= tolerance::float32);
-}
-
-TEST_CASE("gradient of attention against central differences, for every mask", "[attention][grad]") {
-  const Sizes s{3, 2, 3, 4, 2, 3};
-  const Operands x(s, DType::float64);
-  for (const auto& [kind, mask] : every_mask(s))
-    for (double p : {0.0, 0.4}) {
-      INFO("masked by " << kind << ", dropout " << p);
-      const AttentionOptions options{mask, test_dropout(p), 0.8};
-      CHECK_GRADIENT([&](const auto& in) { return attention(in[0], in[1], in[2], options); }, x.q, x.k, x.v);
-    }
 }
 
 TEST_CASE("gradient of attention where queries, keys and values are one variable", "[attention][grad]") {
@@ -252,15 +176,6 @@ TEST_CASE("dropout of attention is another for every batch element, head, query 
   });
 }
 
-TEST_CASE("attention gives the same bits on any number of threads", "[attention]") {
-  for (const Sizes& s : {Sizes{1, 1, 301, 1103, 7, 5}, Sizes{3, 3, 131, 521, 4, 3}}) {
-    const Operands x(s, DType::float32);
-    const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
-    const AttentionOptions options{{}, test_dropout(0.1), 0};
-    check_any_threads([&] { return both_ways(x, options, g); });
-  }
-}
-
 TEST_CASE("the peak contains the scratch of attention and of its products", "[attention]") {
   const OneThread one_thread;
   const Operands x({1, 1, 300, 700, 8, 8}, DType::float32);
@@ -322,143 +237,195 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
   CHECK_NEEDS_CUDA(attention(cuda, cuda, cuda), "attention");
 }
 
-#if CAIRN_HAS_CUDA  // against the CPU
-
 namespace {
 
-Results run(const BenchOperands& x, const AttentionOptions& options) {
-  const AttentionResult forward = attention(x.q, x.k, x.v, options);
-  const AttentionGradient g = attention_backward(x.q, x.k, x.v, options, forward, x.dout);
-  return {{"out", forward.out}, {"logsumexp", forward.logsumexp}, {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}};
+Tensors operands_of(const Sizes& s) {
+  return {normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)};
 }
 
-// Values that make the output the factors of dropout, and a gradient that makes dv their transpose.
-Results dropped_weights(const Bench& bench) {
-  const int64_t n = 72;
-  const Tensor zeros = bench.place(Tensor::zeros({1, n, 1, 8})),
-               v = bench.place(identity_values(1, n, 1, DType::float32));
-  const AttentionOptions options{{}, test_dropout(0.5), 0};
-  const AttentionResult forward = attention(zeros, zeros, v, options);
-  const AttentionGradient g = attention_backward(zeros, zeros, v, options, forward, v);
-  return {{"kept", forward.out.cast(DType::boolean)}, {"kept of dv", g.dv.cast(DType::boolean)}};
+// out, logsumexp, dq, dk, dv.
+Tensors both_ways(const ParityRun& run, const AttentionOptions& options) {
+  const Tensors& t = run.operands;
+  const AttentionOptions here{on(t[0].device(), options.mask), options.dropout, options.scale};
+  const AttentionResult made = attention(t[0], t[1], t[2], here);
+  const auto [dq, dk, dv] = attention_backward(t[0], t[1], t[2], here, made, run.weights[0]);
+  return {made.out, made.logsumexp, dq, dk, dv};
 }
 
-Results with_bad_number(const Bench& bench, int operand, float bad) {
-  BenchOperands x(bench, {2, 2, 40, 70, 8, 8});
-  change(bench, x[operand], [&](float* data) { data[(3 * 2 + 1) * 8 + 5] = bad; });  // batch element 0, row 3, head 1
-  return without_head_1(run(x, {}));
-}
-
-Results with_nan_beyond_lengths(const Bench& bench) {
-  BenchOperands x(bench, {1, 2, 150, 150, 8, 8});
-  for (const int operand : {0, 1, 2, 3})
-    change(bench, x[operand],
-           [&](float* data) { std::fill(data + (operand % 3 == 0 ? 70 : 67) * 2 * 8, data + 150 * 2 * 8, NAN); });
-  return run(x, {on(bench.device, {int32s({70}), int32s({67}), {}, false}), {}, 0});
-}
-
-// Results far away from row 450 of an operand, which is NaN: it spoils the tiles that read it, and in the gradients
-// those that read these, but tiles outside of the window are not read.
-Results with_nan_far_away(const Bench& bench, bool causal) {
-  Results all;
-  for (const int operand : {0, 1, 2, 3}) {
-    BenchOperands x(bench, {1, 1, 900, 900, 8, 8});
-    change(bench, x[operand], [&](float* data) { std::fill_n(data + 450 * 8, 8, NAN); });
-    AttentionOptions options;
-    options.mask.causal = causal;
-    options.mask.pattern.window = 5;
-    for (auto& [name, result] : run(x, options)) {
-      Tensor near = result.to(Device::cpu).cast(DType::float32);
-      const int64_t row = near.elements() / 900;
-      std::fill_n(near.mutable_data<float>() + 60 * row, 780 * row, 0);
-      all.push_back({name, near});
+Case& add(Operation& op, const std::string& name, const Tensors& operands, const AttentionOptions& options = {},
+          Form form = Form::usual) {
+  Case& test = op.add(name, operands);
+  test.form = form;
+  test.forward = [options](const Variables& t) {
+    return Variables{attention(t[0], t[1], t[2], {on(t[0].device(), options.mask), options.dropout, options.scale})};
+  };
+  test.reference = [options](const Tensors& t) {
+    BatchHeads weights = reference_weights(reference_scores(t[0], t[1], options));
+    if (options.dropout.p > 0) {
+      const Sizes s{t[0].size(0), t[0].size(2), t[0].size(1), t[1].size(1), t[0].size(3), t[2].size(3)};
+      weights = product(weights, dropout_factors(s, options.dropout));
     }
-  }
-  return all;
+    const Shape shape{t[0].size(0), t[0].size(1), t[0].size(2), t[2].size(3)};
+    return Tensors{from_doubles(times_values(weights, t[2]), shape)};
+  };
+  test.parity = [options](const ParityRun& run) { return both_ways(run, options); };
+  return test;
+}
+
+// Without a reference: spoil(x, i) is operand i (q, k, v; 3: the gradient), and compared(result) is compared.
+template <class Spoil, class Compared>
+void add_compared(Operation& op, const std::string& name, Tensors t, const AttentionOptions& options, Form form,
+                  Spoil spoil, Compared compared) {
+  for (const size_t i : {0, 1, 2}) t[i] = spoil(t[i], i);
+  Case& test = add(op, name, t, options, form);
+  test.values = test.differences = false;
+  test.parity = [=](const ParityRun& run) {
+    const Tensor& g = run.weights[0];
+    const Tensors weights = {spoil(g.to(Device::cpu).cast(DType::float64), 3).cast(g.dtype()).to(g.device())};
+    Tensors results = both_ways({run.operands, run.on_cpu, weights, run.rounded}, options);
+    for (Tensor& x : results) x = compared(x.to(Device::cpu).cast(DType::float32));
+    return results;
+  };
+}
+
+Tensor filled(Tensor x, int64_t begin, int64_t end, double value) {
+  std::fill(x.mutable_data<double>() + begin, x.mutable_data<double>() + end, value);
+  return x;
+}
+Tensor unchanged(const Tensor& x, size_t) { return x; }
+
+// Which weights are dropped: q = k = 0 and an identity of values make the output the factors.
+void add_dropped(Operation& op, Form form) {
+  const int64_t n = 72;
+  const Tensor zeros = Tensor::zeros({1, n, 1, 8}, DType::float64);
+  add_compared(op, "which weights are dropped", {zeros, zeros, identity_values(1, n, 1, DType::float64)},
+               {{}, test_dropout(0.5), 0}, form, unchanged, [](const Tensor& x) { return x.cast(DType::boolean); });
+}
+
+// NaN beyond the lengths changes nothing.
+void add_nan_beyond_lengths(Operation& op, Form form) {
+  add_compared(
+      op, "never looks beyond the lengths", operands_of({1, 2, 150, 150, 8, 8}),
+      {{int32s({70}), int32s({67}), {}, false}, {}, 0}, form,
+      [](const Tensor& x, size_t i) { return filled(x, (i % 3 == 0 ? 70 : 67) * 2 * 8, 150 * 2 * 8, NAN); },
+      [](const Tensor& x) { return x; });
+}
+
+// Far away from row 450 of an operand, which is NaN: it spoils the tiles that read it, and in the gradients those that
+// read these, but tiles outside of the window are not read.
+void add_nan_far_away(Operation& op, bool causal, Form form) {
+  for (const size_t operand : {0, 1, 2, 3})
+    add_compared(
+        op, concat("leaves out tiles outside of a window", causal ? ", causal" : ""),
+        operands_of({1, 1, 900, 900, 8, 8}), {{{}, {}, {}, causal, {5}}, {}, 0}, form,
+        [=](const Tensor& x, size_t i) { return i == operand ? filled(x, 450 * 8, 451 * 8, NAN) : x; },
+        [](Tensor x) {
+          const int64_t row = x.elements() / 900;
+          std::fill_n(x.mutable_data<float>() + 60 * row, 780 * row, 0);
+          return x;
+        });
+}
+
+// A bad number in batch element 0, row 3, head 1 changes no other head.
+void add_bad_number(Operation& op, size_t operand, double bad, Form form) {
+  add_compared(
+      op, concat(bad, " in operand ", operand, " stays within its head"), operands_of({2, 2, 40, 70, 8, 8}), {}, form,
+      [=](const Tensor& x, size_t i) {
+        return i == operand ? with(x, {{(3 * 2 + 1) * 8 + 5, bad}}) : x;
+      },
+      [](Tensor x) {
+        const int64_t heads = x.size(x.rank() == 4 ? 2 : 1);
+        for (int64_t i = 0; i < x.elements() / x.size(0); ++i)
+          if (i / x.size(-1) % heads == 1) x.mutable_data<float>()[i] = 0;
+        return x;
+      });
 }
 
 }  // namespace
 
-PARITY("attention") {
-  const auto add = [&](const Sizes& s, const char* kind, const AttentionMask& mask, double dropout = 0,
-                       Form form = Form::usual, double scale = 0) {
-    add_in_form(cases, form, concat("attention ", s, " masked by ", kind, ", dropout ", dropout, ", scale ", scale),
-                [=](const Bench& bench) {
-                  return run(BenchOperands(bench, s), {on(bench.device, mask), test_dropout(dropout), scale});
-                });
+OPERATION("attention") {
+  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores take aligned rows alone
+  const auto add_masked = [&](const Sizes& s, const std::string& kind, const AttentionMask& mask, double dropout = 0,
+                              Form form = Form::usual, double scale = 0) -> Case& {
+    return add(op, concat(s, " masked by ", kind, ", dropout ", dropout, ", scale ", scale), operands_of(s),
+               {mask, test_dropout(dropout), scale}, form);
   };
-  // None, one and a few of everything; primes; one more and one less than tiles have; other numbers of keys than of
-  // queries, other sizes of values than of keys.
-  for (const Sizes& s : {Sizes{0, 2, 3, 3, 2, 2},
-                         {2, 0, 3, 3, 2, 2},
-                         {2, 2, 0, 3, 2, 2},
-                         {2, 2, 3, 0, 2, 2},
-                         {2, 2, 3, 4, 0, 2},
-                         {2, 2, 3, 4, 2, 0},
-                         {1, 1, 1, 1, 1, 1},
-                         {3, 2, 5, 7, 4, 6},
-                         {2, 3, 31, 17, 3, 5},
+  // The first is the one whose tensors are changed: the gradient reads all of them, and the result.
+  const Sizes first{2, 2, 3, 4, 3, 3};
+  const AttentionMask all = every_way_masked(first);
+  Case& changed = add_masked(first, "everything", all);
+  changed.operands.insert(changed.operands.end(), {all.query_lengths, all.key_lengths, all.allowed});
+  changed.forward = [](const Variables& t) {
+    return Variables{attention(t[0], t[1], t[2], {{t[3].value(), t[4].value(), t[5].value(), true}, {}, 0})};
+  };
+  op.backward_reads = {0, 1, 2, 3, 4, 5};
+  op.backward_reads_results = true;
+
+  for (const Sizes& s : every_size())
+    for (const auto& [kind, mask] : every_mask(s))
+      for (const double dropout : {0.0, 0.3})
+        add_masked(s, kind, mask, dropout).on_cuda = s.S <= 7 && kind == "nothing" && dropout == 0;
+  for (const double scale : {1.0, 0.125, -2.0}) add_masked({2, 2, 5, 6, 4, 3}, "nothing", {}, 0, Form::usual, scale);
+  add_masked({1, 2, 150, 600, 7, 5}, "nothing", {}, 0.1).on_cuda = false;  // keys in parts, backward
+  // Primes; one more and one less than tiles have; other numbers of keys than of queries, other sizes of values than of
+  // keys.
+  for (const Sizes& s : {Sizes{2, 3, 31, 17, 3, 5},
                          {1, 2, 67, 131, 5, 40},
                          {1, 1, 64, 128, 32, 32},
                          {1, 2, 65, 63, 64, 64},
                          {1, 1, 37, 70, 40, 16},
                          {1, 1, 70, 37, 128, 128},
                          {1, 1, 19, 67, 136, 260}})
-    add(s, "nothing", {});
+    add_masked(s, "nothing", {});
   const Sizes small{4, 2, 5, 6, 4, 3}, tiled{3, 1, 70, 66, 16, 24};
-  for (const auto& [kind, mask] : every_mask(small)) add(small, kind.c_str(), mask, mask.causal ? 0.3 : 0);
+  for (const auto& [kind, mask] : every_mask(small)) add_masked(small, kind, mask, mask.causal ? 0.3 : 0);
   for (const Form form : every_form) {
-    for (const auto& [kind, mask] : every_mask(tiled, true))
-      add(tiled, kind.c_str(), mask, mask.causal ? 0.3 : 0, form);
-    for (const double dropout : {0.25, 1.0}) add(tiled, "nothing", {}, dropout, form);
-    add(tiled, "nothing", {}, 0, form, -0.75);
+    for (const auto& [kind, mask] : every_mask(tiled, true)) add_masked(tiled, kind, mask, mask.causal ? 0.3 : 0, form);
+    for (const double dropout : {0.25, 1.0}) add_masked(tiled, "nothing", {}, dropout, form);
+    add_masked(tiled, "nothing", {}, 0, form, -0.75);
     // Windows and strides that leave out tiles in the middle, beginning and ending within tiles.
-    add({1, 1, 300, 300, 8, 8}, "a window", {{}, {}, {}, false, {30}}, 0.2, form);
-    add({1, 1, 300, 280, 8, 8}, "a stride", {{}, {}, {}, false, {7, 131}}, 0, form);
-    add({1, 1, 290, 300, 8, 8}, "a causal stride", {{}, {}, {}, true, {7, 131, 3}}, 0.2, form);
+    add_masked({1, 1, 300, 300, 8, 8}, "a window", {{}, {}, {}, false, {30}}, 0.2, form);
+    add_masked({1, 1, 300, 280, 8, 8}, "a stride", {{}, {}, {}, false, {7, 131}}, 0, form);
+    add_masked({1, 1, 290, 300, 8, 8}, "a causal stride", {{}, {}, {}, true, {7, 131, 3}}, 0.2, form);
   }
-  add({1, 1, 290, 300, 8, 8}, "global positions", {{}, {}, {}, false, {2, 0, 70}});
-  add({1, 1, 70, 66, 8, 8}, "a very wide window", {{}, {}, {}, false, {2147483647}});
+  add_masked({1, 1, 290, 300, 8, 8}, "global positions", {{}, {}, {}, false, {2, 0, 70}});
+  add_masked({1, 1, 70, 66, 8, 8}, "a very wide window", {{}, {}, {}, false, {2147483647}});
   // Every size of rows that tensor cores have kernels for, more than one tile of queries and of keys.
   for (const Form form : {Form::usual, Form::float_tf32}) {
     for (const Sizes& s : {Sizes{1, 2, 1, 1, 8, 8}, {2, 1, 33, 70, 40, 64}, {1, 1, 140, 67, 128, 72}}) {
-      add(s, "nothing", {}, 0, form);
-      add(s, "everything", every_way_masked(s), 0.3, form);
+      add_masked(s, "nothing", {}, 0, form);
+      add_masked(s, "everything", every_way_masked(s), 0.3, form);
     }
-    add({1, 1, 130, 146, 8, 8}, "causal", {{}, {}, {}, true}, 0, form);
+    add_masked({1, 1, 130, 146, 8, 8}, "causal", {{}, {}, {}, true}, 0, form);
   }
   // Few queries and many keys, which tensor cores take in splits; some have no visible key.
   const Sizes few{2, 1, 5, 1100, 16, 24};
   for (const Form form : every_form) {
-    add(few, "nothing", {}, 0.2, form);
-    add(few, "key lengths", {{}, int32s({600, 0}), {}, false}, 0, form);
-    add(few, "lengths, query and key", {int32s({5, 3}), int32s({1100, 700}), random_mask({5, 1100}), false}, 0, form);
+    add_masked(few, "nothing", {}, 0.2, form);
+    add_masked(few, "key lengths", {{}, int32s({600, 0}), {}, false}, 0, form);
+    add_masked(few, "lengths, query and key", {int32s({5, 3}), int32s({1100, 700}), random_mask({5, 1100}), false}, 0,
+               form);
   }
   for (const Form form : every_form) {
-    add_in_form(cases, form, "which weights are dropped", dropped_weights);
-    add_in_form(cases, form, "attention never looks beyond the lengths", with_nan_beyond_lengths);
-    for (const bool causal : {false, true})
-      add_in_form(cases, form, concat("attention leaves out tiles outside of a window", causal ? ", causal" : ""),
-                  [=](const Bench& bench) { return with_nan_far_away(bench, causal); });
-    for (const int operand : {0, 1, 2, 3})
-      for (const float bad : {NAN, -INFINITY})
-        add_in_form(cases, form,
-                    concat(double(bad), " in operand ", operand, " stays within its batch element and head"),
-                    [=](const Bench& bench) { return with_bad_number(bench, operand, bad); });
+    add_dropped(op, form);
+    add_nan_beyond_lengths(op, form);
+    for (const bool causal : {false, true}) add_nan_far_away(op, causal, form);
+    for (const size_t operand : {0, 1, 2, 3})
+      for (const double bad : {double(NAN), -double(INFINITY)}) add_bad_number(op, operand, bad, form);
   }
-  cases.add("attention of one variable, with gradients", [](const Bench& bench) {
-    const Variable x = bench.variable(bench.uniform({2, 11, 2, 8}, -1, 1));
-    return with_gradients(bench, attention(x, x, x), {{"x", x}});
-  });
 }
+
+#if CAIRN_HAS_CUDA
 
 // Everything that attention computes, as float32. Two tiles of queries and of keys, with dropout.
 static std::vector<float> results(Form form, DType dtype) {
   const WithForm with(form);
-  const BenchOperands x({Device::cuda, dtype}, {2, 2, 70, 67, 16, 16});
+  const Sizes s{2, 2, 70, 67, 16, 16};
+  Tensors t = operands_of(s);
+  t.push_back(normal({s.B, s.N, s.H, s.M}, 4));
+  for (Tensor& x : t) x = x.cast(dtype).to(Device::cuda);
   std::vector<float> all;
-  const AttentionOptions options{{{}, {}, {}, true}, test_dropout(0.2), 0};
-  for (const auto& [name, result] : run(x, options)) {
+  for (const Tensor& result : both_ways({t, t, {t[3]}, false}, {{{}, {}, {}, true}, test_dropout(0.2), 0})) {
     const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
     all.insert(all.end(), values.begin(), values.end());
   }

@@ -72,23 +72,6 @@ Tensors run(const Case& test, const Tensors& operands, const Tensors& weights, b
   return all;
 }
 
-void check_same(const Tensors& found, const Tensors& expected, double tolerance) {
-  REQUIRE(found.size() == expected.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    const std::string difference = differs(found[i], expected[i], is_floating(found[i].dtype()) ? tolerance : 0);
-    INFO("result " << i << ' ' << difference);
-    CHECK(difference.empty());
-  }
-}
-
-void check_same_bits(const Tensors& found, const Tensors& expected) {
-  REQUIRE(found.size() == expected.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    INFO("result " << i);
-    CHECK(same_bits(found[i].to(Device::cpu), expected[i].to(Device::cpu)));
-  }
-}
-
 // The sum of results times weights.
 double weighed(const Case& test, const Tensors& operands, const Tensors& weights) {
   const NoGrad no_grad;
@@ -138,6 +121,23 @@ std::string message_after(const Case& test, Change change) {
 }
 
 #if CAIRN_HAS_CUDA
+void check_same(const Tensors& found, const Tensors& expected, double tolerance) {
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string difference = differs(found[i], expected[i], is_floating(found[i].dtype()) ? tolerance : 0);
+    INFO("result " << i << ' ' << difference);
+    CHECK(difference.empty());
+  }
+}
+
+void check_same_bits(const Tensors& found, const Tensors& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    INFO("result " << i);
+    CHECK(same_bits(found[i].to(Device::cpu), expected[i].to(Device::cpu)));
+  }
+}
+
 // Results, then gradients, or what the case compares instead.
 Tensors run_parity(const Case& test, const Tensors& operands, const Tensors& on_cpu, const Tensors& weights,
                    bool rounded) {
