@@ -204,14 +204,6 @@ static std::vector<Reader> readers() {
                  },
                  5,
                  true});
-  all.push_back({"bucket_attention",
-                 {heads, heads, heads, queries, keys, allowed, labels},
-                 [=](const auto& t) {
-                   return bucket_attention(variable(t[0]), variable(t[1]), variable(t[2]), group(t[6], 2), {},
-                                           masked(t[3], t[4], t[5]));
-                 },
-                 7,
-                 true});
   return all;
 }
 

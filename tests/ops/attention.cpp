@@ -282,10 +282,9 @@ void add_compared(Operation& op, const std::string& name, Tensors t, const Atten
   test.parity = [=](const ParityRun& run) {
     const Tensor& g = run.weights[0];
     const Tensors weights = {spoil(g.to(Device::cpu).cast(DType::float64), 3).cast(g.dtype()).to(g.device())};
-    Tensors results = both_ways({run.operands, run.on_cpu, weights, run.rounded}, options);
-    for (Tensor& x : results) x = compared(x.to(Device::cpu).cast(DType::float32));
-    return results;
+    return both_ways({run.operands, run.on_cpu, weights, run.rounded}, options);
   };
+  test.compared = compared;
 }
 
 Tensor filled(Tensor x, int64_t begin, int64_t end, double value) {
@@ -333,12 +332,7 @@ void add_bad_number(Operation& op, size_t operand, double bad, Form form) {
       [=](const Tensor& x, size_t i) {
         return i == operand ? with(x, {{(3 * 2 + 1) * 8 + 5, bad}}) : x;
       },
-      [](Tensor x) {
-        const int64_t heads = x.size(x.rank() == 4 ? 2 : 1);
-        for (int64_t i = 0; i < x.elements() / x.size(0); ++i)
-          if (i / x.size(-1) % heads == 1) x.mutable_data<float>()[i] = 0;
-        return x;
-      });
+      [](const Tensor& x) { return without_head_1(x); });
 }
 
 }  // namespace

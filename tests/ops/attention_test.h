@@ -172,14 +172,16 @@ void change(const Bench& bench, Tensor& x, F&& f) {
   x = bench.place(host);
 }
 
-// Results [B, N, H, D] or [B, H, N] with zeros for batch element 0, head 1, one of whose operands is bad.
+// A result [B, N, H, D] or [B, H, N] with zeros for batch element 0, head 1, one of whose operands is bad.
+inline Tensor without_head_1(Tensor x) {
+  x = x.to(Device::cpu).cast(DType::float32);
+  const int64_t heads = x.size(x.rank() == 4 ? 2 : 1);
+  for (int64_t i = 0; i < x.elements() / x.size(0); ++i)
+    if (i / x.size(-1) % heads == 1) x.mutable_data<float>()[i] = 0;
+  return x;
+}
 inline Results without_head_1(Results results) {
-  for (auto& [name, result] : results) {
-    result = result.to(Device::cpu).cast(DType::float32);
-    const int64_t heads = result.size(result.rank() == 4 ? 2 : 1);
-    for (int64_t i = 0; i < result.elements() / result.size(0); ++i)
-      if (i / result.size(-1) % heads == 1) result.mutable_data<float>()[i] = 0;
-  }
+  for (auto& [name, result] : results) result = without_head_1(result);
   return results;
 }
 

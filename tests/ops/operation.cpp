@@ -141,7 +141,11 @@ void check_same_bits(const Tensors& found, const Tensors& expected) {
 // Results, then gradients, or what the case compares instead.
 Tensors run_parity(const Case& test, const Tensors& operands, const Tensors& on_cpu, const Tensors& weights,
                    bool rounded) {
-  return test.parity ? test.parity({operands, on_cpu, weights, rounded}) : run(test, operands, weights, test.gradient);
+  Tensors all =
+      test.parity ? test.parity({operands, on_cpu, weights, rounded}) : run(test, operands, weights, test.gradient);
+  if (test.compared)
+    for (Tensor& x : all) x = test.compared(x.to(Device::cpu).cast(DType::float32));
+  return all;
 }
 
 // x at an address that is no multiple of 16 bytes.

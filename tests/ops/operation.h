@@ -79,6 +79,8 @@ struct Case {
   // Results and gradients to compare, in place of forward's and the tape's: where a gradient cancels what its forward
   // pass saved, both devices must have saved the same.
   std::function<Tensors(const ParityRun&)> parity{};
+  // What of each result and gradient is compared (in float32, on the CPU), where not all of it can be.
+  std::function<Tensor(Tensor)> compared{};
 };
 
 class Operation {
