@@ -10,11 +10,12 @@ Prints the lines of each folder (of two levels) and the totals. Exit codes: 0 wi
 import collections
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 # The numbers last reached. Lower them as work goes on. Raise one only with a reason in the commit.
-LIMITS = {"lines outside tests": 34967, "lines in tests": 26755, "words of pages": 16415}
+LIMITS = {"lines outside tests": 34967, "lines in tests": 26759, "words of pages": 16415}
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"}
@@ -22,6 +23,9 @@ TEXTBOOKS = {"nn/TUTORIAL.md", "core/READING.md"}
 
 
 def tracked_files():
+    if not shutil.which("git"):
+        print("check_size.py: there is no git to list the files", file=sys.stderr)
+        sys.exit(77)
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True)
     if listed.returncode != 0:
         print(f"check_size.py: {ROOT} is not a checkout: {listed.stderr.strip()}", file=sys.stderr)
