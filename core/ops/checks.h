@@ -64,7 +64,7 @@ class Sizes {
 //   expect("layer_norm", {{"x", x, "*R C"}, {"weight", weight, "C"}, sums("the saved mean", saved.mean, "R")})
 //
 // A shape is a letter an axis. The first axis of a letter gives its size, and others must agree. "*R" is any number of
-// axes, in front of the others; another "*R" the same ones, and "R" a single axis, as long as they have elements.
+// axes, in front of the others; another "*R" the same ones, and "R" a single axis whose length is their product.
 // Error: an operand is not what it must be.
 Sizes expect(const char* operation, std::initializer_list<Operand> operands, Sizes known = {});
 
