@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
 #include <optional>
 #include <string>
 
