@@ -46,11 +46,6 @@ struct Bench {
     for (int64_t i = 0; i < x.elements(); ++i) data[i] = low + int32_t(sequence.below(uint32_t(high - low + 1)));
     return x.to(device);
   }
-  // uniform(), with `skip` elements in front: no pack of elements starts at the address.
-  Tensor shifted(const Shape& shape, double low, double high, uint64_t seed, int64_t skip) const {
-    const int64_t n = shape.elements();
-    return uniform({n + skip}, low, high, seed).slice(skip, n + skip).reshape(shape);
-  }
   Variable variable(const Tensor& x) const { return Variable(x, true); }
   // The same inputs on the CPU. A gradient that cancels what its forward pass saved gets, on either device, what the
   // CPU saved, rounded to the element type.
@@ -118,15 +113,6 @@ inline const Grouped grouped[] = {{0, 2, 3, 2},    {2, 0, 3, 2},     {2, 3, 0, 4
 inline std::string grouped_label(const std::string& what, const Grouped& size) {
   return concat(what, " ", Shape{size.B, size.H, size.N}, " in ", size.C, " clusters");
 }
-// Labels of which some are no clusters; every third cluster is empty.
-inline Tensor labels_of(const Bench& bench, const Grouped& size) {
-  Tensor x = bench.integers({size.B, size.H, size.N}, -2, int(size.C) + 1).to(Device::cpu);
-  int32_t* label = x.mutable_data<int32_t>();
-  for (int64_t i = 0; i < x.elements(); ++i)
-    if (label[i] % 3 == 1) --label[i];
-  return x.to(bench.device);
-}
-
 }  // namespace cairn::test
 
 // Two test cases: CUDA in float32, and in bfloat16, against the CPU in float32. The body adds to `cases`.

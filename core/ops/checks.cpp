@@ -24,7 +24,9 @@ bool Sizes::match(const char* pattern, const Shape& shape) {
     const char letter = pattern[1];
     if (leading_ == letter && leading_axes_ != leading) return false;
     leading_ = letter, leading_axes_ = leading;
-    set(letter, leading.elements());
+    int64_t& size = sizes_[size_t(letter - 'A')];
+    if (size == unknown) size = leading.elements();
+    if (size != leading.elements()) return false;
     pattern += 2;
   } else if (axes != shape.rank()) {
     return false;
@@ -46,8 +48,10 @@ std::string Sizes::text(const char* pattern) const {
     if (*pattern == ' ') continue;
     if (*pattern == '*') {
       ++pattern;
-      if (leading_ != *pattern) add("...");
-      for (const int64_t size : leading_axes_) add(size);
+      if (leading_ != *pattern)
+        add("...");
+      else
+        for (const int64_t size : leading_axes_) add(size);
     } else if (const int64_t size = sizes_[size_t(*pattern - 'A')]; size == unknown) {
       add(*pattern);
     } else {

@@ -16,7 +16,7 @@ inline DType sums_of(DType dtype) { return dtype == DType::bfloat16 ? DType::flo
 inline DType sums_of(const Tensor& x) { return sums_of(x.dtype()); }
 
 // A tensor that an operation is given, and what it must be: of this shape (see expect(); null: of any), on the device
-// of the first operand, and floating, of the dtype of the first operand that is.
+// of the first operand, and floating, of the dtype of the first one that has no dtype of its own here.
 struct Operand {
   const char* name;  // in messages
   const Tensor& tensor;
@@ -42,7 +42,6 @@ class Sizes {
   Sizes() { sizes_.fill(unknown); }
   // Error: nothing has given it a size.
   int64_t operator[](char letter) const;
-  void set(char letter, int64_t size) { sizes_[size_t(letter - 'A')] = size; }
 
  private:
   friend Sizes expect(const char*, std::initializer_list<Operand>, Sizes);

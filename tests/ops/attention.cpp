@@ -8,7 +8,7 @@ namespace {
 
 // None and one of everything, odd sizes, and more than one tile of queries (128) and of keys (512; 256 backward), on
 // both sides of the borders.
-std::vector<Sizes> every_size() {
+std::vector<HeadSizes> every_size() {
   return {{1, 1, 1, 1, 1, 1},     {3, 2, 5, 7, 4, 6},    {0, 2, 3, 3, 2, 2},      {2, 0, 3, 3, 2, 2},
           {2, 2, 0, 3, 2, 2},     {2, 2, 3, 0, 2, 2},    {2, 2, 3, 4, 0, 2},      {2, 2, 3, 4, 2, 0},
           {2, 2, 5, 600, 2, 2},   {2, 3, 31, 17, 3, 5},  {1, 1, 260, 1100, 3, 2}, {1, 2, 128, 512, 2, 3},
@@ -25,7 +25,7 @@ std::vector<Tensor> both_ways(const Operands& x, const AttentionOptions& options
 }  // namespace
 
 TEST_CASE("attention is exact for scores so large that exponentials overflow", "[attention]") {
-  const Sizes s{1, 1, 140, 1030, 2, 3};
+  const HeadSizes s{1, 1, 140, 1030, 2, 3};
   Operands x(s, DType::float64);
   x.q = affine(x.q, 1000);
   const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, {}));
@@ -37,7 +37,7 @@ TEST_CASE("gradient of attention where queries, keys and values are one variable
 }
 
 TEST_CASE("attention gives exact zeros where no key is left and beyond the lengths", "[attention]") {
-  const Sizes s{3, 2, 5, 6, 4, 3};
+  const HeadSizes s{3, 2, 5, 6, 4, 3};
   const Operands x(s, DType::float32);
   AttentionMask mask{int32s({5, 2, 4}), int32s({0, 6, 3}), {}, false};
   const AttentionResult result = attention(x.q, x.k, x.v, {mask, {}, 0});
@@ -62,7 +62,7 @@ TEST_CASE("attention gives exact zeros where no key is left and beyond the lengt
 
 TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]") {
   // Longer than a tile, so that whole tiles lie beyond.
-  const Sizes s{1, 2, 300, 700, 3, 4};
+  const HeadSizes s{1, 2, 300, 700, 3, 4};
   const AttentionOptions options{{int32s({130}), int32s({260}), {}, false}, {}, 0};
   Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
@@ -80,7 +80,7 @@ TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]"
 // Of what a NaN can touch, no more than a few tiles are left if tiles that show nothing are not read: neither by the
 // queries that read it, nor by the keys of these queries in the backward pass.
 TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]") {
-  const Sizes s{1, 1, 3000, 3000, 2, 3};
+  const HeadSizes s{1, 1, 3000, 3000, 2, 3};
   const Tensor g = random_tensor({1, s.N, 1, s.M}, DType::float32, 9);
   for (bool causal : {false, true})
     for (const Pattern& pattern : {Pattern{10}, Pattern{10, 1400}}) {
@@ -107,7 +107,7 @@ TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]")
 }
 
 TEST_CASE("padding more changes the values of attention by rounding at most", "[attention]") {
-  const Sizes s{1, 2, 140, 520, 3, 4};
+  const HeadSizes s{1, 2, 140, 520, 3, 4};
   const Operands x(s, DType::float32);
   const Tensor part = x.q.reshape({s.N, s.H, s.D}).slice(0, 100).reshape({1, 100, s.H, s.D});
   const Tensor k = x.k.reshape({s.S, s.H, s.D}).slice(0, 400).reshape({1, 400, s.H, s.D});
@@ -128,7 +128,7 @@ TEST_CASE("NaN and infinity stay within their batch element and head in attentio
 }
 
 TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in the right proportion", "[attention]") {
-  const Sizes s{2, 2, 250, 1000, 3, 0};
+  const HeadSizes s{2, 2, 250, 1000, 3, 0};
   const Operands x(s, DType::float64);
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   check_proportion([&](double p) { return as_double(attention(x.q, x.k, identity, {{}, test_dropout(p), 0}).out); });
@@ -187,7 +187,7 @@ TEST_CASE("the peak contains the scratch of attention and of its products", "[at
 }
 
 TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[attention][slow]") {
-  const Sizes s{1, 1, 30000, 30000, 8, 8};
+  const HeadSizes s{1, 1, 30000, 30000, 8, 8};
   Operands x(s, DType::float32);
   const Variable q(x.q, true), k(x.k, true), v(x.v, true);
   reset_peak_memory(Device::cpu);
@@ -239,7 +239,7 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
 
 namespace {
 
-Tensors operands_of(const Sizes& s) {
+Tensors operands_of(const HeadSizes& s) {
   return {normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)};
 }
 
@@ -262,7 +262,7 @@ Case& add(Operation& op, const std::string& name, const Tensors& operands, const
   test.reference = [options](const Tensors& t) {
     BatchHeads weights = reference_weights(reference_scores(t[0], t[1], options));
     if (options.dropout.p > 0) {
-      const Sizes s{t[0].size(0), t[0].size(2), t[0].size(1), t[1].size(1), t[0].size(3), t[2].size(3)};
+      const HeadSizes s{t[0].size(0), t[0].size(2), t[0].size(1), t[1].size(1), t[0].size(3), t[2].size(3)};
       weights = product(weights, dropout_factors(s, options.dropout));
     }
     const Shape shape{t[0].size(0), t[0].size(1), t[0].size(2), t[2].size(3)};
@@ -339,13 +339,13 @@ void add_bad_number(Operation& op, size_t operand, double bad, Form form) {
 
 OPERATION("attention") {
   op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores take aligned rows alone
-  const auto add_masked = [&](const Sizes& s, const std::string& kind, const AttentionMask& mask, double dropout = 0,
-                              Form form = Form::usual, double scale = 0) -> Case& {
+  const auto add_masked = [&](const HeadSizes& s, const std::string& kind, const AttentionMask& mask,
+                              double dropout = 0, Form form = Form::usual, double scale = 0) -> Case& {
     return add(op, concat(s, " masked by ", kind, ", dropout ", dropout, ", scale ", scale), operands_of(s),
                {mask, test_dropout(dropout), scale}, form);
   };
   // The first is the one whose tensors are changed: the gradient reads all of them, and the result.
-  const Sizes first{2, 2, 3, 4, 3, 3};
+  const HeadSizes first{2, 2, 3, 4, 3, 3};
   const AttentionMask all = every_way_masked(first);
   Case& changed = add_masked(first, "everything", all);
   changed.operands.insert(changed.operands.end(), {all.query_lengths, all.key_lengths, all.allowed});
@@ -355,7 +355,7 @@ OPERATION("attention") {
   op.backward_reads = {0, 1, 2, 3, 4, 5};
   op.backward_reads_results = true;
 
-  for (const Sizes& s : every_size())
+  for (const HeadSizes& s : every_size())
     for (const auto& [kind, mask] : every_mask(s))
       for (const double dropout : {0.0, 0.3})
         add_masked(s, kind, mask, dropout).on_cuda = s.S <= 7 && kind == "nothing" && dropout == 0;
@@ -363,15 +363,15 @@ OPERATION("attention") {
   add_masked({1, 2, 150, 600, 7, 5}, "nothing", {}, 0.1).on_cuda = false;  // keys in parts, backward
   // Primes; one more and one less than tiles have; other numbers of keys than of queries, other sizes of values than of
   // keys.
-  for (const Sizes& s : {Sizes{2, 3, 31, 17, 3, 5},
-                         {1, 2, 67, 131, 5, 40},
-                         {1, 1, 64, 128, 32, 32},
-                         {1, 2, 65, 63, 64, 64},
-                         {1, 1, 37, 70, 40, 16},
-                         {1, 1, 70, 37, 128, 128},
-                         {1, 1, 19, 67, 136, 260}})
+  for (const HeadSizes& s : {HeadSizes{2, 3, 31, 17, 3, 5},
+                             {1, 2, 67, 131, 5, 40},
+                             {1, 1, 64, 128, 32, 32},
+                             {1, 2, 65, 63, 64, 64},
+                             {1, 1, 37, 70, 40, 16},
+                             {1, 1, 70, 37, 128, 128},
+                             {1, 1, 19, 67, 136, 260}})
     add_masked(s, "nothing", {});
-  const Sizes small{4, 2, 5, 6, 4, 3}, tiled{3, 1, 70, 66, 16, 24};
+  const HeadSizes small{4, 2, 5, 6, 4, 3}, tiled{3, 1, 70, 66, 16, 24};
   for (const auto& [kind, mask] : every_mask(small)) add_masked(small, kind, mask, mask.causal ? 0.3 : 0);
   for (const Form form : every_form) {
     for (const auto& [kind, mask] : every_mask(tiled, true)) add_masked(tiled, kind, mask, mask.causal ? 0.3 : 0, form);
@@ -386,14 +386,14 @@ OPERATION("attention") {
   add_masked({1, 1, 70, 66, 8, 8}, "a very wide window", {{}, {}, {}, false, {2147483647}});
   // Every size of rows that tensor cores have kernels for, more than one tile of queries and of keys.
   for (const Form form : {Form::usual, Form::float_tf32}) {
-    for (const Sizes& s : {Sizes{1, 2, 1, 1, 8, 8}, {2, 1, 33, 70, 40, 64}, {1, 1, 140, 67, 128, 72}}) {
+    for (const HeadSizes& s : {HeadSizes{1, 2, 1, 1, 8, 8}, {2, 1, 33, 70, 40, 64}, {1, 1, 140, 67, 128, 72}}) {
       add_masked(s, "nothing", {}, 0, form);
       add_masked(s, "everything", every_way_masked(s), 0.3, form);
     }
     add_masked({1, 1, 130, 146, 8, 8}, "causal", {{}, {}, {}, true}, 0, form);
   }
   // Few queries and many keys, which tensor cores take in splits; some have no visible key.
-  const Sizes few{2, 1, 5, 1100, 16, 24};
+  const HeadSizes few{2, 1, 5, 1100, 16, 24};
   for (const Form form : every_form) {
     add_masked(few, "nothing", {}, 0.2, form);
     add_masked(few, "key lengths", {{}, int32s({600, 0}), {}, false}, 0, form);
@@ -414,7 +414,7 @@ OPERATION("attention") {
 // Everything that attention computes, as float32. Two tiles of queries and of keys, with dropout.
 static std::vector<float> results(Form form, DType dtype) {
   const WithForm with(form);
-  const Sizes s{2, 2, 70, 67, 16, 16};
+  const HeadSizes s{2, 2, 70, 67, 16, 16};
   Tensors t = operands_of(s);
   t.push_back(normal({s.B, s.N, s.H, s.M}, 4));
   for (Tensor& x : t) x = x.cast(dtype).to(Device::cuda);

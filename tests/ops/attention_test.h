@@ -9,16 +9,16 @@
 
 namespace cairn {
 
-struct Sizes {
+struct HeadSizes {
   int64_t B, H, N, S, D, M;
 };
-inline void append(std::string& text, const Sizes& s) {
+inline void append(std::string& text, const HeadSizes& s) {
   text += concat("B ", s.B, " H ", s.H, " N ", s.N, " S ", s.S, " D ", s.D, " M ", s.M);
 }
-inline std::ostream& operator<<(std::ostream& out, const Sizes& s) { return out << concat(s); }
+inline std::ostream& operator<<(std::ostream& out, const HeadSizes& s) { return out << concat(s); }
 
 struct Operands {
-  Operands(const Sizes& s, DType dtype, uint64_t seed = 1)
+  Operands(const HeadSizes& s, DType dtype, uint64_t seed = 1)
       : q(random_tensor({s.B, s.N, s.H, s.D}, dtype, 3 * seed)),
         k(random_tensor({s.B, s.S, s.H, s.D}, dtype, 3 * seed + 1)),
         v(random_tensor({s.B, s.S, s.H, s.M}, dtype, 3 * seed + 2)) {}
@@ -41,12 +41,12 @@ inline Tensor some_lengths(int64_t B, int64_t maximum) {
 }
 
 // Lengths, a boolean mask and causal.
-inline AttentionMask every_way_masked(const Sizes& s) {
+inline AttentionMask every_way_masked(const HeadSizes& s) {
   return {some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3), random_mask({s.B, 1, s.N, s.S}), true};
 }
 
 // Every kind of mask, by name; or `few`: one of each, as for large sizes, where references take their time.
-inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const Sizes& s, bool few = false) {
+inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadSizes& s, bool few = false) {
   std::vector<std::pair<std::string, AttentionMask>> masks;
   masks.push_back({"nothing", {}});
   masks.push_back({"query lengths", {some_lengths(s.B, s.N), {}, {}, false}});
@@ -79,7 +79,7 @@ inline AttentionDropout test_dropout(double p, Purpose purpose = Purpose::attent
 
 // The factors that dropout multiplies the weights with, 0 or 1 / (1 - p), by query and key: seen through uniform
 // weights (q = 0) and v = identity.
-inline BatchHeads dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+inline BatchHeads dropout_factors(const HeadSizes& s, const AttentionDropout& dropout) {
   const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
                k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
   BatchHeads factors = as_planes(attention(q, k, identity_values(s.B, s.S, s.H, DType::float64), {{}, dropout, 0}).out);
@@ -110,7 +110,7 @@ void check_proportion(F&& run) {
 // NaN and infinities in the rows from the fifth on of batch element 1, head 0, of one operand, change the results of
 // that batch element and head alone. run(operands) gives results [B, N, H, D] and [B, H, N]; the operands are float32.
 template <class F>
-void check_stays_within_head(const Sizes& s, F&& run, std::vector<float> bad_numbers = {NAN, INFINITY, -INFINITY}) {
+void check_stays_within_head(const HeadSizes& s, F&& run, std::vector<float> bad_numbers = {NAN, INFINITY, -INFINITY}) {
   const std::vector<Tensor> clean = run(Operands(s, DType::float32));
   for (float bad : bad_numbers)
     for (int operand : {0, 1, 2}) {
@@ -136,7 +136,7 @@ void check_stays_within_head(const Sizes& s, F&& run, std::vector<float> bad_num
 
 // Operands, and a gradient of the output.
 struct BenchOperands {
-  BenchOperands(const Bench& bench, const Sizes& s)
+  BenchOperands(const Bench& bench, const HeadSizes& s)
       : q(bench.normal({s.B, s.N, s.H, s.D}, 1)),
         k(bench.normal({s.B, s.S, s.H, s.D}, 2)),
         v(bench.uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)),
@@ -146,23 +146,6 @@ struct BenchOperands {
 
   Tensor q, k, v, dout;
 };
-
-#if CAIRN_HAS_CUDA
-
-// A run that the form makes no difference to has no results.
-inline void add_in_form(Cases& cases, Form form, const std::string& name, std::function<Results(const Bench&)> run) {
-  const char* const names[] = {"", ", older device", ", TF32"};
-  cases.add(
-      name + names[int(form)],
-      [=](const Bench& bench) -> Results {
-        if (form == (bench.rounded ? Form::float_tf32 : Form::older)) return {};
-        const WithForm with(form);
-        return run(bench);
-      },
-      false, form == Form::float_tf32 ? tolerance::tf32 : tolerance::float32);
-}
-
-#endif
 
 // f(elements in float32) changes x.
 template <class F>

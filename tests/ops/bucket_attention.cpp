@@ -6,7 +6,7 @@
 namespace {
 
 // Buckets int32 [B, H, rounds, N], some -1.
-Tensor random_buckets(const Sizes& s, int64_t rounds, int64_t count, int lowest = -1) {
+Tensor random_buckets(const HeadSizes& s, int64_t rounds, int64_t count, int lowest = -1) {
   return integers({s.B, s.H, rounds, s.N}, lowest, int(count) - 1, 41);
 }
 
@@ -55,7 +55,7 @@ BatchHeads weights_of(const Tensors& t, const BucketOptions& options, const Atte
 
 // What a case computes.
 struct Buckets {
-  Sizes s;
+  HeadSizes s;
   BucketOptions options;
   int64_t count;
   std::string kind = "nothing";  // of mask
@@ -98,14 +98,14 @@ Case& add(Operation& op, const Buckets& c, Tensors operands) {
 
 // Keys are of about unit length, as in lsh.
 Tensors operands_of(const Buckets& c) {
-  const Sizes& s = c.s;
+  const HeadSizes& s = c.s;
   const int lowest = c.mask.query_lengths.defined() ? -1 : 0;
   return {normal({s.B, s.N, s.H, s.D}), affine(normal({s.B, s.S, s.H, s.D}, 2), 1 / std::sqrt(1 + double(s.D))),
           uniform({s.B, s.S, s.H, s.M}, -1, 1, 3), random_buckets(s, c.options.rounds, c.count, lowest)};
 }
 
 struct Shapes {
-  Sizes s;
+  HeadSizes s;
   BucketOptions options;
   int64_t buckets;
 };
@@ -139,14 +139,14 @@ std::vector<Shapes> every_shape() {
 
 OPERATION("bucket_attention") {
   op.rounds_once = op.same_bits_anywhere = false;  // the rounds are added up
-  const auto add_case = [&](const Sizes& s, const BucketOptions& options, int64_t count,
+  const auto add_case = [&](const HeadSizes& s, const BucketOptions& options, int64_t count,
                             const std::string& kind = "nothing", const AttentionMask& mask = {},
                             double dropout = 0) -> Case& {
     const Buckets c{s, options, count, kind, mask, dropout};
     return add(op, c, operands_of(c));
   };
   // The first is the one whose tensors are changed: the gradient reads all of them, and the result.
-  const Sizes first{2, 2, 5, 5, 3, 3};
+  const HeadSizes first{2, 2, 5, 5, 3, 3};
   const AttentionMask all = every_way_masked(first);
   Case& changed = add_case(first, {2, 0, 2, 3}, 2, "everything", all);
   changed.operands.insert(changed.operands.end(), {all.query_lengths, all.key_lengths, all.allowed});
@@ -164,7 +164,7 @@ OPERATION("bucket_attention") {
       operands[3] = random_buckets(s, options.rounds, count);
       add(op, c, operands).on_cuda = s.N <= 5 && dropout == 0;
     }
-  const Sizes masked{3, 2, 13, 13, 3, 2};
+  const HeadSizes masked{3, 2, 13, 13, 3, 2};
   for (const auto& [kind, mask] : every_mask(masked))
     for (const BucketOptions& options : {BucketOptions{2, 0, 2, 3}, BucketOptions{2, 0, 2, 3, false, true},
                                          BucketOptions{2, 0, 2, 3, false, false, true, false}})
@@ -186,7 +186,7 @@ OPERATION("bucket_attention") {
   add_case({1, 1, 200, 200, 8, 12}, {2, 0, 2, 32, false, false, true, false}, 8);
   add_case({1, 2, 67, 67, 5, 40}, {3, 0, 3, 5, true, true, true}, 4);
   add_case({1, 1, 96, 96, 16, 16}, {2, 0, 2, 16, false, true, false, false}, 4);
-  const Sizes small{4, 2, 9, 9, 4, 3}, tiled{3, 1, 90, 90, 16, 24};
+  const HeadSizes small{4, 2, 9, 9, 4, 3}, tiled{3, 1, 90, 90, 16, 24};
   for (const bool deduplicate : {false, true}) {
     for (const auto& [kind, mask] : every_mask(small, true))
       if (mask.pattern.all())  // else most queries see one key, and of such gradients rounding is all there is
@@ -207,7 +207,7 @@ OPERATION("bucket_attention") {
 }
 
 TEST_CASE("in one bucket and one chunk bucket_attention is attention without the diagonal", "[bucket_attention]") {
-  const Sizes s{2, 2, 31, 31, 3, 4};
+  const HeadSizes s{2, 2, 31, 31, 3, 4};
   const Operands x(s, DType::float64);
   AttentionMask mask;
   mask.allowed = Tensor::full({31, 31}, true, DType::boolean);
@@ -219,7 +219,7 @@ TEST_CASE("in one bucket and one chunk bucket_attention is attention without the
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in bucket_attention", "[bucket_attention]") {
-  const Sizes s{2, 2, 30, 30, 3, 4};
+  const HeadSizes s{2, 2, 30, 30, 3, 4};
   const BucketOptions options{2, 0, 2, 5, true, true};
   const Groups groups = group_buckets(random_buckets(s, 2, 3), 3);
   const Tensor g = random_tensor({2, 30, 2, 4}, DType::float32, 9);
@@ -232,7 +232,7 @@ TEST_CASE("NaN and infinity stay within their batch element and head in bucket_a
 
 TEST_CASE("bucket_attention needs memory that grows with the number of positions, not its square",
           "[bucket_attention]") {
-  const Sizes s{1, 1, 6000, 6000, 4, 4};
+  const HeadSizes s{1, 1, 6000, 6000, 4, 4};
   const Operands x(s, DType::float32);
   const BucketOptions options{2, 0, 2, 32, true, true};
   const Groups groups = group_buckets(random_buckets(s, 2, 188), 188);
@@ -245,7 +245,7 @@ TEST_CASE("bucket_attention needs memory that grows with the number of positions
 }
 
 TEST_CASE("bucket_attention refuses what it cannot compute", "[bucket_attention]") {
-  const Sizes s{2, 3, 4, 4, 6, 7};
+  const HeadSizes s{2, 3, 4, 4, 6, 7};
   const struct {
     Operands x;
     BucketOptions options;

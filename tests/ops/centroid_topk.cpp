@@ -40,7 +40,7 @@ BatchHeads complement(BatchHeads x) {
 
 // None and one of everything, odd sizes, and more than one block of centroids (64) and tile of keys (512; 256
 // backward).
-std::vector<Sizes> every_size() {
+std::vector<HeadSizes> every_size() {
   return {{1, 1, 1, 1, 1, 1},   {3, 2, 5, 7, 4, 6},   {0, 2, 3, 3, 2, 2},     {2, 0, 3, 3, 2, 2},
           {2, 2, 0, 3, 2, 2},   {2, 2, 3, 0, 2, 2},   {2, 2, 3, 4, 0, 2},     {2, 2, 3, 4, 2, 0},
           {2, 2, 5, 600, 2, 2}, {2, 3, 11, 17, 3, 5}, {1, 1, 70, 1100, 3, 2}, {1, 2, 64, 512, 2, 3},
@@ -51,7 +51,7 @@ AttentionDropout rest_dropout(double p) { return test_dropout(p, Purpose::attent
 
 // What a case computes of its operands.
 struct Split {
-  Sizes s;
+  HeadSizes s;
   int64_t top;
   std::string kind = "nothing";  // of mask
   AttentionMask mask{};
@@ -66,17 +66,17 @@ struct Split {
   }
 };
 
-Tensors random_operands(const Sizes& s) {
+Tensors random_operands(const HeadSizes& s) {
   return {normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)};
 }
 // Scores with many ties: of halves of whole numbers, whose products and sums are exact.
-Tensors with_ties(const Sizes& s) {
+Tensors with_ties(const HeadSizes& s) {
   Tensors t = random_operands(s);
   for (const size_t i : {0, 1}) t[i] = affine(integers(t[i].shape(), -2, 2, i + 1).cast(DType::float64), 0.5);
   return t;
 }
 // Every third key, at most `top`; the second centroid has none, and there are some that may be masked.
-Tensor given_keys(const Sizes& s, int64_t top) {
+Tensor given_keys(const HeadSizes& s, int64_t top) {
   std::vector<int32_t> keys;
   for (int64_t row = 0; row < s.B * s.H * s.N; ++row)
     for (int64_t l = 0; l < top; ++l) {
@@ -158,7 +158,7 @@ OPERATION("centroid_topk") {
   const auto add_plain = [&](const Split& c, Form form = Form::usual) { add(op, c, random_operands(c.s)).form = form; };
 
   // The first is the one whose tensors are changed: the gradient reads all of them, and the results.
-  const Sizes first{2, 2, 3, 4, 3, 3};
+  const HeadSizes first{2, 2, 3, 4, 3, 3};
   const AttentionMask all = every_way_masked(first);
   Tensors masked = random_operands(first);
   masked.insert(masked.end(), {all.query_lengths, all.key_lengths, all.allowed});
@@ -171,7 +171,7 @@ OPERATION("centroid_topk") {
   op.backward_reads = {0, 1, 2, 3, 4, 5};
   op.backward_reads_results = true;
 
-  for (const Sizes& s : every_size())
+  for (const HeadSizes& s : every_size())
     for (const int64_t top : {1, 3, 32}) {
       if (s.S > 100 && top != 32) continue;
       for (const auto& [kind, mask] : every_mask(s))
@@ -180,7 +180,7 @@ OPERATION("centroid_topk") {
           test.on_cuda = s.S <= 7 && kind == "nothing" && dropout == 0;
         }
     }
-  const Sizes small{3, 2, 11, 29, 5, 3}, tiled{3, 1, 67, 131, 8, 12}, wide{1, 1, 2, 1613, 4, 4};
+  const HeadSizes small{3, 2, 11, 29, 5, 3}, tiled{3, 1, 67, 131, 8, 12}, wide{1, 1, 2, 1613, 4, 4};
   for (const double dropout : {0.0, 0.3}) {
     for (const auto& [kind, mask] : every_mask(small, true)) {
       add_plain({small, 4, kind, mask, dropout});
@@ -188,7 +188,7 @@ OPERATION("centroid_topk") {
     }
     for (const auto& [kind, mask] : every_mask(tiled, true)) {
       add_ties(op, {tiled, 32, kind, mask, dropout});
-      const Sizes odd{3, 1, 67, 131, 5, 3};
+      const HeadSizes odd{3, 1, 67, 131, 5, 3};
       add_plain({odd, 5, kind, mask, dropout, given_keys(odd, 5)});
     }
   }
@@ -198,14 +198,14 @@ OPERATION("centroid_topk") {
   add_ties(op, {wide, 40, "everything", every_way_masked(wide), 0.1});
   const AttentionMask fewer{{}, int32s({1291}), {}, false};
   add_plain({wide, 40, "key lengths", fewer, 0.1, given_keys(wide, 40)});
-  const Sizes heads{2, 3, 11, 29, 5, 3};
+  const HeadSizes heads{2, 3, 11, 29, 5, 3};
   for (const Tensor& lengths : {Tensor(), int32s({24, 0})})
     add_spoiled(op, {heads, 4, "key lengths", {{}, lengths, {}, false}, 0.1});
   // Wide rows, and columns of several blocks.
   for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}})
     add_plain({{1, 1, 65, 70, D, M}, 9, "nothing", {}, 0.2});
   // Single queries, each with its own keys.
-  const Sizes single{2, 2, 130, 130, 4, 3}, wider{2, 2, 130, 130, 16, 3};
+  const HeadSizes single{2, 2, 130, 130, 4, 3}, wider{2, 2, 130, 130, 16, 3};
   for (const auto& [kind, mask] : every_mask(single, true)) {
     if (mask.pattern.window >= 0) continue;
     add_without_rest(op, {single, 8, kind, mask}, with_ties(single));
@@ -213,7 +213,7 @@ OPERATION("centroid_topk") {
   }
   // Rows that tensor cores take: every mask, several tiles of centroids and splits of keys.
   for (const Form form : every_form) {
-    const Sizes whole{3, 1, 67, 131, 8, 16}, split{2, 1, 3, 1613, 16, 8}, spoiled{2, 3, 11, 29, 8, 8};
+    const HeadSizes whole{3, 1, 67, 131, 8, 16}, split{2, 1, 3, 1613, 16, 8}, spoiled{2, 3, 11, 29, 8, 8};
     for (const auto& [kind, mask] : every_mask(whole, true)) add_ties(op, {whole, 32, kind, mask, 0.3}, form);
     add_ties(op, {whole, 5, "everything", every_way_masked(whole), 0, given_keys(whole, 5)}, form);
     add_without_rest(op, {whole, 33, "everything", every_way_masked(whole)}, with_ties(whole), form);
@@ -230,7 +230,7 @@ OPERATION("centroid_topk") {
       add_ties(op, {{1, 1, 65, 140, D, M}, 9, "nothing", {}, 0.2}, form);
   }
   // Groups of several tiles of keys, of which the last has one tile.
-  const Sizes long_groups{1, 1, 2, 16420, 8, 8};
+  const HeadSizes long_groups{1, 1, 2, 16420, 8, 8};
   for (const Tensor& given : {Tensor(), given_keys(long_groups, 35)})
     add_ties(op, {long_groups, 35, "nothing", {}, 0, given});
 }
@@ -255,7 +255,7 @@ TEST_CASE("the best keys of a centroid may all come last or first", "[centroid_t
 TEST_CASE("no other keys have more mass than the top keys", "[centroid_topk]") {
   RandomStream random(3, 0, Purpose::test);
   for (uint64_t seed = 1; seed <= 40; ++seed) {
-    const Sizes s{1, 2, 3, 1 + int64_t(random.below(30)), 3, 2};
+    const HeadSizes s{1, 2, 3, 1 + int64_t(random.below(30)), 3, 2};
     const int64_t top = 1 + random.below(8);
     const Operands x(s, DType::float64, seed);
     const AttentionOptions options{{{}, {}, random_mask({s.N, s.S}, seed), false}, {}, 0};
@@ -315,7 +315,7 @@ TEST_CASE("centroid_topk leaves the rest out where nobody asks for it", "[centro
 }
 
 TEST_CASE("a NaN score is never among the top keys, and stays within its batch element and head", "[centroid_topk]") {
-  const Sizes s{2, 2, 3, 600, 2, 2};
+  const HeadSizes s{2, 2, 3, 600, 2, 2};
   const Operands clean(s, DType::float32);
   Operands bad(s, DType::float32);
   for (int64_t row : {3, 550}) bad.k.mutable_data<float>()[Rows4(bad.k).at(1, row, 0, 1)] = NAN;
@@ -349,7 +349,7 @@ TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
 }
 
 TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "[centroid_topk]") {
-  const Sizes s{2, 2, 250, 1000, 2, 0};
+  const HeadSizes s{2, 2, 250, 1000, 2, 0};
   const Operands x(s, DType::float64);
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   const CentroidTopK plain = centroid_topk(x.q, x.k, identity, 32, true, {});

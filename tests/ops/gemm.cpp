@@ -77,6 +77,7 @@ OPERATION("matmul") {
   op.refuses({Tensor({2, 3}, DType::int32), Tensor({3, 4})}, "matmul: the first operand must be floating, got int32");
   op.refuses({Tensor({2, 3}), Tensor({2, 3})}, "matmul: [2, 3] and [2, 3] do not match: inner sizes 3 and 2");
   op.refuses({Tensor({3}), Tensor({3, 4})}, "matmul: expected the first operand of shape [..., I, J], got [3]");
+  op.refuses({Tensor({2, 3, 4}), Tensor({4})}, "matmul: expected the second operand of shape [..., K, L], got [4]");
   op.refuses({Tensor({5, 2, 3}), Tensor({4, 3, 4})}, "matmul: leading axes of [5, 2, 3] and [4, 3, 4] differ");
   op.refuses({Tensor({2, 3}), elsewhere({3, 0})}, "matmul: the second operand is on cuda, the first operand on cpu");
 }
@@ -96,7 +97,7 @@ OPERATION("linear") {
   for (const Shape& leading : {Shape{7}, Shape{}, Shape{1}, Shape{2, 3}, Shape{0}, Shape{2, 0}, Shape{301}})
     for (const int64_t in : {5, 0, 1, 33})
       for (const int64_t out : {4, 0, 1, 17}) {
-        const Shape x = appended_to(leading, in);
+        const Shape x = appended(leading, in);
         op.add(concat(x, " to ", out), {normal(x), normal({out, in}, 2), normal({out}, 3)});
       }
   op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({3})}, "linear: expected weight of shape [O, 3], got [3]");

@@ -29,7 +29,7 @@ BatchHeads over_their_sums(BatchHeads products) {
 }
 
 // By key: what attention draws for query 0, for all queries.
-BatchHeads key_dropout_factors(const Sizes& s, const AttentionDropout& dropout) {
+BatchHeads key_dropout_factors(const HeadSizes& s, const AttentionDropout& dropout) {
   const BatchHeads first = dropout_factors({s.B, s.H, 1, s.S, 1, s.S}, dropout);
   BatchHeads factors(s.B, s.H, s.N, s.S);
   factors.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -39,7 +39,7 @@ BatchHeads key_dropout_factors(const Sizes& s, const AttentionDropout& dropout) 
 }
 
 // None, one and a few of everything; more than a chunk, by one or several; other numbers of keys than of queries.
-std::vector<Sizes> every_size() {
+std::vector<HeadSizes> every_size() {
   return {{1, 1, 1, 1, 1, 1},     {2, 3, 17, 11, 4, 5},   {0, 2, 3, 4, 2, 2},     {2, 0, 3, 4, 2, 2},
           {2, 2, 0, 4, 2, 2},     {2, 2, 5, 0, 2, 2},     {2, 2, 5, 4, 0, 2},     {2, 2, 5, 4, 2, 0},
           {3, 1, 145, 270, 7, 5}, {1, 2, 129, 5, 33, 17}, {2, 1, 5, 300, 17, 33}, {1, 1, 257, 130, 3, 2}};
@@ -49,7 +49,7 @@ struct Masked {
   const char* name;
   AttentionMask mask;
 };
-std::vector<Masked> every_linear_mask(const Sizes& s) {
+std::vector<Masked> every_linear_mask(const HeadSizes& s) {
   return {{"nothing", {}},
           {"causal", {{}, {}, {}, true}},
           {"lengths", {some_lengths(s.B, s.N - s.N / 4), some_lengths(s.B, s.S - s.S / 3), {}, false}},
@@ -66,7 +66,7 @@ std::vector<Tensor> both_ways(const Operands& x, const AttentionOptions& options
 }  // namespace
 
 TEST_CASE("linear attention agrees with its formula for every mask and size", "[linear_attention]") {
-  for (const Sizes& s : every_size())
+  for (const HeadSizes& s : every_size())
     for (const auto& [what, mask] : every_linear_mask(s)) {
       const Operands exact(s, DType::float64);
       const BatchHeads products = reference_products(exact.q, exact.k, mask), a = over_their_sums(products);
@@ -85,7 +85,7 @@ TEST_CASE("linear attention agrees with its formula for every mask and size", "[
 
 TEST_CASE("gradients of linear attention agree with their formulas for every mask and size",
           "[linear_attention][grad]") {
-  for (const Sizes& s : every_size())
+  for (const HeadSizes& s : every_size())
     for (const Masked& masked : every_linear_mask(s)) {
       const AttentionMask& mask = masked.mask;
       const Operands exact(s, DType::float64);
@@ -126,7 +126,7 @@ TEST_CASE("gradients of linear attention agree with their formulas for every mas
 }
 
 TEST_CASE("gradient of linear attention against central differences", "[linear_attention][grad]") {
-  for (const Sizes& s : {Sizes{2, 2, 5, 4, 3, 2}, Sizes{2, 1, 3, 6, 2, 3}})
+  for (const HeadSizes& s : {HeadSizes{2, 2, 5, 4, 3, 2}, HeadSizes{2, 1, 3, 6, 2, 3}})
     for (const auto& [what, mask] : every_linear_mask(s))
       for (double p : {0.0, 0.4}) {
         INFO(s << ", masked: " << what << ", dropout " << p);
@@ -137,7 +137,7 @@ TEST_CASE("gradient of linear attention against central differences", "[linear_a
 }
 
 TEST_CASE("the last query of causal linear attention sees what it sees without the mask", "[linear_attention]") {
-  const Sizes s{2, 2, 301, 301, 5, 4};
+  const HeadSizes s{2, 2, 301, 301, 5, 4};
   const Operands x(s, DType::float64);
   const Rows4 all(linear_attention(x.q, x.k, x.v).out);
   const Rows4 causal(linear_attention(x.q, x.k, x.v, {{{}, {}, {}, true}, {}, 0}).out), v(x.v);
@@ -150,7 +150,7 @@ TEST_CASE("the last query of causal linear attention sees what it sees without t
 }
 
 TEST_CASE("linear attention gives exact zeros where no key is left and beyond the lengths", "[linear_attention]") {
-  const Sizes s{3, 2, 140, 150, 4, 5};
+  const HeadSizes s{3, 2, 140, 150, 4, 5};
   const Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   const int32_t queries[] = {130, 140, 0}, keys[] = {150, 0, 7};
@@ -183,7 +183,7 @@ TEST_CASE("linear attention gives exact zeros where no key is left and beyond th
 }
 
 TEST_CASE("linear attention never looks at what lies beyond the lengths", "[linear_attention]") {
-  const Sizes s{2, 2, 150, 150, 3, 4};
+  const HeadSizes s{2, 2, 150, 150, 3, 4};
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   for (bool causal : {false, true}) {
     const AttentionOptions options{{int32s({70, 0}), int32s({67, 140}), {}, causal}, {}, 0};
@@ -203,7 +203,7 @@ TEST_CASE("linear attention never looks at what lies beyond the lengths", "[line
 }
 
 TEST_CASE("features that vanish give zeros or the right weights, never NaN", "[linear_attention]") {
-  const Sizes s{1, 1, 6, 5, 3, 2};
+  const HeadSizes s{1, 1, 6, 5, 3, 2};
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   // Elements of q and of k are that much smaller. Where all of one side's are, the features of the other decide.
   for (const auto& [of_q, of_k, vanishes] : {std::tuple{60.0, 0.0, false},
@@ -239,7 +239,7 @@ TEST_CASE("NaN and infinity stay within their batch element and head in linear a
 }
 
 TEST_CASE("dropout of linear attention drops values of keys, in the right proportion", "[linear_attention]") {
-  const Sizes s{2, 3, 2, 40000, 1, 1};
+  const HeadSizes s{2, 3, 2, 40000, 1, 1};
   const Operands x(s, DType::float64);
   const Tensor g = Tensor::full({s.B, s.N, s.H, s.M}, 1, DType::float64);
   check_proportion([&](double p) { return as_double(both_ways(x, {{}, test_dropout(p), 0}, g).back()); });  // dv
@@ -248,7 +248,7 @@ TEST_CASE("dropout of linear attention drops values of keys, in the right propor
 }
 
 TEST_CASE("linear attention gives the same bits on any number of threads", "[linear_attention]") {
-  const Sizes s{1, 2, 601, 503, 7, 9};
+  const HeadSizes s{1, 2, 601, 503, 7, 9};
   const Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   for (bool causal : {false, true})
@@ -256,7 +256,7 @@ TEST_CASE("linear attention gives the same bits on any number of threads", "[lin
 }
 
 TEST_CASE("linear attention of 100,000 tokens never holds the matrix of weights", "[linear_attention]") {
-  const Sizes s{1, 1, 100000, 100000, 8, 8};
+  const HeadSizes s{1, 1, 100000, 100000, 8, 8};
   const Operands x(s, DType::float32);
   for (bool causal : {false, true}) {
     const Variable q(x.q, true), k(x.k, true), v(x.v, true);
@@ -291,7 +291,7 @@ TEST_CASE("linear attention refuses what it cannot compute", "[linear_attention]
 namespace {
 
 struct CudaCase {
-  Sizes s;
+  HeadSizes s;
   AttentionMask mask{};
   double dropout = 0;
   float bad = 0;            // not zero: stands somewhere in (batch element 0, head 1), whose results are left out
@@ -338,27 +338,27 @@ PARITY("linear_attention") {
   };
   // None, one and a few of everything; one more and one less than tiles have; several chunks of one side alone; more
   // chunks than combine_sums loads at a time.
-  for (const Sizes& s : {Sizes{0, 2, 3, 3, 2, 2},
-                         {2, 0, 3, 3, 2, 2},
-                         {2, 2, 0, 3, 2, 2},
-                         {2, 2, 3, 0, 2, 2},
-                         {2, 2, 3, 4, 0, 2},
-                         {2, 2, 3, 4, 2, 0},
-                         {1, 1, 1, 1, 1, 1},
-                         {2, 3, 31, 17, 3, 5},
-                         {1, 2, 67, 131, 5, 40},
-                         {1, 1, 64, 128, 32, 64},
-                         {1, 1, 200, 3, 8, 4},
-                         {1, 1, 3, 200, 4, 8},
-                         {1, 1, 65, 63, 68, 132},
-                         {1, 1, 70, 70, 130, 66},
-                         {1, 1, 600, 590, 4, 4}})
+  for (const HeadSizes& s : {HeadSizes{0, 2, 3, 3, 2, 2},
+                             {2, 0, 3, 3, 2, 2},
+                             {2, 2, 0, 3, 2, 2},
+                             {2, 2, 3, 0, 2, 2},
+                             {2, 2, 3, 4, 0, 2},
+                             {2, 2, 3, 4, 2, 0},
+                             {1, 1, 1, 1, 1, 1},
+                             {2, 3, 31, 17, 3, 5},
+                             {1, 2, 67, 131, 5, 40},
+                             {1, 1, 64, 128, 32, 64},
+                             {1, 1, 200, 3, 8, 4},
+                             {1, 1, 3, 200, 4, 8},
+                             {1, 1, 65, 63, 68, 132},
+                             {1, 1, 70, 70, 130, 66},
+                             {1, 1, 600, 590, 4, 4}})
     for (const bool causal : {false, true}) add({s, {{}, {}, {}, causal}});
-  const Sizes s{4, 2, 70, 133, 8, 12};
+  const HeadSizes s{4, 2, 70, 133, 8, 12};
   for (const auto& [what, mask] : every_linear_mask(s))
     for (const double dropout : {0.0, 0.3, 1.0}) add({s, mask, dropout});
   for (const bool causal : {false, true}) {
-    const Sizes one_head{4, 1, 70, 133, 8, 12};
+    const HeadSizes one_head{4, 1, 70, 133, 8, 12};
     add({one_head, {some_lengths(4, 50), some_lengths(4, 100), {}, causal}, 0.2, 0, true});
     for (const float bad : {float(NAN), float(INFINITY)}) add({{2, 2, 40, 70, 8, 8}, {{}, {}, {}, causal}, 0, bad});
   }

@@ -2,18 +2,20 @@
 // What every operation is held to. Behind OPERATION("softmax") stands the table of its cases: how operands are made, a
 // reference in double, sizes. Each case runs in these tests:
 //
-//   values    on the CPU in float32 and float64: the reference's numbers; the same bits on one, two and three threads;
-//             besides the table, sizes that are drawn
+//   values    on the CPU in float32 and float64: the reference's numbers; the same bits on one, two and three threads
 //   gradient  in double: along random directions, against differences; a tensor that the gradient reads must not change
 //             before it, and any other may
 //   CUDA      in float32 and bfloat16, numbers and gradients: those of the CPU in float32; bfloat16 is the float32
 //             result, rounded once; the same bits wherever an operand starts
+//
+// Where the table has a `make`, all of them run some shapes that are drawn, too.
 #include <cstddef>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/ops/checks.h"
 #include "tests/ops/ops_test.h"
 
 namespace cairn::test {
@@ -96,8 +98,7 @@ class Operation {
   bool rounds_once = true;           // in bfloat16, the results
   bool gradients_round_once = true;  // and the gradients, which otherwise are sums of rounded ones
   bool same_bits_anywhere = true;    // on CUDA, wherever operands start
-  int least_rank = 1;                // of the shapes that are drawn
-  bool draws_empty_rows = true;      // whether their last axis may have no elements
+  bool draws_empty_rows = true;      // whether the last axis of the shapes that are drawn may have no elements
 
   Case& add(const Shape& shape);
   // A case whose operands `make` does not make.
@@ -120,17 +121,13 @@ class Operation {
 
 // ---- operands, in double
 
-// Normal numbers; others for each number of a table's operand.
+// Normal numbers. A table's second operand takes another seed than its first.
 Tensor normal(const Shape& shape, uint64_t seed = 1);
 Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1);
 // int32 in [low, high].
 Tensor integers(const Shape& shape, int low, int high, uint64_t seed = 1);
 // x with some elements replaced: {index in memory, value}.
 Tensor with(Tensor x, const std::vector<std::pair<int64_t, double>>& elements);
-inline Shape appended_to(Shape shape, int64_t size) {
-  shape.push_back(size);
-  return shape;
-}
 inline Tensor from_doubles(const std::vector<double>& values, const Shape& shape) {
   return Tensor::from(values, shape);
 }

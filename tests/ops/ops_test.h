@@ -76,28 +76,6 @@ void check_any_threads(F&& f) {
   set_threads(before);
 }
 
-// f(shape, make): tensors, on CUDA, where make(shape, low, high) gives inputs of whole chunks of eight. They must have
-// the same bits whether or not the inputs start at multiples of 16 bytes.
-template <class F>
-void check_any_start(F&& f) {
-  for (const DType dtype : {DType::float32, DType::bfloat16})
-    for (const Shape& shape : {Shape{5, 72}, Shape{67, 1024}, Shape{3, 2056}}) {
-      const Bench bench{Device::cuda, dtype};
-      const auto results = [&](bool aligned) {
-        uint64_t seed = 0;
-        return f(shape, [&](const Shape& of, double low, double high) {
-          const Tensor x = bench.shifted(of, low, high, ++seed, 1);
-          return aligned ? x.clone() : x;
-        });
-      };
-      const std::vector<Tensor> expected = results(true), found = results(false);
-      for (size_t i = 0; i < expected.size(); ++i) {
-        INFO(name(dtype) << ' ' << shape << ", tensor " << i);
-        CHECK(same_bits(found[i].to(Device::cpu), expected[i].to(Device::cpu)));
-      }
-    }
-}
-
 // A tensor on the other device. It has no elements, so a build without CUDA can make it too.
 inline Tensor elsewhere(const Shape& shape, DType dtype = DType::float32) { return Tensor(shape, dtype, Device::cuda); }
 

@@ -16,7 +16,7 @@ OPERATION("gather_rows") {
   op.make = [](const Shape& shape) { return Tensors{normal({rows_for(shape), shape[-1]}), index_for(shape)}; };
   op.forward = [](const Variables& t) { return Variables{gather_rows(t[0], t[1].value())}; };
   op.reference = [](const Tensors& t) {
-    return Tensors{from_doubles(reference_gather(t[0], t[1]), appended_to(t[1].shape(), t[0].size(-1)))};
+    return Tensors{from_doubles(reference_gather(t[0], t[1]), appended(t[1].shape(), t[0].size(-1)))};
   };
   op.backward_reads = {1};
   for (const Shape& shape : sizes) op.add(shape);

@@ -9,7 +9,7 @@ namespace {
 
 // Everything that topk_attention takes: random labels (some -1), top keys (rising, some missing), mass and rest.
 struct TopCase {
-  TopCase(const Sizes& sizes, int64_t clusters, int64_t top, DType dtype, uint64_t seed = 1)
+  TopCase(const HeadSizes& sizes, int64_t clusters, int64_t top, DType dtype, uint64_t seed = 1)
       : s(sizes),
         C(clusters),
         k(top),
@@ -39,7 +39,7 @@ struct TopCase {
     return groups.labels().data<int32_t>()[(b * s.H + h) * s.N + i];
   }
 
-  Sizes s;
+  HeadSizes s;
   int64_t C, k;
   Operands x;
   Groups groups;
@@ -57,7 +57,7 @@ static Variable improved_clustered(const Variable& q, const Variable& k, const V
 
 TEST_CASE("gradient of improved clustered attention, from means over top keys to its output",
           "[topk_attention][grad]") {
-  const Sizes s{2, 2, 6, 7, 3, 2};
+  const HeadSizes s{2, 2, 6, 7, 3, 2};
   const Operands x(s, DType::float64);
   const Tensor lengths = int32s({7, 5});
   const Groups groups = group(random_integers({s.B, s.H, s.N}, -1, 2, DType::int32, 3), 3);
@@ -73,7 +73,7 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
 }
 
 TEST_CASE("improved clustered attention is full attention where every key is a top key", "[topk_attention]") {
-  const Sizes s{2, 2, 31, 17, 3, 4};
+  const HeadSizes s{2, 2, 31, 17, 3, 4};
   const Operands x(s, DType::float64);
   const Groups groups = group(random_integers({s.B, s.H, s.N}, 0, 4, DType::int32, 3), 5);
   const AttentionOptions options{{{}, int32s({17, 9}), {}, false}, {}, 0};
@@ -125,7 +125,7 @@ TEST_CASE("NaN and infinity stay within their batch element and head in topk_att
 
 TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p), in the right proportion",
           "[topk_attention]") {
-  const Sizes s{2, 2, 4000, 64, 3, 0};
+  const HeadSizes s{2, 2, 4000, 64, 3, 0};
   TopCase test(s, 10, 64, DType::float64);
   int32_t* key = test.topk.mutable_data<int32_t>();
   for (int64_t i = 0; i < test.topk.elements(); ++i) key[i] = int32_t(i % 64);  // every key is a top key
@@ -183,7 +183,7 @@ namespace {
 enum class Labels { random, one_huge, few_used, own, one };
 
 struct Split {
-  Sizes s;
+  HeadSizes s;
   int64_t C, k;
   Labels labels = Labels::random;
   double dropout = 0;
@@ -223,7 +223,7 @@ Tensor top_keys(const Split& c) {
 
 // q, k, v, labels, top keys and, with the rest, mass and rest.
 Tensors operands_of(const Split& c) {
-  const Sizes& s = c.s;
+  const HeadSizes& s = c.s;
   Tensors t = {normal({s.B, s.N, s.H, s.D}), normal({s.B, s.S, s.H, s.D}, 2), normal({s.B, s.S, s.H, s.M}, 3),
                labels_of(c), top_keys(c)};
   if (c.with_rest) t.insert(t.end(), {uniform({s.B, s.H, c.C}, 0, 1, 4), normal({s.B, c.C, s.H, s.M}, 5)});
@@ -237,7 +237,7 @@ Variable forward_of(const Split& c, const Variables& t) {
 
 // out_i = m_j (z a V_top) + rest_j, with a the softmax over the top keys of the query's cluster j.
 Tensor reference_of(const Split& c, const Tensors& t) {
-  const Sizes& s = c.s;
+  const HeadSizes& s = c.s;
   BatchHeads weights = reference_scores(t[0], t[1], {});
   const auto label = t[3].to_vector<int32_t>(), topk = t[4].to_vector<int32_t>();
   const auto cluster = [&](int64_t b, int64_t h, int64_t i) -> int64_t {
@@ -280,15 +280,15 @@ OPERATION("topk_attention") {
   };
   add({{2, 2, 7, 6, 2, 3}, 3, 3});  // the one whose tensors are changed
   add({{1, 2, 301, 600, 7, 5}, 13, 32}).on_cuda = false;
-  for (const Sizes& s : {Sizes{1, 1, 1, 1, 1, 1},
-                         {0, 2, 3, 3, 2, 2},
-                         {2, 0, 3, 3, 2, 2},
-                         {2, 2, 0, 3, 2, 2},
-                         {2, 2, 3, 0, 2, 2},
-                         {2, 2, 3, 4, 0, 2},
-                         {2, 2, 3, 4, 2, 0},
-                         {2, 2, 3, 4, 0, 0},
-                         {3, 2, 5, 7, 4, 6}})
+  for (const HeadSizes& s : {HeadSizes{1, 1, 1, 1, 1, 1},
+                             {0, 2, 3, 3, 2, 2},
+                             {2, 0, 3, 3, 2, 2},
+                             {2, 2, 0, 3, 2, 2},
+                             {2, 2, 3, 0, 2, 2},
+                             {2, 2, 3, 4, 0, 2},
+                             {2, 2, 3, 4, 2, 0},
+                             {2, 2, 3, 4, 0, 0},
+                             {3, 2, 5, 7, 4, 6}})
     for (const bool with_rest : {false, true}) {
       add({s, 1, 1, Labels::random, 0, with_rest});
       add({s, 3, 4, Labels::random, 0.3, with_rest});
