@@ -205,11 +205,12 @@ inline std::vector<double> reference_segment_reduce(Segment kind, const Tensor& 
   const auto labels = groups.labels().to_vector<int32_t>();
   for (int64_t head = 0; head < B * H && N > 0; ++head) {
     const auto label = labels.begin() + head * N;
-    for (int64_t i = 0; i < N; ++i)
-      for (int64_t d = 0; d < x.size(3) && label[i] >= 0 && label[i] < C; ++d)
-        result(head / H, label[i], head % H, d) +=
-            from(head / H, i, head % H, d) /
-            (kind == Segment::mean ? double(std::count(label, label + N, label[i])) : 1);
+    for (int64_t i = 0; i < N; ++i) {
+      if (label[i] < 0 || label[i] >= C) continue;
+      const double divisor = kind == Segment::mean ? double(std::count(label, label + N, label[i])) : 1;
+      for (int64_t d = 0; d < x.size(3); ++d)
+        result(head / H, label[i], head % H, d) += from(head / H, i, head % H, d) / divisor;
+    }
   }
   return result.values;
 }

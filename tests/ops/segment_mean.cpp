@@ -65,11 +65,14 @@ OPERATION("segment_broadcast") {
       for (int64_t head = 0; head < size.B * size.H; ++head) {
         const int64_t b = head / size.H, h = head % size.H;
         const auto label = labels.begin() + head * size.N;
-        for (int64_t i = 0; i < size.N; ++i)
-          for (int64_t d = 0; d < D && label[i] >= 0 && label[i] < size.C; ++d) {
+        for (int64_t i = 0; i < size.N; ++i) {
+          if (label[i] < 0 || label[i] >= size.C) continue;
+          const double members = double(std::count(label, label + size.N, label[i]));
+          for (int64_t d = 0; d < D; ++d) {
             copy(b, i, h, d) = rows(b, label[i], h, d);
-            share(b, i, h, d) = rows(b, label[i], h, d) / double(std::count(label, label + size.N, label[i]));
+            share(b, i, h, d) = rows(b, label[i], h, d) / members;
           }
+        }
       }
       return Tensors{from_doubles(copy.values, copy.shape), from_doubles(share.values, share.shape)};
     };
