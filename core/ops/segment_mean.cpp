@@ -1,7 +1,5 @@
 #include "core/attention_ops.h"
 
-#include <cstdint>
-
 #include "core/dispatch.h"
 #include "core/ops/attention_checks.h"
 
