@@ -1,6 +1,9 @@
 #pragma once
 // Every differentiable function. Each is defined in ops/<stem>.cpp: the forward pass and its gradient on one screen.
 // Shapes broadcast as in NumPy where it says so. Errors are those of the tensor operation of the same name.
+#include <initializer_list>
+#include <vector>
+
 #include "autograd/tape.h"
 #include "core/attention_ops.h"
 
@@ -11,31 +14,54 @@ Variable operator+(const Variable& a, const Variable& b);
 Variable operator-(const Variable& a, const Variable& b);
 Variable operator*(const Variable& a, const Variable& b);
 Variable operator/(const Variable& a, const Variable& b);
-Variable operator-(const Variable& x);
 Variable operator*(double alpha, const Variable& x);
 Variable operator+(const Variable& x, double beta);
+inline Variable operator-(const Variable& x) { return -1.0 * x; }
 inline Variable operator*(const Variable& x, double alpha) { return alpha * x; }
 inline Variable operator/(const Variable& x, double alpha) { return (1 / alpha) * x; }
 inline Variable operator+(double beta, const Variable& x) { return x + beta; }
 inline Variable operator-(const Variable& x, double beta) { return x + -beta; }
 inline Variable operator-(double beta, const Variable& x) { return -x + beta; }
+Variable operator/(double alpha, const Variable& x);
+Variable divide_or_zero(const Variable& a, const Variable& b);  // 0 where b is 0, without a gradient there
+Variable maximum(const Variable& a, const Variable& b);         // of equal ones, a has the gradient
+Variable pow(const Variable& a, const Variable& b);
+Variable pow(const Variable& x, double exponent);
 Variable exp(const Variable& x);
 Variable log(const Variable& x);
 Variable sqrt(const Variable& x);
 Variable square(const Variable& x);
+Variable abs(const Variable& x);            // its gradient at 0 is 0
+Variable rsqrt_or_zero(const Variable& x);  // 1 / sqrt(x); at 0 it and its gradient are 0
+Variable tanh(const Variable& x);
+Variable sigmoid(const Variable& x);
 Variable relu(const Variable& x);
-Variable gelu(const Variable& x);  // x Phi(x), exact
+Variable gelu(const Variable& x);          // x Phi(x), exact
+Variable silu(const Variable& x);          // x sigmoid(x)
+Variable elu_plus_one(const Variable& x);  // x + 1 above 0, else e^x
+// a where the condition (bool) is true, else b.
+Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 
 // The same numbers in another floating type; x itself where it has that type already.
 Variable cast(const Variable& x, DType dtype);
 
-// ---- shapes and reductions (ops/reduce.cpp)
+// ---- shapes (ops/strided_copy.cpp). Negative axes count from the end.
 Variable reshape(const Variable& x, const Shape& shape);
+Variable reshape(const Variable& x, std::initializer_list<int64_t> sizes);  // one of them may be -1: what is left
+Variable permute(const Variable& x, const Axes& axes);                      // axis i of the result is axes[i] of x
+Variable slice(const Variable& x, int axis, int64_t begin, int64_t end);    // positions [begin, end)
+Variable concat(const std::vector<Variable>& parts, int axis);
+Variable stack(const std::vector<Variable>& parts, int axis);  // along a new axis
 Variable broadcast_to(const Variable& x, const Shape& shape);
-Variable sum(const Variable& x);  // over all elements, to a scalar
+
+// ---- reductions (ops/reduce.cpp): of all elements, to a scalar, or over some axes, which disappear, or with `keep`
+// have one element.
+Variable sum(const Variable& x);
+Variable sum(const Variable& x, const Axes& axes, bool keep = false);
 Variable mean(const Variable& x);
-Variable sum(const Variable& x, int axis);  // over one axis, which disappears
-Variable mean(const Variable& x, int axis);
+Variable mean(const Variable& x, const Axes& axes, bool keep = false);
+Variable max(const Variable& x);  // the first of the largest elements has the gradient; a NaN is the largest
+Variable max(const Variable& x, const Axes& axes, bool keep = false);
 
 // ---- matrices (ops/gemm.cpp)
 // op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one may be a matrix for all of the other.
@@ -46,7 +72,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
 Variable bias_activation(const Variable& x, const Variable& bias, Activation activation);
 
 // ---- rows
-Variable softmax(const Variable& x);  // over the last axis (ops/softmax.cpp)
+Variable softmax(const Variable& x);      // over the last axis (ops/softmax.cpp)
+Variable log_softmax(const Variable& x);  // NaN in a row of minus infinities
 // (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis (ops/layer_norm.cpp).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
 // 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
@@ -57,9 +84,16 @@ Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& res
 Variable gather_rows(const Variable& table, const Tensor& index);
 // [n, cols] with the rows of x [..., cols] added at index [...].
 Variable scatter_add_rows(const Variable& x, const Tensor& index, int64_t n);
+// x [..., C] at one column a row, int32 [...]: [...]; column -1 gives 0.
+Variable gather_columns(const Variable& x, const Tensor& columns);
+
+// ---- losses, to a scalar
 // Mean of -log softmax(logits)[target] over rows whose target is not negative: [..., classes], int32 [...] -> scalar
 // (ops/cross_entropy.cpp).
 Variable cross_entropy(const Variable& logits, const Tensor& targets);
+// Mean of -t log sigmoid(x) - (1 - t) log(1 - sigmoid(x)) for logits x and targets t in [0, 1].
+Variable binary_cross_entropy(const Variable& logits, const Variable& targets);
+Variable mean_squared_error(const Variable& x, const Variable& target);
 
 // ---- attention: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]
 // softmax(scale q k^T + mask) v, in tiles (ops/attention.cpp).

@@ -68,4 +68,30 @@ Shape broadcast(const Shape& a, const Shape& b, const char* operation) {
   return result;
 }
 
+void Strides::push_back(int64_t size, const Steps& along) {
+  if (size == 1) return;
+  const int last = rank - 1;
+  bool as_one = rank > 0;
+  for (int t = 0; t < max_tensors; ++t) as_one = as_one && steps[t][last] == size * along[size_t(t)];
+  const int axis = as_one ? last : rank++;
+  sizes[axis] = as_one ? sizes[axis] * size : size;
+  for (int t = 0; t < max_tensors; ++t) steps[t][axis] = along[size_t(t)];
+}
+
+Strides broadcast_strides(const Shape& result, std::initializer_list<Shape> tensors) {
+  Strides strides;
+  for (int axis = 0; axis < result.rank(); ++axis) {
+    Strides::Steps along{};
+    size_t t = 0;
+    for (const Shape& shape : tensors) {
+      const int own = axis - result.rank() + shape.rank();  // the same axis of the tensor
+      int64_t step = own >= 0 && shape[own] != 1;
+      for (int inner = own + 1; step != 0 && inner < shape.rank(); ++inner) step *= shape[inner];
+      along[t++] = step;
+    }
+    strides.push_back(result[axis], along);
+  }
+  return strides;
+}
+
 }  // namespace cairn

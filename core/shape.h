@@ -48,4 +48,20 @@ std::string to_string(const Shape& shape);
 // The shape that `a` and `b` broadcast to: axes aligned at the end, sizes equal or 1. Error names the operation.
 Shape broadcast(const Shape& a, const Shape& b, const char* operation);
 
+// The axes of a loop over elements, outermost first, and how far each of up to three tensors moves along them, in
+// elements. Axes of one element are left out, and neighbors along which every tensor moves as along one are one.
+struct Strides {
+  static constexpr int max_tensors = 3;
+  using Steps = std::array<int64_t, max_tensors>;
+
+  int rank = 0;
+  int64_t sizes[max_rank] = {};
+  int64_t steps[max_tensors][max_rank] = {};
+
+  // One more axis, inside the others.
+  void push_back(int64_t size, const Steps& along);
+};
+// Those of tensors that broadcast to `result`: 0 along axes that are stretched.
+Strides broadcast_strides(const Shape& result, std::initializer_list<Shape> tensors);
+
 }  // namespace cairn

@@ -45,12 +45,26 @@ void Tensor::expect_dtype(DType dtype) const {
   check(dtype_ == dtype, "tensor: expected ", name(dtype), ", got ", name(dtype_), " of shape ", shape_);
 }
 
-Tensor Tensor::reshape(Shape shape) const {
+Tensor Tensor::reshape(const Shape& shape) const {
   check(shape.elements() == elements_, "reshape: ", shape_, " has ", elements_, " elements, ", shape, " has ",
         shape.elements());
   Tensor result = *this;
   result.shape_ = shape;
   return result;
+}
+
+Tensor Tensor::reshape(std::initializer_list<int64_t> sizes) const {
+  int64_t rest = elements_;
+  for (const int64_t size : sizes)
+    if (size > 0) rest /= size;
+  Shape shape;
+  bool one_given = false;
+  for (const int64_t size : sizes) {
+    check(size != -1 || !one_given, "reshape: two sizes of -1");
+    one_given = one_given || size == -1;
+    shape.push_back(size == -1 ? rest : size);
+  }
+  return reshape(shape);
 }
 
 Tensor Tensor::slice(int64_t begin, int64_t end) const {

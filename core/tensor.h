@@ -1,6 +1,7 @@
 #pragma once
 // Numbers in memory: a shape and an element type over (a part of) a storage. Row-major, contiguous, no gradients.
 // Copying a Tensor shares its storage; clone() copies the numbers.
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -52,7 +53,9 @@ class Tensor {
   bool unique() const { return storage_.use_count() == 1; }
 
   // The same numbers in another shape. Error: another number of elements.
-  Tensor reshape(Shape shape) const;
+  Tensor reshape(const Shape& shape) const;
+  // One of the sizes may be -1: what is left.
+  Tensor reshape(std::initializer_list<int64_t> sizes) const;
   // Rows [begin, end) of the first axis, sharing the storage. Error: out of range.
   Tensor slice(int64_t begin, int64_t end) const;
 

@@ -1,5 +1,5 @@
 // The column of the largest number of each row of x [rows, cols], float32 or bfloat16: columns [rows]. Of
-// equal numbers the first column counts; a NaN is the largest.
+// equal numbers the first column counts; a NaN is the largest. -1 for rows beyond their batch element's length.
 //
 // Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... Then the lanes' largest are
 // compared. Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.
@@ -11,7 +11,8 @@ namespace cairn::gpu {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block) find_largest(Rows size, const T* x, int32_t* columns) {
+__global__ void __launch_bounds__(32 * rows_per_block)
+    find_largest(RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
     RowMaximum<float> best;
     for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
@@ -20,17 +21,17 @@ __global__ void __launch_bounds__(32 * rows_per_block) find_largest(Rows size, c
       const int32_t column = __shfl_xor_sync(full_warp, best.column, distance);
       if (column != INT32_MAX) best.see(value, column);
     }
-    if (threadIdx.x % 32 == 0) columns[row] = best.column;
+    if (threadIdx.x % 32 == 0) columns[row] = size.valid(lengths, row) ? best.column : -1;
   }
 }
 
 }  // namespace
 
 template <class T>
-void argmax(Stream stream, Rows size, const T* x, int32_t* columns) {
+void argmax(Stream stream, RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
   if (size.rows == 0) return;
   launch(find_largest<T>, {blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, x,
-         columns);
+         lengths, columns);
 }
 
 CAIRN_GPU_TYPES(argmax)

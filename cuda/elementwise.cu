@@ -6,16 +6,19 @@
 //   map            a thread takes packs of four elements (two where they have 8 bytes), a grid's stride apart, and the
 //                  grid is at most 4096 blocks of 256 threads. What is left over, and all of it where an address is not
 //                  aligned, goes one element at a time.
-//   map_broadcast  a thread takes single elements of the result and finds those of the operands from its coordinates.
-//                  Axes along which both operands move alike have been merged, and indices have 32 bits where they fit.
+//   map_strided    a thread takes single elements of the result and finds those of the operands from its coordinates
+//                  (strides.cuh).
 // Traffic of n results of e bytes: e n written and e n read for each operand, once, which is the floor; an operand that
 // is stretched comes from the cache. Bound by memory.
 #include "core/kernels/elementwise.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 #include "core/functors.h"
 #include "cuda/common.cuh"
+#include "cuda/strides.cuh"
 
 namespace cairn::gpu {
 namespace {
@@ -52,56 +55,27 @@ void run_map(Stream stream, F f, int64_t n, Y* y, const X*... x) {
   launch(map<F, Y, X...>, {std::min(max_blocks, ceil_div(work, threads)), threads, 0, stream}, f, n, packs, y, x...);
 }
 
-// y = f(a, b) for operands that move along the axes by their own strides.
-template <class Index, class F, class T>
-__global__ void __launch_bounds__(threads)
-    map_broadcast(F f, Broadcast shape, int64_t n, const T* a, const T* b, T* y) {
+// y = f(x...) for operands that move along the axes by their own strides.
+template <class Index, class F, class Y, class... X>
+__global__ void __launch_bounds__(threads) map_strided(F f, Strides strides, int64_t n, Y* y, const X*... x) {
   const int64_t step = int64_t(gridDim.x) * threads;
   for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < n; i += step) {
-    Index rest = Index(i);
-    int64_t from_a = 0, from_b = 0;
-    for (int axis = shape.rank - 1; axis >= 0; --axis) {
-      const Index size = Index(shape.sizes[axis]);
-      const Index at = axis == 0 ? rest : Index(rest % size);
-      from_a += int64_t(at) * shape.stride_a[axis];
-      from_b += int64_t(at) * shape.stride_b[axis];
-      if (axis > 0) rest /= size;
-    }
-    y[i] = f(a[from_a], b[from_b]);
+    int64_t at[sizeof...(X)];
+    find(strides, Index(i), at);
+    [&]<size_t... t>(std::index_sequence<t...>) { y[i] = f(x[at[t]]...); }
+    (std::index_sequence_for<X...>{});
   }
 }
 
-// The same broadcast over the fewest axes: those of one element go, neighbors along which both operands move as along
-// one axis become one.
-Broadcast merged(const Broadcast& shape) {
-  Broadcast result;
-  for (int axis = 0; axis < shape.rank; ++axis) {
-    const int64_t size = shape.sizes[axis], a = shape.stride_a[axis], b = shape.stride_b[axis];
-    if (size == 1) continue;
-    const int last = result.rank - 1;
-    if (result.rank > 0 && result.stride_a[last] == size * a && result.stride_b[last] == size * b) {
-      result.sizes[last] *= size;
-      result.stride_a[last] = a;
-      result.stride_b[last] = b;
-    } else {
-      result.sizes[result.rank] = size;
-      result.stride_a[result.rank] = a;
-      result.stride_b[result.rank++] = b;
-    }
-  }
-  return result;
-}
-
-template <class F, class T>
-void run_broadcast(Stream stream, F f, const Broadcast& given, const T* a, const T* b, T* y) {
-  int64_t n = 1;
-  for (int axis = 0; axis < given.rank; ++axis) n *= given.sizes[axis];
+template <class F, class Y, class... X>
+void run_strided(Stream stream, F f, const Strides& strides, Y* y, const X*... x) {
+  const int64_t n = elements(strides);
   if (n == 0) return;
-  const Broadcast shape = merged(given);
-  if (shape.rank == 0 || (shape.rank == 1 && shape.stride_a[0] == 1 && shape.stride_b[0] == 1))
-    return run_map(stream, f, n, y, a, b);
-  const auto kernel = n <= 0x7fffffff ? map_broadcast<uint32_t, F, T> : map_broadcast<int64_t, F, T>;
-  launch(kernel, {std::min(4 * max_blocks, ceil_div(n, threads)), threads, 0, stream}, f, shape, n, a, b, y);
+  bool all_contiguous = strides.rank <= 1;
+  for (size_t t = 0; t < sizeof...(X) && strides.rank == 1; ++t) all_contiguous &= strides.steps[t][0] == 1;
+  if (all_contiguous) return run_map(stream, f, n, y, x...);
+  const auto kernel = n <= 0x7fffffff ? map_strided<uint32_t, F, Y, X...> : map_strided<int64_t, F, Y, X...>;
+  launch(kernel, {std::min(4 * max_blocks, ceil_div(n, threads)), threads, 0, stream}, f, strides, n, y, x...);
 }
 
 // ---- what is done to the elements
@@ -126,10 +100,24 @@ struct Operator {
     return T(apply<op>(float(a), float(b)));
   }
 };
-struct First {
+template <Binary op, int operand>
+struct PartialDerivative {
   template <class T>
-  __device__ T operator()(T a, T) const {
-    return a;
+  __device__ T operator()(T dy, T a, T b) const {
+    return T(derivative<op, operand>(float(a), float(b)) * float(dy));
+  }
+};
+template <Compare op>
+struct Comparator {
+  template <class T>
+  __device__ bool operator()(T a, T b) const {
+    return apply<op>(float(a), float(b));
+  }
+};
+struct Choose {
+  template <class T>
+  __device__ T operator()(bool condition, T a, T b) const {
+    return condition ? a : b;
   }
 };
 struct Affine {
@@ -172,13 +160,29 @@ void unary_backward(Stream stream, Unary op, int64_t n, const T* x, const T* dy,
 }
 
 template <class T>
-void binary(Stream stream, Binary op, const Broadcast& shape, const T* a, const T* b, T* y) {
-  choose(op, [&]<Binary f>() { run_broadcast(stream, Operator<f>{}, shape, a, b, y); });
+void binary(Stream stream, Binary op, const Strides& strides, const T* a, const T* b, T* y) {
+  choose(op, [&]<Binary f>() { run_strided(stream, Operator<f>{}, strides, y, a, b); });
 }
 
 template <class T>
-void expand(Stream stream, const Broadcast& shape, const T* x, T* y) {
-  run_broadcast(stream, First{}, shape, x, x, y);
+void binary_backward(Stream stream, Binary op, int operand, const Strides& strides, const T* dy, const T* a, const T* b,
+                     T* dx) {
+  choose(op, [&]<Binary f>() {
+    if (operand == 0)
+      run_strided(stream, PartialDerivative<f, 0>{}, strides, dx, dy, a, b);
+    else
+      run_strided(stream, PartialDerivative<f, 1>{}, strides, dx, dy, a, b);
+  });
+}
+
+template <class T>
+void compare(Stream stream, Compare op, const Strides& strides, const T* a, const T* b, bool* y) {
+  choose(op, [&]<Compare f>() { run_strided(stream, Comparator<f>{}, strides, y, a, b); });
+}
+
+template <class T>
+void where(Stream stream, const Strides& strides, const bool* condition, const T* a, const T* b, T* y) {
+  run_strided(stream, Choose{}, strides, y, condition, a, b);
 }
 
 template <class T>
@@ -204,7 +208,9 @@ void cast(Stream stream, int64_t n, const From* x, To* y) {
 CAIRN_GPU_TYPES(unary)
 CAIRN_GPU_TYPES(unary_backward)
 CAIRN_GPU_TYPES(binary)
-CAIRN_GPU_TYPES(expand)
+CAIRN_GPU_TYPES(binary_backward)
+CAIRN_GPU_TYPES(compare)
+CAIRN_GPU_TYPES(where)
 CAIRN_GPU_TYPES(affine)
 CAIRN_GPU_TYPES(accumulate)
 

@@ -1,16 +1,14 @@
-// Sums and maxima over the middle axis of [outer, n, inner], float32 or bfloat16; sums are kept in float32, in an order
-// that the shape alone decides. A maximum with a NaN is NaN.
+// Sums over the middle axis of [outer, n, inner], float32 or bfloat16; they are kept in float32, in an order that the
+// shape alone decides.
 //
-// Launch. A pass cuts the axis into pieces and reduces each: [outer, n, inner] -> [outer, pieces, inner]; passes follow
+// Launch. A pass cuts the axis into pieces and sums each: [outer, n, inner] -> [outer, pieces, inner]; passes follow
 // until there is one piece. The results between passes are float32.
-//   reduce_rows     (inner = 1) a warp takes a piece of up to 1024 elements, a lane every 32nd of them
-//   reduce_pieces   (inner = 1) a block of 256 threads takes a piece of up to 16384 elements, a thread every 256th
-//   reduce_columns  (inner > 1) a block takes 32 columns of a piece of up to 512 rows: a lane is a column, each of 8
-//                   warps takes every 8th row, and their results are combined in shared memory
+//   sum_rows     (inner = 1) a warp takes a piece of up to 1024 elements, a lane every 32nd of them
+//   sum_pieces   (inner = 1) a block of 256 threads takes a piece of up to 16384 elements, a thread every 256th
+//   sum_columns  (inner > 1) a block takes 32 columns of a piece of up to 512 rows: a lane is a column, each of 8
+//                   warps takes every 8th row, and their sums are added in shared memory
 // Traffic: each element is read once, the floor; the passes after the first add 1/512 or less. Bound by memory.
 #include "core/kernels/reduce.h"
-
-#include <cmath>
 
 #include "core/workspace.h"
 #include "cuda/common.cuh"
@@ -21,56 +19,46 @@ namespace {
 constexpr int64_t short_row = 1024, row_piece = 16384, column_piece = 512;
 constexpr int column_warps = 8;
 
-struct MaxOrNan {
-  __device__ float operator()(float a, float b) const { return a != a || a > b ? a : b; }
-};
-template <class Op>
-constexpr float start = std::is_same_v<Op, Sum> ? 0.0f : -INFINITY;
-
-template <class Op, class From, class To>
-__global__ void __launch_bounds__(32 * rows_per_block) reduce_rows(int64_t rows, int64_t n, const From* x, To* y) {
-  const Op op;
+template <class From, class To>
+__global__ void __launch_bounds__(32 * rows_per_block) sum_rows(int64_t rows, int64_t n, const From* x, To* y) {
   for (int64_t row = first_row(); row < rows; row += row_step()) {
-    float result = start<Op>;
-    for (int64_t j = threadIdx.x % 32; j < n; j += 32) result = op(result, float(x[row * n + j]));
-    result = warp_reduce(result, op);
+    float result = 0;
+    for (int64_t j = threadIdx.x % 32; j < n; j += 32) result += float(x[row * n + j]);
+    result = warp_reduce(result, Sum{});
     if (threadIdx.x % 32 == 0) y[row] = To(result);
   }
 }
 
-template <class Op, class From, class To>
+template <class From, class To>
 __global__ void __launch_bounds__(threads_per_row)
-    reduce_pieces(int64_t rows, int64_t n, int64_t pieces_a_row, const From* x, To* y) {
-  const Op op;
+    sum_pieces(int64_t rows, int64_t n, int64_t pieces_a_row, const From* x, To* y) {
   for (int64_t task = blockIdx.x; task < rows * pieces_a_row; task += gridDim.x) {
     const From* row = x + task / pieces_a_row * n;
     const int64_t begin = task % pieces_a_row * row_piece, end = min(n, begin + row_piece);
-    float result = start<Op>;
-    for (int64_t j = begin + threadIdx.x; j < end; j += threads_per_row) result = op(result, float(row[j]));
-    result = block_reduce(result, start<Op>, op);
+    float result = 0;
+    for (int64_t j = begin + threadIdx.x; j < end; j += threads_per_row) result += float(row[j]);
+    result = block_reduce(result, 0.0f, Sum{});
     if (threadIdx.x == 0) y[task] = To(result);
   }
 }
 
-template <class Op, class From, class To>
+template <class From, class To>
 __global__ void __launch_bounds__(32 * column_warps)
-    reduce_columns(Reduction size, int64_t pieces_a_column, const From* x, To* y) {
+    sum_columns(Reduction size, int64_t pieces_a_column, const From* x, To* y) {
   __shared__ float of_warp[column_warps][32];
-  const Op op;
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int64_t tiles = ceil_div(size.inner, 32);
   for (int64_t task = blockIdx.x; task < size.outer * pieces_a_column * tiles; task += gridDim.x) {
     const int64_t column = task % tiles * 32 + lane, part = task / tiles;  // of all outer * pieces_a_column
     const int64_t begin = part % pieces_a_column * column_piece, end = min(size.n, begin + column_piece);
     const From* matrix = x + part / pieces_a_column * size.n * size.inner;
-    float result = start<Op>;
+    float result = 0;
     if (column < size.inner)
-      for (int64_t j = begin + warp; j < end; j += column_warps)
-        result = op(result, float(matrix[j * size.inner + column]));
+      for (int64_t j = begin + warp; j < end; j += column_warps) result += float(matrix[j * size.inner + column]);
     of_warp[warp][lane] = result;
     __syncthreads();
     if (warp == 0 && column < size.inner) {
-      for (int w = 1; w < column_warps; ++w) result = op(result, of_warp[w][lane]);
+      for (int w = 1; w < column_warps; ++w) result += of_warp[w][lane];
       y[part * size.inner + column] = To(result);
     }
     __syncthreads();  // of_warp is written again
@@ -81,41 +69,37 @@ int64_t pieces_of(const Reduction& size) {
   return size.n == 0 ? 1 : ceil_div(size.n, size.inner == 1 ? row_piece : column_piece);
 }
 
-template <class Op, class From, class To>
+template <class From, class To>
 void pass(Stream stream, const Reduction& size, const From* x, To* y) {
   const auto& [outer, n, inner] = size;
   const int64_t parts = pieces_of(size);
   if (inner == 1 && n <= short_row)
-    launch(reduce_rows<Op, From, To>, {blocks(ceil_div(outer, rows_per_block)), 32 * rows_per_block, 0, stream}, outer,
-           n, x, y);
+    launch(sum_rows<From, To>, {blocks(ceil_div(outer, rows_per_block)), 32 * rows_per_block, 0, stream}, outer, n, x,
+           y);
   else if (inner == 1)
-    launch(reduce_pieces<Op, From, To>, {blocks(outer * parts), threads_per_row, 0, stream}, outer, n, parts, x, y);
+    launch(sum_pieces<From, To>, {blocks(outer * parts), threads_per_row, 0, stream}, outer, n, parts, x, y);
   else
-    launch(reduce_columns<Op, From, To>, {blocks(outer * parts * ceil_div(inner, 32)), 32 * column_warps, 0, stream},
-           size, parts, x, y);
+    launch(sum_columns<From, To>, {blocks(outer * parts * ceil_div(inner, 32)), 32 * column_warps, 0, stream}, size,
+           parts, x, y);
 }
 
-template <class Op, class From, class To>
-void reduce_all(Stream stream, const Reduction& size, const From* x, To* y) {
+template <class From, class To>
+void sum_all(Stream stream, const Reduction& size, const From* x, To* y) {
   const int64_t parts = pieces_of(size);
-  if (parts == 1) return pass<Op>(stream, size, x, y);
+  if (parts == 1) return pass(stream, size, x, y);
   Workspace workspace(Device::cuda);
   float* const partial = workspace.take<float>(size.outer * parts * size.inner);
-  pass<Op>(stream, size, x, partial);
-  reduce_all<Op>(stream, {size.outer, parts, size.inner}, static_cast<const float*>(partial), y);
+  pass(stream, size, x, partial);
+  sum_all(stream, {size.outer, parts, size.inner}, static_cast<const float*>(partial), y);
 }
 
 }  // namespace
 
 template <class T>
-void reduce(Stream stream, Reduce op, Reduction size, const T* x, T* y) {
-  if (size.outer * size.inner == 0) return;
-  if (op == Reduce::sum)
-    reduce_all<Sum>(stream, size, x, y);
-  else
-    reduce_all<MaxOrNan>(stream, size, x, y);
+void sum(Stream stream, Reduction size, const T* x, T* y) {
+  if (size.outer * size.inner > 0) sum_all(stream, size, x, y);
 }
 
-CAIRN_GPU_TYPES(reduce)
+CAIRN_GPU_TYPES(sum)
 
 }  // namespace cairn::gpu

@@ -1,11 +1,14 @@
 // Rows picked from and added into a table [table, cols], by index [rows]; x and out are [rows, cols]. float32 or
 // bfloat16; an element of the table sums in float32, in the order of the rows, and is rounded once.
 //
+// One element picked from each row of x [rows, cols], and its gradient.
+//
 // Launch.
 //   gather       a warp takes a row, a lane every 32nd word: 16 bytes where rows and addresses allow it, or an element
 //   scatter_add  a warp takes 128 columns of a row of the table, four a lane. It goes through the index, 32 entries
 //                at a time, and adds the rows that it finds: no atomics, so the sums have one order. A row of the
 //                table that is not named is not touched.
+//   pick, put    a thread takes an element of y, or of x
 // Traffic, e bytes an element. gather: 2 e rows cols, the floor. scatter_add: e rows cols and 2 e cols for each row
 // named, the floor, and table * cols / 128 readings of the index, from the cache mostly: they bound it where the table
 // is large.
@@ -55,6 +58,20 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   }
 }
 
+template <class T>
+__global__ void __launch_bounds__(256) pick(Rows size, const T* x, const int32_t* columns, T* y) {
+  for (int64_t r = int64_t(blockIdx.x) * 256 + threadIdx.x; r < size.rows; r += int64_t(gridDim.x) * 256) {
+    const int32_t c = columns[r];
+    y[r] = c >= 0 && c < size.cols ? x[r * size.cols + c] : T(0.0f);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) put(Rows size, const T* y, const int32_t* columns, T* x) {
+  for (int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x; i < size.rows * size.cols; i += int64_t(gridDim.x) * 256)
+    x[i] = i % size.cols == columns[i / size.cols] ? y[i / size.cols] : T(0.0f);
+}
+
 }  // namespace
 
 template <class T>
@@ -79,7 +96,21 @@ void scatter_add_rows(Stream stream, RowSelection size, const T* x, const int32_
          tiles, x, index, table);
 }
 
+template <class T>
+void gather_columns(Stream stream, Rows size, const T* x, const int32_t* columns, T* y) {
+  if (size.rows == 0) return;
+  launch(pick<T>, {blocks(ceil_div(size.rows, 256)), 256, 0, stream}, size, x, columns, y);
+}
+
+template <class T>
+void scatter_columns(Stream stream, Rows size, const T* y, const int32_t* columns, T* x) {
+  if (size.rows == 0 || size.cols == 0) return;
+  launch(put<T>, {blocks(ceil_div(size.rows * size.cols, 256)), 256, 0, stream}, size, y, columns, x);
+}
+
 CAIRN_GPU_TYPES(gather_rows)
 CAIRN_GPU_TYPES(scatter_add_rows)
+CAIRN_GPU_TYPES(gather_columns)
+CAIRN_GPU_TYPES(scatter_columns)
 
 }  // namespace cairn::gpu

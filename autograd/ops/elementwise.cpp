@@ -4,8 +4,23 @@
 
 namespace cairn {
 
-static Tensor mul(const Tensor& a, const Tensor& b) { return binary(Binary::multiply, a, b); }
+// The formulas and derivatives are in core/functions.h.
+static Variable apply(Unary op, const Variable& x) {
+  return record(name(op), unary(op, x.value()), {x}, [op, x = SavedTensor(x.value())](const Tensor& g) -> Gradients {
+    return {unary_backward(op, x(), g)};
+  });
+}
 
+static Variable apply(Binary op, const Variable& a, const Variable& b) {
+  return record(name(op), binary(op, a.value(), b.value()), {a, b},
+                [op, a = SavedTensor(a.value()), b = SavedTensor(b.value()), by_a = a.requires_grad(),
+                 by_b = b.requires_grad()](const Tensor& g) -> Gradients {
+                  return {by_a ? binary_backward(op, 0, a(), b(), g) : Tensor(),
+                          by_b ? binary_backward(op, 1, a(), b(), g) : Tensor()};
+                });
+}
+
+// The gradient of a sum needs neither operands nor a copy.
 Variable operator+(const Variable& a, const Variable& b) {
   return record("add", binary(Binary::add, a.value(), b.value()), {a, b}, [](const Tensor& g) -> Gradients {
     return {g, g};
@@ -18,20 +33,13 @@ Variable operator-(const Variable& a, const Variable& b) {
   });
 }
 
-Variable operator*(const Variable& a, const Variable& b) {
-  return record("multiply", mul(a.value(), b.value()), {a, b},
-                [a = SavedTensor(a.value()), b = SavedTensor(b.value())](const Tensor& g) -> Gradients {
-                  return {mul(g, b()), mul(g, a())};
-                });
-}
-
-// (a / b)' = a' / b - (a / b) b' / b
-Variable operator/(const Variable& a, const Variable& b) {
-  const Tensor y = binary(Binary::divide, a.value(), b.value());
-  return record("divide", y, {a, b}, [y = SavedTensor(y), b = SavedTensor(b.value())](const Tensor& g) -> Gradients {
-    const Tensor da = binary(Binary::divide, g, b());
-    return {da, affine(mul(da, y()), -1)};
-  });
+Variable operator*(const Variable& a, const Variable& b) { return apply(Binary::multiply, a, b); }
+Variable operator/(const Variable& a, const Variable& b) { return apply(Binary::divide, a, b); }
+Variable divide_or_zero(const Variable& a, const Variable& b) { return apply(Binary::divide_or_zero, a, b); }
+Variable maximum(const Variable& a, const Variable& b) { return apply(Binary::maximum, a, b); }
+Variable pow(const Variable& a, const Variable& b) { return apply(Binary::pow, a, b); }
+Variable pow(const Variable& x, double exponent) {
+  return pow(x, Variable(Tensor::full({}, exponent, x.dtype(), x.device())));
 }
 
 Variable operator*(double alpha, const Variable& x) {
@@ -50,19 +58,31 @@ Variable cast(const Variable& x, DType dtype) {
                 [from = x.dtype()](const Tensor& g) -> Gradients { return {g.cast(from)}; });
 }
 
-// Functions of one element: the derivatives are in core/functors.h.
-static Variable apply(Unary op, const Variable& x) {
-  return record(name(op), unary(op, x.value()), {x}, [op, x = SavedTensor(x.value())](const Tensor& g) -> Gradients {
-    return {unary_backward(op, x(), g)};
-  });
-}
-
-Variable operator-(const Variable& x) { return apply(Unary::negate, x); }
 Variable exp(const Variable& x) { return apply(Unary::exp, x); }
 Variable log(const Variable& x) { return apply(Unary::log, x); }
 Variable sqrt(const Variable& x) { return apply(Unary::sqrt, x); }
 Variable square(const Variable& x) { return apply(Unary::square, x); }
+Variable abs(const Variable& x) { return apply(Unary::abs, x); }
+Variable operator/(double alpha, const Variable& x) { return alpha * apply(Unary::reciprocal, x); }
+Variable rsqrt_or_zero(const Variable& x) { return apply(Unary::rsqrt_or_zero, x); }
+Variable tanh(const Variable& x) { return apply(Unary::tanh, x); }
+Variable sigmoid(const Variable& x) { return apply(Unary::sigmoid, x); }
 Variable relu(const Variable& x) { return apply(Unary::relu, x); }
 Variable gelu(const Variable& x) { return apply(Unary::gelu, x); }
+Variable silu(const Variable& x) { return apply(Unary::silu, x); }
+Variable elu_plus_one(const Variable& x) { return apply(Unary::elu_plus_one, x); }
+
+Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
+  return record("where", where(condition, a.value(), b.value()), {a, b},
+                [condition = SavedTensor(condition)](const Tensor& g) -> Gradients {
+                  const Tensor zero = Tensor::zeros({}, g.dtype(), g.device());
+                  return {where(condition(), g, zero), where(condition(), zero, g)};
+                });
+}
+
+Variable mean_squared_error(const Variable& x, const Variable& target) { return mean(square(x - target)); }
+Variable binary_cross_entropy(const Variable& logits, const Variable& targets) {
+  return mean(apply(Binary::binary_cross_entropy, logits, targets));
+}
 
 }  // namespace cairn

@@ -15,4 +15,11 @@ Variable scatter_add_rows(const Variable& x, const Tensor& index, int64_t n) {
                 [index = SavedTensor(index)](const Tensor& g) -> Gradients { return {gather_rows(g, index())}; });
 }
 
+Variable gather_columns(const Variable& x, const Tensor& columns) {
+  return record("gather_columns", gather_columns(x.value(), columns), {x},
+                [columns = SavedTensor(columns), n = x.size(-1)](const Tensor& g) -> Gradients {
+                  return {scatter_columns(g, columns(), n)};
+                });
+}
+
 }  // namespace cairn

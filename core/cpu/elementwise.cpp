@@ -1,18 +1,19 @@
 #include "core/kernels/elementwise.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
+#include "core/cpu/strides.h"
 #include "core/functors.h"
 #include "core/parallel.h"
 
 namespace cairn::cpu {
 
-static constexpr int64_t grain = 1 << 14;
-
 template <class T>
 void unary(Stream, Unary op, int64_t n, const T* x, T* y) {
   choose(op, [&]<Unary f>() {
-    parallel_for(n, grain, [=](int64_t begin, int64_t end) {
+    parallel_for(n, elements_a_task, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) y[i] = apply<f>(x[i]);
     });
   });
@@ -21,94 +22,98 @@ void unary(Stream, Unary op, int64_t n, const T* x, T* y) {
 template <class T>
 void unary_backward(Stream, Unary op, int64_t n, const T* x, const T* dy, T* dx) {
   choose(op, [&]<Unary f>() {
-    parallel_for(n, grain, [=](int64_t begin, int64_t end) {
+    parallel_for(n, elements_a_task, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) dx[i] = derivative<f>(x[i]) * dy[i];
     });
   });
 }
 
-// Calls f(y, a, b, n) for runs of n elements of the result along its innermost axis, shared between threads.
-template <class F>
-static void each_run(const Broadcast& shape, F&& f) {
-  const int inner_axis = shape.rank - 1;
-  const int64_t inner = shape.rank ? shape.sizes[inner_axis] : 1;
-  int64_t outer = 1;
-  for (int axis = 0; axis < inner_axis; ++axis) outer *= shape.sizes[axis];
-  if (inner == 0 || outer == 0) return;
-  if (outer == 1) {
-    const int64_t step_a = shape.rank ? shape.stride_a[inner_axis] : 0;
-    const int64_t step_b = shape.rank ? shape.stride_b[inner_axis] : 0;
-    parallel_for(inner, grain,
-                 [&](int64_t begin, int64_t end) { f(begin, begin * step_a, begin * step_b, end - begin); });
-    return;
-  }
-  parallel_for(outer, std::max<int64_t>(1, grain / inner), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      int64_t rest = row, from_a = 0, from_b = 0;
-      for (int axis = inner_axis; axis-- > 0; rest /= shape.sizes[axis]) {
-        from_a += rest % shape.sizes[axis] * shape.stride_a[axis];
-        from_b += rest % shape.sizes[axis] * shape.stride_b[axis];
-      }
-      f(row * inner, from_a, from_b, inner);
+// n elements of a tensor, `step` apart (1, or 0: one for all).
+template <class T>
+struct Run {
+  const T* x;
+  int64_t step;
+};
+
+// y_i = f(a_i, more_i...).
+template <class F, class Y, class A, class... More>
+static void map_run(F f, int64_t n, Y* y, Run<A> a, Run<More>... more) {
+  if (a.step == 1 && ((more.step == 1) && ...))
+    for (int64_t i = 0; i < n; ++i) y[i] = f(a.x[i], more.x[i]...);
+  else if (a.step == 1 && ((more.step == 0) && ...))
+    for (int64_t i = 0; i < n; ++i) y[i] = f(a.x[i], *more.x...);
+  else
+    for (int64_t i = 0; i < n; ++i) y[i] = f(a.x[i * a.step], more.x[i * more.step]...);
+}
+
+// y = f(x...), where the x move by their strides and y is contiguous.
+template <class F, class Y, class... X>
+static void map(const Strides& strides, F f, Y* y, const X*... x) {
+  each_run(strides, [&](int64_t first, const Strides::Steps& at, int64_t n) {
+    [&]<size_t... t>(std::index_sequence<t...>) {
+      map_run(f, n, y + first, Run<X>{x + at[t], inner_step(strides, int(t))}...);
     }
+    (std::index_sequence_for<X...>{});
   });
 }
 
-// How far an operand moves along the innermost axis.
-static int64_t inner_step(const Broadcast& shape, const int64_t* strides) {
-  return shape.rank ? strides[shape.rank - 1] : 0;
-}
-
 template <class T>
-void binary(Stream, Binary op, const Broadcast& shape, const T* a, const T* b, T* y) {
-  const int64_t step_a = inner_step(shape, shape.stride_a), step_b = inner_step(shape, shape.stride_b);
+void binary(Stream, Binary op, const Strides& strides, const T* a, const T* b, T* y) {
   choose(op, [&]<Binary f>() {
-    each_run(shape, [=](int64_t to, int64_t from_a, int64_t from_b, int64_t n) {
-      const T *u = a + from_a, *v = b + from_b;
-      T* out = y + to;
-      if (step_a == 1 && step_b == 1)
-        for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i], v[i]);
-      else if (step_a == 1 && step_b == 0)
-        for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i], *v);
-      else
-        for (int64_t i = 0; i < n; ++i) out[i] = apply<f>(u[i * step_a], v[i * step_b]);
-    });
+    map(
+        strides, [](T u, T v) { return apply<f>(u, v); }, y, a, b);
   });
 }
 
 template <class T>
-void expand(Stream, const Broadcast& shape, const T* x, T* y) {
-  const int64_t step = inner_step(shape, shape.stride_a);
-  each_run(shape, [=](int64_t to, int64_t from, int64_t, int64_t n) {
-    if (step == 1)
-      std::copy_n(x + from, n, y + to);
+void binary_backward(Stream, Binary op, int operand, const Strides& strides, const T* dy, const T* a, const T* b,
+                     T* dx) {
+  choose(op, [&]<Binary f>() {
+    if (operand == 0)
+      map(
+          strides, [](T g, T u, T v) { return derivative<f, 0>(u, v) * g; }, dx, dy, a, b);
     else
-      std::fill_n(y + to, n, x[from]);
+      map(
+          strides, [](T g, T u, T v) { return derivative<f, 1>(u, v) * g; }, dx, dy, a, b);
   });
+}
+
+template <class T>
+void compare(Stream, Compare op, const Strides& strides, const T* a, const T* b, bool* y) {
+  choose(op, [&]<Compare f>() {
+    map(
+        strides, [](T u, T v) { return apply<f>(u, v); }, y, a, b);
+  });
+}
+
+template <class T>
+void where(Stream, const Strides& strides, const bool* condition, const T* a, const T* b, T* y) {
+  map(
+      strides, [](bool chosen, T u, T v) { return chosen ? u : v; }, y, condition, a, b);
 }
 
 template <class T>
 void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y) {
-  parallel_for(n, grain, [=, factor = T(alpha), offset = T(beta)](int64_t begin, int64_t end) {
+  parallel_for(n, elements_a_task, [=, factor = T(alpha), offset = T(beta)](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) y[i] = factor * x[i] + offset;
   });
 }
 
 template <class T>
 void accumulate(Stream, int64_t n, double alpha, const T* x, T* y) {
-  parallel_for(n, grain, [=, factor = T(alpha)](int64_t begin, int64_t end) {
+  parallel_for(n, elements_a_task, [=, factor = T(alpha)](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) y[i] += factor * x[i];
   });
 }
 
 template <class T>
 void fill(Stream, int64_t n, T value, T* y) {
-  parallel_for(n, grain, [=](int64_t begin, int64_t end) { std::fill(y + begin, y + end, value); });
+  parallel_for(n, elements_a_task, [=](int64_t begin, int64_t end) { std::fill(y + begin, y + end, value); });
 }
 
 template <class From, class To>
 void cast(Stream, int64_t n, const From* x, To* y) {
-  parallel_for(n, grain, [=](int64_t begin, int64_t end) {
+  parallel_for(n, elements_a_task, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) y[i] = convert<To>(x[i]);
   });
 }
@@ -116,7 +121,9 @@ void cast(Stream, int64_t n, const From* x, To* y) {
 CAIRN_CPU_TYPES(unary)
 CAIRN_CPU_TYPES(unary_backward)
 CAIRN_CPU_TYPES(binary)
-CAIRN_CPU_TYPES(expand)
+CAIRN_CPU_TYPES(binary_backward)
+CAIRN_CPU_TYPES(compare)
+CAIRN_CPU_TYPES(where)
 CAIRN_CPU_TYPES(affine)
 CAIRN_CPU_TYPES(accumulate)
 

@@ -31,7 +31,26 @@ void scatter_add_rows(Stream, RowSelection size, const T* x, const int32_t* inde
   });
 }
 
+template <class T>
+void gather_columns(Stream, Rows size, const T* x, const int32_t* columns, T* y) {
+  parallel_for(size.rows, 1 << 12, [=](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      y[r] = columns[r] >= 0 && columns[r] < size.cols ? x[r * size.cols + columns[r]] : T(0);
+  });
+}
+
+template <class T>
+void scatter_columns(Stream, Rows size, const T* y, const int32_t* columns, T* x) {
+  parallel_for(size.rows, rows_a_task(size.cols), [=](int64_t begin, int64_t end) {
+    std::fill(x + begin * size.cols, x + end * size.cols, T(0));
+    for (int64_t r = begin; r < end; ++r)
+      if (columns[r] >= 0 && columns[r] < size.cols) x[r * size.cols + columns[r]] = y[r];
+  });
+}
+
 CAIRN_CPU_TYPES(gather_rows)
 CAIRN_CPU_TYPES(scatter_add_rows)
+CAIRN_CPU_TYPES(gather_columns)
+CAIRN_CPU_TYPES(scatter_columns)
 
 }  // namespace cairn::cpu

@@ -1,5 +1,5 @@
 #pragma once
-// Functions of single elements, with broadcasting. The arithmetic is in core/functors.h.
+// Functions of single elements, with broadcasting. The formulas are in core/functions.h.
 #include <cstdint>
 
 #include "core/dispatch.h"
@@ -8,21 +8,19 @@
 
 namespace cairn {
 
-// The axes of a result and how far each operand moves along them, in elements (0 where it is broadcast).
-struct Broadcast {
-  int rank = 0;
-  int64_t sizes[max_rank] = {}, stride_a[max_rank] = {}, stride_b[max_rank] = {};
-};
-
 CAIRN_KERNELS(
     // y = f(x), n elements.
     template <class T> void unary(Stream, Unary, int64_t n, const T* x, T* y);
     // dx = f'(x) dy.
     template <class T> void unary_backward(Stream, Unary, int64_t n, const T* x, const T* dy, T* dx);
-    // y = f(a, b), y contiguous.
-    template <class T> void binary(Stream, Binary, const Broadcast&, const T* a, const T* b, T* y);
-    // y = x repeated along the axes where stride_a is 0.
-    template <class T> void expand(Stream, const Broadcast&, const T* x, T* y);
+    // y = f(a, b). a and b move by their strides, y is contiguous.
+    template <class T> void binary(Stream, Binary, const Strides&, const T* a, const T* b, T* y);
+    // dx = df / da dy (operand 0) or df / db dy (operand 1). dy, a and b move by their strides.
+    template <class T>
+    void binary_backward(Stream, Binary, int operand, const Strides&, const T* dy, const T* a, const T* b, T* dx);
+    template <class T> void compare(Stream, Compare, const Strides&, const T* a, const T* b, bool* y);
+    // y = condition ? a : b.
+    template <class T> void where(Stream, const Strides&, const bool* condition, const T* a, const T* b, T* y);
     // y = alpha x + beta.
     template <class T> void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y);
     // y += alpha x.

@@ -1,22 +1,9 @@
 #include "core/ops.h"
 
-#include <algorithm>
-#include <cstdint>
-
 #include "core/dispatch.h"
 #include "core/ops/checks.h"
 
 namespace cairn {
-
-// Strides of `from` as it broadcasts to `to`; 0 along axes that are stretched.
-void broadcast_strides(const Shape& from, const Shape& to, int64_t* strides) {
-  int64_t stride = 1;
-  for (int i = 1; i <= to.rank(); ++i) {
-    const int64_t size = i <= from.rank() ? from[-i] : 1;
-    strides[to.rank() - i] = size == 1 ? 0 : stride;
-    stride *= size;
-  }
-}
 
 Tensor unary(Unary op, const Tensor& x) {
   expect(name(op), {{"x", x, "*R"}});
@@ -32,20 +19,44 @@ Tensor unary_backward(Unary op, const Tensor& x, const Tensor& dy) {
   return dx;
 }
 
+static Shape broadcast_shape(const char* operation, const Tensor& a, const Tensor& b) {
+  expect(operation, {{"the first operand", a, "*A"}, {"the second operand", b, "*B"}});
+  return broadcast(a.shape(), b.shape(), operation);
+}
+
 Tensor binary(Binary op, const Tensor& a, const Tensor& b) {
-  expect(name(op), {{"the first operand", a, "*A"}, {"the second operand", b, "*B"}});
-  Broadcast shape;
-  if (a.shape() == b.shape()) {
-    shape = {1, {a.elements()}, {1}, {1}};
-  } else {
-    const Shape result = broadcast(a.shape(), b.shape(), name(op));
-    shape.rank = result.rank();
-    std::copy(result.begin(), result.end(), shape.sizes);
-    broadcast_strides(a.shape(), result, shape.stride_a);
-    broadcast_strides(b.shape(), result, shape.stride_b);
-  }
-  Tensor y(broadcast(a.shape(), b.shape(), name(op)), a.dtype(), a.device());
-  CAIRN_RUN(name(op), a, binary<T>(stream, op, shape, a.data<T>(), b.data<T>(), y.mutable_data<T>()));
+  Tensor y(broadcast_shape(name(op), a, b), a.dtype(), a.device());
+  const Strides strides = broadcast_strides(y.shape(), {a.shape(), b.shape()});
+  CAIRN_RUN(name(op), a, binary<T>(stream, op, strides, a.data<T>(), b.data<T>(), y.mutable_data<T>()));
+  return y;
+}
+
+Tensor binary_backward(Binary op, int operand, const Tensor& a, const Tensor& b, const Tensor& dy) {
+  const Shape shape = broadcast_shape(name(op), a, b);
+  expect(name(op), {{"the first operand", a, "*A"}, {"the gradient", dy, "*G"}});
+  check(dy.shape() == shape, name(op), ": expected the gradient of shape ", shape, ", got ", dy.shape());
+  Tensor dx = like(dy);
+  const Strides strides = broadcast_strides(shape, {shape, a.shape(), b.shape()});
+  CAIRN_RUN(
+      name(op), a,
+      binary_backward<T>(stream, op, operand, strides, dy.data<T>(), a.data<T>(), b.data<T>(), dx.mutable_data<T>()));
+  return dx;
+}
+
+Tensor compare(Compare op, const Tensor& a, const Tensor& b) {
+  Tensor y(broadcast_shape(name(op), a, b), DType::boolean, a.device());
+  const Strides strides = broadcast_strides(y.shape(), {a.shape(), b.shape()});
+  CAIRN_RUN(name(op), a, compare<T>(stream, op, strides, a.data<T>(), b.data<T>(), y.mutable_data<bool>()));
+  return y;
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const Shape shape = broadcast_shape("where", a, b);
+  expect("where", {{"the first operand", a, "*A"}, of_type(DType::boolean, "the condition", condition, "*C")});
+  Tensor y(broadcast(condition.shape(), shape, "where"), a.dtype(), a.device());
+  const Strides strides = broadcast_strides(y.shape(), {condition.shape(), a.shape(), b.shape()});
+  CAIRN_RUN("where", a,
+            where<T>(stream, strides, condition.data<bool>(), a.data<T>(), b.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
@@ -59,20 +70,6 @@ Tensor affine(const Tensor& x, double alpha, double beta) {
 void accumulate(Tensor& y, const Tensor& x, double alpha) {
   expect("accumulate", {{"y", y, "*R"}, {"x", x, "*R"}});
   CAIRN_RUN("accumulate", x, accumulate<T>(stream, x.elements(), alpha, x.data<T>(), y.mutable_data<T>()));
-}
-
-Tensor broadcast_to(const Tensor& x, const Shape& shape) {
-  expect("broadcast_to", {{"x", x, "*R"}});
-  if (x.shape() == shape) return x;
-  check(broadcast(x.shape(), shape, "broadcast_to") == shape, "broadcast_to: ", x.shape(), " does not broadcast to ",
-        shape);
-  Broadcast strides;
-  strides.rank = shape.rank();
-  std::copy(shape.begin(), shape.end(), strides.sizes);
-  broadcast_strides(x.shape(), shape, strides.stride_a);
-  Tensor y(shape, x.dtype(), x.device());
-  CAIRN_RUN("broadcast_to", x, expand<T>(stream, strides, x.data<T>(), y.mutable_data<T>()));
-  return y;
 }
 
 }  // namespace cairn

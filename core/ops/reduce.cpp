@@ -1,53 +1,54 @@
-#include "core/ops.h"
-
 #include <cstdint>
 
 #include "core/dispatch.h"
+#include "core/kernels/reduce.h"
+#include "core/ops.h"
 #include "core/ops/checks.h"
 
 namespace cairn {
 
-static Tensor reduce_as(Reduce op, const Tensor& x, Reduction size, const Shape& shape) {
-  Tensor y(shape, x.dtype(), x.device());
-  if (y.elements() == 0) size.n = 0;  // however many there are
-  CAIRN_RUN("reduce", x, reduce<T>(stream, op, size, x.data<T>(), y.mutable_data<T>()));
-  return y;
-}
-
-Tensor reduce(Reduce op, const Tensor& x, int axis) {
-  expect("reduce", {{"x", x, "*R"}});
-  check(axis >= -x.rank() && axis < x.rank(), "reduce: axis ", axis, " out of range for ", x.shape());
-  axis = x.shape().normalize(axis);
-  Reduction size{1, x.size(axis), 1};
-  for (int i = 0; i < x.rank(); ++i) (i < axis ? size.outer : size.inner) *= i == axis ? 1 : x.size(i);
-  return reduce_as(op, x, size, x.shape().without(axis));
-}
-
-Tensor sum_all(const Tensor& x) {
+Tensor sum(const Tensor& x, const Axes& axes, bool keep) {
   expect("sum", {{"x", x, "*R"}});
-  return reduce_as(Reduce::sum, x, {1, x.elements(), 1}, {});
+  bool summed[max_rank] = {};
+  for (const int given : axes) {
+    check(given >= -x.rank() && given < x.rank(), "sum: axis ", given, " out of range for ", x.shape());
+    const int axis = x.shape().normalize(given);
+    check(!summed[axis], "sum: axis ", given, " is given twice");
+    summed[axis] = true;
+  }
+  // Axes that are neighbors go in one pass, the innermost first.
+  Tensor y = x;
+  Shape shape;  // without the axes that are summed
+  for (int last = x.rank() - 1; last >= 0; --last) {
+    if (!summed[last]) continue;
+    Reduction size;
+    for (int axis = last + 1; axis < x.rank(); ++axis) size.inner *= y.size(axis);
+    Shape to = y.shape();
+    for (; last >= 0 && summed[last]; --last) {
+      size.n *= y.size(last);
+      to = to.with(last, 1);
+    }
+    for (int axis = 0; axis <= last; ++axis) size.outer *= y.size(axis);
+    Tensor next(to, x.dtype(), x.device());
+    if (next.elements() == 0) size.n = 0;  // however many there are
+    CAIRN_RUN("sum", y, sum<T>(stream, size, y.data<T>(), next.mutable_data<T>()));
+    y = next;
+  }
+  for (int axis = 0; axis < x.rank(); ++axis)
+    if (!summed[axis]) shape.push_back(x.size(axis));
+  return keep ? y : y.reshape(shape);
 }
+
+Tensor sum(const Tensor& x) { return sum(x.reshape({x.elements()}), {0}); }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   expect("sum_to", {{"x", x, "*R"}});
   if (x.shape() == shape) return x;
   check(broadcast(x.shape(), shape, "sum_to") == x.shape(), "sum_to: ", shape, " does not broadcast to ", x.shape());
-  // Leading axes that were added or stretched go in one step: a bias's gradient is one sum over rows.
-  int leading = 0;
-  while (leading < x.rank() && (leading < x.rank() - shape.rank() || shape[leading - x.rank()] == 1)) ++leading;
-  int64_t outer = 1;
-  for (int i = 0; i < leading; ++i) outer *= x.size(i);
-  Tensor result = x;
-  if (leading > 0) {
-    const Shape rest(x.shape().begin() + leading, x.shape().end());
-    result = reduce_as(Reduce::sum, x, {1, outer, rest.elements()}, rest);
-  }
-  for (int i = 1; i <= result.rank(); ++i)
-    if (shape[-i] == 1 && result.size(-i) != 1) {
-      const Shape saved = result.shape().with(-i, 1);
-      result = reduce(Reduce::sum, result, -i).reshape(saved);
-    }
-  return result.reshape(shape);
+  Axes axes;
+  for (int axis = -x.rank(); axis < 0; ++axis)
+    if (-axis > shape.rank() || shape[axis] != x.size(axis)) axes.push_back(axis);
+  return sum(x, axes).reshape(shape);
 }
 
 }  // namespace cairn

@@ -13,7 +13,7 @@ TransformerOptions two_layers(const char* attention) {
 }
 
 // The sum of each row of [B, H, N, S].
-std::vector<double> row_sums(const Tensor& weights) { return as_double(reduce(Reduce::sum, weights, 3)); }
+std::vector<double> row_sums(const Tensor& weights) { return as_double(sum(weights, {3})); }
 
 }  // namespace
 

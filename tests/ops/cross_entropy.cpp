@@ -50,3 +50,32 @@ TEST_CASE("cross_entropy's gradient refuses what another call saved", "[cross_en
   CHECK_ERROR(backward(own.logsumexp, own.count, Tensor({0}, DType::float64)),
               "cross_entropy: expected the gradient of shape [], got [0]");
 }
+
+OPERATION("binary_cross_entropy") {
+  op.forward = [](const Variables& t) { return Variables{binary_cross_entropy(t[0], t[1])}; };
+  op.reference = [](const Tensors& t) {
+    const std::vector<double> x = as_double(t[0]), target = as_double(t[1]);
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i)
+      sum += target[i] * std::log1p(std::exp(-x[i])) + (1 - target[i]) * std::log1p(std::exp(x[i]));
+    return Tensors{from_doubles({sum / double(x.size())}, {})};
+  };
+  op.backward_reads = {0, 1};
+  op.rounds_once = op.gradients_round_once = false;  // a mean of rounded ones
+  for (const Shape& shape : {Shape{}, Shape{3, 5}, Shape{40001}})
+    op.add(concat(shape), {normal(shape), uniform(shape, 0, 1, 2)});
+  op.add("far from 0", {Tensor::from<double>({-100, 100, 500, -500}, {4}), Tensor::from<double>({0, 1, 0, 1}, {4})});
+}
+
+OPERATION("mean_squared_error") {
+  op.forward = [](const Variables& t) { return Variables{mean_squared_error(t[0], t[1])}; };
+  op.reference = [](const Tensors& t) {
+    const std::vector<double> x = as_double(t[0]), target = as_double(t[1]);
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - target[i]) * (x[i] - target[i]);
+    return Tensors{from_doubles({sum / double(x.size())}, {})};
+  };
+  op.rounds_once = op.gradients_round_once = false;  // a mean of rounded ones
+  for (const Shape& shape : {Shape{}, Shape{3, 5}, Shape{40001}})
+    op.add(concat(shape), {normal(shape), normal(shape, 2)});
+}

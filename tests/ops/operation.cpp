@@ -76,10 +76,10 @@ Tensors run(const Case& test, const Tensors& operands, const Tensors& weights, b
 double weighed(const Case& test, const Tensors& operands, const Tensors& weights) {
   const NoGrad no_grad;
   const Tensors results = values_of(test.forward(variables_of(operands)));
-  double sum = 0;
+  double total = 0;
   for (size_t i = 0; i < results.size(); ++i)
-    if (weights[i].defined()) sum += sum_all(binary(Binary::multiply, results[i], weights[i])).item();
-  return sum;
+    if (weights[i].defined()) total += sum(binary(Binary::multiply, results[i], weights[i])).item();
+  return total;
 }
 
 void check_gradient(const Case& test) {

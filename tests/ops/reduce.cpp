@@ -1,44 +1,136 @@
-#include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
-TEST_CASE("sum and maximum over any axis agree with their definitions", "[reduce]") {
-  const Shape shapes[] = {{1},    {7},       {0},       {3, 5},     {5, 1, 2}, {2, 3, 4, 5},  {0, 3},
-                          {3, 0}, {2, 0, 3}, {67, 131}, {2, 70000}, {1100, 3}, {2, 1030, 17}, {100000}};
-  for (const Shape& shape : shapes)
-    for (DType dtype : {DType::float32, DType::float64}) {
-      const Tensor x = random_tensor(shape, dtype, 3);
-      for (int axis = -shape.rank(); axis < shape.rank(); ++axis)
-        for (Reduce op : {Reduce::sum, Reduce::max}) {
-          INFO(shape << " axis " << axis << (op == Reduce::sum ? " sum " : " max ") << name(dtype));
-          const Tensor y = reduce(op, x, axis);
-          CHECK(y.shape() == shape.without(axis));
-          CHECK(difference(y, reference_reduce(op, x, shape.with(axis, 1))) <=
-                (op == Reduce::max ? 0 : tolerance_of(dtype)));
-        }
-    }
+namespace {
+
+// Shapes and axes: none, all, neighbors and not, long rows and columns, nothing to reduce.
+const std::tuple<Shape, Axes> sizes[] = {{{}, {}},
+                                         {{5}, {}},
+                                         {{7}, {0}},
+                                         {{1025}, {-1}},
+                                         {{3, 5}, {0, 1}},
+                                         {{0, 3}, {0}},
+                                         {{3, 0}, {0}},
+                                         {{2, 0, 3}, {-1, 0}},
+                                         {{5, 1, 2}, {1}},
+                                         {{2, 3, 4, 5}, {1, 2}},
+                                         {{2, 3, 4, 5}, {0, 2}},
+                                         {{2, 3, 4, 5}, {3, 1}},
+                                         {{67, 131}, {0}},
+                                         {{67, 131}, {1}},
+                                         {{2, 513, 33}, {1}},
+                                         {{1537, 2}, {0}},
+                                         {{2, 16385, 1}, {1}},
+                                         {{3, 52429}, {1}}};
+
+// Where each element of a tensor goes, in a result that keeps the axes with one element.
+Shape kept(Shape shape, const Axes& axes) {
+  for (const int axis : axes) shape = shape.with(axis, 1);
+  return shape;
 }
-
-TEST_CASE("a maximum with a NaN is NaN, wherever it stands", "[reduce]") {
-  for (int64_t n : {3, 40, 70000})
-    for (int64_t at : {int64_t{0}, n / 2, n - 1})
-      for (int64_t inner : {1, 2}) {
-        Tensor x = random_tensor({n, inner}, DType::float32);
-        x.mutable_data<float>()[at * inner] = NAN;
-        const auto maximum = reduce(Reduce::max, x, 0).to_vector<float>();
-        CHECK(std::isnan(maximum[0]));
-        if (inner == 2) CHECK(std::isfinite(maximum[1]));
-      }
-}
-
-TEST_CASE("the sum over all elements", "[reduce]") {
-  for (const Shape& shape : {Shape{}, Shape{0}, Shape{3, 5}, Shape{100, 1001}}) {
-    const Tensor x = random_tensor(shape);
-    CHECK(sum_all(x).shape() == Shape{});
-    CHECK(difference(sum_all(x), reference_reduce(Reduce::sum, x, {})) <= tolerance::float64);
+Shape dropped(const Shape& shape, const Axes& axes) {
+  Shape result;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    bool stays = true;
+    for (const int given : axes) stays = stays && shape.normalize(given) != axis;
+    if (stays) result.push_back(shape[axis]);
   }
+  return result;
+}
+Tensor reference_sum(const Tensor& x, const Shape& shape) {
+  const std::vector<double> from = as_double(x);
+  std::vector<double> result(size_t(shape.elements()));
+  each_broadcast(x.shape(), shape, [&](size_t i, size_t place) { result[place] += from[i]; });
+  return from_doubles(result, shape);
+}
+
+}  // namespace
+
+OPERATION("sum") {
+  for (const auto& [shape, axes] : sizes)
+    for (const bool keep : {false, true}) {
+      // Around 0, so that rounding does not add up.
+      Case& test = op.add(concat(shape, keep ? " kept" : "", axes.empty() ? "" : concat(" from axis ", axes[0])),
+                          {uniform(shape, -0.25, 0.3)});
+      test.forward = [axes = axes, keep](const Variables& t) { return Variables{sum(t[0], axes, keep)}; };
+      test.reference = [axes = axes, keep](const Tensors& t) {
+        const Shape& from = t[0].shape();
+        return Tensors{reference_sum(t[0], kept(from, axes)).reshape(keep ? kept(from, axes) : dropped(from, axes))};
+      };
+    }
+  op.rounds_once = false;  // axes that are no neighbors are summed one after the other
+  op.forward = [](const Variables& t) { return Variables{sum(t[0], {1, -1})}; };
+  op.refuses({Tensor({3})}, "sum: axis 1 out of range for [3]");
+  op.refuses({Tensor({2, 3})}, "sum: axis -1 is given twice");
+  op.refuses({Tensor({2, 3}, DType::int32)}, "sum: x must be floating, got int32");
+}
+
+OPERATION("mean") {
+  op.forward = [](const Variables& t) { return Variables{mean(t[0]), mean(t[0], {0}), mean(t[0], {-1, 0}, true)}; };
+  op.reference = [](const Tensors& t) {
+    const double n = double(t[0].elements()), rows = double(t[0].size(0)), cols = double(t[0].size(-1));
+    return Tensors{affine(reference_sum(t[0], {}), 1 / n),
+                   affine(reference_sum(t[0], {1, t[0].size(1)}), 1 / rows).reshape({-1}),
+                   affine(reference_sum(t[0], {1, 1}), 1 / (rows * cols))};
+  };
+  op.rounds_once = false;
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{70, 1300}}) op.add(concat(shape), {normal(shape)});
+  op.add("of nothing", {Tensor({0, 3}, DType::float64)}).gradient = false;
+}
+
+OPERATION("max") {
+  for (const auto& [shape, axes] : sizes) {
+    if (kept(shape, axes).elements() > 0 && shape.elements() == 0) continue;  // of nothing: refused
+    for (const bool keep : {false, true}) {
+      Case& test = op.add(concat(shape, keep ? " kept" : "", axes.empty() ? "" : concat(" from axis ", axes[0])),
+                          {normal(shape)});
+      test.forward = [axes = axes, keep](const Variables& t) { return Variables{max(t[0], axes, keep)}; };
+      test.reference = [axes = axes, keep](const Tensors& t) {
+        const Shape to = kept(t[0].shape(), axes);
+        const std::vector<double> from = as_double(t[0]);
+        std::vector<double> result(size_t(to.elements()), -INFINITY);
+        each_broadcast(t[0].shape(), to,
+                       [&](size_t i, size_t place) { result[place] = std::fmax(result[place], from[i]); });
+        return Tensors{from_doubles(result, keep ? to : dropped(t[0].shape(), axes))};
+      };
+    }
+  }
+  op.forward = [](const Variables& t) { return Variables{max(t[0], {0})}; };
+  op.refuses({Tensor({0, 3})}, "argmax: 0 columns in [3, 0], expected 1 to 2147483647");
+  op.refuses({Tensor(Shape{})}, "shape: axis 0 out of range for []");
+}
+
+TEST_CASE("the first of the largest elements has max's gradient, and a NaN is the largest", "[reduce]") {
+  const Variable x(Tensor::from<float>({1, 5, 5, NAN, 7, NAN}, {2, 3}), true);
+  const Variable y = max(x, {1});
+  CHECK(y.value().to_vector<float>()[0] == 5);
+  CHECK(std::isnan(y.value().to_vector<float>()[1]));
+  backward(y, Tensor::from<float>({2, 3}, {2}));
+  CHECK(x.grad().to_vector<float>() == std::vector<float>{0, 2, 0, 3, 0, 0});
+  CHECK_ERROR(max(x, {1, -1}), "max: an axis of [2, 3] is given twice");
+}
+
+OPERATION("reshape") {
+  op.make = [](const Shape& shape) { return Tensors{normal(shape)}; };
+  op.forward = [](const Variables& t) { return Variables{reshape(t[0], {-1}), reshape(t[0], {1, -1, 1})}; };
+  op.reference = [](const Tensors& t) {
+    return Tensors{from_doubles(as_double(t[0]), {t[0].elements()}),
+                   from_doubles(as_double(t[0]), {1, t[0].elements(), 1})};
+  };
+  for (const Shape& shape : {Shape{}, Shape{2, 3, 4}}) op.add(shape);
+}
+
+TEST_CASE("reshape refuses another number of elements", "[reduce]") {
+  const Tensor x({2, 3});
+  CHECK(x.reshape({3, -1}).shape() == Shape{3, 2});
+  CHECK(Tensor({0, 3}).reshape({-1, 3}).shape() == Shape{0, 3});
+  CHECK_ERROR(x.reshape({4, -1}), "reshape: [2, 3] has 6 elements, [4, 1] has 4");
+  CHECK_ERROR(x.reshape({-1, -1}), "reshape: two sizes of -1");
+  CHECK_ERROR(x.reshape({-2, -3}), "shape: negative size -2");
+  CHECK_ERROR(x.reshape({5}), "reshape: [2, 3] has 6 elements, [5] has 5");
 }
 
 TEST_CASE("sum_to is the transpose of broadcasting", "[reduce]") {
@@ -48,106 +140,10 @@ TEST_CASE("sum_to is the transpose of broadcasting", "[reduce]") {
                              Shape{1, 4, 1}, Shape{3, 1, 5}, Shape{1, 1, 1, 1}, Shape{2, 1, 1, 1}, Shape{1, 3, 4, 1},
                              Shape{2, 1, 4, 1}, Shape{1, 3, 1, 5}, Shape{2, 3, 1, 5}, Shape{2, 3, 4, 5}}) {
     INFO(small);
-    const Tensor y = sum_to(x, small);
-    CHECK(y.shape() == small);
-    CHECK(difference(y, reference_reduce(Reduce::sum, x, small)) <= tolerance::float64);
-    const Tensor back = broadcast_to(y, big);
-    CHECK(back.shape() == big);
-    CHECK(difference(sum_to(back, small), affine(y, double(big.elements()) / double(small.elements()))) <=
-          tolerance::float64);
+    CHECK(difference(sum_to(x, small), reference_sum(x, small)) <= tolerance::float64);
   }
   CHECK(sum_to(Tensor({0, 3}), {3}).to_vector<float>() == std::vector<float>{0, 0, 0});
   CHECK(sum_to(Tensor({3, 0}), {1, 1}).to_vector<float>() == std::vector<float>{0});
+  CHECK_ERROR(sum_to(Tensor({2, 3}), {2}), "sum_to: shapes [2, 3] and [2] do not broadcast");
+  CHECK_ERROR(sum_to(Tensor({2, 3}), {4, 2, 3}), "sum_to: [4, 2, 3] does not broadcast to [2, 3]");
 }
-
-TEST_CASE("broadcast_to repeats", "[reduce]") {
-  const Tensor x = Tensor::from<float>({1, 2}, {2, 1});
-  CHECK(broadcast_to(x, {2, 3}).to_vector<float>() == std::vector<float>{1, 1, 1, 2, 2, 2});
-  CHECK(broadcast_to(x, {2, 2, 1}).to_vector<float>() == std::vector<float>{1, 2, 1, 2});
-  CHECK(broadcast_to(x, {2, 0}).elements() == 0);
-}
-
-TEST_CASE("gradients of reductions, reshaping and broadcasting", "[reduce][grad]") {
-  const Tensor x = random_tensor({2, 3, 4});
-  CHECK_GRADIENT([](const auto& in) { return sum(square(in[0])); }, x);
-  CHECK_GRADIENT([](const auto& in) { return mean(square(in[0])); }, x);
-  for (int axis : {0, 1, 2, -1}) {
-    CHECK_GRADIENT([=](const auto& in) { return sum(square(in[0]), axis); }, x);
-    CHECK_GRADIENT([=](const auto& in) { return mean(square(in[0]), axis); }, x);
-  }
-  CHECK_GRADIENT([](const auto& in) { return reshape(square(in[0]), {6, 4}); }, x);
-  CHECK_GRADIENT([](const auto& in) { return broadcast_to(square(in[0]), {5, 2, 3, 4}); }, x);
-  CHECK_GRADIENT([](const auto& in) { return broadcast_to(square(in[0]), {2, 3}); }, random_tensor({2, 1}));
-  CHECK(mean(Variable(Tensor::full({4, 2}, 3)), 0).value().to_vector<float>() == std::vector<float>{3, 3});
-  CHECK(mean(Variable(Tensor::full({4, 2}, 3))).value().item() == 3);
-}
-
-TEST_CASE("reductions give the same bits on any number of threads", "[reduce]") {
-  const Tensor rows = random_tensor({3, 70001}, DType::float32), cols = random_tensor({3, 1201, 7}, DType::float32);
-  check_any_threads([&] {
-    return std::vector<Tensor>{reduce(Reduce::sum, rows, 1), reduce(Reduce::sum, cols, 1), sum_all(cols),
-                               sum_to(cols, {1201, 1})};
-  });
-}
-
-TEST_CASE("reductions refuse what they cannot compute", "[reduce]") {
-  const Tensor x({2, 3});
-  CHECK_ERROR(reduce(Reduce::sum, Tensor(), 0), "reduce: x was never given a value");
-  CHECK_ERROR(reduce(Reduce::sum, x.cast(DType::int32), 0), "reduce: x must be floating, got int32");
-  CHECK_ERROR(reduce(Reduce::sum, x, 2), "reduce: axis 2 out of range for [2, 3]");
-  CHECK_ERROR(reduce(Reduce::max, Tensor(Shape{}), 0), "reduce: axis 0 out of range for []");
-  CHECK_ERROR(sum_all(Tensor()), "sum: x was never given a value");
-  CHECK_ERROR(sum_to(x, {2}), "sum_to: shapes [2, 3] and [2] do not broadcast");
-  CHECK_ERROR(sum_to(x, {4, 2, 3}), "sum_to: [4, 2, 3] does not broadcast to [2, 3]");
-  CHECK_ERROR(sum_to(x.cast(DType::int32), {3}), "sum_to: x must be floating, got int32");
-  CHECK_ERROR(broadcast_to(x, {3}), "broadcast_to: [2, 3] does not broadcast to [3]");
-  CHECK_ERROR(broadcast_to(x, {3, 3}), "broadcast_to: shapes [2, 3] and [3, 3] do not broadcast");
-  CHECK_ERROR(broadcast_to(x.cast(DType::int32), {2, 2, 3}), "broadcast_to: x must be floating, got int32");
-  CHECK_NEEDS_CUDA(reduce(Reduce::sum, elsewhere({0, 2}), 1), "reduce");
-}
-
-#if CAIRN_HAS_CUDA  // against the CPU
-
-PARITY("reduce") {
-  const std::tuple<Shape, int> sizes[] = {{{0}, 0},       {{1}, 0},           {{31}, 0},          {{1025}, 0},
-                                          {{7, 1024}, 1}, {{5, 1031}, 1},     {{0, 3}, 0},        {{3, 0}, 1},
-                                          {{3, 0, 2}, 1}, {{5, 1}, 1},        {{2, 3, 5}, 1},     {{2, 513, 33}, 1},
-                                          {{1537, 2}, 0}, {{2, 40000}, 1},    {{67, 13}, 1},      {{67, 13}, 0},
-                                          {{1, 97}, 0},   {{3, 2, 1, 67}, 2}, {{2, 16385, 1}, 1}, {{3, 52429}, 1}};
-  for (const auto& [shape, axis] : sizes)
-    for (const Reduce op : {Reduce::sum, Reduce::max})
-      cases.add(
-          label(op == Reduce::sum ? "sum" : "max", shape) + " over axis " + std::to_string(axis),
-          [op, shape = shape, axis = axis](const Bench& bench) -> Results {
-            return {{"y", reduce(op, bench.uniform(shape, -0.25, 0.3), axis)}};
-          },
-          op == Reduce::max);
-  cases.add("sums of all elements, and of those that were stretched", [](const Bench& bench) -> Results {
-    const Tensor x = bench.uniform({3, 5, 41}, -0.5, 0.5);
-    return {{"of all", sum_all(x)},
-            {"to [41]", sum_to(x, {41})},
-            {"to [5, 1]", sum_to(x, {5, 1})},
-            {"to [3, 1, 1]", sum_to(x, {3, 1, 1})}};
-  });
-  cases.add("a maximum with NaN and infinities", [](const Bench& bench) -> Results {
-    Results results;
-    for (const int64_t n : {5, 70, 1500, 20000}) {
-      std::vector<float> x(size_t(6 * n), -1);
-      x[size_t(n - 1)] = NAN;
-      x[size_t(n)] = INFINITY;
-      x[size_t(2 * n)] = NAN, x[size_t(2 * n + 1)] = INFINITY;
-      std::fill_n(x.begin() + 3 * n, n, -INFINITY);
-      const Tensor rows = bench.place(Tensor::from(x, {6, n}));
-      results.push_back({concat("max of ", n), reduce(Reduce::max, rows, 1)});
-      results.push_back({concat("sum of ", n), reduce(Reduce::sum, rows, 1)});
-      results.push_back({concat("max over axis 0 of ", n), reduce(Reduce::max, rows, 0)});
-    }
-    return results;
-  });
-  cases.add("reductions with gradients", [](const Bench& bench) {
-    const Variable x = bench.variable(bench.uniform({7, 33}, -0.5, 0.5)), bias = bench.variable(bench.normal({33}, 2));
-    return with_gradients(bench, sum(x * bias, 0) + mean(x) + broadcast_to(bias, {33}), {{"x", x}, {"bias", bias}});
-  });
-}
-
-#endif

@@ -18,42 +18,6 @@ inline std::vector<double> as_double(const Tensor& x) {
 
 // ---- single elements
 
-inline double formula(Binary op, double a, double b) {
-  switch (op) {
-    case Binary::add: return a + b;
-    case Binary::subtract: return a - b;
-    case Binary::multiply: return a * b;
-    case Binary::divide: break;
-  }
-  return a / b;
-}
-
-inline double formula(Unary op, double x) {
-  switch (op) {
-    case Unary::negate: return -x;
-    case Unary::exp: return std::exp(x);
-    case Unary::log: return std::log(x);
-    case Unary::sqrt: return std::sqrt(x);
-    case Unary::square: return x * x;
-    case Unary::relu: return x > 0 ? x : 0;
-    case Unary::gelu: break;
-  }
-  return x * std::erfc(-x / std::sqrt(2.0)) / 2;
-}
-
-inline double reference_derivative(Unary op, double x) {
-  switch (op) {
-    case Unary::negate: return -1;
-    case Unary::exp: return std::exp(x);
-    case Unary::log: return 1 / x;
-    case Unary::sqrt: return 0.5 / std::sqrt(x);
-    case Unary::square: return 2 * x;
-    case Unary::relu: return x > 0 ? 1 : 0;
-    case Unary::gelu: break;
-  }
-  return std::erfc(-x / std::sqrt(2.0)) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
-}
-
 // f(place in the whole, place in a part that broadcasts to it), for every element of the whole, in order.
 template <class F>
 void each_broadcast(const Shape& whole, const Shape& part, F&& f) {
@@ -72,16 +36,6 @@ inline std::vector<double> broadcasted(const Tensor& x, const Shape& shape) {
   std::vector<double> to(size_t(shape.elements()));
   each_broadcast(shape, x.shape(), [&](size_t i, size_t place) { to[i] = from[place]; });
   return to;
-}
-
-// x reduced to a shape that broadcasts to its own: over the axes that are stretched or missing there.
-inline std::vector<double> reference_reduce(Reduce op, const Tensor& x, const Shape& shape) {
-  std::vector<double> result(size_t(shape.elements()), op == Reduce::sum ? 0.0 : -INFINITY);
-  const std::vector<double> from = as_double(x);
-  each_broadcast(x.shape(), shape, [&](size_t i, size_t place) {
-    result[place] = op == Reduce::sum ? result[place] + from[i] : std::max(result[place], from[i]);
-  });
-  return result;
 }
 
 // ---- matrices

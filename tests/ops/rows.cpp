@@ -51,3 +51,27 @@ TEST_CASE("scatter_add_rows adds nothing to a table of no rows, and needs a numb
   CHECK_ERROR(scatter_add_rows(Tensor({2, 3}), int32s({0, 3}), -1),
               "scatter_add_rows: expected at least 0 rows, got -1");
 }
+
+OPERATION("gather_columns") {
+  op.make = [](const Shape& shape) {
+    return Tensors{normal(shape), integers(shape.without(-1), -1, int(shape[-1]) - 1)};
+  };
+  op.forward = [](const Variables& t) { return Variables{gather_columns(t[0], t[1].value())}; };
+  op.reference = [](const Tensors& t) {
+    const std::vector<double> x = as_double(t[0]), columns = as_double(t[1]);
+    std::vector<double> y;
+    for (size_t r = 0; r < columns.size(); ++r)
+      y.push_back(columns[r] < 0 ? 0 : x[r * size_t(t[0].size(-1)) + size_t(columns[r])]);
+    return Tensors{from_doubles(y, t[1].shape())};
+  };
+  op.backward_reads = {1};
+  for (const Shape& shape : sizes) op.add(shape);
+  op.add({70'000, 3});
+  op.refuses({Tensor({2, 3}), int32s({0, 3})}, "gather_columns: columns[1] is 3, expected -1 to 2");
+  op.refuses({Tensor({2, 3}), int32s({0})}, "gather_columns: expected columns of shape [2], got [1]");
+}
+
+TEST_CASE("scatter_columns needs a number of columns that they fit", "[rows]") {
+  CHECK_ERROR(scatter_columns(Tensor({2}), int32s({0, 3}), 3), "scatter_columns: columns[1] is 3, expected -1 to 2");
+  CHECK_ERROR(scatter_columns(Tensor({2}), int32s({0, 0}), -1), "scatter_columns: expected at least 0 columns, got -1");
+}

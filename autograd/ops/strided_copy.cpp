@@ -1,0 +1,62 @@
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "autograd/ops.h"
+
+namespace cairn {
+
+Variable permute(const Variable& x, const Axes& axes) {
+  Axes back(axes.size());
+  const Tensor y = permute(x.value(), axes);
+  for (size_t i = 0; i < axes.size(); ++i) back[size_t(x.shape().normalize(axes[i]))] = int(i);
+  return record("permute", y, {x}, [back](const Tensor& g) -> Gradients { return {permute(g, back)}; });
+}
+
+Variable slice(const Variable& x, int axis, int64_t begin, int64_t end) {
+  return record("slice", slice(x.value(), axis, begin, end), {x},
+                [axis, begin, from = x.shape()](const Tensor& g) -> Gradients {
+                  Tensor dx = Tensor::zeros(from, g.dtype(), g.device());
+                  assign(dx, axis, begin, g);
+                  return {dx};
+                });
+}
+
+Variable concat(const std::vector<Variable>& parts, int axis) {
+  std::vector<Tensor> values;
+  for (const Variable& part : parts) values.push_back(part.value());
+  const Tensor y = concat(values, axis);
+  std::vector<int64_t> sizes;
+  for (const Variable& part : parts) sizes.push_back(part.size(axis));
+  return record("concat", y, parts, [axis, sizes](const Tensor& g) -> Gradients {
+    Gradients gradients;
+    int64_t at = 0;
+    for (const int64_t size : sizes) {
+      gradients.push_back(slice(g, axis, at, at + size));
+      at += size;
+    }
+    return gradients;
+  });
+}
+
+Variable stack(const std::vector<Variable>& parts, int axis) {
+  std::vector<Variable> slices;
+  for (const Variable& part : parts) {
+    check(axis >= -part.shape().rank() - 1 && axis <= part.shape().rank(), "stack: axis ", axis, " out of range for ",
+          part.shape());
+    const int at = axis < 0 ? axis + part.shape().rank() + 1 : axis;
+    Shape shape;
+    for (int i = 0; i < at; ++i) shape.push_back(part.size(i));
+    shape.push_back(1);
+    for (int i = at; i < part.shape().rank(); ++i) shape.push_back(part.size(i));
+    slices.push_back(reshape(part, shape));
+  }
+  return concat(slices, axis);
+}
+
+// The tape sums the gradient back to x's shape.
+Variable broadcast_to(const Variable& x, const Shape& shape) {
+  return record("broadcast_to", broadcast_to(x.value(), shape), {x}, [](const Tensor& g) -> Gradients { return {g}; });
+}
+
+}  // namespace cairn

@@ -1,0 +1,122 @@
+#include "core/kernels/strided_copy.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/dispatch.h"
+#include "core/ops.h"
+#include "core/ops/checks.h"
+
+namespace cairn {
+namespace {
+
+// x from its element `from` on, to y from its element `to` on.
+void copy(const char* operation, const Strides& strides, const Tensor& x, int64_t from, Tensor& y, int64_t to) {
+  const auto run = [&]<class T>(T) {
+    const T* source = static_cast<const T*>(x.raw()) + from;
+    T* target = static_cast<T*>(y.mutable_raw()) + to;
+    CAIRN_DISPATCH(operation, T, x, strided_copy(current_stream(x.device()), strides, source, target));
+  };
+  switch (size_of(x.dtype())) {
+    case 1: return run(uint8_t{});
+    case 2: return run(uint16_t{});
+    case 4: return run(uint32_t{});
+    default: return run(uint64_t{});
+  }
+}
+
+// How far a contiguous tensor of this shape moves along each axis.
+std::vector<int64_t> steps_of(const Shape& shape) {
+  std::vector<int64_t> steps(size_t(shape.rank()), 1);
+  for (int axis = shape.rank() - 1; axis > 0; --axis) steps[size_t(axis - 1)] = steps[size_t(axis)] * shape[axis];
+  return steps;
+}
+
+// Copies part of one tensor to part of another, of that shape, where both are contiguous tensors' parts.
+void copy_part(const char* operation, const Shape& part, const Tensor& x, int64_t from, Tensor& y, int64_t to) {
+  const std::vector<int64_t> in = steps_of(x.shape()), out = steps_of(y.shape());
+  Strides strides;
+  for (int axis = 0; axis < part.rank(); ++axis) strides.push_back(part[axis], {in[size_t(axis)], out[size_t(axis)]});
+  copy(operation, strides, x, from, y, to);
+}
+
+// `axis` of x, a tensor of any dtype, counted from the front.
+int axis_of(const char* operation, const Tensor& x, int axis) {
+  expect(operation, {of_type(x.dtype(), "x", x, "*R")});
+  check(axis >= -x.rank() && axis < x.rank(), operation, ": axis ", axis, " out of range for ", x.shape());
+  return axis < 0 ? axis + x.rank() : axis;
+}
+
+}  // namespace
+
+Tensor permute(const Tensor& x, const Axes& axes) {
+  expect("permute", {of_type(x.dtype(), "x", x, "*R")});
+  check(int(axes.size()) == x.rank(), "permute: ", axes.size(), " axes for ", x.shape());
+  const std::vector<int64_t> in = steps_of(x.shape());
+  std::vector<int> order;
+  Shape shape;
+  for (const int given : axes) {
+    const int axis = axis_of("permute", x, given);
+    check(std::find(order.begin(), order.end(), axis) == order.end(), "permute: axis ", given, " is given twice");
+    order.push_back(axis);
+    shape.push_back(x.size(axis));
+  }
+  const std::vector<int64_t> out = steps_of(shape);
+  Strides strides;
+  for (size_t i = 0; i < order.size(); ++i) strides.push_back(shape[int(i)], {in[size_t(order[i])], out[i]});
+  Tensor y(shape, x.dtype(), x.device());
+  copy("permute", strides, x, 0, y, 0);
+  return y;
+}
+
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
+  axis = axis_of("slice", x, axis);
+  check(0 <= begin && begin <= end && end <= x.size(axis), "slice: ", begin, " to ", end, " of axis ", axis, " of ",
+        x.shape());
+  Tensor y(x.shape().with(axis, end - begin), x.dtype(), x.device());
+  copy_part("slice", y.shape(), x, begin * steps_of(x.shape())[size_t(axis)], y, 0);
+  return y;
+}
+
+void assign(Tensor& y, int axis, int64_t begin, const Tensor& x) {
+  axis = axis_of("assign", y, axis);
+  expect("assign", {of_type(y.dtype(), "y", y, "*Y"), of_type(y.dtype(), "x", x, "*X")});
+  check(x.rank() == y.rank() && x.shape().with(axis, y.size(axis)) == y.shape(), "assign: ", x.shape(),
+        " is no part of ", y.shape(), " along axis ", axis);
+  check(begin >= 0 && begin <= y.size(axis) - x.size(axis), "assign: ", x.size(axis), " from ", begin, " of axis ",
+        axis, " of ", y.shape());
+  copy_part("assign", x.shape(), x, 0, y, begin * steps_of(y.shape())[size_t(axis)]);
+}
+
+Tensor concat(const std::vector<Tensor>& tensors, int axis) {
+  check(!tensors.empty(), "concat: no tensors");
+  const Tensor& first = tensors[0];
+  axis = axis_of("concat", first, axis);
+  int64_t size = 0;
+  for (const Tensor& x : tensors) {
+    check(x.rank() == first.rank() && x.shape().with(axis, 0) == first.shape().with(axis, 0), "concat: ", x.shape(),
+          " does not join ", first.shape(), " along axis ", axis);
+    size += x.size(axis);
+  }
+  Tensor y(first.shape().with(axis, size), first.dtype(), first.device());
+  int64_t at = 0;
+  for (const Tensor& x : tensors) {
+    assign(y, axis, at, x);
+    at += x.size(axis);
+  }
+  return y;
+}
+
+Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  expect("broadcast_to", {of_type(x.dtype(), "x", x, "*R")});
+  if (x.shape() == shape) return x;
+  check(broadcast(x.shape(), shape, "broadcast_to") == shape, "broadcast_to: ", x.shape(), " does not broadcast to ",
+        shape);
+  Tensor y(shape, x.dtype(), x.device());
+  copy("broadcast_to", broadcast_strides(shape, {x.shape(), shape}), x, 0, y, 0);
+  return y;
+}
+
+}  // namespace cairn

@@ -1,0 +1,45 @@
+// Elements copied from where one tensor has them to where another does: permuting, cutting, joining, broadcasting.
+//
+// Launch. A thread takes single elements, a grid's stride apart, and finds each in both tensors from its coordinates
+// (strides.cuh). Blocks of 256 threads.
+// Traffic of n elements of e bytes: 2 e n, the floor, where both tensors move by 1 along the innermost axis. A tensor
+// that moves by more has up to 32 / e times its part, less what the cache keeps until neighbors come. Bound by memory.
+#include "core/kernels/strided_copy.h"
+
+#include <algorithm>
+
+#include "cuda/common.cuh"
+#include "cuda/strides.cuh"
+
+namespace cairn::gpu {
+namespace {
+
+constexpr int threads = 256;
+constexpr int64_t max_blocks = 16384;
+
+template <class Index, class T>
+__global__ void __launch_bounds__(threads) copy_elements(Strides strides, int64_t n, const T* x, T* y) {
+  const int64_t step = int64_t(gridDim.x) * threads;
+  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < n; i += step) {
+    int64_t at[2];
+    find(strides, Index(i), at);
+    y[at[1]] = x[at[0]];
+  }
+}
+
+}  // namespace
+
+template <class T>
+void strided_copy(Stream stream, const Strides& strides, const T* x, T* y) {
+  const int64_t n = elements(strides);
+  if (n == 0) return;
+  const auto kernel = n <= 0x7fffffff ? copy_elements<uint32_t, T> : copy_elements<int64_t, T>;
+  launch(kernel, {std::min(max_blocks, ceil_div(n, threads)), threads, 0, stream}, strides, n, x, y);
+}
+
+template void strided_copy(Stream, const Strides&, const uint8_t*, uint8_t*);
+template void strided_copy(Stream, const Strides&, const uint16_t*, uint16_t*);
+template void strided_copy(Stream, const Strides&, const uint32_t*, uint32_t*);
+template void strided_copy(Stream, const Strides&, const uint64_t*, uint64_t*);
+
+}  // namespace cairn::gpu
