@@ -73,7 +73,9 @@ Variable bias_activation(const Variable& x, const Variable& bias, Activation act
 
 // ---- rows
 Variable softmax(const Variable& x);      // over the last axis (ops/softmax.cpp)
-Variable log_softmax(const Variable& x);  // NaN in a row of minus infinities
+Variable log_softmax(const Variable& x);  // NaN in a row of minus infinities (ops/composed.cpp)
+// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/composed.cpp).
+Variable l2_normalize(const Variable& x);
 // (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis (ops/layer_norm.cpp).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
 // 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
@@ -118,14 +120,7 @@ Variable topk_attention(const Variable& q, const Variable& k, const Variable& v,
                         const Tensor& topk, const Variable& mass, const Variable& rest,
                         const AttentionOptions& options = {});
 
-// ---- linear attention: phi(q) . phi(k) over its sum over keys for weights, phi(x) = elu(x) + 1
-// (ops/linear_attention.cpp). Dropout is by key.
-Variable linear_attention(const Variable& q, const Variable& k, const Variable& v,
-                          const AttentionOptions& options = {});
-
 // ---- lsh: queries for keys, in buckets
-// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/l2_normalize.cpp).
-Variable l2_normalize(const Variable& x);
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/bucket_attention.cpp).
 Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                           const BucketOptions& buckets, const AttentionOptions& options = {});

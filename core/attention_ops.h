@@ -66,8 +66,6 @@ class Groups {
   const Tensor& permutation() const { return permutation_; }  // int32 [B, H, N]
   const Tensor& offsets() const { return offsets_; }          // int32 [B, H, C + 1]
   int64_t clusters() const { return clusters_; }              // C
-  // Members of each cluster, int32 [B, H, C].
-  Tensor counts() const;
 
   // Error: not a partition of `shape` = [B, H, N] on this device, or one of its tensors was changed since it was made.
   void check(const char* operation, const Shape& shape, Device device) const;
@@ -112,31 +110,17 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                               const Tensor& dout);
 
-// ---- linear attention: phi(q) . phi(k) for weights, phi(x) = elu(x) + 1
-struct LinearAttentionResult {
-  Tensor out, denominators;  // [B, N, H, M], [B, H, N]: what the weights are divided by, 0 where no key is left
-};
-// Errors: a boolean mask; a scale.
-LinearAttentionResult linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                       const AttentionOptions& options = {});
-AttentionGradient linear_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                            const AttentionOptions& options, const LinearAttentionResult& saved,
-                                            const Tensor& dout);
-
 // ---- other groups of queries
 // Each query's group of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1
 // beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a group. C >= n: each query is a
 // group. Error: clusters < 1.
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
-// K-means of the queries themselves, under the Euclidean distance: q [B, N, H, D] to int32 [B, H, N], -1 beyond the
-// lengths. In double for double, else in float32. Errors: clusters < 1, iterations < 0.
-Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations, Draw draw);
+// float32 [n]: 0, 1, ..., n - 1.
+Tensor arange(int64_t n, Device device);
+// bool [B, n]: whether position j stands within the length of batch element b.
+Tensor within(const Tensor& lengths, int64_t n);
 
 // ---- lsh: queries for keys, in buckets
-// x / |x| over the last axis; a row of zeros stays zeros, and has no gradient.
-Tensor l2_normalize(const Tensor& x);
-Tensor l2_normalize_backward(const Tensor& x, const Tensor& dy);
-
 // float32 [rounds, columns, D]. Errors: rounds or columns < 1.
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device);
 // int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: a number of buckets that is odd or

@@ -1,7 +1,5 @@
 #include "nn/bert.h"
 
-#include <numeric>
-
 #include "autograd/ops.h"
 #include "core/trace.h"
 
@@ -55,20 +53,17 @@ Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Con
   const int64_t n = tokens.size(1);
   check<UsageError>(n <= options.positions, "bert: a sequence of ", n, " tokens; the model has ", options.positions,
                     " positions");
-  std::vector<int32_t> numbers(static_cast<size_t>(n));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  const Device device = tokens.device();
-  const Variable position = positions(Tensor::from(numbers, {n}).to(device));
-  const Variable type = types(Tensor::zeros({1}, DType::int32).to(device));
+  const Variable position = positions(arange(n, tokens.device()).cast(DType::int32));
+  const Variable type = types(Tensor::zeros({1}, DType::int32, tokens.device()));
   const Variable x = norm(cast(words(tokens) + (position + type), activation_dtype));
   return encoder(x, {lengths, lengths, {}, false, {}}, context);
 }
 
 Variable mean_over_length(const Variable& x, const Tensor& lengths) {
-  // A sequence is a head whose one cluster has the rows within its length.
-  const Shape one_head{x.size(0), x.size(1), 1, x.size(2)};
-  const Groups groups = group(position_labels({x.size(0), 1, x.size(1)}, lengths, 1, false, x.device()), 1);
-  return reshape(segment_mean(reshape(x, one_head), groups), {x.size(0), x.size(2)});
+  const Variable zero(Tensor::zeros({}, x.dtype(), x.device()));
+  const Tensor inside = within(lengths, x.size(1)).reshape({x.size(0), x.size(1), 1});
+  const Variable count(lengths.cast(x.dtype()).reshape({x.size(0), 1}));
+  return divide_or_zero(sum(where(inside, x, zero), {1}), count);
 }
 
 }  // namespace cairn

@@ -80,7 +80,6 @@ Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
                 });
 }
 
-Variable mean_squared_error(const Variable& x, const Variable& target) { return mean(square(x - target)); }
 Variable binary_cross_entropy(const Variable& logits, const Variable& targets) {
   return mean(apply(Binary::binary_cross_entropy, logits, targets));
 }

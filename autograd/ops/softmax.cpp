@@ -9,9 +9,4 @@ Variable softmax(const Variable& x) {
                 [y = SavedTensor(y)](const Tensor& g) -> Gradients { return {softmax_backward(y(), g)}; });
 }
 
-Variable log_softmax(const Variable& x) {
-  const Variable shifted = x - max(x.detach(), {-1}, true);
-  return shifted - log(sum(exp(shifted), {-1}, true));
-}
-
 }  // namespace cairn

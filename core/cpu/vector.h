@@ -90,14 +90,4 @@ inline void each_fetched_row(int64_t count, int64_t n, At&& at, F&& f) {
   }
 }
 
-// sum[j] += x[d] columns[d][j] over d = 0 .. n-1: `width` chains of fused multiply-adds, whose bits depend on no
-// compiler and no device.
-template <int width, class T, class X>
-inline void add_fused_products(const X* x, int64_t n, const T* columns, T (&sum)[width]) {
-  for (int64_t d = 0; d < n; ++d) {
-    const T value = T(x[d]);
-    for (int j = 0; j < width; ++j) sum[j] = std::fma(value, columns[d * width + j], sum[j]);
-  }
-}
-
 }  // namespace cairn::cpu

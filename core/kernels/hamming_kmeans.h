@@ -1,8 +1,7 @@
 #pragma once
 // K-means of binary codes under the Hamming distance (the paper's section 3.2.2, step 2).
 #include "core/dispatch.h"
-#include "core/kernels/cluster_draw.h"
-#include "core/kernels/head_view.h"
+#include "core/philox.h"
 
 namespace cairn {
 
@@ -12,10 +11,18 @@ struct KMeansSize {
   int bits = 0, iterations = 0;
 };
 
+// A query, of n valid ones, for cluster c of C <= n: in iteration 0 one of the c-th of C strata, positions
+// floor(c n / C) up to floor((c + 1) n / C); later one of all. `row` is draw.row(batch_head).
+CAIRN_HD inline int64_t draw_query(PhiloxKey key, uint32_t row, int64_t c, int64_t C, int64_t n, int iteration) {
+  const int64_t low = iteration == 0 ? c * n / C : 0, high = iteration == 0 ? (c + 1) * n / C : n;
+  const PhiloxWords words = philox(key, {{row, uint32_t(c), uint32_t(iteration), 0}});
+  return low + below(words.w[0], uint32_t(high - low));
+}
+
 CAIRN_KERNELS(
     // labels [B, H, N] of codes [B, H, N] (bits from `bits` up are 0): the cluster of each query, -1 beyond the batch
     // element's length (lengths [B], or null: all N). Per (batch element, head), with n valid queries:
-    //   start      centroid j is the code of a query drawn from stratum j (cluster_draw.h)
+    //   start      centroid j is the code of a query drawn from stratum j (draw_query)
     //   assign     each code to the nearest centroid, ties to the lowest index
     //   update     each bit of a centroid becomes the strict majority of its members', on a tie it stays; a centroid
     //              without members becomes the code of a query drawn by (iteration, cluster)

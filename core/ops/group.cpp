@@ -1,8 +1,6 @@
 #include "core/attention_ops.h"
 
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "core/dispatch.h"
 #include "core/ops/attention_checks.h"
@@ -30,14 +28,6 @@ Groups group(const Tensor& labels, int64_t clusters) {
                        groups.permutation_.mutable_data<int32_t>(), groups.offsets_.mutable_data<int32_t>()));
   groups.version_ = groups.version();
   return groups;
-}
-
-Tensor Groups::counts() const {
-  const auto host = offsets_.to_vector<int32_t>();
-  std::vector<int32_t> result;
-  for (int64_t i = 0; i < int64_t(host.size()); ++i)
-    if ((i + 1) % (clusters_ + 1) != 0) result.push_back(host[size_t(i + 1)] - host[size_t(i)]);
-  return Tensor::from(result, offsets_.shape().with(-1, clusters_)).to(offsets_.device());
 }
 
 }  // namespace cairn

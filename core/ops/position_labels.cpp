@@ -1,5 +1,6 @@
 #include "core/attention_ops.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/dispatch.h"
@@ -21,6 +22,16 @@ Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t cluste
                       visited(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
                       lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
   return labels;
+}
+
+Tensor arange(int64_t n, Device device) {
+  return position_labels({1, 1, n}, {}, std::max<int64_t>(1, n), false, device).cast(DType::float32).reshape({n});
+}
+
+Tensor within(const Tensor& lengths, int64_t n) {
+  const Sizes s = expect("within", {of_type(DType::int32, "lengths", lengths, "B")});
+  check_values("within", "lengths", lengths, 0, n);
+  return compare(Compare::less, arange(n, lengths.device()), lengths.cast(DType::float32).reshape({s['B'], 1}));
 }
 
 }  // namespace cairn

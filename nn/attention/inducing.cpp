@@ -43,10 +43,7 @@ struct Inducing : Attention {
     const int64_t B = q.size(0), H = q.size(2), D = q.size(3);
     check(points.shape() == Shape{H, count, D}, "attention '", spec(), "': points of shape ", points.shape(),
           " do not fit q of shape ", q.shape(), ": expected [", H, ", ", count, ", ", D, "]");
-    std::vector<int32_t> rows;
-    for (int64_t i = 0; i < B * count * H; ++i) rows.push_back(int32_t(i % H * count + i / H % count));
-    const Tensor index = Tensor::from(rows, {B, count, H}).to(q.device());
-    return gather_rows(cast(reshape(points, {H * count, D}), q.dtype()), index);
+    return broadcast_to(permute(cast(points, q.dtype()), {1, 0, 2}), {B, count, H, D});
   }
 };
 

@@ -1,6 +1,5 @@
 #include "nn/attention/observe.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -9,23 +8,14 @@ namespace {
 
 // [B, S, H, S]: row s of every head is the unit vector e_s.
 Tensor identity_values(const Tensor& k) {
-  const int64_t B = k.size(0), S = k.size(1), H = k.size(2);
-  std::vector<float> values(size_t(B * S * H * S), 0.0f);
-  for (int64_t row = 0; row < B * S * H; ++row) values[size_t(row * S + row / H % S)] = 1;
-  return Tensor::from(values, {B, S, H, S}).cast(k.dtype()).to(k.device());
+  const int64_t S = k.size(1);
+  const Tensor position = arange(S, k.device());
+  const Tensor identity = compare(Compare::equal, position.reshape({S, 1, 1}), position).cast(k.dtype());
+  return broadcast_to(identity, {k.size(0), S, k.size(2), S});
 }
 
 // [B, N, H, S] -> float32 [B, H, N, S].
-Tensor heads_first(const Tensor& x) {
-  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), S = x.size(3);
-  const std::vector<float> from = x.cast(DType::float32).to_vector<float>();
-  std::vector<float> to(from.size());
-  for (int64_t row = 0; row < B * N * H; ++row) {
-    const int64_t b = row / (N * H), n = row / H % N, h = row % H;
-    std::copy_n(from.begin() + row * S, S, to.begin() + ((b * H + h) * N + n) * S);
-  }
-  return Tensor::from(to, {B, H, N, S});
-}
+Tensor heads_first(const Tensor& x) { return permute(x.cast(DType::float32), {0, 2, 1, 3}); }
 
 // Computes what the variant within computes, and keeps what it saw.
 struct Observer : Attention {

@@ -9,10 +9,8 @@ namespace {
 
 // Query i in cluster i.
 Groups singletons(const Tensor& q) {
-  const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
-  std::vector<int32_t> labels(size_t(B * H * N));
-  for (size_t i = 0; i < labels.size(); ++i) labels[i] = int32_t(int64_t(i) % N);
-  return group(Tensor::from(labels, {B, H, N}).to(q.device()), N);
+  const int64_t N = q.size(1);
+  return group(position_labels({q.size(0), q.size(2), N}, {}, std::max<int64_t>(1, N), false, q.device()), N);
 }
 
 struct OracleTop : Attention {

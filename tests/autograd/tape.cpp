@@ -195,7 +195,6 @@ TEST_CASE("a gradient that draws again draws what its forward pass drew, whereve
       {"dropout", [](const auto& x, const auto& o) { return dropout(x, o.dropout.p, o.dropout.draw); }},
       {"dropout_add", [](const auto& x, const auto& o) { return dropout_add(x, o.dropout.p, o.dropout.draw, x); }},
       {"attention", [](const auto& x, const auto& o) { return attention(x, x, x, o); }},
-      {"linear_attention", [](const auto& x, const auto& o) { return linear_attention(x, x, x, o); }},
       {"bucket_attention", [&](const auto& x, const auto& o) { return bucket_attention(x, x, x, groups, {}, o); }},
       {"centroid_topk", [](const auto& x, const auto& o) { return centroid_topk(x, x, x, 2, o).rest; }},
       {"topk_attention",

@@ -65,14 +65,6 @@ TEST_CASE("attention's gradient refuses what another call saved", "[checks]") {
   CHECK_ERROR(attention_backward(x.q, x.k, x.v, {}, both, few.dout), "attention: expected the saved output of shape");
 }
 
-TEST_CASE("linear attention's gradient refuses what another call saved", "[checks]") {
-  const Operands x, few{.N = 3};
-  check_saved<LinearAttentionResult>(
-      "linear_attention", {linear_attention(x.q, x.k, x.v), linear_attention(few.q, few.k, few.v)},
-      {&LinearAttentionResult::out, &LinearAttentionResult::denominators},
-      [&](const LinearAttentionResult& saved) { linear_attention_backward(x.q, x.k, x.v, {}, saved, x.dout); });
-}
-
 TEST_CASE("bucket attention's gradient refuses what another call saved", "[checks]") {
   const Operands x, few{.N = 3, .S = 3};
   const Groups groups = group(random_integers({1, 2, 40}, 0, 3), 4), fewer = group(random_integers({1, 2, 3}, 0, 3), 4);
@@ -158,7 +150,6 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
   for (const int64_t clusters : {int64_t{1} << 31, huge}) {
     CHECK_ERROR(group(labels, clusters), concat("group: clusters = ", clusters, ", expected at most 2147483647"));
     CHECK_ERROR(hamming_kmeans(codes, {}, clusters, 3, 2, draw), "hamming_kmeans: clusters = ");
-    CHECK_ERROR(euclidean_kmeans(x.q, {}, clusters, 2, draw), "euclidean_kmeans: clusters = ");
     CHECK_ERROR(position_labels({1, 2, 40}, {}, clusters, true, Device::cpu), "position_labels: clusters = ");
   }
   CHECK_ERROR(random_planes(3, huge, false, draw, Device::cpu), "random_planes: D = 9223372036854775807");
@@ -183,7 +174,6 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   CHECK(softmax_backward(x, x).shape() == x.shape());
   CHECK(bias_activation(x, bias, Activation::relu).shape() == x.shape());
   CHECK(bias_activation_backward(x, bias, Activation::relu, x).shape() == x.shape());
-  CHECK(l2_normalize(x).shape() == x.shape());
   const Generator generator(1);
   const Draw draw = generator.draw(0, Purpose::test);
   CHECK(random_rotations(1, int64_t{1} << 60, 0, draw, Device::cpu).shape() == Shape{1, int64_t{1} << 60, 0});
@@ -195,7 +185,6 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   CHECK(attention_backward(heads, heads, heads, {}, out, heads).dq.shape() == heads.shape());
   CHECK(hash_codes(heads, random_planes(4, 1, true, draw, Device::cpu)).shape() == rows);
   CHECK(hamming_kmeans(Tensor(rows, DType::uint64), Tensor(), 1, 4, 1, draw).shape() == rows);
-  CHECK(euclidean_kmeans(heads, Tensor(), 1, 1, draw).shape() == rows);
   CHECK(position_labels(rows, Tensor(), 1, false, Device::cpu).shape() == rows);
   const Tensor rotations({1, int64_t{1} << 60, 0});  // far more columns than two queries need
   CHECK(hash_buckets(Tensor({1, 2, 1, 0}), rotations, {}, {0, 32}).to_vector<int32_t>() == std::vector<int32_t>{0, 0});
@@ -207,9 +196,6 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   const CentroidTopK top = centroid_topk(none, key, key, 1, true, {});
   CHECK(top.mass.shape() == rows);
   CHECK(centroid_topk_backward(none, key, key, {}, top, top.mass, none).dk.shape() == key.shape());
-  const LinearAttentionResult linear = linear_attention(heads, heads, heads);
-  CHECK(linear.out.shape() == heads.shape());
-  CHECK(linear_attention_backward(heads, heads, heads, {}, linear, heads).dq.shape() == heads.shape());
 }
 
 TEST_CASE("what is beyond an integer type becomes its nearest number", "[checks]") {

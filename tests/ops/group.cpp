@@ -5,13 +5,13 @@ OPERATION("group") {
     Case& test = op.add(concat(labels.shape(), " in ", C, " clusters"), {labels});
     test.forward = [C](const Variables& t) {
       const Groups groups = group(t[0].value(), C);
-      return Variables{Variable(groups.permutation()), Variable(groups.offsets()), Variable(groups.counts())};
+      return Variables{Variable(groups.permutation()), Variable(groups.offsets())};
     };
     // The members of each cluster in rising order, then the queries of none.
     test.reference = [C](const Tensors& t) {
       const Shape& shape = t[0].shape();
       const auto label = t[0].to_vector<int32_t>();
-      std::vector<int32_t> permutation, offsets, counts;
+      std::vector<int32_t> permutation, offsets;
       for (size_t first = 0; int64_t(offsets.size()) < shape[0] * shape[1] * (C + 1); first += size_t(shape[2])) {
         const size_t before = permutation.size();
         const auto take = [&](auto&& belongs) {
@@ -21,13 +21,11 @@ OPERATION("group") {
         for (int64_t c = 0; c < C; ++c) {
           offsets.push_back(int32_t(permutation.size() - before));
           take([&](int32_t of) { return of == c; });
-          counts.push_back(int32_t(permutation.size() - before) - offsets.back());
         }
         offsets.push_back(int32_t(permutation.size() - before));
         take([&](int32_t of) { return of < 0 || of >= C; });
       }
-      return Tensors{Tensor::from(permutation, shape), Tensor::from(offsets, shape.with(-1, C + 1)),
-                     Tensor::from(counts, shape.with(-1, C))};
+      return Tensors{Tensor::from(permutation, shape), Tensor::from(offsets, shape.with(-1, C + 1))};
     };
   };
   for (const auto& [B, H, N, C] : grouped) add(integers({B, H, N}, -2, int(C) + 1), C);

@@ -1,6 +1,5 @@
 #include "core/kernels/softmax.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "tests/ops/operation.h"
@@ -24,29 +23,6 @@ OPERATION("softmax") {
   }
   op.refuses({Tensor({2}, DType::int32)}, "softmax: x must be floating, got int32");
   op.refuses({Tensor(Shape{})}, "softmax: expected x of shape [..., C], got []");
-}
-
-OPERATION("log_softmax") {
-  op.make = [](const Shape& shape) { return Tensors{normal(shape)}; };
-  op.forward = [](const Variables& t) { return Variables{log_softmax(t[0])}; };
-  op.reference = [](const Tensors& t) {
-    std::vector<double> y = as_double(t[0]);
-    const size_t cols = size_t(t[0].size(-1));
-    for (size_t first = 0; first < y.size(); first += cols) {
-      const auto row = y.begin() + int64_t(first);
-      const double largest = *std::max_element(row, row + int64_t(cols));
-      double sum = 0;
-      for (size_t c = 0; c < cols; ++c) sum += std::exp(row[int64_t(c)] - largest);
-      for (size_t c = 0; c < cols; ++c) row[int64_t(c)] -= largest + std::log(sum);
-    }
-    return Tensors{from_doubles(y, t[0].shape())};
-  };
-  op.rounds_once = false;  // a composition
-  op.same_bits_anywhere = false;
-  op.draws_empty_rows = false;
-  for (const Shape& shape : row_shapes) op.add(shape);
-  op.add("of large numbers", {affine(normal({2, 70}), 1e4)}).tolerance = 1e-4;  // e^x in float32, near 0
-  op.add("with masked elements", {with(normal({2, 5}), {{0, -INFINITY}, {7, -INFINITY}})}).gradient = false;
 }
 
 TEST_CASE("softmax's gradient refuses another shape", "[softmax]") {
