@@ -10,7 +10,6 @@ file(GLOB emulator_test_sources CONFIGURE_DEPENDS ${folder}/emulator/*.cpp)
 add_library(cuda_test_main OBJECT ${folder}/main.cpp)
 target_link_libraries(cuda_test_main PRIVATE cairn Catch2::Catch2)
 target_compile_options(cuda_test_main PRIVATE ${main_options})
-target_sources(operation_tests PRIVATE ${folder}/../parity.cpp)
 add_executable(cairn-cuda-tests ${cuda_test_sources} ${references})
 target_link_libraries(cairn-cuda-tests PRIVATE cuda_test_main cairn_ladder operation_tests)
 

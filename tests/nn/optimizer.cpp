@@ -11,7 +11,7 @@
 #include "nn/optim/schedule.h"
 #include "nn/optim/sgd.h"
 #include "tests/golden/golden.h"
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 using Catch::Matchers::ContainsSubstring;
 using Parameters = std::vector<Variable>;
@@ -467,65 +467,73 @@ namespace {
 
 // Three steps from the count `taken`: an ordinary one, one that is skipped, one that is clipped. The values and the
 // moments after each, and the state. Parameter 2 gets no gradient in the first.
-Results steps(const Bench& bench, Make make, const Options& options, int64_t taken, const std::vector<int64_t>& sizes) {
+Tensors steps(Device device, DType dtype, bool rounded, Make make, const Options& options, int64_t taken,
+              const std::vector<int64_t>& sizes) {
+  const auto place = [=](const Tensor& x) { return (rounded ? x.cast(DType::bfloat16) : x).cast(dtype).to(device); };
+  const auto numbers = [=](const Shape& shape, uint64_t seed) {
+    return place(random_tensor(shape, DType::float32, seed));
+  };
   Parameters parameters;
-  for (const int64_t n : sizes) parameters.push_back(bench.variable(bench.normal({n}, uint64_t(n))));
+  for (const int64_t n : sizes) parameters.emplace_back(numbers({n}, uint64_t(n)), true);
   // A view of memory that no pack of elements starts at.
-  parameters.push_back(bench.variable(bench.normal({1032}).slice(1, 1032)));
+  parameters.emplace_back(numbers({1032}, 1).slice(1, 1032), true);
   const auto optimizer = make(parameters, options);
   OptimizerState state = optimizer->state();
   state.step = taken;
   optimizer->set_state(state);
 
-  Results results;
+  Tensors results;
   for (uint64_t step = 0; step < 3; ++step) {
     for (size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i].mutable_grad() =
-          step == 0 && i == 2 ? Tensor() : bench.normal(parameters[i].shape(), 10 * i + step);
-      if (step == 1 && i == 1)
-        parameters[i].mutable_grad() = bench.place(Tensor::full(parameters[i].shape(), INFINITY));
+      parameters[i].mutable_grad() = step == 0 && i == 2 ? Tensor() : numbers(parameters[i].shape(), 10 * i + step);
+      if (step == 1 && i == 1) parameters[i].mutable_grad() = place(Tensor::full(parameters[i].shape(), INFINITY));
     }
     optimizer->set_max_gradient_norm(step == 2 ? 2 : 0);
     optimizer->step();
-    const auto push = [&](const std::string& name, const Tensor& value) {
-      results.push_back({concat(name, " after step ", step), value});
-    };
-    for (size_t i = 0; i < parameters.size(); ++i) push(concat("parameter ", i), parameters[i].value().clone());
-    for (const auto& moment : optimizer->moments()) push(moment.name, moment.tensor.clone());
+    for (const Variable& parameter : parameters) results.push_back(parameter.value().clone());
+    for (const auto& moment : optimizer->moments()) results.push_back(moment.tensor.clone());
     state = optimizer->state();
-    push("counts", Tensor::from<int64_t>({state.step, state.skip, state.skipped, state.skipped_in_a_row}, {4}));
-    push("norm, scale and rate",
-         Tensor::from<double>({state.gradient_norm, state.gradient_scale, state.learning_rate}, {3}));
+    results.push_back(Tensor::from<int64_t>({state.step, state.skip, state.skipped, state.skipped_in_a_row}, {4}));
+    results.push_back(Tensor::from<double>({state.gradient_norm, state.gradient_scale, state.learning_rate}, {3}));
   }
   return results;
 }
 
-}  // namespace
-
-PARITY("optimizer") {
+void compare_with_cpu(DType dtype) {
+  const bool rounded = dtype == DType::bfloat16;
+  const auto compare = [&](Make make, const Options& options, int64_t taken, const std::vector<int64_t>& sizes) {
+    INFO(taken << " steps taken, " << sizes.size() << " parameters");
+    const Tensors found = steps(Device::cuda, dtype, rounded, make, options, taken, sizes);
+    const Tensors expected = steps(Device::cpu, DType::float32, rounded, make, options, taken, sizes);
+    for (size_t i = 0; i < found.size(); ++i) {
+      const double tolerance = rounded ? tolerance::bfloat16 : tolerance::float32;
+      const std::string difference = differs(found[i], expected[i], is_floating(found[i].dtype()) ? tolerance : 0);
+      INFO("result " << i << ' ' << difference);
+      CHECK(difference.empty());
+    }
+  };
   const Options options{0.01, 0.9, 0.99, 1e-6, 0.1};
   const std::tuple<const char*, Make, Options> optimizers[] = {{"R-Adam", r_adam, options},
                                                                {"Adam", adam, options},
                                                                {"SGD", sgd, {0.1, 0, 0.1}},
                                                                {"SGD with momentum", sgd, {0.1, 0.9, 0}}};
   for (const auto& [name, make, given] : optimizers) {
+    INFO(name);
     for (const int64_t taken : {0, 100})  // R-Adam is rectified from the sixth step on
-      cases.add(concat(name, ", ", taken, " steps taken"), [=, make = make, given = given](const Bench& bench) {
-        return steps(bench, make, given, taken, {7, 1, 5, 0, 257, 4096, 4099, 13003});
-      });
+      compare(make, given, taken, {7, 1, 5, 0, 257, 4096, 4099, 13003});
 #if CAIRN_SANITIZED  // one of them will do: the loop over more elements than threads is the same for all
     if (std::string(name) != "R-Adam") continue;
 #endif
-    cases.add(concat(name, ", more elements than the grid takes at once"),
-              [make = make, given = given](const Bench& bench) {
-                return steps(bench, make, given, 9, {3, 1, 2, 1500001, 700001});
-              });
+    compare(make, given, 9, {3, 1, 2, 1500001, 700001});  // more elements than the grid takes at once
   }
-  cases.add("an optimizer of thousands of parameters", [=](const Bench& bench) {
-    std::vector<int64_t> sizes;
-    for (int64_t n = 0; n < 2500; ++n) sizes.push_back(n % 13);
-    return steps(bench, r_adam, options, 9, sizes);
-  });
+  std::vector<int64_t> sizes;
+  for (int64_t n = 0; n < 2500; ++n) sizes.push_back(n % 13);
+  compare(r_adam, options, 9, sizes);
 }
+
+}  // namespace
+
+TEST_CASE("optimizer: CUDA in float32", "[gpu][parity][float32]") { compare_with_cpu(DType::float32); }
+TEST_CASE("optimizer: CUDA in bfloat16", "[gpu][parity][bfloat16]") { compare_with_cpu(DType::bfloat16); }
 
 #endif

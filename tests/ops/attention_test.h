@@ -132,29 +132,6 @@ void check_stays_within_head(const HeadSizes& s, F&& run, std::vector<float> bad
     }
 }
 
-// ---- on either device (parity.h)
-
-// Operands, and a gradient of the output.
-struct BenchOperands {
-  BenchOperands(const Bench& bench, const HeadSizes& s)
-      : q(bench.normal({s.B, s.N, s.H, s.D}, 1)),
-        k(bench.normal({s.B, s.S, s.H, s.D}, 2)),
-        v(bench.uniform({s.B, s.S, s.H, s.M}, -1, 1, 3)),
-        dout(bench.uniform({s.B, s.N, s.H, s.M}, -1, 1, 4)) {}
-  // Operand 0, 1, 2 or 3.
-  Tensor& operator[](int i) { return i == 0 ? q : i == 1 ? k : i == 2 ? v : dout; }
-
-  Tensor q, k, v, dout;
-};
-
-// f(elements in float32) changes x.
-template <class F>
-void change(const Bench& bench, Tensor& x, F&& f) {
-  Tensor host = x.to(Device::cpu).cast(DType::float32);
-  f(host.mutable_data<float>());
-  x = bench.place(host);
-}
-
 // A result [B, N, H, D] or [B, H, N] with zeros for batch element 0, head 1, one of whose operands is bad.
 inline Tensor without_head_1(Tensor x) {
   x = x.to(Device::cpu).cast(DType::float32);
@@ -163,9 +140,4 @@ inline Tensor without_head_1(Tensor x) {
     if (i / x.size(-1) % heads == 1) x.mutable_data<float>()[i] = 0;
   return x;
 }
-inline Results without_head_1(Results results) {
-  for (auto& [name, result] : results) result = without_head_1(result);
-  return results;
-}
-
 }  // namespace cairn

@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <bit>
 #include <ostream>
+#include <string>
 
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 namespace {
 
-struct Case {
+struct Problem {
   int64_t B, H, N, C;
   int bits, iterations;
   std::vector<int32_t> lengths;  // empty: none given
@@ -16,7 +17,7 @@ struct Case {
     return hamming_kmeans(codes, n, C, bits, iterations, draw);
   }
 };
-const Case fixed_cases[] = {
+const Problem fixed_cases[] = {
     {1, 1, 0, 4, 8, 3, {}},                     // no queries
     {0, 3, 7, 4, 8, 3, {}},                     // no rows
     {1, 1, 1, 1, 1, 1, {}},                     //
@@ -36,12 +37,12 @@ const Case fixed_cases[] = {
     {2, 1, 2500, 130, 20, 2, {2500, 131}},      //
     {1, 1, 1300, 1250, 64, 1, {}},              // most clusters have one member or none
 };
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  out << "B " << c.B << " H " << c.H << " N " << c.N << " C " << c.C << " bits " << c.bits << " iterations "
-      << c.iterations << " lengths";
-  for (int32_t length : c.lengths) out << ' ' << length;
-  return out;
+void append(std::string& text, const Problem& c) {
+  text += cairn::concat("B ", c.B, " H ", c.H, " N ", c.N, " C ", c.C, " bits ", c.bits, " iterations ", c.iterations,
+                        " lengths");
+  for (int32_t length : c.lengths) text += cairn::concat(' ', length);
 }
+std::ostream& operator<<(std::ostream& out, const Problem& c) { return out << cairn::concat(c); }
 
 Draw test_draw(uint64_t seed = 1) {
   Generator generator(seed);
@@ -51,7 +52,7 @@ Draw test_draw(uint64_t seed = 1) {
 
 // Codes near a few centers: clusters of different sizes, ties, clusters without members, identical codes. Many of them
 // are random, so that the majority of one piece of a cluster is not that of all.
-Tensor random_codes(const Case& c, uint64_t seed) {
+Tensor random_codes(const Problem& c, uint64_t seed) {
   RandomStream random(seed, 0, Purpose::test);
   const auto word = [&] { return uint64_t(random.next()) << 32 | random.next(); };
   const uint64_t used = c.bits == 64 ? ~uint64_t{0} : (uint64_t{1} << c.bits) - 1;
@@ -65,7 +66,7 @@ Tensor random_codes(const Case& c, uint64_t seed) {
 }
 
 // The definition in core/kernels/hamming_kmeans.h, one sentence after the other.
-std::vector<int32_t> reference(const Case& c, const Tensor& tensor, Draw draw) {
+std::vector<int32_t> reference(const Problem& c, const Tensor& tensor, Draw draw) {
   const auto codes = tensor.to_vector<uint64_t>();
   std::vector<int32_t> labels(codes.size(), -1);
   for (int64_t row = 0; row < c.B * c.H; ++row) {
@@ -132,43 +133,42 @@ int64_t summed_distance(const std::vector<uint64_t>& codes, const std::vector<in
 
 }  // namespace
 
-TEST_CASE("hamming_kmeans gives the labels of its definition", "[hamming_kmeans]") {
-  for (const Case& c : fixed_cases) {
-    INFO(c);
-    const Tensor codes = random_codes(c, 11);
-    CHECK(c.run(codes, test_draw()).to_vector<int32_t>() == reference(c, codes, test_draw()));
-  }
-}
-
-TEST_CASE("hamming_kmeans gives the labels of its definition in random cases", "[hamming_kmeans]") {
+OPERATION("hamming_kmeans") {
+  const auto add = [&](const Problem& c, const Tensor& codes, bool on_cuda = true) {
+    for (const Form form : {Form::usual, Form::older}) {  // with and without tensor cores
+      Case& test = op.add(concat(c), {codes});
+      test.forward = [c](const Variables& t) { return Variables{Variable(c.run(t[0].value(), test_draw()))}; };
+      test.reference = [c](const Tensors& t) {
+        return Tensors{Tensor::from(reference(c, t[0], test_draw()), t[0].shape())};
+      };
+      test.form = form;
+      test.on_cuda = on_cuda;
+    }
+  };
+  for (const Problem& c : fixed_cases) add(c, random_codes(c, 11));
+  const Problem many_rows{8, 64, 2100, 3, 7, 1, {}};  // pieces of 2048 queries, the last one short
+  add(many_rows, random_codes(many_rows, 13));
+  add({1, 2, 3000, 9, 63, 3, {}}, Tensor::full({1, 2, 3000}, 5, DType::uint64));  // identical ones: the first cluster
   RandomStream random(5, 0, Purpose::test);
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    Case c{1 + int64_t(random.below(3)),
-           1 + int64_t(random.below(3)),
-           int64_t(random.below(60)),
-           1 + int64_t(random.below(20)),
-           1 + int(random.below(64)),
-           int(random.below(12)),
-           {}};
+    Problem c{1 + int64_t(random.below(3)),
+              1 + int64_t(random.below(3)),
+              int64_t(random.below(60)),
+              1 + int64_t(random.below(20)),
+              1 + int(random.below(64)),
+              int(random.below(12)),
+              {}};
     if (random.below(2))
       for (int64_t b = 0; b < c.B; ++b) c.lengths.push_back(int32_t(random.below(uint32_t(c.N + 1))));
-    INFO(c << " seed " << seed);
-    const Tensor codes = random_codes(c, seed);
-    REQUIRE(c.run(codes, test_draw(seed)).to_vector<int32_t>() == reference(c, codes, test_draw(seed)));
+    add(c, random_codes(c, seed), seed <= 20);
   }
-}
-
-TEST_CASE("identical codes all go to the first cluster", "[hamming_kmeans]") {
-  const Case c{1, 1, 50, 4, 63, 3, {}};
-  const auto labels = c.run(Tensor::full({1, 1, 50}, 5, DType::uint64), test_draw()).to_vector<int32_t>();
-  CHECK(labels == std::vector<int32_t>(50, 0));
 }
 
 TEST_CASE("the summed Hamming distance never rises from one iteration to the next", "[hamming_kmeans]") {
   RandomStream random(6, 0, Purpose::test);
   int fell = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
-    Case c{1, 1, 20 + int64_t(random.below(100)), 2 + int64_t(random.below(12)), 1 + int(random.below(64)), 0, {}};
+    Problem c{1, 1, 20 + int64_t(random.below(100)), 2 + int64_t(random.below(12)), 1 + int(random.below(64)), 0, {}};
     const Tensor codes = random_codes(c, seed);
     int64_t before = INT64_MAX;
     for (c.iterations = 0; c.iterations < 8; ++c.iterations) {
@@ -184,7 +184,7 @@ TEST_CASE("the summed Hamming distance never rises from one iteration to the nex
 }
 
 TEST_CASE("padding more changes no label of the queries that are there", "[hamming_kmeans]") {
-  const Case longer{1, 1, 90, 7, 40, 6, {70}}, shorter{1, 1, 70, 7, 40, 6, {}};
+  const Problem longer{1, 1, 90, 7, 40, 6, {70}}, shorter{1, 1, 70, 7, 40, 6, {}};
   const Tensor codes = random_codes(longer, 3);
   const auto padded = longer.run(codes, test_draw()).to_vector<int32_t>();
   const auto all = codes.to_vector<uint64_t>();
@@ -196,7 +196,7 @@ TEST_CASE("padding more changes no label of the queries that are there", "[hammi
 }
 
 TEST_CASE("hamming_kmeans draws other centroids for another seed, step and layer", "[hamming_kmeans]") {
-  const Case c{1, 1, 200, 20, 40, 1, {}};
+  const Problem c{1, 1, 200, 20, 40, 1, {}};
   const Tensor codes = random_codes(c, 12);
   Generator generator(1);
   const auto labels = [&](uint32_t layer) {
@@ -207,12 +207,6 @@ TEST_CASE("hamming_kmeans draws other centroids for another seed, step and layer
   CHECK(first != labels(1));
   generator.advance();
   CHECK(first != labels(0));
-}
-
-TEST_CASE("hamming_kmeans gives the same labels on any number of threads", "[hamming_kmeans]") {
-  const Case c{2, 2, 9001, 23, 63, 3, {9001, 5000}};
-  const Tensor codes = random_codes(c, 4);
-  check_any_threads([&] { return std::vector<Tensor>{c.run(codes, test_draw())}; });
 }
 
 TEST_CASE("hamming_kmeans refuses what it cannot compute", "[hamming_kmeans]") {
@@ -235,57 +229,3 @@ TEST_CASE("hamming_kmeans refuses what it cannot compute", "[hamming_kmeans]") {
   CHECK_ERROR(hamming_kmeans(codes, int32s({1}), 2, 8, 1, test_draw()),
               "hamming_kmeans: expected lengths of shape [2], got [1]");
 }
-
-#if CAIRN_HAS_CUDA  // against the CPU
-
-// Calls f, on the emulator once more as on a GPU without tensor cores.
-template <class F>
-void in_every_form(F&& f) {
-  f();
-#if CAIRN_CUDA_HOST
-  const int before = host_cuda::claim_architecture(75);
-  f();
-  host_cuda::claim_architecture(before);
-#endif
-}
-
-TEST_CASE("hamming_kmeans on CUDA gives the labels of its definition and of the CPU", "[gpu]") {
-  for (const Case& c : fixed_cases) {
-    INFO(c);
-    const Tensor codes = random_codes(c, 11);
-    const auto expected = reference(c, codes, test_draw());
-    in_every_order([&] {
-      in_every_form([&] { CHECK(c.run(codes.to(Device::cuda), test_draw()).to_vector<int32_t>() == expected); });
-    });
-  }
-}
-
-TEST_CASE("hamming_kmeans on CUDA draws anew at every step", "[gpu]") {
-  const Case c{1, 1, 500, 20, 40, 1, {}};
-  const Tensor codes = random_codes(c, 12).to(Device::cuda);
-  const auto labels = [&](uint64_t seed, uint64_t step) {
-    Generator generator(seed);
-    generator.set_step(step);
-    return c.run(codes, generator.draw(3, Purpose::clusters)).to_vector<int32_t>();
-  };
-  const auto first = labels(1, 0);
-  CHECK(first == labels(1, 0));
-  CHECK(first != labels(1, 1));
-  CHECK(first != labels(2, 0));
-}
-
-TEST_CASE("hamming_kmeans on CUDA takes pieces of several sizes", "[gpu]") {
-  // Many rows: pieces of 2048 queries, the last one short.
-  const Case c{8, 64, 2100, 3, 7, 1, {}};
-  const Tensor codes = random_codes(c, 13);
-  const auto expected = c.run(codes, test_draw(5)).to_vector<int32_t>();
-  in_every_form([&] { CHECK(c.run(codes.to(Device::cuda), test_draw(5)).to_vector<int32_t>() == expected); });
-}
-
-TEST_CASE("hamming_kmeans on CUDA puts identical codes into the first cluster", "[gpu]") {
-  const Case c{1, 2, 3000, 9, 63, 3, {}};
-  const Tensor codes = Tensor::full({1, 2, 3000}, 5, DType::uint64).to(Device::cuda);
-  in_every_form([&] { CHECK(c.run(codes, test_draw()).to_vector<int32_t>() == std::vector<int32_t>(6000, 0)); });
-}
-
-#endif

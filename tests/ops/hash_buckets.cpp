@@ -5,7 +5,7 @@
 
 #include "core/kernels/hash_buckets.h"
 #include "core/random.h"
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 static Draw test_draw(uint64_t seed = 1, uint64_t step = 0, uint32_t layer = 0) {
   Generator generator(seed);
@@ -37,24 +37,57 @@ static std::vector<int32_t> reference(const Tensor& q, const Tensor& rotations, 
   return buckets;
 }
 
-TEST_CASE("buckets are the argmax of projections and their opposites, to the bit", "[hash_buckets]") {
-  for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 7, 3, 5}, Shape{3, 300, 1, 32}, Shape{0, 3, 2, 4},
-                             Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}})
-    for (const BucketCount& count :
-         {BucketCount{2, 32}, BucketCount{0, 1}, BucketCount{0, 4}, BucketCount{0, 1000}, BucketCount{258, 32}})
-      for (bool with_lengths : {false, true})
-        for (DType dtype : {DType::float32, DType::float64}) {
-          INFO(shape << ' ' << count.given << " buckets, chunk " << count.chunk << (with_lengths ? ", lengths " : " ")
-                     << name(dtype));
-          std::vector<int32_t> lengths;
-          for (int64_t b = 0; b < shape[0] && with_lengths; ++b) lengths.push_back(int32_t(shape[1] * b / 2) % 301);
-          if (with_lengths && shape[0] > 2) lengths[2] = 7;
-          const Tensor q = random_tensor(shape, dtype, 5);
-          const Tensor rotations = random_rotations(3, count(shape[1]) / 2 + 1, shape[3], test_draw(), Device::cpu);
-          const Tensor buckets = hash_buckets(q, rotations, with_lengths ? int32s(lengths) : Tensor(), count);
-          CHECK(buckets.shape() == Shape{shape[0], shape[2], 3, shape[1]});
-          CHECK(buckets.to_vector<int32_t>() == reference(q, rotations, lengths, count));
-        }
+// To the bit: chains of fused multiply-adds.
+OPERATION("hash_buckets") {
+  const auto add = [&](const std::string& what, const Tensor& q, const BucketCount& count, const Tensor& lengths) {
+    const Tensor rotations = random_rotations(3, count(q.size(1)) / 2 + 1, q.size(3), test_draw(), Device::cpu);
+    Case& test = op.add(concat(what, ' ', q.shape(), " in ", count(q.size(1)), " buckets"),
+                        {q, rotations.cast(DType::float64), lengths});
+    test.forward = [=](const Variables& t) {
+      return Variables{Variable(hash_buckets(t[0].value(), t[1].value().cast(DType::float32), t[2].value(), count))};
+    };
+    test.reference = [=](const Tensors& t) {
+      const Shape& shape = t[0].shape();
+      return Tensors{Tensor::from(reference(t[0], t[1].cast(DType::float32), t[2].to_vector<int32_t>(), count),
+                                  {shape[0], shape[2], 3, shape[1]})};
+    };
+  };
+  for (const Shape& shape :
+       {Shape{1, 1, 1, 1}, Shape{2, 7, 3, 5}, Shape{3, 300, 1, 32}, Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4},
+        Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}, Shape{2, 67, 3, 5}, Shape{1, 129, 1, 33}, Shape{2, 300, 2, 64}})
+    for (const BucketCount& count : {BucketCount{2, 32}, BucketCount{0, 1}, BucketCount{0, 4}, BucketCount{0, 1000},
+                                     BucketCount{134, 32}, BucketCount{258, 32}})
+      for (const bool all : {false, true})
+        add(all ? "of" : "with lengths", normal(shape, 5), count,
+            integers({shape[0]}, all ? int(shape[1]) : 0, int(shape[1])));
+  for (const int64_t count : {2, 80})
+    add("of zeros, NaN and infinities",
+        with(Tensor::zeros({1, 7, 1, 5}, DType::float64),
+             {{3, NAN}, {5, INFINITY}, {11, -INFINITY}, {15, INFINITY}, {16, -INFINITY}, {22, -0.0}}),
+        {count, 32}, int32s({7}));
+}
+
+OPERATION("random_rotations") {
+  for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 7, 5}, Shape{2, 33, 129}, Shape{2, 3, 0}}) {
+    // An operand only says where.
+    Case& test = op.add(concat(shape), {Tensor({0}, DType::int32)});
+    test.forward = [=](const Variables& t) {
+      return Variables{Variable(random_rotations(shape[0], shape[1], shape[2], test_draw(), t[0].device()))};
+    };
+    // The same for any number of rounds and columns.
+    test.reference = [=](const Tensors&) {
+      const PhiloxKey key = test_draw().for_kernel().key();
+      std::vector<double> values;
+      for (int64_t round = 0; round < shape[0]; ++round)
+        for (int64_t column = 0; column < shape[1]; ++column)
+          for (int64_t d = 0; d < shape[2]; ++d)
+            values.push_back(double(normal(key, uint32_t(column), uint32_t(d), uint32_t(round))));
+      return Tensors{from_doubles(values, shape)};
+    };
+    test.gradient = false;  // none
+    test.tolerance = 0;
+  }
+  op.rounds_once = false;  // float32 always
 }
 
 TEST_CASE("there is a bucket for each chunk, an even number of them, at least 2", "[hash_buckets]") {
@@ -171,17 +204,7 @@ TEST_CASE("two of two buckets are told apart with the probability angle / pi", "
   }
 }
 
-TEST_CASE("rotations are normal, and do not depend on the number of rounds or columns", "[hash_buckets]") {
-  const Tensor some = random_rotations(2, 3, 5, test_draw(), Device::cpu);
-  const Tensor more = random_rotations(4, 7, 5, test_draw(), Device::cpu);
-  const PhiloxKey key = test_draw().for_kernel().key();
-  for (int64_t round = 0; round < 2; ++round)
-    for (int64_t column = 0; column < 3; ++column)
-      for (int64_t d = 0; d < 5; ++d) {
-        const float x = some.data<float>()[(round * 3 + column) * 5 + d];
-        CHECK(x == normal(key, uint32_t(column), uint32_t(d), uint32_t(round)));
-        CHECK(x == more.data<float>()[(round * 7 + column) * 5 + d]);
-      }
+TEST_CASE("rotations are other ones in every call: by seed, step and layer", "[hash_buckets]") {
   const auto of = [](uint64_t seed, uint64_t step, uint32_t layer) {
     return random_rotations(1, 2, 3, test_draw(seed, step, layer), Device::cpu);
   };
@@ -189,14 +212,6 @@ TEST_CASE("rotations are normal, and do not depend on the number of rounds or co
   CHECK_FALSE(same_bits(of(1, 2, 3), of(2, 2, 3)));
   CHECK_FALSE(same_bits(of(1, 2, 3), of(1, 3, 3)));
   CHECK_FALSE(same_bits(of(1, 2, 3), of(1, 2, 4)));
-}
-
-TEST_CASE("hash_buckets gives the same bits on any number of threads", "[hash_buckets]") {
-  const Tensor q = random_tensor({2, 301, 2, 7}, DType::float32);
-  check_any_threads([&] {
-    const Tensor rotations = random_rotations(3, 70, 7, test_draw(), Device::cpu);
-    return std::vector<Tensor>{rotations, hash_buckets(q, rotations, int32s({301, 40}), {0, 3})};
-  });
 }
 
 TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
@@ -221,46 +236,3 @@ TEST_CASE("hash_buckets refuses what it cannot compute", "[hash_buckets]") {
   CHECK_ERROR(hash_buckets(q, elsewhere({0, 1, 5}), {}, two), "hash_buckets: rotations is on cuda, q on cpu");
   CHECK_NEEDS_CUDA(hash_buckets(elsewhere({0, 3, 4, 5}), elsewhere({0, 1, 5}), {}, two), "hash_buckets");
 }
-
-#if CAIRN_HAS_CUDA  // against the CPU
-
-PARITY("hash_buckets") {
-  for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 7, 5}, Shape{2, 33, 129}, Shape{2, 3, 0}})
-    cases.add(
-        label("random_rotations", shape),
-        [=](const Bench& bench) -> Results {
-          const Generator generator(21);
-          return {{"rotations", random_rotations(shape[0], shape[1], shape[2], generator.draw(2, Purpose::rotations),
-                                                 bench.device)}};
-        },
-        true);
-  const auto buckets = [](const Bench& bench, const Tensor& q, const BucketCount& count, const Tensor& lengths) {
-    const Generator generator(22);
-    const Tensor rotations =
-        random_rotations(3, count(q.size(1)) / 2, q.size(3), generator.draw(1, Purpose::rotations), bench.device);
-    return hash_buckets(q, rotations, lengths, count);
-  };
-  for (const Shape& shape : {Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0},
-                             Shape{1, 1, 1, 1}, Shape{2, 67, 3, 5}, Shape{1, 129, 1, 33}, Shape{2, 300, 2, 64}})
-    for (const BucketCount& count : {BucketCount{2, 32}, BucketCount{0, 4}, BucketCount{0, 2}, BucketCount{134, 32}})
-      for (const bool some : {false, true})
-        cases.add(label("hash_buckets", shape) + " in " + std::to_string(count(shape[1])) + " buckets" +
-                      (some ? ", lengths" : ""),
-                  [=](const Bench& bench) -> Results {
-                    Tensor lengths;
-                    if (some) {
-                      std::vector<int32_t> values;
-                      for (int64_t b = 0; b < shape[0]; ++b) values.push_back(int32_t(shape[1] * (b + 1) / 3));
-                      lengths = Tensor::from(values, {shape[0]}).to(bench.device);
-                    }
-                    return {{"buckets", buckets(bench, bench.normal(shape), count, lengths)}};
-                  });
-  cases.add("hash_buckets of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
-    std::vector<float> x(size_t(7 * 5), 0.0f);
-    x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
-    const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
-    return {{"2 buckets", buckets(bench, q, {2, 32}, {})}, {"80 buckets", buckets(bench, q, {80, 32}, {})}};
-  });
-}
-
-#endif

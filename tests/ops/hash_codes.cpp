@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "core/random.h"
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 static Draw test_draw(uint64_t seed = 1, uint64_t step = 0, uint32_t layer = 0) {
   Generator generator(seed);
@@ -31,19 +31,59 @@ static std::vector<uint64_t> reference_codes(const Tensor& q, const Tensor& plan
   return codes;
 }
 
-TEST_CASE("hash codes are the signs of chains of fused multiply-adds, to the bit", "[hash_codes]") {
-  for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 7, 3, 5}, Shape{1, 300, 2, 32}, Shape{0, 3, 2, 4},
-                             Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}})
-    for (int bits : {1, 31, 63, 64})
-      for (bool bias : {false, true})
-        for (DType dtype : {DType::float32, DType::float64}) {
-          INFO(shape << " bits " << bits << " bias " << bias << ' ' << name(dtype));
-          const Tensor q = random_tensor(shape, dtype, 5);
-          const Tensor planes = random_planes(bits, shape[-1], bias, test_draw(), Device::cpu);
-          const Tensor codes = hash_codes(q, planes);
-          CHECK(codes.shape() == Shape{shape[0], shape[2], shape[1]});
-          CHECK(codes.to_vector<uint64_t>() == reference_codes(q, planes));
-        }
+// The upper and the lower half of each code: results are compared as double, which holds no 64 bits.
+static Tensor halves(const std::vector<uint64_t>& codes) {
+  std::vector<int64_t> result;
+  for (const uint64_t code : codes) result.insert(result.end(), {int64_t(code >> 32), int64_t(code & 0xffffffff)});
+  return Tensor::from(result, {int64_t(codes.size()), 2});
+}
+
+// To the bit: chains of fused multiply-adds.
+OPERATION("hash_codes") {
+  op.forward = [](const Variables& t) {
+    const Tensor codes = hash_codes(t[0].value(), t[1].value().cast(DType::float32));
+    return Variables{Variable(halves(codes.to_vector<uint64_t>()))};
+  };
+  op.reference = [](const Tensors& t) { return Tensors{halves(reference_codes(t[0], t[1].cast(DType::float32)))}; };
+  const auto add = [&](const std::string& what, const Tensor& q, int bits, bool bias) {
+    const Tensor planes = random_planes(bits, q.size(3), bias, test_draw(), Device::cpu);
+    op.add(concat(what, ' ', q.shape(), " in ", bits, " bits", bias ? " with a bias" : ""),
+           {q, planes.cast(DType::float64)});
+  };
+  for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{2, 7, 3, 5}, Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4},
+                             Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0}, Shape{2, 67, 3, 5}, Shape{1, 127, 1, 31},
+                             Shape{1, 128, 1, 32}, Shape{3, 43, 1, 33}, Shape{1, 300, 2, 64}, Shape{2, 35, 2, 131}})
+    for (const int bits : {1, 20, 31, 32, 33, 63, 64})
+      for (const bool bias : {false, true}) add("of", normal(shape, 5), bits, bias);
+  for (const int bits : {32, 64})
+    add("of zeros, NaN and infinities",
+        with(Tensor::zeros({1, 7, 1, 5}, DType::float64),
+             {{3, NAN}, {5, INFINITY}, {11, -INFINITY}, {15, INFINITY}, {16, -INFINITY}, {22, -0.0}}),
+        bits, true);
+}
+
+OPERATION("random_planes") {
+  for (const int bits : {1, 3, 32, 33, 64})
+    for (const bool bias : {false, true})
+      for (const int64_t D : {0, 1, 7, 129}) {
+        // An operand only says where.
+        Case& test = op.add(concat(bits, " bits of ", D, bias ? " with a bias" : ""), {Tensor({0}, DType::int32)});
+        test.forward = [=](const Variables& t) {
+          return Variables{Variable(random_planes(bits, D, bias, test_draw(), t[0].device()))};
+        };
+        // The same for any number of bits.
+        test.reference = [=](const Tensors&) {
+          const PhiloxKey key = test_draw().for_kernel().key();
+          std::vector<double> values;
+          for (int j = 0; j < bits; ++j)
+            for (int64_t d = 0; d <= D; ++d)
+              values.push_back(d < D || bias ? double(normal(key, uint32_t(j), uint32_t(d))) : 0);
+          return Tensors{from_doubles(values, {bits, D + 1})};
+        };
+        test.gradient = false;  // none
+        test.tolerance = 0;
+      }
+  op.rounds_once = false;  // float32 always
 }
 
 TEST_CASE("the products of hash codes are fused, and added in order", "[hash_codes]") {
@@ -71,21 +111,6 @@ TEST_CASE("a query with a NaN has a code of zeros, and changes no other", "[hash
   q.mutable_data<float>()[3 * 4 + 2] = NAN;
   expected[3] = 0;
   CHECK(hash_codes(q, planes).to_vector<uint64_t>() == expected);
-}
-
-TEST_CASE("planes are normal, with a threshold where there is a bias, and do not depend on the number of bits",
-          "[hash_codes]") {
-  const int64_t D = 5;
-  const auto with = random_planes(64, D, true, test_draw(), Device::cpu).to_vector<float>();
-  const auto without = random_planes(64, D, false, test_draw(), Device::cpu).to_vector<float>();
-  const auto few = random_planes(3, D, true, test_draw(), Device::cpu).to_vector<float>();
-  const PhiloxKey key = test_draw().for_kernel().key();
-  for (size_t j = 0; j < 64; ++j)
-    for (size_t d = 0; d <= size_t(D); ++d) {
-      CHECK(with[j * 6 + d] == normal(key, uint32_t(j), uint32_t(d)));
-      CHECK(without[j * 6 + d] == (d < size_t(D) ? with[j * 6 + d] : 0));
-      if (j < 3) CHECK(few[j * 6 + d] == with[j * 6 + d]);
-    }
 }
 
 TEST_CASE("planes are other ones in every call: by seed, step and layer", "[hash_codes]") {
@@ -135,43 +160,3 @@ TEST_CASE("hash_codes refuses what it cannot compute", "[hash_codes]") {
   CHECK_ERROR(hash_codes(q, Tensor({0, 6})), "hash_codes: bits = 0, expected 1 to 64");
   CHECK_ERROR(hash_codes(q, elsewhere({0, 6})), "hash_codes: planes is on cuda, q on cpu");
 }
-
-#if CAIRN_HAS_CUDA  // against the CPU
-
-PARITY("hash_codes") {
-  for (const int bits : {1, 32, 33, 64})
-    for (const bool bias : {false, true})
-      for (const int64_t D : {0, 1, 7, 129})
-        cases.add(
-            label("random_planes", {bits, D}) + (bias ? " with a bias" : ""),
-            [=](const Bench& bench) -> Results {
-              const Generator generator(21);
-              return {{"planes", random_planes(bits, D, bias, generator.draw(2, Purpose::planes), bench.device)}};
-            },
-            true);
-  // In halves, because results are compared as double.
-  const auto codes = [](const Bench& bench, const Tensor& q, int bits) {
-    const Generator generator(22);
-    const Tensor planes = random_planes(bits, q.size(3), true, generator.draw(1, Purpose::planes), bench.device);
-    std::vector<int64_t> halves;
-    for (const uint64_t code : hash_codes(q, planes).to_vector<uint64_t>())
-      halves.insert(halves.end(), {int64_t(code >> 32), int64_t(code & 0xffffffff)});
-    return Tensor::from(halves, {int64_t(halves.size())});
-  };
-  for (const Shape& shape : {Shape{0, 3, 2, 4}, Shape{2, 0, 2, 4}, Shape{2, 3, 0, 4}, Shape{2, 3, 2, 0},
-                             Shape{1, 1, 1, 1}, Shape{2, 67, 3, 5}, Shape{1, 127, 1, 31}, Shape{1, 128, 1, 32},
-                             Shape{3, 43, 1, 33}, Shape{1, 300, 2, 64}, Shape{2, 35, 2, 131}})
-    for (const int bits : {1, 20, 32, 33, 63, 64})
-      cases.add(label("hash_codes", shape) + " in " + std::to_string(bits) + " bits",
-                [=](const Bench& bench) -> Results {
-                  return {{"codes", codes(bench, bench.normal(shape), bits)}};
-                });
-  cases.add("hash_codes of zeros, NaN and infinities", [=](const Bench& bench) -> Results {
-    std::vector<float> x(size_t(7 * 5), 0.0f);
-    x[3] = NAN, x[5] = INFINITY, x[11] = -INFINITY, x[15] = INFINITY, x[16] = -INFINITY, x[22] = -0.0f;
-    const Tensor q = bench.place(Tensor::from(x, {1, 7, 1, 5}));
-    return {{"32 bits", codes(bench, q, 32)}, {"64 bits", codes(bench, q, 64)}};
-  });
-}
-
-#endif

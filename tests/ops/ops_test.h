@@ -2,6 +2,7 @@
 // What the tests of operations share.
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "autograd/gradcheck.h"
@@ -11,8 +12,10 @@
 #include "nn/purpose.h"
 #include "tests/catch.h"
 #include "tests/ops/reference.h"
-#include "tests/parity.h"
 #include "tests/tolerances.h"
+#if CAIRN_HAS_CUDA
+#include "tests/cuda/device.h"
+#endif
 
 namespace cairn {
 
@@ -113,4 +116,30 @@ class OneThread {
 
 }  // namespace cairn
 
-using namespace cairn;  // NOLINT: tests only
+namespace cairn::test {
+
+// Where and by how much a differs from b: the first element beyond the tolerance. Empty if none is: all |a - b| are at
+// most tolerance * max|b|, or tolerance where max|b| is no more than rounding.
+std::string differs(const Tensor& a, const Tensor& b, double tolerance);
+
+// Rows of no, of one, of a few and of more elements than a warp keeps in registers, and of whole chunks or not.
+inline const Shape row_shapes[] = {{0, 5},  {1, 1},     {3, 1},    {5, 2},    {7, 31},        {3, 5, 32}, {33, 33},
+                                   {2, 64}, {9, 129},   {3, 257},  {2, 520},  {2, 1023},      {3, 1024},  {3, 1025},
+                                   {67, 7}, {1031, 13}, {2, 2053}, {3, 2056}, {2, 3, 2, 4099}};
+
+// B, H, N and clusters: nothing, one, odd, several pieces of queries, more clusters than queries, more than a block
+// takes at once.
+struct Grouped {
+  int64_t B, H, N, C;
+};
+inline const Grouped grouped[] = {{0, 2, 3, 2},    {2, 0, 3, 2},     {2, 3, 0, 4},     {2, 3, 7, 0},
+                                  {1, 1, 1, 1},    {2, 3, 17, 1},    {2, 1, 33, 7},    {1, 2, 300, 5},
+                                  {2, 3, 257, 40}, {1, 1, 100, 300}, {1, 2, 2100, 31}, {1, 1, 5003, 1100}};
+inline std::string grouped_label(const std::string& what, const Grouped& size) {
+  return concat(what, " ", Shape{size.B, size.H, size.N}, " in ", size.C, " clusters");
+}
+
+}  // namespace cairn::test
+
+using namespace cairn;        // NOLINT: tests only
+using namespace cairn::test;  // NOLINT: tests only

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "tests/ops/ops_test.h"
+#include "tests/ops/operation.h"
 
 namespace {
 
@@ -19,21 +19,42 @@ int32_t expected_label(int64_t i, int64_t n, int64_t C, bool shift) {
 
 }  // namespace
 
-TEST_CASE("position labels are those of the formula", "[position_labels]") {
-  for (const bool shift : {false, true})
-    for (const int64_t N : {0, 1, 2, 7, 12, 31, 64})
-      for (const int64_t C : {1, 2, 3, 5, 12, 31, 100}) {
-        const std::vector<int32_t> lengths{int32_t(N), int32_t(N / 2), int32_t(N > 0 ? 1 : 0), 0};
-        const auto labels = position_labels({4, 2, N}, int32s(lengths), C, shift, Device::cpu).to_vector<int32_t>();
-        INFO("N " << N << " C " << C << (shift ? " shifted" : ""));
-        for (int64_t row = 0; row < 8; ++row)
-          for (int64_t i = 0; i < N; ++i) {
-            const int64_t n = lengths[size_t(row / 2)];
-            CHECK(labels[size_t(row * N + i)] == (i < n ? expected_label(i, n, C, shift) : -1));
-          }
-        const auto all = position_labels({1, 1, N}, {}, C, shift, Device::cpu).to_vector<int32_t>();
-        CHECK(all == std::vector<int32_t>(labels.begin(), labels.begin() + N));
-      }
+OPERATION("position_labels") {
+  const auto add = [&](const Shape& shape, const Tensor& lengths, int64_t C, bool shift) {
+    Case& test = op.add(concat(shape, " in ", C, " groups", shift ? ", shifted" : ""), {lengths});
+    test.forward = [=](const Variables& t) {
+      return Variables{Variable(position_labels(shape, t[0].value(), C, shift, t[0].device()))};
+    };
+    test.reference = [=](const Tensors& t) {
+      std::vector<int32_t> labels;
+      for (int64_t row = 0; row < shape[0] * shape[1]; ++row)
+        for (int64_t i = 0; i < shape[2]; ++i) {
+          const int64_t n = t[0].data<int32_t>()[row / shape[1]];
+          labels.push_back(i < n ? expected_label(i, n, C, shift) : -1);
+        }
+      return Tensors{Tensor::from(labels, shape)};
+    };
+  };
+  for (const bool shift : {false, true}) {
+    for (const int32_t N : {0, 1, 2, 7, 12, 31, 64})
+      for (const int64_t C : {1, 2, 3, 5, 12, 31, 100}) add({4, 2, N}, int32s({N, N / 2, N > 0 ? 1 : 0, 0}), C, shift);
+    for (const Grouped& size : grouped)
+      if (size.C > 0) add({size.B, size.H, size.N}, integers({size.B}, 0, int(size.N)), size.C, shift);
+  }
+  op.forward = [](const Variables& t) {
+    return Variables{Variable(position_labels({2, 1, 5}, t[0].value(), 3, false, Device::cpu))};
+  };
+  op.refuses({int32s({1, 6})}, "position_labels: lengths[1] is 6, expected 0 to 5");
+  op.refuses({int32s({1})}, "position_labels: expected lengths of shape [2], got [1]");
+}
+
+TEST_CASE("without lengths, all positions have a label", "[position_labels]") {
+  const Tensor all = position_labels({2, 1, 12}, {}, 5, true, Device::cpu);
+  CHECK(same_bits(all, position_labels({2, 1, 12}, int32s({12, 12}), 5, true, Device::cpu)));
+  CHECK(arange(4, Device::cpu).to_vector<float>() == std::vector<float>{0, 1, 2, 3});
+  CHECK(arange(0, Device::cpu).shape() == Shape{0});
+  CHECK(within(int32s({1, 0}), 2).to_vector<bool>() == std::vector<bool>{true, false, false, false});
+  CHECK_ERROR(within(int32s({3}), 2), "within: lengths[0] is 3, expected 0 to 2");
 }
 
 TEST_CASE("position groups are consecutive, and their sizes differ by one at most", "[position_labels]") {
@@ -65,24 +86,5 @@ TEST_CASE("position_labels refuses what it cannot compute", "[position_labels]")
               "position_labels: expected a shape [B, H, N], got [2, 5]");
   CHECK_ERROR(position_labels({1, 2, 5}, {}, 0, false, Device::cpu),
               "position_labels: clusters = 0, expected at least 1");
-  CHECK_ERROR(position_labels({2, 1, 5}, int32s({1, 6}), 3, false, Device::cpu),
-              "position_labels: lengths[1] is 6, expected 0 to 5");
-  CHECK_ERROR(position_labels({2, 1, 5}, int32s({1}), 3, false, Device::cpu),
-              "position_labels: expected lengths of shape [2], got [1]");
   CHECK_NEEDS_CUDA(position_labels({1, 2, 0}, {}, 3, false, Device::cuda), "position_labels");
 }
-
-#if CAIRN_HAS_CUDA  // against the CPU
-
-PARITY("position_labels") {
-  for (const Grouped& size : grouped)
-    if (size.C > 0)
-      cases.add(grouped_label("position_labels", size), [=](const Bench& bench) -> Results {
-        const Shape shape{size.B, size.H, size.N};
-        const Tensor lengths = bench.integers({size.B}, 0, int(size.N));
-        return {{"labels", position_labels(shape, lengths, size.C, false, bench.device)},
-                {"shifted labels", position_labels(shape, {}, size.C, true, bench.device)}};
-      });
-}
-
-#endif
