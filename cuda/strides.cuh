@@ -2,8 +2,8 @@
 // Elements of tensors that move by strides, one for each thread.
 #include <cstdint>
 
-#include "core/host_device.h"
 #include "core/shape.h"
+#include "cuda/launch.h"
 
 namespace cairn::gpu {
 

@@ -1,5 +1,3 @@
-#include <cstdint>
-
 #include "core/dispatch.h"
 #include "core/kernels/reduce.h"
 #include "core/ops.h"

@@ -1,6 +1,6 @@
 #include <cmath>
 #include <limits>
-#include <string>
+#include <tuple>
 #include <utility>
 
 #include "tests/ops/operation.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <ostream>
 #include <string>
 
 #include "tests/ops/operation.h"
@@ -42,7 +41,6 @@ void append(std::string& text, const Problem& c) {
                         " lengths");
   for (int32_t length : c.lengths) text += cairn::concat(' ', length);
 }
-std::ostream& operator<<(std::ostream& out, const Problem& c) { return out << cairn::concat(c); }
 
 Draw test_draw(uint64_t seed = 1) {
   Generator generator(seed);
@@ -172,7 +170,7 @@ TEST_CASE("the summed Hamming distance never rises from one iteration to the nex
     const Tensor codes = random_codes(c, seed);
     int64_t before = INT64_MAX;
     for (c.iterations = 0; c.iterations < 8; ++c.iterations) {
-      INFO(c << " seed " << seed);
+      INFO(concat(c, " seed ", seed));
       const int64_t now =
           summed_distance(codes.to_vector<uint64_t>(), c.run(codes, test_draw(seed)).to_vector<int32_t>(), c.C);
       REQUIRE(now <= before);
