@@ -121,10 +121,10 @@ def read_tests():
     for path in sorted((ROOT / "tests").glob("**/*.cpp")):
         for name, tags in case.findall(path.read_text()):
             tests[joined(name)] = Test(path.relative_to(ROOT), joined(tags))
-        for operation in re.findall(r'^PARITY\("(.*?)"', path.read_text(), re.MULTILINE):  # two cases each
-            for what, tag in (("what it does on the CPU", "[float32]"),
-                              ("in bfloat16 what the CPU does in float32", "[bfloat16]")):
-                tests[f"{operation} on CUDA computes {what}"] = Test(path.relative_to(ROOT), "[gpu][parity]" + tag)
+        for operation in re.findall(r'^OPERATION\("(.*?)"', path.read_text(), re.MULTILINE):  # four cases each
+            for what, tags in (("values", ""), ("gradient", "[grad]"), ("CUDA in float32", "[gpu][parity][float32]"),
+                               ("CUDA in bfloat16", "[gpu][parity][bfloat16]")):
+                tests[f"{operation}: {what}"] = Test(path.relative_to(ROOT), f"[{operation}]{tags}")
     return tests
 
 
