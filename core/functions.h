@@ -69,18 +69,12 @@ enum class Compare { CAIRN_COMPARISON(CAIRN_NAME) };
 enum class Activation { gelu, relu };
 
 #define CAIRN_TEXT(name, ...) #name,
-constexpr const char* name(Unary op) {
-  constexpr const char* names[] = {CAIRN_UNARY(CAIRN_TEXT)};
-  return names[int(op)];
-}
-constexpr const char* name(Binary op) {
-  constexpr const char* names[] = {CAIRN_BINARY(CAIRN_TEXT)};
-  return names[int(op)];
-}
-constexpr const char* name(Compare op) {
-  constexpr const char* names[] = {CAIRN_COMPARISON(CAIRN_TEXT)};
-  return names[int(op)];
-}
+inline constexpr const char* unary_names[] = {CAIRN_UNARY(CAIRN_TEXT)};
+inline constexpr const char* binary_names[] = {CAIRN_BINARY(CAIRN_TEXT)};
+inline constexpr const char* comparison_names[] = {CAIRN_COMPARISON(CAIRN_TEXT)};
 #undef CAIRN_TEXT
+constexpr const char* name(Unary op) { return unary_names[int(op)]; }
+constexpr const char* name(Binary op) { return binary_names[int(op)]; }
+constexpr const char* name(Compare op) { return comparison_names[int(op)]; }
 
 }  // namespace cairn

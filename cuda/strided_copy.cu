@@ -17,12 +17,12 @@ namespace {
 constexpr int threads = 256;
 constexpr int64_t max_blocks = 16384;
 
-template <class Index, class T>
+template <class T>
 __global__ void __launch_bounds__(threads) copy_elements(Strides strides, int64_t n, const T* x, T* y) {
   const int64_t step = int64_t(gridDim.x) * threads;
   for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < n; i += step) {
     int64_t at[2];
-    find(strides, Index(i), at);
+    find(strides, n, i, at);
     y[at[1]] = x[at[0]];
   }
 }
@@ -33,8 +33,7 @@ template <class T>
 void strided_copy(Stream stream, const Strides& strides, const T* x, T* y) {
   const int64_t n = elements(strides);
   if (n == 0) return;
-  const auto kernel = n <= 0x7fffffff ? copy_elements<uint32_t, T> : copy_elements<int64_t, T>;
-  launch(kernel, {std::min(max_blocks, ceil_div(n, threads)), threads, 0, stream}, strides, n, x, y);
+  launch(copy_elements<T>, {std::min(max_blocks, ceil_div(n, threads)), threads, 0, stream}, strides, n, x, y);
 }
 
 template void strided_copy(Stream, const Strides&, const uint8_t*, uint8_t*);

@@ -42,24 +42,26 @@ Variable mean(const Variable& x) { return mean(x, all_axes(x)); }
 
 // The axes go last and become one; argmax finds the first of the largest there.
 Variable max(const Variable& x, const Axes& axes, bool keep) {
-  Axes order = all_axes(x), from_front;
-  for (const int axis : axes) from_front.push_back(x.shape().normalize(axis));
-  const auto stays = [&](int axis) {
-    return std::find(from_front.begin(), from_front.end(), axis) == from_front.end();
-  };
-  const auto moved = std::stable_partition(order.begin(), order.end(), stays);
-  check(order.end() - moved == int64_t(axes.size()), "max: an axis of ", x.shape(), " is given twice");
-  Shape rows;
-  for (auto axis = order.begin(); axis != moved; ++axis) rows.push_back(x.size(*axis));
-  int64_t cols = 1;
-  for (auto axis = moved; axis != order.end(); ++axis) cols *= x.size(*axis);
-  Variable last = x;
-  if (!std::is_sorted(order.begin(), order.end())) last = permute(x, order);
-  Shape matrix = rows;
-  matrix.push_back(cols);
-  last = reshape(last, matrix);
-  const Variable y = gather_columns(last, argmax(last.value()));
-  return keep ? reshape(y, kept(x.shape(), axes)) : y;
+  const Shape with_ones = kept(x.shape(), axes);
+  Axes order, last;
+  Shape matrix;
+  int64_t columns = 1;
+  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+    const auto is_this = [&](int given) { return x.shape().normalize(given) == axis; };
+    if (std::any_of(axes.begin(), axes.end(), is_this)) {
+      last.push_back(axis);
+      columns *= x.size(axis);
+    } else {
+      order.push_back(axis);
+      matrix.push_back(x.size(axis));
+    }
+  }
+  check(last.size() == axes.size(), "max: an axis of ", x.shape(), " is given twice");
+  order.insert(order.end(), last.begin(), last.end());
+  matrix.push_back(columns);
+  const Variable rows = reshape(std::is_sorted(order.begin(), order.end()) ? x : permute(x, order), matrix);
+  const Variable y = gather_columns(rows, argmax(rows.value()));
+  return keep ? reshape(y, with_ones) : y;
 }
 Variable max(const Variable& x) { return max(x, all_axes(x)); }
 
