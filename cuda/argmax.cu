@@ -10,11 +10,23 @@
 namespace cairn::gpu {
 namespace {
 
+// The largest of numbers that are seen in any order, of equal ones the first column's. A NaN is larger than any number.
+struct RowMaximum {
+  float value = 0;
+  int32_t column = INT32_MAX;  // nothing seen
+
+  __device__ void see(float x, int32_t at) {
+    const bool x_nan = x != x, value_nan = value != value;
+    const bool larger = x_nan != value_nan ? x_nan : x > value, equal = x_nan ? value_nan : x == value;
+    if (column == INT32_MAX || larger || (equal && at < column)) value = x, column = at;
+  }
+};
+
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
     find_largest(RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
-    RowMaximum<float> best;
+    RowMaximum best;
     for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
     for (int distance = 16; distance > 0; distance /= 2) {
       const float value = __shfl_xor_sync(full_warp, best.value, distance);
