@@ -298,39 +298,6 @@ inline BatchHeads as_planes(const Tensor& out) {
   return result;
 }
 
-// The gradients of softmax's scores, given those of its weights: dS = scale A (dA - sum of A dA), and from them
-// dq = dS k, dk = dS^T q.
-struct ReferenceGradient {
-  std::vector<double> dq, dk;
-};
-inline ReferenceGradient reference_score_gradient(const BatchHeads& weights, const BatchHeads& dweights,
-                                                  const Tensor& query, const Tensor& key, double scale) {
-  const int64_t D = query.size(3);
-  if (scale == 0) scale = D > 0 ? 1 / std::sqrt(double(D)) : 1;
-  const Rows4 q(query), k(key);
-  Rows4 dq(Tensor::zeros(query.shape(), DType::float64)), dk(Tensor::zeros(key.shape(), DType::float64));
-  weights.rows([&](int64_t b, int64_t h, int64_t i) {
-    double mean = 0;
-    for (int64_t j = 0; j < weights.S; ++j) mean += weights(b, h, i, j) * dweights(b, h, i, j);
-    for (int64_t j = 0; j < weights.S; ++j) {
-      const double ds = scale * weights(b, h, i, j) * (dweights(b, h, i, j) - mean);
-      for (int64_t d = 0; d < D; ++d) dq(b, i, h, d) += ds * k(b, j, h, d), dk(b, j, h, d) += ds * q(b, i, h, d);
-    }
-  });
-  return {dq.values, dk.values};
-}
-
-// g v^T: the gradient of the weights of weights times v. [B, N, H, M] and [B, S, H, M].
-inline BatchHeads times_transposed(const Tensor& gradient, const Tensor& value) {
-  const Rows4 g(gradient), v(value);
-  BatchHeads result(gradient.size(0), gradient.size(2), gradient.size(1), value.size(1));
-  result.rows([&](int64_t b, int64_t h, int64_t i) {
-    for (int64_t j = 0; j < result.S; ++j)
-      for (int64_t m = 0; m < value.size(3); ++m) result(b, h, i, j) += g(b, i, h, m) * v(b, j, h, m);
-  });
-  return result;
-}
-
 inline BatchHeads transposed(const BatchHeads& x) {
   BatchHeads result(x.B, x.H, x.S, x.N);
   x.rows([&](int64_t b, int64_t h, int64_t i) {
