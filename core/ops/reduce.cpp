@@ -1,5 +1,5 @@
-#include "core/dispatch.h"
 #include "core/kernels/reduce.h"
+#include "core/dispatch.h"
 #include "core/ops.h"
 #include "core/ops/checks.h"
 
