@@ -245,10 +245,10 @@ __device__ bool last_of_row(const Row& row, int64_t blocks) {
   return __syncthreads_or(last);
 }
 
-// A bit of a new centroid: the strict majority of its members', on a tie the old one.
-__device__ bool voted_bit(uint32_t have, uint32_t members, bool old) {
+// A bit of a new centroid: the strict majority of its members'.
+__device__ bool voted_bit(uint32_t have, uint32_t members, bool tie) {
   const uint32_t have_not = members - have;
-  return have > have_not || (have == have_not && old);
+  return have > have_not || (have == have_not && tie);
 }
 
 // The new centroids of a row; its totals become 0.
@@ -258,12 +258,10 @@ __device__ void vote(const Row& row) {
     const Pair two = atomicExch(row.p.totals + row.cluster(c) * words + lane, Pair{0});
     uint32_t members = lane == 0 ? atomicExch(row.p.members + row.cluster(c), 0u) : 0;
     members = __shfl_sync(full_warp, members, 0);
-    uint64_t centroid = row.centroid(c);
-    const uint32_t low = __ballot_sync(full_warp, voted_bit(uint32_t(two), members, centroid >> lane & 1));
-    const uint32_t high =
-        __ballot_sync(full_warp, voted_bit(uint32_t(two >> 32), members, centroid >> (32 + lane) & 1));
-    centroid = uint64_t(high) << 32 | low;
-    if (members == 0) centroid = row.drawn(c, row.iteration);
+    const uint64_t ties = draw_ties(row.p.draw.key(), row.p.draw.row(row.number), c, row.iteration);
+    const uint32_t low = __ballot_sync(full_warp, voted_bit(uint32_t(two), members, ties >> lane & 1));
+    const uint32_t high = __ballot_sync(full_warp, voted_bit(uint32_t(two >> 32), members, ties >> (32 + lane) & 1));
+    const uint64_t centroid = members == 0 ? row.drawn(c, row.iteration) : uint64_t(high) << 32 | low;
     if (lane == 0) row.p.centroids[row.cluster(c)] = centroid;
   }
 }

@@ -213,10 +213,11 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
       for (int64_t c = 0; c < C; ++c) {
         const Counters& count = total[c];
         uint64_t& centroid = centroids[batch_head * C + c];
+        const uint64_t ties = draw_ties(key, draw.row(batch_head), c, iteration);
         if (count.members == 0)
           centroid = drawn(batch_head, c, iteration);
         else
-          centroid = (centroid | count.set_in_majority()) & ~count.clear_in_majority();
+          centroid = (ties | count.set_in_majority()) & ~count.clear_in_majority();
       }
     });
   }

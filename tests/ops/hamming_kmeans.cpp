@@ -71,11 +71,12 @@ std::vector<int32_t> reference(const Problem& c, const Tensor& tensor, Draw draw
     const int64_t n = c.lengths.empty() ? c.N : c.lengths[size_t(row / c.H)];
     const auto code = [&](int64_t i) { return codes[size_t(row * c.N + i)]; };
     const auto label = [&](int64_t i) -> int32_t& { return labels[size_t(row * c.N + i)]; };
-    const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
+    const auto words = [&](int64_t cluster, int iteration) {
       const auto in_whole = uint32_t(int64_t(draw.first) * c.H + row);
-      const PhiloxWords words =
-          philox(draw.for_kernel().key(), {{in_whole, uint32_t(cluster), uint32_t(iteration), 0}});
-      return int64_t(uint64_t(words.w[0]) * uint64_t(maximum) >> 32);
+      return philox(draw.for_kernel().key(), {{in_whole, uint32_t(cluster), uint32_t(iteration), 0}});
+    };
+    const auto draw_below = [&](int64_t maximum, int64_t cluster, int iteration) {
+      return int64_t(uint64_t(words(cluster, iteration).w[0]) * uint64_t(maximum) >> 32);
     };
     if (c.C >= n) {
       for (int64_t i = 0; i < n; ++i) label(i) = int32_t(i);
@@ -102,13 +103,14 @@ std::vector<int32_t> reference(const Problem& c, const Tensor& tensor, Draw draw
         for (int64_t i = 0; i < n; ++i)
           if (label(i) == j) members.push_back(code(i));
         uint64_t& of = centroid[size_t(j)];
-        if (members.empty()) of = code(draw_below(n, j, iteration));
+        of = 0;
         for (int bit = 0; bit < c.bits; ++bit) {
           int64_t ones = 0, zeros = 0;
           for (uint64_t member : members) ++(member >> bit & 1 ? ones : zeros);
-          if (ones > zeros) of |= uint64_t{1} << bit;
-          if (zeros > ones) of &= ~(uint64_t{1} << bit);
+          const bool tie = words(j, iteration).w[2 + bit / 32] >> bit % 32 & 1;
+          if (ones > zeros || (ones == zeros && tie)) of |= uint64_t{1} << bit;
         }
+        if (members.empty()) of = code(draw_below(n, j, iteration));
       }
     }
     assign();
