@@ -1,8 +1,8 @@
 // euclidean-C and i-euclidean-C: the queries themselves are clustered, by Lloyd's algorithm under the Euclidean
 // distance, instead of their sign hashes (what reviewer 3 asks to compare with); the rest is clustered-C and
 // i-clustered-C. Cost O(N C D) an iteration.
-#include <cmath>
-
+#include "core/attention_ops.h"
+#include "nn/attention/lloyd.h"
 #include "nn/attention/query_groups.h"
 
 namespace cairn {
@@ -16,31 +16,10 @@ Tensor first_of_groups(const Shape& shape, const Tensor& lengths, int64_t cluste
   return where(compare(Compare::equal, label, before), none, label).cast(DType::int32);
 }
 
-// One step of Lloyd's algorithm: each query joins the cluster whose mean is nearest, that is
-//   argmax over c of q_i . mean_c - |mean_c|^2 / 2
-// (ties: the lowest index). A cluster without members stays empty. queries: [B, H, N, D + 1], the last column 1.
-Tensor lloyd_step(const Tensor& q, const Tensor& queries, const Tensor& lengths, const Tensor& labels,
-                  int64_t clusters) {
-  const Groups groups = group(labels, clusters);
-  const Tensor means = permute(segment_reduce(Segment::mean, q, groups), {0, 2, 1, 3});  // [B, H, C, D]
-  const Tensor half_squares = affine(sum(unary(Unary::square, means), {3}), -0.5);
-  const Tensor infinity = Tensor::full({}, -INFINITY, q.dtype(), q.device());
-  const Tensor ends = groups.offsets().cast(DType::float32);  // [B, H, C + 1]
-  const Tensor has_none = compare(Compare::equal, slice(ends, 2, 0, clusters), slice(ends, 2, 1, clusters + 1));
-  const Tensor shift = where(has_none, infinity, half_squares);
-  const Tensor columns = concat({means, shift.reshape({q.size(0), q.size(2), clusters, 1})}, 3);
-  return argmax(matmul(queries, columns, false, true), lengths);
-}
-
 Tensor euclidean_kmeans(const Tensor& q, const Tensor& lengths, int64_t clusters, int iterations) {
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
   if (clusters >= N) return position_labels({B, H, N}, lengths, clusters, false, q.device());
-  const Tensor wide = q.dtype() == DType::bfloat16 ? q.cast(DType::float32) : q;
-  const Tensor ones = Tensor::full({B, H, N, 1}, 1, wide.dtype(), q.device());
-  const Tensor queries = concat({permute(wide, {0, 2, 1, 3}), ones}, 3);
-  Tensor labels = first_of_groups({B, H, N}, lengths, clusters, q.device());
-  for (int step = 0; step <= iterations; ++step) labels = lloyd_step(wide, queries, lengths, labels, clusters);
-  return labels;
+  return lloyd(q, lengths, first_of_groups({B, H, N}, lengths, clusters, q.device()), clusters, iterations + 1);
 }
 
 struct EuclideanGrouping : Grouping {
@@ -48,7 +27,8 @@ struct EuclideanGrouping : Grouping {
 
   using Grouping::Grouping;
 
-  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups, const AttentionContext&) const override {
+  Tensor labels(const Tensor& q, const Tensor&, const AttentionMask& mask, int64_t groups,
+                const AttentionContext&) const override {
     return euclidean_kmeans(q, mask.query_lengths, groups, iterations);
   }
   double flops(const AttentionWork& work) const override {

@@ -28,8 +28,8 @@ struct ImprovedClustered : Attention {
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     lengths_only(mask, "the queries of a cluster share one choice of keys");
-    const Groups groups = (*group_queries)(q.value(), mask, context);  // section 3.2.2
-    const Variable centroids = segment_mean(q, groups);                // Q^c, equation 3
+    const Groups groups = (*group_queries)(q.value(), k.value(), mask, context);  // section 3.2.2
+    const Variable centroids = segment_mean(q, groups);                           // Q^c, equation 3
     // A^c of equation 4, split at the k largest: their mass m (equation 9), and the sum of A^c V over the rest.
     const auto [topk, mass, rest] =
         centroid_topk(centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),

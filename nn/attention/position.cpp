@@ -14,7 +14,7 @@ struct PositionGrouping : Grouping {
 
   using Grouping::Grouping;
 
-  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups,
+  Tensor labels(const Tensor& q, const Tensor&, const AttentionMask& mask, int64_t groups,
                 const AttentionContext& context) const override {
     return position_labels({q.size(0), q.size(2), q.size(1)}, mask.query_lengths, groups,
                            shift && context.layer % 2 == 1, q.device());

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 
+#include "nn/attention/lloyd.h"
+
 namespace cairn {
 
-Groups Grouping::operator()(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const {
+Groups Grouping::operator()(const Tensor& q, const Tensor& k, const AttentionMask& mask,
+                            const AttentionContext& context) const {
   Tensor chosen = context.replayed("labels");
   // More groups than queries would stay empty and cost memory. Replayed labels may use any number below
   // groups_.
   const int64_t groups = chosen.defined() ? groups_ : std::min(groups_, std::max<int64_t>(1, q.size(1)));
-  if (!chosen.defined()) chosen = labels(q, mask, groups, context);
+  if (!chosen.defined()) chosen = labels(q, k, mask, groups, context);
   context.report_choice("labels", chosen);
   context.report_choice("clusters", groups_);
   return group(chosen, groups);  // a stable sort by label
@@ -21,10 +24,11 @@ struct HammingGrouping : Grouping {
   int bits = 63;
   int iterations = 10;  // updates of the centroids
   bool bias = true;     // hyperplanes with a normal offset, as in the authors' code
+  int refinements = 0;  // steps of lloyd.h; the paper has none
 
   using Grouping::Grouping;
 
-  Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups,
+  Tensor labels(const Tensor& q, const Tensor& k, const AttentionMask& mask, int64_t groups,
                 const AttentionContext& context) const override {
     // 1. Hash: bit j of a query says on which side of hyperplane j it lies.
     Tensor planes = context.replayed("planes");  // float32 [bits, D + 1], the last column the thresholds
@@ -34,10 +38,14 @@ struct HammingGrouping : Grouping {
     context.report_choice("codes", codes);
     context.report_choice("iterations", iterations);
     // 2. K-means of the codes under the Hamming distance.
-    return hamming_kmeans(codes, mask.query_lengths, groups, int(planes.size(0)), iterations,
-                          context.draw(Purpose::clusters));
+    const Tensor labels = hamming_kmeans(codes, mask.query_lengths, groups, int(planes.size(0)), iterations,
+                                         context.draw(Purpose::clusters));
+    // 3. Clusters by what the keys see.
+    return refine(q, mask.query_lengths, k, mask.key_lengths, labels, groups, refinements);
   }
-  double flops(const AttentionWork& work) const override { return 2 * double(bits) * work.head_size; }
+  double flops(const AttentionWork& work) const override {
+    return 2 * work.head_size * (double(bits) + refinements * double(groups()));
+  }
 };
 
 }  // namespace
@@ -47,6 +55,7 @@ std::unique_ptr<Grouping> hamming_grouping(SpecReader& spec) {
   grouping->bits = int(spec.integer("bits", 63, 1, 64, "hash bits of a query"));
   grouping->iterations = int(spec.integer("iterations", 10, 0, 1000, "Lloyd iterations"));
   grouping->bias = spec.flag("bias", true, "hash with random thresholds");
+  grouping->refinements = int(spec.integer("refine", 0, 0, 1000, "Lloyd steps under the distance that the keys see"));
   return grouping;
 }
 

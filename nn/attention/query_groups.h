@@ -15,7 +15,7 @@ class Grouping {
   int64_t groups() const { return groups_; }
   // Labels to replay win; whatever was chosen is reported: "labels" int32 [B, H, N], -1 for none, and the number
   // "clusters" as specified.
-  Groups operator()(const Tensor& q, const AttentionMask& mask, const AttentionContext& context) const;
+  Groups operator()(const Tensor& q, const Tensor& k, const AttentionMask& mask, const AttentionContext& context) const;
   // Why each query is a group of its own, where it is.
   std::string single_because(int64_t queries) const {
     return groups_ < queries ? "" : concat("it has a group for each of the ", queries, " queries");
@@ -25,7 +25,7 @@ class Grouping {
 
  protected:
   // int32 [B, H, N] in [0, groups), -1 beyond the lengths. Reports what leads to the labels.
-  virtual Tensor labels(const Tensor& q, const AttentionMask& mask, int64_t groups,
+  virtual Tensor labels(const Tensor& q, const Tensor& k, const AttentionMask& mask, int64_t groups,
                         const AttentionContext& context) const = 0;
 
  private:
@@ -33,7 +33,8 @@ class Grouping {
 };
 
 // The paper's: sign hashes, then k-means in Hamming space. The planes are the same for all of one call and fresh at
-// each (seed, step, layer). From a specification: the number and the options bits, iterations, bias.
+// each (seed, step, layer). Ours: then a refinement (lloyd.h). From a specification: the number and the options bits,
+// iterations, bias, refine.
 std::unique_ptr<Grouping> hamming_grouping(SpecReader& spec);
 
 // clustered-C and i-clustered-C with any grouping. The second reads the options topk and mass_gradient.
