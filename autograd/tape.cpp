@@ -82,8 +82,7 @@ void VersionGuard::operator()() const {
 }
 
 std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
-                                     const std::vector<Variable>& inputs,
-                                     std::function<Gradients(const Gradients&)> gradient) {
+                                     const std::vector<Variable>& inputs, GradientFunction gradient) {
   bool needed = false;
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
   needed = needed && is_recording;
@@ -108,8 +107,9 @@ std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> 
 
 Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs,
                 std::function<Gradients(const Tensor&)> gradient) {
-  return record_outputs(operation, {std::move(value)}, inputs,
-                        [gradient = std::move(gradient)](const Gradients& outputs) { return gradient(outputs[0]); })[0];
+  return record_outputs(
+      operation, {std::move(value)}, inputs,
+      [gradient = std::move(gradient)](const Gradients& outputs, const Gradients&) { return gradient(outputs[0]); })[0];
 }
 
 void backward(const Variable& loss, double weight) {
@@ -137,6 +137,16 @@ void backward(const Variable& output, const Tensor& gradient) {
     return slots[size_t(index)];
   };
   slot(state.node.get(), state.output) = gradient;
+  // The sum of the gradients of what an edge leads to.
+  const auto sum_at = [&](const Edge& edge) -> Tensor& {
+    return edge.node ? slot(edge.node.get(), edge.output) : edge.leaf->grad;
+  };
+  const auto sums_of = [&](const Node& node) {
+    Gradients sums(node.inputs.size());
+    for (size_t i = 0; i < sums.size(); ++i)
+      if (const Edge& edge = node.inputs[i]; edge.needed() && sum_at(edge).unique()) sums[i] = sum_at(edge);
+    return sums;
+  };
 
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     Node& node = **it;
@@ -152,7 +162,7 @@ void backward(const Variable& output, const Tensor& gradient) {
     Gradients inputs;
     try {
       const trace::Span span(node.name, "backward", node.outputs.front().shape);
-      inputs = node.gradient(outputs);
+      inputs = node.gradient(outputs, sums_of(node));
     } catch (...) {
       running_gradient = nullptr;
       throw;
@@ -168,13 +178,10 @@ void backward(const Variable& output, const Tensor& gradient) {
       if (!inputs[i].defined() || !edge.needed()) continue;
       Tensor reduced = sum_to(inputs[i], edge.shape);
       inputs[i] = Tensor();
-      if (edge.node) {
-        add_to(slot(edge.node.get(), edge.output), reduced);
-        continue;
-      }
+      Tensor& sum = sum_at(edge);
       // A leaf's gradient belongs to its owner, who may change it in place.
-      if (!edge.leaf->grad.defined() && !reduced.unique()) reduced = reduced.clone();
-      add_to(edge.leaf->grad, reduced);
+      if (edge.leaf && !sum.defined() && !reduced.unique()) reduced = reduced.clone();
+      add_to(sum, reduced);
     }
   }
 }

@@ -13,6 +13,9 @@ namespace cairn {
 
 // One gradient for each input of an operation; an undefined one stands for zeros.
 using Gradients = std::vector<Tensor>;
+// From the gradients of an operation's outputs to those of its inputs. `sums` has what other operations have given for
+// each input so far, if it may be changed: an operation may add to it, and then gives nothing itself.
+using GradientFunction = std::function<Gradients(const Gradients& outputs, const Gradients& sums)>;
 
 // Where a gradient goes: to an output of the node that made the input, or to the leaf that it is.
 struct Edge {
@@ -28,7 +31,7 @@ struct Edge {
 struct Node {
   const char* name;
   std::vector<Edge> inputs;
-  std::function<Gradients(const Gradients&)> gradient;  // from the outputs' gradients to the inputs'
+  GradientFunction gradient;
   struct Output {
     Shape shape;
     DType dtype;
@@ -72,8 +75,7 @@ Variable record(const char* operation, Tensor value, const std::vector<Variable>
                 std::function<Gradients(const Tensor&)> gradient);
 // The same for an operation with several outputs.
 std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
-                                     const std::vector<Variable>& inputs,
-                                     std::function<Gradients(const Gradients&)> gradient);
+                                     const std::vector<Variable>& inputs, GradientFunction gradient);
 
 // Adds d loss / d leaf to the gradient of every leaf that `loss` depends on, and frees what the graph captured on the
 // way. With a weight: the gradient of weight times the loss. Errors: loss is not a scalar (then give its gradient),

@@ -96,9 +96,11 @@ struct CentroidTopK {
 // `given`: the top keys, int32 [B, H, C, top], each row rising and then -1; undefined: the largest. Error: top < 1.
 CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tensor& v, int64_t top, bool with_rest,
                            const AttentionOptions& options, const Tensor& given = {});
+// Given dk and dv are added to, in place.
 AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Tensor& v,
                                          const AttentionOptions& options, const CentroidTopK& saved,
-                                         const Tensor& dmass, const Tensor& drest);
+                                         const Tensor& dmass, const Tensor& drest, const Tensor& dk = {},
+                                         const Tensor& dv = {});
 
 // mass and rest may both be undefined: 1 and 0.
 Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,

@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(32 * rows_per_block, 8)
 // What the gradient of a score needs beyond the state of its query: nothing, in full attention.
 struct NoTop {
   using State = QueryState;
-  static constexpr bool some = false;
+  static constexpr bool some = false, add = false;
   template <int keys>
   __device__ NoTop of_queries(const AttentionSize&, const BatchHead&, int, int) const {
     return {};
@@ -432,8 +432,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
 #pragma unroll
       for (int n = 0; n < columns / 8; ++n)
         sums_k[0][n][2 * half] = sums_k[0][n][2 * half + 1] = sums_v[0][n][2 * half] = sums_v[0][n][2 * half + 1] = 0;
-    write_sums(sums_k[0], half, p.scale, dk.at(batch_head.batch, key, batch_head.head), p.D());
-    write_sums(sums_v[0], half, 1.0f, dv.at(batch_head.batch, key, batch_head.head), p.M());
+    write_sums(sums_k[0], half, p.scale, dk.at(batch_head.batch, key, batch_head.head), p.D(), top.add);
+    write_sums(sums_v[0], half, 1.0f, dv.at(batch_head.batch, key, batch_head.head), p.M(), top.add);
   }
 }
 

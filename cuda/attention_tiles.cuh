@@ -372,15 +372,16 @@ __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsig
   }
 }
 
-// Writes `factor` times one row of such a sum to the first `columns` elements of a row.
+// Writes `factor` times one row of such a sum to the first `columns` elements of a row, or adds it to them.
 template <int items, class T>
-__device__ void write_row(const float (&sum)[items], float factor, T* to, int columns, bool packs) {
+__device__ void write_row(const float (&sum)[items], float factor, T* to, int columns, bool packs, bool add = false) {
 #pragma unroll
   for (int part = 0; part < items / 4; ++part) {
     const int c = tile_column() + 64 * part;
     Pack<T, 4> four;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) four.element[e] = T(sum[4 * part + e] * factor);
+    for (int e = 0; e < 4; ++e)
+      four.element[e] = T(sum[4 * part + e] * factor + (add && c + e < columns ? float(to[c + e]) : 0.0f));
     if (packs && c < columns)
       pack<4>(to, c / 4) = four;
     else

@@ -418,7 +418,7 @@ __device__ unsigned marked_to(const CentroidProblem<T>& p, const uint32_t* bits,
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
     centroid_key_gradient(CentroidProblem<T> p, HeadView<const T> drest, const CentroidState* states,
-                          const uint32_t* bits, HeadView<T> dk, HeadView<T> dv) {
+                          const uint32_t* bits, HeadView<T> dk, HeadView<T> dv, bool add) {
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
@@ -468,9 +468,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
       for (int c = 0; c < 4; ++c) sum_k[i][c] = sum_v[i][c] = 0;  // even where a centroid is NaN
     write_row(sum_k[i], p.scale, dk.at(batch_head.batch, key, batch_head.head) + task.column, p.D() - task.column,
-              p.packs);
-    write_row(sum_v[i], 1.0f, dv.at(batch_head.batch, key, batch_head.head) + task.column, p.M() - task.column,
-              p.packs);
+              p.packs, add);
+    write_row(sum_v[i], 1.0f, dv.at(batch_head.batch, key, batch_head.head) + task.column, p.M() - task.column, p.packs,
+              add);
   }
 }
 
@@ -534,7 +534,7 @@ void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_
 template <class T>
 void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add) {
   const AttentionSize& size = in.size;
   Workspace workspace(Device::cuda);
   const CentroidProblem<T> p = problem(in, k, drest, dq, dk, dv);
@@ -558,7 +558,7 @@ void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64
       if (key_tiles > 0)
         launch(key_gradient_mma<T, columns, TopKeys>,
                {key_tiles, mma_threads, decltype(shape)::template key_gradient_bytes<TopKeys>, stream}, p, drest,
-               states, TopKeys{bits}, dk, dv);
+               states, TopKeys{bits, add}, dk, dv);
     });
     return;
   }
@@ -574,7 +574,7 @@ void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64
   if (key_tiles > 0)
     launch(centroid_key_gradient<T>,
            {key_tiles * TileTask::tile_parts(columns, tile), tile_threads, tile_bytes, stream}, p, drest, states, bits,
-           dk, dv);
+           dk, dv, add);
 }
 
 CAIRN_GPU_TYPES(centroid_topk_forward)

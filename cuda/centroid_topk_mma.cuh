@@ -320,6 +320,7 @@ struct TopKeys {
   using State = CentroidState;
   static constexpr bool some = true;
   const uint32_t* bits;  // [B, H, N, words]
+  bool add = false;      // dk and dv to what stands there
 
   __device__ const uint32_t* row(const AttentionSize& size, const BatchHead& batch_head, int query) const {
     return bits + (batch_head.index * size.N + query) * words(size.S);

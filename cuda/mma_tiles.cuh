@@ -203,14 +203,17 @@ __device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], c
   }
 }
 
-// Writes `factor` times what this thread has of a row, its sums[n][2 half] and the next, to the row's first columns.
+// Writes `factor` times what this thread has of a row, its sums[n][2 half] and the next, to the row's first columns, or
+// adds it to them.
 template <class T, int tiles>
-__device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns) {
+__device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns,
+                           bool add = false) {
 #pragma unroll
   for (int n = 0; n < tiles; ++n) {
     const int c = 8 * n + 2 * mma_t();
-    const float first = sums[n][2 * half] * factor, second = sums[n][2 * half + 1] * factor;
     if (c >= columns) continue;
+    const float first = sums[n][2 * half] * factor + (add ? float(row[c]) : 0.0f);
+    const float second = sums[n][2 * half + 1] * factor + (add ? float(row[c + 1]) : 0.0f);
     if constexpr (sizeof(T) == 2)
       *reinterpret_cast<uint32_t*>(row + c) = pack_bfloat16(first, second);
     else

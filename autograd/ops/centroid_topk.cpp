@@ -13,10 +13,12 @@ TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const
   const auto gradient = [q = SavedTensor(centroids.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
                          rest = SavedTensor(saved.rest), mass = SavedTensor(saved.mass),
                          guard = guard(options.mask).add(saved.topk), topk = saved.topk, logsumexp = saved.logsumexp,
-                         options](const Gradients& g) -> Gradients {
+                         options](const Gradients& g, const Gradients& sums) -> Gradients {
     guard();
-    auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1]);
-    return {dq, dk, dv};
+    const bool add = sums[1].defined() && sums[2].defined();  // those of the top keys are there already
+    auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1],
+                                               add ? sums[1] : Tensor(), add ? sums[2] : Tensor());
+    return add ? Gradients{dq, {}, {}} : Gradients{dq, dk, dv};
   };
   auto outputs = record_outputs("centroid_topk", {saved.mass, saved.rest}, {centroids, k, v}, gradient);
   return {saved.topk, outputs[0], outputs[1]};

@@ -132,10 +132,11 @@ struct TopKeys {
 // The gradient of tiled attention. With A the weights, recomputed from logsumexp, z dropout and g = dout:
 //   dA = z (g V^T), but dmass at top keys;  dS = scale A (dA - delta);  dQ = dS K;  dK = dS^T Q;
 //   dV = (z A without top keys)^T g
-// delta [B, H, N] is the sum over keys of A dA. All of dq, dk, dv is written.
+// delta [B, H, N] is the sum over keys of A dA. All of dq, dk, dv is written; with `add`, dk and dv are added to.
 template <class T>
 void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, const Accum<T>* logsumexp,
-                        const T* delta, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+                        const T* delta, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv,
+                        bool add = false) {
   const auto [B, H, N, S, D, M, scale_] = in.size;
   const double scale = scale_;
   const Mask& mask = in.mask;
@@ -163,8 +164,8 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
 
     for (int64_t key_tile = first_tile; key_tile < end_tile; ++key_tile) {
       const int64_t first_key = key_tile * tile_keys, end_key = std::min(S, first_key + tile_keys);
-      zero_rows(dk, b, h, first_key, end_key, D);
-      zero_rows(dv, b, h, first_key, end_key, M);
+      if (!add) zero_rows(dk, b, h, first_key, end_key, D);
+      if (!add) zero_rows(dv, b, h, first_key, end_key, M);
       const auto add_tile = [&](int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
         const Tile t{b, h, q0, q1, k0, k1};
         score_tile(in, t, weights);

@@ -186,7 +186,7 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
 template <class T>
 void centroid_topk_backward(Stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
-                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+                            HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add) {
   const AttentionSize& size = in.size;
   Workspace workspace(Device::cpu);
   // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others.
@@ -197,7 +197,7 @@ void centroid_topk_backward(Stream, const AttentionOperands<T>& in, int64_t k, c
       delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
     }
   });
-  attention_gradient(in, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, dq, dk, dv);
+  attention_gradient(in, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, dq, dk, dv, add);
 }
 
 CAIRN_CPU_TYPES(centroid_topk_forward)

@@ -33,22 +33,26 @@ CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tenso
 
 AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Tensor& v,
                                          const AttentionOptions& options, const CentroidTopK& saved,
-                                         const Tensor& dmass, const Tensor& drest) {
+                                         const Tensor& dmass, const Tensor& drest, const Tensor& dk, const Tensor& dv) {
   const Sizes s = expect_attention("centroid_topk", centroids, k, v, options,
                                    {of_type(DType::int32, "the saved top keys", saved.topk, "B H N T"),
                                     sums("the saved logsumexp", saved.logsumexp, "B H N"),
                                     {"the saved mass", saved.mass, "B H N"},
                                     {"the saved rest", saved.rest, "B N H M"},
                                     {"the gradient of mass", dmass, "B H N"},
-                                    {"the gradient of rest", drest, "B N H M"}});
+                                    {"the gradient of rest", drest, "B N H M"},
+                                    optional({"dk", dk, "B S H D"}),
+                                    optional({"dv", dv, "B S H M"})});
   const AttentionSize size = kernel_size(s, options);
   check_top_keys("centroid_topk", saved.topk, size.S);
-  AttentionGradient g{like(centroids), like(k), like(v)};
-  CAIRN_RUN("centroid_topk", k,
-            centroid_topk_backward<T>(stream, operands<T>(visited(size, elements(g)), centroids, k, v, options), s['T'],
-                                      saved.topk.data<int32_t>(), saved.logsumexp.data<Accum<T>>(),
-                                      saved.mass.data<T>(), head_view<T>(saved.rest), dmass.data<T>(),
-                                      head_view<T>(drest), head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
+  const bool add = dk.defined() && dv.defined();
+  AttentionGradient g{like(centroids), add ? dk : like(k), add ? dv : like(v)};
+  CAIRN_RUN(
+      "centroid_topk", k,
+      centroid_topk_backward<T>(stream, operands<T>(visited(size, elements(g)), centroids, k, v, options), s['T'],
+                                saved.topk.data<int32_t>(), saved.logsumexp.data<Accum<T>>(), saved.mass.data<T>(),
+                                head_view<T>(saved.rest), dmass.data<T>(), head_view<T>(drest), head_view<T>(g.dq),
+                                head_view<T>(g.dk), head_view<T>(g.dv), add));
   return g;
 }
 

@@ -239,9 +239,10 @@ TEST_CASE("a backward pass from a leaf adds to the leaf, and from a constant is 
 
 TEST_CASE("an operation with several outputs gets zeros for those that nobody used", "[tape]") {
   const auto split = [](const Variable& x) {
-    return record_outputs(
-        "split", {affine(x.value(), 2), affine(x.value(), 3)}, {x},
-        [](const Gradients& g) -> Gradients { return {binary(Binary::add, affine(g[0], 2), affine(g[1], 3))}; });
+    return record_outputs("split", {affine(x.value(), 2), affine(x.value(), 3)}, {x},
+                          [](const Gradients& g, const Gradients&) -> Gradients {
+                            return {binary(Binary::add, affine(g[0], 2), affine(g[1], 3))};
+                          });
   };
   const Variable x = leaf({1, 1}, {2});
   backward(sum(split(x)[1]));
@@ -251,6 +252,47 @@ TEST_CASE("an operation with several outputs gets zeros for those that nobody us
   const auto both = split(x);
   backward(sum(both[0] * both[1]));  // 6 x^2
   CHECK(gradient(x) == std::vector<double>{17, 17});
+}
+
+TEST_CASE("an operation may add to what others have given for its inputs", "[tape]") {
+  int added = 0;
+  // 3 (x + y)
+  const auto three_times = [&added](const Variable& x, const Variable& y) {
+    return record_outputs("three times", {affine(binary(Binary::add, x.value(), y.value()), 3)}, {x, y},
+                          [&added](const Gradients& g, const Gradients& sums) {
+                            Gradients result(2, affine(g[0], 3));
+                            for (size_t i = 0; i < 2; ++i) {
+                              if (!sums[i].defined()) continue;
+                              Tensor sum = sums[i];
+                              accumulate(sum, result[i]);
+                              result[i] = Tensor();
+                              ++added;
+                            }
+                            return result;
+                          })[0];
+  };
+  const Variable x = leaf({1, 2}, {2}), y = leaf({1, 2}, {2}), constant(Tensor::from<double>({2, 2}, {2}));
+  backward(sum(three_times(x, constant)));
+  CHECK(added == 0);
+  CHECK(gradient(x) == std::vector<double>{3, 3});
+  backward(sum(three_times(x, y)));  // there is a gradient of x alone
+  CHECK(added == 1);
+  CHECK(gradient(x) == std::vector<double>{6, 6});
+  CHECK(gradient(y) == std::vector<double>{3, 3});
+  backward(sum(three_times(x, x)));  // the first operand's alone: both would write the same numbers
+  CHECK(added == 2);
+  CHECK(gradient(x) == std::vector<double>{12, 12});
+  const Tensor kept = x.grad();  // now somebody looks at it
+  backward(sum(three_times(x, constant)));
+  CHECK(added == 2);
+  CHECK(kept.to_vector<double>() == std::vector<double>{12, 12});
+  CHECK(gradient(x) == std::vector<double>{15, 15});
+  const Variable inner = square(y);
+  const Variable first = three_times(inner, constant);
+  y.state().grad = Tensor();
+  backward(sum(first * inner));  // y^2 (3 y^2 + 6)
+  CHECK(added == 3);
+  CHECK(gradient(y) == std::vector<double>{24, 120});
 }
 
 TEST_CASE("an undefined gradient stands for zeros", "[tape]") {
