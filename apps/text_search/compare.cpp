@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
+#include "apps/common/svg.h"
 #include "apps/text_search/passages.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
@@ -21,6 +22,33 @@ std::string below(const std::vector<std::filesystem::path>& roots, const std::fi
     if (const auto relative = file.lexically_relative(root); !relative.empty() && *relative.begin() != "..")
       return relative == "." ? file.filename().string() : relative.string();
   return file.string();
+}
+
+std::string without_refine(const std::string& spec) {
+  const size_t begin = spec.find("refine=");
+  if (begin == std::string::npos) return spec;
+  const size_t end = spec.find(',', begin);
+  return end == std::string::npos ? spec.substr(0, begin - 1) : spec.substr(0, begin) + spec.substr(end + 1);
+}
+
+svg::LineChart chart(const LengthResult& length) {
+  svg::LineChart chart;
+  chart.title = concat(length.length, " tokens");
+  chart.description = "Error against time, a line for each variant.";
+  chart.x.label = "microseconds a token";
+  chart.y.label = "1 - mean cosine", chart.y.log = true;
+  for (size_t v = 1; v < length.variants.size(); ++v) {
+    const VariantResult& variant = length.variants[v];
+    const std::string name = without_refine(variant.spec);
+    auto series = std::find_if(chart.series.begin(), chart.series.end(), [&](const auto& s) { return s.name == name; });
+    if (series == chart.series.end()) {
+      const int color = int(chart.series.size());
+      series = chart.series.insert(series, {name, {}, {}, color, false, true});
+    }
+    series->x.push_back(variant.seconds_per_token * 1e6);
+    series->y.push_back(1 - variant.cosine.mean);
+  }
+  return chart;
 }
 
 }  // namespace
@@ -120,6 +148,16 @@ nlohmann::ordered_json comparison_json(const Comparison& comparison) {
           {"bytes", comparison.corpus.bytes},
           {"files_hash", comparison.corpus.hash},
           {"lengths", lengths}};
+}
+
+std::string comparison_picture(const Comparison& comparison) {
+  std::vector<svg::Tile> tiles;
+  for (const LengthResult& length : comparison.lengths)
+    tiles.push_back({svg::draw(chart(length)), concat(length.length, " tokens"),
+                     concat("Full attention takes ", svg::number(length.variants[0].seconds_per_token * 1e6), " us.")});
+  return svg::sheet("Embeddings by other attention: error against time",
+                    "A line joins what differs in refine alone. Error: from the embeddings by full attention.", tiles,
+                    int(std::min<size_t>(2, tiles.size())), 520, 390);
 }
 
 }  // namespace cairn::text_search

@@ -43,5 +43,7 @@ struct Comparison {
 };
 std::string comparison_text(const Comparison& comparison);
 nlohmann::ordered_json comparison_json(const Comparison& comparison);
+// Error against time as SVG, a chart for each length. Variants that differ in the option refine alone are one curve.
+std::string comparison_picture(const Comparison& comparison);
 
 }  // namespace cairn::text_search

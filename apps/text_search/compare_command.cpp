@@ -3,10 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/compare.h"
 #include "apps/text_search/model_command.h"
 #include "core/parallel.h"
+#include "nn/io/file.h"
 
 namespace cairn::text_search {
 namespace {
@@ -24,6 +26,7 @@ struct CompareCommand : ModelCommand {
     add_words(command, "PATH", paths, "files and folders");
     options.text("variants", variants, "attention variants, comma-separated");
     options.text("lengths", lengths, "tokens of a sequence, comma-separated, rising");
+    add_path(command, "--picture", picture, "FILE", "draw error against time here (SVG)");
     options.integer("sequences", sequences, 2, 1 << 20, "sequences of each length, at most");
     add_list(command, "--exclude", exclude,
              "leave out what these globs match, comma-separated (see text-search index --help)");
@@ -36,6 +39,7 @@ struct CompareCommand : ModelCommand {
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 20); });
     check<UsageError>(all.front() >= 8, "--lengths: expected at least 8, got ", all.front());
+    const std::filesystem::path drawn = picture.empty() ? "" : output_path("--picture", picture, "");
     const EmbedderOptions embedder_options = this->embedder_options();
     WalkOptions files;
     files.roots = roots_of(paths);
@@ -62,11 +66,12 @@ struct CompareCommand : ModelCommand {
       progress.finish();
       comparison.lengths.push_back(compare(length, specs, measured));
     }
+    if (!picture.empty()) replace_file(drawn, {comparison_picture(comparison)});
     print(output.json ? comparison_json(comparison).dump() + "\n" : comparison_text(comparison));
   }
 
   std::vector<std::string> paths, exclude;
-  std::string lengths = "128,384,512";
+  std::string picture, lengths = "128,384,512";
   std::string variants =
       "clustered-25,i-clustered-25,oracle-top-32,i-clustered-25:topk=64,clustered-100,i-clustered-100,position-25,"
       "i-position-25";

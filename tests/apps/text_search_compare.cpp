@@ -304,6 +304,25 @@ TEST_CASE("a comparison as text and as JSON", "[text_search]") {
   for (const char* key : {"mean_cosine", "least_cosine", "neighbors_kept"}) CHECK(variants[3][key].is_null());
 }
 
+TEST_CASE("a comparison as a picture: variants that differ in refine alone are a curve", "[text_search]") {
+  Comparison comparison = small_comparison();
+  for (const char* spec :
+       {"i-clustered-2:refine=1", "clustered-2:bits=8", "clustered-2:refine=1,bits=8", "clustered-2:bits=8,refine=2"})
+    comparison.lengths[0].variants.push_back({spec, {0.875, 0.5}, 0.5, 1e-6});
+  const std::string picture = comparison_picture(comparison);
+  const auto count = [&](const std::string& text) {
+    size_t n = 0;
+    for (size_t at = picture.find(text); at != std::string::npos; at = picture.find(text, at + 1)) ++n;
+    return n;
+  };
+  CHECK(count("16 tokens") >= 1);
+  CHECK(count("32 tokens") >= 1);
+  CHECK(count("refine=") == 0);
+  CHECK(count(">i-clustered-2<") == 1);       // at 32 tokens it has no error, which a log axis cannot show
+  CHECK(count(">clustered-2:bits=8<") == 1);  // three variants of one length
+  CHECK(count(">full<") == 0);
+}
+
 // ---- the command
 
 TEST_CASE("text-search compare on a folder of files", "[text_search]") {
