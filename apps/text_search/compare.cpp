@@ -114,13 +114,15 @@ std::string comparison_text(const Comparison& comparison) {
   std::string text =
       concat("Text: ", corpus.files, " files, ", corpus.bytes, " bytes, xxh128 of their list ", corpus.hash, "\n");
   for (const LengthResult& length : comparison.lengths) {
+    size_t width = std::string("attention").size();
+    for (const VariantResult& v : length.variants) width = std::max(width, v.spec.size());
     text += concat("\n", length.sequences, " sequences of ", length.length, " tokens\n");
-    text += formatted("%-28s %11s %8s %14s %11s %6s\n", "attention", "mean cosine", "least", "neighbors kept",
-                      "us a token", "full/");
+    text += formatted("%-*s %11s %8s %14s %11s %6s\n", int(width), "attention", "mean cosine", "least",
+                      "neighbors kept", "us a token", "full/");
     const double full = length.variants[0].seconds_per_token;
     for (const VariantResult& v : length.variants)
-      text += formatted("%-28s %11.4f %8.4f %14.3f %11.1f %6.2f\n", v.spec.c_str(), v.cosine.mean, v.cosine.least,
-                        v.neighbors_kept, v.seconds_per_token * 1e6, full / v.seconds_per_token);
+      text += formatted("%-*s %11.4f %8.4f %14.3f %11.1f %6.2f\n", int(width), v.spec.c_str(), v.cosine.mean,
+                        v.cosine.least, v.neighbors_kept, v.seconds_per_token * 1e6, full / v.seconds_per_token);
   }
   return text +
          "\nCosine: with the embedding by full attention. Neighbors: ten a sequence. full/: how many times as "

@@ -73,8 +73,8 @@ struct CompareCommand : ModelCommand {
   std::vector<std::string> paths, exclude;
   std::string picture, lengths = "128,384,512";
   std::string variants =
-      "clustered-25,i-clustered-25,oracle-top-32,i-clustered-25:topk=64,clustered-100,i-clustered-100,position-25,"
-      "i-position-25";
+      "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
+      "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
   int64_t sequences = 200;
 };
 
