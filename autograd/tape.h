@@ -13,8 +13,9 @@ namespace cairn {
 
 // One gradient for each input of an operation; an undefined one stands for zeros.
 using Gradients = std::vector<Tensor>;
-// From the gradients of an operation's outputs to those of its inputs. `sums` has what other operations have given for
-// each input so far, if it may be changed: an operation may add to it, and then gives nothing itself.
+// From the gradients of an operation's outputs to those of its inputs. sums[i] is the gradient of input i so far (of a
+// leaf also from earlier passes), or undefined: there is none yet, or somebody else holds it. A closure may add to it
+// in place; then its own gradient i is undefined.
 using GradientFunction = std::function<Gradients(const Gradients& outputs, const Gradients& sums)>;
 
 // Where a gradient goes: to an output of the node that made the input, or to the leaf that it is.
@@ -96,7 +97,7 @@ class NoGrad {
 };
 bool recording();
 
-// One line an operation, in the order they ran: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is output 2 of several.
+// One line an operation, inputs before users: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is the output with index 2.
 std::string graph_to_string(const Variable& output);
 
 }  // namespace cairn

@@ -19,7 +19,7 @@ CAIRN_HD inline int64_t draw_query(PhiloxKey key, uint32_t row, int64_t c, int64
   return low + below(words.w[0], uint32_t(high - low));
 }
 
-// 64 random bits, which decide the ties of cluster c in an iteration; of the call that draws a query for it.
+// 64 random bits, which decide the ties of cluster c in an iteration; from the same Philox call as draw_query.
 CAIRN_HD inline uint64_t draw_ties(PhiloxKey key, uint32_t row, int64_t c, int iteration) {
   const PhiloxWords words = philox(key, {{row, uint32_t(c), uint32_t(iteration), 0}});
   return uint64_t(words.w[3]) << 32 | words.w[2];
@@ -31,7 +31,7 @@ CAIRN_KERNELS(
     //   start      centroid j is the code of a query drawn from stratum j (draw_query)
     //   assign     each code to the nearest centroid, ties to the lowest index
     //   update     each bit of a centroid becomes the strict majority of its members', on a tie it is that of draw_ties
-    //              (were it to stay, the algorithm would stop after one or two iterations); a centroid without members
+    //              (keeping the old bit would end k-means after one or two iterations); a centroid without members
     //              becomes the code of a query drawn by (iteration, cluster)
     // C >= n: every query is its own cluster.
     void hamming_kmeans(Stream, KMeansSize, const uint64_t* codes, const int32_t* lengths, Draw, int32_t* labels);)

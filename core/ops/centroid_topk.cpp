@@ -45,7 +45,8 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
                                     optional({"dv", dv, "B S H M"})});
   const AttentionSize size = kernel_size(s, options);
   check_top_keys("centroid_topk", saved.topk, size.S);
-  const bool add = dk.defined() && dv.defined();
+  check(dk.defined() == dv.defined(), "centroid_topk: expected dk and dv, or neither");
+  const bool add = dk.defined();
   AttentionGradient g{like(centroids), add ? dk : like(k), add ? dv : like(v)};
   CAIRN_RUN(
       "centroid_topk", k,

@@ -30,18 +30,18 @@ Tensor metric_of(const Tensor& k, const Tensor& lengths) {
   return matmul(centered, centered, true);
 }
 
-// The old labels [B, H, N] where a length [B] is at most `most`, else the new ones.
-Tensor stay(const Tensor& lengths, int64_t most, const Tensor& before, const Tensor& after) {
+// The labels before [B, H, N] in batch elements whose length [B] is at most `most`, else those after.
+Tensor keep_up_to(int64_t most, const Tensor& lengths, const Tensor& before, const Tensor& after) {
   if (!lengths.defined()) return after;
-  const auto floats = [](const Tensor& x) { return x.cast(DType::float32); };  // what `where` takes
+  const auto floats = [](const Tensor& x) { return x.cast(DType::float32); };  // `where` takes no whole numbers
   const Tensor limit = Tensor::full({}, double(most), DType::float32, lengths.device());
   const Tensor short_ones = compare(Compare::less_equal, floats(lengths).reshape({lengths.size(0), 1, 1}), limit);
   return where(short_ones, floats(before), floats(after)).cast(DType::int32);
 }
 
-// For clusters c with the means m_c = means [B, H, C, D], the columns by which a query (q, 1) is multiplied: A m_c, and
-// below it -m_c . A m_c / 2, or minus infinity where the cluster is empty.
-Tensor columns_of(const Tensor& means, const Tensor& metric, const Groups& groups) {
+// Row c, for the mean m_c of cluster c, is (A m_c, -m_c . A m_c / 2): its product with (q, 1) is the largest where m_c
+// is the nearest to q. An empty cluster has minus infinity in the last column. means: [B, H, C, D].
+Tensor rows_of(const Tensor& means, const Tensor& metric, const Groups& groups) {
   const int64_t C = groups.clusters();
   const Tensor seen = metric.defined() ? matmul(means, metric) : means;
   const Tensor shift = affine(sum(binary(Binary::multiply, means, seen), {3}, true), -0.5);
@@ -53,14 +53,13 @@ Tensor columns_of(const Tensor& means, const Tensor& metric, const Groups& group
 }  // namespace
 
 Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clusters, int steps, const Tensor& metric) {
-  const Tensor wide = widened(q), queries = heads_first(wide);
-  const Tensor ones = Tensor::full(queries.shape().with(3, 1), 1, wide.dtype(), q.device());
-  const Tensor with_ones = concat({queries, ones}, 3);
+  const Tensor wide = widened(q);
+  const Tensor ones = Tensor::full({q.size(0), q.size(2), q.size(1), 1}, 1, wide.dtype(), q.device());
+  const Tensor with_ones = concat({heads_first(wide), ones}, 3);
   for (int step = 0; step < steps; ++step) {
     const Groups groups = group(labels, clusters);
     const Tensor means = heads_first(segment_reduce(Segment::mean, wide, groups));
-    // The nearest has the largest q . A m_c - m_c . A m_c / 2.
-    labels = argmax(matmul(with_ones, columns_of(means, metric, groups), false, true), lengths);
+    labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true), lengths);
   }
   return labels;
 }
@@ -69,7 +68,7 @@ Tensor refine(const Tensor& q, const Tensor& query_lengths, const Tensor& k, con
               const Tensor& labels, int64_t clusters, int steps) {
   if (steps == 0 || clusters >= q.size(1) || k.size(1) == 0) return labels;
   const Tensor refined = lloyd(q, query_lengths, labels, clusters, steps, metric_of(k, key_lengths));
-  return stay(key_lengths, 0, labels, stay(query_lengths, clusters, labels, refined));
+  return keep_up_to(0, key_lengths, labels, keep_up_to(clusters, query_lengths, labels, refined));
 }
 
 }  // namespace cairn

@@ -4,18 +4,22 @@
 
 namespace cairn {
 
-// K-means from given labels, int32 [B, H, N]: `steps` times, each query joins the cluster whose mean is nearest (ties:
-// the lowest index; a cluster without members stays empty), under the distance (q - c)^T A (q - c).
-// q: [B, N, H, D]; lengths: int32 [B], queries beyond get -1 (undefined: none are); A: metric [B, H, D, D], symmetric
-// (undefined: the identity; a factor changes nothing). Bfloat16 is computed in float32. Costs 2 N C D a step and head
-// in arithmetic, and for a while N C numbers in memory.
+// K-means from given labels. `steps` times, each query joins the cluster whose mean c is nearest under the distance
+// (q - c)^T metric (q - c). Ties go to the lowest index, and a cluster without members stays empty.
+//   q        [B, N, H, D]; bfloat16 is computed in float32
+//   lengths  int32 [B]: queries beyond their length get -1; undefined: all queries count
+//   labels   int32 [B, H, N]
+//   metric   [B, H, D, D], symmetric, up to a positive factor; undefined: the identity
+// Time: N C products of two rows, a step and head. Memory: N (C + D) numbers a head, for a while. Devices may differ at
+// near-ties.
 Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clusters, int steps,
              const Tensor& metric = {});
 
-// `steps` of it under the distance that the keys see: what moves the attention of a query is by how much its scores
-// differ (Proposition 1), so A = K^T K, with K the keys k [B, S, H, D] within their lengths, minus their mean. (What is
-// added to the scores of all keys alike changes no softmax.) Labels stay where there are as many clusters as queries,
-// or no key.
+// The same under the distance that the keys see. Queries whose scores differ little have similar attention
+// (Proposition 1), and |K (q - c)|^2 is by how much they differ, so the metric is K^T K. K has the keys k [B, S, H, D]
+// within their lengths, minus their mean, because a number added to all scores of a query changes no softmax. The
+// metric takes S D products of two rows, once. In a batch element with at most `clusters` queries, or without a key,
+// labels stay.
 Tensor refine(const Tensor& q, const Tensor& query_lengths, const Tensor& k, const Tensor& key_lengths,
               const Tensor& labels, int64_t clusters, int steps);
 

@@ -111,11 +111,15 @@ Case& add(Operation& op, const Split& c, Tensors operands) {
   test.parity = [c](const ParityRun& run) {
     const CentroidTopK made = c.run(run.operands), saved = c.run(run.on_cpu);
     const Device device = run.operands[0].device();
-    const auto [dq, dk, dv] = centroid_topk_backward(
-        run.operands[0], run.operands[1], run.operands[2], c.options(device),
-        {saved.topk.to(device), saved.logsumexp.to(device), run.place(saved.mass), run.place(saved.rest)},
-        run.weights[1], run.weights[2]);
-    return Tensors{made.topk, made.logsumexp, made.mass, made.rest, dq, dk, dv};
+    const Tensor &q = run.operands[0], &k = run.operands[1], &v = run.operands[2];
+    const CentroidTopK placed{saved.topk.to(device), saved.logsumexp.to(device), run.place(saved.mass),
+                              run.place(saved.rest)};
+    const auto backward = [&](const Tensor& dk, const Tensor& dv) {
+      return centroid_topk_backward(q, k, v, c.options(device), placed, run.weights[1], run.weights[2], dk, dv);
+    };
+    const auto [dq, dk, dv] = backward({}, {});
+    const auto added = backward(k.clone(), v.clone());
+    return Tensors{made.topk, made.logsumexp, made.mass, made.rest, dq, dk, dv, added.dk, added.dv};
   };
   return test;
 }
@@ -303,6 +307,21 @@ TEST_CASE("centroid_topk without a key left has no top keys, no mass, no rest an
   }
   for (size_t i = 0; i < 8; ++i) CHECK((g.dk.to_vector<float>()[i] == 0 && g.dv.to_vector<float>()[i] == 0));
   CHECK(r.mass.to_vector<float>()[3] > 0);
+}
+
+TEST_CASE("the gradient of centroid_topk adds to the gradients of k and v that it is given", "[centroid_topk]") {
+  const Operands x({2, 2, 5, 300, 3, 4}, DType::float64);
+  const CentroidTopK r = centroid_topk(x.q, x.k, x.v, 3, true, {});
+  const auto backward = [&](const Tensor& dk, const Tensor& dv) {
+    return centroid_topk_backward(x.q, x.k, x.v, {}, r, r.mass, r.rest, dk, dv);
+  };
+  const auto own = backward({}, {});
+  const Tensor dk = x.k.clone(), dv = x.v.clone();
+  const auto added = backward(dk, dv);
+  CHECK(same_bits(added.dq, own.dq));
+  CHECK(difference(dk, binary(Binary::add, x.k, own.dk)) <= tolerance::float64);
+  CHECK(difference(dv, binary(Binary::add, x.v, own.dv)) <= tolerance::float64);
+  CHECK_ERROR(backward(dk, {}), "centroid_topk: expected dk and dv, or neither");
 }
 
 TEST_CASE("centroid_topk leaves the rest out where nobody asks for it", "[centroid_topk]") {
