@@ -44,6 +44,7 @@ struct HammingGrouping : Grouping {
     return refine(q, mask.query_lengths, k, mask.key_lengths, labels, groups, refinements);
   }
   double flops(const AttentionWork& work) const override {
+    // K^T K, and a product with each centroid in each step.
     const double refined = refinements > 0 ? work.head_size + refinements * double(groups()) : 0;
     return 2 * work.head_size * (double(bits) + refined);
   }

@@ -33,9 +33,8 @@ class Grouping {
 };
 
 // The paper's: sign hashes, then k-means in Hamming space. The planes are the same for all of one call and fresh at
-// each (seed, step, layer). Then `refine` steps of lloyd.h, which the
-// paper does not have. From a specification: the number and the options bits,
-// iterations, bias, refine.
+// each (seed, step, layer). Then come `refine` steps of lloyd.h, which the paper does not have. From a specification:
+// the number and the options bits, iterations, bias, refine.
 std::unique_ptr<Grouping> hamming_grouping(SpecReader& spec);
 
 // clustered-C and i-clustered-C with any grouping. The second reads the options topk and mass_gradient.
