@@ -21,9 +21,8 @@ std::string_view backends();
 // and so the last bits of results.
 std::string_view cpu_vectors();
 
-// How CUDA multiplies float32 matrices, attention's too: in full, or with operands rounded to TF32 (10 bits of
-// mantissa, sums in float32), which tensor cores do several times faster. Full unless set. The CPU always multiplies in
-// full.
+// How CUDA multiplies float32 matrices: in full, or with operands rounded to TF32 (10 bits of mantissa, sums in
+// float32), which tensor cores do several times faster. Full unless set. Attention and the CPU always multiply in full.
 enum class Float32Products { full, tf32 };
 Float32Products float32_products();
 void set_float32_products(Float32Products products);

@@ -5,7 +5,8 @@
 #include <cmath>
 
 #include "core/workspace.h"
-#include "cuda/attention_problem.cuh"
+#include "cuda/attention_simt.cuh"
+#include "cuda/attention_splits.cuh"
 #include "cuda/mma_tiles.cuh"
 
 namespace cairn::gpu {
@@ -114,21 +115,11 @@ struct KeyTiles {
       const Tile k_now = k.row(place), v_now = v.row(place);
       next = next_tile(k0 + keys);
       wait_for_copies<0>();
-      k_now.template round<keys>();
-      if constexpr (with_values) v_now.template round<keys>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
       if (next < end) copy(next, place ^ keys);
       f(k0, k_now, v_now);
     }
   }
-};
-
-// What the host gives to kernels whose queries are few: the keys are cut into `count` splits, a block has one of them,
-// and what it sums up goes to `partial` [count, B, H, N, columns], for add_splits or combine_splits.
-struct Splits {
-  int count = 1;
-  float* partial = nullptr;
-  float2* softmax = nullptr;  // forward, [count, B, H, N]: the running maximum and the sum of exponentials
 };
 
 // ---- forward
@@ -158,7 +149,6 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     commit_copies();
     tiles.copy(begin, 0);
     wait_for_copies<1>();
-    own.template round<Shape::own>();
 
     const auto next_tile = [&](int from) {
       return batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
@@ -167,7 +157,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
       float s[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { own.row(strip).load_a(step, a); }, k, s);
-      if (batch_head.masks(query0, query0 + 16, k0, k0 + keys)) {
+      if (batch_head.masks_rows(query0, query0 + 16, k0, k0 + keys)) {
         const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
         each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
       }
@@ -192,13 +182,10 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   for (int half = 0; half < 2; ++half) {
     const int query = query0 + mma_g() + 8 * half;
     if (query >= p.N()) continue;
-    if (query >= batch_head.queries)
-#pragma unroll
-      for (int n = 0; n < columns / 8; ++n) sums[0][n][2 * half] = sums[0][n][2 * half + 1] = 0;
     const int64_t place = batch_head.index * p.size.N + query;
     if (splits.partial) {
       const int64_t part = task.split * p.size.B * p.size.H * p.size.N + place;
-      write_sums(sums[0], half, 1.0f, splits.partial + part * p.size.M, p.M());
+      write_sums(sums[0], half, query < batch_head.queries ? 1.0f : 0.0f, splits.partial + part * p.size.M, p.M());
       if (mma_t() == 0) splits.softmax[part] = {softmax.running_max[half], softmax.sum[half]};
       continue;
     }
@@ -208,59 +195,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   }
 }
 
-// The output from the sums of the splits, which are added up in their order. A warp a query.
-template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block, 8)
-    combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
-  const int64_t rows = size.B * size.H * size.N;
-  for (int64_t row = first_row(); row < rows; row += row_step()) {
-    // A lane knows every 32nd split.
-    const int lane = int(threadIdx.x % 32);
-    const auto of_lane = [&](int s0) {
-      return s0 + lane < splits.count ? splits.softmax[(s0 + lane) * rows + row] : float2{-INFINITY, 0};
-    };
-    float largest = -INFINITY, total = 0;
-#pragma unroll 1
-    for (int s0 = 0; s0 < splits.count; s0 += 32) largest = fmaxf(largest, of_lane(s0).x);
-    largest = warp_reduce(largest, Max{});
-    const float shift = largest == -INFINITY ? 0.0f : largest;
-#pragma unroll 1
-    for (int s0 = 0; s0 < splits.count; s0 += 32)
-      total = fmaf(of_lane(s0).y, exp2_approx(of_lane(s0).x - shift), total);
-    total = warp_reduce(total, Sum{});
-    const float factor = total == 0 ? 0.0f : dropout_scale / total;
-    // Keys are split only where rows are few, so 32 bits suffice. They divide faster.
-    const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;
-    T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
-#pragma unroll 1
-    for (int64_t c0 = 0; c0 < size.M; c0 += 32) {
-      const int64_t c = min(c0 + lane, size.M - 1);
-      float sum = 0;
-#pragma unroll 1
-      for (int s0 = 0; s0 < splits.count; s0 += 32) {
-        const float weight = exp2_approx(of_lane(s0).x - shift);
-#pragma unroll 8
-        for (int i = 0; i < min(32, splits.count - s0); ++i)
-          sum = fmaf(splits.partial[((s0 + i) * rows + row) * size.M + c], __shfl_sync(full_warp, weight, i), sum);
-      }
-      if (c0 + lane < size.M) to[c] = T(sum * factor);
-    }
-    if (threadIdx.x % 32 == 0) logsumexp[row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
-  }
-}
-
 // ---- backward
-
-// What the gradient of a score needs beyond the state of its query: nothing, in full attention.
-struct NoTop {
-  using State = QueryState;
-  static constexpr bool some = false, add = false;
-  template <int keys>
-  __device__ NoTop of_queries(const AttentionSize&, const BatchHead&, int, int) const {
-    return {};
-  }
-  __device__ bool operator()(int, int) const { return false; }
-};
 
 // s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query, in_top(n,
 // e) says whether its key is a top key (cuda/centroid_topk.cu); visible() and keep() give bits.
@@ -276,9 +211,9 @@ __device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float
     for (int e = 0; e < 4; ++e) {
       const typename Top::State query = state(n, e);
       s[n][e] = exp2_approx(s[n][e] * scale_2 - query.lse2);
-      if constexpr (Top::some) g[n][e] = in_top(n, e) ? query.dmass : g[n][e];  // dA over the top keys is dm
-      g[n][e] = s[n][e] * (g[n][e] - query.delta);                              // [grad. 1] [grad. 4] dS
-      if constexpr (Top::some) s[n][e] = in_top(n, e) ? 0.0f : s[n][e];  // [grad. 17] dV has the other keys alone
+      // [grad. 1] [grad. 4] dS
+      g[n][e] = s[n][e] * (query.weight_gradient(g[n][e], in_top(n, e)) - query.delta);
+      if (in_top(n, e)) s[n][e] = 0;  // [grad. 17] dV has the other keys alone
     }
   if (dropout.active) each_sum(s, drop);
   if (masks) {
@@ -322,22 +257,24 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     commit_copies();
     tiles.copy(begin, 0);
     wait_for_copies<1>();
-    q.template round<Shape::own>();
-    g.template round<Shape::own>();
 
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;
-      const auto in_top = top.template of_queries<keys>(p.size, batch_head, query0, k0);
       float s[1][keys / 8][4], ds[1][keys / 8][4];
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
       mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
+      uint64_t top_bits[2];  // from this lane's first key on, for rows g and g + 8
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        top_bits[half] = top.bits_from(p.size, batch_head, query0 + mma_g() + 8 * half, k0 + 2 * mma_t());
       const State state[2] = {own_states[strip + mma_g()], own_states[strip + mma_g() + 8]};
+      const int row = optimization_barrier(query0);  // otherwise registers are spilled
       strip_gradient<Top>(
-          s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; }, in_top,
-          batch_head.masks(query0, query0 + 16, k0, k0 + keys),
+          s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
+          [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
+          batch_head.masks_rows(row, row + 16, k0, k0 + keys),
           [&] { return visible_of_queries<keys / 8>(batch_head, query0, k0); }, dropout,
-          // (Without top keys, the barrier is what keeps registers from being spilled; with them, it is the other way.)
-          [&] { return kept_of_queries<keys / 8>(Top::some ? dropout : dropout.behind_barrier(), query0, k0); });
+          [&] { return kept_of_queries<keys / 8>(dropout.behind_barrier(), query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
     });
   }
@@ -345,15 +282,13 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   for (int half = 0; half < 2; ++half) {
     const int query = query0 + mma_g() + 8 * half;
     if (query >= p.N()) continue;
-    if (query >= batch_head.queries)
-#pragma unroll
-      for (int n = 0; n < columns / 8; ++n) sums[0][n][2 * half] = sums[0][n][2 * half + 1] = 0;
+    const float scale = query < batch_head.queries ? p.scale : 0.0f;
     if (splits.partial)
-      write_sums(sums[0], half, p.scale,
+      write_sums(sums[0], half, scale,
                  splits.partial + ((task.split * p.size.B * p.size.H + batch_head.index) * p.size.N + query) * p.size.D,
                  p.D());
     else
-      write_sums(sums[0], half, p.scale, dq.at(batch_head.batch, query, batch_head.head), p.D());
+      write_sums(sums[0], half, scale, dq.at(batch_head.batch, query, batch_head.head), p.D());
   }
 }
 
@@ -401,9 +336,6 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       const Tile q = all_q.row(place), g = all_g.row(place);
       next = batch_head.next_query(optimization_barrier(task.row), Shape::own, q0 + queries);
       wait_for_copies<0>();
-      if (q0 == begin) k.template round<Shape::own>(), v.template round<Shape::own>();
-      q.template round<queries>();
-      g.template round<queries>();
       __syncthreads();  // now all see these, and nobody reads the other ones any more
       if (next < batch_head.queries) copy_queries(next, place ^ queries);
       if (batch_head.next_query(optimization_barrier(key0), 16, q0) >= min(q0 + queries, batch_head.queries)) continue;
@@ -411,14 +343,15 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       float s[1][queries / 8][4], ds[1][queries / 8][4];
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
       mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(strip).load_a(step, a); }, g, ds);
+      const int row = optimization_barrier(key0);  // otherwise registers are spilled
       const State* const state = all_states + place + 2 * mma_t();
       const uint64_t* const bits = all_bits + place + 2 * mma_t();
       strip_gradient<Top>(
           s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
-          [&](int n, int e) { return bits[8 * n + e % 2] >> (strip + mma_g() + 8 * (e / 2)) & 1; },
-          batch_head.masks(q0, q0 + queries, key0, key0 + 16),
-          [&] { return visible_of_keys<queries / 8>(batch_head, q0, key0); }, dropout,
-          [&] { return kept_of_keys<queries / 8>(dropout, q0, key0); });
+          [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (strip + mma_g() + 8 * (e / 2)) & 1; },
+          batch_head.masks(q0, q0 + queries, row, row + 16),
+          [&] { return visible_of_keys<queries / 8>(batch_head, q0, row); }, dropout,
+          [&] { return kept_of_keys<queries / 8>(dropout, q0, row); });
       // [grad. 2] [grad. 5] dV, then dK
       mma_weighted_rows<1, queries>(s, g, sums_v);
       mma_weighted_rows<1, queries>(ds, q, sums_k);
@@ -428,25 +361,21 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   for (int half = 0; half < 2; ++half) {
     const int key = key0 + mma_g() + 8 * half;
     if (key >= p.S()) continue;
-    if (key >= batch_head.keys)
-#pragma unroll
-      for (int n = 0; n < columns / 8; ++n)
-        sums_k[0][n][2 * half] = sums_k[0][n][2 * half + 1] = sums_v[0][n][2 * half] = sums_v[0][n][2 * half + 1] = 0;
-    write_sums(sums_k[0], half, p.scale, dk.at(batch_head.batch, key, batch_head.head), p.D(), top.add);
-    write_sums(sums_v[0], half, 1.0f, dv.at(batch_head.batch, key, batch_head.head), p.M(), top.add);
+    const bool valid = key < batch_head.keys;
+    write_sums(sums_k[0], half, valid ? p.scale : 0.0f, dk.at(batch_head.batch, key, batch_head.head), p.D(), top.add);
+    write_sums(sums_v[0], half, valid ? 1.0f : 0.0f, dv.at(batch_head.batch, key, batch_head.head), p.M(), top.add);
   }
 }
 
 // ---- the host's part
 
 // Whether tensor cores take this problem: rows are whole 16-byte chunks of at most 128 elements, the scale is positive,
-// the element type is allowed, and the GPU has the instructions.
+// and the GPU has the instructions.
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
   const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
   return whole(p.size.D) && whole(p.size.M) && p.scale > 0 && aligned(p.q, 16) && aligned(p.k, 16) &&
-         aligned(p.v, 16) && (aligned(more, 16) && ...) &&
-         (sizeof(T) == 2 || float32_products() == Float32Products::tf32) && has_mma();
+         aligned(p.v, 16) && (aligned(more, 16) && ...) && has_mma();
 }
 
 // Calls f with the shape for the smallest size of rows that holds all of D and M.
@@ -461,30 +390,28 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
     f.template operator()<128>(MmaShape<T, 128>{});
 }
 
-// The fewest splits that give 384 blocks (about three a multiprocessor of an H100), of at least `shortest` keys each.
-// The shape alone decides, so that sums have the same order on every GPU that runs the kernel.
-inline int64_t count_splits(int64_t blocks, int64_t S, int64_t shortest) {
-  return std::clamp<int64_t>(ceil_div(384, std::max<int64_t>(1, blocks)), 1, std::max<int64_t>(1, S / shortest));
-}
-
-// The splits for blocks of `tile_rows` queries, with memory for sums of `columns` if there are several. Keys are not
-// split under a causal mask or a pattern: these skip tiles already.
-template <class T>
-Splits split_keys(const AttentionProblem<T>& p, int tile_rows, int64_t columns, Workspace& workspace) {
-  const int64_t rows = p.size.B * p.size.H * p.size.N;
-  const int64_t count =
-      p.mask.all() ? count_splits(p.size.B * p.size.H * ceil_div(p.size.N, tile_rows), p.size.S, 256) : 1;
-  if (count == 1 || rows * columns == 0) return {};
-  return {int(count), workspace.take<float>(count * rows * columns)};
-}
-
-// out = the sum of the splits, if there are several.
-template <class T>
-void add_up(Stream stream, const AttentionSize& size, const Splits& splits, int64_t columns, HeadView<T> out) {
-  if (!splits.partial) return;
-  const int64_t threads = size.B * size.H * size.N * columns;
-  launch(add_splits<T>, {blocks(ceil_div(threads, add_threads)), add_threads, 0, stream}, size, splits.count,
-         int(columns), splits.partial, out);
+// The gradients of attention, by whichever kernels take them.
+template <class T, class Top>
+void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
+                         const typename Top::State* states, Top top, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+  const auto& [B, H, N, S, D, M, scale] = p.size;
+  if (!suits_mma(p, dout, dq, dk, dv)) return gradients_simt(stream, p, dout, states, top, dq, dk, dv);
+  with_mma_shape<T>(p.size, [&]<int columns>(auto shape) {
+    using Shape = decltype(shape);
+    if (B * H * N > 0) {
+      Workspace workspace(Device::cuda);
+      const Splits splits = split_keys(p, Shape::own, D, workspace);
+      launch(query_gradient_mma<T, columns, Top>,
+             {B * H * ceil_div(N, Shape::own) * splits.count, mma_threads, Shape::template query_gradient_bytes<Top>,
+              stream},
+             p, splits, dout, states, top, dq);
+      add_up(stream, p.size, splits, D, dq);
+    }
+    if (B * H * S > 0)
+      launch(key_gradient_mma<T, columns, Top>,
+             {B * H * ceil_div(S, Shape::own), mma_threads, Shape::template key_gradient_bytes<Top>, stream}, p, dout,
+             states, top, dk, dv);
+  });
 }
 
 }  // namespace cairn::gpu

@@ -46,6 +46,14 @@ AttentionProblem<T> attention_problem(const char* operation, const AttentionOper
   return {in, float(size.scale), packs};
 }
 
+// What the kernels of attention ask about top keys (TopKeys in cuda/centroid_topk_problem.cuh). Full attention has
+// none.
+struct NoTop {
+  using State = QueryState;
+  static constexpr bool some = false, add = false;
+  __device__ uint64_t bits_from(const AttentionSize&, const BatchHead&, int, int) const { return 0; }
+};
+
 // What the backward pass needs of each query, from its output. A warp a query.
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
@@ -63,29 +71,14 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   }
 }
 
-// ---- keys in splits
-
-inline constexpr int add_threads = 256;
-
-// out = the sum of `splits` parts [B, H, N, columns], in their order. A thread an element.
-template <class T>
-__global__ void __launch_bounds__(add_threads)
-    add_splits(AttentionSize size, int splits, int columns, const float* partial, HeadView<T> out) {
-  const int64_t count = size.B * size.H * size.N * columns;
-  for (int64_t e = int64_t(blockIdx.x) * add_threads + threadIdx.x; e < count; e += int64_t(gridDim.x) * add_threads) {
-    float sum = 0;
-    for (int s = 0; s < splits; ++s) sum += partial[s * count + e];
-    const int64_t row = e / columns, batch_head = row / size.N;
-    out.at(batch_head / size.H, row % size.N, batch_head % size.H)[e % columns] = T(sum);
-  }
-}
-
-// [grad. 1] [grad. 4] s = q . k and g = dout . v of a query and a key become z A and dS / scale.
-inline __device__ void score_gradient(float& s, float& g, float scale_2, const QueryState& query, bool visible,
-                                      float z) {
+// [grad. 1] [grad. 4] s = q . k and g = dout . v of a query and a key become z A and dS / scale. For a top key dA is
+// given, and z A is 0: it has no part in dV (cuda/centroid_topk.cu).
+template <class State>
+__device__ void score_gradient(float& s, float& g, float scale_2, const State& query, bool visible, bool in_top,
+                               float z) {
   const float weight = visible ? exp2_approx(s * scale_2 - query.lse2) : 0.0f;
-  g = visible ? weight * (z * g - query.delta) : 0.0f;
-  s = z * weight;
+  g = visible ? weight * (query.weight_gradient(z * g, in_top) - query.delta) : 0.0f;
+  s = in_top ? 0.0f : z * weight;
 }
 
 }  // namespace cairn::gpu

@@ -34,6 +34,7 @@ inline __device__ int optimization_barrier(int x) {
 // One (batch element, head), and what of it counts.
 struct BatchHead {
   int64_t index, batch, head;
+  int N;                         // queries, valid or not
   int queries, keys;             // that are valid
   const uint8_t* allowed;        // may query 0 attend to key 0; null: all may
   int64_t query_step, key_step;  // of `allowed`
@@ -43,6 +44,7 @@ struct BatchHead {
       : index(batch_head),
         batch(batch_head / size.H),
         head(batch_head % size.H),
+        N(int(size.N)),
         queries(int(min(max(mask.queries(batch, size.N), int64_t{0}), size.N))),
         keys(int(min(max(mask.keys(batch, size.S), int64_t{0}), size.S))),
         allowed(mask.allowed ? mask.allowed + batch * mask.allowed_batch + head * mask.allowed_head : nullptr),
@@ -65,6 +67,8 @@ struct BatchHead {
   __device__ bool masks(int q0, int q1, int k0, int k1) const {
     return allowed || q1 > queries || k1 > keys || !positions.sees_all(q0, q1, k0, k1);
   }
+  // The same where the scores become rows of their queries: those beyond N are never stored, and need no mask.
+  __device__ bool masks_rows(int q0, int q1, int k0, int k1) const { return masks(q0, min(q1, N), k0, k1); }
   // The first key from `from` on that one of `rows` queries from q0 on may see, and the first query that may see one of
   // `rows` keys from k0 on; behind the last one there is none. `from` is a multiple of 4, and so is what is found.
   __device__ int next_key(int q0, int rows, int from) const {
@@ -154,6 +158,9 @@ struct RunningSoftmax {
 // sum over keys of A dA.
 struct alignas(8) QueryState {
   float lse2, delta;
+
+  // dA of a key from z dout . v: that is all there is to it where there are no top keys.
+  __device__ float weight_gradient(float g, bool) const { return g; }
 };
 
 // Dropout as a kernel uses it.
@@ -213,7 +220,7 @@ using TileOf = float[8][4];
 // Bit 4 i + j says whether query tile_row(i) may attend to key tile_column() + j; keep_mask: whether dropout keeps that
 // weight.
 inline __device__ unsigned visible_in(const BatchHead& batch_head, int q0, int k0) {
-  if (!batch_head.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
+  if (!batch_head.masks_rows(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int i) { return batch_head.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
 }
 inline __device__ unsigned keep_mask(const TileDropout& dropout, int q0, int k0) {
@@ -318,6 +325,18 @@ inline __device__ void store_weights(float* workspace, const TileOf& weights) {
   __syncwarp();
 }
 
+// Stores the transposed tile, for sums over its rows. Other warps read what a warp writes here.
+inline __device__ void store_transposed(float* workspace, const TileOf& weights) {
+  __syncthreads();  // all have read what stood there
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int i = 0; i < 8; i += 4)
+      pack<4>(tile_weights(workspace) + (tile_column() + j) * (tile + 4), tile_row(i) / 4) =
+          Pack4{weights[i][j], weights[i + 1][j], weights[i + 2][j], weights[i + 3][j]};
+  __syncthreads();
+}
+
 // sum += W X for the stored weights: `width` columns of X, of which this thread has four in each 64.
 template <int width, class Rows>
 __device__ void add_weighted_rows(Rows x, float* workspace, float (&sum)[8][width / 16]) {
@@ -348,6 +367,15 @@ __device__ void add_weighted_rows(Rows x, float* workspace, float (&sum)[8][widt
   }
 }
 
+// Bit 4 i + j: f(4 i + j, tile_row(i), tile_column() + j). A loop, because f is long.
+template <class F>
+__device__ unsigned pair_bits(F f) {
+  unsigned bits = 0;
+#pragma unroll 1
+  for (int bit = 0; bit < 32; ++bit) bits |= unsigned(f(bit, tile_row(bit / 4), tile_column() + bit % 4)) << bit;
+  return bits;
+}
+
 // A tile of products becomes weights in the running softmax of its rows, whose sums of weighted rows so far are
 // corrected. Bits of `visible` and `keep` as of visible_in.
 template <int items>
@@ -372,7 +400,8 @@ __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsig
   }
 }
 
-// Writes `factor` times one row of such a sum to the first `columns` elements of a row, or adds it to them.
+// Writes `factor` times one row of such a sum to the first `columns` elements of a row, or adds it to them. Where the
+// factor is 0, it takes the sum for 0, even if it is NaN.
 template <int items, class T>
 __device__ void write_row(const float (&sum)[items], float factor, T* to, int columns, bool packs, bool add = false) {
 #pragma unroll
@@ -381,7 +410,8 @@ __device__ void write_row(const float (&sum)[items], float factor, T* to, int co
     Pack<T, 4> four;
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      four.element[e] = T(sum[4 * part + e] * factor + (add && c + e < columns ? float(to[c + e]) : 0.0f));
+      four.element[e] =
+          T((factor == 0 ? 0.0f : sum[4 * part + e] * factor) + (add && c + e < columns ? float(to[c + e]) : 0.0f));
     if (packs && c < columns)
       pack<4>(to, c / 4) = four;
     else
@@ -389,6 +419,12 @@ __device__ void write_row(const float (&sum)[items], float factor, T* to, int co
       for (int e = 0; e < 4; ++e)
         if (c + e < columns) to[c + e] = four.element[e];
   }
+}
+
+// Calls f<width>() with the columns of a result that a block computes. More columns are further blocks' work.
+template <class F>
+void with_tile_width(int64_t columns, F f) {
+  columns <= 64 ? f.template operator()<64>() : f.template operator()<128>();
 }
 
 }  // namespace cairn::gpu

@@ -68,15 +68,6 @@ struct PlacedRows {
   __device__ void skip_rows(int n) { places += n, rows -= n; }
 };
 
-// Bit 4 i + j: f(4 i + j, tile_row(i), tile_column() + j). A loop, because f is long.
-template <class F>
-__device__ unsigned pair_bits(F f) {
-  unsigned bits = 0;
-#pragma unroll 1
-  for (int bit = 0; bit < 32; ++bit) bits |= unsigned(f(bit, tile_row(bit / 4), tile_column() + bit % 4)) << bit;
-  return bits;
-}
-
 // Places, of which some meet a tile: none twice. Those of chunk -1, which is the last one, are below 0, and behind the
 // last chunk come those of the first one again.
 struct Range {
@@ -285,7 +276,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       const QueryState state = states[work.batch_head.index * p.size.N + max(queries[tile_row(i)].position, 0)];
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1,
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1, false,
                        keep >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
     }
     store_weights(workspace, g);
@@ -324,7 +315,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       const QueryState state = states[work.batch_head.index * p.size.N + max(queries[tile_column() + j].position, 0)];
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1,
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, seen >> (4 * i + j) & 1, false,
                        keep >> (4 * i + j) & 1 ? work.dropout.scale : 0.0f);
     }
     if (task.column < p.M()) {
@@ -427,10 +418,9 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
   const float* before = nullptr;
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
     float* const now = (rounds.end - round) % 2 == 1 ? logsumexp : other;  // the last round's are the result
-    if (size.M <= 64)
-      launch(attend_chunks<T, 64>, tiles(stream, size, size.M, 64), p, round, mean, before, now);
-    else
-      launch(attend_chunks<T, 128>, tiles(stream, size, size.M, 128), p, round, mean, before, now);
+    with_tile_width(size.M, [&]<int width> {
+      launch(attend_chunks<T, width>, tiles(stream, size, size.M, width), p, round, mean, before, now);
+    });
     before = now;
   }
   launch(finish_output<T>, a_warp_a_query(stream, size), p, mean, logsumexp, out);
@@ -451,10 +441,10 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
   launch(output_states<T>, a_warp_a_query(stream, size), size, out, dout, logsumexp, states);
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
     const bool first = round == rounds.first;
-    if (size.D <= 64)
-      launch(bucket_query_gradient<T, 64>, tiles(stream, size, size.D, 64), p, round, first, dout, states, sums.dq);
-    else
-      launch(bucket_query_gradient<T, 128>, tiles(stream, size, size.D, 128), p, round, first, dout, states, sums.dq);
+    with_tile_width(size.D, [&]<int width> {
+      launch(bucket_query_gradient<T, width>, tiles(stream, size, size.D, width), p, round, first, dout, states,
+             sums.dq);
+    });
     launch(bucket_key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, first, dout, states,
            sums.dk, sums.dv);
   }

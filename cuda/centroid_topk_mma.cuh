@@ -22,6 +22,7 @@
 #include "core/workspace.h"
 #include "cuda/attention_mma.cuh"
 #include "cuda/centroid_topk_problem.cuh"
+#include "cuda/topk_choice.cuh"
 
 namespace cairn::gpu {
 
@@ -62,23 +63,6 @@ struct CentroidScan {
   CAIRN_HD int64_t slots() const { return tiles * tile; }
 };
 
-// A warp's centroid in choose_groups and finish_rows.
-struct CentroidRow {
-  int64_t slot, batch_head, row;
-  int query;
-  bool there;
-
-  template <class T>
-  __device__ CentroidRow(const CentroidProblem<T>& p, const CentroidScan& scan)
-      : slot(int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32) {
-    const auto tiles = uint32_t(ceil_div(p.size.N, tile)), number = uint32_t(scan.first_tile + slot / tile);
-    batch_head = number / tiles;
-    query = int(number % tiles) * tile + int(slot % tile);
-    there = query < p.N();
-    row = batch_head * p.size.N + query;
-  }
-};
-
 // A block's tile of centroids, its first slot, and the keys of its split, whole groups of them.
 struct CentroidTile : TileTask {
   int64_t slot;
@@ -95,35 +79,20 @@ inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
   return tile_row < batch_head.queries ? batch_head.end_of_keys(tile_row + tile) : 0;
 }
 
-// The fragments of A of a warp's strip of centroids, kept in registers.
-template <class T, int columns>
-struct OwnStrip {
-  uint32_t a[MmaTile<T, columns>::steps][4];
-
-  __device__ void load(const MmaTile<T, columns>& rows) {
-#pragma unroll
-    for (int step = 0; step < MmaTile<T, columns>::steps; ++step) rows.load_a(step, a[step]);
-  }
-  // The scores of the strip from `query` on, before the scale; minus infinity where masked.
-  template <int keys>
-  __device__ void scores(const BatchHead& batch_head, int query, int k0, const MmaTile<T, columns>& k,
-                         float (&s)[1][keys / 8][4]) const {
-    mma_row_products<1, keys>(
-        [&](int, int step, uint32_t(&fragment)[4]) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) fragment[i] = a[step][i];
-        },
-        k, s);
-    if (!batch_head.masks(query, query + 16, k0, k0 + keys)) return;
-    const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
-    each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
-  }
-};
+// The scores of a strip of centroids from `query` on, before the scale; minus infinity where masked.
+template <int keys, class T, int columns>
+__device__ void strip_scores(const BatchHead& batch_head, const MmaTile<T, columns>& strip, int query, int k0,
+                             const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) {
+  mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { strip.load_a(step, a); }, k, s);
+  if (!batch_head.masks_rows(query, query + 16, k0, k0 + keys)) return;
+  const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
+  each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+}
 
 // ---- the maxima
 
 template <class T, int columns>
-__global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> p, CentroidScan scan) {
+__global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
   constexpr int keys = Shape::keys;
@@ -152,17 +121,12 @@ __global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> 
                                    batch_head.queries - task.row, p.D());
     commit_copies();
     tiles.copy(begin, 0);
-    wait_for_copies<1>();
-    own.template round<Shape::rows>();
-    __syncthreads();
-    OwnStrip<T, columns> q;
-    q.load(own.row(strip));
     tiles.each(
         begin, end, [](int from) { return from; },
         [&](int k0, const Tile& k, const Tile&) {
           finish_groups(k0 / keys >> scan.span_log2);
           float s[1][keys / 8][4];
-          q.template scores<keys>(batch_head, query0, k0, k, s);
+          strip_scores<keys>(batch_head, own.row(strip), query0, k0, k, s);
           float largest[2] = {-INFINITY, -INFINITY};
           each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
           float shift[2];
@@ -195,71 +159,12 @@ __global__ void __launch_bounds__(mma_threads) scan_keys_mma(CentroidProblem<T> 
 
 // ---- the groups
 
-// Whole numbers in the order of floats; 0 is below all.
-inline __device__ uint32_t ordered(float x) {
-  const uint32_t bits = __float_as_uint(x + 0.0f);  // -0 becomes 0
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x); }
-
-// Returns a number that exactly k of n >= k numbers reach. If ties prevent that, returns the k-th largest; then more
-// than k reach it. A warp goes through the numbers together, value(i) for i < n.
-template <class F>
-__device__ uint32_t kth_largest(int n, int k, F value) {
-  const int lane = int(threadIdx.x % 32);
-  uint32_t low = 0xffffffffu, high = 0;
-#pragma unroll 4
-  for (int i = lane; i < n; i += 32) low = min(low, value(i)), high = max(high, value(i));
-  low = warp_min(low), high = warp_max(high);
-  while (low < high) {
-    const uint32_t middle = high - (high - low) / 2;
-    int reach = 0;
-#pragma unroll 4
-    for (int i = lane; i < n; i += 32) reach += value(i) >= middle;
-    reach = warp_sum(reach);
-    if (reach >= k)
-      low = middle;
-    else
-      high = middle - 1;
-    if (reach == k) break;
-  }
-  return low;
-}
-
-// Says which elements are the first k. An element belongs if its score is larger than `score`, or equal with a place of
-// at most `last`. Elements of the same place are taken together, so there may be more than k.
-struct Cut {
-  uint32_t score = 0;  // as of ordered()
-  int last = 0x7fffffff;
-
-  __device__ bool has(uint32_t other, int place) const { return other > score || (other == score && place <= last); }
-};
-template <class Score, class Place>
-__device__ Cut cut_after(int n, int k, Score score, Place place) {
-  Cut cut{kth_largest(n, k, score)};
-  int above = 0, equal = 0;
-#pragma unroll 4
-  for (int i = int(threadIdx.x % 32); i < n; i += 32) above += score(i) > cut.score, equal += score(i) == cut.score;
-  above = warp_sum(above), equal = warp_sum(equal);
-  if (above + equal > k)
-    cut.last = int(~kth_largest(n, k - above, [&](int i) { return score(i) == cut.score ? ~uint32_t(place(i)) : 0; }));
-  return cut;
-}
-
-// The place of this lane's element, if it has one, in a list that has `count` elements: the warp appends, lane by lane.
-inline __device__ int place_in_list(bool has, int& count) {
-  const unsigned all = __ballot_sync(full_warp, has);
-  const int place = count + __popc(all & ((1u << threadIdx.x % 32) - 1));
-  count += __popc(all);
-  return place;
-}
-
 template <class T>
 __global__ void __launch_bounds__(32 * rows_per_block)
     choose_groups(CentroidProblem<T> p, CentroidScan scan, int keys, float* logsumexp) {
   __shared__ uint32_t of_warp[rows_per_block][max_groups];
   uint32_t* const values = of_warp[threadIdx.x / 32];
-  const CentroidRow own(p, scan);
+  const CentroidRow own(p, scan.first_tile);
   if (!own.there) return;
   const int lane = int(threadIdx.x % 32);
 
@@ -314,39 +219,6 @@ __global__ void __launch_bounds__(32 * rows_per_block)
   logsumexp[own.row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
 }
 
-// ---- The top keys in one bit a key, as the kernels' sums need it
-
-struct TopKeys {
-  using State = CentroidState;
-  static constexpr bool some = true;
-  const uint32_t* bits;  // [B, H, N, words]
-  bool add = false;      // dk and dv to what stands there
-
-  __device__ const uint32_t* row(const AttentionSize& size, const BatchHead& batch_head, int query) const {
-    return bits + (batch_head.index * size.N + query) * words(size.S);
-  }
-  // Is the key of element e of sums n in its query's top? The strip's corner is (query, k0); k0 is a multiple of
-  // `keys`.
-  template <int keys>
-  struct OfQueries {
-    uint64_t mine[2];  // from this lane's first key on, for rows g and g + 8
-
-    __device__ bool operator()(int n, int e) const { return mine[e / 2] >> (8 * n + e % 2) & 1; }
-  };
-  template <int keys>
-  __device__ OfQueries<keys> of_queries(const AttentionSize& size, const BatchHead& batch_head, int query,
-                                        int k0) const {
-    OfQueries<keys> result;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int mine = min(query + mma_g() + 8 * half, int(size.N) - 1);
-      const uint64_t two = reinterpret_cast<const uint64_t*>(row(size, batch_head, mine))[k0 / 64];
-      result.mine[half] = two >> (k0 % 64 + 2 * mma_t());
-    }
-    return result;
-  }
-};
-
 // ---- the rest
 
 template <class T, int columns, bool with_rest, bool given>
@@ -377,11 +249,6 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
       lse2[half] = there ? scan.lse2[slot0 + 8 * half] : 0.0f;
       threshold[half] = there ? scan.threshold[slot0 + 8 * half] : NAN;
     }
-    wait_for_copies<1>();
-    own.template round<Shape::rows>();
-    __syncthreads();
-    OwnStrip<T, columns> q;
-    q.load(own.row(strip));
     tiles.each(
         begin, end, [](int from) { return from; },
         [&](int k0, const Tile& k, const Tile& v) {
@@ -392,10 +259,14 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             place[half] =
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
           float s[1][keys / 8][4];
-          q.template scores<keys>(batch_head, query0, k0, k, s);
+          strip_scores<keys>(batch_head, own.row(strip), query0, k0, k, s);
           // What is stored: the scores of top where it is given; else all, but minus infinity in the place of NaN.
-          TopKeys::OfQueries<keys> in_top{};
-          if constexpr (given) in_top = TopKeys{scan.bits}.template of_queries<keys>(p.size, batch_head, query0, k0);
+          uint64_t top_bits[2] = {};  // from this lane's first key on, for rows g and g + 8
+#pragma unroll
+          for (int half = 0; given && half < 2; ++half)
+            top_bits[half] =
+                TopKeys{scan.bits}.bits_from(p.size, batch_head, query0 + mma_g() + 8 * half, k0 + 2 * mma_t());
+          const auto in_top = [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; };
           float limit[2];  // what reaches it is not part of the rest
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
@@ -513,7 +384,7 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 12
   const Tile rows = Tile{dynamic_shared<T>()}.row(16 * warp);
   ScoredKey* const of_warp =
       reinterpret_cast<ScoredKey*>(Tile{dynamic_shared<T>()}.row(16 * rows_per_block).data) + 2 * room_for_large * warp;
-  const CentroidRow own(p, scan);
+  const CentroidRow own(p, scan.first_tile);
   if (!own.there) return;
   const BatchHead batch_head(p.size, p.mask, own.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
@@ -589,9 +460,6 @@ __global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 12
         weights[0][i / 2][i % 2] = weights[0][i / 2][2 + i % 2] = mine(i) < n && !(dropped >> i & 1) ? weight : 0.0f;
       }
       wait_for_copies<0>();
-      if constexpr (sizeof(T) == 4)
-#pragma unroll
-        for (int i = lane; i < 16 * chunks; i += 32) rows.round_chunk(i / chunks, i % chunks);
       __syncwarp();
       mma_weighted_rows<1, 16>(weights, rows, sums);
       __syncwarp();

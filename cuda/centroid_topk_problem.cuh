@@ -13,13 +13,51 @@ struct CentroidProblem : AttentionProblem<T> {
   CAIRN_HD int64_t centroids() const { return this->size.B * this->size.H * this->size.N; }
 };
 
+// A warp's centroid, of those whose tiles begin with `first_tile`. They have slots: 64 for each tile.
+struct CentroidRow {
+  int64_t slot, batch_head, row;
+  int query;
+  bool there;
+
+  template <class T>
+  __device__ CentroidRow(const CentroidProblem<T>& p, int64_t first_tile)
+      : slot(int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32) {
+    const auto tiles = uint32_t(ceil_div(p.size.N, tile)), number = uint32_t(first_tile + slot / tile);
+    batch_head = number / tiles;
+    query = int(number % tiles) * tile + int(slot % tile);
+    there = query < p.N();
+    row = batch_head * p.size.N + query;
+  }
+};
+
 // What the gradient knows of a centroid.
 struct alignas(16) CentroidState {
   float lse2, delta, dmass;
+
+  // dA of a key: over the top keys it is dm.
+  __device__ float weight_gradient(float g, bool in_top) const { return in_top ? dmass : g; }
 };
 
 // Words of a row of bits: two for each tile of keys.
 CAIRN_HD inline int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
+
+// The top keys, as the kernels of attention need them.
+struct TopKeys {
+  using State = CentroidState;
+  static constexpr bool some = true;
+  const uint32_t* bits;  // [B, H, N, words]
+  bool add = false;      // dk and dv to what stands there
+
+  __device__ const uint32_t* row(const AttentionSize& size, const BatchHead& batch_head, int query) const {
+    return bits + (batch_head.index * size.N + query) * words(size.S);
+  }
+  // Bit l: key `first` + l is a top key of the query. There are bits up to the next multiple of 64.
+  __device__ uint64_t bits_from(const AttentionSize& size, const BatchHead& batch_head, int query, int first) const {
+    if (first >= size.S) return 0;
+    const uint32_t* const own = row(size, batch_head, min(query, int(size.N) - 1));
+    return reinterpret_cast<const uint64_t*>(own)[first / 64] >> first % 64;
+  }
+};
 
 // A warp writes the bits of the top keys; -1 is none.
 inline __device__ void mark_keys(const int32_t* topk, int k, int64_t S, uint32_t* bits) {

@@ -51,8 +51,10 @@ inline bool has_mma() {
 #endif
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define CAIRN_PTX(...) __trap()  // has_mma() is false
+#define CAIRN_PTX_PURE(...) __trap()
 #else
 #define CAIRN_PTX(...) asm volatile(__VA_ARGS__)
+#define CAIRN_PTX_PURE(...) asm(__VA_ARGS__)  // of registers alone: the compiler may move it, or use a result twice
 #endif
 
 // ---- numbers
@@ -63,7 +65,7 @@ inline bool has_mma() {
 inline __device__ float round_tf32(float x) {
 #ifdef __CUDACC__
   uint32_t y = 0;
-  CAIRN_PTX("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  CAIRN_PTX_PURE("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
   return __uint_as_float(y);
 #else
   return x == x ? __uint_as_float(((__float_as_uint(x) + 0x1000) & ~0x1fffu) | 0x1234u) : __uint_as_float(0x7fffffff);
@@ -244,6 +246,7 @@ inline __device__ void wait_for_copies() {
 }
 
 #undef CAIRN_PTX
+#undef CAIRN_PTX_PURE
 #undef CAIRN_PTX_HERE
 #undef CAIRN_PTX_HERE_TOO
 

@@ -1,6 +1,6 @@
 #pragma once
 // Products of tiles on tensor cores, by blocks of 128 threads: each of the four warps multiplies strips of 16 rows of
-// its own with rows that all have loaded. bf16 as it is; float rounded to TF32 where it lies in shared memory.
+// its own with rows that all have loaded. bf16 as it is; float as the sum of two numbers in TF32.
 #include "cuda/mma.cuh"
 
 namespace cairn::gpu {
@@ -11,12 +11,31 @@ inline constexpr int mma_threads = 128, mma_warps = 4;
 template <class T>
 inline constexpr int mma_depth = 32 / int(sizeof(T));
 
+// A float as a sum of two numbers in TF32, to 2^-22 of it. Infinity becomes NaN.
+struct TwoTf32 {
+  uint32_t high, low;
+
+  explicit __device__ TwoTf32(uint32_t word) {
+    const float x = __uint_as_float(word);
+    high = __float_as_uint(round_tf32(x)) & ~0x1fffu;
+    low = __float_as_uint(round_tf32(x - __uint_as_float(high)));
+  }
+};
+
+// c += A B. Floats take three products. The fourth, of both lower numbers, is as small as what splitting leaves out.
 template <class T>
 __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (sizeof(T) == 2)
+  if constexpr (sizeof(T) == 2) {
     mma_bf16(c, a, b0, b1);
-  else
-    mma_tf32(c, a, b0, b1);
+  } else {
+    const TwoTf32 split[4] = {TwoTf32(a[0]), TwoTf32(a[1]), TwoTf32(a[2]), TwoTf32(a[3])};
+    const TwoTf32 first(b0), second(b1);
+    const uint32_t high[4] = {split[0].high, split[1].high, split[2].high, split[3].high};
+    const uint32_t low[4] = {split[0].low, split[1].low, split[2].low, split[3].low};
+    mma_tf32(c, low, first.high, second.high);
+    mma_tf32(c, high, first.low, second.low);
+    mma_tf32(c, high, first.high, second.high);
+  }
 }
 
 // This thread's place in the fragments of sums: see cuda/mma.cuh.
@@ -71,20 +90,6 @@ struct MmaTile {
     const bool there = from >= 0 && c * in_chunk < columns_there;
     copy_async<16>(chunk(r, c), there ? x + from * stride + c * in_chunk : x, there);
   }
-  // After the wait, and before the barrier: rounds what this thread has copied.
-  template <int height>
-  __device__ void round() const {
-    if constexpr (sizeof(T) == 4) {
-#pragma unroll 1
-      for (int i = int(threadIdx.x); i < height * chunks; i += mma_threads) round_chunk(i / chunks, i % chunks);
-    }
-  }
-  __device__ void round_chunk(int row, int c) const {
-    Pack<float, 4>& four = pack<4>(chunk(row, c), 0);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) four.element[e] = round_tf32(four.element[e]);
-  }
-
   // The fragment of A: 16 rows, and of their columns those of one step.
   __device__ void load_a(int step, uint32_t (&a)[4]) const {
     load_matrices(a, chunk_from(mma_lane() % 16, mma_lane() / 16, 0, 2 * step));
@@ -115,7 +120,7 @@ struct MmaTile {
         if constexpr (sizeof(T) == 2)
           *reinterpret_cast<uint32_t*>(to) = pack_bfloat16(first, second);
         else
-          pack<2>(to, 0) = {round_tf32(first), round_tf32(second)};
+          pack<2>(to, 0) = {first, second};
       }
   }
 };
@@ -163,7 +168,7 @@ __device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)
   } else {
     const int order[] = {0, 2, 1, 3};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = __float_as_uint(round_tf32(sums[step][order[i]]));
+    for (int i = 0; i < 4; ++i) a[i] = __float_as_uint(sums[step][order[i]]);
   }
 }
 
@@ -204,7 +209,7 @@ __device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], c
 }
 
 // Writes `factor` times what this thread has of a row, its sums[n][2 half] and the next, to the row's first columns, or
-// adds it to them.
+// adds it to them. Where the factor is 0, it takes the sums for 0, even if they are NaN.
 template <class T, int tiles>
 __device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns,
                            bool add = false) {
@@ -212,8 +217,8 @@ __device__ void write_sums(const float (&sums)[tiles][4], int half, float factor
   for (int n = 0; n < tiles; ++n) {
     const int c = 8 * n + 2 * mma_t();
     if (c >= columns) continue;
-    const float first = sums[n][2 * half] * factor + (add ? float(row[c]) : 0.0f);
-    const float second = sums[n][2 * half + 1] * factor + (add ? float(row[c + 1]) : 0.0f);
+    const float first = (factor == 0 ? 0.0f : sums[n][2 * half] * factor) + (add ? float(row[c]) : 0.0f);
+    const float second = (factor == 0 ? 0.0f : sums[n][2 * half + 1] * factor) + (add ? float(row[c + 1]) : 0.0f);
     if constexpr (sizeof(T) == 2)
       *reinterpret_cast<uint32_t*>(row + c) = pack_bfloat16(first, second);
     else

@@ -19,7 +19,7 @@ struct TopShape {
   static constexpr int backward_bytes =
       2 * row_bytes * (task_tile + gradient_keys) + 2 * task_tile * gradient_keys * int(sizeof(T));
   // Blocks of a multiprocessor, for which the registers suffice. once: the top keys fit into one tile of keys.
-  static constexpr int forward_blocks(bool once) { return columns < 128 ? 4 : once ? 3 : 2; }
+  static constexpr int forward_blocks(bool once) { return row_bytes < 256 ? 4 : once && sizeof(T) == 2 ? 3 : 2; }
   static constexpr int backward_blocks(bool once) { return !once || row_bytes > 128 ? 2 : columns > 32 ? 4 : 3; }
 };
 
@@ -77,9 +77,6 @@ struct GatheredTiles {
     if (new_keys) copy.template operator()<keys>(v, p.v, indices.keys(), p.M());
     commit_copies();
     wait_for_copies<0>();
-    if (new_members) q.template round<task_tile>();
-    if (new_members && dout) g.template round<task_tile>();
-    if (new_keys) k.template round<keys>(), v.template round<keys>();
     __syncthreads();
   }
   __device__ int keys_there() const { return __popc(__ballot_sync(full_warp, indices.keys()[mma_lane()] >= 0)); }
@@ -199,7 +196,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
   float key_sums[1][width / 8][4] = {}, mass_gradient = 0, mass = 0;
 
   for (int m0 = task.first; m0 == task.first || (once && m0 < task.end); m0 += task_tile) {
-    const int first = m0 + block.strip();  // this warp's
+    const int first =
+        optimization_barrier(m0) + block.strip();  // this warp's; without the barrier, registers are spilled
     StripSoftmax softmax;
     float sums[1][columns / 8][4] = {}, delta[2] = {};
     const auto finish = [&] {

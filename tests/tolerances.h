@@ -12,9 +12,6 @@ inline constexpr double float32 = 1e-5;
 // bfloat16 against float32 from the same inputs, by the same measure: four roundings of 2^-9, of a result and of what
 // led to it (all arithmetic is in float32).
 inline constexpr double bfloat16 = 0x1p-7;
-// Attention with operands rounded to TF32 against float32, by the same measure: 2^-11 for each factor of a product, so
-// that a score of q, k ~ N(0, 1) moves by some 2^-10, at the worst four times that, and its exponential with it.
-inline constexpr double tf32 = 0x1p-8;
 // Losses of 10 training steps on CUDA against the CPU's, relative: rounding in another order, carried on by training.
 inline constexpr double losses = 1e-4;
 // The sum of 10 losses in bfloat16 or TF32 against float32, relative. Each of some ten operations of a layer rounds by

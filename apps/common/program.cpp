@@ -223,7 +223,7 @@ void CommonSettings::define(Options& options) {
   options.choice("device", device, {"auto", "cpu", "cuda"}, "auto, cpu or cuda", Belongs::free);
   options.choice(
       "precision", precision, {"float32", "tf32", "bf16"},
-      "of what CUDA computes: float32 in full, its products in TF32, or activations in bfloat16 (parameters, "
+      "of what CUDA computes: float32 in full, products of matrices in TF32, or activations in bfloat16 (parameters, "
       "moments and sums stay float32)");
   define_threads(options, threads);
   options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");

@@ -271,8 +271,7 @@ void Operation::check_on_cuda(DType dtype) {
   add_drawn(5);
   const bool rounded = dtype == DType::bfloat16;
   for (const Case& test : cases_) {
-    // The form makes no difference to the other type.
-    if (!test.on_cuda || test.form == (rounded ? Form::float_tf32 : Form::older)) continue;
+    if (!test.on_cuda) continue;
     INFO(test.name << (test.form == Form::usual ? "" : ", another form"));
     const WithForm with_form(test.form);
     const Tensors here = placed(test.operands, DType::float32, Device::cpu, rounded);
@@ -280,10 +279,7 @@ void Operation::check_on_cuda(DType dtype) {
     const Tensors there = placed(here, dtype, Device::cuda, false),
                   weights_there = placed(weights, dtype, Device::cuda, false);
     const Tensors found = run_parity(test, there, here, weights_there, rounded);
-    check_same(found, run_parity(test, here, here, weights, rounded),
-               rounded                         ? tolerance::bfloat16
-               : test.form == Form::float_tf32 ? tolerance::tf32
-                                               : test.tolerance);
+    check_same(found, run_parity(test, here, here, weights, rounded), rounded ? tolerance::bfloat16 : test.tolerance);
 
     if (rounded && rounds_once) {
       INFO("bfloat16 is the float32 result, rounded once");

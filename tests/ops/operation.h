@@ -25,24 +25,21 @@ using Variables = std::vector<Variable>;
 
 // Which of the attention family's CUDA kernels are asked for.
 enum class Form {
-  usual,       // tensor cores for bfloat16, if the device has them
-  older,       // on the emulator, bfloat16 as on a device without
-  float_tf32,  // tensor cores for float32 too
+  usual,  // on tensor cores, if the device has them
+  older,  // on the emulator, as on a device without
 };
-inline constexpr Form every_form[] = {Form::usual, Form::older, Form::float_tf32};
+inline constexpr Form every_form[] = {Form::usual, Form::older};
 
 #if CAIRN_HAS_CUDA
 // While one lives, kernels have that form.
 class WithForm {
  public:
   explicit WithForm(Form form) {
-    if (form == Form::float_tf32) set_float32_products(Float32Products::tf32);
 #if CAIRN_CUDA_HOST
     if (form == Form::older) architecture_ = host_cuda::claim_architecture(75);
 #endif
   }
   ~WithForm() {
-    set_float32_products(products_);
 #if CAIRN_CUDA_HOST
     if (architecture_) host_cuda::claim_architecture(architecture_);
 #endif
@@ -51,7 +48,6 @@ class WithForm {
   WithForm& operator=(const WithForm&) = delete;
 
  private:
-  Float32Products products_ = float32_products();
   int architecture_ = 0;
 };
 #endif

@@ -1,0 +1,186 @@
+#pragma once
+// Attention and its gradient in float32 arithmetic, out of shared memory: on every GPU, for all that tensor cores do
+// not take. Tiles are 64 x 64 (cuda/attention_tiles.cuh). A thread has 8 x 4 scores in registers and, of the sums, 8
+// rows of 4 columns in each 64. Operands go through shared memory 16 columns or rows at a time, weights do as a tile:
+// 27 KB a block. Any D and M: a block computes 64 or 128 columns of its result. More columns are more blocks, which
+// compute the weights again.
+//
+// Top is NoTop for full attention. For centroids (cuda/centroid_topk.cu) it is TopKeys: a query's top keys have no part
+// in its output and in dV, and the gradients of their weights are given.
+#include <algorithm>
+
+#include "cuda/attention_problem.cuh"
+
+namespace cairn::gpu {
+
+// Bit 4 i + j: key k0 + tile_column() + j is a top key of query q0 + tile_row(i).
+template <class Top>
+__device__ unsigned top_in(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0, int k0) {
+  if (!Top::some) return 0;
+  return score_bits(
+      [&](int i) { return unsigned(top.bits_from(size, batch_head, q0 + tile_row(i), k0 + tile_column())) & 15u; });
+}
+// Where rows of the tile are keys: bit key_bit(i, j) is for key k0 + tile_row(i) and query q0 + tile_column() + j.
+template <class Top>
+__device__ unsigned top_to(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0, int k0) {
+  if (!Top::some) return 0;
+  return score_bits([&](int n) {
+    return unsigned(top.bits_from(size, batch_head, q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4))) & 15u;
+  });
+}
+
+// logsumexp may be null.
+template <class T, int width, class Top>
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
+    attend(AttentionProblem<T> p, Top top, HeadView<T> out, float* logsumexp) {
+  float* const shared = dynamic_shared<float>();
+  const TileTask task(p.size.N, tile, p.size.M, width);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const int q0 = task.row;
+  RunningSoftmax<8, 16> softmax;
+  float sum[8][width / 16] = {};
+
+  for (int k0 = batch_head.next_key(q0, tile, 0); k0 < batch_head.keys; k0 = batch_head.next_key(q0, tile, k0 + tile)) {
+    TileOf s;
+    row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
+                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
+    const unsigned visible = visible_in(batch_head, q0, optimization_barrier(k0));
+    const unsigned keep = keep_mask(dropout, q0, k0) & ~top_in(top, p.size, batch_head, q0, k0);
+    // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
+    weigh_products(s, p.scale_2(), visible, keep, softmax, sum);
+    store_weights(shared, s);
+    // [eq. 2] [eq. 5] Weights times values. [eq. 10] [eq. 17] Where there are top keys, of the other keys.
+    add_weighted_rows<width>(p.rows(p.v, batch_head, k0, batch_head.keys, p.M(), task.column), shared, sum);
+  }
+  softmax.finish();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int query = q0 + tile_row(i);
+    if (query >= p.N()) continue;
+    write_row(sum[i], softmax.inverse(i) * dropout.scale,
+              out.at(batch_head.batch, query, batch_head.head) + task.column, p.M() - task.column, p.packs);
+    if (logsumexp && task.column == 0 && tile_column() == 0)
+      logsumexp[batch_head.index * p.size.N + query] = softmax.logsumexp(i);
+  }
+}
+
+template <class T, int width, class Top>
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
+    query_gradient(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
+                   HeadView<T> dq) {
+  float* const shared = dynamic_shared<float>();
+  const TileTask task(p.size.N, tile, p.size.D, width);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const int q0 = task.row;
+  float sum[8][width / 16] = {};
+
+  for (int k0 = batch_head.next_key(q0, tile, 0); k0 < batch_head.keys; k0 = batch_head.next_key(q0, tile, k0 + tile)) {
+    TileOf s, g;
+    row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
+                 p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
+    row_products(p.rows(dout, batch_head, q0, batch_head.queries, p.M()),
+                 p.rows(p.v, batch_head, k0, batch_head.keys, p.M()), shared, g);
+    const unsigned visible = visible_in(batch_head, q0, k0), keep = keep_mask(dropout, q0, k0);
+    const unsigned in_top = top_in(top, p.size, batch_head, q0, k0);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const auto state = states[batch_head.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int bit = 4 * i + j;
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> bit & 1, in_top >> bit & 1,
+                       keep >> bit & 1 ? dropout.scale : 0.0f);
+      }
+    }
+    store_weights(shared, g);
+    add_weighted_rows<width>(p.rows(p.k, batch_head, k0, batch_head.keys, p.D(), task.column), shared, sum);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int query = q0 + tile_row(i);
+    if (query < p.N())
+      write_row(sum[i], query < batch_head.queries ? p.scale : 0.0f,
+                dq.at(batch_head.batch, query, batch_head.head) + task.column, p.D() - task.column, p.packs);
+  }
+}
+
+// Rows of the tile are keys here, and columns queries.
+template <class T, class Top>
+__global__ void __launch_bounds__(tile_threads, 2)
+    key_gradient(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
+                 HeadView<T> dk, HeadView<T> dv) {
+  float* const shared = dynamic_shared<float>();
+  const TileTask task(p.size.S, tile, max(p.size.D, p.size.M), tile);
+  const BatchHead batch_head(p.size, p.mask, task.batch_head);
+  const TileDropout dropout(p.dropout, batch_head);
+  const int k0 = task.row;
+  float sum_k[8][4] = {}, sum_v[8][4] = {};
+
+  for (int q0 = batch_head.next_query(k0, tile, 0); q0 < batch_head.queries;
+       q0 = batch_head.next_query(k0, tile, q0 + tile)) {
+    TileOf s, g;
+    row_products(p.rows(p.k, batch_head, k0, batch_head.keys, p.D()),
+                 p.rows(p.q, batch_head, q0, batch_head.queries, p.D()), shared, s);
+    row_products(p.rows(p.v, batch_head, k0, batch_head.keys, p.M()),
+                 p.rows(dout, batch_head, q0, batch_head.queries, p.M()), shared, g);
+    const unsigned visible = visible_to(batch_head, q0, k0), keep = kept_to(dropout, q0, k0);
+    const unsigned in_top = top_to(top, p.size, batch_head, q0, k0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto state = states[batch_head.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int bit = key_bit(i, j);
+        score_gradient(s[i][j], g[i][j], p.scale_2(), state, visible >> bit & 1, in_top >> bit & 1,
+                       keep >> bit & 1 ? dropout.scale : 0.0f);
+      }
+    }
+    if (task.column < p.M()) {  // [grad. 2] [grad. 5] dV, then dK
+      store_weights(shared, s);
+      add_weighted_rows<tile>(p.rows(dout, batch_head, q0, batch_head.queries, p.M(), task.column), shared, sum_v);
+    }
+    if (task.column < p.D()) {
+      store_weights(shared, g);
+      add_weighted_rows<tile>(p.rows(p.q, batch_head, q0, batch_head.queries, p.D(), task.column), shared, sum_k);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int key = k0 + tile_row(i);
+    if (key >= p.S()) continue;
+    const bool valid = key < batch_head.keys;
+    write_row(sum_k[i], valid ? p.scale : 0.0f, dk.at(batch_head.batch, key, batch_head.head) + task.column,
+              p.D() - task.column, p.packs, top.add);
+    write_row(sum_v[i], valid ? 1.0f : 0.0f, dv.at(batch_head.batch, key, batch_head.head) + task.column,
+              p.M() - task.column, p.packs, top.add);
+  }
+}
+
+// A block for every tile of rows and of columns.
+inline Launch tile_blocks(Stream stream, const AttentionSize& size, int64_t rows, int64_t columns, int width) {
+  return {size.B * size.H * ceil_div(rows, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+          stream};
+}
+
+template <class T, class Top>
+void attend_simt(Stream stream, const AttentionProblem<T>& p, Top top, HeadView<T> out, float* logsumexp) {
+  with_tile_width(p.size.M, [&]<int width> {
+    launch(attend<T, width, Top>, tile_blocks(stream, p.size, p.size.N, p.size.M, width), p, top, out, logsumexp);
+  });
+}
+
+template <class T, class Top>
+void gradients_simt(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
+                    const typename Top::State* states, Top top, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
+  const auto& [B, H, N, S, D, M, scale] = p.size;
+  if (B * H * N > 0)
+    with_tile_width(D, [&]<int width> {
+      launch(query_gradient<T, width, Top>, tile_blocks(stream, p.size, N, D, width), p, dout, states, top, dq);
+    });
+  if (B * H * S > 0)
+    launch(key_gradient<T, Top>, tile_blocks(stream, p.size, S, std::max(D, M), tile), p, dout, states, top, dk, dv);
+}
+
+}  // namespace cairn::gpu

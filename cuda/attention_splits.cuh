@@ -1,0 +1,101 @@
+#pragma once
+// Keys in splits. Where queries are few (those of clustered attention are centroids), there are too few tiles of them
+// to fill a GPU. Then several blocks share the keys of a tile, and their sums are put together in the order of the
+// keys.
+#include <algorithm>
+#include <cmath>
+
+#include "core/workspace.h"
+#include "cuda/attention_problem.cuh"
+
+namespace cairn::gpu {
+
+struct Splits {
+  int count = 1;
+  float* partial = nullptr;   // [count, B, H, N, columns]: the sums of each split
+  float2* softmax = nullptr;  // forward, [count, B, H, N]: the running maximum and the sum of exponentials
+};
+
+// The output from the sums of the splits, which are added up in their order. A warp a query.
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block, 8)
+    combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
+  const int64_t rows = size.B * size.H * size.N;
+  for (int64_t row = first_row(); row < rows; row += row_step()) {
+    // A lane knows every 32nd split.
+    const int lane = int(threadIdx.x % 32);
+    const auto of_lane = [&](int s0) {
+      return s0 + lane < splits.count ? splits.softmax[(s0 + lane) * rows + row] : float2{-INFINITY, 0};
+    };
+    float largest = -INFINITY, total = 0;
+#pragma unroll 1
+    for (int s0 = 0; s0 < splits.count; s0 += 32) largest = fmaxf(largest, of_lane(s0).x);
+    largest = warp_reduce(largest, Max{});
+    const float shift = largest == -INFINITY ? 0.0f : largest;
+#pragma unroll 1
+    for (int s0 = 0; s0 < splits.count; s0 += 32)
+      total = fmaf(of_lane(s0).y, exp2_approx(of_lane(s0).x - shift), total);
+    total = warp_reduce(total, Sum{});
+    const float factor = total == 0 ? 0.0f : dropout_scale / total;
+    // Keys are split only where rows are few, so 32 bits suffice. They divide faster.
+    const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;
+    T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
+#pragma unroll 1
+    for (int64_t c0 = 0; c0 < size.M; c0 += 32) {
+      const int64_t c = min(c0 + lane, size.M - 1);
+      float sum = 0;
+#pragma unroll 1
+      for (int s0 = 0; s0 < splits.count; s0 += 32) {
+        const float weight = exp2_approx(of_lane(s0).x - shift);
+#pragma unroll 8
+        for (int i = 0; i < min(32, splits.count - s0); ++i)
+          sum = fmaf(splits.partial[((s0 + i) * rows + row) * size.M + c], __shfl_sync(full_warp, weight, i), sum);
+      }
+      if (c0 + lane < size.M) to[c] = T(factor == 0 ? 0.0f : sum * factor);
+    }
+    if (threadIdx.x % 32 == 0) logsumexp[row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
+  }
+}
+
+// out = the sum of `splits` parts [B, H, N, columns], in their order. A warp a query.
+template <class T>
+__global__ void __launch_bounds__(32 * rows_per_block)
+    add_splits(AttentionSize size, int splits, int64_t columns, const float* partial, HeadView<T> out) {
+  const int64_t rows = size.B * size.H * size.N;
+  for (int64_t row = first_row(); row < rows; row += row_step()) {
+    const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;  // as in combine_splits
+    T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
+    for (int64_t c = threadIdx.x % 32; c < columns; c += 32) {
+      float sum = 0;
+      for (int s = 0; s < splits; ++s) sum += partial[(s * rows + row) * columns + c];
+      to[c] = T(sum);
+    }
+  }
+}
+
+// The fewest splits that give 384 blocks (about three a multiprocessor of an H100), of at least `shortest` keys each.
+// The shape alone decides, so that sums have the same order on every GPU that runs the kernel.
+inline int64_t count_splits(int64_t blocks, int64_t S, int64_t shortest) {
+  return std::clamp<int64_t>(ceil_div(384, std::max<int64_t>(1, blocks)), 1, std::max<int64_t>(1, S / shortest));
+}
+
+// The splits for blocks of `tile_rows` queries, with memory for sums of `columns` if there are several. Keys are not
+// split under a causal mask or a pattern: these skip tiles already.
+template <class T>
+Splits split_keys(const AttentionProblem<T>& p, int tile_rows, int64_t columns, Workspace& workspace) {
+  const int64_t rows = p.size.B * p.size.H * p.size.N;
+  const int64_t count =
+      p.mask.all() ? count_splits(p.size.B * p.size.H * ceil_div(p.size.N, tile_rows), p.size.S, 256) : 1;
+  if (count == 1 || rows * columns == 0) return {};
+  return {int(count), workspace.take<float>(count * rows * columns)};
+}
+
+// out = the sum of the splits, if there are several.
+template <class T>
+void add_up(Stream stream, const AttentionSize& size, const Splits& splits, int64_t columns, HeadView<T> out) {
+  if (splits.partial)
+    launch(add_splits<T>, rows_by_warps(stream, size.B * size.H * size.N), size, splits.count, columns, splits.partial,
+           out);
+}
+
+}  // namespace cairn::gpu

@@ -1,0 +1,68 @@
+#pragma once
+// How a warp chooses the k largest of many numbers.
+#include <cstdint>
+
+#include "cuda/common.cuh"
+
+namespace cairn::gpu {
+
+// Whole numbers in the order of floats; 0 is below all.
+inline __device__ uint32_t ordered(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0f);  // -0 becomes 0
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x); }
+
+// Returns a number that exactly k of n >= k numbers reach. If ties prevent that, returns the k-th largest; then more
+// than k reach it. A warp goes through the numbers together, value(i) for i < n.
+template <class F>
+__device__ uint32_t kth_largest(int n, int k, F value) {
+  const int lane = int(threadIdx.x % 32);
+  uint32_t low = 0xffffffffu, high = 0;
+#pragma unroll 4
+  for (int i = lane; i < n; i += 32) low = min(low, value(i)), high = max(high, value(i));
+  low = warp_min(low), high = warp_max(high);
+  while (low < high) {
+    const uint32_t middle = high - (high - low) / 2;
+    int reach = 0;
+#pragma unroll 4
+    for (int i = lane; i < n; i += 32) reach += value(i) >= middle;
+    reach = warp_sum(reach);
+    if (reach >= k)
+      low = middle;
+    else
+      high = middle - 1;
+    if (reach == k) break;
+  }
+  return low;
+}
+
+// Says which elements are the first k. An element belongs if its score is larger than `score`, or equal with a place of
+// at most `last`. Elements of the same place are taken together, so there may be more than k.
+struct Cut {
+  uint32_t score = 0;  // as of ordered()
+  int last = 0x7fffffff;
+
+  __device__ bool has(uint32_t other, int place) const { return other > score || (other == score && place <= last); }
+};
+template <class Score, class Place>
+__device__ Cut cut_after(int n, int k, Score score, Place place) {
+  Cut cut{kth_largest(n, k, score)};
+  int above = 0, equal = 0;
+#pragma unroll 4
+  for (int i = int(threadIdx.x % 32); i < n; i += 32) above += score(i) > cut.score, equal += score(i) == cut.score;
+  above = warp_sum(above), equal = warp_sum(equal);
+  if (above + equal > k)
+    cut.last = int(~kth_largest(n, k - above, [&](int i) { return score(i) == cut.score ? ~uint32_t(place(i)) : 0; }));
+  return cut;
+}
+
+// The place of this lane's element, if it has one, in a list that has `count` elements: the warp appends, lane by lane.
+inline __device__ int place_in_list(bool has, int& count) {
+  const unsigned all = __ballot_sync(full_warp, has);
+  const int place = count + __popc(all & ((1u << threadIdx.x % 32) - 1));
+  count += __popc(all);
+  return place;
+}
+
+}  // namespace cairn::gpu
