@@ -52,9 +52,8 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
 Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device);
 // uint64 [B, H, N]. Error: planes that do not fit q, or more than 64 of them.
 Tensor hash_codes(const Tensor& q, const Tensor& planes);
-// int32 [B, H, N], -1 beyond the lengths (undefined: all N). Errors: clusters < 1, bits outside 1..64, iterations < 0.
-Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int bits, int iterations,
-                      Draw draw);
+// int32 [B, H, N], -1 beyond the lengths (undefined: all N). Errors: clusters < 1, iterations < 0.
+Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int iterations, Draw draw);
 
 // A partition of queries. Members of cluster c: permutation[offsets[c]] up to permutation[offsets[c + 1]], rising. Only
 // group() makes one, so its tensors fit together; kernels rely on that and read its contents unchecked.

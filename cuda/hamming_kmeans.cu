@@ -8,15 +8,15 @@
 //   members [R, C]     how many members a cluster has
 //   arrived [R]        how many blocks of the row have added their counts
 //
-// Launch. One kernel, once an iteration and once more for the final assignment. A block takes up to 2048 queries of a
-// row, a thread one query at a time.
+// Launch. One kernel, once an iteration and once more for the final assignment. A block takes a piece of a row's
+// queries, a thread one query at a time. Pieces are as small as they can be with all blocks on the GPU at once
+// (piece_of).
 //   assign   the centroids pass through shared memory, up to 256 at a time; every thread keeps its nearest one
 //   count    the block counts members and their bits in shared memory, up to 256 clusters at a time, and adds what is
 //            not 0 to the row's totals
 //   vote     the last block of the row to get here (last_of_row) has all counts of the row. A warp takes a cluster: it
 //            reads the totals, leaves them at 0 for the next iteration, and votes the new centroid.
-// Blocks never wait for each other, so they may run in any order and any number of them at a time. The first iteration
-// draws its centroids where it reads them.
+// The first iteration draws its centroids where it reads them.
 //
 // Distances are products on tensor cores, where the GPU has them. A bit is a byte, 64 or -64, so the product of two
 // codes is 2^13 (32 - distance). The sum starts from 2^13 - 1 - c for centroid c of the tile: the largest score is that
@@ -36,6 +36,7 @@
 // 5.3 us.
 #include "core/kernels/hamming_kmeans.h"
 
+#include <algorithm>
 #include <climits>
 
 #include "core/kernels/memory.h"
@@ -47,11 +48,9 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int block_threads = 256, block_warps = block_threads / 32;
-constexpr int64_t most_queries = 8 * block_threads;  // of a block; below 2^16
-constexpr int most_tile = 256;                       // so that counters take 33 KB of shared memory
-constexpr int words = 32;                            // of the counters of a cluster, two bits each
-constexpr int low_bits = 8191;                       // the lowest 13 bits of a score: this minus the centroid's number
-constexpr int64_t enough_blocks = 256;               // for a large GPU, about two a multiprocessor
+constexpr int most_tile = 256;  // so that counters take 33 KB of shared memory
+constexpr int words = 32;       // of the counters of a cluster, two bits each
+constexpr int low_bits = 8191;  // the lowest 13 bits of a score: this minus the centroid's number
 
 using Pair = unsigned long long;  // two counts of 32 bits, which one atomic adds to
 
@@ -287,6 +286,28 @@ __global__ void __launch_bounds__(block_threads) kmeans_iteration(const Problem 
   if (last_of_row(row, ceil_div(row.n, p.piece))) vote(row);
 }
 
+// How many queries a block takes, if the GPU runs `wave` blocks at once. All blocks make one wave, because a few blocks
+// more would double the time. If even one block a row is more than that, pieces of 2048 queries keep the last wave
+// short. Results do not depend on the pieces.
+constexpr int64_t piece_of(int64_t rows, int64_t N, int64_t wave) {
+  constexpr int64_t most = (1 << 16) / block_threads - 1;  // counts are below 2^16
+  const int64_t strips = ceil_div(N, block_threads);       // a thread takes a query of each
+  return block_threads * std::min(most, rows <= wave ? ceil_div(strips, wave / rows) : 8);
+}
+static_assert(piece_of(24, 4096, 264) == 512);        // 192 blocks; pieces of 256 would make 384
+static_assert(piece_of(24, 4096, 792) == 256);        // 384 blocks
+static_assert(piece_of(1, 1 << 20, 8) == 255 * 256);  // more than a wave, because a piece has a limit
+static_assert(piece_of(512, 4096, 264) == 2048);      // 1024 blocks in any case
+
+// The blocks that the GPU runs at once.
+int64_t wave_of(void (*kernel)(Problem, int), size_t shared) {
+  int device = 0, multiprocessors = 0, blocks = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, block_threads, shared));
+  return int64_t(multiprocessors) * blocks;
+}
+
 }  // namespace
 
 void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
@@ -295,12 +316,13 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
   const int64_t rows = size.B * size.H, clusters = rows * size.C;
   if (rows * size.N == 0) return;
 
-  // Larger pieces merge more counts before they leave the block; smaller ones make blocks for the whole GPU.
-  int64_t piece = most_queries;
-  while (piece > block_threads && rows * ceil_div(size.N, piece) < enough_blocks) piece /= 2;
   const int64_t tiles = ceil_div(size.C, most_tile);
+  const int tile = int(8 * ceil_div(size.C, 8 * tiles));
+  const size_t shared = size_t(tile) * (words + 1) * sizeof(uint32_t);  // counters; centroids take less
+  const auto kernel = has_mma() ? kmeans_iteration<true> : kmeans_iteration<false>;
+  const int64_t piece = piece_of(rows, size.N, wave_of(kernel, shared));
 
-  Problem p{size, codes, lengths, draw, piece, ceil_div(size.N, piece), int(8 * ceil_div(size.C, 8 * tiles))};
+  Problem p{size, codes, lengths, draw, piece, ceil_div(size.N, piece), tile};
   p.centroids = workspace.take<uint64_t>(clusters);
   p.totals = workspace.take<Pair>(clusters * words);
   p.members = workspace.take<uint32_t>(clusters);
@@ -310,8 +332,6 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
   set_bytes(stream, p.members, 0, size_t(clusters) * sizeof(uint32_t));
   set_bytes(stream, p.arrived, 0, size_t(rows) * sizeof(uint32_t));
 
-  const size_t shared = size_t(p.tile) * (words + 1) * sizeof(uint32_t);  // counters; centroids take less
-  const auto kernel = has_mma() ? kmeans_iteration<true> : kmeans_iteration<false>;
   for (int iteration = 1; iteration <= size.iterations + 1; ++iteration)
     launch(kernel, {rows * p.pieces_per_row, block_threads, shared, stream}, p, iteration);
 }

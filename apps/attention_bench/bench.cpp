@@ -76,7 +76,7 @@ Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
   (*attention_)(operands_[0], operands_[1], operands_[2], {}, inner);
   codes_ = made["codes"];
   check<UsageError>(codes_.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
-  clusters_ = std::min(made.numbers["clusters"], p.length), bits_ = int(made["planes"].size(0));
+  clusters_ = std::min(made.numbers["clusters"], p.length);
   iterations_ = int(made.numbers["iterations"]);
   operands_.clear();
 }
@@ -94,7 +94,7 @@ Variable Workload::forward() {
 }
 
 void Workload::cluster() {
-  labels_ = hamming_kmeans(codes_, {}, clusters_, bits_, iterations_, generator_.draw(0, Purpose::clusters));
+  labels_ = hamming_kmeans(codes_, {}, clusters_, iterations_, generator_.draw(0, Purpose::clusters));
 }
 
 void Workload::clear_gradients() {

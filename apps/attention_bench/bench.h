@@ -44,7 +44,7 @@ class Workload {
   std::vector<Variable> operands_;  // q, k, v, or the layer's input
   std::vector<Variable> learned_;
   Tensor gradient_, codes_, labels_;
-  int bits_ = 0, iterations_ = 0;
+  int iterations_ = 0;
   int64_t clusters_ = 0, peak_ = 0, runs_ = 0;  // runs: of one measurement on CUDA, 0 before the first
 };
 

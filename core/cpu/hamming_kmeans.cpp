@@ -166,7 +166,7 @@ struct Counters {
 void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_t* lengths, Draw draw,
                     int32_t* labels) {
   Workspace workspace(Device::cpu);
-  const auto [B, H, N, C, bits, iterations] = size;
+  const auto [B, H, N, C, iterations] = size;
   if (B * H * N == 0) return;
   const PhiloxKey key = draw.key();
   const int64_t piece = 4096, pieces = (N + piece - 1) / piece;

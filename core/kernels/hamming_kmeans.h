@@ -8,7 +8,7 @@ namespace cairn {
 // C clusters; `iterations` times an assignment and an update of the centroids, and then one more assignment.
 struct KMeansSize {
   int64_t B = 0, H = 0, N = 0, C = 0;
-  int bits = 0, iterations = 0;
+  int iterations = 0;
 };
 
 // A query, of n valid ones, for cluster c of C <= n: in iteration 0 one of the c-th of C strata, positions
@@ -26,8 +26,8 @@ CAIRN_HD inline uint64_t draw_ties(PhiloxKey key, uint32_t row, int64_t c, int i
 }
 
 CAIRN_KERNELS(
-    // labels [B, H, N] of codes [B, H, N] (bits from `bits` up are 0): the cluster of each query, -1 beyond the batch
-    // element's length (lengths [B], or null: all N). Per (batch element, head), with n valid queries:
+    // labels [B, H, N] of codes [B, H, N]: the cluster of each query, -1 beyond the batch element's length (lengths
+    // [B], or null: all N). Per (batch element, head), with n valid queries:
     //   start      centroid j is the code of a query drawn from stratum j (draw_query)
     //   assign     each code to the nearest centroid, ties to the lowest index
     //   update     each bit of a centroid becomes the strict majority of its members', on a tie it is that of draw_ties

@@ -8,16 +8,14 @@
 
 namespace cairn {
 
-Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int bits, int iterations,
-                      Draw draw) {
+Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int iterations, Draw draw) {
   const Sizes s = expect("hamming_kmeans", {of_type(DType::uint64, "codes", codes, "B H N"),
                                             optional(of_type(DType::int32, "lengths", lengths, "B"))});
   check_clusters("hamming_kmeans", clusters, 1, s['N']);
   check<UsageError>(iterations >= 0, "hamming_kmeans: iterations = ", iterations, ", expected at least 0");
-  check_bits("hamming_kmeans", bits);
   check_values("hamming_kmeans", "lengths", lengths, 0, s['N']);
   Tensor labels(codes.shape(), DType::int32, codes.device());
-  const KMeansSize size{s['B'], s['H'], s['N'], clusters, bits, iterations};
+  const KMeansSize size{s['B'], s['H'], s['N'], clusters, iterations};
   CAIRN_DISPATCH("hamming_kmeans", uint64_t, codes,
                  hamming_kmeans(current_stream(codes.device()), visited(size, labels.elements()),
                                 codes.data<uint64_t>(), lengths.defined() ? lengths.data<int32_t>() : nullptr,

@@ -107,6 +107,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*ke
 // Compute capability 9.0, or what the environment (CAIRN_HOST_CUDA_ARCHITECTURE=75) or host_cuda::claim_architecture
 // says. Memory pools unless host_cuda::claim_memory_pools says no.
 enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMemoryPoolsSupported = 115,

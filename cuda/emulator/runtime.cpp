@@ -268,6 +268,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   if (device != 0) return report(cudaErrorInvalidDevice);
   const int now = architecture();
   switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = 1; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor: *value = now / 10; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
     case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; return cudaSuccess;

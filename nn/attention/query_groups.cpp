@@ -38,8 +38,8 @@ struct HammingGrouping : Grouping {
     context.report_choice("codes", codes);
     context.report_choice("iterations", iterations);
     // 2. K-means of the codes under the Hamming distance.
-    const Tensor labels = hamming_kmeans(codes, mask.query_lengths, groups, int(planes.size(0)), iterations,
-                                         context.draw(Purpose::clusters));
+    const Tensor labels =
+        hamming_kmeans(codes, mask.query_lengths, groups, iterations, context.draw(Purpose::clusters));
     // 3. Clusters by what the keys see.
     return refine(q, mask.query_lengths, k, mask.key_lengths, labels, groups, refinements);
   }

@@ -149,7 +149,7 @@ TEST_CASE("numbers near the end of their type are refused, or mean what they say
   CHECK_ERROR(hash_buckets(x.q, Tensor({1, 1, 4}), {}, {huge - 1, 32}), "hash_buckets: 9223372036854775806 buckets");
   for (const int64_t clusters : {int64_t{1} << 31, huge}) {
     CHECK_ERROR(group(labels, clusters), concat("group: clusters = ", clusters, ", expected at most 2147483647"));
-    CHECK_ERROR(hamming_kmeans(codes, {}, clusters, 3, 2, draw), "hamming_kmeans: clusters = ");
+    CHECK_ERROR(hamming_kmeans(codes, {}, clusters, 2, draw), "hamming_kmeans: clusters = ");
     CHECK_ERROR(position_labels({1, 2, 40}, {}, clusters, true, Device::cpu), "position_labels: clusters = ");
   }
   CHECK_ERROR(random_planes(3, huge, false, draw, Device::cpu), "random_planes: D = 9223372036854775807");
@@ -184,7 +184,7 @@ TEST_CASE("rows of nothing need no time, however many there are", "[checks]") {
   CHECK(out.logsumexp.shape() == rows);
   CHECK(attention_backward(heads, heads, heads, {}, out, heads).dq.shape() == heads.shape());
   CHECK(hash_codes(heads, random_planes(4, 1, true, draw, Device::cpu)).shape() == rows);
-  CHECK(hamming_kmeans(Tensor(rows, DType::uint64), Tensor(), 1, 4, 1, draw).shape() == rows);
+  CHECK(hamming_kmeans(Tensor(rows, DType::uint64), Tensor(), 1, 1, draw).shape() == rows);
   CHECK(position_labels(rows, Tensor(), 1, false, Device::cpu).shape() == rows);
   const Tensor rotations({1, int64_t{1} << 60, 0});  // far more columns than two queries need
   CHECK(hash_buckets(Tensor({1, 2, 1, 0}), rotations, {}, {0, 32}).to_vector<int32_t>() == std::vector<int32_t>{0, 0});
