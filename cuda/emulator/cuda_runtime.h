@@ -52,7 +52,7 @@ enum class WarpOp { sync, ballot, sum, minimum, maximum, any, up, down, flip };
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
 
 // Lets the block's other threads go first, if they can.
-void yield();
+void yield(SourceLine where);
 
 // What came before a fence, all see after one that comes later. The thread sanitizer learns of it here, because it
 // knows nothing of fences.
@@ -144,7 +144,7 @@ inline unsigned __activemask(CAIRN_HERE) {
 
 // ---- alone
 inline void __trap(CAIRN_HERE) { cairn::host_cuda::refuse("__trap", where); }
-inline void __nanosleep(unsigned) { cairn::host_cuda::yield(); }
+inline void __nanosleep(unsigned, CAIRN_HERE) { cairn::host_cuda::yield(where); }
 #undef CAIRN_HERE
 
 // ---- memory. All of it is coherent here: the memory model of a GPU is not emulated.

@@ -99,6 +99,7 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   threads_.assign(n, {});
   warps_.assign((n + 31) / 32, {});
   in_barrier_ = 0;
+  sleeps_ = 0;
   runnable_.clear();
   group_.clear();
   failure_ = nullptr;
@@ -214,7 +215,9 @@ void Multiprocessor::resume_group() {
 }
 
 // Puts the running thread behind all others that can run.
-void Multiprocessor::yield() {
+void Multiprocessor::yield(SourceLine where) {
+  if (++sleeps_ == 1'000'000)
+    fail("the block slept a million times; blocks run in turn, so none may wait for another", where, *running_);
   if (runnable_.empty()) return;
   runnable_.push_back(running_);
   for (size_t i = runnable_.size() - 1; i > 0; --i) std::swap(runnable_[i - 1], runnable_[i]);
@@ -440,7 +443,7 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
 
-void yield() { Multiprocessor::current().yield(); }
+void yield(SourceLine where) { Multiprocessor::current().yield(where); }
 
 void fence() {
   static char meeting_point;  // of all threads of all blocks

@@ -46,7 +46,7 @@ class Multiprocessor {
     return dynamic_shared_.data();
   }
   void fill_static_shared();
-  void yield();
+  void yield(SourceLine where);
   [[noreturn]] void refuse(const char* what, SourceLine where) const;
 
   WarpTable warp_table() { return {warps_[running_->warp].brought, int(running_->lane), warps_[running_->warp].alive}; }
@@ -114,6 +114,7 @@ class Multiprocessor {
   unsigned in_barrier_ = 0;
   const CudaThread* first_in_barrier_ = nullptr;
   unsigned barriers_ = 0;  // that are behind the block
+  int sleeps_ = 0;         // of all its threads
   // For the thread sanitizer: the barriers take turns, because a thread comes to the next one before others have left
   // this one.
   char meeting_points_[2] = {};

@@ -250,6 +250,25 @@ TEST_CASE("detected: __activemask, and traps", "[gpu][host]") {
   });
 }
 
+constexpr int line_of_waiting = __LINE__ + 3;
+__global__ void waits_for_the_other_block(int* arrived) {
+  atomicAdd(arrived, 1);
+  while (atomicAdd(arrived, 0) < 2 * int(blockDim.x)) __nanosleep(100);
+}
+
+TEST_CASE("detected: a block waits for another", "[gpu][host]") {
+  for (const auto order : {host_cuda::Order::forward, host_cuda::Order::reverse, host_cuda::Order::shuffled}) {
+    host_cuda::configure({1, order, 7});  // with two host threads both blocks would run
+    const auto message = message_of([] {
+      OnDevice<int> arrived(std::vector<int>(1));
+      launch(waits_for_the_other_block, {2, 40}, arrived.data());
+    });
+    CHECK_THAT(message, Catch::Matchers::StartsWith(in_file(line_of_waiting)) &&
+                            ContainsSubstring("blocks run in turn, so none may wait for another"));
+  }
+  host_cuda::configure({});
+}
+
 // ---- shared memory
 
 #if !CAIRN_HOST_CUDA_ASAN  // which finds these first
