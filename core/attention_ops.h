@@ -82,8 +82,9 @@ Groups group(const Tensor& labels, int64_t clusters);
 
 // Sum or mean of x [B, N, H, D] over each cluster: [B, C, H, D].
 Tensor segment_reduce(Segment kind, const Tensor& x, const Groups& groups);
-// Each query gets its cluster's row of x [B, C, H, D] (with `mean`, divided by the cluster's size): [B, N, H, D].
-Tensor segment_broadcast(Segment kind, const Tensor& x, const Groups& groups);
+// Each query gets its cluster's row of x [B, C, H, D] (with `mean`, divided by the cluster's size): [B, N, H, D]. A
+// given sum is added to, in place.
+Tensor segment_broadcast(Segment kind, const Tensor& x, const Groups& groups, const Tensor& sum = {});
 
 // ---- top keys of centroids
 struct CentroidTopK {

@@ -13,9 +13,9 @@
 //                    more blocks, the better.
 //   broadcast_rows   a row of up to 32 threads takes a query, 16 bytes a thread
 // Where 16 bytes do not divide rows or addresses, it is an element a thread.
-// Traffic, e bytes an element: reduce e B H D (N + C) + 4 B H N, the floor. broadcast: e B H N D written, the floor,
-// and as much read, from the L2 cache, where the clusters' rows stay. Bound by memory; one cluster of all N queries by
-// what one multiprocessor can have under way.
+// Traffic, e bytes an element: reduce e B H D (N + C) + 4 B H N, the floor. broadcast: e B H N D written, the floor
+// (and as much read, if it adds), and as much read from the L2 cache, where the clusters' rows stay. Bound by memory;
+// one cluster of all N queries by what one multiprocessor can have under way.
 #include "core/kernels/segment_mean.h"
 
 #include <algorithm>
@@ -34,6 +34,7 @@ struct SegmentProblem {
   GroupSize size;
   int64_t packs;  // a row
   GroupView groups;
+  bool add = false;  // broadcast_rows: to what stands in out
 
   // Where cluster c of a (batch element, head) begins in the permutation; the end is one further.
   __device__ const int32_t* offset(int64_t batch_head, int64_t c) const {
@@ -94,10 +95,13 @@ __global__ void __launch_bounds__(broadcast_threads)
   const bool in_cluster = c >= 0 && c < p.size.C;
   const float factor = in_cluster ? p.factor(p.offset(batch_head, c)[1] - p.offset(batch_head, c)[0]) : 0;
   for (int64_t at = int(threadIdx.x) % lanes; at < p.packs; at += lanes) {
-    Pack<T, width> value{};
+    Pack<T, width>& to = pack<width>(out.at(b, i, h), at);
+    Pack<T, width> value{}, before{};
     if (in_cluster) value = pack<width>(x.at(b, c, h), at);
-    for (int k = 0; k < width; ++k) value.element[k] = T(float(value.element[k]) * factor);
-    pack<width>(out.at(b, i, h), at) = value;
+    if (p.add) before = to;
+    for (int k = 0; k < width; ++k)
+      value.element[k] = T(fmaf(float(value.element[k]), factor, float(before.element[k])));
+    to = value;
   }
 }
 
@@ -140,13 +144,13 @@ void segment_reduce(Stream stream, Segment kind, GroupSize size, int64_t D, Grou
 
 template <class T>
 void segment_broadcast(Stream stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
-                       HeadView<T> out) {
+                       HeadView<T> out, bool add) {
   if (size.B * size.H * size.N * D == 0) return;
   constexpr int width = 16 / sizeof(T);
   if (rows_hold_packs<width>(D, x) && rows_hold_packs<width>(D, out))
-    broadcast<width>(stream, {kind, size, D / width, groups}, x, out);
+    broadcast<width>(stream, {kind, size, D / width, groups, add}, x, out);
   else
-    broadcast<1>(stream, {kind, size, D, groups}, x, out);
+    broadcast<1>(stream, {kind, size, D, groups, add}, x, out);
 }
 
 CAIRN_GPU_TYPES(segment_reduce)

@@ -4,8 +4,12 @@ namespace cairn {
 
 // Equation 3:  Q^c_j = mean of Q_i over cluster j;  dQ_i = dQ^c_j / count_j.
 Variable segment_mean(const Variable& x, const Groups& groups) {
-  return record("segment_mean", segment_reduce(Segment::mean, x.value(), groups), {x},
-                [groups](const Tensor& g) -> Gradients { return {segment_broadcast(Segment::mean, g, groups)}; });
+  const auto gradient = [groups](const Gradients& g, const Gradients& sums) -> Gradients {
+    const bool add = sums[0].defined();  // the queries' own attention has given its gradient already
+    const Tensor dx = segment_broadcast(Segment::mean, g[0], groups, sums[0]);
+    return {add ? Tensor() : dx};
+  };
+  return record_outputs("segment_mean", {segment_reduce(Segment::mean, x.value(), groups)}, {x}, gradient)[0];
 }
 
 // Equation 6:  V_i = V^c_j for every member i of cluster j;  dV^c_j = sum of dV_i.

@@ -4,6 +4,7 @@
 
 #include "core/cpu/vector.h"
 #include "core/parallel.h"
+#include "core/workspace.h"
 
 namespace cairn::cpu {
 
@@ -28,16 +29,18 @@ void segment_reduce(Stream, Segment kind, GroupSize size, int64_t D, GroupView g
 // [eq. 6] [grad. 3]
 template <class T>
 void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupView groups, HeadView<const T> x,
-                       HeadView<T> out) {
+                       HeadView<T> out, bool add) {
   const int64_t H = size.H, N = size.N, C = size.C;
   parallel_for(size.B * H * N, 64, [=](int64_t begin, int64_t end) {
+    thread_local Scratch<T> scratch;  // what is added is rounded first
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch_head = row / N, b = batch_head / H, h = batch_head % H, c = groups.labels[row];
-      T* to = out.at(b, row % N, h);
-      std::fill_n(to, D, T(0));
+      T *sum = out.at(b, row % N, h), *share = add ? scratch.take(D) : sum;
+      std::fill_n(share, D, T(0));
       if (c < 0 || c >= C) continue;
       const int32_t* offset = groups.offsets + batch_head * (C + 1) + c;
-      add_scaled(to, D, kind == Segment::mean ? 1 / T(offset[1] - offset[0]) : T(1), x.at(b, c, h));
+      add_scaled(share, D, kind == Segment::mean ? 1 / T(offset[1] - offset[0]) : T(1), x.at(b, c, h));
+      if (add) add_scaled(sum, D, T(1), share);
     }
   });
 }

@@ -13,8 +13,8 @@ CAIRN_KERNELS(
     template <class T>
     void segment_reduce(Stream, Segment, GroupSize, int64_t D, GroupView, HeadView<const T> x, HeadView<T> out);
     // out[i] = x[label of i], with `mean` divided by the size of the cluster; 0 where the label is -1 (equation 6).
-    // Each is the gradient of the other. x [B, C, H, D], out [B, N, H, D].
-    template <class T>
-    void segment_broadcast(Stream, Segment, GroupSize, int64_t D, GroupView, HeadView<const T> x, HeadView<T> out);)
+    // With `add`, this is added to out. Each is the gradient of the other. x [B, C, H, D], out [B, N, H, D].
+    template <class T> void segment_broadcast(Stream, Segment, GroupSize, int64_t D, GroupView, HeadView<const T> x,
+                                              HeadView<T> out, bool add);)
 
 }  // namespace cairn

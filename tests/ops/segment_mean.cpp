@@ -53,14 +53,17 @@ OPERATION("segment_broadcast") {
   op.backward_reads = {1};
   for (const auto& [size, D] : every_size()) {
     Case& test = op.add(size_name(size, D), {normal({size.B, size.C, size.H, D}), labels_in(size)});
-    test.forward = [C = size.C](const Variables& t) {
-      const Groups groups = group(t[1].value(), C);
-      return Variables{segment_broadcast(t[0], groups),
-                       Variable(segment_broadcast(Segment::mean, t[0].value(), groups))};
+    test.forward = [size = size, D = D](const Variables& t) {
+      const Groups groups = group(t[1].value(), size.C);
+      const Tensor& x = t[0].value();
+      const Tensor sum = Tensor::full({size.B, size.N, size.H, D}, 1, x.dtype(), x.device());
+      return Variables{segment_broadcast(t[0], groups), Variable(segment_broadcast(Segment::mean, x, groups)),
+                       Variable(segment_broadcast(Segment::mean, x, groups, sum))};
     };
     test.reference = [size = size, D = D](const Tensors& t) {
       const Rows4 rows(t[0]);
       Rows4 copy(Tensor::zeros({size.B, size.N, size.H, D}, DType::float64)), share = copy;
+      Rows4 added(Tensor::full(copy.shape, 1, DType::float64));
       const auto labels = t[1].to_vector<int32_t>();
       for (int64_t head = 0; head < size.B * size.H; ++head) {
         const int64_t b = head / size.H, h = head % size.H;
@@ -71,10 +74,12 @@ OPERATION("segment_broadcast") {
           for (int64_t d = 0; d < D; ++d) {
             copy(b, i, h, d) = rows(b, label[i], h, d);
             share(b, i, h, d) = rows(b, label[i], h, d) / members;
+            added(b, i, h, d) += share(b, i, h, d);
           }
         }
       }
-      return Tensors{from_doubles(copy.values, copy.shape), from_doubles(share.values, share.shape)};
+      return Tensors{from_doubles(copy.values, copy.shape), from_doubles(share.values, share.shape),
+                     from_doubles(added.values, added.shape)};
     };
   }
 }
@@ -96,6 +101,8 @@ TEST_CASE("segment operations refuse what they cannot compute", "[segment_mean]"
               "segment_broadcast: expected x of shape [2, 5, 3, 4], got [2, 7, 3, 4]");
   CHECK_ERROR(segment_broadcast(Segment::sum, c.centroids.reshape({2, 15, 4}), c.groups),
               "segment_broadcast: expected x of shape [B, C, H, D], got [2, 15, 4]");
+  CHECK_ERROR(segment_broadcast(Segment::sum, c.centroids, c.groups, c.centroids),
+              "segment_broadcast: expected the sum of shape [2, 7, 3, 4], got [2, 5, 3, 4]");
   const Groups here = group(Tensor({0, 2, 3}, DType::int32), 4);
   CHECK_ERROR(segment_reduce(Segment::sum, elsewhere({0, 3, 2, 5}), here),
               "segment_reduce: labels is on cpu, expected cuda");
