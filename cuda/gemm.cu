@@ -15,8 +15,6 @@
 
 #ifdef __CUDACC__
 #include <cublas_v2.h>
-
-#include <map>
 #else
 #include <vector>
 #endif
@@ -32,8 +30,8 @@ void check_cublas(cublasStatus_t status, SourceLine where = SourceLine::current(
                              to_string(where)));
 }
 
-// A handle of cuBLAS for one host thread and stream, with a workspace that nobody else uses: so what cuBLAS adds up in
-// pieces has one order.
+// The handle of cuBLAS of one host thread, with a workspace that nobody else uses: so what cuBLAS adds up in pieces has
+// one order.
 class Blas {
  public:
   explicit Blas(Stream stream) : Blas() {
@@ -51,9 +49,10 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  static cublasHandle_t of(Stream stream) {
-    thread_local std::map<void*, Blas> handles;
-    return handles.try_emplace(stream.handle, stream).first->second.handle_;
+  // There is one stream.
+  static cublasHandle_t of_this_thread(Stream stream) {
+    thread_local const Blas blas(stream);
+    return blas.handle_;
   }
 
  private:
@@ -71,8 +70,8 @@ void multiply(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
   const float alpha = float(g.alpha), beta = float(g.beta);
   const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
   check_cublas(cublasGemmStridedBatchedEx_64(
-      Blas::of(stream), operation(g.transpose_b), operation(g.transpose_a), g.n, g.m, g.k, &alpha, b, type, g.ldb,
-      g.stride_b, a, type, g.lda, g.stride_a, &beta, c, type, g.ldc, g.stride_c, g.batch,
+      Blas::of_this_thread(stream), operation(g.transpose_b), operation(g.transpose_a), g.n, g.m, g.k, &alpha, b, type,
+      g.ldb, g.stride_b, a, type, g.lda, g.stride_a, &beta, c, type, g.ldc, g.stride_c, g.batch,
       tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 

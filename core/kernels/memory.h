@@ -8,7 +8,8 @@
 
 namespace cairn::gpu {
 
-// The one stream of this process.
+// The one stream of this process. Host threads may use CUDA at the same time: what they queue, blocks that they
+// allocate and free too, runs in one order, and each gets the bits that it would get alone.
 Stream stream();
 // `bytes` of device memory, or null if there are not as many.
 void* allocate(Stream stream, size_t bytes);
