@@ -127,8 +127,20 @@ int device_count() {
 }
 
 std::string device_problem() {
-  if (device_count() == 0) return "no usable NVIDIA GPU or driver was found";
-  int device = 0, has_pools = 0;
+  int count = 0, device = 0, has_pools = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+#if !CAIRN_CUDA_HOST
+  if (found == cudaErrorInsufficientDriver) {  // older than the runtime, or none at all
+    const auto version = [](int number) { return concat(number / 1000, '.', number % 1000 / 10); };
+    int driver = 0;
+    check_cuda(cudaDriverGetVersion(&driver));
+    if (driver == 0) return "no NVIDIA driver was found";
+    return concat("the NVIDIA driver is too old: it supports CUDA ", version(driver), ", and this build needs ",
+                  version(CUDART_VERSION));
+  }
+#endif
+  cudaGetLastError();
+  if (count == 0) return concat("no usable NVIDIA GPU was found: ", cudaGetErrorString(found));
   check_cuda(cudaGetDevice(&device));
   check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device));
   if (!has_pools) return "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack";

@@ -27,8 +27,8 @@ void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes);
 void synchronize(Stream stream);
 // How many CUDA devices there are. 0 without a driver.
 int device_count();
-// Why the device of this process, the first unless another was chosen, cannot be used: no driver, no device, no memory
-// pools, none of the architectures that this build was compiled for. Empty if it can be.
+// Why the device of this process, the first unless another was chosen, cannot be used: no driver or too old a one, no
+// device, no memory pools, none of the architectures that this build was compiled for. Empty if it can be.
 std::string device_problem();
 
 }  // namespace cairn::gpu

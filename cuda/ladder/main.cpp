@@ -106,7 +106,7 @@ bool attention_stairs() {
 }  // namespace
 
 int main() try {
-  if (gpu::device_count() == 0) throw DeviceError("no CUDA device");
+  if (const std::string problem = gpu::device_problem(); !problem.empty()) throw DeviceError(problem);
   if (emulated) std::printf("The kernels are executed on the CPU: results are checked, times mean nothing.\n");
   bool right = softmax_stairs();
   right = attention_stairs() && right;

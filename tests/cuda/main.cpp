@@ -9,7 +9,7 @@
 
 int main(int argc, char** argv) {
   if (cairn::gpu::device_count() == 0) {
-    std::fprintf(stderr, "no CUDA device: skipped\n");
+    std::fprintf(stderr, "skipped: %s\n", cairn::gpu::device_problem().c_str());
     return 77;
   }
   cairn::set_threads(2);  // so that the emulator can run two blocks at a time
