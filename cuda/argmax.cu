@@ -23,18 +23,18 @@ struct RowMaximum {
 };
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     find_largest(RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
-  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+  each_row<32>(size.rows, [&](int64_t row) {
     RowMaximum best;
-    for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
+    for (int64_t c = row_lane<32>(); c < size.cols; c += 32) best.see(float(x[row * size.cols + c]), int32_t(c));
     for (int distance = 16; distance > 0; distance /= 2) {
       const float value = __shfl_xor_sync(full_warp, best.value, distance);
       const int32_t column = __shfl_xor_sync(full_warp, best.column, distance);
       if (column != INT32_MAX) best.see(value, column);
     }
-    if (threadIdx.x % 32 == 0) columns[row] = size.valid(lengths, row) ? best.column : -1;
-  }
+    if (row_lane<32>() == 0) columns[row] = size.valid(lengths, row) ? best.column : -1;
+  });
 }
 
 }  // namespace
@@ -42,8 +42,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 template <class T>
 void argmax(Stream stream, RowsOfPositions size, const T* x, const int32_t* lengths, int32_t* columns) {
   if (size.rows == 0) return;
-  launch(find_largest<T>, {blocks(ceil_div(size.rows, rows_per_block)), 32 * rows_per_block, 0, stream}, size, x,
-         lengths, columns);
+  launch(find_largest<T>, over_rows<32>(stream, size.rows), size, x, lengths, columns);
 }
 
 CAIRN_GPU_TYPES(argmax)

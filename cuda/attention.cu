@@ -53,7 +53,7 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
            {size.B * size.H * ceil_div(size.N, Shape::own) * splits.count, mma_threads, Shape::forward_bytes, stream},
            p, splits, out, logsumexp);
     if (splits.partial)
-      launch(combine_splits<T>, rows_by_warps(stream, rows), size, in.dropout.scale(), splits, out, logsumexp);
+      launch(combine_splits<T>, over_rows<32>(stream, rows), size, in.dropout.scale(), splits, out, logsumexp);
   });
 }
 
@@ -65,7 +65,7 @@ void attention_backward(Stream stream, const AttentionOperands<T>& in, HeadView<
   const AttentionProblem<T> p = attention_problem("attention", in, dout, dq, dk, dv);
   Workspace workspace(Device::cuda);
   QueryState* const states = workspace.take<QueryState>(queries);
-  if (queries > 0) launch(output_states<T>, rows_by_warps(stream, queries), size, out, dout, logsumexp, states);
+  if (queries > 0) launch(output_states<T>, over_rows<32>(stream, queries), size, out, dout, logsumexp, states);
   attention_gradients(stream, p, dout, states, NoTop{}, dq, dk, dv);
 }
 

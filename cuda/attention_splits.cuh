@@ -94,7 +94,7 @@ Splits split_keys(const AttentionProblem<T>& p, int tile_rows, int64_t columns, 
 template <class T>
 void add_up(Stream stream, const AttentionSize& size, const Splits& splits, int64_t columns, HeadView<T> out) {
   if (splits.partial)
-    launch(add_splits<T>, rows_by_warps(stream, size.B * size.H * size.N), size, splits.count, columns, splits.partial,
+    launch(add_splits<T>, over_rows<32>(stream, size.B * size.H * size.N), size, splits.count, columns, splits.partial,
            out);
 }
 

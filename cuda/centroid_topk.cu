@@ -178,7 +178,7 @@ void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64
   CentroidState* const states = workspace.take<CentroidState>(rows);
   uint32_t* const bits = workspace.take<uint32_t>(rows * words(in.size.S));
   if (rows > 0)
-    launch(query_states<T>, rows_by_warps(stream, rows), p, topk, logsumexp, mass, rest, dmass, drest, states, bits);
+    launch(query_states<T>, over_rows<32>(stream, rows), p, topk, logsumexp, mass, rest, dmass, drest, states, bits);
   attention_gradients(stream, p, drest, states, TopKeys{bits, add}, dq, dk, dv);
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/functors.h"
 #include "core/host_device.h"
+#include "core/kernels/matrix.h"
 #include "cuda/launch.h"
 
 namespace cairn::gpu {
@@ -65,15 +66,37 @@ __device__ T block_reduce(T value, T none, Op op) {
   return value;
 }
 
-// ---- rows. Kernels for short rows give each of a block's warps one row at a time.
-inline constexpr int rows_per_block = 4;     // of the kernels for short rows
-inline constexpr int threads_per_row = 256;  // of those for long ones
+// ---- rows. `lanes` threads take a row: 32, a warp, of which a block has four; or 256, a block.
+inline constexpr int rows_per_block = 4;     // where a warp takes a row
+inline constexpr int threads_per_row = 256;  // where a block takes a row
+inline constexpr int64_t short_row = 1024;   // elements: longer rows are for a block
 
-// The rows of a warp, in the kernels for short rows.
-inline __device__ int64_t first_row() { return int64_t(blockIdx.x) * rows_per_block + threadIdx.x / 32; }
-inline __device__ int64_t row_step() { return int64_t(gridDim.x) * rows_per_block; }
+template <int lanes>
+inline constexpr int rows_a_block = lanes == 32 ? rows_per_block : 1;
+template <int lanes>
+inline constexpr int row_threads = lanes* rows_a_block<lanes>;  // of a block
 
-// Calls f(i, c) for the elements (or chunks) c of a row that this lane keeps as its i-th.
+// The rows of this thread: the first, and how far the next is.
+template <int lanes = 32>
+__device__ int64_t first_row() {
+  return int64_t(blockIdx.x) * rows_a_block<lanes> + threadIdx.x / lanes;
+}
+template <int lanes = 32>
+__device__ int64_t row_step() {
+  return int64_t(gridDim.x) * rows_a_block<lanes>;
+}
+// Calls f(row) for them.
+template <int lanes, class F>
+__device__ void each_row(int64_t rows, F f) {
+  for (int64_t row = first_row<lanes>(); row < rows; row += row_step<lanes>()) f(row);
+}
+// The number of this thread among those of its row.
+template <int lanes>
+__device__ int row_lane() {
+  return int(threadIdx.x % lanes);
+}
+
+// Calls f(i, c) for the elements c of a row that this lane keeps as its i-th.
 template <int items, class Index, class F>
 __device__ void each_kept(Index cols, F f) {
 #pragma unroll
@@ -83,15 +106,22 @@ __device__ void each_kept(Index cols, F f) {
   }
 }
 
+// op over the values of the threads of a row, in each of them. `none` is op's neutral element.
+template <int lanes, class T, class Op>
+__device__ T row_reduce(T value, T none, Op op) {
+  if constexpr (lanes == 32)
+    return warp_reduce(value, op);
+  else
+    return block_reduce(value, none, op);
+}
+
 // n blocks, or as many as a grid can have: for kernels that go on with further rows.
 constexpr int64_t blocks(int64_t n) { return n < 0x7fffffff ? n : 0x7fffffff; }
 
-// The launches of kernels for short and for long rows.
-inline Launch rows_by_warps(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
-  return {blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream, where};
-}
-inline Launch rows_by_blocks(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
-  return {blocks(rows), threads_per_row, 0, stream, where};
+// The launch of a kernel over rows.
+template <int lanes>
+Launch over_rows(Stream stream, int64_t rows, SourceLine where = SourceLine::current()) {
+  return {blocks(ceil_div(rows, rows_a_block<lanes>)), row_threads<lanes>, 0, stream, where};
 }
 
 // ---- n elements that move as one word of up to 16 bytes.
@@ -126,8 +156,8 @@ CAIRN_HD bool rows_hold_packs(int64_t cols, const T* matrix, const More*... more
 }
 
 // Chunk c of a row. `missing` stands in for elements beyond the row's end.
-template <bool packs, class T, class Index>
-__device__ Chunk load_chunk(const T* row, Index cols, Index c, float missing = 0) {
+template <bool packs, class T>
+__device__ Chunk load_chunk(const T* row, int64_t cols, int64_t c, float missing = 0) {
   Chunk result;
   if constexpr (packs) {
     constexpr int in_word = 16 / sizeof(T), words = chunk_size / in_word;
@@ -144,8 +174,8 @@ __device__ Chunk load_chunk(const T* row, Index cols, Index c, float missing = 0
   }
   return result;
 }
-template <bool packs, class T, class Index>
-__device__ void store_chunk(const Chunk& x, T* row, Index cols, Index c) {
+template <bool packs, class T>
+__device__ void store_chunk(const Chunk& x, T* row, int64_t cols, int64_t c) {
   if constexpr (packs) {
     constexpr int in_word = 16 / sizeof(T), words = chunk_size / in_word;
 #pragma unroll
@@ -162,8 +192,37 @@ __device__ void store_chunk(const Chunk& x, T* row, Index cols, Index c) {
   }
 }
 
+// Calls f(c) for the chunks c of a row that this thread takes.
+template <int lanes, class F>
+__device__ void each_chunk(int64_t cols, F f) {
+  for (int64_t c = row_lane<lanes>(); c < ceil_div(cols, chunk_size); c += lanes) f(c);
+}
+
+// Calls f.operator()<lanes, packs>(launch) for rows of this length.
+template <class F>
+void launch_rows(Stream stream, Rows size, bool packs, F f, SourceLine where = SourceLine::current()) {
+  const auto with_lanes = [&]<int lanes>() {
+    const Launch shape = over_rows<lanes>(stream, size.rows, where);
+    packs ? f.template operator()<lanes, true>(shape) : f.template operator()<lanes, false>(shape);
+  };
+  size.cols <= short_row ? with_lanes.template operator()<32>() : with_lanes.template operator()<threads_per_row>();
+}
+
+// e^x to (|x| + 2) 2^-23 of it, and 0 below e^-87: two instructions, where expf takes eight.
+inline __device__ float fast_exponential(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  return y;
+#else
+  return expf(x);
+#endif
+}
+
 // The sum of exp(x) over elements seen so far, relative to their maximum (Milakov & Gimelshein 2018). Elements of minus
 // infinity add nothing. NaN and plus infinity make the sum NaN.
+//
+// Its products are fmaf's: left to itself, a compiler may round them in one instance of a kernel and not in another.
 struct SumOfExponentials {
   float maximum = -INFINITY, sum = 0;
 
@@ -171,27 +230,29 @@ struct SumOfExponentials {
   static __device__ float shift(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
 
   __device__ void add(const Chunk& x) {
-    float larger = maximum;
+    float larger = maximum, added = 0;
     for (const float value : x.element) larger = fmaxf(larger, value);
-    raise(larger);
-    const float subtract = shift(maximum);
-    for (const float value : x.element) sum += exponential(value - subtract);
-  }
-  // Makes the sum relative to a maximum that is at least as large.
-  __device__ void raise(float larger) {
-    if (larger > maximum) sum *= exponential(maximum - larger);
+    for (const float value : x.element) added += fast_exponential(value - shift(larger));
+    sum = relative_to(larger, added);
     maximum = larger;
   }
-};
+  // Makes it that of all elements which the threads of a row have seen.
+  template <int lanes>
+  __device__ void join() {
+    const float largest = row_reduce<lanes>(maximum, -INFINITY, Max{});
+    sum = row_reduce<lanes>(relative_to(largest, 0), 0.0f, Sum{});
+    maximum = largest;
+  }
+  // The softmax of an element. The sum is 0 where all elements are minus infinity.
+  __device__ float weight_of(float x) const {
+    return fast_exponential(x - shift(maximum)) * (sum == 0 ? 0.0f : 1 / sum);
+  }
 
-// Calls f<chunks, packs>(), where each lane of a warp keeps up to `chunks` chunks of a row, as few as will do. 0
-// chunks: the row has more than 1024 elements and is for a block.
-template <int chunks = 1, class F>
-void choose_rows(int64_t cols, bool packs, F f) {
-  if (chunks == 0 || cols <= 32 * chunks * chunk_size)
-    packs ? f.template operator()<chunks, true>() : f.template operator()<chunks, false>();
-  else if constexpr (chunks != 0)
-    choose_rows<(chunks < 4 ? 2 * chunks : 0)>(cols, packs, f);
-}
+ private:
+  // The sum relative to a maximum that is at least as large, and something added.
+  __device__ float relative_to(float larger, float added) const {
+    return fmaf(sum, fast_exponential(maximum - shift(larger)), added);
+  }
+};
 
 }  // namespace cairn::gpu

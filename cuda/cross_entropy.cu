@@ -16,7 +16,6 @@
 
 #include <cmath>
 
-#include "core/functors.h"
 #include "core/workspace.h"
 #include "cuda/common.cuh"
 
@@ -25,39 +24,23 @@ namespace {
 
 constexpr int adding_threads = 1024;
 
-// How rows are shared out where `lanes` threads, a warp or a block, take one.
-template <int lanes>
-constexpr int rows_a_block = lanes == 32 ? rows_per_block : 1;
-
-template <int lanes, class Op>
-__device__ float row_reduce(float value, float none, Op op) {
-  if constexpr (lanes == 32)
-    return warp_reduce(value, op);
-  else
-    return block_reduce(value, none, op);
-}
-
 __device__ bool counts(int32_t target, int64_t cols) { return target >= 0 && target < cols; }
 
 // losses [rows]: of each row that counts, 0 for the others.
 template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
+__global__ void __launch_bounds__(row_threads<lanes>)
     row_losses(Rows size, const T* logits, const int32_t* targets, float* logsumexp, float* losses) {
-  const int lane = int(threadIdx.x % lanes);
-  for (int64_t row = int64_t(blockIdx.x) * rows_a_block<lanes> + threadIdx.x / lanes; row < size.rows;
-       row += int64_t(gridDim.x) * rows_a_block<lanes>) {
-    const T* x = logits + row * size.cols;
-    SumOfExponentials mine;
-    for (int64_t c = lane; c < ceil_div(size.cols, chunk_size); c += lanes)
-      mine.add(load_chunk<packs>(x, size.cols, c, -INFINITY));
-    mine.raise(row_reduce<lanes>(mine.maximum, -INFINITY, Max{}));
-    const float sum = row_reduce<lanes>(mine.sum, 0.0f, Sum{});
-    if (lane == 0) {
-      const float result = mine.maximum + logf(sum);
+  each_row<lanes>(size.rows, [&](int64_t row) {
+    const T* const x = logits + row * size.cols;
+    SumOfExponentials sum;
+    each_chunk<lanes>(size.cols, [&](int64_t c) { sum.add(load_chunk<packs>(x, size.cols, c, -INFINITY)); });
+    sum.join<lanes>();
+    if (row_lane<lanes>() == 0) {
+      const float result = sum.maximum + logf(sum.sum);
       logsumexp[row] = result;
       losses[row] = counts(targets[row], size.cols) ? result - float(x[targets[row]]) : 0.0f;
     }
-  }
+  });
 }
 
 template <class T>
@@ -78,38 +61,26 @@ __global__ void __launch_bounds__(adding_threads)
 }
 
 template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(lanes* rows_a_block<lanes>)
+__global__ void __launch_bounds__(row_threads<lanes>)
     gradient(Rows size, const T* logits, const int32_t* targets, const float* logsumexp, const int32_t* count,
              const T* dloss, T* dlogits) {
   const float g = *count ? float(*dloss) / float(*count) : 0.0f;
-  for (int64_t row = int64_t(blockIdx.x) * rows_a_block<lanes> + threadIdx.x / lanes; row < size.rows;
-       row += int64_t(gridDim.x) * rows_a_block<lanes>) {
+  each_row<lanes>(size.rows, [&](int64_t row) {
     const int32_t target = targets[row];
     const bool counted = counts(target, size.cols);
     const float shift = logsumexp[row];
     const int64_t start = row * size.cols;
-    for (int64_t c = threadIdx.x % lanes; c < ceil_div(size.cols, chunk_size); c += lanes) {
+    each_chunk<lanes>(size.cols, [&](int64_t c) {
       Chunk chunk = {};
       if (counted) {
         chunk = load_chunk<packs>(logits + start, size.cols, c);
         const int at = c == target / chunk_size ? target % chunk_size : -1;
 #pragma unroll
         for (int k = 0; k < chunk_size; ++k)
-          chunk.element[k] = g * exponential(chunk.element[k] - shift) - (k == at ? g : 0.0f);
+          chunk.element[k] = fmaf(g, exponential(chunk.element[k] - shift), k == at ? -g : 0.0f);
       }
       store_chunk<packs>(chunk, dlogits + start, size.cols, c);
-    }
-  }
-}
-
-// Calls f<lanes, packs>(shape of the launch).
-template <class T, class F>
-void choose(Stream stream, Rows size, bool packs, F f) {
-  choose_rows(size.cols, packs, [&]<int chunks, bool use_packs>() {
-    if constexpr (chunks > 0)
-      f.template operator()<32, use_packs>(rows_by_warps(stream, size.rows));
-    else
-      f.template operator()<threads_per_row, use_packs>(rows_by_blocks(stream, size.rows));
+    });
   });
 }
 
@@ -121,7 +92,7 @@ void cross_entropy_forward(Stream stream, Rows size, const T* logits, const int3
   Workspace workspace(Device::cuda);
   float* const losses = workspace.take<float>(size.rows);
   if (size.rows > 0)
-    choose<T>(stream, size, rows_hold_packs(size.cols, logits), [&]<int lanes, bool packs>(const Launch& shape) {
+    launch_rows(stream, size, rows_hold_packs(size.cols, logits), [&]<int lanes, bool packs>(const Launch& shape) {
       launch(row_losses<T, lanes, packs>, shape, size, logits, targets, logsumexp, losses);
     });
   launch(add_losses<T>, {1, adding_threads, 0, stream}, size, losses, targets, loss, count);
@@ -131,7 +102,8 @@ template <class T>
 void cross_entropy_backward(Stream stream, Rows size, const T* logits, const int32_t* targets,
                             const Accum<T>* logsumexp, const int32_t* count, const T* dloss, T* dlogits) {
   if (size.rows == 0 || size.cols == 0) return;
-  choose<T>(stream, size, rows_hold_packs(size.cols, logits, dlogits), [&]<int lanes, bool packs>(const Launch& shape) {
+  const bool all_packs = rows_hold_packs(size.cols, logits, dlogits);
+  launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(const Launch& shape) {
     launch(gradient<T, lanes, packs>, shape, size, logits, targets, logsumexp, count, dloss, dlogits);
   });
 }

@@ -6,13 +6,13 @@
 // x, y, dy, dx [rows, cols], weight, bias and their gradients [cols] in float32 or bfloat16; mean, rstd [rows] and all
 // arithmetic in float32. The variance is that of the differences from the mean, a second pass over the row.
 //
-// Launch. y and dx: rows of up to 1024 elements take a warp each, four a block, and stay in registers; longer ones take
-// a block of 256 threads each and are read again. dweight and dbias: a block takes 32 columns of 512 rows; a second
-// kernel adds up these pieces. Elements move 16 bytes at a time, or one by one where rows do not start at multiples of
-// 16 bytes. All sums have one order, which does not depend on that.
-// Traffic of n = rows * cols elements of e bytes: forward 2 e n for short rows, the floor, and 4 e n for longer ones,
-// mostly from the cache; backward 5 e n, or 7 e n, where the floor is 3 e n: x and dy are read once more for the
-// columns' sums. Bound by memory.
+// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block; a block of 256 threads takes a longer
+// one; they go over it three times for y, twice for dx. dweight and dbias: a block takes 32 columns of 512 rows; a
+// second kernel adds up these pieces. Elements move 16 bytes at a time, or one by one where rows do not start at
+// multiples of 16 bytes. All sums have one order, which does not depend on that.
+// Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 5 e n, where the floor is 3 e n: x
+// and dy are read once more for the columns' sums. Later readings of a row are not in it: they come from the L1 cache,
+// where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
 #include "core/kernels/layer_norm.h"
 
 #include <cmath>
@@ -26,133 +26,75 @@ namespace {
 constexpr int column_warps = 8;
 constexpr int64_t column_piece = 512;
 
-template <bool packs>
-__device__ float add_squares(const Chunk& x, float mean, int64_t present, float sum) {
-#pragma unroll
-  for (int k = 0; k < chunk_size; ++k)
-    if (packs || k < present) sum += (x.element[k] - mean) * (x.element[k] - mean);
-  return sum;
-}
-__device__ Chunk normalized(const Chunk& x, float mean, float rstd, const Chunk& weight, const Chunk& bias) {
-  Chunk y;
-#pragma unroll
-  for (int k = 0; k < chunk_size; ++k)
-    y.element[k] = (x.element[k] - mean) * rstd * weight.element[k] + bias.element[k];
-  return y;
-}
-
-template <class T, int chunks, bool packs>
-__global__ void __launch_bounds__(32 * rows_per_block)
-    normalize_short(Rows size, float epsilon, const T* x, const T* weight, const T* bias, T* y, float* mean,
-                    float* rstd) {
-  const int cols = int(size.cols), all = int(ceil_div(cols, chunk_size));
-  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
-    const int64_t start = row * cols;
-    Chunk keep[chunks] = {};
+template <class T, int lanes, bool packs>
+__global__ void __launch_bounds__(row_threads<lanes>)
+    normalize(Rows size, float epsilon, const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd) {
+  const int64_t cols = size.cols;
+  each_row<lanes>(size.rows, [&](int64_t row) {
+    const T* const from = x + row * cols;
     float sum = 0, squares = 0;
-    each_kept<chunks>(all, [&](int i, int c) {
-      keep[i] = load_chunk<packs>(x + start, cols, c);
-      for (const float value : keep[i].element) sum += value;
-    });
-    const float m = warp_reduce(sum, Sum{}) / float(cols);
-    each_kept<chunks>(all,
-                      [&](int i, int c) { squares = add_squares<packs>(keep[i], m, cols - c * chunk_size, squares); });
-    const float s = 1 / sqrtf(warp_reduce(squares, Sum{}) / float(cols) + epsilon);
-    each_kept<chunks>(all, [&](int i, int c) {
-      const auto w = load_chunk<packs>(weight, cols, c), b = load_chunk<packs>(bias, cols, c);
-      store_chunk<packs>(normalized(keep[i], m, s, w, b), y + start, cols, c);
-    });
-    if (threadIdx.x % 32 == 0) mean[row] = m, rstd[row] = s;
-  }
-}
-
-template <class T, bool packs>
-__global__ void __launch_bounds__(threads_per_row) normalize_long(Rows size, float epsilon, const T* x, const T* weight,
-                                                                  const T* bias, T* y, float* mean, float* rstd) {
-  const int64_t cols = size.cols, all = ceil_div(cols, chunk_size);
-  for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
-    const T* from = x + row * cols;
-    float sum = 0, squares = 0;
-    for (int64_t c = threadIdx.x; c < all; c += threads_per_row)
+    each_chunk<lanes>(cols, [&](int64_t c) {
       for (const float value : load_chunk<packs>(from, cols, c).element) sum += value;
-    const float m = block_reduce(sum, 0.0f, Sum{}) / float(cols);
-    for (int64_t c = threadIdx.x; c < all; c += threads_per_row)
-      squares = add_squares<packs>(load_chunk<packs>(from, cols, c), m, cols - c * chunk_size, squares);
-    const float s = 1 / sqrtf(block_reduce(squares, 0.0f, Sum{}) / float(cols) + epsilon);
-    for (int64_t c = threadIdx.x; c < all; c += threads_per_row) {
+    });
+    const float m = row_reduce<lanes>(sum, 0.0f, Sum{}) / float(cols);
+    each_chunk<lanes>(cols, [&](int64_t c) {
+      for (const float value : load_chunk<packs>(from, cols, c, m).element)
+        squares = fmaf(value - m, value - m, squares);
+    });
+    const float s = 1 / sqrtf(row_reduce<lanes>(squares, 0.0f, Sum{}) / float(cols) + epsilon);
+    each_chunk<lanes>(cols, [&](int64_t c) {
       const auto w = load_chunk<packs>(weight, cols, c), b = load_chunk<packs>(bias, cols, c);
-      store_chunk<packs>(normalized(load_chunk<packs>(from, cols, c), m, s, w, b), y + row * cols, cols, c);
+      Chunk chunk = load_chunk<packs>(from, cols, c);
+#pragma unroll
+      for (int k = 0; k < chunk_size; ++k)
+        chunk.element[k] = fmaf((chunk.element[k] - m) * s, w.element[k], b.element[k]);
+      store_chunk<packs>(chunk, y + row * cols, cols, c);
+    });
+    if (row_lane<lanes>() == 0) {
+      mean[row] = m;
+      rstd[row] = s;
     }
-    if (threadIdx.x == 0) mean[row] = m, rstd[row] = s;
-  }
+  });
 }
 
-// What dx needs of a chunk, h and z.
+// What dx needs of a chunk. All of it is 0 beyond the end of a row, but for z.
 struct Terms {
-  Chunk h, z;
+  Chunk dy, weight, z;
 };
-template <bool packs, class T, class Index>
-__device__ Terms load_terms(const T* x, const T* dy, const T* weight, Index cols, Index c, float mean, float rstd) {
-  Terms result{load_chunk<packs>(dy, cols, c), load_chunk<packs>(x, cols, c)};
-  const auto w = load_chunk<packs>(weight, cols, c);
-#pragma unroll
-  for (int k = 0; k < chunk_size; ++k) {
-    result.h.element[k] *= w.element[k];
-    result.z.element[k] = (result.z.element[k] - mean) * rstd;
-  }
+template <bool packs, class T>
+__device__ Terms load_terms(const T* x, const T* dy, const T* weight, int64_t cols, int64_t c, float mean, float rstd) {
+  Terms result{load_chunk<packs>(dy, cols, c), load_chunk<packs>(weight, cols, c), load_chunk<packs>(x, cols, c)};
+  for (float& value : result.z.element) value = (value - mean) * rstd;
   return result;
 }
-// h is 0 beyond the end of a row.
-__device__ void add_terms(const Terms& terms, float& sum_h, float& sum_hz) {
-#pragma unroll
-  for (int k = 0; k < chunk_size; ++k) {
-    sum_h += terms.h.element[k];
-    sum_hz += terms.h.element[k] * terms.z.element[k];
-  }
-}
-__device__ Chunk dx_of(const Terms& terms, float rstd, float mean_h, float mean_hz) {
-  Chunk dx;
-#pragma unroll
-  for (int k = 0; k < chunk_size; ++k)
-    dx.element[k] = rstd * (terms.h.element[k] - mean_h - terms.z.element[k] * mean_hz);
-  return dx;
-}
 
-template <class T, int chunks, bool packs>
-__global__ void __launch_bounds__(32 * rows_per_block)
-    gradient_short(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx) {
-  const int cols = int(size.cols), all = int(ceil_div(cols, chunk_size));
-  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
-    const int64_t start = row * cols;
-    const float m = mean[row], s = rstd[row];
-    Terms keep[chunks] = {};
-    float sum_h = 0, sum_hz = 0;
-    each_kept<chunks>(all, [&](int i, int c) {
-      keep[i] = load_terms<packs>(x + start, dy + start, weight, cols, c, m, s);
-      add_terms(keep[i], sum_h, sum_hz);
-    });
-    const float mean_h = warp_reduce(sum_h, Sum{}) / float(cols);
-    const float mean_hz = warp_reduce(sum_hz, Sum{}) / float(cols);
-    each_kept<chunks>(
-        all, [&](int i, int c) { store_chunk<packs>(dx_of(keep[i], s, mean_h, mean_hz), dx + start, cols, c); });
-  }
-}
-
-template <class T, bool packs>
-__global__ void __launch_bounds__(threads_per_row)
-    gradient_long(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx) {
-  const int64_t cols = size.cols, all = ceil_div(cols, chunk_size);
-  for (int64_t row = blockIdx.x; row < size.rows; row += gridDim.x) {
+template <class T, int lanes, bool packs>
+__global__ void __launch_bounds__(row_threads<lanes>)
+    gradient(Rows size, const T* x, const T* weight, const float* mean, const float* rstd, const T* dy, T* dx) {
+  const int64_t cols = size.cols;
+  each_row<lanes>(size.rows, [&](int64_t row) {
     const int64_t start = row * cols;
     const float m = mean[row], s = rstd[row];
     const auto terms = [&](int64_t c) { return load_terms<packs>(x + start, dy + start, weight, cols, c, m, s); };
     float sum_h = 0, sum_hz = 0;
-    for (int64_t c = threadIdx.x; c < all; c += threads_per_row) add_terms(terms(c), sum_h, sum_hz);
-    const float mean_h = block_reduce(sum_h, 0.0f, Sum{}) / float(cols);
-    const float mean_hz = block_reduce(sum_hz, 0.0f, Sum{}) / float(cols);
-    for (int64_t c = threadIdx.x; c < all; c += threads_per_row)
-      store_chunk<packs>(dx_of(terms(c), s, mean_h, mean_hz), dx + start, cols, c);
-  }
+    each_chunk<lanes>(cols, [&](int64_t c) {
+      const auto [g, w, z] = terms(c);
+#pragma unroll
+      for (int k = 0; k < chunk_size; ++k) {
+        sum_h = fmaf(g.element[k], w.element[k], sum_h);
+        sum_hz = fmaf(g.element[k] * w.element[k], z.element[k], sum_hz);
+      }
+    });
+    const float mean_h = row_reduce<lanes>(sum_h, 0.0f, Sum{}) / float(cols);
+    const float mean_hz = row_reduce<lanes>(sum_hz, 0.0f, Sum{}) / float(cols);
+    each_chunk<lanes>(cols, [&](int64_t c) {
+      auto [g, w, z] = terms(c);
+#pragma unroll
+      for (int k = 0; k < chunk_size; ++k)
+        g.element[k] = s * fmaf(-z.element[k], mean_hz, fmaf(g.element[k], w.element[k], -mean_h));
+      store_chunk<packs>(g, dx + start, cols, c);
+    });
+  });
 }
 
 // ---- dweight and dbias
@@ -197,7 +139,7 @@ __global__ void __launch_bounds__(32 * column_warps)
         const float m = mean[row], s = rstd[row];
 #pragma unroll
         for (int k = 0; k < chunk_size; ++k) {
-          of_weight[k] += g.element[k] * (value.element[k] - m) * s;
+          of_weight[k] = fmaf(g.element[k] * (value.element[k] - m), s, of_weight[k]);
           of_bias[k] += g.element[k];
         }
       }
@@ -231,7 +173,10 @@ __global__ void __launch_bounds__(32 * column_warps)
       }
     float sum_weight, sum_bias;
     add_warps(of_weight, of_bias, sum_weight, sum_bias);
-    if (threadIdx.x < 32 && column < cols) dweight[column] = T(sum_weight), dbias[column] = T(sum_bias);
+    if (threadIdx.x < 32 && column < cols) {
+      dweight[column] = T(sum_weight);
+      dbias[column] = T(sum_bias);
+    }
   }
 }
 
@@ -241,13 +186,9 @@ template <class T>
 void layer_norm_forward(Stream stream, Rows size, double epsilon, const T* x, const T* weight, const T* bias, T* y,
                         Accum<T>* mean, Accum<T>* rstd) {
   if (size.rows == 0) return;
-  choose_rows(size.cols, rows_hold_packs(size.cols, x, weight, bias, y), [&]<int chunks, bool packs>() {
-    if constexpr (chunks > 0)
-      launch(normalize_short<T, chunks, packs>, rows_by_warps(stream, size.rows), size, float(epsilon), x, weight, bias,
-             y, mean, rstd);
-    else
-      launch(normalize_long<T, packs>, rows_by_blocks(stream, size.rows), size, float(epsilon), x, weight, bias, y,
-             mean, rstd);
+  const bool all_packs = rows_hold_packs(size.cols, x, weight, bias, y);
+  launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(const Launch& shape) {
+    launch(normalize<T, lanes, packs>, shape, size, float(epsilon), x, weight, bias, y, mean, rstd);
   });
 }
 
@@ -258,12 +199,10 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
   const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, column_piece);
   Workspace workspace(Device::cuda);
   float* const partial = workspace.take<float>(2 * count * size.cols);
+  const bool all_packs = rows_hold_packs(size.cols, x, weight, dy, dx);
   if (size.rows > 0)
-    choose_rows(size.cols, rows_hold_packs(size.cols, x, weight, dy, dx), [&]<int chunks, bool packs>() {
-      if constexpr (chunks > 0)
-        launch(gradient_short<T, chunks, packs>, rows_by_warps(stream, size.rows), size, x, weight, mean, rstd, dy, dx);
-      else
-        launch(gradient_long<T, packs>, rows_by_blocks(stream, size.rows), size, x, weight, mean, rstd, dy, dx);
+    launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(const Launch& shape) {
+      launch(gradient<T, lanes, packs>, shape, size, x, weight, mean, rstd, dy, dx);
       launch(column_gradients<T, packs>, {blocks(tiles * count), 32 * column_warps, 0, stream}, size, x, mean, rstd, dy,
              partial);
     });

@@ -38,8 +38,9 @@ __device__ void each_piece(int64_t count, const ParameterPiece<T>* pieces, F f) 
 
 template <bool packs, class T>
 __device__ double add_chunks(const ParameterPiece<T>& p, double sum) {
-  for (int64_t c = threadIdx.x; c < ceil_div(p.n, chunk_size); c += threads)
+  each_chunk<threads>(p.n, [&](int64_t c) {
     for (const float g : load_chunk<packs>(p.gradient, p.n, c).element) sum += double(g) * double(g);
+  });
   return sum;
 }
 

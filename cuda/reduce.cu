@@ -16,17 +16,17 @@
 namespace cairn::gpu {
 namespace {
 
-constexpr int64_t short_row = 1024, row_piece = 16384, column_piece = 512;
+constexpr int64_t row_piece = 16384, column_piece = 512;
 constexpr int column_warps = 8;
 
 template <class From, class To>
-__global__ void __launch_bounds__(32 * rows_per_block) sum_rows(int64_t rows, int64_t n, const From* x, To* y) {
-  for (int64_t row = first_row(); row < rows; row += row_step()) {
+__global__ void __launch_bounds__(row_threads<32>) sum_rows(int64_t rows, int64_t n, const From* x, To* y) {
+  each_row<32>(rows, [&](int64_t row) {
     float result = 0;
-    for (int64_t j = threadIdx.x % 32; j < n; j += 32) result += float(x[row * n + j]);
+    for (int64_t j = row_lane<32>(); j < n; j += 32) result += float(x[row * n + j]);
     result = warp_reduce(result, Sum{});
-    if (threadIdx.x % 32 == 0) y[row] = To(result);
-  }
+    if (row_lane<32>() == 0) y[row] = To(result);
+  });
 }
 
 template <class From, class To>
@@ -74,8 +74,7 @@ void pass(Stream stream, const Reduction& size, const From* x, To* y) {
   const auto& [outer, n, inner] = size;
   const int64_t parts = pieces_of(size);
   if (inner == 1 && n <= short_row)
-    launch(sum_rows<From, To>, {blocks(ceil_div(outer, rows_per_block)), 32 * rows_per_block, 0, stream}, outer, n, x,
-           y);
+    launch(sum_rows<From, To>, over_rows<32>(stream, outer), outer, n, x, y);
   else if (inner == 1)
     launch(sum_pieces<From, To>, {blocks(outer * parts), threads_per_row, 0, stream}, outer, n, parts, x, y);
   else
