@@ -96,16 +96,6 @@ __device__ int row_lane() {
   return int(threadIdx.x % lanes);
 }
 
-// Calls f(i, c) for the elements c of a row that this lane keeps as its i-th.
-template <int items, class Index, class F>
-__device__ void each_kept(Index cols, F f) {
-#pragma unroll
-  for (int i = 0; i < items; ++i) {
-    const Index c = Index(i) * 32 + Index(threadIdx.x % 32);
-    if (c < cols) f(i, c);
-  }
-}
-
 // op over the values of the threads of a row, in each of them. `none` is op's neutral element.
 template <int lanes, class T, class Op>
 __device__ T row_reduce(T value, T none, Op op) {

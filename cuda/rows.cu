@@ -5,71 +5,101 @@
 //
 // Launch.
 //   gather       a warp takes a row, a lane every 32nd word: 16 bytes where rows and addresses allow it, or an element
-//   scatter_add  a warp takes 128 columns of a row of the table, four a lane. It goes through the index, 32 entries
-//                at a time, and adds the rows that it finds: no atomics, so the sums have one order. A row of the
-//                table that is not named is not touched.
-//   pick, put    a thread takes an element of y, or of x
+//   scatter_add  The rows are sorted by index: a stable counting sort (group.cu) of each 9 bits, the lowest first.
+//                sort_step, a thread a row, applies the last one and makes the labels for the next. Then a warp takes
+//                128 columns, four a lane, of the rows with one index, and adds them one after another: no atomics, so
+//                the sums have one order. A row of the table that is not named is not touched.
+//   pick         a thread takes an element of y
+//   put          a warp takes a row of x
 // Traffic, e bytes an element. gather: 2 e rows cols, the floor. scatter_add: e rows cols and 2 e cols for each row
-// named, the floor, and table * cols / 128 readings of the index, from the cache mostly: they bound it where the table
-// is large.
+// named, the floor, and some 30 bytes a row for each 9 bits of the index. An index that most rows share makes it slow:
+// one warp adds them all. Bound by memory otherwise.
 #include "core/kernels/rows.h"
 
+#include <algorithm>
+
+#include "core/kernels/group.h"
+#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
 namespace {
 
+constexpr int threads = 256;
 constexpr int columns_a_lane = 4, columns_a_warp = 32 * columns_a_lane;
+constexpr int digit_bits = 9, last_digit = (1 << digit_bits) - 1;  // group takes so many labels at a time
 
 // `words` words a row.
 template <class Word>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     gather(int64_t rows, int64_t words, int64_t table_rows, const Word* table, const int32_t* index, Word* out) {
-  for (int64_t row = first_row(); row < rows; row += row_step()) {
+  each_row<32>(rows, [&](int64_t row) {
     const int64_t from = index[row];
     const bool inside = from >= 0 && from < table_rows;
-    for (int64_t c = threadIdx.x % 32; c < words; c += 32)
+    for (int64_t c = row_lane<32>(); c < words; c += 32)
       out[row * words + c] = inside ? table[from * words + c] : Word{};
+  });
+}
+
+// A step of the sort. order[i] = the row that comes i-th when `permutation` has sorted `before`, or row i where there
+// is no `before` yet. keys[i] = bits of its index; an index outside of the table counts as `table`, the largest.
+__global__ void __launch_bounds__(threads)
+    sort_step(RowSelection size, const int32_t* index, const int32_t* before, const int32_t* permutation, int shift,
+              uint32_t mask, int32_t* order, int32_t* keys) {
+  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < size.rows; i += int64_t(gridDim.x) * threads) {
+    order[i] = before ? before[permutation[i]] : int32_t(i);
+    keys[i] = int32_t(min(uint32_t(index[order[i]]), uint32_t(size.table)) >> shift & mask);
   }
 }
 
+// keys [rows] rising, and which row of x each is of.
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
-    scatter_add(RowSelection size, int64_t tiles, const T* x, const int32_t* index, T* table) {
-  const int lane = int(threadIdx.x % 32);
-  for (int64_t task = first_row(); task < size.table * tiles; task += row_step()) {
-    const int64_t row = task / tiles, first = task % tiles * columns_a_warp;
-    const int64_t cols = min(size.cols - first, int64_t(columns_a_warp));
-    T* const to = table + row * size.cols + first;
+__global__ void __launch_bounds__(row_threads<32>)
+    add_segments(RowSelection size, int64_t tiles, const T* x, const int32_t* order, const int32_t* keys, T* table) {
+  each_row<32>(size.rows * tiles, [&](int64_t task) {
+    const int64_t begin = task / tiles, first_column = task % tiles * columns_a_warp;
+    const int32_t key = keys[begin];
+    if (key == size.table || (begin > 0 && keys[begin - 1] == key)) return;
+    // Calls f(i, c) for the columns c of this lane.
+    const auto each_column = [&](auto f) {
+#pragma unroll
+      for (int i = 0; i < columns_a_lane; ++i)
+        if (const int64_t c = first_column + i * 32 + row_lane<32>(); c < size.cols) f(i, c);
+    };
+    T* const to = table + key * size.cols;
     float sum[columns_a_lane] = {};
-    bool named = false;
-    for (int64_t base = 0; base < size.rows; base += 32) {
-      uint32_t found = __ballot_sync(full_warp, base + lane < size.rows && index[base + lane] == row);
-      if (found != 0 && !named) {
-        named = true;
-        each_kept<columns_a_lane>(cols, [&](int i, int64_t c) { sum[i] = float(to[c]); });
-      }
-      for (; found != 0; found &= found - 1) {
-        const T* from = x + (base + __ffs(int(found)) - 1) * size.cols + first;
-        each_kept<columns_a_lane>(cols, [&](int i, int64_t c) { sum[i] += float(from[c]); });
+    each_column([&](int i, int64_t c) { sum[i] = float(to[c]); });
+    // 32 rows at a time: each lane knows one, and whether it has this key.
+    int members = 32;
+    for (int64_t base = begin; members == 32; base += 32) {
+      const int64_t place = base + row_lane<32>();
+      const bool member = place < size.rows && keys[place] == key;
+      const int32_t row = member ? order[place] : 0;
+      members = __popc(__ballot_sync(full_warp, member));
+#pragma unroll 4
+      for (int m = 0; m < members; ++m) {
+        const T* const from = x + __shfl_sync(full_warp, row, m) * size.cols;
+        each_column([&](int i, int64_t c) { sum[i] += float(from[c]); });
       }
     }
-    if (named) each_kept<columns_a_lane>(cols, [&](int i, int64_t c) { to[c] = T(sum[i]); });
-  }
+    each_column([&](int i, int64_t c) { to[c] = T(sum[i]); });
+  });
 }
 
 template <class T>
-__global__ void __launch_bounds__(256) pick(Rows size, const T* x, const int32_t* columns, T* y) {
-  for (int64_t r = int64_t(blockIdx.x) * 256 + threadIdx.x; r < size.rows; r += int64_t(gridDim.x) * 256) {
+__global__ void __launch_bounds__(threads) pick(Rows size, const T* x, const int32_t* columns, T* y) {
+  for (int64_t r = int64_t(blockIdx.x) * threads + threadIdx.x; r < size.rows; r += int64_t(gridDim.x) * threads) {
     const int32_t c = columns[r];
     y[r] = c >= 0 && c < size.cols ? x[r * size.cols + c] : T(0.0f);
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(256) put(Rows size, const T* y, const int32_t* columns, T* x) {
-  for (int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x; i < size.rows * size.cols; i += int64_t(gridDim.x) * 256)
-    x[i] = i % size.cols == columns[i / size.cols] ? y[i / size.cols] : T(0.0f);
+__global__ void __launch_bounds__(row_threads<32>) put(Rows size, const T* y, const int32_t* columns, T* x) {
+  each_row<32>(size.rows, [&](int64_t row) {
+    const int32_t column = columns[row];
+    for (int64_t c = row_lane<32>(); c < size.cols; c += 32) x[row * size.cols + c] = c == column ? y[row] : T(0.0f);
+  });
 }
 
 }  // namespace
@@ -79,7 +109,7 @@ void gather_rows(Stream stream, RowSelection size, const T* table, const int32_t
   const auto [rows, cols, table_rows] = size;
   if (rows == 0 || cols == 0) return;
   constexpr int width = 16 / sizeof(T);
-  const Launch shape{blocks(ceil_div(rows, rows_per_block)), 32 * rows_per_block, 0, stream};
+  const Launch shape = over_rows<32>(stream, rows);
   using Word = Pack<T, width>;
   if (cols % width == 0 && holds_packs<width>(table, out))
     launch(gather<Word>, shape, rows, cols / width, table_rows, reinterpret_cast<const Word*>(table), index,
@@ -91,21 +121,38 @@ void gather_rows(Stream stream, RowSelection size, const T* table, const int32_t
 template <class T>
 void scatter_add_rows(Stream stream, RowSelection size, const T* x, const int32_t* index, T* table) {
   if (size.rows == 0 || size.cols == 0 || size.table == 0) return;
+  check<DeviceError>(std::max(size.rows, size.table) <= INT32_MAX, "scatter_add_rows: ", size.rows, " rows into ",
+                     size.table, ", expected at most ", INT32_MAX);
+  Workspace workspace(Device::cuda);
+  int32_t* const keys = workspace.take<int32_t>(size.rows);
+  int32_t* const permutation = workspace.take<int32_t>(size.rows);
+  int32_t* const offsets = workspace.take<int32_t>(last_digit + 1);
+  const int32_t* order = nullptr;
+  const auto step = [&](int shift, uint32_t mask) {
+    int32_t* const next = workspace.take<int32_t>(size.rows);
+    launch(sort_step, {blocks(ceil_div(size.rows, threads)), threads, 0, stream}, size, index, order, permutation,
+           shift, mask, next, keys);
+    order = next;
+  };
+  for (int shift = 0; size.table >> shift > 0; shift += digit_bits) {
+    step(shift, last_digit);
+    group(stream, {1, 1, size.rows, last_digit}, keys, permutation, offsets);
+  }
+  step(0, ~0u);
   const int64_t tiles = ceil_div(size.cols, columns_a_warp);
-  launch(scatter_add<T>, {blocks(ceil_div(size.table * tiles, rows_per_block)), 32 * rows_per_block, 0, stream}, size,
-         tiles, x, index, table);
+  launch(add_segments<T>, over_rows<32>(stream, size.rows * tiles), size, tiles, x, order, keys, table);
 }
 
 template <class T>
 void gather_columns(Stream stream, Rows size, const T* x, const int32_t* columns, T* y) {
   if (size.rows == 0) return;
-  launch(pick<T>, {blocks(ceil_div(size.rows, 256)), 256, 0, stream}, size, x, columns, y);
+  launch(pick<T>, {blocks(ceil_div(size.rows, threads)), threads, 0, stream}, size, x, columns, y);
 }
 
 template <class T>
 void scatter_columns(Stream stream, Rows size, const T* y, const int32_t* columns, T* x) {
   if (size.rows == 0 || size.cols == 0) return;
-  launch(put<T>, {blocks(ceil_div(size.rows * size.cols, 256)), 256, 0, stream}, size, y, columns, x);
+  launch(put<T>, over_rows<32>(stream, size.rows), size, y, columns, x);
 }
 
 CAIRN_GPU_TYPES(gather_rows)

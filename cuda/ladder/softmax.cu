@@ -1,5 +1,5 @@
 // Softmax over rows, y_c = exp(x_c - max) / sum, in five steps. n = rows * cols floats; the floor is 8 n bytes, each
-// read and written once. cuda/softmax.cu is the library's.
+// read and written once. cuda/softmax.cu is the library's: steps 3 and 5, for rows of any length.
 #include <cmath>
 
 #include "cuda/common.cuh"
@@ -63,6 +63,17 @@ __global__ void __launch_bounds__(32 * rows_per_block) online(Rows size, const f
 // ---- 4. The row stays in registers, up to 32 elements a lane: one reading, one exponential an element, 8 n bytes, the
 // floor. And all loads of a row are under way before the first is needed. Expected: 1.5 times.
 constexpr int items = 32;
+
+// Calls f(i, c) for the elements (or packs) c of a row that this lane keeps as its i-th of `count`.
+template <int count, class F>
+__device__ void each_kept(int64_t cols, F f) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    const int64_t c = i * 32 + row_lane<32>();
+    if (c < cols) f(i, c);
+  }
+}
+
 __global__ void __launch_bounds__(32 * rows_per_block) in_registers(Rows size, const float* x, float* y) {
   for (int64_t row = first_row(); row < size.rows; row += row_step()) {
     const int64_t start = row * size.cols;

@@ -1,3 +1,7 @@
+#include "core/kernels/rows.h"
+
+#include <cstdint>
+
 #include "tests/ops/operation.h"
 
 namespace {
@@ -75,3 +79,28 @@ TEST_CASE("scatter_columns needs a number of columns that they fit", "[rows]") {
   CHECK_ERROR(scatter_columns(Tensor({2}), int32s({0, 3}), 3), "scatter_columns: columns[1] is 3, expected -1 to 2");
   CHECK_ERROR(scatter_columns(Tensor({2}), int32s({0, 0}), -1), "scatter_columns: expected at least 0 columns, got -1");
 }
+
+#if CAIRN_HAS_CUDA
+
+TEST_CASE("scatter_add_rows on CUDA adds what the CPU adds, in its order", "[rows][gpu]") {
+  // Tables of one, two and three digits of the sort; many rows with one index, few, and indices outside.
+  for (const RowSelection size : {RowSelection{700, 5, 3}, RowSelection{2000, 130, 700}, RowSelection{3000, 3, 300'000},
+                                  RowSelection{700, 5, 511}, RowSelection{700, 5, 512}}) {
+    INFO(size.rows << " rows into " << size.table);
+    const Tensor x = random_tensor({size.rows, size.cols}, DType::float32);
+    Tensor index = random_integers({size.rows}, -1, int(size.table), DType::int32);
+    int32_t* const entry = index.mutable_data<int32_t>();
+    for (int64_t r = 0; r < size.rows; r += 3) entry[r] = int32_t(size.table) - 1;
+    entry[1] = INT32_MAX;
+    entry[2] = INT32_MIN;
+    Tensor expected = random_tensor({size.table, size.cols}, DType::float32, 3), found = expected.to(Device::cuda);
+    gpu::scatter_add_rows<float>({}, size, x.to(Device::cuda).data<float>(), index.to(Device::cuda).data<int32_t>(),
+                                 found.mutable_data<float>());
+    cpu::scatter_add_rows<float>({}, size, x.data<float>(), index.data<int32_t>(), expected.mutable_data<float>());
+    CHECK(same_bits(found.to(Device::cpu), expected));
+  }
+  CHECK_ERROR(gpu::scatter_add_rows<float>({}, {int64_t{1} << 31, 1, 1}, nullptr, nullptr, nullptr),
+              "scatter_add_rows: 2147483648 rows into 1, expected at most 2147483647");
+}
+
+#endif
