@@ -57,11 +57,11 @@ void run_map(Stream stream, F f, int64_t n, Y* y, const X*... x) {
 
 // y = f(x...) for operands that move along the axes by their own strides.
 template <class F, class Y, class... X>
-__global__ void __launch_bounds__(threads) map_strided(F f, Strides strides, int64_t n, Y* y, const X*... x) {
+__global__ void __launch_bounds__(threads) map_strided(F f, StridedLoop loop, Y* y, const X*... x) {
   const int64_t step = int64_t(gridDim.x) * threads;
-  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < n; i += step) {
+  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < loop.n; i += step) {
     int64_t at[sizeof...(X)];
-    find(strides, n, i, at);
+    loop.find(i, at);
     [&]<size_t... t>(std::index_sequence<t...>) { y[i] = f(x[at[t]]...); }
     (std::index_sequence_for<X...>{});
   }
@@ -74,8 +74,8 @@ void run_strided(Stream stream, F f, const Strides& strides, Y* y, const X*... x
   bool all_contiguous = strides.rank <= 1;
   for (size_t t = 0; t < sizeof...(X) && strides.rank == 1; ++t) all_contiguous &= strides.steps[t][0] == 1;
   if (all_contiguous) return run_map(stream, f, n, y, x...);
-  launch(map_strided<F, Y, X...>, {std::min(4 * max_blocks, ceil_div(n, threads)), threads, 0, stream}, f, strides, n,
-         y, x...);
+  launch(map_strided<F, Y, X...>, {std::min(4 * max_blocks, ceil_div(n, threads)), threads, 0, stream}, f,
+         StridedLoop(strides), y, x...);
 }
 
 // ---- what is done to the elements

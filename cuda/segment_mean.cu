@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(max_threads, 4)
 // [eq. 6] [grad. 3]
 template <class T, int width>
 __global__ void __launch_bounds__(broadcast_threads)
-    broadcast_rows(SegmentProblem p, int lanes, HeadView<const T> x, HeadView<T> out) {
+    broadcast_rows(SegmentProblem p, int lanes, uint32_t blocks_a_head, HeadView<const T> x, HeadView<T> out) {
   const int rows_a_block = broadcast_threads / lanes;
-  const auto blocks_a_head = uint32_t(ceil_div(p.size.N, rows_a_block)), H = uint32_t(p.size.H);
+  const auto H = uint32_t(p.size.H);
   const uint32_t batch_head = blockIdx.x / blocks_a_head, b = batch_head / H, h = batch_head % H;
   const int64_t i = int64_t(blockIdx.x % blocks_a_head) * rows_a_block + int(threadIdx.x) / lanes;
   if (i >= p.size.N) return;
@@ -124,9 +124,9 @@ void reduce(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> ou
 template <int width, class T>
 void broadcast(Stream stream, SegmentProblem p, HeadView<const T> x, HeadView<T> out) {
   const int64_t lanes = std::min(int64_t{32}, int64_t(std::bit_ceil(uint64_t(p.packs))));
-  launch(broadcast_rows<T, width>,
-         {p.size.B * p.size.H * ceil_div(p.size.N, broadcast_threads / lanes), broadcast_threads, 0, stream}, p,
-         int(lanes), x, out);
+  const int64_t blocks_a_head = ceil_div(p.size.N, broadcast_threads / lanes);
+  launch(broadcast_rows<T, width>, {p.size.B * p.size.H * blocks_a_head, broadcast_threads, 0, stream}, p, int(lanes),
+         uint32_t(blocks_a_head), x, out);
 }
 
 }  // namespace

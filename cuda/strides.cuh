@@ -1,5 +1,6 @@
 #pragma once
 // Elements of tensors that move by strides, one for each thread.
+#include <bit>
 #include <cstdint>
 
 #include "core/shape.h"
@@ -13,24 +14,49 @@ inline int64_t elements(const Strides& strides) {
   return n;
 }
 
-// at[t]: where element i of the loop stands in tensor t.
-template <class Index, int tensors>
-__device__ void find_with(const Strides& strides, Index i, int64_t (&at)[tensors]) {
-  for (int64_t& place : at) place = 0;
-  for (int axis = strides.rank - 1; axis >= 0; --axis) {
-    const Index size = Index(strides.sizes[axis]);
-    const Index along = axis == 0 ? i : Index(i % size);
-    for (int t = 0; t < tensors; ++t) at[t] += int64_t(along) * strides.steps[t][axis];
-    if (axis > 0) i /= size;
+// Finds each of n elements in tensors. A division of 32 bits takes 18 instructions, one of 64 bits up to 75: more time
+// than memory needs for a few bytes. So where n has up to 31 bits, the host makes factors, and i / size is the upper
+// part of i times 2^(31 + bits) / size, rounded up (Granlund and Montgomery 1994).
+class StridedLoop {
+ public:
+  int64_t n;
+
+  // There is at least one element.
+  explicit StridedLoop(const Strides& strides) : n(elements(strides)), strides_(strides) {
+    for (int axis = 0; axis < strides.rank && n <= 0x7fffffff; ++axis) {
+      const auto size = uint64_t(strides.sizes[axis]);
+      shift_[axis] = 31 + std::bit_width(size - 1);
+      factor_[axis] = uint32_t(((uint64_t{1} << shift_[axis]) + size - 1) / size);
+    }
   }
-}
-// For element i of n. Division by 64 bits is slow, so 32 do where n has no more.
-template <int tensors>
-__device__ void find(const Strides& strides, int64_t n, int64_t i, int64_t (&at)[tensors]) {
-  if (n <= 0x7fffffff)
-    find_with(strides, uint32_t(i), at);
-  else
-    find_with(strides, i, at);
-}
+
+  // at[t]: where element i stands in tensor t.
+  template <int tensors>
+  __device__ void find(int64_t i, int64_t (&at)[tensors]) const {
+    if (n <= 0x7fffffff)
+      find_with(uint32_t(i), at);
+    else
+      find_with(i, at);
+  }
+
+ private:
+  template <class Index, int tensors>
+  __device__ void find_with(Index i, int64_t (&at)[tensors]) const {
+    for (int64_t& place : at) place = 0;
+    for (int axis = strides_.rank - 1; axis >= 0; --axis) {
+      const Index outer = divide(i, axis), along = i - outer * Index(strides_.sizes[axis]);
+      for (int t = 0; t < tensors; ++t) at[t] += int64_t(along) * strides_.steps[t][axis];
+      i = outer;
+    }
+  }
+  __device__ int64_t divide(int64_t i, int axis) const { return i / strides_.sizes[axis]; }
+  __device__ uint32_t divide(uint32_t i, int axis) const {
+    return uint32_t(uint64_t(i) * factor_[axis] >> shift_[axis]);
+  }
+
+  Strides strides_;
+  uint32_t factor_[max_rank] = {};
+  int shift_[max_rank] = {};
+};
 
 }  // namespace cairn::gpu
