@@ -56,7 +56,7 @@ struct NoTop {
 
 // What the backward pass needs of each query, from its output. A warp a query.
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     output_states(AttentionSize size, HeadView<const T> out, HeadView<const T> dout, const float* logsumexp,
                   QueryState* states) {
   for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {

@@ -18,7 +18,7 @@ struct Splits {
 
 // The output from the sums of the splits, which are added up in their order. A warp a query.
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block, 8)
+__global__ void __launch_bounds__(row_threads<32>, 8)
     combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
   const int64_t rows = size.B * size.H * size.N;
   for (int64_t row = first_row(); row < rows; row += row_step()) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(32 * rows_per_block, 8)
 
 // out = the sum of `splits` parts [B, H, N, columns], in their order. A warp a query.
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     add_splits(AttentionSize size, int splits, int64_t columns, const float* partial, HeadView<T> out) {
   const int64_t rows = size.B * size.H * size.N;
   for (int64_t row = first_row(); row < rows; row += row_step()) {

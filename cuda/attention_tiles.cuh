@@ -8,20 +8,6 @@
 
 namespace cairn::gpu {
 
-// Exponentials are of 2, which a GPU has an instruction for: scores are multiplied with log2 e beforehand.
-inline constexpr float log2_e = 1.44269504f, ln_2 = 0.693147181f;
-
-// 2^x to 2e-7, what is below the smallest normal number as 0: one instruction, where exp2f takes four.
-inline __device__ float exp2_approx(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
-#endif
-}
-
 // Returns x. The compiler cannot see that, so it computes what depends on x where it is needed and does not hold it in
 // registers across a loop. The kernels have no registers to spare.
 inline __device__ int optimization_barrier(int x) {

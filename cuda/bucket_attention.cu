@@ -235,7 +235,7 @@ __device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, 
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     finish_output(BucketProblem<T> p, HeadView<const float> mean, const float* logsumexp, HeadView<T> out) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
     const float factor = self_factor(p, logsumexp, row);
@@ -343,7 +343,7 @@ struct GradientSums {
 };
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     finish_gradient(BucketProblem<T> p, GradientSums sums, const float* logsumexp, HeadView<const T> dout,
                     HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
@@ -399,9 +399,6 @@ Launch tiles(Stream stream, const AttentionSize& size, int64_t columns, int widt
   return {size.B * size.H * ceil_div(size.N, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
           stream};
 }
-Launch a_warp_a_query(Stream stream, const AttentionSize& size) {
-  return {blocks(ceil_div(size.B * size.H * size.N, rows_per_block)), 32 * rows_per_block, 0, stream};
-}
 
 }  // namespace
 
@@ -423,7 +420,7 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
     });
     before = now;
   }
-  launch(finish_output<T>, a_warp_a_query(stream, size), p, mean, logsumexp, out);
+  launch(finish_output<T>, over_rows<32>(stream, queries), p, mean, logsumexp, out);
 }
 
 template <class T>
@@ -438,7 +435,7 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
   QueryState* const states = workspace.take<QueryState>(queries);
   const GradientSums sums{sums_of(dq, size, size.D, workspace), sums_of(dk, size, size.D, workspace),
                           sums_of(dv, size, size.M, workspace)};
-  launch(output_states<T>, a_warp_a_query(stream, size), size, out, dout, logsumexp, states);
+  launch(output_states<T>, over_rows<32>(stream, queries), size, out, dout, logsumexp, states);
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
     const bool first = round == rounds.first;
     with_tile_width(size.D, [&]<int width> {
@@ -448,7 +445,7 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
     launch(bucket_key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, first, dout, states,
            sums.dk, sums.dv);
   }
-  launch(finish_gradient<T>, a_warp_a_query(stream, size), p, sums, logsumexp, dout, dq, dk, dv);
+  launch(finish_gradient<T>, over_rows<32>(stream, queries), p, sums, logsumexp, dout, dq, dk, dv);
 }
 
 CAIRN_GPU_TYPES(bucket_attention_forward)

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     choose_keys(CentroidProblem<T> p, int64_t first_tile, const float* scores, bool choose, int32_t* topk,
                 float* logsumexp, T* mass, uint32_t* bits) {
   const CentroidRow own(p, first_tile);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(32 * rows_per_block)
 // ---------------------------------------------------------------------------------------------------------- backward
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     query_states(CentroidProblem<T> p, const int32_t* topk, const float* logsumexp, const T* mass,
                  HeadView<const T> rest, const T* dmass, HeadView<const T> drest, CentroidState* states,
                  uint32_t* bits) {
@@ -149,8 +149,8 @@ void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32
   for (int64_t first = 0; first < tiles; first += at_once) {
     const int64_t now = std::min(at_once, tiles - first);
     launch(store_scores<T>, {now * TileTask::tile_parts(S, tile), tile_threads, tile_bytes, stream}, p, first, scores);
-    launch(choose_keys<T>, {now * tile / rows_per_block, 32 * rows_per_block, 0, stream}, p, first, scores, choose,
-           topk, logsumexp, mass, bits);
+    launch(choose_keys<T>, {now * tile / rows_per_block, row_threads<32>, 0, stream}, p, first, scores, choose, topk,
+           logsumexp, mass, bits);
   }
   if (rest && M > 0) attend_simt(stream, p, TopKeys{bits}, rest, nullptr);
 }

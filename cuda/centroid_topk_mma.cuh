@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
 // ---- the groups
 
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block)
+__global__ void __launch_bounds__(row_threads<32>)
     choose_groups(CentroidProblem<T> p, CentroidScan scan, int keys, float* logsumexp) {
   __shared__ uint32_t of_warp[rows_per_block][max_groups];
   uint32_t* const values = of_warp[threadIdx.x / 32];
@@ -376,7 +376,7 @@ __device__ int split_list(const ScoredKey* list, int n, int top, ScoredKey* sort
 }
 
 template <class T, int columns>
-__global__ void __launch_bounds__(32 * rows_per_block, columns * sizeof(T) <= 128 ? 5 : 2)
+__global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 5 : 2)
     finish_rows(CentroidProblem<T> p, CentroidScan scan, int32_t* topk, T* mass, HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
   using Tile = MmaTile<T, columns>;
@@ -538,7 +538,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool 
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
     scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
     const Launch blocks{scan.tiles * p.splits, mma_threads, Shape::scan_bytes, stream};
-    const Launch rows{scan.slots() / rows_per_block, 32 * rows_per_block, 0, stream};
+    const Launch rows{scan.slots() / rows_per_block, row_threads<32>, 0, stream};
     Launch with_rest = blocks, last = rows;
     with_rest.shared = Shape::rest_bytes, last.shared = finish_bytes<T, columns>;
     launch(scan_keys_mma<T, columns>, blocks, p, scan);

@@ -104,7 +104,7 @@ void multiply(Stream stream, const Gemm& g, const bfloat16* a, const bfloat16* b
 
 // C = beta C.
 template <class T>
-__global__ void __launch_bounds__(32 * rows_per_block) scale(Gemm g, T* c) {
+__global__ void __launch_bounds__(row_threads<32>) scale(Gemm g, T* c) {
   for (int64_t row = first_row(); row < g.batch * g.m; row += row_step()) {
     T* const to = c + row / g.m * g.stride_c + row % g.m * g.ldc;
     for (int64_t j = threadIdx.x % 32; j < g.n; j += 32)
@@ -118,7 +118,7 @@ template <class T>
 void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;
   if (g.k == 0) {
-    launch(scale<T>, {blocks(ceil_div(g.batch * g.m, rows_per_block)), 32 * rows_per_block, 0, stream}, g, c);
+    launch(scale<T>, over_rows<32>(stream, g.batch * g.m), g, c);
     return;
   }
   multiply(stream, g, a, b, c);
