@@ -321,7 +321,8 @@ OPERATION("topk_attention") {
     // Keys that more clusters have than one warp sums up by itself.
     for (const int64_t k : {8, 35}) add({{1, 2, 67, 131, 72, 64}, 67, k, Labels::own, 0, true, true}, form);
   }
-  add({{1, 2, 33000, 40, 8, 8}, 2, 5, Labels::random, 0, true});  // tasks of several tiles of members
+  for (const int64_t D : {8, 3})
+    add({{1, 2, 33000, 40, D, 8}, 2, 5, Labels::random, 0, true});  // tasks of several tiles
   add({{2, 2, 67, 131, 11, 7}, 67, 35, Labels::own, 0.1, false});
 }
 
