@@ -374,6 +374,13 @@ uint64_t Multiprocessor::shuffled(const CudaThread& thread, unsigned taking_part
   return lane(thread.warp, unsigned(source)).value;
 }
 
+// ---- asynchronous copies
+
+bool Multiprocessor::copies_at_once() {
+  const Order order = grid_->options.order;
+  return order == Order::reverse || (order == Order::shuffled && next_random(random_) % 2);
+}
+
 // ---- shared memory
 
 void Multiprocessor::fill_static_shared() {
@@ -459,5 +466,7 @@ void fill_static_shared() { Multiprocessor::current().fill_static_shared(); }
 WarpTable warp_table() { return Multiprocessor::current().warp_table(); }
 
 AsyncCopies& async_copies() { return Multiprocessor::current().async_copies(); }
+
+bool copies_at_once() { return Multiprocessor::current().copies_at_once(); }
 
 }  // namespace cairn::host_cuda

@@ -51,6 +51,7 @@ class Multiprocessor {
 
   WarpTable warp_table() { return {warps_[running_->warp].brought, int(running_->lane), warps_[running_->warp].alive}; }
   AsyncCopies& async_copies() { return running_->copies; }
+  bool copies_at_once();
 
  private:
   enum class State : uint8_t { runnable, in_barrier, in_warp, ended };

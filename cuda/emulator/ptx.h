@@ -27,35 +27,42 @@ void warp_exchange(const T& mine, F&& read, SourceLine where) {
   warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);  // now what was brought may go
 }
 
-// An asynchronous copy is carried out when its thread waits for it, and no earlier: who forgets to wait reads what was
-// there before.
+// An asynchronous copy is carried out somewhere between its call and the wait for it. Late, a forgotten wait shows; at
+// once, a buffer that somebody still reads.
 struct AsyncCopy {
   void* to;
   const void* from;
   int bytes, read;  // what is not read is 0
   int group;
+
+  void carry_out() const {
+    std::memcpy(to, from, size_t(read));
+    std::memset(static_cast<char*>(to) + read, 0, size_t(bytes - read));
+  }
 };
 struct AsyncCopies {
   std::vector<AsyncCopy> waiting;  // the oldest first
   int group = 0;                   // that is open
 };
 AsyncCopies& async_copies();  // of the calling thread
+bool copies_at_once();        // whether its next one is: never in forward order, always in reverse, else drawn
 
 inline void async_copy(void* to, const void* from, int bytes, int read, SourceLine where) {
   if (reinterpret_cast<uintptr_t>(to) % unsigned(bytes) || reinterpret_cast<uintptr_t>(from) % unsigned(bytes))
     refuse("an asynchronous copy from or to an address that is not aligned to its size", where);
   AsyncCopies& copies = async_copies();
-  copies.waiting.push_back({to, from, bytes, read, copies.group});
+  const AsyncCopy copy{to, from, bytes, read, copies.group};
+  if (copies_at_once())
+    copy.carry_out();
+  else
+    copies.waiting.push_back(copy);
 }
 inline void commit_async_copies() { ++async_copies().group; }
 // Until all but the last `pending` committed groups are there.
 inline void wait_for_async_copies(int pending) {
   AsyncCopies& copies = async_copies();
   auto copy = copies.waiting.begin();
-  for (; copy != copies.waiting.end() && copy->group < copies.group - pending; ++copy) {
-    std::memcpy(copy->to, copy->from, size_t(copy->read));
-    std::memset(static_cast<char*>(copy->to) + copy->read, 0, size_t(copy->bytes - copy->read));
-  }
+  for (; copy != copies.waiting.end() && copy->group < copies.group - pending; ++copy) copy->carry_out();
   copies.waiting.erase(copies.waiting.begin(), copy);
 }
 
