@@ -5,9 +5,9 @@
 #include "core/kernels/memory.h"
 #include "core/random.h"
 #include "core/storage.h"
+#include "nn/purpose.h"
 #if CAIRN_CUDA_HOST
 #include "cuda/emulator/host_cuda.h"
-#include "nn/purpose.h"
 #endif
 
 namespace cairn::test {
