@@ -31,8 +31,8 @@ __device__ T warp_reduce(T value, Op op) {
   return value;
 }
 
-// The same of whole numbers: one instruction, where the GPU has it.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+// The same of whole numbers: one instruction, where the GPU has it. (The emulator has not.)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 800
 inline __device__ int warp_sum(int value) { return warp_reduce(value, Sum{}); }
 inline __device__ uint32_t warp_min(uint32_t value) {
   return warp_reduce(value, [](uint32_t a, uint32_t b) { return a < b ? a : b; });

@@ -12,6 +12,9 @@ if(CAIRN_CUDA STREQUAL HOST)
   endif()
   set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${host_kernel_options}")
   target_compile_definitions(cairn PUBLIC CAIRN_CUDA_HOST=1)
+  if(CAIRN_SANITIZE MATCHES address)
+    target_compile_definitions(cairn PUBLIC CAIRN_HOST_CUDA_ASAN=1)
+  endif()
   if(CAIRN_SANITIZE MATCHES thread)
     # Each CUDA thread is a thread to the sanitizer, and only barriers order them. The emulator, which runs them in turn on
     # one host thread, would look like a race of its own; so it is not looked at, and says itself what a barrier orders.

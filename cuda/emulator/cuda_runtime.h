@@ -9,8 +9,6 @@
 #include <type_traits>
 
 #include "cuda/emulator/cuda_runtime_api.h"
-#include "cuda/emulator/sanitizers.h"
-#include "cuda/emulator/vector_types.h"
 #include "cuda/source_line.h"
 
 // ---- qualifiers
@@ -41,18 +39,13 @@ inline constexpr int warpSize = 32;
 
 namespace cairn::host_cuda {
 
-enum class Barrier { plain, count, conjunction, disjunction };
-// Waits for all threads of the block that have not ended; gives the number of them whose predicate is not 0, or whether
-// all or any of them are so.
-int block_barrier(Barrier kind, int predicate, SourceLine where);
+// Waits for all threads of the block that have not ended; gives the number of them whose predicate is not 0.
+int block_barrier(int predicate, SourceLine where);
 
-enum class WarpOp { sync, ballot, sum, minimum, maximum, any, up, down, flip };
+enum class WarpOp { sync, ballot, any, up, down, flip };
 // Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
 // named by `argument`, within groups of `width` lanes.
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
-
-// Lets the block's other threads go first, if they can.
-void yield(SourceLine where);
 
 // What came before a fence, all see after one that comes later. The thread sanitizer learns of it here, because it
 // knows nothing of fences.
@@ -78,26 +71,15 @@ T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, SourceLine
   const uint64_t result = warp_collective(op, mask, bits(value), argument, width, where);
   return std::bit_cast<T>(std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>(result));
 }
-template <class T>
-T reduce(WarpOp op, unsigned mask, T value, SourceLine where) {
-  static_assert(std::is_same_v<T, int> || std::is_same_v<T, unsigned>, "CUDA reduces int and unsigned");
-  return T(warp_collective(op, mask, uint64_t(int64_t(value)), 0, 32, where));
-}
 
 }  // namespace cairn::host_cuda
 
 // ---- the block meets. The last parameter of these functions is not for callers: it says where the call stands.
 #define CAIRN_HERE cairn::SourceLine where = cairn::SourceLine::current()
-inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::plain, 0, where); }
-inline int __syncthreads_count(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::count, predicate, where);
-}
-inline int __syncthreads_and(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::conjunction, predicate, where);
-}
-inline int __syncthreads_or(int predicate, CAIRN_HERE) {
-  return cairn::host_cuda::block_barrier(cairn::host_cuda::Barrier::disjunction, predicate, where);
-}
+inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::block_barrier(0, where); }
+inline int __syncthreads_count(int predicate, CAIRN_HERE) { return cairn::host_cuda::block_barrier(predicate, where); }
+inline int __syncthreads_and(int predicate, CAIRN_HERE) { return __syncthreads_count(!predicate, where) == 0; }
+inline int __syncthreads_or(int predicate, CAIRN_HERE) { return __syncthreads_count(predicate, where) > 0; }
 
 // ---- a warp meets
 inline void __syncwarp(unsigned mask = 0xffffffffu, CAIRN_HERE) {
@@ -125,26 +107,6 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
 }
 inline int __any_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, predicate, where) != 0; }
 inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, !predicate, where) == 0; }
-template <class T>
-T __reduce_add_sync(unsigned mask, T value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::sum, mask, value, where);
-}
-template <class T>
-T __reduce_min_sync(unsigned mask, T value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::minimum, mask, value, where);
-}
-template <class T>
-T __reduce_max_sync(unsigned mask, T value, CAIRN_HERE) {
-  return cairn::host_cuda::reduce(cairn::host_cuda::WarpOp::maximum, mask, value, where);
-}
-inline unsigned __activemask(CAIRN_HERE) {
-  cairn::host_cuda::refuse(
-      "__activemask: which lanes happen to run together is nothing to rely on; name them in a mask", where);
-}
-
-// ---- alone
-inline void __trap(CAIRN_HERE) { cairn::host_cuda::refuse("__trap", where); }
-inline void __nanosleep(unsigned, CAIRN_HERE) { cairn::host_cuda::yield(where); }
 #undef CAIRN_HERE
 
 // ---- memory. All of it is coherent here: the memory model of a GPU is not emulated.

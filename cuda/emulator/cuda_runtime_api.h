@@ -3,14 +3,30 @@
 // CUDA's. Whatever a program asks for is done when the call returns.
 #include <cstddef>
 
+// ---- CUDA's small structs
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+// ---- errors
 enum cudaError_t : int {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
-  cudaErrorInvalidMemcpyDirection = 21,
-  cudaErrorInvalidDevice = 101,
-  cudaErrorInvalidResourceHandle = 400,
   cudaErrorLaunchOutOfResources = 701,
 };
 const char* cudaGetErrorName(cudaError_t error);
@@ -18,11 +34,10 @@ const char* cudaGetErrorString(cudaError_t error);
 // The last error of this host thread, which is then forgotten.
 cudaError_t cudaGetLastError();
 
-// ---- streams and events
+// ---- streams and events. A stream is a mere handle, and an event the time of its record.
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize();
 
@@ -35,15 +50,16 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
 // ---- one device
-struct cudaDeviceProp {
-  char name[256];
-  size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
-  int multiProcessorCount, maxThreadsPerBlock, warpSize, major, minor;
-};
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
-cudaError_t cudaSetDevice(int device);
+// Compute capability 9.0 and memory pools, or what host_cuda::claim_architecture and claim_memory_pools say.
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMemoryPoolsSupported = 115,
+};
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
 // ---- memory. Fresh memory is filled with 0xFF: floating NaN, so that reading what nobody wrote shows in the result.
 cudaError_t cudaMalloc(void** block, size_t bytes);
@@ -51,19 +67,10 @@ cudaError_t cudaFree(void* block);
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream);
 cudaError_t cudaMallocHost(void** block, size_t bytes);  // of the host's
-cudaError_t cudaFreeHost(void* block);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 template <class T>
 cudaError_t cudaMalloc(T** block, size_t bytes) {
   return cudaMalloc(reinterpret_cast<void**>(block), bytes);
-}
-template <class T>
-cudaError_t cudaMallocAsync(T** block, size_t bytes, cudaStream_t stream) {
-  return cudaMallocAsync(reinterpret_cast<void**>(block), bytes, stream);
-}
-template <class T>
-cudaError_t cudaMallocHost(T** block, size_t bytes) {
-  return cudaMallocHost(reinterpret_cast<void**>(block), bytes);
 }
 
 enum cudaMemcpyKind : int {
@@ -89,10 +96,6 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes_to_keep);
 // A kernel may use 48 KB of dynamic shared memory, and up to 227 KB after asking for it.
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
-template <class... Parameters>
-cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
-}
 
 // By threads and dynamic shared memory alone, on a multiprocessor with 2048 threads and 228 KB.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
@@ -103,13 +106,3 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*ke
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(kernel), threads,
                                                        shared_bytes);
 }
-
-// Compute capability 9.0, or what the environment (CAIRN_HOST_CUDA_ARCHITECTURE=75) or host_cuda::claim_architecture
-// says. Memory pools unless host_cuda::claim_memory_pools says no.
-enum cudaDeviceAttr {
-  cudaDevAttrMultiProcessorCount = 16,
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMemoryPoolsSupported = 115,
-};
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);

@@ -2,8 +2,6 @@
 // A stack of its own, on which a CUDA thread runs until it has to wait for others. Switching takes some 15 ns.
 #include <cstddef>
 
-#include "cuda/emulator/sanitizers.h"
-
 // The switch is hand-written for x86-64. Other processors use ucontext, which is six times slower; so does a
 // build that defines CAIRN_HOST_CUDA_UCONTEXT.
 #if !defined(CAIRN_HOST_CUDA_UCONTEXT) && !defined(__x86_64__)

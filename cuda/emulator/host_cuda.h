@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "cuda/emulator/cuda_runtime_api.h"
-#include "cuda/emulator/vector_types.h"
 #include "cuda/source_line.h"
 
 namespace cairn::host_cuda {
@@ -44,17 +43,17 @@ void fail_allocation(int64_t n);
 // The same for launches of kernels, with cudaErrorLaunchOutOfResources.
 void fail_launch(int64_t n);
 
-// Since the program started, those that failed too; and how many blocks of device memory have not been freed.
-struct Counts {
-  int64_t allocations = 0, launches = 0, live_blocks = 0;
-};
-Counts counts();
+// How many blocks of device memory have not been freed.
+int64_t live_blocks();
 
 // The compute capability that the device says it has: 10 times the major version plus the minor one. Returns the one
-// before. Errors: not 10 to 999 (UsageError; also of CAIRN_HOST_CUDA_ARCHITECTURE, when it is first asked for).
+// before.
 int claim_architecture(int architecture);
 // Whether the device says that it has memory pools, without which there is no cudaMallocAsync. Returns what it said
 // before: at first, that it has.
 bool claim_memory_pools(bool has);
+
+// ---- for the emulator itself: remembers an error for cudaGetLastError, and gives it back.
+cudaError_t report(cudaError_t error);
 
 }  // namespace cairn::host_cuda

@@ -8,12 +8,16 @@
 #include "core/parallel.h"
 #include "cuda/emulator/host_cuda.h"
 #include "cuda/emulator/multiprocessor.h"
-#include "cuda/emulator/runtime.h"
 
 namespace cairn::host_cuda {
 namespace {
 
+// Bytes of dynamic shared memory that a kernel may use.
+constexpr size_t shared_by_default = 48 * 1024, shared_on_request = 227 * 1024;
+
 std::mutex launching;  // one kernel at a time, like the operations of one stream
+
+std::atomic<int64_t> failing_launch = 0;  // 1: the next one
 
 Options from_environment() {
   Options options;
@@ -45,12 +49,6 @@ std::map<const void*, size_t>& shared_limits() {
 size_t shared_limit(const void* kernel) {
   const auto asked = shared_limits().find(kernel);
   return asked == shared_limits().end() ? shared_by_default : asked->second;
-}
-
-bool valid(dim3 grid, dim3 block) {
-  const uint64_t threads = uint64_t(block.x) * block.y * block.z;
-  return grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && threads >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 &&
-         grid.z <= 65535 && block.z <= 64 && threads <= 1024;
 }
 
 // The number of the i-th of n blocks to be run: a one-to-one map, because n is smaller than the prime.
@@ -97,13 +95,16 @@ void configure(Options options) {
 
 Options options() { return current_options(); }
 
+void fail_launch(int64_t n) { failing_launch = n; }
+
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
                    const std::function<void()>& run_thread, SourceLine where) {
   std::lock_guard guard(launching);
-  if (!valid(grid, block)) return report(cudaErrorInvalidConfiguration);
+  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z, block_threads = uint64_t(block.x) * block.y * block.z;
+  if (blocks == 0 || block_threads == 0 || block_threads > 1024 || block.z > 64)
+    return report(cudaErrorInvalidConfiguration);
   if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
-  if (const auto error = may_launch()) return report(error);
-  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  if (failing_launch-- == 1) return report(cudaErrorLaunchOutOfResources);
   check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
   run_grid({grid, block, shared_bytes, run_thread, where, current_options()});
   return cudaSuccess;

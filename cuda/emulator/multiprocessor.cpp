@@ -28,20 +28,9 @@ constexpr bool fiber_per_thread = false;
 
 thread_local Multiprocessor* running_block = nullptr;
 
-const char* name(Barrier kind) {
-  switch (kind) {
-    case Barrier::plain: return "__syncthreads";
-    case Barrier::count: return "__syncthreads_count";
-    case Barrier::conjunction: return "__syncthreads_and";
-    case Barrier::disjunction: break;
-  }
-  return "__syncthreads_or";
-}
-
 const char* name(WarpOp op) {
-  constexpr const char* names[] = {"__syncwarp",        "a vote",      "__reduce_add_sync", "__reduce_min_sync",
-                                   "__reduce_max_sync", "__shfl_sync", "__shfl_up_sync",    "__shfl_down_sync",
-                                   "__shfl_xor_sync"};
+  constexpr const char* names[] = {"__syncwarp",     "a vote",           "__shfl_sync",
+                                   "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
   return names[int(op)];
 }
 
@@ -52,13 +41,21 @@ std::string hex(unsigned mask) {
   return "0x" + std::string(digits, std::to_chars(digits, digits + sizeof(digits), mask, 16).ptr);
 }
 
-// Of the numbers that __reduce_..._sync takes, as 64 bits that keep their sign.
-uint64_t combine(WarpOp op, uint64_t a, uint64_t b) {
+// The lane whose value a shuffle gives to `lane`; -1 for what is no shuffle. It stays within its group of `width`
+// lanes: who would read beyond it reads itself. (xor may read earlier groups, as on a GPU.)
+int source_lane(WarpOp op, int lane, int argument, int width) {
+  const int first = lane & ~(width - 1), end = first + width;
+  int source = -1;
   switch (op) {
-    case WarpOp::sum: return a + b;
-    case WarpOp::minimum: return uint64_t(std::min(int64_t(a), int64_t(b)));
-    default: return uint64_t(std::max(int64_t(a), int64_t(b)));
+    case WarpOp::sync:
+    case WarpOp::ballot: return -1;
+    case WarpOp::any: source = first + (argument & (width - 1)); break;
+    case WarpOp::up: source = lane - argument; break;
+    case WarpOp::down: source = lane + argument; break;
+    case WarpOp::flip: source = lane ^ argument; break;
   }
+  const bool beyond = source < 0 || source >= end || (op == WarpOp::up && source < first);
+  return beyond ? lane : source;
 }
 
 unsigned lowest(unsigned lanes) { return unsigned(std::countr_zero(lanes)); }
@@ -99,7 +96,6 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   threads_.assign(n, {});
   warps_.assign((n + 31) / 32, {});
   in_barrier_ = 0;
-  sleeps_ = 0;
   runnable_.clear();
   group_.clear();
   failure_ = nullptr;
@@ -214,33 +210,19 @@ void Multiprocessor::resume_group() {
   group_.clear();
 }
 
-// Puts the running thread behind all others that can run.
-void Multiprocessor::yield(SourceLine where) {
-  if (++sleeps_ == 1'000'000)
-    fail("the block slept a million times; blocks run in turn, so none may wait for another", where, *running_);
-  if (runnable_.empty()) return;
-  runnable_.push_back(running_);
-  for (size_t i = runnable_.size() - 1; i > 0; --i) std::swap(runnable_[i - 1], runnable_[i]);
-  suspend(*running_->fiber);
-}
-
 // ---- the block meets
 
-int Multiprocessor::block_barrier(Barrier kind, int predicate, SourceLine where) {
+int Multiprocessor::block_barrier(int predicate, SourceLine where) {
   CudaThread& me = *running_;
-  check_dynamic_shared(name(kind), where);
-  if (in_barrier_ > 0) {
-    const CudaThread& other = *first_in_barrier_;
-    if (other.barrier != kind || !(other.where == where))
-      fail(concat("divergent barrier: this thread comes to ", name(kind), " while thread ", text(other.index),
-                  " waits in ", name(other.barrier), " at ", to_string(other.where)),
-           where, me);
-  } else {
-    first_in_barrier_ = &me;
-  }
-  me.barrier = kind;
+  check_dynamic_shared("a barrier", where);
+  if (in_barrier_ == 0) first_in_barrier_ = &me;
+  const CudaThread& first = *first_in_barrier_;
   me.predicate = predicate != 0;
   me.where = where;
+  if (!(first.where == where))
+    fail(concat("divergent barrier: this thread comes here while thread ", text(first.index),
+                " waits in the barrier at ", to_string(first.where)),
+         where, me);
   me.state = State::in_barrier;
   ++in_barrier_;
   char* const meeting_point = meeting_points_ + barriers_ % 2;
@@ -258,9 +240,7 @@ void Multiprocessor::complete_barrier() {
     count += thread.predicate;
     group_.push_back(&thread);
   }
-  const int all = count == int(in_barrier_), any = count > 0;
-  for (CudaThread* thread : group_)
-    thread->predicate = thread->barrier == Barrier::count ? count : thread->barrier == Barrier::conjunction ? all : any;
+  for (CudaThread* thread : group_) thread->predicate = count;
   in_barrier_ = 0;
   ++barriers_;
   resume_group();
@@ -302,8 +282,7 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
   me.op = op;
   me.mask = mask;
   me.value = value;
-  me.argument = argument;
-  me.width = width;
+  me.source = source_lane(op, int(me.lane), argument, width);
   me.where = where;
   me.state = State::in_warp;
   meeting.arrived |= 1u << me.lane;
@@ -329,49 +308,21 @@ void Multiprocessor::complete_meetings(unsigned warp_number) {
 }
 
 void Multiprocessor::complete_collective(unsigned warp, unsigned taking_part) {
-  uint64_t results[32];
+  uint64_t votes = 0, results[32];
   for (unsigned rest = taking_part; rest; rest &= rest - 1) {
     CudaThread& thread = lane(warp, lowest(rest));
-    results[thread.lane] = result(thread, taking_part);
+    votes |= thread.value << thread.lane;
     group_.push_back(&thread);
+  }
+  for (const CudaThread* thread : group_) {
+    if (thread->source >= 0 && !(taking_part >> thread->source & 1))
+      fail(concat(name(thread->op), " reads lane ", thread->source,
+                  ", which does not take part (not in the mask, ended, or beyond the block)"),
+           thread->where, *thread);
+    results[thread->lane] = thread->source < 0 ? votes : lane(warp, unsigned(thread->source)).value;
   }
   for (CudaThread* thread : group_) thread->value = results[thread->lane];
   resume_group();
-}
-
-// What a lane gets from a collective to which the lanes taking part have brought their values.
-uint64_t Multiprocessor::result(const CudaThread& thread, unsigned taking_part) const {
-  if (thread.op == WarpOp::sync) return 0;
-  if (thread.op >= WarpOp::any) return shuffled(thread, taking_part);
-  uint64_t total = 0;
-  for (unsigned rest = taking_part; rest; rest &= rest - 1) {
-    const unsigned i = lowest(rest);
-    const uint64_t value = lane(thread.warp, i).value;
-    if (thread.op == WarpOp::ballot)
-      total |= value << i;
-    else
-      total = rest == taking_part ? value : combine(thread.op, total, value);
-  }
-  return total;
-}
-
-uint64_t Multiprocessor::shuffled(const CudaThread& thread, unsigned taking_part) const {
-  // A shuffle stays within its group of `width` lanes; who would read beyond it reads itself. (xor may read earlier
-  // groups, as on a GPU.)
-  const int me = int(thread.lane), width = thread.width, first = me & ~(width - 1), end = first + width;
-  int source = me;
-  switch (thread.op) {
-    case WarpOp::any: source = first + (thread.argument & (width - 1)); break;
-    case WarpOp::up: source = me - thread.argument; break;
-    case WarpOp::down: source = me + thread.argument; break;
-    default: source = me ^ thread.argument; break;
-  }
-  if (source >= end || source < 0 || (thread.op == WarpOp::up && source < first)) source = me;
-  if (!(taking_part >> source & 1))
-    fail(concat(name(thread.op), " reads lane ", source,
-                ", which does not take part (not in the mask, ended, or beyond the block)"),
-         thread.where, thread);
-  return lane(thread.warp, unsigned(source)).value;
 }
 
 // ---- asynchronous copies
@@ -430,7 +381,7 @@ void Multiprocessor::fail_deadlocked() const {
     if (!waiting[in_warp]) continue;
     const CudaThread& thread = *first[in_warp];
     const unsigned missing = in_warp ? missing_lanes(thread) : 0;
-    message += concat(", ", waiting[in_warp], " wait in ", in_warp ? name(thread.op) : name(thread.barrier), " at ",
+    message += concat(", ", waiting[in_warp], " wait in ", in_warp ? name(thread.op) : "a barrier", " at ",
                       to_string(thread.where),
                       in_warp ? concat(" with mask ", hex(thread.mask), ", lanes ", hex(missing), " missing") : "",
                       " (thread ", text(thread.index), in_warp || waiting[in_warp] == 1 ? "" : " and others", ")");
@@ -440,17 +391,13 @@ void Multiprocessor::fail_deadlocked() const {
 
 // ---- what kernels call
 
-int block_barrier(Barrier kind, int predicate, SourceLine where) {
-  return Multiprocessor::current().block_barrier(kind, predicate, where);
-}
+int block_barrier(int predicate, SourceLine where) { return Multiprocessor::current().block_barrier(predicate, where); }
 
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where) {
   return Multiprocessor::current().warp_collective(op, mask, value, argument, width, where);
 }
 
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
-
-void yield(SourceLine where) { Multiprocessor::current().yield(where); }
 
 void fence() {
   static char meeting_point;  // of all threads of all blocks

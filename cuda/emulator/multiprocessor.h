@@ -39,14 +39,13 @@ class Multiprocessor {
   void run(const Grid& grid, uint3 block);
 
   // What the running CUDA thread calls; see cuda_runtime.h.
-  int block_barrier(Barrier kind, int predicate, SourceLine where);
+  int block_barrier(int predicate, SourceLine where);
   uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
   void* dynamic_shared_memory() {
     dynamic_shared_used_ = true;
     return dynamic_shared_.data();
   }
   void fill_static_shared();
-  void yield(SourceLine where);
   [[noreturn]] void refuse(const char* what, SourceLine where) const;
 
   WarpTable warp_table() { return {warps_[running_->warp].brought, int(running_->lane), warps_[running_->warp].alive}; }
@@ -63,12 +62,11 @@ class Multiprocessor {
     Fiber* fiber = nullptr;  // from its first step until it ends
     // What it waits for, and what it brought.
     SourceLine where;
-    Barrier barrier = Barrier::plain;
     int predicate = 0;
     WarpOp op = WarpOp::sync;
     unsigned mask = 0;
     uint64_t value = 0;
-    int argument = 0, width = 32;
+    int source = -1;
     AsyncCopies copies;
   };
 
@@ -95,11 +93,8 @@ class Multiprocessor {
   void complete_barrier();
   void complete_meetings(unsigned warp);
   void complete_collective(unsigned warp, unsigned taking_part);
-  uint64_t result(const CudaThread& thread, unsigned taking_part) const;
-  uint64_t shuffled(const CudaThread& thread, unsigned taking_part) const;
   unsigned missing_lanes(const CudaThread& waiting) const;
   CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
-  const CudaThread& lane(unsigned warp, unsigned lane_number) const { return threads_[warp * 32 + lane_number]; }
 
   void check_dynamic_shared(const char* before, SourceLine where) const;
   [[noreturn]] void fail(const std::string& what, SourceLine where, const CudaThread& thread) const;
@@ -115,7 +110,6 @@ class Multiprocessor {
   unsigned in_barrier_ = 0;
   const CudaThread* first_in_barrier_ = nullptr;
   unsigned barriers_ = 0;  // that are behind the block
-  int sleeps_ = 0;         // of all its threads
   // For the thread sanitizer: the barriers take turns, because a thread comes to the next one before others have left
   // this one.
   char meeting_points_[2] = {};

@@ -1,8 +1,9 @@
-// Errors, the device, and its memory, which is the host's.
+// Errors, the device, streams and events, and the device's memory, which is the host's.
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -10,20 +11,15 @@
 #include <mutex>
 
 #include "cuda/emulator/host_cuda.h"
-#include "cuda/emulator/runtime.h"
-#include "cuda/emulator/sanitizers.h"
 
 #if CAIRN_HOST_CUDA_ASAN
-// More memory than there is is for the caller to notice. Without /proc the sanitizer can neither look for leaks nor
-// read options, and knows no stack, so that what it says after an exception may be wrong: there it ends no program.
-extern "C" const char* __asan_default_options() {
-  return access("/proc/self/task", R_OK) == 0
-             ? "allocator_may_return_null=1"
-             : "allocator_may_return_null=1:detect_leaks=0:halt_on_error=0:log_path=/tmp/asan";
-}
+// More memory than there is is for the caller to notice.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif
 
-struct CUmemPoolHandle_st {};
+struct CUevent_st {
+  std::chrono::steady_clock::time_point time;
+};
 
 namespace {
 
@@ -39,13 +35,10 @@ struct {
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
 };
 
-// Blocks of memory, by address.
+// Blocks of device memory, by address.
 class Blocks {
  public:
   // Null: out of memory.
@@ -95,25 +88,8 @@ Blocks& device_blocks() {
   static Blocks* instance = new Blocks;
   return *instance;
 }
-Blocks& pinned_blocks() {
-  static Blocks* instance = new Blocks;
-  return *instance;
-}
 
-// Counts attempts, and lets the one fail that a test has asked for.
-class Attempts {
- public:
-  void fail(int64_t n) { countdown_ = n; }
-  bool allowed() {
-    ++count_;
-    return countdown_-- != 1;
-  }
-  int64_t count() const { return count_; }
-
- private:
-  std::atomic<int64_t> count_ = 0, countdown_ = 0;
-};
-Attempts allocations, launches;
+std::atomic<int64_t> failing_allocation = 0;  // 1: the next one
 
 // As much as the machine has, or CAIRN_HOST_CUDA_MEMORY bytes.
 size_t device_memory() {
@@ -121,14 +97,11 @@ size_t device_memory() {
   if (given) return std::strtoull(given, nullptr, 10);
   return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
 }
+size_t free_memory() { return device_memory() - std::min(device_memory(), device_blocks().bytes()); }
 
-cudaError_t check_copy(const void* to, const void* from, cudaMemcpyKind kind) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDeviceToDevice) return cudaErrorInvalidMemcpyDirection;
-  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  const bool right = device_blocks().contains(to) == to_device && device_blocks().contains(from) == from_device;
-  return right ? cudaSuccess : cudaErrorInvalidValue;
-}
+// What the device claims to be.
+std::atomic<int> architecture = 90;
+std::atomic<bool> has_memory_pools = true;
 
 }  // namespace
 
@@ -139,11 +112,11 @@ cudaError_t report(cudaError_t error) {
   return error;
 }
 
-cudaError_t may_launch() { return launches.allowed() ? cudaSuccess : cudaErrorLaunchOutOfResources; }
+void fail_allocation(int64_t n) { failing_allocation = n; }
+int64_t live_blocks() { return int64_t(device_blocks().count()); }
+int claim_architecture(int value) { return architecture.exchange(value); }
+bool claim_memory_pools(bool has) { return has_memory_pools.exchange(has); }
 
-void fail_allocation(int64_t n) { allocations.fail(n); }
-void fail_launch(int64_t n) { launches.fail(n); }
-Counts counts() { return {allocations.count(), launches.count(), int64_t(device_blocks().count())}; }
 }  // namespace cairn::host_cuda
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -174,15 +147,49 @@ cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = 1; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = architecture / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = architecture % 10; break;
+    case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; break;
+  }
+  return cudaSuccess;
+}
+
+// ---- streams and events. Whatever a program asks for is done when the call returns.
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  *stream = nullptr;  // all are the same
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  event->time = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+  return cudaSuccess;
+}
 
 // ---- memory
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   *block = nullptr;
   if (bytes == 0) return cudaSuccess;
-  if (allocations.allowed() && bytes <= device_memory() - std::min(device_memory(), device_blocks().bytes()))
-    *block = device_blocks().take(bytes);
+  if (failing_allocation-- != 1 && bytes <= free_memory()) *block = device_blocks().take(bytes);
   return *block ? cudaSuccess : report(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* block) {
@@ -193,24 +200,22 @@ cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t) { return c
 cudaError_t cudaFreeAsync(void* block, cudaStream_t) { return cudaFree(block); }
 
 cudaError_t cudaMallocHost(void** block, size_t bytes) {
-  *block = nullptr;
-  if (bytes <= device_memory()) *block = pinned_blocks().take(bytes);
+  *block = std::malloc(bytes);
   return *block ? cudaSuccess : report(cudaErrorMemoryAllocation);
-}
-cudaError_t cudaFreeHost(void* block) {
-  if (!block) return cudaSuccess;
-  return pinned_blocks().give_back(block) ? cudaSuccess : report(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = device_memory();
-  *free = *total - std::min(*total, device_blocks().bytes());
+  *free = free_memory();
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (bytes == 0) return cudaSuccess;
-  if (const auto error = check_copy(to, from, kind)) return report(error);
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (device_blocks().contains(to) != to_device || device_blocks().contains(from) != from_device)
+    return report(cudaErrorInvalidValue);
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
@@ -228,57 +233,9 @@ cudaError_t cudaMemsetAsync(void* block, int byte, size_t bytes, cudaStream_t) {
   return cudaMemset(block, byte, bytes);
 }
 
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-  static CUmemPoolHandle_st only;
-  *pool = &only;
-  return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  *pool = nullptr;
+  return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
-
-// ---- what the device claims to be
-
-namespace {
-
-int checked_architecture(int value, const char* from) {
-  cairn::check<cairn::UsageError>(value >= 10 && value <= 999, from, ": expected a compute capability such as 75, got ",
-                                  value);
-  return value;
-}
-
-std::atomic<int>& architecture() {
-  static std::atomic<int> value = [] {
-    const char* const name = "CAIRN_HOST_CUDA_ARCHITECTURE";
-    const char* const text = std::getenv(name);
-    return checked_architecture(text ? std::atoi(text) : 90, name);
-  }();
-  return value;
-}
-
-}  // namespace
-
-static std::atomic<bool> has_memory_pools = true;
-bool cairn::host_cuda::claim_memory_pools(bool has) { return has_memory_pools.exchange(has); }
-
-int cairn::host_cuda::claim_architecture(int value) {
-  return architecture().exchange(checked_architecture(value, "host_cuda::claim_architecture"));
-}
-
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return report(cudaErrorInvalidDevice);
-  const int now = architecture();
-  switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = 1; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: *value = now / 10; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = now % 10; return cudaSuccess;
-    case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; return cudaSuccess;
-  }
-  return report(cudaErrorInvalidValue);
-}
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return report(cudaErrorInvalidDevice);
-  *properties = {"cairn's emulator",  device_memory(),    shared_by_default, shared_on_request, 1, 1024, 32,
-                 architecture() / 10, architecture() % 10};
-  return cudaSuccess;
-}

@@ -1,18 +1,13 @@
 #include "cuda/emulator/shared_memory.h"
 
 #include <link.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <span>
 #include <string_view>
-
-#include "cuda/emulator/sanitizers.h"
 
 #if CAIRN_HOST_CUDA_ASAN
 #include <sanitizer/asan_interface.h>
@@ -22,7 +17,7 @@ namespace cairn::host_cuda {
 namespace {
 
 // ---- static shared memory. __shared__ gives the names of its variables a tag (cuda_runtime.h), by which they are
-// found in the symbol tables of the program and its libraries. (Nothing is found in a stripped program.)
+// found in the symbol table of the program. (Nothing is found in a stripped program, nor in its shared libraries.)
 constexpr std::string_view tag = "B12cairn_shared";
 
 using Symbol = ElfW(Sym);
@@ -53,50 +48,29 @@ std::vector<Symbol> tagged_symbols(const char* path) {
   return found;
 }
 
-// Calls f(module) for the program and each library in it.
-template <class F>
-void for_each_module(F f) {
-  dl_iterate_phdr(
-      [](dl_phdr_info* module, size_t, void* closure) {
-        (*static_cast<F*>(closure))(*module);
-        return 0;
-      },
-      &f);
-}
-
-// By the address of their module.
-std::map<ElfW(Addr), std::vector<Symbol>> all_tagged_symbols() {
-  std::map<ElfW(Addr), std::vector<Symbol>> symbols;
-  for_each_module([&](const dl_phdr_info& module) {
-    // The program has no name here: it is the file that was executed.
-    const char* const program = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
-    const char* const linked = access("/proc/self/exe", R_OK) == 0 ? "/proc/self/exe" : program;
-    symbols[module.dlpi_addr] = tagged_symbols(*module.dlpi_name ? module.dlpi_name : linked);
-  });
-  return symbols;
-}
-
 }  // namespace
 
 std::vector<std::span<unsigned char>> static_shared_variables() {
-  static const auto symbols = all_tagged_symbols();
+  static const auto symbols = tagged_symbols("/proc/self/exe");
+  dl_phdr_info program{};
+  const auto take_first = [](dl_phdr_info* module, size_t, void* to) {
+    *static_cast<dl_phdr_info*>(to) = *module;
+    return 1;
+  };
+  dl_iterate_phdr(take_first, &program);
   std::vector<std::span<unsigned char>> variables;
-  for_each_module([&](const dl_phdr_info& module) {
-    const auto known = symbols.find(module.dlpi_addr);
-    if (known == symbols.end()) return;
-    for (const Symbol& symbol : known->second) {
-      const bool is_thread_local = ELF32_ST_TYPE(symbol.st_info) == STT_TLS;  // (the same for 64 bits)
-      auto* const base = is_thread_local ? static_cast<unsigned char*>(module.dlpi_tls_data)
-                                         : reinterpret_cast<unsigned char*>(module.dlpi_addr);
-      size_t bytes = symbol.st_size;
+  for (const Symbol& symbol : symbols) {
+    const bool is_thread_local = ELF32_ST_TYPE(symbol.st_info) == STT_TLS;  // (the same for 64 bits)
+    auto* const base = is_thread_local ? static_cast<unsigned char*>(program.dlpi_tls_data)
+                                       : reinterpret_cast<unsigned char*>(program.dlpi_addr);
+    size_t bytes = symbol.st_size;
 #if CAIRN_HOST_CUDA_ASAN
-      // The sanitizer's zone behind the variable counts as a part of it.
-      if (void* end = __asan_region_is_poisoned(base + symbol.st_value, bytes))
-        bytes = size_t(static_cast<unsigned char*>(end) - base) - symbol.st_value;
+    // The sanitizer's zone behind the variable counts as a part of it.
+    if (void* end = __asan_region_is_poisoned(base + symbol.st_value, bytes))
+      bytes = size_t(static_cast<unsigned char*>(end) - base) - symbol.st_value;
 #endif
-      if (base) variables.emplace_back(base + symbol.st_value, bytes);
-    }
-  });
+    variables.emplace_back(base + symbol.st_value, bytes);
+  }
   return variables;
 }
 

@@ -6,8 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "cuda/emulator/sanitizers.h"
-
 namespace cairn::host_cuda {
 
 // The static __shared__ variables of the program, where the calling host thread has them.

@@ -34,16 +34,20 @@ class OnDevice {
 };
 
 #if CAIRN_CUDA_HOST
+// Calls f with these options of the emulator.
+template <class F>
+void with_options(const host_cuda::Options& options, F&& f) {
+  const host_cuda::Options before = host_cuda::options();
+  host_cuda::configure(options);
+  f();
+  host_cuda::configure(before);
+}
+
 // Calls f in every order that the emulator knows, with one block at a time and with two.
 template <class F>
 void in_every_order(F&& f) {
-  const host_cuda::Options before = host_cuda::options();
   for (const auto order : {host_cuda::Order::forward, host_cuda::Order::reverse, host_cuda::Order::shuffled})
-    for (const int threads : {1, 2}) {
-      host_cuda::configure({threads, order, 7});
-      f();
-    }
-  host_cuda::configure(before);
+    for (const int threads : {1, 2}) with_options({threads, order, 7}, f);
 }
 #else
 // A device has one order: its own.

@@ -125,7 +125,7 @@ TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]
   };
   train();  // what is allocated once
   const int64_t live = memory(Device::cuda).live;
-  const auto blocks = host_cuda::counts().live_blocks;
+  const auto blocks = host_cuda::live_blocks();
   int64_t n = 1;
   for (bool failed = true; failed; n += failing_every) {
     INFO("request " << n);
@@ -141,7 +141,7 @@ TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]
     }
     host_cuda::fail_allocation(0);
     REQUIRE(memory(Device::cuda).live == live);
-    REQUIRE(host_cuda::counts().live_blocks == blocks);
+    REQUIRE(host_cuda::live_blocks() == blocks);
   }
   CHECK(n > 200);
 }

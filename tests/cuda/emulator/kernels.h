@@ -20,6 +20,34 @@ inline __global__ void add_up_in_last_block(bool fences, int* numbers, unsigned*
   for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += numbers[i];
 }
 
+// What must work whatever happened before.
+inline __global__ void exchange(int* out) {
+  __shared__ int kept[64];
+  kept[threadIdx.x] = int(threadIdx.x);
+  __syncthreads();
+  out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, kept[63 - threadIdx.x], 1);
+}
+inline void check_usable() {
+  OnDevice<int> out(64);
+  gpu::launch(exchange, {1, 64}, out.data());
+  const auto values = out.values();
+  for (int i = 0; i < 64; ++i) CHECK(values[size_t(i)] == 63 - (i ^ 1));
+}
+
+// The message that a launch ends with; "" if with none. Then the emulator must go on.
+template <class... Parameters, class... Args>
+std::string message_of(void (*kernel)(Parameters...), const gpu::Launch& shape, Args... args) {
+  std::string message;
+  try {
+    gpu::launch(kernel, shape, args...);
+  } catch (const host_cuda::KernelError& error) {
+    message = error.what();
+  }
+  check_usable();
+  return message;
+}
+
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 
 }  // namespace cairn::test

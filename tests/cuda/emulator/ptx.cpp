@@ -79,27 +79,16 @@ __global__ void ended_lane() {
   gpu::load_matrices(r, gpu::dynamic_shared<float>());
 }
 
-template <class... Parameters, class... Args>
-std::string message_of(void (*kernel)(Parameters...), unsigned threads, Args... args) {
-  try {
-    launch(kernel, {1, threads, 1024}, args...);
-  } catch (const host_cuda::KernelError& error) {
-    return error.what();
-  }
-  return "nothing";
-}
-
 TEST_CASE("detected: copies that are not aligned, warps of which lanes are missing", "[gpu][host]") {
   in_every_order([] {
     const auto at = [](int line) { return "ptx.cpp:" + std::to_string(line) + ": "; };
     OnDevice<float> from(8);
-    CHECK_THAT(message_of(misaligned, 32, from.data()), Catch::Matchers::StartsWith(at(line_of_misaligned)) &&
-                                                            ContainsSubstring("not aligned") &&
-                                                            ContainsSubstring("in block (0,0,0) thread ("));
-    CHECK_THAT(message_of(half_warp, 16),
-               Catch::Matchers::StartsWith(at(line_of_half_warp)) && ContainsSubstring("lanes are missing"));
-    CHECK_THAT(message_of(ended_lane, 32), Catch::Matchers::StartsWith(at(line_of_ended)));
-    CHECK(count_wrong(copy<true, true>) == 0);  // the emulator goes on
+    CHECK_THAT(message_of(misaligned, {1, 32, 1024}, from.data()), StartsWith(at(line_of_misaligned)) &&
+                                                                       ContainsSubstring("not aligned") &&
+                                                                       ContainsSubstring("in block (0,0,0) thread ("));
+    CHECK_THAT(message_of(half_warp, {1, 16}),
+               StartsWith(at(line_of_half_warp)) && ContainsSubstring("lanes are missing"));
+    CHECK_THAT(message_of(ended_lane, {1, 32, 1024}), StartsWith(at(line_of_ended)));
   });
 }
 
@@ -112,7 +101,6 @@ TEST_CASE("the emulator claims the architecture that it is told to", "[gpu][host
   CHECK(!gpu::has_mma());
   CHECK(host_cuda::claim_architecture(89) == 75);
   CHECK(gpu::has_mma());
-  CHECK_THROWS_AS(host_cuda::claim_architecture(0), UsageError);
   host_cuda::claim_architecture(before);
 }
 

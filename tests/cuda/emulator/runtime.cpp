@@ -1,5 +1,7 @@
 // CUDA's runtime interface, as the emulator has it.
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "tests/cuda/emulator/kernels.h"
 
@@ -12,8 +14,13 @@ namespace {
 __global__ void nothing() {}
 
 TEST_CASE("device memory is aligned, poisoned, and freed once", "[gpu][host]") {
+  size_t before = 0, after = 0, total = 0;
   uint32_t* block = nullptr;
+  CHECK(cudaMemGetInfo(&before, &total) == cudaSuccess);
   REQUIRE(cudaMalloc(&block, 1000) == cudaSuccess);
+  CHECK(cudaMemGetInfo(&after, &total) == cudaSuccess);
+  CHECK(after == before - 1000);
+  CHECK(total >= before);
   CHECK(reinterpret_cast<uintptr_t>(block) % 256 == 0);
   for (int i = 0; i < 250; ++i) CHECK(block[i] == 0xffffffffu);
   CHECK(cudaMemset(block, 7, 500) == cudaSuccess);
@@ -22,12 +29,6 @@ TEST_CASE("device memory is aligned, poisoned, and freed once", "[gpu][host]") {
   CHECK(cudaFree(block) == cudaSuccess);
   CHECK(cudaFree(block) == cudaErrorInvalidValue);
   CHECK(cudaFree(nullptr) == cudaSuccess);
-
-  REQUIRE(cudaMallocAsync(&block, 4, nullptr) == cudaSuccess);
-  CHECK(block[0] == 0xffffffffu);
-  CHECK(cudaMemsetAsync(block, 0, 4, nullptr) == cudaSuccess);
-  CHECK(block[0] == 0);
-  CHECK(cudaFreeAsync(block, nullptr) == cudaSuccess);
   CHECK(cudaMalloc(&block, 0) == cudaSuccess);
   CHECK(block == nullptr);
   cudaGetLastError();
@@ -47,38 +48,43 @@ TEST_CASE("copies go the way they say", "[gpu][host]") {
   CHECK(cudaMemcpy(back, host, 4, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
   CHECK(cudaMemcpy(device, host, 4, cudaMemcpyDeviceToDevice) == cudaErrorInvalidValue);
   CHECK(cudaMemset(host, 0, 4) == cudaErrorInvalidValue);
-  CHECK(cudaMemcpy(device, host, 4, cudaMemcpyKind(9)) == cudaErrorInvalidMemcpyDirection);
   CHECK(cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyDeviceToHost) == cudaSuccess);
   CHECK(cudaFree(device) == cudaSuccess);
   cudaGetLastError();
 }
 
+TEST_CASE("events take the time between them", "[gpu][host]") {
+  cudaEvent_t start = nullptr, stop = nullptr;
+  REQUIRE(cudaEventCreate(&start) == cudaSuccess);
+  REQUIRE(cudaEventCreate(&stop) == cudaSuccess);
+  float elapsed = -1;
+  CHECK(cudaEventRecord(start) == cudaSuccess);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  CHECK(cudaEventRecord(stop) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&elapsed, start, stop) == cudaSuccess);
+  CHECK(elapsed >= 3);
+  for (cudaEvent_t event : {start, stop}) CHECK(cudaEventDestroy(event) == cudaSuccess);
+}
+
 TEST_CASE("the n-th allocation or launch fails if a test asks for it", "[gpu][host]") {
-  const auto before = host_cuda::counts();
+  const auto before = host_cuda::live_blocks();
   {
     OnDevice<int> first(1);
     host_cuda::fail_allocation(3);
     OnDevice<int> second(1), third(1);
     CHECK_THROWS_AS(OnDevice<int>(1), DeviceError);
     OnDevice<int> fourth(1);
-    CHECK(host_cuda::counts().live_blocks == before.live_blocks + 4);
-    CHECK(host_cuda::counts().allocations == before.allocations + 5);
+    CHECK(host_cuda::live_blocks() == before + 4);
     host_cuda::fail_allocation(1);
     host_cuda::fail_allocation(0);
     OnDevice<int> fifth(1);
-    host_cuda::fail_allocation(1);
-    void* block = nullptr;
-    CHECK(cudaMallocAsync(&block, 8, nullptr) == cudaErrorMemoryAllocation);
-    CHECK(block == nullptr);
   }
-  CHECK(host_cuda::counts().live_blocks == before.live_blocks);
+  CHECK(host_cuda::live_blocks() == before);
 
   host_cuda::fail_launch(2);
   launch(nothing, {1, 1});
   CHECK_THROWS_WITH(launch(nothing, {1, 1}), ContainsSubstring("too many resources requested for launch"));
   launch(nothing, {1, 1});
-  CHECK(host_cuda::counts().launches == before.launches + 3);
-  cudaGetLastError();
 }
 
 TEST_CASE("errors have names and are remembered until asked for", "[gpu][host]") {
@@ -92,64 +98,12 @@ TEST_CASE("errors have names and are remembered until asked for", "[gpu][host]")
   CHECK(std::string(cudaGetErrorString(cudaError_t(12345))) == "unrecognized error code");
 }
 
-TEST_CASE("one device", "[gpu][host]") {
-  int count = 0, device = -1;
-  CHECK(cudaGetDeviceCount(&count) == cudaSuccess);
-  CHECK(count == 1);
-  CHECK(cudaGetDevice(&device) == cudaSuccess);
-  CHECK(device == 0);
-  CHECK(cudaSetDevice(0) == cudaSuccess);
-  CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);
-  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
-  cudaDeviceProp properties;
-  CHECK(cudaGetDeviceProperties(&properties, 1) == cudaErrorInvalidDevice);
-  CHECK(cudaGetDeviceProperties(&properties, 0) == cudaSuccess);
-  CHECK(std::string(properties.name) == "cairn's emulator");
-  CHECK(properties.sharedMemPerBlockOptin == 227 * 1024);
-  int major = 0;
-  CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess);
-  CHECK(properties.major == major);
-  cudaStream_t stream = nullptr;
-  CHECK(cudaStreamCreate(&stream) == cudaSuccess);
-  CHECK(stream != nullptr);
-  launch(nothing, {1, 1, 0, {stream}});
-  CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
-  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
-  CHECK(cudaDeviceSynchronize() == cudaSuccess);
-  cudaGetLastError();
-}
-
-TEST_CASE("free memory shrinks by what is allocated; pinned memory is the host's", "[gpu][host]") {
-  size_t before = 0, after = 0, total = 0;
-  char *block = nullptr, *pinned = nullptr;
-  CHECK(cudaMemGetInfo(&before, &total) == cudaSuccess);
-  CHECK(cudaMalloc(&block, 1 << 20) == cudaSuccess);
-  CHECK(cudaMallocHost(&pinned, 1 << 20) == cudaSuccess);
-  CHECK(cudaMemGetInfo(&after, &total) == cudaSuccess);
-  CHECK(after == before - (1 << 20));
-  CHECK(total >= before);
-  CHECK(cudaMemcpy(block, pinned, 1 << 20, cudaMemcpyHostToDevice) == cudaSuccess);
-  CHECK(cudaFree(pinned) == cudaErrorInvalidValue);
-  CHECK(cudaFreeHost(block) == cudaErrorInvalidValue);
-  CHECK(cudaFreeHost(pinned) == cudaSuccess);
-  CHECK(cudaFreeHost(nullptr) == cudaSuccess);
-  CHECK(cudaFree(block) == cudaSuccess);
-  cudaMemPool_t pool = nullptr;
-  CHECK(cudaDeviceGetDefaultMemPool(&pool, 0) == cudaSuccess);
-  CHECK(cudaMemPoolTrimTo(pool, 0) == cudaSuccess);
-  cudaGetLastError();
-}
-
 TEST_CASE("launches of shapes that no GPU takes are refused", "[gpu][host]") {
   const dim3 empty[] = {dim3(0), dim3(1, 0), dim3(1, 1, 0)};
   for (const dim3 none : empty) {
     CHECK_THROWS_AS(launch(nothing, {{none.x, none.y, none.z}, 1}), DeviceError);
     CHECK_THROWS_AS(launch(nothing, {1, none}), DeviceError);
   }
-  // Larger grids than these gpu::launch does not even ask for.
-  for (const dim3 grid : {dim3(1, 65536), dim3(1, 1, 65536), dim3(0x80000000u)})
-    CHECK(host_cuda::launch(nullptr, grid, 1, 0, [] {}) == cudaErrorInvalidConfiguration);
-  cudaGetLastError();
   CHECK_THROWS_WITH(launch(nothing, {1, dim3(32, 33)}), ContainsSubstring("invalid configuration argument"));
   CHECK_THROWS_AS(launch(nothing, {1, dim3(1, 1, 65)}), DeviceError);
   CHECK_THROWS_WITH(launch(nothing, {1, 1, 228 * 1024}), ContainsSubstring("invalid argument"));
@@ -169,7 +123,7 @@ TEST_CASE("more than 48 KB of shared memory must be asked for", "[gpu][host]") {
   CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, large_shared, 0, 0) == cudaErrorInvalidValue);
   CHECK(run(48 * 1024) == cudaSuccess);
   CHECK(run(48 * 1024 + 1) == cudaErrorInvalidValue);
-  CHECK(cudaFuncSetAttribute(large_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024) == cudaSuccess);
+  CHECK(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024) == cudaSuccess);
   const std::pair<int, size_t> shapes[] = {{64, 64 * 1024}, {64, 0}, {33, 1024}, {512, 0}, {1000, 100}};
   const int expected[] = {3, 32, 32, 4, 2};
   for (int i = 0; i < 5; ++i) {
