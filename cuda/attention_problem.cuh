@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(row_threads<32>)
 }
 
 // [grad. 1] [grad. 4] s = q . k and g = dout . v of a query and a key become z A and dS / scale. For a top key dA is
-// given, and z A is 0: it has no part in dV (cuda/centroid_topk.cu).
+// given, and z A is 0: [grad. 17] dV has the other keys alone.
 template <class State>
 __device__ void score_gradient(float& s, float& g, float scale_2, const State& query, bool visible, bool in_top,
                                float z) {

@@ -86,25 +86,29 @@ inline __device__ uint32_t pack_bfloat16(float low, float high) {
 // ---- matrices
 
 #ifndef __CUDACC__
-// c += A B of a warp's fragments, K columns of A; a(row, k) and b(k, column) find an element among all lanes' a and b.
-template <int K, class C, class A, class B>
-void emulate_mma(C (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, A element_a, B element_b,
-                 SourceLine where) {
+// c += A B of a warp's fragments, K columns of A, for each of some products, one after another; a(words, row, k) and
+// b(words, k, column) find an element in the words of all lanes' fragments.
+template <int K, int products, class C, class A, class B>
+void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2], A element_a,
+                 B element_b, SourceLine where) {
   struct Fragments {
-    const uint32_t* a;
-    uint32_t b[2];
+    const uint32_t (*a)[4], (*b)[2];
   };
   host_cuda::warp_exchange(
-      Fragments{a, {b0, b1}},
+      Fragments{a, b},
       [&](const auto& all, int lane) {
-        decltype(element_a(all, 0, 0)) rows[2][K], columns[2][K];
-        for (int i = 0; i < 2; ++i)
-          for (int k = 0; k < K; ++k) {
-            rows[i][k] = element_a(all, lane / 4 + 8 * i, k);
-            columns[i][k] = element_b(all, k, 2 * (lane % 4) + i);
-          }
-        for (int i = 0; i < 4; ++i)
-          for (int k = 0; k < K; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
+        for (int product = 0; product < products; ++product) {
+          const auto of_a = [&](int from, int i) { return all(from).a[product][i]; };
+          const auto of_b = [&](int from, int i) { return all(from).b[product][i]; };
+          decltype(element_a(of_a, 0, 0)) rows[2][K], columns[2][K];
+          for (int i = 0; i < 2; ++i)
+            for (int k = 0; k < K; ++k) {
+              rows[i][k] = element_a(of_a, lane / 4 + 8 * i, k);
+              columns[i][k] = element_b(of_b, k, 2 * (lane % 4) + i);
+            }
+          for (int i = 0; i < 4; ++i)
+            for (int k = 0; k < K; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
+        }
       },
       where);
 }
@@ -120,27 +124,31 @@ inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
   const auto half = [](uint32_t word, int odd) { return __uint_as_float(odd ? word & 0xffff0000u : word << 16); };
-  emulate_mma<16>(
-      c, a, b0, b1,
-      [=](const auto& all, int row, int k) { return half(all(row % 8 * 4 + k % 8 / 2).a[row / 8 + k / 8 * 2], k % 2); },
-      [=](const auto& all, int k, int column) { return half(all(column * 4 + k % 8 / 2).b[k / 8], k % 2); }, where);
+  emulate_mma<16, 1>(
+      c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}},
+      [=](auto words, int row, int k) { return half(words(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2), k % 2); },
+      [=](auto words, int k, int column) { return half(words(column * 4 + k % 8 / 2, k / 8), k % 2); }, where);
 #endif
 }
 
-// c += A B, TF32. The 13 lowest bits of what a and b hold do not count: round_tf32 first.
-inline __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
+// c += A B, TF32, for each of some products, one after another. The 13 lowest bits of what a and b hold do not count:
+// round_tf32 first.
+template <int products>
+__device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4],
+                         const uint32_t (&b)[products][2] CAIRN_PTX_HERE_TOO) {
 #ifdef __CUDACC__
-  CAIRN_PTX(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#pragma unroll
+  for (int i = 0; i < products; ++i)
+    CAIRN_PTX(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[i][0]), "r"(b[i][1]));
 #else
   const auto tf32 = [](uint32_t word) { return __uint_as_float(word & ~0x1fffu); };
   emulate_mma<8>(
-      c, a, b0, b1,
-      [=](const auto& all, int row, int k) { return tf32(all(row % 8 * 4 + k % 4).a[row / 8 + k / 4 * 2]); },
-      [=](const auto& all, int k, int column) { return tf32(all(column * 4 + k % 4).b[k / 4]); }, where);
+      c, a, b, [=](auto words, int row, int k) { return tf32(words(row % 8 * 4 + k % 4, row / 8 + k / 4 * 2)); },
+      [=](auto words, int k, int column) { return tf32(words(column * 4 + k % 4, k / 4)); }, where);
 #endif
 }
 
@@ -161,10 +169,10 @@ inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
       return sum;
     }
   };
-  emulate_mma<8>(
-      c, a, b0, b1,
-      [](const auto& all, int row, int k) { return FourBytes{all(row % 8 * 4 + k % 4).a[row / 8 + k / 4 * 2]}; },
-      [](const auto& all, int k, int column) { return FourBytes{all(column * 4 + k % 4).b[k / 4]}; }, where);
+  emulate_mma<8, 1>(
+      c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}},
+      [](auto words, int row, int k) { return FourBytes{words(row % 8 * 4 + k % 4, row / 8 + k / 4 * 2)}; },
+      [](auto words, int k, int column) { return FourBytes{words(column * 4 + k % 4, k / 4)}; }, where);
 #endif
 }
 

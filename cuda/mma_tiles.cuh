@@ -28,13 +28,12 @@ __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
   if constexpr (sizeof(T) == 2) {
     mma_bf16(c, a, b0, b1);
   } else {
-    const TwoTf32 split[4] = {TwoTf32(a[0]), TwoTf32(a[1]), TwoTf32(a[2]), TwoTf32(a[3])};
-    const TwoTf32 first(b0), second(b1);
-    const uint32_t high[4] = {split[0].high, split[1].high, split[2].high, split[3].high};
-    const uint32_t low[4] = {split[0].low, split[1].low, split[2].low, split[3].low};
-    mma_tf32(c, low, first.high, second.high);
-    mma_tf32(c, high, first.low, second.low);
-    mma_tf32(c, high, first.high, second.high);
+    const TwoTf32 a_0(a[0]), a_1(a[1]), a_2(a[2]), a_3(a[3]), b_0(b0), b_1(b1);
+    mma_tf32<3>(c,
+                {{a_0.low, a_1.low, a_2.low, a_3.low},
+                 {a_0.high, a_1.high, a_2.high, a_3.high},
+                 {a_0.high, a_1.high, a_2.high, a_3.high}},
+                {{b_0.high, b_1.high}, {b_0.low, b_1.low}, {b_0.high, b_1.high}});
   }
 }
 

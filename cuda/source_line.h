@@ -13,7 +13,7 @@ struct SourceLine {
     return {file, line};
   }
   friend bool operator==(const SourceLine& a, const SourceLine& b) {
-    return a.line == b.line && std::string_view(a.file) == b.file;
+    return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
   }
 };
 

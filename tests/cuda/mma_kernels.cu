@@ -41,12 +41,12 @@ __global__ void bf16_product(const float* a, const float* b, float* c) {
 __global__ void tf32_product(bool rounded, const float* a, const float* b, float* c) {
   const Lane me;
   const auto word = [=](float x) { return __float_as_uint(rounded ? round_tf32(x) : x); };
-  uint32_t fragment_a[4], fragment_b[2];
-  for (int i = 0; i < 4; ++i) fragment_a[i] = word(a[(me.g + 8 * (i % 2)) * 8 + me.t + 4 * (i / 2)]);
-  for (int i = 0; i < 2; ++i) fragment_b[i] = word(b[(me.t + 4 * i) * 8 + me.g]);
+  uint32_t fragment_a[1][4], fragment_b[1][2];
+  for (int i = 0; i < 4; ++i) fragment_a[0][i] = word(a[(me.g + 8 * (i % 2)) * 8 + me.t + 4 * (i / 2)]);
+  for (int i = 0; i < 2; ++i) fragment_b[0][i] = word(b[(me.t + 4 * i) * 8 + me.g]);
   float sums[4];
   load_sums(c, sums);
-  mma_tf32(sums, fragment_a, fragment_b[0], fragment_b[1]);
+  mma_tf32(sums, fragment_a, fragment_b);
   store_sums(sums, c);
 }
 

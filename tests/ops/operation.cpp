@@ -271,7 +271,8 @@ void Operation::check_on_cuda(DType dtype) {
   add_drawn(5);
   const bool rounded = dtype == DType::bfloat16;
   for (const Case& test : cases_) {
-    if (!test.on_cuda) continue;
+    // (The older form differs by a conversion at each load: some cases of the usual form take it in bfloat16.)
+    if (!test.on_cuda || (rounded && test.form == Form::older)) continue;
     INFO(test.name << (test.form == Form::usual ? "" : ", another form"));
     const WithForm with_form(test.form);
     const Tensors here = placed(test.operands, DType::float32, Device::cpu, rounded);
