@@ -394,23 +394,24 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
 template <class T, class Top>
 void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
                          const typename Top::State* states, Top top, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
-  const auto& [B, H, N, S, D, M, scale] = p.size;
+  const AttentionSize& size = p.size;
+  const int64_t heads = size.B * size.H;
   if (!suits_mma(p, dout, dq, dk, dv)) return gradients_simt(stream, p, dout, states, top, dq, dk, dv);
-  with_mma_shape<T>(p.size, [&]<int columns>(auto shape) {
+  with_mma_shape<T>(size, [&]<int columns>(auto shape) {
     using Shape = decltype(shape);
-    if (B * H * N > 0) {
+    if (heads * size.N > 0) {
       Workspace workspace(Device::cuda);
-      const Splits splits = split_keys(p, Shape::own, D, workspace);
+      const Splits splits = split_keys(p, Shape::own, size.D, workspace);
       launch(query_gradient_mma<T, columns, Top>,
-             {B * H * ceil_div(N, Shape::own) * splits.count, mma_threads, Shape::template query_gradient_bytes<Top>,
-              stream},
+             {heads * ceil_div(size.N, Shape::own) * splits.count, mma_threads,
+              Shape::template query_gradient_bytes<Top>, stream},
              p, splits, dout, states, top, dq);
-      add_up(stream, p.size, splits, D, dq);
+      add_up(stream, size, splits, size.D, dq);
     }
-    if (B * H * S > 0)
+    if (heads * size.S > 0)
       launch(key_gradient_mma<T, columns, Top>,
-             {B * H * ceil_div(S, Shape::own), mma_threads, Shape::template key_gradient_bytes<Top>, stream}, p, dout,
-             states, top, dk, dv);
+             {heads * ceil_div(size.S, Shape::own), mma_threads, Shape::template key_gradient_bytes<Top>, stream}, p,
+             dout, states, top, dk, dv);
   });
 }
 

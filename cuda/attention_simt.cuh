@@ -174,13 +174,14 @@ void attend_simt(Stream stream, const AttentionProblem<T>& p, Top top, HeadView<
 template <class T, class Top>
 void gradients_simt(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
                     const typename Top::State* states, Top top, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
-  const auto& [B, H, N, S, D, M, scale] = p.size;
-  if (B * H * N > 0)
-    with_tile_width(D, [&]<int width> {
-      launch(query_gradient<T, width, Top>, tile_blocks(stream, p.size, N, D, width), p, dout, states, top, dq);
+  const AttentionSize& size = p.size;
+  if (size.B * size.H * size.N > 0)
+    with_tile_width(size.D, [&]<int width> {
+      launch(query_gradient<T, width, Top>, tile_blocks(stream, size, size.N, size.D, width), p, dout, states, top, dq);
     });
-  if (B * H * S > 0)
-    launch(key_gradient<T, Top>, tile_blocks(stream, p.size, S, std::max(D, M), tile), p, dout, states, top, dk, dv);
+  if (size.B * size.H * size.S > 0)
+    launch(key_gradient<T, Top>, tile_blocks(stream, size, size.S, std::max(size.D, size.M), tile), p, dout, states,
+           top, dk, dv);
 }
 
 }  // namespace cairn::gpu
