@@ -1,7 +1,7 @@
 #pragma once
 // Keys in splits. Where queries are few (those of clustered attention are centroids), there are too few tiles of them
-// to fill a GPU. Then several blocks share the keys of a tile, and their sums are put together in the order of the
-// keys.
+// to fill a GPU. Then several blocks take one tile of queries, each with a part of the keys. Their sums are put
+// together in the order of the keys.
 #include <algorithm>
 #include <cmath>
 

@@ -6,13 +6,14 @@
 //   dQ^c = scale dS K,  dK = scale dS^T Q^c,  dV = (z A outside top)^T dB
 //
 // Launch, in either form: a block of 128 threads takes 64 centroids and goes through keys, up to 64 at a time; for dK
-// and dV it takes 64 keys and goes through the centroids. There are few centroids, so the keys of a (batch element,
-// head) are cut into `splits` where that fills the GPU; what the splits contribute is put together in their order. top
-// is exact for the scores that a form computes.
+// and dV it takes 64 keys and goes through the centroids. The two forms round scores differently; each chooses exactly
+// the largest of its own.
 //
-// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too. Forward takes four launches, or
-// four a round, and keeps no sorted lists: the largest scores of groups of 16 keys or more give a threshold that little
-// more than k scores reach, and the top keys are chosen among those. Backward:
+// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too. There are few centroids, so the
+// keys of a (batch element, head) are cut into `splits` where that fills the GPU; what the splits contribute is put
+// together in their order. Forward takes four launches, or four a round, and keeps no sorted lists: the largest scores
+// of groups of keys give a threshold. Slightly more than k scores reach it, and the top keys are chosen among those.
+// Backward:
 //   query_states        a warp a centroid: logsumexp and delta, and the top keys in one bit a key
 //   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), with top; add_splits
 //

@@ -45,7 +45,7 @@ case $preset in
     training=(--length 2 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --batch 3 --iterations 6) ;;
   *) fail "--preset: expected cuda or cuda-host, got '$preset'" ;;
 esac
-[ ! -e "$out/copy-task" ] || fail "--out $out: has a whole run already; name another folder"
+[ ! -e "$out/copy-task" ] || fail "--out $out: has a training already; name another folder"
 mkdir -p "$out" && : >"$out/summary.txt" || fail "--out $out: cannot be written to"
 bin=build/$preset/bin failed=0
 
@@ -85,10 +85,10 @@ for what in attention layer; do
   step "figure-$what" "$bin/attention-bench" figure --device cuda --quiet --what $what \
     --attention full,clustered-100,i-clustered-100 "${figure[@]}" --out "$out/figure-$what"
 done
-if [ $preset = cuda ] && python3 -c 'import torch' 2>/dev/null; then
+if [ $preset = cuda ] && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   step peers python3 apps/attention_bench/peers.py --device cuda --program "$bin"
 else
-  skip peers "there is no PyTorch for python3, or no GPU"
+  skip peers "python3 has no PyTorch with CUDA"
 fi
 step copy-task "$bin/copy-task" train --device cuda --quiet "${training[@]}" --out "$out/copy-task"
 exit $failed
