@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
 }
 
 template <class T, int width, class Top>
-__global__ void __launch_bounds__(tile_threads, width == 64 ? 3 : 2)
+__global__ void __launch_bounds__(tile_threads, 2)
     query_gradient(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
                    HeadView<T> dq) {
   float* const shared = dynamic_shared<float>();
