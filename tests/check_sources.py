@@ -82,9 +82,10 @@ def faults(cleaner, build, name):
 
 def portable(command):
     """A command's words that every compiler understands: no precompiled header of the build's own clang, no sanitizers."""
+    sanitizing = ("-fsanitize", "-fno-sanitize", "-DCAIRN_HOST_CUDA_ASAN")
     words = shlex.split(command)
     return [word for before, word in zip([""] + words, words)
-            if "-Xclang" not in (before, word) and not word.startswith(("-fsanitize", "-fno-sanitize"))]
+            if "-Xclang" not in (before, word) and not word.startswith(sanitizing)]
 
 
 def compile_only(compiler, entry):
