@@ -22,7 +22,8 @@ std::string_view backends();
 std::string_view cpu_vectors();
 
 // How CUDA multiplies float32 matrices: in full, or with operands rounded to TF32 (10 bits of mantissa, sums in
-// float32), which tensor cores do several times faster. Full unless set. Attention and the CPU always multiply in full.
+// float32), which tensor cores do several times faster. Full unless set. It is for neither attention, which keeps
+// float32's precision, nor the CPU.
 enum class Float32Products { full, tf32 };
 Float32Products float32_products();
 void set_float32_products(Float32Products products);

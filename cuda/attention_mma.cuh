@@ -148,7 +148,6 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
                                   batch_head.queries - task.row, p.D());
     commit_copies();
     tiles.copy(begin, 0);
-    wait_for_copies<1>();
 
     const auto next_tile = [&](int from) {
       return batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
@@ -256,7 +255,6 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
                                 true);
     commit_copies();
     tiles.copy(begin, 0);
-    wait_for_copies<1>();
 
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;

@@ -31,7 +31,7 @@ __device__ unsigned top_to(const Top& top, const AttentionSize& size, const Batc
 
 // logsumexp may be null.
 template <class T, int width, class Top>
-__global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 3)
+__global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 2)
     attend(AttentionProblem<T> p, Top top, HeadView<T> out, float* logsumexp) {
   float* const shared = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.M, width);

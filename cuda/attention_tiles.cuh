@@ -63,10 +63,8 @@ struct BatchHead {
   __device__ int next_query(int k0, int rows, int from) const {
     return positions.next_queries(k0, min(k0 + rows, keys), from, queries).begin;
   }
-  // By a causal mask alone: queries up to q1 see no key from this one on; keys from k0 on are seen by no query before
-  // that one.
+  // By a causal mask alone: queries up to q1 see no key from this one on.
   __device__ int end_of_keys(int q1) const { return positions.causal ? min(keys, q1) : keys; }
-  __device__ int first_query(int k0) const { return positions.causal ? k0 : 0; }
 };
 
 // The block's share of the work: a tile of rows of a batch_head, a tile of columns, and where rows are few one of

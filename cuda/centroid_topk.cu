@@ -23,7 +23,7 @@
 //   attend, query_gradient, key_gradient  the kernels of full attention (cuda/attention_simt.cuh), with top
 //
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
-// cache mostly; the floor is once each. Nothing spills.
+// cache mostly; the floor is once each.
 //
 // Workspace for a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M bytes a split, and for
 // each of up to k + 3 chosen groups of 16 keys 64 bytes of scores and, if these may be more than 256, 256 bytes of

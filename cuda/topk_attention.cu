@@ -38,8 +38,8 @@
 //
 // Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
 // backward twice k (D + M) floats for a task. Floor: everything but those floats once. Tensor cores leave memory as the
-// bound; in float32 it is arithmetic. With clusters of a member or two (oracle-top) it is the gathering. Nothing
-// spills. Shared memory in KB (1024 bytes): attend_top_mma 8 to 65, member_gradient_mma 20 to 88, attend_top and
+// bound; in float32 arithmetic, that is the bound. With clusters of a member or two (oracle-top) it is the gathering.
+// Shared memory in KB (1024 bytes): attend_top_mma 8 to 65, member_gradient_mma 20 to 88, attend_top and
 // member_gradient 27, place_parts 32, topk_key_gradient 4.
 #include <algorithm>
 #include <bit>
