@@ -15,170 +15,6 @@ SHOW = ["show", "--run", "run"]
 LONG = "x" * 120_000  # an argument may have 128 KiB
 
 
-def command_line():
-    """Words that are no command, no option, no value."""
-    yield Case("no command", [], 2, "expected a command: train, ", quiet=False)
-    for word, message in {
-        "trian": "did you mean 'train'", "": "unknown command", "TRAIN": "unknown command", "--foo": "unknown option",
-        "-x": "unknown option", "tra": "unknown command", "тrain": "unknown command", "train\n": "unknown command",
-        "\x1b[31mtrain": "unknown command", LONG: "unknown command",
-    }.items():
-        yield Case(f"command {word[:20]!r}", [word], 2, message, quiet=False)
-    for arguments, message in (
-        (["--iteratons", "5"], "did you mean '--iterations'"),
-        (["--iter", "5"], "unknown option '--iter'"),
-        (["-iterations", "5"], "unknown option"),
-        (["extra"], "unexpected argument 'extra'"),
-        (["evaluate", "--run", "run"], ""),
-        (["--seed", "1", "extra"], "unexpected argument 'extra'"),
-        (["--quick=maybe"], "--quick: takes no value"), (["--quick=3"], "--quick: takes no value"),
-        (["--" + LONG], "unknown option"),
-        ([b"--\xff\xfe"], "unknown option"),
-        (["--foo\nbar"], "unknown option"),
-        (["--", "--quick"], ""),
-    ):
-        yield Case(f"train {str(arguments)[:40]}", ["train", *arguments], 2, message)
-    for option in ("--length", "--config", "--set", "--out", "--attention", "--lr"):
-        yield Case(f"{option} without a value", ["train", option], 2, f"{option}: expected a value", quiet=False)
-
-
-def numbers():
-    """Every numeric option with every kind of text that is no such number."""
-    whole = {
-        "--length": ("0", "-3", "1048577"), "--iterations": ("-1", "2147483648"), "--batch": ("0", "1048577"),
-        "--layers": ("0", "1025"), "--heads": ("0", "1025"), "--head-size": ("0", "4097"), "--threads": ("0", "4097"),
-        "--feed-forward": ("0", "1048577"), "--evaluate-every": ("0", "-1"), "--checkpoint-every": ("-1", "1e3"),
-        "--seed": ("-1", "9223372036854775808"), "--plateau-patience": ("-1", "2147483648"),
-    }
-    for option, outside in whole.items():
-        for text in outside:
-            yield Case(f"{option} {text}", [*TINY, option, text], 2, f"{option}: expected a whole number from ")
-    for text in ("", "many", "1e3", "1.0", "0x10", "12abc", "1 2", "--5", "٣", "99999999999999999999999", "nan",
-                 "1,000",
-                 "½", "1_000", "\x00"[:0] + "1\n2", "9" * 120_000):
-        yield Case(f"--length {text[:20]!r}", [*TINY, f"--length={text}"], 2, "length")
-    real = {"--lr": ("-1", "1000001"), "--dropout": ("1.5", "-0.1"), "--attention-dropout": ("2", "-1e-9"),
-            "--stop-at": ("1.01", "-1"), "--clip": ("-1", "1000001"), "--weight-decay": ("1.1", "-0.1"),
-            "--plateau-factor": ("1.5", "-1")}
-    for option, outside in real.items():
-        for text in (*outside, "nan", "inf"):
-            yield Case(f"{option} {text}", [*TINY, f"{option}={text}"], 2, f"{option}: expected a finite number from ")
-    for text in ("", "fast", "1e", "0.1.2", "1,5", "0x", "0x1p-3", "1e999", "-inf", "NaN(1)", "0.1 ", "¼", "--1"):
-        yield Case(f"--lr {text!r}", [*TINY, f"--lr={text}"], 2, "lr")
-
-
-def words():
-    """Names that are none."""
-    for option, text, message in (
-        ("--norm", "middle", "one of post, pre"), ("--norm", "", "one of post, pre"), ("--norm", "POST", "one of"),
-        ("--schedule", "cosine", "one of constant, plateau"), ("--plateau-metric", "loss", "unknown option"),
-        ("--activation", "tanh", "one of gelu, relu"), ("--device", "tpu", "one of auto, cpu, cuda"),
-        ("--device", "cpu ", "one of auto"), ("--device", LONG, "one of auto"),
-        ("--attention", "", ""), ("--attention", "clusterd-15", "did you mean 'clustered-15'"),
-        ("--attention", "clustered", ""), ("--attention", "clustered-", ""), ("--attention", "clustered-0", "clusters"),
-        ("--attention", "clustered--1", ""), ("--attention", "clustered-99999999999999999999", ""),
-        ("--attention", "clustered-15:", ""), ("--attention", "clustered-15:bits", "bits"),
-        ("--attention", "clustered-15:bits=", "bits"), ("--attention", "clustered-15:bits=65", "bits = 65"),
-        ("--attention", "clustered-15:bits=0", "bits"), ("--attention", "clustered-15:bits=nan", "bits"),
-        ("--attention", "clustered-15:bits=8,bits=9", "bits"), ("--attention", "clustered-15:tokp=3", "tokp"),
-        ("--attention", "i-clustered-15:tokp=3", "did you mean 'topk'"),
-        ("--attention", "i-clustered-15:topk=0", "topk"),
-        ("--attention", "full-3", ""), ("--attention", "full\nclustered", ""), ("--attention", "ﬁll", ""),
-        ("--attention", LONG, ""), ("--attention", "full,clustered-3", ""),
-        ("--also-evaluate", "full", "unknown option"),
-    ):
-        yield Case(f"{option} {text[:30]!r}", [*TINY, f"{option}={text}"], 2, message)
-    for factor in "01":
-        yield Case(f"--plateau-factor {factor}", [*TINY, "--schedule", "plateau", "--plateau-factor", factor], 2,
-                   "--schedule plateau: .*factor")
-    yield Case("a model larger than memory", ["train", "--layers", "1024", "--feed-forward", "1048576"], 4,
-               "out of memory")
-    yield Case("features beyond memory", ["train", "--heads", "1024", "--head-size", "4096"], 4, "out of memory")
-    yield Case("a batch beyond memory", [*TINY, "--length", "1048576", "--batch", "1048576"], 4, "out of memory")
-    yield Case("a learning rate beyond reason", [*TINY, "--lr", "1e6", "--iterations", "300"], 5, "diverged")
-
-
-def settings():
-    """--set."""
-    for text, message in (
-        ("length", "key=value"), ("=3", "key=value"), ("", "key=value"), ("length=", "length"), ("length=x", "length"),
-        ("lenght=3", "did you mean 'length'"), ("length=3=4", "length"), ("length =3", ""), ("LENGTH=3", "unknown key"),
-        ("seed=99999999999999999999", "seed"), ("quick=yes", "true or false"), ("quick=1", "true or false"),
-        ("norm=middle", "post, pre"), ("attention=clusterd-3", "did you mean"), ("dropout=nan", "dropout"),
-        ("lr=inf", "lr"), ("head-size=0", "head_size"), ("out=elsewhere", "unknown key"), ("ключ=1", "unknown key"),
-        ("config=a.json", "unknown key"), ("x" * 1000 + "=1", "unknown key"), ("length=" + LONG[:100_000], "length"),
-        ("a\nb=1", "unknown key"),
-    ):
-        yield Case(f"--set {text[:30]!r}", [*TINY, "--set", text], 2, message)
-
-
-def configuration(text, name, message, code=2):
-    return Case(f"configuration: {name}", [*TINY, "--config", "c.json"], code, message,
-                files={"c.json": text if isinstance(text, bytes) else text.encode()})
-
-
-def configurations():
-    """--config."""
-    def at(name, message, before):
-        return Case(f"configuration: {name}", [*TINY, "--config", "c.json"], 2, message, before=before)
-
-    yield Case("configuration: missing", [*TINY, "--config", "no.json"], 2, "no.json")
-    yield Case("configuration: its name is empty", [*TINY, "--config", ""], 2, "config")
-    yield Case("configuration: its name is 100 KB", [*TINY, "--config", LONG[:100_000]], 2, "config")
-    yield at("a folder", "is a folder", lambda f: (f / "c.json").mkdir())
-    yield at("a named pipe", "not a regular file", lambda f: os.mkfifo(f / "c.json"))
-    yield at("a link to itself", "c.json", lambda f: os.symlink("c.json", f / "c.json"))
-    yield at("a link to nothing", "c.json", lambda f: os.symlink("nothing", f / "c.json"))
-    yield at("a device", "not a regular file", lambda f: os.symlink("/dev/zero", f / "c.json"))
-    yield Case("configuration: not readable", [*TINY, "--config", "c.json"], 2, "c.json", files={"c.json": b"{}"},
-               before=lambda f: os.chmod(f / "c.json", 0), ordinary_user=True)
-    for name, text, message in (
-        ("empty", "", "nothing"), ("white space", " \n\t\n", "nothing"), ("null", "null", "object"),
-        ("a list", "[]", "object"), ("a number", "3", "object"), ("text", '"length"', "object"),
-        ("cut off", '{"length": 3', "line 1"), ("one comma too many", '{"length": 3,}', "line 1"),
-        ("two values", "{} {}", "line 1"), ("something behind it", "{}x", "line 1"), ("comments", "{} // no", "line 1"),
-        ("single quotes", "{'length': 3}", "line 1"), ("no quotes", "{length: 3}", "line 1"),
-        ("a NUL byte", b'{"length": 3}\0', "NUL"), ("not UTF-8", b'{"attention": "\xff"}', "line 1"),
-        ("a key not UTF-8", b'{"\xc3\x28": 1}', "line 1"), ("UTF-16", '{"length": 3}'.encode("utf-16"), "line 1"),
-        ("half a surrogate", '{"attention": "\\ud800"}', ""), ("a control character", '{"a\nb": 1}', "line 1"),
-        ("a program", b"\x7fELF\x02\x01\x01" + bytes(100), ""), ("NaN", '{"lr": NaN}', "line 1"),
-        ("infinity", '{"lr": Infinity}', "line 1"), ("minus infinity", '{"lr": -Infinity}', "line 1"),
-        ("beyond double", '{"lr": 1e999}', "too large"),
-        ("beyond 64 bits", '{"seed": 99999999999999999999}', "64 bits"),
-        ("a leading zero", '{"length": 03}', "line 1"), ("a plus sign", '{"length": +3}', "line 1"),
-        ("hexadecimal", '{"length": 0x3}', "line 1"), ("an unknown key", '{"lenght": 3}', "did you mean 'length'"),
-        ("a key of the command line", '{"out": "elsewhere"}', "unknown key"),
-        ("an empty key", '{"": 3}', "unknown key"),
-        ("a key twice", '{"length": 3, "length": 4}', "second time"),
-        ("a key twice, one escaped", '{"length": 3, "l\\u0065ngth": 3}', "second time"),
-        ("dashes in a key", '{"head-size": 3}', "did you mean 'head_size'"),
-        ("an unknown attention", '{"attention": "clusterd-3"}', "did you mean 'clustered-3'"),
-        ("an unknown norm", '{"norm": "middle"}', "post, pre"), ("not a flag", '{"quick": "yes"}', "true or false"),
-        ("nested 65 deep", '{"a":' + "[" * 64 + "]" * 64 + "}", "deep"),
-        ("nested 100,000 deep", "[" * 100_000, "deep"), ("objects 100,000 deep", '{"a":' * 100_000, "deep"),
-        ("a key of a megabyte", '{"' + "k" * 1_000_000 + '": 1}', "unknown key"),
-        ("a value of a megabyte", '{"length": "' + "v" * 1_000_000 + '"}', "length"),
-        ("an attention of a megabyte", '{"attention": "' + "v" * 1_000_000 + '"}', ""),
-        ("a number of a megabyte", '{"length": ' + "9" * 1_000_000 + "}", ""),
-    ):
-        yield configuration(text, name, message)
-    values = {"text": '"3"', "a fraction": "3.5", "true": "true", "null": "null", "a list": "[3]", "an object": "{}",
-              "negative": "-1", "enormous": "9223372036854775807"}
-    for name, value in values.items():
-        yield configuration(f'{{"length": {value}}}', f"length is {name}", "key 'length': expected a whole number")
-    for name, value in {"text": '"0.1"', "true": "true", "null": "null", "a list": "[]", "outside": "2"}.items():
-        yield configuration(f'{{"dropout": {value}}}', f"dropout is {name}", "key 'dropout': expected a finite number")
-    for name, value in {"a number": "3", "null": "null", "a list": '["full"]', "true": "true"}.items():
-        yield configuration(f'{{"attention": {value}}}', f"attention is {name}", "key 'attention': expected text")
-    for text, message in {'{"plateau_metric": "masked-accuracy"}': 'only "loss", its old default',
-                          '{"also_evaluate": "full"}': 'only "", its old default'}.items():
-        yield configuration(text, f"withdrawn, {text}", f"no longer exists; {message}")
-    yield Case("configuration: withdrawn, with old defaults", [*TINY, "--config", "c.json"], 0, out=".*",
-               files={"c.json": b'{"plateau_metric": "loss", "also_evaluate": ""}'})
-    yield Case("configuration: of a run, as it is", ["train", "--config", "run/config.json", "--iterations", "1"], 0,
-               run=True, out=".*")
-
-
 def folders():
     """--out and --resume."""
     yield Case("--resume without --out", [*TINY, "--resume"], 2, "--out")
@@ -300,23 +136,6 @@ def initial_weights():
     for attention in ("inducing-2", "shared-full"):
         yield case(f"of a run without the parameters of {attention}", "run", "--init-from: .*tensor", "--attention",
                    attention)
-
-
-def sequences():
-    """What show is asked to fill in."""
-    bad = {
-        "0": "expected the 8 symbols", "0 3 0 3": "got 4", "0 1 2 3 0 1 2 3 0": "got 9", "": "got 0",
-        "1 1 2 3 0 1 2 3": "symbol 1", "0 1 2 3 1 1 2 3": "symbol 5", "0 0 2 3 0 1 2 3": "symbol 2",
-        "M 1 2 3 0 1 2 3": "symbol 1", "0 M 2 3 0 M 2 3": "masked in both", "0 1 2 3 0 1 2 4": "symbol 4",
-        "0 11 2 3 0 1 2 3": "symbol 2", "0 1.5 2 3 0 1 2 3": "symbol 2", "0 x 2 3 0 1 2 3": "symbol 2",
-        "0 MM 2 3 0 1 2 3": "symbol 2", "0 99999999999999999999 0 1": "symbol 2", "0 001 0 0x1": "symbol 4",
-        "0 ½ 0 1": "symbol 2", "0 1 0 1\x1b[2J": "symbol 4", "a b c": "symbol 1", "0;1;0;1": "symbol 1",
-        "0 " + "9" * 100_000: "symbol 2", "0 " * 30_001: "got 30001",
-    }
-    for text, message in bad.items():
-        words = text.split(" ") if len(text) < 50 else [text]
-        yield Case(f"show {text[:30]!r}", [*SHOW, *words], 2, f"SEQUENCE: .*{message}", run=True)
-    yield Case("show a sequence without a run", ["show", "0", "1", "0", "M"], 2, "--run")
 
 
 # ---- files
@@ -658,9 +477,8 @@ def every_byte(reference, every):
 
 def cases(bench):
     reference = bench.reference / "run"
-    for group in (command_line(), numbers(), words(), settings(), configurations(), folders(), commands(), initial_weights(),
-                  sequences(),
-                  weight_files(reference), optimizer_files(reference), checkpoint_files(reference), metric_files(), other_inputs.cases()):
+    for group in (folders(), commands(), initial_weights(), weight_files(reference), optimizer_files(reference),
+                  checkpoint_files(reference), metric_files(), other_inputs.cases()):
         yield from group
 
 

@@ -6,7 +6,7 @@ import shutil
 import struct
 
 import weights
-from harness import BERT, MODEL, Case
+from harness import BERT, Case
 
 LONG = "x" * 100_000
 SPECS = {"ful": "did you mean 'full'", "clusterd-3": "did you mean 'clustered-3'", "clustered": "", "clustered-0": "clusters",
@@ -50,34 +50,6 @@ def attend():
     def case(name, arguments, code, message, files=good, **more):
         return Case(f"attend, {name}", arguments, code, message, files=files, program="attend", **more)
 
-    for arguments, message in (
-        ([], "--in"), (["--in", "q.safetensors"], "--attention"), (["extra"], "unexpected argument 'extra'"),
-        (["--foo"], "unknown option '--foo'"), (["--attenton", "full"], "did you mean '--attention'"),
-        (["--grad=1"], "takes no value"), (["--in", ""], "--in"),
-        ([*start, "--out", ""], "--out"), ([*start, "--out", "."], "is a folder"),
-        ([*start, "--out", "/dev/null"], "regular file"), ([*start, "--out", "no/r"], "there is no folder no"),
-        ([*start, "--out", "q.safetensors"], "is the file that is read"),
-        ([*start, "--picture", "no/w.svg"], "there is no folder"), ([*start, "--picture", "."], "is a folder"),
-        ([*start, "--picture", "r", "--out", "r"], "is the file of --out"), ([*start, "--head", "1"], "unknown option '--head'"),
-        ([*start, "--length", "3"], "--example"),
-        ([*start[:2], "--attention", "full,clustered-2"], "--compare or --picture"),
-        ([*start[:2], "--attention", "full,clustered-2", "--compare", "full", "--out", "r"], "one file"),
-        ([*start, "--compare", "ful"], "--compare"), ([*start, "--device", "tpu"], "one of auto"),
-        ([*start, "--precision", "bf16", "--device", "cpu"], "float32"), ([*start, "--precision", "half"], "one of"),
-        (["--example", "e", "--in", "q.safetensors"], "leave out"), (["--example", "e", "--grad"], "leave out"),
-        (["--example", "."], "is a folder"), (["--example", "no/e"], "no folder"), (["--example", ""], "--example"),
-        ([*start[:2], "--attention", "shared-full"], None),
-    ):
-        if message is not None:
-            yield case(f"arguments {arguments}", arguments, 2, message)
-    for spec, message in SPECS.items():
-        yield case(f"--attention {spec[:30]!r}", [*start[:2], f"--attention={spec}"], 2, message)
-        if "," not in spec:
-            yield case(f"--compare {spec[:30]!r}", [*start, f"--compare={spec}"], 2, message)
-    for option, outside in {"--repeat": ("0", "1001", "-1"), "--threads": ("0", "4097"), "--seed": ("-1",)}.items():
-        yield from numbers("attend", [*start, "--picture", "w.svg"], option, outside, good)
-    yield from numbers("attend", ["--example", "e"], "--length", ("0", "1048577"), {})
-
     # Files: 3 where the file is bad, 2 where its tensors do not fit together.
     for name, content, message in (
         ("nothing", None, "q.safetensors"), ("empty", b"", "at least 8"), ("text", b"these are tensors\n" * 9, ""),
@@ -119,74 +91,6 @@ def attend():
                                 ("a link to itself", lambda p: os.symlink(p.name, p), ""),
                                 ("a device", lambda p: os.symlink("/dev/zero", p), "regular")):
         yield case(f"a file: {name}", start, 3, message, {}, before=lambda f, make=make: make(f / "q.safetensors"))
-
-
-def attention_bench():
-    small = ["--length", "8", "--tokens", "8", "--heads", "1", "--head-size", "4", "--feed-forward", "4", "--repeat", "1",
-             "--threads", "1", "--attention", "full"]
-    run, figure = ["run", *small], ["figure", "--out", "bench", "--lengths", "8", "--repeat", "1", "--seconds", "0"]
-
-    def case(name, arguments, message, code=2, **more):
-        return Case(f"attention-bench, {name}", arguments, code, message, program="attention-bench", **more)
-
-    for word, message in {"": "unknown command", "rum": "did you mean 'run'", "--foo": "unknown option", "RUN": "unknown",
-                          LONG: "unknown command"}.items():
-        yield case(f"command {word[:20]!r}", [word], message, quiet=False)
-    yield case("no command", [], "expected a command", quiet=False)
-    for arguments, message in (
-        ([*run, "extra"], "unexpected argument"), ([*run, "--lenght", "3"], "did you mean '--length'"),
-        ([*run, "--what", "everything"], "one of"), ([*run, "--pass", "back"], "one of"),
-        ([*run, "--what", "cluster"], "does not cluster"), ([*run, "--batch", "many"], "or max"),
-        ([*run, "--batch", "0"], "or max"), ([*run, "--batch", ""], None), ([*run, "--batch", "1.5"], "or max"),
-        ([*run, "--batch", "-1"], "or max"), ([*run, "--device", "tpu"], "one of"), ([*run, "--stages=2"], "no value"),
-        ([*run, "--precision", "tf32", "--device", "cpu"], "float32"), (["figure"], "--out"),
-        (["figure", "--out", ""], "--out"), ([*figure, "--lengths", "8,4"], "larger"),
-        ([*figure, "--lengths", "8,x"], "lengths"), ([*figure, "--lengths", ","], "lengths"),
-        ([*figure, "--lengths", "0"], "lengths"), ([*figure, "--lengths", "8,8"], "larger"),
-        ([*figure, "--lengths", "99999999999999999999"], "lengths"), ([*figure, "--attention", ","], ""),
-        ([*figure, "--longest", "-1"], "longest"), ([*figure, "--longest", "x"], "longest"),
-        (["figure", "--out", "file"], "got a file"),
-    ):
-        if message is not None:
-            yield case(f"arguments {arguments[-3:]}", arguments, message, files={"file": b"mine"})
-    for spec, message in SPECS.items():
-        yield case(f"run --attention {spec[:30]!r}", [*run, f"--attention={spec}"], message)
-        yield case(f"figure --attention {spec[:30]!r}", [*figure, f"--attention={spec}"], message)
-    for option, outside in {"--length": ("0", "-1"), "--tokens": ("0",), "--heads": ("0", "1025"), "--head-size": ("0", "4097"),
-                            "--feed-forward": ("0", "1048577"), "--repeat": ("0",), "--threads": ("0", "4097")}.items():
-        yield from numbers("attention-bench", run, option, outside, {})
-    for text in ("-1", "1000001", "nan", "inf", "x", ""):
-        yield case(f"--seconds {text!r}", [*run, f"--seconds={text}"], "seconds")
-    yield case("more heads than memory", [*run, "--heads", "1024", "--head-size", "4096", "--tokens", "1000000000",
-                                          "--batch", "1000000"], "out of memory", 4)
-
-
-def figure():
-    start = ["figure", "--out", "grid", "--lengths", "3", *MODEL[2:], "--iterations", "1"]
-    none = lambda folder: ["there is grid/"] if (folder / "grid").exists() else []
-
-    def case(name, arguments, message, code=2, **more):
-        return Case(f"figure, {name}", arguments, code, message, after=none, **more)
-
-    for arguments, message in (
-        (start[:1] + start[3:], "--out"), ([*start, "extra"], "unexpected argument"), ([*start, "--out", ""], "--out"),
-        ([*start, "--length", "3"], "unknown option"), ([*start, "--lengths", "5,3"], "larger"),
-        ([*start, "--lengths", ""], "lengths"), ([*start, "--lengths", "0"], "lengths"),
-        ([*start, "--lengths", "3,x"], "lengths"), ([*start, "--lengths", "1048577"], "lengths"),
-        ([*start, "--variants", ""], "--variants"), ([*start, "--variants", ","], "--variants"),
-        ([*start, "--resume"], "unknown option"), ([*start, "--config", "no.json"], "no.json"),
-        ([*start, "--set", "variants"], "key=value"), ([*start, "--set", "lenghts=3"], "did you mean 'lengths'"),
-        ([*start, "--out", "file"], "got a file"), ([*start, "--norm", "middle"], "one of"),
-        ([*start, "--device", "tpu"], "one of"),
-    ):
-        yield case(f"arguments {arguments[-3:]}", arguments, message, files={"file": b"mine"})
-    for spec, message in SPECS.items():
-        if spec != "full,,full":
-            yield case(f"--variants {spec[:30]!r}", [*start, f"--variants=full,{spec}"], message)
-    for option in ("--batch", "--layers", "--heads", "--iterations", "--evaluate-every"):
-        for text in ("-1", "", "x", "1e3", "99999999999999999999"):
-            yield case(f"{option} {text!r}", [*start, f"{option}={text}"], option[2:].replace("-", "[-_]"))
-    yield case("a model larger than memory", [*start, "--layers", "1024", "--feed-forward", "1048576"], "out of memory", 4)
 
 
 def embeddings(folder, rows):
@@ -351,5 +255,5 @@ def text_search():
 
 
 def cases():
-    for group in (attend(), attention_bench(), figure(), text_search()):
+    for group in (attend(), text_search()):
         yield from group

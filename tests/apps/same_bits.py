@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Trains with two builds of copy-task and compares every bit: losses, evaluations, weights and moments. A run that is
+stopped and resumed, and one on several threads, must also equal the run that was never stopped.
+
+    tests/apps/same_bits.py OLD/bin/copy-task NEW/bin/copy-task      the same program twice checks its own resuming
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MODEL = "--length 5 --layers 2 --heads 2 --head-size 8 --feed-forward 32 --evaluate-every 5 --checkpoint-every 5 --quiet"
+RUNS = {
+    "full": "--attention full --iterations 20",
+    "i-clustered with dropout": "--attention i-clustered-4:topk=3 --dropout 0.1 --attention-dropout 0.1 --iterations 20",
+    "plateau, clipping, decay": "--attention clustered-3 --schedule plateau --plateau-patience 1 --clip 0.5 --lr 1e-2"
+                                " --weight-decay 0.1 --iterations 30",
+    "pre-norm, relu": "--attention lsh-2 --norm pre --activation relu --iterations 20",
+}
+PROCESSES = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"]
+
+
+def execute(words):
+    ended = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if ended.returncode:
+        sys.exit(f"{' '.join(map(str, words))}: exit code {ended.returncode}\n{ended.stderr}")
+
+
+def train(program, folder, options, before=()):
+    execute([*before, program, "train", "--out", folder, *options.split()])
+    return digest(folder)
+
+
+def digest(run):
+    """What a run's bits depend on, by its name: no times, no formats."""
+    found = {}
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if "step" in record:
+            del record["seconds"]
+            found[f"step {record['step']}"] = json.dumps(record, sort_keys=True)
+    for name in ("weights", "optimizer"):
+        found[name] = hashlib.sha256((run / "checkpoint" / f"{name}.safetensors").read_bytes()).hexdigest()
+    return found
+
+
+def difference(one, other):
+    return next((key for key in [*one, *other] if one.get(key) != other.get(key)), None)
+
+
+def has_mpi(program):
+    words = [*PROCESSES, program, "train", *MODEL.split(), "--iterations", "0"]
+    try:
+        return subprocess.run(words, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def cases(old, new, folder):
+    """Pairs of digests that must be equal, with a name."""
+    for name, options in RUNS.items():
+        whole = train(old, folder / f"{name}, old", f"{MODEL} {options}")
+        yield name, whole, train(new, folder / f"{name}, new", f"{MODEL} {options}")
+        for threads in (1, 2, 3):
+            stopped = folder / f"{name}, {threads} threads"
+            train(new, stopped, f"{MODEL} {options} --threads {threads} --iterations 10")
+            rest = f"{options[options.index('--iterations'):]} --resume --quiet"
+            yield f"{name}, resumed on {threads} threads", whole, train(new, stopped, rest)
+        of_old = folder / f"{name}, stopped with the old build"
+        train(old, of_old, f"{MODEL} {options} --iterations 10")
+        yield f"{name}, resumed from the old build", whole, train(
+            new, of_old, f"{options[options.index('--iterations'):]} --resume --quiet")
+    if has_mpi(old) and has_mpi(new):
+        for more in ("", " --average-every 5"):
+            options = f"{MODEL} {RUNS['full']}{more}"
+            yield f"two processes{more}", train(old, folder / f"two, old{more}", options, PROCESSES), train(
+                new, folder / f"two, new{more}", options, PROCESSES)
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, expected, found in cases(*(Path(each).resolve() for each in sys.argv[1:]), Path(folder)):
+            differs = difference(expected, found)
+            failed += differs is not None
+            print(f"{name}: " + (f"differs from {differs} on" if differs else "the same bits"))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Holds the programs to the shell sessions written down in a file: what they say and how they end.
+
+    $ copy-task trian          a command for bash, in a folder of its own that the file's commands share
+    copy-task: error: ...      what it prints, standard error too; "..." stands for any text within a line
+    [2]                        its exit code, where it is not 0
+
+Other lines, indented less than four spaces, are remarks. --write puts what was printed into the file, whose difference a
+person then reads.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+INDENT = "    "
+
+
+def blocks(text):
+    """Pairs of lines: a remark or a command, and what is expected of the command."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith(INDENT) and not line.startswith(INDENT + "$ ") and found:
+            found[-1][1].append(line.removeprefix(INDENT))
+        else:
+            found.append((line, []))
+    return found
+
+
+def run(command, folder, programs):
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
+    ended = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    lines = ended.stdout.decode(errors="replace").splitlines()
+    return lines + ([f"[{ended.returncode}]"] if ended.returncode else [])
+
+
+def matches(expected, printed):
+    pattern = "\n".join(".*".join(re.escape(part) for part in line.split("...")) for line in expected)
+    return re.fullmatch(pattern, "\n".join(printed)) is not None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", required=True, type=Path, help="the folder that they are in")
+    parser.add_argument("--write", action="store_true", help="write down what was printed")
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args()
+    sessions = blocks(options.file.read_text())
+    failed = 0
+    text = []
+    with tempfile.TemporaryDirectory() as folder:
+        for line, expected in sessions:
+            text.append(line)
+            if not line.startswith(INDENT + "$ "):
+                continue
+            printed = run(line.removeprefix(INDENT + "$ "), folder, options.programs.resolve())
+            same = matches(expected, printed)
+            text += [INDENT + each for each in (expected if same else printed)]
+            if not same:
+                failed += 1
+                print(line.strip(), "expected:", *expected, "printed:", *printed, "", sep="\n")
+    if options.write:
+        options.file.write_text("\n".join(text) + "\n")
+    print(f"{len([line for line, _ in sessions if line.startswith(INDENT)])} commands, {failed} not as written")
+    return 1 if failed and not options.write else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
