@@ -58,42 +58,6 @@ nlohmann::ordered_json from_text(const std::string& text) {
 
 }  // namespace
 
-// The parts of "a,b,c"; of an empty list one empty part.
-static std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts(1);
-  for (char c : list) c == ',' ? void(parts.emplace_back()) : parts.back().push_back(c);
-  return parts;
-}
-
-std::vector<std::string> split_specs(const std::string& list) {
-  std::vector<std::string> specs;
-  if (list.empty()) return specs;
-  for (std::string item : split(list)) {
-    item.erase(0, item.find_first_not_of(' '));
-    item.erase(item.find_last_not_of(' ') + 1);
-    check<UsageError>(!item.empty(), "expected attention variants with a comma between, got nothing before or behind ",
-                      "one in ", in_quotes(list));
-    if (!specs.empty() && item.find('=') != std::string::npos && item.find(':') == std::string::npos)
-      specs.back() += "," + item;
-    else
-      specs.push_back(item);
-  }
-  return specs;
-}
-
-std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
-  std::vector<int64_t> result;
-  for (const std::string& item : split(list)) {
-    const Options::Json value = from_text<int64_t>(item);
-    check<UsageError>(value.is_number() && value >= 1 && value <= maximum, "expected whole numbers from 1 to ", maximum,
-                      " with a comma between, got ", in_quotes(list));
-    check<UsageError>(result.empty() || value > result.back(), "expected each larger than the one before, got ",
-                      in_quotes(list));
-    result.push_back(value);
-  }
-  return result;
-}
-
 struct Options::Setting {
   std::string key;  // "head_size"
   Belongs belongs;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/common/settings.h"
 #include "core/error.h"
 
 namespace CLI {
@@ -29,21 +30,6 @@ void of_a_run(F&& f) try {
   f();
 } catch (const UsageError& error) {
   throw DataError(concat(error.what(), "; was it made by another version of Cairn?"));
-}
-
-// "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
-// Error (UsageError): an empty one among them.
-std::vector<std::string> split_specs(const std::string& list);
-
-// "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): it is not that.
-std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);
-
-// What f refuses (UsageError) was given as this option, which the message then begins with.
-template <class F>
-void about_option(const std::string& option, F&& f) try {
-  f();
-} catch (const UsageError& error) {
-  throw UsageError(concat(option, ": ", error.what()));
 }
 
 class Options {

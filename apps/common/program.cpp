@@ -42,7 +42,8 @@ volatile std::sig_atomic_t stop_requested = 0;
 const char* volatile stop_message = "";
 std::string program_name;
 
-std::unique_ptr<Communicator> connected;  // what on_run() hands to the command
+Communicator alone;
+std::unique_ptr<Communicator> connected;  // with the other processes; null outside of run_program()
 
 // A message as one line for a terminal: what stood on several is joined, what cannot be printed is left out, and of
 // what is very long the middle is.
@@ -287,7 +288,7 @@ void on_run(CLI::App& command, std::function<void()> run) {
 }
 
 void on_run(CLI::App& command, std::function<void(Communicator& ranks)> run) {
-  command.callback([run = std::move(run)] { run(*connected); });
+  command.callback([run = std::move(run)] { run(connected ? *connected : alone); });
 }
 
 void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help) {
@@ -348,6 +349,8 @@ void TraceOption::finish(bool quiet) const {
                 " and were dropped"),
          quiet);
 }
+
+const std::string& program() { return program_name; }
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;

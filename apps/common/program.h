@@ -103,6 +103,9 @@ int exit_code_of(const std::exception& error);
 int run_program(const char* name, const char* summary, const char* footer, int argc, char** argv,
                 const std::function<void(CLI::App& app)>& define);
 
+// Its name, as errors begin with it.
+const std::string& program();
+
 // "a, b, c".
 std::string joined(const std::vector<std::string>& words);
 // Text as one word of a shell's command line.

@@ -8,6 +8,18 @@
 
 namespace cairn {
 
+// Seconds since it was made, plus those of earlier sessions.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double before = 0) : before_(before) {}
+  double seconds() const { return before_ + std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double before_;
+  Clock::time_point start_ = Clock::now();
+};
+
 class Progress {
  public:
   enum class Counts { steps, bytes };

@@ -16,7 +16,6 @@
 #include <system_error>
 #include <utility>
 
-#include "apps/common/commit.h"
 #include "apps/common/program.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -31,14 +30,6 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
   throw Error(concat(path, ": ", what, ": ", std::strerror(errno)));
-}
-
-// The processor's name, as the system tells it.
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  return "unknown";
 }
 
 }  // namespace
@@ -73,21 +64,6 @@ FolderLock::FolderLock(const fs::path& path) {
 }
 
 FolderLock::~FolderLock() { close(file_); }
-
-fs::path output_path(const char* option, const std::string& name, const std::string& in) {
-  std::error_code error;
-  const fs::file_status there = fs::status(name, error);
-  check<UsageError>(!fs::is_directory(there), option, ' ', name, ": is a folder, expected a file");
-  check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
-                    ": is no regular file; results replace a file as a whole, so they cannot go there");
-  check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
-                    ": is the file that is read; choose another");
-  fs::path path = name;
-  if (fs::is_symlink(fs::symlink_status(path, error))) path = fs::weakly_canonical(path, error);
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder);
-  return path;
-}
 
 RunFolder::RunFolder(fs::path path) : path_(std::move(path)), lock_(path_) {}
 
@@ -159,14 +135,6 @@ std::vector<nlohmann::ordered_json> read_metrics(const fs::path& run, uint64_t s
     records.push_back(std::move(record));
   }
   return records;
-}
-
-nlohmann::ordered_json provenance(const std::string& device) {
-  char time[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},   {"device", device},
-          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}, {"time", time}};
 }
 
 }  // namespace cairn

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/artifact.h"
 #include "core/device.h"
 
 namespace cairn {
@@ -63,11 +64,6 @@ class RunFolder {
 // Makes the folder that --out names, if need be. Errors: the path is something else (UsageError); it cannot be made.
 void make_out_folder(const std::filesystem::path& path);
 
-// Where results may be written: a new file, or one in the place of a regular file, behind symbolic links. Errors
-// (UsageError): something else is there, or there is no such folder, or it is `in`, the file that is read (empty:
-// none).
-std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
-
 // Is something there? Not where it cannot be known: a name that is too long, a folder that may not be read.
 bool is_there(const std::filesystem::path& path);
 
@@ -79,8 +75,5 @@ std::string run_file_in(const std::filesystem::path& folder);
 // save: a line there that is no JSON object is damage. Behind them a crash may have left anything, which ends the
 // records. Errors (DataError): damage, with the line's number; it is no file that can be read.
 std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& run, uint64_t sure);
-
-// What a run was made with: program, version and commit, processor, threads, vectors, device, time.
-nlohmann::ordered_json provenance(const std::string& device);
 
 }  // namespace cairn

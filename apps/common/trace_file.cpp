@@ -2,11 +2,14 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "apps/common/format.h"
+#include "apps/common/program.h"
 #include "core/error.h"
 
 namespace cairn {
@@ -48,6 +51,32 @@ void write_trace(const std::string& path, const trace::Recording& recording, con
   out << "\n]}\n";
   out.close();
   check(bool(out), "trace: cannot write all of ", path, ": ", std::strerror(errno));
+}
+
+void TraceFile::field(SettingFields& f, std::string& path) {
+  f("trace", path, Text::file, "write a trace of what ran when, for chrome://tracing or ui.perfetto.dev", Keep::no);
+}
+
+TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  errno = 0;
+  check<UsageError>(std::ofstream(path_, std::ios::app).is_open(), "--trace ", path_,
+                    ": cannot be written: ", std::strerror(errno));
+  trace::start();
+}
+
+TraceFile::~TraceFile() try { finish(); } catch (const std::exception& error) {
+  note(error.what(), false);
+}
+
+void TraceFile::finish() {
+  if (path_.empty()) return;
+  const trace::Recording recording = trace::stop();
+  write_trace(std::exchange(path_, {}), recording, program());
+  if (recording.dropped > 0)
+    note(concat("--trace: ", recording.dropped, " spans came after the first ", recording.events.size(),
+                " and were dropped"),
+         false);
 }
 
 }  // namespace cairn

@@ -1,13 +1,31 @@
 #pragma once
-// A recording (core/trace.h) as a file for chrome://tracing or https://ui.perfetto.dev.
+// --trace FILE: where the time went, for chrome://tracing or ui.perfetto.dev.
 #include <string>
 
+#include "apps/common/settings.h"
 #include "core/trace.h"
 
 namespace cairn {
 
-// Writes the Chrome trace event format: times in microseconds, nesting by time, one track a thread. `program` names the
-// process. Errors: the file cannot be opened (UsageError) or written.
+// Records from its construction on. Without a path it does nothing.
+class TraceFile {
+ public:
+  static void field(SettingFields& f, std::string& path);
+  // Error (UsageError): the file cannot be written.
+  explicit TraceFile(std::string path);
+  // Writes the file after an error or an interruption too.
+  ~TraceFile();
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+  // Writes the file. Says how many spans it lacks, if any. Error: it cannot be written.
+  void finish();
+
+ private:
+  std::string path_;
+};
+
+// Writes the recording of a program in Chrome's trace event format. Errors: the file cannot be opened (UsageError), or
+// not be written.
 void write_trace(const std::string& path, const trace::Recording& recording, const std::string& program);
 
 }  // namespace cairn

@@ -1,14 +1,14 @@
 #pragma once
-// The commands of copy-task. Each define_* adds one to the program.
-namespace CLI {
-class App;
-}
+// The commands of copy-task.
+#include <memory>
+
+#include "apps/common/command.h"
 
 namespace cairn::copy_task {
 
-void define_train(CLI::App& app);
-void define_evaluate(CLI::App& app);
-void define_show(CLI::App& app);
-void define_figure(CLI::App& app);
+std::unique_ptr<Command> make_train();
+std::unique_ptr<Command> make_evaluate();
+std::unique_ptr<Command> make_show();
+std::unique_ptr<Command> make_figure();
 
 }  // namespace cairn::copy_task

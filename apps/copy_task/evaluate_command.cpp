@@ -1,60 +1,68 @@
 // copy-task evaluate: a run's weights on fresh sequences, also with other attention variants.
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/program.h"
 #include "apps/copy_task/commands.h"
-#include "apps/copy_task/result_format.h"
-#include "apps/copy_task/saved_run_command.h"
+#include "apps/copy_task/run.h"
 
 namespace cairn::copy_task {
 namespace {
 
-struct EvaluateCommand : SavedRunCommand {
-  explicit EvaluateCommand(CLI::App& app)
-      : SavedRunCommand(app, "evaluate",
-                        "Evaluate a run's weights, also with other attention than they were trained with",
-                        "Example:\n  copy-task evaluate --run run --attention i-clustered-15,full,clustered-15") {
-    options.text("attention", attention, "variants, comma-separated; by default the run's own");
-    options.integer("sequences", sequences, 1, 1 << 20, "how many fresh sequences");
-    options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(),
-                    "names the sequences; by default the run's, for those that training ends with");
-    define_common();
+struct EvaluateCommand : Command {
+  EvaluateCommand()
+      : Command("evaluate", "Evaluate a run's weights, also with other attention than they were trained with",
+                "Example:\n  copy-task evaluate --run run --attention i-clustered-15,full,clustered-15") {}
+
+  void fields(SettingFields& f) override {
+    run_.fields(f, "the run's folder");
+    f("attention", attention, Text::variants, "variants, comma-separated; by default the run's own");
+    f("sequences", sequences, {1, 1 << 20}, "how many fresh sequences");
+    f("seed", seed, {0, std::numeric_limits<int64_t>::max()},
+      "names the sequences; by default the run's, for those that training ends with");
   }
 
-  void execute() override {
-    const auto trained = read();
-    const TrainOptions& train = trained->settings.train;
-    std::vector<std::string> specs;
-    about_option("--attention", [&] { specs = split_specs(attention); });
-    if (specs.empty()) specs = {train.model.attention};
-    for (const std::string& spec : specs) trained->swap_attention(spec);  // refuses all before it evaluates any
-    catch_interrupts(output.quiet);
-    std::vector<VariantResult> results;
+  void run(Communicator&) override {
+    Trained trained = run_.read();
+    const Settings& settings = trained.settings;
+    std::vector<std::string> specs = split_specs(attention);
+    if (specs.empty()) specs = {settings.model.attention};
+    for (const std::string& spec : specs)  // refuses all before it evaluates any
+      about_option("--attention " + spec, [&] { trained.swap_attention(spec); });
+    catch_interrupts(quiet);
+    Json result;
+    std::string text;
     for (const std::string& spec : specs) {
-      trained->swap_attention(spec);
-      note("evaluating " + spec, output.quiet || specs.size() == 1);
-      note_if_full(trained->attention(), trained->positions(), trained->positions(), output.quiet);
-      const uint64_t names = seed >= 0 ? uint64_t(seed) : train.seed;
-      const Evaluation evaluation = evaluate(*trained->model, train.length, sequences, names, unseen_step, true);
+      trained.swap_attention(spec);
+      note("evaluating " + spec, quiet || specs.size() == 1);
+      note_if_full(trained.attention(), trained.positions(), trained.positions(), quiet);
+      const int64_t names = seed >= 0 ? seed : settings.compute.seed;
+      const Metrics found = evaluate(*trained.model, settings.length, sequences, uint64_t(names), unseen_step, true);
       if (interrupted()) {
-        note("interrupted in the evaluation of " + spec + "; there is no result", output.quiet);
+        note("interrupted in the evaluation of " + spec + "; there is no result", quiet);
         throw Interrupted();
       }
-      results.push_back({spec, evaluation});
+      Json row = {{"attention", spec}};
+      row.update(as_json(found));
+      text += metrics_text(row);
+      if (result.is_null())
+        result = row;
+      else
+        result["also"].push_back(row);
     }
-    nlohmann::ordered_json json = evaluations_json(results);
-    if (!output.json) return print(evaluations_text(json));
-    json.update({{"run", run}, {"iterations", trained->step}, {"sequences", sequences}});
-    json["trained_with"] = train.model.attention;
-    print(json.dump() + "\n");
+    result.update({{"run", run_.folder}, {"iterations", trained.step}, {"sequences", sequences}});
+    result["trained_with"] = settings.model.attention;
+    tell(result, text);
   }
 
+  RunSettings run_;
   std::string attention;
   int64_t sequences = final_sequences, seed = -1;
 };
 
 }  // namespace
 
-void define_evaluate(CLI::App& app) { define_command<EvaluateCommand>(app); }
+std::unique_ptr<Command> make_evaluate() { return std::make_unique<EvaluateCommand>(); }
 
 }  // namespace cairn::copy_task

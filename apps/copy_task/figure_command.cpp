@@ -1,146 +1,143 @@
-// copy-task figure: the grid of the paper's figure 5, a training for each variant and length.
+// copy-task figure: the paper's figure 5, a training for each variant and length.
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
-#include "apps/common/run_folder.h"
+#include "apps/common/artifact.h"
+#include "apps/common/program.h"
 #include "apps/copy_task/commands.h"
-#include "apps/copy_task/figure_output.h"
-#include "apps/copy_task/result_format.h"
-#include "apps/copy_task/saved_run.h"
+#include "apps/copy_task/figure.h"
+#include "apps/copy_task/train.h"
+#include "nn/attention/attention.h"
+#include "nn/io/json.h"
 
 namespace cairn::copy_task {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr const char* paper_variants =
     "full,clustered-15,clustered-30,clustered-60,clustered-100,i-clustered-15,i-clustered-30,i-clustered-60,"
     "i-clustered-100,lsh-1,lsh-4,lsh-8,lsh-16";
 constexpr const char* quick_variants = "full,clustered-15,clustered-30,i-clustered-15,i-clustered-30,lsh-1,lsh-4";
 
-struct FigureCommand {
-  explicit FigureCommand(CLI::App& app)
-      : command(add_command(
-            app, "figure", "Train the paper's figure 5: every variant at every length",
-            "Each training is a run in DIR/cells, which the other commands read. The same command again continues\n"
-            "where it was stopped, at any point. Writes figure.json, figure.svg and report.html.\n\n"
-            "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
-            "Examples:\n"
-            "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
-            "  copy-task figure --out figure5 --device cuda")),
-        options(&command) {
-    add_path(command, "--out", out, "DIR", "keep the runs and the report in this folder");
-    options.text("variants", variants, "attention variants, comma-separated");
-    options.text("lengths", lengths, "symbols in w, comma-separated");
-    settings.define_training(options);
-    auto presets = quick_presets(2500);
-    presets.insert(presets.begin(), {{"variants", quick_variants}, {"lengths", "31,63"}});
-    options.presets("quick", presets);
-    options.add_configuration_options();
-    output.define(command);
-    on_run(command, [this] { execute(); });
+struct FigureCommand : Command {
+  FigureCommand()
+      : Command("figure", "Train the paper's figure 5: every variant at every length",
+                "Each training is a run in DIR/cells, which the other commands read. The same command again continues\n"
+                "where it was stopped, at any point. Several at once share the work: each passes over the cells that\n"
+                "others train. Writes figure.json, figure.svg and report.html.\n\n"
+                "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
+                "Examples:\n"
+                "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
+                "  copy-task figure --out figure5 --device cuda") {}
+
+  void fields(SettingFields& f) override {
+    f("out", out, Text::folder, "keep the runs and the report in this folder", Keep::no);
+    f("variants", variants, Text::variants, "attention variants, comma-separated");
+    f("lengths", lengths, Text::any, "symbols in w, comma-separated");
+    settings.fields_of_figure(f);
+    Json quick = Settings::quick_values(2500);
+    quick.update({{"variants", quick_variants}, {"lengths", "31,63"}});
+    f.quick(quick);
   }
 
-  void execute() {
-    options.read();
-    options.assign();
-    settings.finish();
+  void run(Communicator& ranks) override {
     check<UsageError>(!out.empty(), "expected --out with a folder; see copy-task figure --help");
-    about_option("--variants", [&] { grid.specs = split_specs(variants); });
-    check<UsageError>(!grid.specs.empty(), "--variants: expected at least one");
-    about_option("--lengths", [&] { grid.lengths = rising_integers(lengths, int64_t(1) << 20); });
-    for (const std::string& spec : grid.specs)
-      for (const int64_t length : grid.lengths)
-        grid.cells.push_back({spec, length, fs::path(out) / "cells" / concat(spec, ",length=", length)});
-    for (Cell& cell : grid.cells) {  // what is refused is refused before anything runs
-      const TransformerOptions model = Training(*this, cell).settings.train.model;
+    if (Artifact::is_in(out)) continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
+    const std::vector<std::string> specs = split_specs(variants);
+    check<UsageError>(!specs.empty(), "--variants: expected at least one");
+    std::vector<int64_t> sizes;
+    about_option("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
+    const Place place = settings.compute.apply();
+    for (const std::string& spec : specs)
+      for (const int64_t length : sizes) cells.push_back({spec, length, ""});
+    for (Cell& cell : cells) {  // what is refused is refused before anything runs
+      settings_of(cell).validate(place.device);
+      const TransformerOptions model = settings_of(cell).transformer();
       const int64_t n = sequence_length(cell.length);
       cell.full = full_attention_note(*make_attention(model.attention, model.attention_defaults), n, n);
     }
-    make_out_folder(out);
-    make_out_folder(fs::path(out) / "cells");
-    catch_interrupts(output.quiet);
-
-    for (size_t k = 0; k < grid.cells.size() && !interrupted(); ++k) {
-      Cell& cell = grid.cells[k];
-      note(concat(k + 1, " of ", grid.cells.size(), ": ", cell.attention, ", length ", cell.length), output.quiet);
-      if (!cell.full.empty()) note(cell.full, output.quiet);
-      try {
-        Training training(*this, cell);
-        training.settings.train.explain = k == 0;  // once is enough
-        cell.result = std::make_shared<const Json>(training.run(output.quiet));
-      } catch (const Interrupted&) {            // the loop ends
-      } catch (const DivergedError& trouble) {  // the others need not wait for it
-        note(concat(cell.attention, ", length ", cell.length, ": ", trouble.what()), output.quiet);
-        cell.diverged = trouble.what();
-      }
-      if (cell.result) note(cell_text(cell), output.quiet);
-      write_figure(grid, settings.train, options.configuration(), out);
+    { Artifact lock_briefly(out, config(), Resume::if_there); }
+    catch_interrupts(quiet);
+    for (size_t k = 0; k < cells.size() && !interrupted(); ++k) {
+      Cell& cell = cells[k];
+      note(concat(k + 1, " of ", cells.size(), ": ", cell.attention, ", length ", cell.length), quiet);
+      if (!cell.full.empty()) note(cell.full, quiet);
+      train_cell(cell, place, k == 0, ranks);
+      if (!interrupted()) note(cell_text(cell), quiet);
+      write();
     }
-    if (interrupted()) {
-      note(concat("Saved; the same command continues: ", grid.finished(), " of ", grid.cells.size(),
-                  " trainings are finished"),
-           output.quiet);
-      throw Interrupted();
-    }
-    if (output.json)
-      print(figure_json(grid, options.configuration()).dump() + "\n");
-    else
-      print(figure_text(grid) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
-    for (const Cell& cell : grid.cells) check<DivergedError>(cell.diverged.empty(), cell.diverged);
+    finish();
   }
 
-  // The run of one cell.
-  struct Training {
-    Training(const FigureCommand& figure, const Cell& c) : cell(c) {
-      settings.define(options);
-      Json configuration = figure.options.configuration();
-      configuration.erase("variants"), configuration.erase("lengths");
-      configuration["attention"] = cell.attention, configuration["length"] = cell.length;
-      options.load(configuration, "copy-task figure");
-      take();
-    }
-    void take() {
-      options.assign();
-      about_option("--variants", [&] { settings.finish(); });
-      settings.train.compute = settings.common.apply();
-      check_options(settings.train);
-    }
+  // What a cell is trained with.
+  Settings settings_of(const Cell& cell) const {
+    Settings result = settings;
+    result.model.attention = cell.attention;
+    result.length = cell.length;
+    return result;
+  }
 
-    // Trains what is left, and returns the result.
-    Json run(bool quiet) {
-      RunFolder folder(cell.folder);
-      std::optional<FoundCheckpoint> found = find_checkpoint_of(cell.folder, true);
-      if (found) {
-        options.continue_run(found->about->at("configuration"), (found->folder / "checkpoint.json").string());
-        of_a_run([&] { take(); });
-        if (const auto result = finished_result(cell.folder, *found, settings.train.iterations)) return *result;
-        check_resumed(cell.folder, *found, settings.train);
-        note(concat("continues from step ", train_state(*found).step), quiet);
-      }
-      Communicator alone;
-      const TrainResult trained = train_run(options, settings.train, &folder, found, quiet, alone);
-      const Json result = result_json(cell.attention, trained);
-      finish_run(folder, result);
-      return result;
+  // Trains what is left of a cell. One that diverges is left out, and one that another process trains is passed over:
+  // the others need not wait for them.
+  void train_cell(Cell& cell, const Place& place, bool explain, Communicator& ranks) {
+    const Settings of_cell = settings_of(cell);
+    const fs::path folder = fs::path(out) / "cells" / concat(cell.attention, ",length=", cell.length);
+    try {
+      CopyTask task(of_cell, place, "", explain);
+      Artifact run(folder, config_of(of_cell), Resume::if_there);
+      const auto result = run.result();
+      cell.result = result && is_finished(*result, of_cell) ? *result : train_run(task, run, quiet, ranks);
+    } catch (const Interrupted&) {  // the loop ends
+    } catch (const InUse&) {
+      cell.trouble = "another process trains it";
+    } catch (const DivergedError& error) {
+      cell.trouble = error.what();
     }
+  }
 
-    const Cell& cell;
-    Settings settings;
-    Options options;
-  };
+  // A cell's configuration is that of copy-task train.
+  static Json config_of(Settings of_cell) {
+    SettingFields fields;
+    of_cell.fields(fields);
+    return fields.config();
+  }
 
-  CLI::App& command;
-  Options options;
+  // Writes the whole figure, with what other processes have finished meanwhile. Who comes second writes it again.
+  void write() {
+    for (Cell& cell : cells) {
+      const fs::path result = fs::path(out) / "cells" / concat(cell.attention, ",length=", cell.length) / "result.json";
+      if (cell.result.is_null() && fs::exists(result)) cell.result = read_json(result);
+    }
+    try {
+      Artifact folder(out, config(), Resume::if_there);
+      write_figure(cells, settings, folder);
+    } catch (const InUse&) {
+    }
+  }
+
+  void finish() {
+    if (interrupted()) {
+      note("Saved; the same command continues", quiet);
+      throw Interrupted();
+    }
+    std::string text;
+    for (const Cell& cell : cells) text += cell_text(cell) + "\n";
+    tell(figure_json(cells, config()), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+    for (const Cell& cell : cells)
+      check<DivergedError>(!cell.result.is_null() || cell.trouble.find("diverged") == std::string::npos, cell.trouble);
+  }
+
   Settings settings;
-  OutputOptions output;
   std::string out, variants = paper_variants, lengths = "31,63,127,255";
-  Grid grid;
+  std::vector<Cell> cells;
 };
 
 }  // namespace
 
-void define_figure(CLI::App& app) { define_command<FigureCommand>(app); }
+std::unique_ptr<Command> make_figure() { return std::make_unique<FigureCommand>(); }
 
 }  // namespace cairn::copy_task

@@ -14,10 +14,7 @@ int main(int argc, char** argv) {
       "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data or checkpoint,\n"
       "4 device or out of memory, 5 diverged, 130 interrupted (after saving; a second\n"
       "Ctrl-C, more than half a second after the first, ends it at once).",
-      argc, argv, [](CLI::App& app) {
-        cairn::copy_task::define_train(app);
-        cairn::copy_task::define_evaluate(app);
-        cairn::copy_task::define_show(app);
-        cairn::copy_task::define_figure(app);
-      });
+      {cairn::copy_task::make_train, cairn::copy_task::make_evaluate, cairn::copy_task::make_show,
+       cairn::copy_task::make_figure},
+      argc, argv);
 }

@@ -25,8 +25,7 @@ Variable Model::operator()(const Tensor& input, const Context& context) const {
   return cast(output(encoder(x, {}, context)), DType::float32);
 }
 
-Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
-                    bool may_stop) {
+Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step, bool may_stop) {
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
   RandomStream random(seed, step, Purpose::data, 1);

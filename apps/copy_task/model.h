@@ -24,7 +24,8 @@ struct Model : Module {
   Variable operator()(const Tensor& input, const Context& context) const;
 };
 
-struct Evaluation {
+// What an evaluation finds.
+struct Metrics {
   double loss = 0, accuracy = 0;
   double masked_accuracy = 0;  // over masked positions alone; NaN where nothing is masked
 
@@ -35,8 +36,8 @@ struct Evaluation {
 // Of `sequences` fresh ones, named by (seed, step). Records nothing. With `may_stop`, an interruption ends it early:
 // then it is no evaluation of all of them. The sequences come in small batches: those of one batch share their hash
 // planes, and many draws of planes make the figure steadier than many sequences under one.
-Evaluation evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
-                    bool may_stop = false);
+Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
+                 bool may_stop = false);
 inline constexpr int64_t evaluation_batch = 8;
 
 // On which trained weights are judged, in training and after: a step whose sequences no training has seen, and how

@@ -16,10 +16,10 @@ struct LossRecord {
 };
 struct EvaluationRecord {
   int64_t step;
-  Evaluation evaluation;
+  Metrics evaluation;
 };
 
-// Where unmasked symbols are copied and masked ones still guessed (Evaluation::on_plateau): the longest run of at least
+// Where unmasked symbols are copied and masked ones still guessed (Metrics::on_plateau): the longest run of at least
 // two such evaluations.
 struct Plateau {
   int64_t first, last;               // steps

@@ -2,14 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "apps/common/progress.h"
 #include "apps/common/svg.h"
+#include "apps/copy_task/run.h"
 
 namespace cairn::copy_task {
 namespace {
 
 using svg::number;
+using Json = nlohmann::ordered_json;
+
+Report::Pairs pairs(const Json& object) {
+  Report::Pairs result;
+  for (const auto& [key, value] : object.items())
+    result.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+  return result;
+}
 
 std::string percent(double value) { return number(value, true); }
 // "1 masked symbol", "2 masked symbols".
@@ -153,7 +163,9 @@ void write_example(Report& page, const Example& example) {
 
 std::string make_report(const ReportInput& in) {
   const NoGrad no_grad;
-  const Evaluation& result = in.final_evaluation;
+  const Metrics result = in.result                ? *in.result
+                         : in.evaluations.empty() ? Metrics{NAN, NAN, NAN}
+                                                  : in.evaluations.back().evaluation;
   const int64_t masked = masked_per_half(in.length);
   Report page(concat("Copy task with ", in.attention, " attention"),
               concat("A transformer of ", count(in.options.layers, "layer"), " with ", count(in.options.heads, "head"),
@@ -164,6 +176,9 @@ std::string make_report(const ReportInput& in) {
                 {"Loss", number(result.loss), "nats a symbol"},
                 {"Training", clock_time(in.seconds), count(in.steps, "step")},
                 {"Parameters", number(double(parameter_count(in.model))), concat("seed ", in.seed)}});
+  if (!in.result)
+    page.text(concat("The run was interrupted after ", count(in.steps, "step"),
+                     "; the figures above are those of its last evaluation."));
   const int64_t n = sequence_length(in.length);
   const std::string note = full_attention_note(*in.model.encoder.layers[0]->attention.attention, n, n);
   if (!note.empty()) page.text(note + ".");
@@ -177,6 +192,34 @@ std::string make_report(const ReportInput& in) {
   page.table("Configuration", in.configuration);
   page.table("Provenance", in.provenance);
   return page.html();
+}
+
+void write_report(Artifact& run, const Settings& settings, Model& model, const TrainState& state, const Json& result) {
+  if (!run.keeps()) return;
+  model.place(Device::cpu, DType::float32);
+  ReportInput in{model,
+                 settings.transformer(),
+                 settings.length,
+                 uint64_t(settings.compute.seed),
+                 settings.model.attention,
+                 {},
+                 {},
+                 {},
+                 pairs(Artifact::config("--out", run.folder())),
+                 pairs(provenance(std::string(name(Device::cpu)))),
+                 state.seconds,
+                 state.step};
+  if (!result.is_null()) in.result = metrics_from(result);
+  try {
+    for (const Json& record : run.lines()) {
+      const int64_t step = record.at("step");
+      in.losses.push_back({step, record.at("loss")});
+      if (record.contains("evaluation")) in.evaluations.push_back({step, metrics_from(record.at("evaluation"))});
+    }
+  } catch (const Json::exception&) {
+    throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a copy-task run"));
+  }
+  run.write("report.html", make_report(in));
 }
 
 }  // namespace cairn::copy_task

@@ -1,7 +1,13 @@
 #pragma once
 // The report of a training run, as a page.
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "apps/common/artifact.h"
 #include "apps/common/report.h"
+#include "apps/common/training_state.h"
 #include "apps/copy_task/report_analysis.h"
+#include "apps/copy_task/settings.h"
 
 namespace cairn::copy_task {
 
@@ -13,7 +19,7 @@ struct ReportInput {
   std::string attention;
   std::vector<LossRecord> losses;             // of training batches, steps rising
   std::vector<EvaluationRecord> evaluations;  // during training, steps rising
-  Evaluation final_evaluation;
+  std::optional<Metrics> result;              // of the trained model; none: interrupted
   Report::Pairs configuration, provenance;
   double seconds = 0;  // of the whole run
   int64_t steps = 0;   // that it made; of some the records may be lost
@@ -21,6 +27,10 @@ struct ReportInput {
 
 // The page, as HTML. The same for the same input. Runs the model on 65 sequences of its own.
 std::string make_report(const ReportInput& input);
+// Writes the report of a run, whose folder has the records, and whose result is null where it was interrupted. Moves
+// the model to the CPU. Error (DataError): the records are not a copy-task's.
+void write_report(Artifact& run, const Settings& settings, Model& model, const TrainState& state,
+                  const nlohmann::ordered_json& result);
 
 // The page's sections that show the attention (report_attention.cpp).
 // Maps of the attention weights on one example: of the run's variant, and of full attention beside it.

@@ -6,13 +6,16 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "apps/common/format.h"
+#include "apps/common/program.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/report_analysis.h"
-#include "apps/copy_task/saved_run_command.h"
+#include "apps/copy_task/run.h"
 #include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 
@@ -166,53 +169,60 @@ Batch read_sequence(const std::vector<std::string>& words, int64_t length) {
   return {Tensor::from(input, {1, n}), Tensor::from(target, {1, n})};
 }
 
-struct ShowCommand : SavedRunCommand {
-  explicit ShowCommand(CLI::App& app)
-      : SavedRunCommand(app, "show", "Show an example, or a sequence of yours, and what a trained model makes of it",
-                        "Examples:\n"
-                        "  copy-task show --length 15\n"
-                        "  copy-task show --run run --attention full\n"
-                        "  copy-task show --run run 0 3 M 7 0 3 5 M     of a run with --length 3: it fills in M\n\n"
-                        "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
-                        "on. What is masked in one copy must stand in the other.",
-                        "also show what this run's model answers and where it looks") {
-    add_words(command, "SEQUENCE", words, "with --run: symbols separated by spaces, masked ones as M");
-    options.integer("length", length, 1, 1 << 12, "symbols in w; with --run, the run's");
-    options.integer("example", example, 1, std::numeric_limits<int32_t>::max(), "which example");
-    options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names the examples");
-    options.text("attention", attention, "the variant to look with; by default the run's own");
-    options.integer("layer", layer, 1, 1024, "the layer to show; by default where the other copy is found");
-    options.integer("head", head, 1, 1024, "the head to show, likewise");
-    add_path(command, "--tensors", tensors, "FILE",
-             "write q, k and v of --layer (by default the last) here, for the program attend");
-    define_common(false);
+struct ShowCommand : Command {
+  ShowCommand()
+      : Command("show", "Show an example, or a sequence of yours, and what a trained model makes of it",
+                "Examples:\n"
+                "  copy-task show --length 15\n"
+                "  copy-task show --run run --attention full\n"
+                "  copy-task show --run run 0 3 M 7 0 3 5 M     of a run with --length 3: it fills in M\n\n"
+                "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
+                "on. What is masked in one copy must stand in the other.") {}
+
+  void fields(SettingFields& f) override {
+    f.words("SEQUENCE", words, "with --run: symbols separated by spaces, masked ones as M");
+    run_.fields(f, "also show what this run's model answers and where it looks");
+    f("length", length, {1, 1 << 12}, "symbols in w; with --run, the run's");
+    f("example", example, {1, max_steps}, "which example");
+    f("seed", seed, {0, std::numeric_limits<int64_t>::max()}, "names the examples");
+    f("attention", attention, Text::variant, "the variant to look with; by default the run's own");
+    f("layer", layer, {1, 1024}, "the layer to show; by default where the other copy is found");
+    f("head", head, {1, 1024}, "the head to show, likewise");
+    f("tensors", tensors, Text::file, "write q, k and v of --layer (by default the last) here, for the program attend",
+      Keep::no);
   }
 
-  void execute() override {
-    check<UsageError>(
-        !run.empty() || (attention.empty() && layer == 0 && head == 0 && tensors.empty() && words.empty()),
-        "a sequence, --attention, --layer, --head and --tensors are for a model: expected --run with it");
-    check<UsageError>(words.empty() || (!options.given("example") && !options.given("seed")),
+  void run(Communicator&) override {
+    const bool has_run = !run_.folder.empty();
+    check<UsageError>(has_run || (attention.empty() && layer == 0 && head == 0 && tensors.empty() && words.empty()),
+                      "a sequence, --attention, --layer, --head and --tensors are for a model: expected --run with it");
+    check<UsageError>(words.empty() || (!given("example") && !given("seed")),
                       "--example and --seed name an example: leave them out, or the sequence");
-    std::unique_ptr<Trained> trained;
-    if (!run.empty()) {
-      trained = read(attention);
-      note_if_full(trained->attention(), trained->positions(), trained->positions(), output.quiet);
-      const TrainOptions& train = trained->settings.train;
-      check<UsageError>(length == 0 || length == train.length, "--length ", length, ": the run's model was trained on ",
-                        train.length);
-      check<UsageError>(layer <= train.model.layers, "--layer ", layer, ": the model has ", train.model.layers);
-      check<UsageError>(head <= train.model.heads, "--head ", head, ": the model has ", train.model.heads);
-      length = train.length;
+    std::optional<Trained> trained;
+    if (has_run) {
+      trained = run_.read();
+      read_of_run(*trained);
     }
     if (length == 0) length = 31;
     RandomStream random(uint64_t(seed), uint64_t(example), Purpose::data, 2);
     const Batch batch = words.empty() ? make_batch(1, length, random) : read_sequence(words, length);
     const Example shown = trained
-                              ? run_example(*trained->model, batch, trained->settings.train.seed)
+                              ? run_example(*trained->model, batch, uint64_t(trained->settings.compute.seed))
                               : Example{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
     if (!tensors.empty()) write_tensors(shown);
-    print(output.json ? as_json(shown).dump() + "\n" : example_text(shown, layer, head));
+    tell(as_json(shown), example_text(shown, layer, head));
+  }
+
+  // What is asked for must be the model's.
+  void read_of_run(Trained& trained) {
+    if (!attention.empty()) about_option("--attention", [&] { trained.swap_attention(attention); });
+    note_if_full(trained.attention(), trained.positions(), trained.positions(), quiet);
+    const Settings& settings = trained.settings;
+    check<UsageError>(length == 0 || length == settings.length, "--length ", length,
+                      ": the run's model was trained on ", settings.length);
+    check<UsageError>(layer <= settings.model.layers, "--layer ", layer, ": the model has ", settings.model.layers);
+    check<UsageError>(head <= settings.model.heads, "--head ", head, ": the model has ", settings.model.heads);
+    length = settings.length;
   }
 
   void write_tensors(const Example& shown) const {
@@ -237,6 +247,7 @@ struct ShowCommand : SavedRunCommand {
     return json;
   }
 
+  RunSettings run_;
   std::vector<std::string> words;
   std::string attention, tensors;
   int64_t length = 0, example = 1, seed = 1, layer = 0, head = 0;
@@ -244,6 +255,6 @@ struct ShowCommand : SavedRunCommand {
 
 }  // namespace
 
-void define_show(CLI::App& app) { define_command<ShowCommand>(app); }
+std::unique_ptr<Command> make_show() { return std::make_unique<ShowCommand>(); }
 
 }  // namespace cairn::copy_task

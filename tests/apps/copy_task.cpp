@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "apps/common/program.h"
 #include "apps/copy_task/train.h"
 #include "core/parallel.h"
 #include "tests/apps/process.h"
@@ -74,7 +75,7 @@ TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
   std::vector<float> bias(classes, 0.0f);
   bias[3] = 5;
   model.output.bias.mutable_value() = Tensor::from(bias, {classes});
-  const Evaluation e = evaluate(model, 5, 100, 7, 0);
+  const Metrics e = evaluate(model, 5, 100, 7, 0);
   RandomStream random(7, 0, Purpose::data, 1);
   int64_t right = 0, masked = 0, masked_right = 0;
   for (int64_t done = 0; done < 100; done += evaluation_batch) {
@@ -89,28 +90,6 @@ TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
   CHECK(e.loss > 0);
   const Model shorter(options, sequence_length(2), generator);
   CHECK(std::isnan(evaluate(shorter, 2, 10, 7, 0).masked_accuracy));  // round(0.4) = 0 masked
-}
-
-TEST_CASE("training gives the same bits for any number of threads", "[copy-task]") {
-  const int before = threads();
-  for (const char* attention : {"full", "clustered-5", "i-clustered-5:topk=6", "oracle-top-6", "shared-full"}) {
-    std::vector<double> losses;
-    for (int count : {1, 2, 3}) {
-      set_threads(count);
-      TrainOptions options;
-      options.length = 35, options.batch = 7, options.iterations = 6, options.sequences_after = 100;
-      options.model.layers = 2, options.model.heads = 3, options.model.head_size = 8, options.model.feed_forward = 40;
-      options.model.attention = attention;
-      options.model.dropout = options.model.attention_dropout = 0.1;
-      Progress progress(options.iterations, true);
-      Communicator alone;
-      losses.push_back(train(options, progress, nullptr, alone).evaluation.loss);
-    }
-    INFO(attention);
-    CHECK(losses[0] == losses[1]);
-    CHECK(losses[0] == losses[2]);
-  }
-  set_threads(before);
 }
 
 TEST_CASE("the program's JSON result carries what it promises", "[copy-task]") {
@@ -140,76 +119,6 @@ TEST_CASE("a program built without CUDA says so", "[copy-task][fault]") {
              Catch::Matchers::ContainsSubstring("error: --device cuda: this program was built without CUDA"));
 }
 #endif
-
-TEST_CASE("bad input ends with one clear line and the documented exit code", "[copy-task][fault]") {
-  struct Case {
-    const char* arguments;
-    int exit_code;
-    const char* message;
-  };
-  const Case cases[] = {
-      {"trian --quick", 2, "unknown command 'trian' (did you mean 'train'?)"},
-      {"train --iteratons 5", 2, "unknown option '--iteratons' (did you mean '--iterations'?)"},
-      {"train --attention clusterd-15", 2, "(did you mean 'clustered-15'?)"},
-      {"train --attention clustered-0", 2, "clusters = 0"},
-      {"train --attention i-clustered-15:topk=0", 2, "option topk = 0"},
-      {"train --attention i-clustered-15:bits=65", 2, "option bits = 65, expected 1 to 64"},
-      {"train --attention i-clustered-15:tokp=3", 2, "did you mean 'topk'?"},
-      {"train --also-evaluate full", 2, "unknown option '--also-evaluate'"},
-      {"train --set plateau_metric=loss", 2, "--set: unknown key 'plateau_metric'"},
-      {"train --quick=3", 2, "--quick: takes no value"},
-      {"train --out ''", 2, "--out: expected the name of a folder"},
-      {"evaluate", 2, "expected --run with the folder of a run; see copy-task evaluate --help"},
-      {"evaluate --run /dev/null", 3, "--run /dev/null: is a file, expected the folder of a run"},
-      {"train --length 0", 2, "--length: expected a whole number from 1 to"},
-      {"train --length -3", 2, "--length"},
-      {"train --length many", 2, "expected a whole number from 1 to 1048576, got 'many'"},
-      {"train --length 1e3", 2, "got '1e3'"},
-      {"train --length", 2, "--length"},
-      {"train --iterations -1", 2, "--iterations"},
-      {"train --batch 0", 2, "--batch"},
-      {"train --batch 99999999999999999999", 2, "--batch"},
-      {"train --layers 0", 2, "--layers"},
-      {"train --heads 0", 2, "--heads"},
-      {"train --head-size 0", 2, "--head-size"},
-      {"train --feed-forward 0", 2, "--feed-forward"},
-      {"train --lr nan", 2, "--lr: expected a finite number from 0 to"},
-      {"train --lr inf", 2, "got 'inf'"},
-      {"train --lr -1", 2, "--lr"},
-      {"train --lr 0x", 2, "--lr"},
-      {"train --dropout 1.5", 2, "--dropout: expected a finite number from 0 to 1, got '1.5'"},
-      {"train --attention-dropout nan", 2, "--attention-dropout"},
-      {"train --norm middle", 2, "--norm: expected one of post, pre, got 'middle'"},
-      {"train --activation tanh", 2, "--activation"},
-      {"train --threads 0", 2, "--threads: expected a whole number from 1 to 4096, got '0'"},
-      {"train --seed -1", 2, "--seed"},
-      {"train --seed 1.5", 2, "--seed"},
-      {"train --device tpu", 2, "--device: expected one of auto, cpu, cuda, got 'tpu'"},
-      {"train --stop-at 2", 2, "--stop-at"},
-      {"train --evaluate-every 0", 2, "--evaluate-every"},
-      {"train --quick extra", 2, "unexpected argument 'extra'"},
-      {"--foo", 2, "unknown option '--foo'"},
-      {"train --iterations 3000000000", 2, "from 0 to 2147483647"},
-      {"train --device cpu --layers 1024 --feed-forward 1048576", 4, "out of memory on cpu: the parameters"},
-      {"train --length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --lr 1e6 --iterations 200", 5, "diverged"},
-  };
-  for (const Case& c : cases) {
-    INFO(c.arguments);
-    const auto result = run_process("copy-task", std::string(c.arguments) + " --quiet");
-    INFO(result.err);
-    CHECK(result.exit_code == c.exit_code);
-    CHECK(result.out.empty());
-    CHECK(result.err.rfind("copy-task: error: ", 0) == 0);
-    CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring(c.message));
-    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-  }
-}
-
-TEST_CASE("a program without a command says which there are", "[copy-task][fault]") {
-  const auto result = run_process("copy-task", "");
-  CHECK(result.exit_code == 2);
-  CHECK(result.err == "copy-task: error: expected a command: train, evaluate, show, figure; see copy-task --help\n");
-}
 
 TEST_CASE("an interrupted training ends in order with 130 and no result", "[copy-task][fault]") {
   const std::string endless =

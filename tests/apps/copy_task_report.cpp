@@ -32,7 +32,7 @@ std::string report_of(const char* attention, int64_t length, const std::vector<E
                       attention,
                       std::move(losses),
                       records,
-                      {NAN, 0.5, NAN},
+                      Metrics{NAN, 0.5, NAN},
                       {{"a", "<b>"}},
                       {{"c", "&"}},
                       61,

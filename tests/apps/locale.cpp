@@ -6,9 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/options.h"
+#include "apps/common/artifact.h"
 #include "apps/common/progress.h"
-#include "apps/common/run_folder.h"
+#include "apps/common/settings.h"
 #include "apps/common/svg.h"
 #include "apps/common/trace_file.h"
 #include "core/tensor.h"
@@ -54,15 +54,14 @@ std::map<std::string, std::string> everything(const std::filesystem::path& folde
   all["large"] = refused([] { parse_json("[1.5,\n 12345678901234567890123]", "here"); });
   all["huge"] = refused([] { parse_json(concat(std::string(2000, ' '), "1.5e999"), "here"); });
 
-  Options options;
+  SettingFields fields;
   double rate = 0;
   int64_t steps = 0;
-  options.real("rate", rate, 0, 12345.5, "");
-  options.integer("steps", steps, 0, 123456, "");
-  options.load(parse_json(R"({"rate": 1234.5, "steps": 12345})", "here"), "here");
-  options.assign();
-  all["options"] = options.configuration().dump();
-  all["option"] = refused([&] { options.load(parse_json(R"({"steps": 1234567})", "here"), "here"); });
+  fields("rate", rate, {0, 12345.5}, "");
+  fields("steps", steps, {0, 123456}, "");
+  fields.assign(fields.checked(parse_json(R"({"rate": 1234.5, "steps": 12345})", "here"), "here"));
+  all["settings"] = fields.config().dump();
+  all["setting"] = refused([&] { fields.checked(parse_json(R"({"steps": 1234567})", "here"), "here"); });
 
   svg::LineChart chart;
   chart.title = "loss", chart.series = {{"a", {0.5, 1000.5, 20000}, {1234.5, 0.125, 1e-9}}};
@@ -74,19 +73,17 @@ std::map<std::string, std::string> everything(const std::filesystem::path& folde
   write_trace(folder / "trace.json", {{{"step", "module", "", 1234567, 12345678, 1234}}, 1234}, "test");
   all["trace"] = bytes_of_file(folder / "trace.json");
 
-  RunFolder run(folder / "run");
-  run.cut_metrics(0);
-  run.record({{"step", 12345}, {"loss", 1234.5}});
-  run.sync_metrics();
-  all["metrics"] = bytes_of_file(run.path() / "metrics.jsonl");
+  Artifact run(folder / "run", {{"rate", 1234.5}}, Resume::no);
+  run.append({{"step", 12345}, {"loss", 1234.5}});
+  all["metrics"] = bytes_of_file(run / "metrics.jsonl");
 
   Generator generator(1);
   Linear linear(1500, 2, generator);
   RAdam optimizer(parameters(linear), 0.125);
-  save_checkpoint(run.path(), linear, optimizer, {{"step", 12345}, {"loss", 1234.5}});
+  save_checkpoint(run.folder(), linear, optimizer, {{"step", 12345}, {"loss", 1234.5}});
   for (const char* file : {"weights.safetensors", "optimizer.safetensors", "checkpoint.json", "checksums"})
-    all[file] = bytes_of_file(run.path() / "checkpoint" / file);
-  const auto found = find_checkpoint(run.path());
+    all[file] = bytes_of_file(run.folder() / "checkpoint" / file);
+  const auto found = find_checkpoint(run.folder());
   restore(*found, linear, &optimizer);
   all["about"] = found->about->dump();
   put_file(folder / "cut", all["weights.safetensors"].substr(0, 9000));

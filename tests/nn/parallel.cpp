@@ -204,24 +204,28 @@ TEST_CASE("ranks get the mean of weights and moments, or those of rank 0", "[par
 
 TEST_CASE("a training on ranks has the losses of one process", "[parallel][copy-task]") {
   using namespace copy_task;
-  TrainOptions options;
-  options.length = 5, options.batch = 7, options.iterations = 20, options.seed = 3, options.learning_rate = 3e-3;
-  options.evaluate_every = 10, options.sequences_meanwhile = 20, options.sequences_after = 12;
-  options.model.layers = 2, options.model.heads = 2, options.model.head_size = 4, options.model.feed_forward = 8;
-  options.model.dropout = options.model.attention_dropout = 0.1, options.model.attention = "full";
+  Settings settings;
+  settings.length = 5;
+  settings.batch = 7;
+  settings.compute.seed = 3;
+  settings.training.iterations = 20;
+  settings.training.learning_rate = 3e-3;
+  settings.training.evaluate_every = 10;
+  settings.model.layers = settings.model.heads = 2;
+  settings.model.head_size = 4;
+  settings.model.feed_forward = 8;
+  settings.model.dropout = settings.model.attention_dropout = 0.1;
+  settings.model.attention = "full";
   const auto losses = [&](int size) {
     const TemporaryFolder folder;
     on_ranks(size, [&](ThreadRank& ranks) {
-      Progress progress(options.iterations, true);
-      if (ranks.rank() > 0) return void(train(options, progress, nullptr, ranks));
-      RunFolder run(folder.path());
-      const Json about = {{"program", "copy-task"}, {"configuration", Json::object()}, {"provenance", Json::object()}};
-      const RunFiles files{run, about};
-      train(options, progress, &files, ranks);
+      CopyTask task(settings, {}, "", false);
+      Artifact run(ranks.rank() == 0 ? folder.path() : "", Json::object(), Resume::if_there);
+      train(task, settings.training, run, true, ranks);
     });
     std::vector<double> result;
-    std::ifstream file(folder / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);) result.push_back(Json::parse(line).at("loss"));
+    for (const Json& line : Artifact(folder.path(), Json::object(), Resume::if_there).lines())
+      result.push_back(line.at("loss"));
     return result;
   };
   const std::vector<double> one = losses(1);

@@ -1,0 +1,172 @@
+#include "apps/common/artifact.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+
+#include "apps/common/commit.h"
+#include "core/device.h"
+#include "core/parallel.h"
+#include "nn/io/file.h"
+#include "nn/io/json.h"
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* config_name = "config.json";
+constexpr const char* lines_name = "metrics.jsonl";
+constexpr const char* result_name = "result.json";
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+// Makes the folder that --out names, if need be.
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  check(status.type() != fs::file_type::none, "--out ", path, ": cannot be looked at: ", error);
+  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path,
+                    ": expected a folder, or a name for a new one, got a file");
+  fs::create_directories(path, error);
+  check(!error, "--out ", path, ": cannot make the folder: ", error);
+}
+
+// The processor's name, as the system tells it.
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+}  // namespace
+
+bool Artifact::is_in(const fs::path& folder) { return is_there(folder / config_name); }
+
+Json Artifact::config(const char* option, const fs::path& folder) {
+  std::error_code ignored;
+  const auto status = fs::status(folder, ignored);
+  check<DataError>(fs::exists(status), option, ' ', folder, ": there is no such folder");
+  check<DataError>(fs::is_directory(status), option, ' ', folder, ": is a file, expected the folder of a run");
+  check<DataError>(is_in(folder), option, ' ', folder, ": the folder holds no run: it has no config.json");
+  return read_json(folder / config_name);
+}
+
+Artifact::Artifact(const fs::path& folder, const Json& config, Resume resume) : folder_(folder) {
+  if (folder.empty()) return;
+  if (resume == Resume::no)
+    for (const char* name : {config_name, lines_name, result_name, "checkpoint", "report.html"})
+      check<UsageError>(!is_there(folder / name), "--out ", folder, ": the folder has a ", name,
+                        is_in(folder) ? "; continue the run with --resume, or" : ";", " choose another folder");
+  make_folder(folder);
+  lock_ = again([&] { return open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  check(lock_ >= 0, "--out ", folder, ": cannot write into the folder: ", std::strerror(errno));
+  // A file system without locks fails in another way, and then nothing keeps others out.
+  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+    close(lock_);
+    throw InUse(
+        concat("--out ", folder, ": another run is writing into this folder; wait for it, or choose another folder"));
+  }
+  write(config_name, config.dump(2) + "\n");
+}
+
+Artifact::~Artifact() {
+  if (lines_ >= 0) close(lines_);
+  if (lock_ >= 0) close(lock_);
+}
+
+void Artifact::write(const std::string& name, const std::string& text) {
+  if (keeps()) replace_file(folder_ / name, {text}, folder_ / (name + ".new"));
+}
+
+void Artifact::append(const Json& line) {
+  if (!keeps()) return;
+  const fs::path path = folder_ / lines_name;
+  if (lines_ < 0) lines_ = again([&] { return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); });
+  const std::string text = line.dump() + "\n";
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t count = again([&] { return ::write(lines_, text.data() + done, text.size() - done); });
+    check(count >= 0, path, ": cannot be written: ", std::strerror(errno));
+    done += size_t(count);
+  }
+}
+
+void Artifact::sync() {
+  if (lines_ >= 0)
+    check(again([this] { return fsync(lines_); }) == 0, folder_ / lines_name,
+          ": cannot be written: ", std::strerror(errno));
+}
+
+std::vector<Json> Artifact::lines() const {
+  std::vector<Json> found;
+  const fs::path path = folder_ / lines_name;
+  if (folder_.empty() || !is_there(path)) return found;
+  const std::string text = read_file(path);
+  std::string_view rest = std::string_view(text).substr(0, text.rfind('\n') + 1);
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    Json line = Json::parse(rest.substr(0, end), nullptr, false);
+    check<DataError>(line.is_object(), path, ": line ", found.size() + 1, ": expected a JSON object");
+    found.push_back(std::move(line));
+    rest.remove_prefix(end + 1);
+  }
+  return found;
+}
+
+void Artifact::keep_lines(int64_t count) {
+  const fs::path path = folder_ / lines_name;
+  if (!keeps() || !is_there(path)) return;
+  const std::string text = read_file(path);
+  size_t end = 0;
+  for (int64_t i = 0; i < count && text.find('\n', end) != std::string::npos; ++i) end = text.find('\n', end) + 1;
+  if (end == text.size()) return;
+  std::error_code error;
+  fs::resize_file(path, end, error);
+  check(!error, path, ": cannot be cut back: ", error);
+}
+
+std::optional<Json> Artifact::result() const {
+  if (folder_.empty() || !is_there(folder_ / result_name)) return {};
+  return std::make_optional(read_json(folder_ / result_name));  // (JSON can be made of anything, an optional too)
+}
+
+void Artifact::write_result(const Json& result) { write(result_name, result.dump(2) + "\n"); }
+
+fs::path output_path(const char* option, const std::string& name, const std::string& in) {
+  std::error_code error;
+  const fs::file_status there = fs::status(name, error);
+  check<UsageError>(!fs::is_directory(there), option, ' ', name, ": is a folder, expected a file");
+  check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
+                    ": is no regular file; results replace a file as a whole, so they cannot go there");
+  check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
+                    ": is the file that is read; choose another");
+  fs::path path = name;
+  if (fs::is_symlink(fs::symlink_status(path, error))) path = fs::weakly_canonical(path, error);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder);
+  return path;
+}
+
+Json provenance(const std::string& device) {
+  char time[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},   {"device", device},
+          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}, {"time", time}};
+}
+
+}  // namespace cairn

@@ -1,0 +1,126 @@
+#include "apps/common/command.h"
+
+#include <CLI/CLI.hpp>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "apps/common/program.h"
+#include "core/error.h"
+#include "core/kernels/memory.h"
+#include "core/parallel.h"
+#include "nn/io/json.h"
+#include "nn/parallel/communicator.h"
+
+namespace cairn {
+
+using Json = nlohmann::ordered_json;
+
+Command::Command(const char* name, const char* summary, std::string footer)
+    : name_(name), summary_(summary), footer_(std::move(footer)), given_(new Json(Json::object())) {}
+Command::~Command() = default;
+
+void Command::define(CLI::App& app) {
+  CLI::App& command = *name_ ? *app.add_subcommand(name_, summary_) : app;
+  command.footer(footer_);
+  fields_ = std::make_unique<SettingFields>(&command);
+  fields(*fields_);
+  command.add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
+      ->type_name("FILE");
+  command.add_option("--set", sets_, "one setting, named as in a configuration; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->allow_extra_args(false);
+  (*fields_)("json", json, "print the result as one JSON object on the last line", Keep::no);
+  (*fields_)("quiet", quiet, "print nothing but the result, errors, and what changes the result", Keep::no);
+  on_run(command, [this, &command](Communicator& ranks) {
+    check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": is computed by one process, and ",
+                      ranks.size(), " were started; start it without mpirun");
+    if (command.count("--config") > 0) try {
+        given_->update(fields_->checked(read_json(config_file_), config_file_));
+      } catch (const DataError& error) {
+        throw UsageError(concat("--config: ", error.what()));
+      }
+    for (const std::string& set : sets_) given_->update(fields_->set(set));
+    given_->update(fields_->options());
+    fields_->assign(*given_);
+    run(ranks);
+  });
+}
+
+void Command::continue_run(const Json& configuration, const std::string& where) {
+  read_settings(*fields_, configuration, where);
+  const std::string differences = fields_->differences(*given_, configuration);
+  check<UsageError>(differences.empty(), where,
+                    ": a run is resumed with its own settings, but these differ: ", differences,
+                    "; leave them out, or choose another folder");
+  Json all = fields_->checked(configuration, where);
+  all.update(*given_);
+  fields_->assign(all);
+}
+
+void Command::follow(const Json& configuration) { fields_->assign(configuration); }
+
+bool Command::given(const std::string& key) const { return given_->contains(key); }
+
+Json Command::config() const { return fields_->config(); }
+
+void Command::tell(const Json& result, const std::string& text) const { print(json ? result.dump() + "\n" : text); }
+
+int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
+                int argc, char** argv) {
+  std::vector<std::unique_ptr<Command>> made;
+  return run_program(name, summary, footer, argc, argv, [&](CLI::App& app) {
+    for (const MakeCommand make : commands) made.emplace_back(make())->define(app);
+  });
+}
+
+void threads_field(SettingFields& f, int64_t& threads) {
+  f("threads", threads, {1, 4096},
+    concat("CPU threads, by default as many as the machine gives this program (", cairn::threads(),
+           " here); results do not depend on it"),
+    Keep::may_change);
+}
+
+void ComputeSettings::fields(SettingFields& f) {
+  f("device", device, {{"auto", std::nullopt}, {"cpu", Device::cpu}, {"cuda", Device::cuda}}, "auto, cpu or cuda",
+    Keep::may_change);
+  f("precision", precision, {{"float32", Precision::float32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
+    "of what CUDA computes: float32 in full, products of matrices in TF32, or activations in bfloat16 (parameters, "
+    "moments and sums stay float32)");
+  threads_field(f, threads);
+  f("seed", seed, {0, std::numeric_limits<int64_t>::max()}, "names all random numbers");
+}
+
+#if CAIRN_CUDA_HOST
+[[maybe_unused]] constexpr bool emulated = true;
+#else
+[[maybe_unused]] constexpr bool emulated = false;
+#endif
+
+static Device chosen_device(std::optional<Device> device) {
+  if (device == Device::cpu) return Device::cpu;
+#if CAIRN_HAS_CUDA
+  const std::string problem = gpu::device_problem();
+  if (!device) return problem.empty() && !emulated ? Device::cuda : Device::cpu;
+  check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
+  return Device::cuda;
+#else
+  check<DeviceError>(!device, "--device cuda: this program was built without CUDA (configure it with ",
+                     "--preset cuda); use --device cpu");
+  return Device::cpu;
+#endif
+}
+
+Place ComputeSettings::apply() const {
+  if (threads > 0) set_threads(int(threads));
+  const Place place{chosen_device(device), precision == Precision::bf16 ? DType::bfloat16 : DType::float32};
+  check<UsageError>(place.device == Device::cuda || precision == Precision::float32, "--precision ",
+                    precision == Precision::bf16 ? "bf16" : "tf32",
+                    ": the CPU computes in float32; use --device cuda, or --precision float32");
+  set_float32_products(precision == Precision::tf32 ? Float32Products::tf32 : Float32Products::full);
+  return place;
+}
+
+}  // namespace cairn

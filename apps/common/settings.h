@@ -1,0 +1,122 @@
+#pragma once
+// What can be set, each declared once. That makes the option on the command line, its line in --help, its check, its
+// key in configurations (the name with underscores), its place in a run's config.json, and the rule of what a resume
+// may change.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace cairn {
+
+// In config.json: never another value in a resumed run; a resume may change it. no: not in config.json.
+enum class Keep { fixed, may_change, no };
+// What a text is: a file or folder has a name; a variant, or several with a comma between, is one of attention.
+enum class Text { any, file, folder, variant, variants };
+
+// The values that a number may have. A default outside of them stands for "not set": it is not in config.json.
+template <class T>
+struct Between {
+  T low, high;
+};
+// The names of an enumeration's values.
+template <class E>
+using Choices = std::vector<std::pair<const char*, E>>;
+
+// Receives what can be set, as nn's Fields receives parameters. A value holds its default; it outlives this object.
+class SettingFields {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // With a command each setting becomes an option of it; without, only configurations are read.
+  explicit SettingFields(CLI::App* command = nullptr);
+  ~SettingFields();
+  SettingFields(const SettingFields&) = delete;
+  SettingFields& operator=(const SettingFields&) = delete;
+
+  void operator()(const char* name, int64_t& value, Between<int64_t> range, const std::string& help,
+                  Keep keep = Keep::fixed);
+  void operator()(const char* name, double& value, Between<double> range, const std::string& help,
+                  Keep keep = Keep::fixed);
+  void operator()(const char* name, bool& value, const std::string& help, Keep keep = Keep::fixed);
+  void operator()(const char* name, std::string& value, Text kind, const std::string& help, Keep keep = Keep::fixed);
+  template <class E>
+  void operator()(const char* name, E& value, const Choices<E>& choices, const std::string& help,
+                  Keep keep = Keep::fixed) {
+    std::vector<std::string> names;
+    for (const auto& choice : choices) names.push_back(choice.first);
+    const auto chosen = [&value, choices] {
+      size_t i = 0;
+      while (choices[i].second != value) ++i;
+      return i;
+    };
+    add_choice(
+        name, names, chosen, [&value, choices](size_t i) { value = choices[i].second; }, help, keep);
+  }
+  // All words that are no options. They are not in config.json.
+  void words(const char* name, std::vector<std::string>& values, const std::string& help);
+  // What --quick sets where nothing else does, by key; its help lists it.
+  void quick(const Json& values);
+  // Keys of older versions. A configuration may have such a key with this value, its old default, which changes
+  // nothing; another value is refused by the key's name.
+  void withdrawn(const Json& values);
+
+  // A configuration without withdrawn keys; `where` begins a message. Error (UsageError): no object, an unknown key
+  // (says what was close), a value of another type or out of range.
+  Json checked(const Json& configuration, const std::string& where) const;
+  // The value of "key=value", as an object. Error (UsageError) as checked().
+  Json set(const std::string& text) const;
+  // The values that options on the command line have. Error (UsageError) as checked().
+  Json options() const;
+  // Gives every setting its value in `values`, or its default; what --quick sets counts before the default.
+  void assign(const Json& values);
+  // All settings as they are now, but those of Keep::no: a valid configuration.
+  Json config() const;
+  // What of `given`, a checked configuration, differs from that of a run and may not: "length (3 in the run, 4 now)".
+  std::string differences(const Json& given, const Json& of_run) const;
+
+ private:
+  struct Setting;
+  Setting& add(const char* name, const std::string& help, Keep keep, Setting setting);
+  void add_choice(const char* name, const std::vector<std::string>& names, std::function<size_t()> chosen,
+                  std::function<void(size_t)> choose, const std::string& help, Keep keep);
+  // Error (UsageError): there is none, says what was close.
+  const Setting& known(const std::string& key, const std::string& where) const;
+  const Setting* find(const std::string& key) const;
+
+  CLI::App* command_;
+  std::vector<std::unique_ptr<Setting>> settings_;
+  std::unique_ptr<Json> quick_, withdrawn_;
+};
+
+// Reads the settings that a run's configuration has, into anything with fields(SettingFields&). Error (DataError):
+// what it has is not valid.
+void read_settings(SettingFields& fields, const nlohmann::ordered_json& config, const std::string& where);
+
+// "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
+// Error (UsageError): an empty one among them.
+std::vector<std::string> split_specs(const std::string& list);
+
+// "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): it is not that.
+std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);
+
+// What f refuses (UsageError) was given as this option, which the message then begins with.
+template <class F>
+void about_option(const std::string& option, F&& f) try {
+  f();
+} catch (const UsageError& error) {
+  throw UsageError(concat(option, ": ", error.what()));
+}
+
+}  // namespace cairn

@@ -1,0 +1,134 @@
+#include "apps/common/training.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "apps/common/format.h"
+#include "apps/common/program.h"
+#include "apps/common/progress.h"
+#include "autograd/tape.h"
+#include "core/trace.h"
+#include "nn/optim/r_adam.h"
+#include "nn/parallel/data_parallel.h"
+
+namespace cairn {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+// What the display shows behind the counter: the loss, and what else the latest evaluation found.
+std::string numbers(double loss, const Json& metrics) {
+  std::string text = formatted("loss %.4f", loss);
+  for (const auto& [name, value] : metrics.items())
+    if (name != "loss" && value.is_number()) {
+      std::string words = name;
+      std::replace(words.begin(), words.end(), '_', ' ');
+      text += formatted("  %s %.3f", words.c_str(), value.get<double>());
+    }
+  return text;
+}
+
+// All ranks begin with what rank 0 has read.
+void broadcast(TrainState& state, Optimizer& optimizer, Schedule& schedule, Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  state.step = of_rank_0(ranks, state.step);
+  state.ended = of_rank_0(ranks, state.ended);
+  state.best = of_rank_0(ranks, state.best);
+  state.since_best = of_rank_0(ranks, state.since_best);
+  std::vector<double> observed = schedule.state();
+  for (double& number : observed) number = of_rank_0(ranks, number);
+  schedule.set_state(observed);
+  broadcast_weights(optimizer, ranks);
+}
+
+// One step on this process's share of the examples; returns the mean loss over all. Ranks that average their weights
+// train by themselves until then.
+double take_step(Task& task, Optimizer& optimizer, int64_t average_every, TrainState& state, Communicator& ranks) {
+  const trace::Span span("step", "program");
+  const Share mine = share_of(task.load(state.step), ranks);
+  optimizer.clear_gradients();
+  Variable loss;  // without examples there is none
+  if (mine.size() > 0) {
+    loss = task.loss(mine.begin, mine.end);
+    backward(loss, average_every > 0 ? 1 : mine.weight);
+  }
+  if (average_every == 0) sum_gradients(optimizer.parameters(), ranks);
+  optimizer.step();
+  ++state.step;
+  if (is_due(average_every, state.step)) average_weights(optimizer, ranks);
+  return sum(ranks, mine.size() > 0 ? mine.weight * loss.value().item() : 0);
+}
+
+// Evaluates on rank 0, and on all ranks does what follows from it. Is it the best so far?
+bool evaluate(Task& task, const TrainingOptions& options, TrainState& state, Schedule& schedule, Progress& progress,
+              Communicator& ranks) {
+  Evaluation found;
+  if (ranks.rank() == 0) found = task.evaluate(state.step);
+  if (!found.note.empty()) progress.note(found.note);
+  state.metrics = found.metrics;
+  const double score = of_rank_0(ranks, found.score);
+  schedule.observe(score);
+  const bool is_best = score < state.best;
+  state.best = is_best ? score : state.best;
+  state.since_best = is_best ? 0 : state.since_best + 1;
+  state.ended = of_rank_0(ranks, found.solved) || (options.patience > 0 && state.since_best >= options.patience);
+  return is_best;
+}
+
+// The line of metrics.jsonl for a step. Error (DivergedError): its loss or its gradient is not finite.
+Json record_of(const TrainState& state, double loss, const OptimizerState& after) {
+  Optimizer::check_diverged(after);
+  check<DivergedError>(std::isfinite(loss), "training diverged: the loss of step ", state.step, " is ", loss,
+                       "; try a smaller --lr");
+  return {{"step", state.step}, {"loss", loss}, {"gradient_norm", finite_or_null(after.gradient_norm)}};
+}
+
+}  // namespace
+
+TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool quiet, Communicator& ranks) {
+  RAdam optimizer(parameters(task.model()), options.learning_rate, {.weight_decay = options.weight_decay});
+  optimizer.set_max_gradient_norm(options.clip);
+  const std::unique_ptr<Schedule> schedule = options.make_schedule();
+  Keeper keeper(run, task.model(), optimizer, *schedule);
+  TrainState state = keeper.begin(options.iterations);
+  if (state.step > 0) note(concat(run.folder(), ": continues from step ", state.step), quiet);
+  broadcast(state, optimizer, *schedule, ranks);
+  optimizer.set_learning_rate(schedule->learning_rate(state.step));
+  // Between two averagings processes have weights of their own; then nothing is evaluated or saved, and nobody stops.
+  const int64_t average_every = ranks.size() > 1 ? options.average_every : 0;
+  const auto goes_on = [&] {
+    if (average_every > 0 && !is_due(average_every, state.step)) return true;
+    return state.step < options.iterations && !state.ended && !of_rank_0(ranks, interrupted());
+  };
+  Progress progress(options.iterations, quiet);
+  progress.start_at(state.step);
+  const Stopwatch clock(state.seconds);
+  try {
+    while (goes_on()) {
+      const double loss = take_step(task, optimizer, average_every, state, ranks);
+      Json line = record_of(state, loss, optimizer.state());
+      if (is_due(options.evaluate_every, state.step)) {
+        if (evaluate(task, options, state, *schedule, progress, ranks) && options.keep_best) keeper.save_best(state);
+        line["evaluation"] = state.metrics;
+        if (!schedule->state().empty()) line["learning_rate"] = schedule->learning_rate(state.step);
+      }
+      optimizer.set_learning_rate(schedule->learning_rate(state.step));
+      line["seconds"] = state.seconds = clock.seconds();
+      run.append(line);
+      progress.update(state.step, numbers(loss, state.metrics));
+      if (is_due(options.checkpoint_every, state.step)) keeper.save(state);
+    }
+    progress.finish();
+    state.seconds = clock.seconds();
+    keeper.save(state);
+  } catch (const DivergedError& error) {
+    throw DivergedError(concat(error.what(), keeper.what_is_saved()));
+  }
+  return state;
+}
+
+}  // namespace cairn

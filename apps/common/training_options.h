@@ -1,0 +1,32 @@
+#pragma once
+// What can be set of a training.
+#include <cstdint>
+#include <memory>
+
+#include "apps/common/settings.h"
+#include "nn/optim/schedule.h"
+
+namespace cairn {
+
+inline constexpr int64_t max_steps = INT32_MAX;
+
+struct TrainingOptions {
+  int64_t iterations = 5000;
+  double learning_rate = 2e-4;
+  enum class Rate { constant, plateau } schedule = Rate::constant;  // plateau observes the score of the evaluations
+  PlateauOptions plateau;
+  double clip = 0, weight_decay = 0;  // the largest gradient norm (0: any); R-Adam's
+  int64_t evaluate_every = 250;
+  int64_t checkpoint_every = 250;  // 0: only at the end
+  int64_t average_every = 0;       // steps that processes train by themselves before their weights become their mean
+  bool keep_best = false;          // saves the model with the least score in best/, beside the checkpoints
+  int64_t patience = 0;            // evaluations without a lesser score after which training ends; 0: never
+
+  // Declares all but keep_best and patience.
+  void fields(SettingFields& f);
+  // Error (UsageError): options that make no sense together.
+  void validate() const;
+  std::unique_ptr<Schedule> make_schedule() const;
+};
+
+}  // namespace cairn

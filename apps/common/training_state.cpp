@@ -1,0 +1,114 @@
+#include "apps/common/training_state.h"
+
+#include "apps/common/format.h"
+#include "apps/common/program.h"
+#include "apps/common/training_options.h"
+#include "core/trace.h"
+
+namespace cairn {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Where a run computes, as far as its bits depend on it.
+std::string computed_on(const Json& provenance) {
+  const std::string device = provenance.value("device", "");
+  return device == "cpu" ? concat("the CPU with ", provenance.value("vectors", "unknown vectors")) : device;
+}
+
+Json provenance_of(Module& model) { return provenance(std::string(name(parameters(model).front().value().device()))); }
+
+}  // namespace
+
+TrainState Keeper::begin(int64_t iterations) {
+  TrainState state;
+  if (!run_.keeps()) return state;
+  if (auto found = newest_checkpoint(run_.folder())) {
+    state = state_of(*found);
+    check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
+                      " steps already");
+    try {
+      schedule_.set_state(state.schedule);
+    } catch (const DataError& error) {
+      throw DataError(concat(found->folder / "checkpoint.json", ": ", error.what()));
+    }
+    run_.lines();  // damage is told before anything is trained
+    restore(*found, model_, &optimizer_);
+    adopt(*found);
+    saved_ = state.step;
+    const std::string was = computed_on(found->about->at("provenance")), is = computed_on(provenance_of(model_));
+    if (was != is)  // also with --quiet, for it changes the result
+      note(concat(run_.folder(), ": was trained on ", was, " and goes on with ", is,
+                  ", which rounds differently: no longer bit for bit as if it had never stopped"),
+           false);
+  }
+  run_.keep_lines(state.step);
+  return state;
+}
+
+void Keeper::save(const TrainState& state) {
+  if (run_.keeps() && saved_ != state.step) save_to(run_.folder(), state);
+  saved_ = state.step;
+}
+
+void Keeper::save_best(const TrainState& state) {
+  if (run_.keeps()) save_to(run_ / "best", state);
+}
+
+void Keeper::save_to(const std::filesystem::path& folder, const TrainState& state) {
+  const trace::Span span("checkpoint", "program");
+  run_.sync();
+  Json progress = {{"step", state.step},     {"seconds", state.seconds},           {"latest", state.metrics},
+                   {"stopped", state.ended}, {"best", finite_or_null(state.best)}, {"since_best", state.since_best}};
+  for (const double value : schedule_.state()) progress["schedule"].push_back(finite_or_null(value));
+  save_checkpoint(folder, model_, optimizer_,
+                  {{"program", program()}, {"provenance", provenance_of(model_)}, {"progress", progress}});
+}
+
+std::string Keeper::what_is_saved() const {
+  if (!run_.keeps()) return "";
+  if (saved_ < 0) return "; nothing was saved before";
+  return concat("; the checkpoint of step ", saved_, " is in ", run_ / "checkpoint");
+}
+
+std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run) {
+  std::optional<FoundCheckpoint> found;
+  try {
+    found = find_checkpoint(run);
+  } catch (const DataError& error) {
+    throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ", run / "config.json",
+                           " --out ANOTHER"));
+  }
+  if (found && !found->passed_over.empty())  // also with --quiet, for it changes the result
+    note(concat(joined(found->passed_over), "; the checkpoint of step ", state_of(*found).step, " in ", found->folder,
+                " is used"),
+         false);
+  return found;
+}
+
+TrainState state_of(const FoundCheckpoint& checkpoint) {
+  const std::string where = (checkpoint.folder / "checkpoint.json").string();
+  try {
+    const Json &about = *checkpoint.about, &at = about.at("progress");
+    check<DataError>(about.at("program") == program(), where, ": the checkpoint of another program");
+    check<DataError>(about.at("provenance").is_object(), where, ": expected the run's provenance as an object");
+    check<DataError>(at.at("step").is_number_unsigned() && at.at("step").get<uint64_t>() <= uint64_t(max_steps) &&
+                         at.at("seconds").is_number() && at.at("seconds") >= 0,
+                     where, ": impossible numbers in \"progress\"");
+    // Of a plateau before its first evaluation the best is infinite, which JSON cannot hold.
+    const auto number = [](const Json& value) { return value.is_null() ? INFINITY : value.get<double>(); };
+    TrainState state{at.at("step"),
+                     at.at("seconds"),
+                     at.at("latest"),
+                     at.at("stopped"),
+                     number(at.value("best", Json())),
+                     at.value("since_best", int64_t(0)),
+                     {}};
+    for (const Json& value : at.value("schedule", Json::array())) state.schedule.push_back(number(value));
+    return state;
+  } catch (const Json::exception&) {
+    throw DataError(concat(where, ": not that of a run of ", program()));
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,84 @@
+#include "apps/copy_task/run.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/artifact.h"
+#include "apps/common/format.h"
+#include "apps/common/program.h"
+#include "core/parallel.h"
+
+namespace cairn::copy_task {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// The newest good checkpoint of the run that `option` names.
+FoundCheckpoint checkpoint_of(const char* option, const std::filesystem::path& run) {
+  auto found = newest_checkpoint(run);
+  check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
+  return std::move(*found);
+}
+
+}  // namespace
+
+void Trained::swap_attention(const std::string& spec) {
+  model->encoder.swap_attention(spec, settings.transformer().attention_defaults);
+}
+
+Trained read_run(const char* option, const std::filesystem::path& run) {
+  Trained trained;
+  Settings& settings = trained.settings;
+  SettingFields fields;
+  settings.fields(fields);
+  read_settings(fields, Artifact::config(option, run), (run / "config.json").string());
+  const FoundCheckpoint checkpoint = checkpoint_of(option, run);
+  trained.step = state_of(checkpoint).step;
+  Generator generator(uint64_t(settings.compute.seed));
+  trained.model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator);
+  restore(checkpoint, *trained.model, nullptr);
+  return trained;
+}
+
+void initialize(Model& model, const std::filesystem::path& run) {
+  Artifact::config("--init-from", run);  // or there is no run
+  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", run);
+  try {
+    restore(checkpoint, model, nullptr);
+  } catch (const DataError& error) {
+    throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
+  }
+}
+
+Json as_json(const Metrics& metrics) {
+  return {{"loss", finite_or_null(metrics.loss)},
+          {"accuracy", finite_or_null(metrics.accuracy)},
+          {"masked_accuracy", finite_or_null(metrics.masked_accuracy)}};
+}
+
+Metrics metrics_from(const Json& json) {
+  const auto value = [&](const char* key) { return json.at(key).is_null() ? NAN : json.at(key).get<double>(); };
+  return {value("loss"), value("accuracy"), value("masked_accuracy")};
+}
+
+std::string metrics_text(const Json& json) {
+  const auto figure = [&](const char* key) {
+    return json.at(key).is_number() ? formatted("%.4f", json.at(key).get<double>()) : "-";
+  };
+  return formatted("%-32s  loss %s  accuracy %s  masked accuracy %s\n", json.at("attention").get<std::string>().c_str(),
+                   figure("loss").c_str(), figure("accuracy").c_str(), figure("masked_accuracy").c_str());
+}
+
+void RunSettings::fields(SettingFields& f, const std::string& help) {
+  f("run", folder, Text::folder, help, Keep::no);
+  threads_field(f, threads);
+}
+
+Trained RunSettings::read() const {
+  check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
+  if (threads > 0) set_threads(int(threads));
+  return read_run("--run", folder);
+}
+
+}  // namespace cairn::copy_task

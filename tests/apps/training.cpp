@@ -1,0 +1,287 @@
+// The training loop, with a task of its own and with the copy task.
+#include "apps/common/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/copy_task/run.h"
+#include "apps/copy_task/train.h"
+#include "autograd/ops.h"
+#include "core/parallel.h"
+#include "nn/io/file.h"
+#include "nn/layers.h"
+#include "tests/attention/spec_of.h"
+#include "tests/catch.h"
+#include "tests/io/io_test.h"
+
+using namespace cairn;             // NOLINT: tests only
+using namespace cairn::copy_task;  // NOLINT: tests only
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Sequences of different lengths, of which the mean is to be found: what speech will need of the loop. The score is
+// given, so that a test says when it gets better.
+struct MeanOfSequence : Task {
+  struct Net : Module {
+    Linear weight;
+    explicit Net(Generator& generator) : weight(1, 1, generator) {}
+    void fields(Fields& f) override { f("weight", weight); }
+  };
+
+  explicit MeanOfSequence(std::vector<double> scores_) : scores(std::move(scores_)) {}
+  Module& model() override { return net; }
+  int64_t load(int64_t step) override {
+    RandomStream random(3, uint64_t(step), Purpose::data);
+    const int64_t batch = 1 + random.below(4), longest = 2 + random.below(5);
+    x = Tensor({batch, longest, 1});
+    lengths = Tensor({batch}, DType::int32);
+    for (int64_t i = 0; i < batch; ++i)
+      lengths.mutable_data<int32_t>()[i] = int32_t(1 + random.below(uint32_t(longest)));
+    for (int64_t i = 0; i < x.elements(); ++i) x.mutable_data<float>()[i] = float(random.below(100)) / 100;
+    return batch;
+  }
+  // 2 x is to be found; padding does not count.
+  Variable loss(int64_t begin, int64_t end) override {
+    Variable sum;
+    for (int64_t i = begin; i < end; ++i) {
+      const Tensor row = x.slice(i, i + 1).reshape({x.size(1), 1}).slice(0, lengths.data<int32_t>()[i]);
+      const Variable error = net.weight(Variable(row)) - Variable(row) * 2.0f;
+      const Variable mean = cairn::mean(error * error);
+      sum = sum.defined() ? sum + mean : mean;
+    }
+    return sum * float(1.0 / double(end - begin));
+  }
+  Evaluation evaluate(int64_t) override {
+    const double score = scores.at(evaluations++);
+    return {{{"error", score}}, score, false, ""};
+  }
+
+  std::vector<double> scores;
+  size_t evaluations = 0;
+  Generator generator{1};
+  Net net{generator};
+  Tensor x, lengths;
+};
+
+TrainingOptions of_steps(int64_t iterations, int64_t evaluate_every) {
+  TrainingOptions options;
+  options.iterations = iterations;
+  options.evaluate_every = evaluate_every;
+  options.learning_rate = 0.1;
+  return options;
+}
+
+TrainState train_in(const fs::path& folder, Task& task, const TrainingOptions& options) {
+  Artifact run(folder, Json::object(), Resume::if_there);
+  Communicator alone;
+  return train(task, options, run, true, alone);
+}
+
+// metrics.jsonl without times.
+std::vector<Json> records_of(const fs::path& folder) {
+  std::vector<Json> records = Artifact(folder, Json::object(), Resume::if_there).lines();
+  for (Json& record : records) record.erase("seconds");
+  return records;
+}
+
+void check_same_run(const fs::path& a, const fs::path& b) {
+  for (const char* file : {"weights.safetensors", "optimizer.safetensors"})
+    CHECK(read_file(a / "checkpoint" / file) == read_file(b / "checkpoint" / file));
+  CHECK(records_of(a) == records_of(b));
+}
+
+Settings small_copy_task() {
+  Settings settings;
+  settings.length = 9;
+  settings.batch = 3;
+  settings.training = of_steps(11, 4);
+  settings.training.checkpoint_every = 3;
+  settings.model.layers = 2;
+  settings.model.heads = 3;
+  settings.model.head_size = 8;
+  settings.model.feed_forward = 24;
+  return settings;
+}
+
+TrainState train_copy_task(const fs::path& folder, const Settings& settings, int64_t iterations) {
+  CopyTask task(settings, {}, "", false);
+  TrainingOptions options = settings.training;
+  options.iterations = iterations;
+  return train_in(folder, task, options);
+}
+
+}  // namespace
+
+TEST_CASE("a task of batches of different sizes learns, and resumes bit for bit", "[training]") {
+  const TemporaryFolder whole, parts;
+  MeanOfSequence task({1, 0.5});
+  train_in(whole.path(), task, of_steps(100, 50));
+  const std::vector<Json> records = records_of(whole.path());
+  REQUIRE(records.size() == 100);
+  CHECK(records[99].at("loss").get<double>() < 0.1 * records[0].at("loss").get<double>());
+  CHECK(records[49].at("evaluation") == Json({{"error", 1.0}}));
+  for (const int64_t iterations : {30, 70, 100}) {
+    MeanOfSequence part(iterations == 30   ? std::vector<double>{}
+                        : iterations == 70 ? std::vector<double>{1}
+                                           : std::vector<double>{0.5});
+    train_in(parts.path(), part, of_steps(iterations, 50));
+  }
+  check_same_run(whole.path(), parts.path());
+}
+
+TEST_CASE("the best model is kept, and training ends where nothing improves any more", "[training]") {
+  const TemporaryFolder folder, parts;
+  TrainingOptions options = of_steps(100, 5);
+  options.keep_best = true;
+  options.patience = 3;
+  const std::vector<double> scores{5, 3, NAN, 2, 2.5, 2, 4};
+  MeanOfSequence task(scores);
+  const TrainState state = train_in(folder.path(), task, options);
+  CHECK(state.ended);
+  CHECK(state.step == 35);  // three evaluations after that of step 20
+  CHECK(state.best == 2);
+  const auto best = find_checkpoint(folder / "best");
+  REQUIRE(best);
+  CHECK(state_of(*best).step == 20);
+  MeanOfSequence again({scores.begin(), scores.begin() + 4});
+  const TemporaryFolder until;
+  train_in(until.path(), again, of_steps(20, 5));
+  CHECK(best->weights.at("weight.weight").to_vector<float>() ==
+        find_checkpoint(until.path())->weights.at("weight.weight").to_vector<float>());
+
+  // What was best, and how long ago, is remembered by a run that is resumed.
+  MeanOfSequence first({scores.begin(), scores.begin() + 5}), second({scores.begin() + 5, scores.end()});
+  options.iterations = 25;
+  train_in(parts.path(), first, options);
+  options.iterations = 100;
+  CHECK(train_in(parts.path(), second, options).step == 35);
+}
+
+TEST_CASE("training with every attention variant resumes bit for bit, on any number of threads", "[training]") {
+  const int before = threads();
+  for (const auto* variant : attention_variants()) {
+    Settings settings = small_copy_task();
+    settings.model.dropout = settings.model.attention_dropout = 0.1;
+    settings.model.attention = spec_of(*variant, 4, 5);
+    INFO(settings.model.attention);
+    const TemporaryFolder whole, parts;
+    set_threads(2);
+    train_copy_task(whole.path(), settings, 11);
+    train_copy_task(parts.path(), settings, 2);
+    set_threads(3);
+    train_copy_task(parts.path(), settings, 7);
+    set_threads(1);
+    train_copy_task(parts.path(), settings, 11);
+    check_same_run(whole.path(), parts.path());
+    CHECK(records_of(whole.path()).size() == 11);
+  }
+  set_threads(before);
+}
+
+TEST_CASE("a plateau of the loss drops the learning rate, and resumes bit for bit", "[training]") {
+  Settings settings = small_copy_task();
+  TrainingOptions& options = settings.training;
+  options.learning_rate = 1e-2;
+  options.evaluate_every = 1;
+  options.schedule = TrainingOptions::Rate::plateau;
+  options.plateau.factor = 0.5;
+  options.plateau.patience = 1;
+  options.plateau.threshold = 0.05;
+  options.clip = 0.5;
+  options.weight_decay = 0.1;
+  const TemporaryFolder whole, parts;
+  train_copy_task(whole.path(), settings, 16);
+  for (const int64_t iterations : {0, 5, 8, 16}) train_copy_task(parts.path(), settings, iterations);
+  check_same_run(whole.path(), parts.path());
+
+  double best = INFINITY, rate = options.learning_rate;
+  int waited = 0, drops = 0;
+  for (const Json& record : records_of(whole.path())) {
+    const double loss = record.at("evaluation").at("loss");
+    if (std::isinf(best) || loss < best - 0.05 * std::abs(best)) {
+      best = loss;
+      waited = 0;
+    } else if (++waited == 2) {
+      rate /= 2;
+      waited = 0;
+      ++drops;
+    }
+    CHECK(record.at("learning_rate") == rate);
+  }
+  CHECK(drops > 1);
+}
+
+TEST_CASE("clipping and weight decay change a step as they say", "[training]") {
+  // The first step of R-Adam is momentum alone: the learning rate times the gradient.
+  Settings settings = small_copy_task();
+  settings.training.learning_rate = 1e-2;
+  double norm = 0;
+  const auto weights_after = [&](int64_t iterations) {
+    const TemporaryFolder folder;
+    train_copy_task(folder.path(), settings, iterations);
+    const std::vector<Json> records = records_of(folder.path());
+    if (!records.empty()) norm = records[0].at("gradient_norm");
+    return find_checkpoint(folder.path())->weights.at("output.weight").to_vector<float>();
+  };
+  const auto start = weights_after(0), plain = weights_after(1);
+  settings.training.clip = norm / 4;
+  const auto clipped = weights_after(1);
+  settings.training.clip = 0;
+  settings.training.weight_decay = 0.5;
+  const auto decayed = weights_after(1);
+  double largest = 0;
+  for (size_t i = 0; i < start.size(); ++i) {
+    const double step = double(plain[i]) - start[i];
+    largest = std::max(largest, std::abs(step));
+    CHECK(double(clipped[i]) - start[i] == Approx(step / 4).margin(1e-6));
+    CHECK(double(decayed[i]) - plain[i] == Approx(-0.01 * 0.5 * start[i]).margin(1e-6));
+  }
+  CHECK(largest > 1e-4);  // more than the margins
+}
+
+TEST_CASE("each step has its own sequences and draws, and so has each batch of an evaluation", "[training]") {
+  // With a learning rate of 0 the weights stay what they are, and each loss is computed a second time.
+  Settings settings = small_copy_task();
+  settings.training = of_steps(4, 2);
+  settings.training.learning_rate = 0;
+  settings.model.attention = "clustered-3";
+  settings.model.dropout = settings.model.attention_dropout = 0.3;
+  settings.compute.seed = 7;
+  const TemporaryFolder folder;
+  train_copy_task(folder.path(), settings, 4);
+  const std::vector<Json> records = records_of(folder.path());
+  REQUIRE(records.size() == 4);
+
+  Generator generator(7), others(~uint64_t(7));
+  Model model(settings.transformer(), sequence_length(settings.length), generator);
+  model.place(Device::cpu, DType::float32);
+  const auto loss_of = [&](const Batch& batch, bool training, const Generator& draws) {
+    return cross_entropy(model(batch.input, {training, &draws}), batch.target).value().item();
+  };
+  std::vector<double> losses, evaluations;
+  for (uint64_t step = 0; step < 4; ++step) {
+    generator.set_step(step);
+    RandomStream random(7, step, Purpose::data);
+    losses.push_back(loss_of(make_batch(settings.batch, settings.length, random), true, generator));
+    CHECK(records[step].at("loss").get<double>() == losses.back());
+    if (step % 2 == 0) continue;
+    RandomStream fresh(7, step, Purpose::data, 1);
+    double sum = 0;
+    for (int64_t done = 0; done < 256; done += evaluation_batch) {
+      others.set_step(step * 1000003 + uint64_t(done));
+      sum += loss_of(make_batch(evaluation_batch, settings.length, fresh), false, others);
+    }
+    evaluations.push_back(sum * double(evaluation_batch) / 256);
+    CHECK(records[step].at("evaluation").at("loss").get<double>() == Approx(evaluations.back()).epsilon(1e-12));
+  }
+  // What is compared above could not be equal by chance.
+  std::ranges::sort(losses);
+  CHECK(std::ranges::adjacent_find(losses) == losses.end());
+  CHECK(evaluations[0] != evaluations[1]);
+}
