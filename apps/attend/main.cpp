@@ -1,11 +1,13 @@
 // attend: any attention variant on anybody's tensors.
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "apps/attend/outputs.h"
 #include "apps/attend/picture.h"
-#include "apps/common/options.h"
-#include "apps/common/run_folder.h"
+#include "apps/common/artifact.h"
+#include "apps/common/command.h"
+#include "apps/common/program.h"
 #include "nn/io/file.h"
 
 namespace cairn::attend {
@@ -71,75 +73,73 @@ std::vector<Result> run_variants(const Request& request, const Inputs& inputs, c
   return results;
 }
 
-struct Attend {
-  explicit Attend(CLI::App& app) : options(&app) {
-    set_footer(
-        app,
-        "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], float32 or float64, and may have:\n"
-        "  query_lengths, key_lengths  int32 or int64 [B]: what is beyond takes no part\n"
-        "  mask         bool or uint8 (0 is false), broadcastable to [B, H, N, S]: true where a query may attend\n"
-        "  grad_out     [B, N, H, M]: the gradient of the output, ones by default\n"
-        "  planes       [bits, D + 1]: hyperplanes for hashing, the last column their offsets\n"
-        "  labels       int32 or int64 [B, H, N]: the queries' clusters, -1 for none\n"
-        "  points       [H, I, D]: for inducing\n"
-        "A variant uses those that mean something to it.\n"
-        "The file --out gets out [B, N, H, M]; with --grad grad_q, grad_k, grad_v, grad_points; of clustered variants\n"
-        "codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k], mass [B, H, C]; of lsh buckets\n"
-        "[B, H, rounds, N]. float64 is computed in double, on the CPU.\n"
-        "\n"
-        "Examples:\n"
-        "  attend --example qkv.safetensors\n"
-        "  attend --in qkv.safetensors --attention i-clustered-25:topk=16 --out result.safetensors --grad\n"
-        "  attend --in qkv.safetensors --compare full                   every variant: error against time\n"
-        "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
-        "\n"
-        "Attention variants:\n" +
-            describe_attention_variants() +
-            "\nExit codes: 0 done, 1 failure, 2 usage or tensors that do not fit, 3 a bad file, 4 device or out of "
-            "memory,\n"
-            "130 interrupted.");
-    options.text("attention", attention, "the variant; several, comma-separated, or all with --compare or --picture");
-    add_path(app, "--in", request.in, "FILE", "tensors q, k, v and others, see below (safetensors)");
-    add_path(app, "--out", request.out, "FILE", "write the output, and what the variant chose, here (safetensors)");
-    add_flag(app, "--grad", request.run.gradients, "also compute gradients");
-    add_flag(app, "--causal", causal, "query i attends to keys up to i");
-    options.text("compare", request.compare,
-                 "a variant, such as full, to tell the distance to: of attention rows (mean L1), and of the output");
-    add_path(app, "--picture", request.picture, "FILE",
-             "draw the attention weights of the first batch element here, every head up to the 16th (SVG)");
-    options.integer("repeat", request.run.repeat, 1, 1000,
-                    "runs to take the median time of; by default 1, which is a cold start, with --compare 5");
-    add_path(app, "--example", example, "FILE", "write tensors to try it with here, and end");
-    options.integer("length", length, 1, 1 << 20, "queries and keys of the example");
-    common.define(options);
-    output.define(app);
-    on_run(app, [this] { execute(); });
+struct Attend : Command {
+  Attend() : Command("", "", footer()) {}
+
+  static std::string footer() {
+    return "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], float32 or float64, and may have:\n"
+           "  query_lengths, key_lengths  int32 or int64 [B]: what is beyond takes no part\n"
+           "  mask         bool or uint8 (0 is false), broadcastable to [B, H, N, S]: true where a query may attend\n"
+           "  grad_out     [B, N, H, M]: the gradient of the output, ones by default\n"
+           "  planes       [bits, D + 1]: hyperplanes for hashing, the last column their offsets\n"
+           "  labels       int32 or int64 [B, H, N]: the queries' clusters, -1 for none\n"
+           "  points       [H, I, D]: for inducing\n"
+           "A variant uses those that mean something to it.\n"
+           "The file --out gets out [B, N, H, M]; with --grad grad_q, grad_k, grad_v, grad_points; of clustered "
+           "variants\n"
+           "codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k], mass [B, H, C]; of lsh buckets\n"
+           "[B, H, rounds, N]. float64 is computed in double, on the CPU.\n"
+           "\n"
+           "Examples:\n"
+           "  attend --example qkv.safetensors\n"
+           "  attend --in qkv.safetensors --attention i-clustered-25:topk=16 --out result.safetensors --grad\n"
+           "  attend --in qkv.safetensors --compare full                   every variant: error against time\n"
+           "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
+           "\n"
+           "Attention variants:\n" +
+           describe_attention_variants() +
+           "\nExit codes: 0 done, 1 failure, 2 usage or tensors that do not fit, 3 a bad file, 4 device or out of "
+           "memory,\n"
+           "130 interrupted.";
   }
 
-  void execute() {
-    options.read();
-    options.assign();
+  void fields(SettingFields& f) override {
+    f("attention", attention, Text::any, "the variant; several, comma-separated, or all with --compare or --picture");
+    f("in", request.in, Text::file, "tensors q, k, v and others, see below (safetensors)", Keep::no);
+    f("out", request.out, Text::file, "write the output, and what the variant chose, here (safetensors)", Keep::no);
+    f("grad", request.run.gradients, "also compute gradients");
+    f("causal", causal, "query i attends to keys up to i");
+    f("compare", request.compare, Text::variant,
+      "a variant, such as full, to tell the distance to: of attention rows (mean L1), and of the output");
+    f("picture", request.picture, Text::file,
+      "draw the attention weights of the first batch element here, every head up to the 16th (SVG)", Keep::no);
+    f("repeat", request.run.repeat, {1, 1000},
+      "runs to take the median time of; by default 1, which is a cold start, with --compare 5");
+    f("example", example, Text::file, "write tensors to try it with here, and end", Keep::no);
+    f("length", length, {1, 1 << 20}, "queries and keys of the example");
+    compute.fields(f);
+  }
+
+  void run(Communicator&) override {
     if (!example.empty()) return write_example();
-    check<UsageError>(!options.given("length"), "--length: is that of the example; it needs --example");
+    check<UsageError>(!given("length"), "--length: is that of the example; it needs --example");
     check<UsageError>(!request.in.empty(),
                       "expected --in with a file of tensors (--example FILE writes one); see attend --help");
     const std::vector<std::string> specs = variants();
-    request.quiet = output.quiet;
-    request.run.compute = common.apply();
-    request.run.seed = uint64_t(common.seed);
+    request.quiet = quiet;
+    request.run.compute = compute.apply();
+    request.run.seed = uint64_t(compute.seed);
     if (request.run.repeat < 1) request.run.repeat = request.compare.empty() ? 1 : 5;
-    if (!request.compare.empty()) about_option("--compare", [&] { make_attention(request.compare); });
     if (!request.out.empty()) request.out_path = output_path("--out", request.out, request.in);
     if (!request.picture.empty()) request.picture_path = output_path("--picture", request.picture, request.in);
     check<UsageError>(
         request.out.empty() || request.out_path.lexically_normal() != request.picture_path.lexically_normal(),
         "--picture ", request.picture, ": is the file of --out too");
     const Inputs inputs = read();
-    for (const std::string& spec : specs)
-      note_if_full(*make_attention(spec), inputs.queries(), inputs.keys(), output.quiet);
-    catch_interrupts(output.quiet);
+    for (const std::string& spec : specs) note_if_full(*make_attention(spec), inputs.queries(), inputs.keys(), quiet);
+    catch_interrupts(quiet);
     const std::vector<Result> results = run_variants(request, inputs, specs);
-    print(output.json ? results_json(request, inputs, results).dump() + "\n" : results_text(request, results));
+    tell(results_json(request, inputs, results), results_text(request, results));
   }
 
   // The variants that are asked for.
@@ -163,30 +163,27 @@ struct Attend {
   Inputs read() {
     Inputs inputs = read_inputs(read_safetensors(request.in));
     inputs.mask.causal = causal;
-    if (common.device == "auto" && inputs.q.dtype() == DType::float64)
-      request.run.compute = {Device::cpu, DType::float32};
+    if (!compute.device && inputs.q.dtype() == DType::float64) request.run.compute = {Device::cpu, DType::float32};
     // Also with --quiet, for a misspelled name changes the result.
     for (const std::string& name : inputs.unknown) note(concat(request.in, ": tensor ", name, " is not read"), false);
     if (request.picture.empty()) return inputs;
     check<UsageError>(drawn_heads(inputs) > 0,
                       "--picture: expected a batch element with heads to draw, got q of shape ", inputs.q.shape());
     if (drawn_heads(inputs) < inputs.heads())
-      note(concat("the picture shows the first ", drawn_heads(inputs), " of ", inputs.heads(), " heads"), output.quiet);
+      note(concat("the picture shows the first ", drawn_heads(inputs), " of ", inputs.heads(), " heads"), quiet);
     return inputs;
   }
 
   void write_example() {
     check<UsageError>(request.in.empty() && request.out.empty() && attention.empty() && request.compare.empty() &&
-                          request.picture.empty() && !causal && !request.run.gradients && !options.given("repeat"),
+                          request.picture.empty() && !causal && !request.run.gradients && !given("repeat"),
                       "--example: writes tensors and nothing else; leave out the other options");
     replace_file(output_path("--example", example, ""),
-                 {safetensors_bytes(example_file(length, uint64_t(common.seed)))});
-    note(concat(example, ": q, k, v of 1 sequence, ", length, " positions, 4 heads of 32"), output.quiet);
+                 {safetensors_bytes(example_file(length, uint64_t(compute.seed)))});
+    note(concat(example, ": q, k, v of 1 sequence, ", length, " positions, 4 heads of 32"), quiet);
   }
 
-  Options options;
-  CommonSettings common;
-  OutputOptions output;
+  ComputeSettings compute;
   Request request;
   std::string attention, example;
   bool causal = false;
@@ -197,6 +194,7 @@ struct Attend {
 }  // namespace cairn::attend
 
 int main(int argc, char** argv) {
-  return cairn::run_program("attend", "Any attention variant on anybody's tensors.", "", argc, argv,
-                            cairn::define_command<cairn::attend::Attend>);
+  return cairn::run_program(
+      "attend", "Any attention variant on anybody's tensors.", "",
+      {[]() -> std::unique_ptr<cairn::Command> { return std::make_unique<cairn::attend::Attend>(); }}, argc, argv);
 }

@@ -1,12 +1,12 @@
 #pragma once
 // One attention variant on given tensors: its output, gradients, choices and time, and how far it is from another.
 #include "apps/attend/inputs.h"
-#include "apps/common/program.h"
+#include "apps/common/command.h"
 
 namespace cairn::attend {
 
 struct RunOptions {
-  Compute compute;
+  Place compute;
   uint64_t seed = 1;
   bool gradients = false;
   int64_t repeat = 1;  // how often to run for the time, whose median counts

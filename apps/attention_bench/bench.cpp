@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 
+#include "apps/common/program.h"
 #include "core/ops.h"
 #include "core/storage.h"
 #include "core/timing.h"
@@ -40,7 +41,7 @@ double quantile(const std::vector<double>& sorted, double q) {
 
 }  // namespace
 
-Workload::Workload(const Problem& p, const Compute& compute, uint64_t seed)
+Workload::Workload(const Problem& p, const Place& compute, uint64_t seed)
     : problem_(p), device_(compute.device), generator_(seed) {
   RandomStream random(seed, 0, Purpose::data);
   // A batch is one sequence many times over.
@@ -142,7 +143,7 @@ Timing::Timing(std::vector<double> seconds) : repetitions(int64_t(seconds.size()
     median = quantile(seconds, 0.5), spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / 2;
 }
 
-std::vector<Measurement> measure(const std::vector<Problem>& problems, const Compute& compute, uint64_t seed,
+std::vector<Measurement> measure(const std::vector<Problem>& problems, const Place& compute, uint64_t seed,
                                  const Repetitions& repetitions, bool stages) {
   std::vector<Measurement> results(problems.size());
   // One repetition of each of `these` after another.
@@ -174,7 +175,7 @@ std::vector<Measurement> measure(const std::vector<Problem>& problems, const Com
 
 double Ceilings::floor_seconds(const Cost& cost) const { return std::max(cost.flops / flops, cost.bytes / bytes); }
 
-Ceilings measure_ceilings(const Compute& compute) {
+Ceilings measure_ceilings(const Place& compute) {
   RandomStream random(1, 0, Purpose::test);
   const bool gpu = compute.device == Device::cuda;
 #if CAIRN_CUDA_HOST

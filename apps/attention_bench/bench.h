@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/attention_bench/cost.h"
-#include "apps/common/program.h"
+#include "apps/common/command.h"
 #include "nn/transformer.h"
 
 namespace cairn::attention_bench {
@@ -16,7 +16,7 @@ namespace cairn::attention_bench {
 class Workload {
  public:
   // Errors: the specification (UsageError); What::cluster of a variant that has no clusters.
-  Workload(const Problem& problem, const Compute& compute, uint64_t seed);
+  Workload(const Problem& problem, const Place& compute, uint64_t seed);
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
@@ -60,7 +60,7 @@ struct Measurement {
 // Measures several problems. On the CPU in turn, one repetition of each, so that what else the machine does hits all
 // alike; on CUDA one after another, because one alone may fill the device's memory. An interrupt ends it between
 // repetitions; what was measured until then counts.
-std::vector<Measurement> measure(const std::vector<Problem>& problems, const Compute& compute, uint64_t seed,
+std::vector<Measurement> measure(const std::vector<Problem>& problems, const Place& compute, uint64_t seed,
                                  const Repetitions& repetitions, bool stages = false);
 
 struct Timing {
@@ -74,6 +74,6 @@ struct Ceilings {
   double flops = 0, bytes = 0;  // a second
   double floor_seconds(const Cost& cost) const;
 };
-Ceilings measure_ceilings(const Compute& compute);
+Ceilings measure_ceilings(const Place& compute);
 
 }  // namespace cairn::attention_bench

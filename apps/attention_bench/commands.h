@@ -1,11 +1,12 @@
 #pragma once
-namespace CLI {
-class App;
-}
+// The commands of attention-bench.
+#include <memory>
+
+#include "apps/common/command.h"
 
 namespace cairn::attention_bench {
 
-void define_run(CLI::App& app);
-void define_figure(CLI::App& app);
+std::unique_ptr<Command> make_run();
+std::unique_ptr<Command> make_figure();
 
 }  // namespace cairn::attention_bench

@@ -6,6 +6,9 @@
 namespace cairn::attention_bench {
 
 enum class What { attention, layer, cluster };
+constexpr const char* name_of(What what) {
+  return what == What::attention ? "attention" : what == What::layer ? "layer" : "cluster";
+}
 
 struct Problem {
   std::string attention = "i-clustered-100";

@@ -26,11 +26,11 @@ std::string crossover_text(const Sweep& sweep, const std::string& spec) {
 
 // What was measured, in a sentence.
 std::string setting(const Settings& settings) {
-  return concat("One ", settings.what == "layer" ? "transformer layer" : "attention call", ", ",
-                settings.pass == "both" ? "forward and backward" : "forward", ", ", settings.heads, " heads of ",
+  return concat("One ", settings.what == What::layer ? "transformer layer" : "attention call", ", ",
+                settings.both ? "forward and backward" : "forward", ", ", settings.heads, " heads of ",
                 settings.head_size, ", ",
                 settings.batch.empty() ? concat(settings.tokens, " positions at once") : "batch " + settings.batch,
-                ", ", name(settings.compute.device), ", ", threads(), " threads. The paper's figure 4.");
+                ", ", name(settings.place.device), ", ", threads(), " threads. The paper's figure 4.");
 }
 
 svg::LineChart chart(const Sweep& sweep, bool time) {
@@ -98,11 +98,11 @@ std::string report(const Sweep& sweep) {
 }  // namespace
 
 Json figure_json(const Sweep& sweep) {
-  Json json = {{"what", sweep.settings.what},
-               {"pass", sweep.settings.pass},
+  Json json = {{"what", name_of(sweep.settings.what)},
+               {"pass", sweep.settings.both ? "both" : "forward"},
                {"tokens", sweep.settings.tokens},
                {"threads", threads()},
-               {"device", name(sweep.settings.compute.device)},
+               {"device", name(sweep.settings.place.device)},
                {"gflops", sweep.ceilings.flops * 1e-9},
                {"gigabytes_per_second", sweep.ceilings.bytes * 1e-9},
                {"points", Json::array()},
@@ -143,19 +143,19 @@ std::string figure_text(const Sweep& sweep) {
   return text;
 }
 
-void write_figure(const Sweep& sweep, const std::string& folder) {
+void write_figure(const Sweep& sweep, Artifact& folder) {
   std::string csv = "attention,what,pass,length,batch,median_seconds,spread,repetitions,peak_bytes\n";
   for (const Point& p : sweep.measured()) {
     const Timing timing = p.timing();
     csv += formatted("\"%s\",%s,%s,%lld,%lld,%.9g,%.3g,%lld,%lld\n", p.problem.attention.c_str(),
-                     sweep.settings.what.c_str(), p.problem.backward ? "both" : "forward", (long long)p.problem.length,
+                     name_of(sweep.settings.what), p.problem.backward ? "both" : "forward", (long long)p.problem.length,
                      (long long)p.problem.batch, timing.median, timing.spread, (long long)timing.repetitions,
                      (long long)p.peak);
   }
-  replace_file(fs::path(folder) / "figure.csv", {csv});
-  replace_file(fs::path(folder) / "figure.json", {figure_json(sweep).dump(1) + "\n"});
-  replace_file(fs::path(folder) / "figure.svg", {sheet(sweep)});
-  replace_file(fs::path(folder) / "report.html", {report(sweep)});
+  folder.write("figure.csv", csv);
+  folder.write("figure.json", figure_json(sweep).dump(1) + "\n");
+  folder.write("figure.svg", sheet(sweep));
+  folder.write("report.html", report(sweep));
 }
 
 }  // namespace cairn::attention_bench

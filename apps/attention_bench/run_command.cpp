@@ -1,68 +1,66 @@
 // attention-bench run: one length, one variant or several in turn.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "apps/attention_bench/commands.h"
 #include "apps/attention_bench/settings.h"
 #include "apps/common/format.h"
-#include "apps/common/options.h"
+#include "apps/common/program.h"
 
 namespace cairn::attention_bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct RunCommand {
-  explicit RunCommand(CLI::App& app)
-      : command(add_command(
-            app, "run", "Measure one length; several variants in turn",
+struct RunCommand : Command {
+  RunCommand()
+      : Command(
+            "run", "Measure one length; several variants in turn",
             "Times are those of a whole batch. The floor is the time that the arithmetic and the memory traffic alone "
-            "would take "
-            "at\nthe speeds of this machine, measured at the start.\n\nExample:\n"
+            "would take at\nthe speeds of this machine, measured at the start.\n\nExample:\n"
             "  attention-bench run --attention full,clustered-100,i-clustered-100 --length 4096 --what attention "
-            "--stages")),
-        options(&command) {
-    options.text("attention", attention, "variants, comma-separated");
-    options.integer("length", length, 1, int64_t(1) << 30, "positions of a sequence");
-    add_flag(command, "--stages", stages, "also tell where the time goes");
-    settings.define(command, options, "layer");
-    on_run(command, [this] { execute(); });
+            "--stages") {}
+
+  void fields(SettingFields& f) override {
+    f("attention", attention, Text::variants, "variants, comma-separated");
+    f("length", length, {1, int64_t(1) << 30}, "positions of a sequence");
+    f("stages", stages, "also tell where the time goes");
+    settings.fields(f);
   }
 
-  void execute() {
-    options.read();
-    options.assign();
+  void run(Communicator&) override {
     settings.finish();
-    const std::vector<std::string> specs = Settings::variants(attention);
-    catch_interrupts(settings.output.quiet);
-    const Ceilings ceilings = measure_ceilings(settings.compute);
+    const std::vector<std::string> specs = split_specs(attention);
+    check<UsageError>(!specs.empty(), "--attention: expected a variant");
+    catch_interrupts(quiet);
+    const Ceilings ceilings = measure_ceilings(settings.place);
     note(formatted("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
-         settings.output.quiet);
+         quiet);
     std::vector<Problem> problems;
     for (const std::string& spec : specs) {
-      note_if_full(*make_attention(spec), length, length, settings.output.quiet);
+      note_if_full(*make_attention(spec), length, length, quiet);
       problems.push_back(settings.problem(spec, length));
     }
-    const auto measured = measure(problems, settings.compute, uint64_t(settings.common.seed), settings.repetitions,
-                                  stages || settings.output.json);
+    const auto measured =
+        measure(problems, settings.place, uint64_t(settings.compute.seed), settings.repetitions, stages || json);
     if (interrupted()) throw Interrupted();
     Json results = Json::array();
     for (size_t i = 0; i < problems.size(); ++i) results.push_back(result(problems[i], measured[i], ceilings));
-    if (!settings.output.json) return print(table(results));
-    Json json = specs.size() == 1 ? results[0] : Json{{"results", results}};
-    json["gflops"] = ceilings.flops * 1e-9;
-    json["gigabytes_per_second"] = ceilings.bytes * 1e-9;
-    print(json.dump() + "\n");
+    Json all = specs.size() == 1 ? results[0] : Json{{"results", results}};
+    all["gflops"] = ceilings.flops * 1e-9;
+    all["gigabytes_per_second"] = ceilings.bytes * 1e-9;
+    tell(all, table(results));
   }
 
   Json result(const Problem& p, const Measurement& measured, const Ceilings& ceilings) const {
     const Timing timing(measured.seconds);
-    const Cost cost = cost_of(p, int64_t(size_of(settings.compute.activations)));
-    Json json = {{"attention", p.attention},
+    const Cost cost = cost_of(p, int64_t(size_of(settings.place.activations)));
+    Json found = {{"attention", p.attention},
                  {"length", p.length},
                  {"batch", p.batch},
-                 {"what", settings.what},
+                 {"what", name_of(settings.what)},
                  {"pass", p.backward ? "both" : "forward"},
                  {"median_seconds", timing.median},
                  {"spread", timing.spread},
@@ -72,8 +70,8 @@ struct RunCommand {
                  {"bytes", finite_or_null(cost.bytes)},
                  {"floor_seconds", finite_or_null(ceilings.floor_seconds(cost))},
                  {"stages", Json::object()}};
-    for (const auto& [name, seconds] : measured.stages) json["stages"][name] = seconds;
-    return json;
+    for (const auto& [name, seconds] : measured.stages) found["stages"][name] = seconds;
+    return found;
   }
 
   std::string table(const Json& results) const {
@@ -97,8 +95,6 @@ struct RunCommand {
     return lines;
   }
 
-  CLI::App& command;
-  Options options;
   Settings settings;
   std::string attention = "i-clustered-100";
   int64_t length = 4096;
@@ -107,6 +103,6 @@ struct RunCommand {
 
 }  // namespace
 
-void define_run(CLI::App& app) { define_command<RunCommand>(app); }
+std::unique_ptr<Command> make_run() { return std::make_unique<RunCommand>(); }
 
 }  // namespace cairn::attention_bench

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/common/program.h"
 #include "core/error.h"
 #include "nn/io/json.h"
 
@@ -19,7 +20,7 @@ void Sweep::add_points(int64_t length) {
     // Full attention takes four times as long at twice the length.
     const double ratio = before.empty() ? 0 : double(length) / double(before.back().problem.length);
     if (!before.empty() && ratio * ratio * before.back().timing().median > max_seconds) {
-      note(concat(spec, " is left out from length ", length, " on: --longest ", max_seconds), settings.output.quiet);
+      note(concat(spec, " is left out from length ", length, " on: --longest ", max_seconds), quiet);
       too_long.insert(spec);
     } else {
       point(spec, length);
@@ -43,7 +44,7 @@ Json Sweep::measure_share(int64_t length, int64_t passes) const {
     if (p.problem.length == length) problems.push_back(p.problem);
   const auto part = [&](int64_t n) { return (n + passes - 1) / passes; };
   const Repetitions& all = settings.repetitions;
-  const auto found = measure(problems, settings.compute, uint64_t(settings.common.seed),
+  const auto found = measure(problems, settings.place, uint64_t(settings.compute.seed),
                              {part(all.maximum), part(all.minimum), all.seconds / double(passes)});
   Json share = {{"length", length}, {"points", Json::array()}};
   for (size_t i = 0; i < problems.size(); ++i)

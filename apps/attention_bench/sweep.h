@@ -25,6 +25,7 @@ struct Sweep {
   std::vector<std::string> specs;
   double max_seconds = 0;  // seconds of one repetition beyond which a variant goes no further
   Ceilings ceilings{};
+  bool quiet = false;
   std::vector<Point> points{};       // by length, in the order of the variants; some may not be measured yet
   std::set<std::string> too_long{};  // variants that go no further
 

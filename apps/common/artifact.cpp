@@ -96,7 +96,10 @@ void Artifact::write(const std::string& name, const std::string& text) {
 void Artifact::append(const Json& line) {
   if (!keeps()) return;
   const fs::path path = folder_ / lines_name;
-  if (lines_ < 0) lines_ = again([&] { return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); });
+  if (lines_ < 0) {
+    keep_lines(INT64_MAX);  // but none that a crash cut off
+    lines_ = again([&] { return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); });
+  }
   const std::string text = line.dump() + "\n";
   for (size_t done = 0; done < text.size();) {
     const ssize_t count = again([&] { return ::write(lines_, text.data() + done, text.size() - done); });

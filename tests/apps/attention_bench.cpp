@@ -81,32 +81,29 @@ TEST_CASE("attention-bench figure goes on where it was stopped", "[attention-ben
       "--attention full --out " +
       folder.string();
   // Stopped as soon as something is kept; then what is kept gets a time that nobody measured.
-  const auto stopped = run_process("attention-bench",
-                                   arguments + " >/dev/null & pid=$!; until [ -e '" + folder.string() +
-                                       "/.shares/pass=1,length=16.json' ]; do sleep 0.02; done; kill $pid; wait $pid");
+  const auto stopped =
+      run_process("attention-bench", arguments + " >/dev/null & pid=$!; until [ -s '" + folder.string() +
+                                         "/metrics.jsonl' ]; do sleep 0.02; done; kill $pid; wait $pid");
   INFO(stopped.err);
   REQUIRE(stopped.exit_code == 130);
-  const auto kept = folder / ".shares" / "pass=1,length=16.json";
-  auto json = nlohmann::ordered_json::parse(std::ifstream(kept));
-  auto of_another = json;
-  auto damaged = json;
-  json["share"]["points"][0]["seconds"] = std::vector<double>(20, 1.0);
-  std::ofstream(kept) << json.dump();
-  of_another["of"]["configuration"]["heads"] = 3;
+  std::string line;
+  std::getline(std::ifstream(folder / "metrics.jsonl"), line);
+  auto mine = nlohmann::ordered_json::parse(line), of_another = mine;
+  REQUIRE(mine.at("place") == "pass 1, length 16");
+  mine["share"]["points"][0]["seconds"] = std::vector<double>(20, 1.0);
+  of_another["of"]["processor"] = "another";
+  of_another["place"] = "pass 2, length 16";
   of_another["share"]["points"][0]["seconds"] = std::vector<double>(200, 1e6);
-  std::ofstream(folder / ".shares" / "pass=2,length=16.json") << of_another.dump();
-  damaged["share"]["points"][0].erase("peak_bytes");
-  damaged["share"]["points"][0]["seconds"] = std::vector<double>(200, 1e6);
-  std::ofstream(folder / ".shares" / "pass=3,length=16.json") << damaged.dump();
-  std::ofstream(folder / ".shares" / "pass=4,length=16.json") << damaged.dump().substr(0, 40);
+  std::ofstream(folder / "metrics.jsonl") << mine.dump() << '\n' << of_another.dump() << '\n' << "{\"cut off";
 
   const auto run = run_process("attention-bench", arguments);
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   const auto figure = nlohmann::json::parse(last_line(run.out));
   REQUIRE(figure.at("points").size() == 2);
-  CHECK(figure.at("points")[0].at("median_seconds") == 1);  // kept, and more of it than what was measured besides
-  CHECK_FALSE(std::filesystem::exists(folder / ".shares"));
+  CHECK(figure.at("points")[0].at("median_seconds") == 1);       // kept, and more of it than what was measured besides
+  const auto again = run_process("attention-bench", arguments);  // nothing is left to measure
+  CHECK(nlohmann::json::parse(last_line(again.out)).at("points") == figure.at("points"));
   std::filesystem::remove_all(folder);
 }
 
