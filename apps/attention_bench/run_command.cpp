@@ -58,18 +58,18 @@ struct RunCommand : Command {
     const Timing timing(measured.seconds);
     const Cost cost = cost_of(p, int64_t(size_of(settings.place.activations)));
     Json found = {{"attention", p.attention},
-                 {"length", p.length},
-                 {"batch", p.batch},
-                 {"what", name_of(settings.what)},
-                 {"pass", p.backward ? "both" : "forward"},
-                 {"median_seconds", timing.median},
-                 {"spread", timing.spread},
-                 {"repetitions", timing.repetitions},
-                 {"peak_bytes", measured.peak_bytes},
-                 {"flops", finite_or_null(cost.flops)},
-                 {"bytes", finite_or_null(cost.bytes)},
-                 {"floor_seconds", finite_or_null(ceilings.floor_seconds(cost))},
-                 {"stages", Json::object()}};
+                  {"length", p.length},
+                  {"batch", p.batch},
+                  {"what", name_of(settings.what)},
+                  {"pass", p.backward ? "both" : "forward"},
+                  {"median_seconds", timing.median},
+                  {"spread", timing.spread},
+                  {"repetitions", timing.repetitions},
+                  {"peak_bytes", measured.peak_bytes},
+                  {"flops", finite_or_null(cost.flops)},
+                  {"bytes", finite_or_null(cost.bytes)},
+                  {"floor_seconds", finite_or_null(ceilings.floor_seconds(cost))},
+                  {"stages", Json::object()}};
     for (const auto& [name, seconds] : measured.stages) found["stages"][name] = seconds;
     return found;
   }
