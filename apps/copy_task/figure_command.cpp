@@ -1,8 +1,10 @@
 // copy-task figure: the paper's figure 5, a training for each variant and length.
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/common/artifact.h"
@@ -60,7 +62,7 @@ struct FigureCommand : Command {
       const int64_t n = sequence_length(cell.length);
       cell.full = full_attention_note(*make_attention(model.attention, model.attention_defaults), n, n);
     }
-    { Artifact lock_briefly(out, config(), Resume::if_there); }
+    make_folder();
     catch_interrupts(quiet);
     for (size_t k = 0; k < cells.size() && !interrupted(); ++k) {
       Cell& cell = cells[k];
@@ -73,6 +75,17 @@ struct FigureCommand : Command {
     finish();
   }
 
+  // Makes the folder, unless another process is just doing so.
+  void make_folder() const {
+    try {
+      const Artifact folder(out, config(), Resume::if_there);
+    } catch (const InUse&) {
+    }
+  }
+
+  fs::path folder_of(const Cell& cell) const {
+    return fs::path(out) / "cells" / concat(cell.attention, ",length=", cell.length);
+  }
   // What a cell is trained with.
   Settings settings_of(const Cell& cell) const {
     Settings result = settings;
@@ -85,10 +98,9 @@ struct FigureCommand : Command {
   // the others need not wait for them.
   void train_cell(Cell& cell, const Place& place, bool explain, Communicator& ranks) {
     const Settings of_cell = settings_of(cell);
-    const fs::path folder = fs::path(out) / "cells" / concat(cell.attention, ",length=", cell.length);
     try {
       CopyTask task(of_cell, place, "", explain);
-      Artifact run(folder, config_of(of_cell), Resume::if_there);
+      Artifact run(folder_of(cell), config_of(of_cell), Resume::if_there);
       const auto result = run.result();
       cell.result = result && is_finished(*result, of_cell) ? *result : train_run(task, run, quiet, ranks);
     } catch (const Interrupted&) {  // the loop ends
@@ -106,17 +118,19 @@ struct FigureCommand : Command {
     return fields.config();
   }
 
-  // Writes the whole figure, with what other processes have finished meanwhile. Who comes second writes it again.
-  void write() {
+  // Writes the whole figure, with what other processes have finished meanwhile: who ends last writes all of it.
+  void write() try {
+    Artifact folder(out, config(), Resume::if_there);
     for (Cell& cell : cells) {
-      const fs::path result = fs::path(out) / "cells" / concat(cell.attention, ",length=", cell.length) / "result.json";
-      if (cell.result.is_null() && fs::exists(result)) cell.result = read_json(result);
+      const fs::path result = folder_of(cell) / "result.json";
+      if (!cell.result.is_null() || !fs::exists(result)) continue;
+      cell.result = read_json(result);
+      cell.trouble.clear();
     }
-    try {
-      Artifact folder(out, config(), Resume::if_there);
-      write_figure(cells, settings, folder);
-    } catch (const InUse&) {
-    }
+    write_figure(cells, settings, folder);
+  } catch (const InUse&) {  // another process writes it, perhaps without our last result
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    write();
   }
 
   void finish() {

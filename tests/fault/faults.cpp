@@ -6,19 +6,12 @@
 //   power:N          the same, and what no fsync brought to the disk is lost from its files
 //   fail:N:ENOSPC    call N fails with that errno; fail:N+:ENOSPC call N and all later ones
 //   short:N          call N, if it is a write, writes half of its bytes, as a system may
-//   flip:N           call N, if it is a write, writes all its bytes, and the one in the middle wrong, as a disk may
-//   alloc:N          request N for memory (operator new, aligned_alloc) fails; alloc:N+ request N and all later ones
-//   thread:N         thread N and all later ones cannot be made
-//   interrupt:N      at call N the process gets a SIGINT; interrupt:N:700 another one 700 ms later
 //
-// CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b", and at the end "threads 3"
-// and "allocations 345". Where a sanitizer brings its own allocator, no request for memory reaches this library:
-// "allocations 0".
+// CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b".
 //
 // The calls are made without the C library's functions, which are what is replaced here.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -32,29 +25,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <iterator>
-#include <new>
 
 namespace {
 
-enum class Mode { count, kill, power, fail, cut, flip, alloc, thread, interrupt };
+enum class Mode { count, kill, power, fail, cut };
 
 Mode mode = Mode::count;
-long target = 0;         // which call or request; 0: none
-bool and_later = false;  // "N+"
+long target = 0;  // which call; 0: none
 int error_number = 0;
-long pause_ms = -1;  // until the second signal; -1: there is none
 int log_file = -1;
 std::atomic<bool> armed{false};  // within main()
-std::atomic<long> calls{0}, requests{0}, threads{0};
+std::atomic<long> calls{0};
 
 constexpr struct {
   const char* name;
   int number;
-} error_names[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EFBIG", EFBIG},    {"EACCES", EACCES}, {"EROFS", EROFS},
-                   {"EINTR", EINTR},   {"EDQUOT", EDQUOT}, {"EMFILE", EMFILE},  {"ENOMEM", ENOMEM}, {"ENOLCK", ENOLCK},
-                   {"ENOSYS", ENOSYS}, {"EINVAL", EINVAL}, {"ENOTSUP", ENOTSUP}};
+} error_names[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EFBIG", EFBIG},
+                   {"EACCES", EACCES}, {"EROFS", EROFS}, {"EINTR", EINTR}};
 
 [[noreturn]] void misused(const char* what) {
   std::fprintf(stderr, "faults: %s\n", what);
@@ -65,11 +53,8 @@ void read_environment() {
   const char* text = std::getenv("CAIRN_FAULT");
   if (!text) return;
   char word[16] = "", error[16] = "";
-  char plus[2] = "";
-  if (std::sscanf(text, "%15[a-z]:%ld%1[+]:%15s", word, &target, plus, error) < 3)
-    std::sscanf(text, "%15[a-z]:%ld:%15s", word, &target, error);
-  and_later = plus[0] == '+';
-  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short", "flip", "alloc", "thread", "interrupt"};
+  std::sscanf(text, "%15[a-z]:%ld:%15s", word, &target, error);
+  constexpr const char* modes[] = {"count", "kill", "power", "fail", "short"};
   int found = -1;
   for (int i = 0; i < int(std::size(modes)); ++i)
     if (std::strcmp(word, modes[i]) == 0) found = i;
@@ -77,7 +62,6 @@ void read_environment() {
   mode = Mode(found);
   for (const auto& each : error_names)
     if (std::strcmp(error, each.name) == 0) error_number = each.number;
-  if (mode == Mode::interrupt && error[0]) pause_ms = std::atol(error);
   if (mode == Mode::fail && error_number == 0) misused("CAIRN_FAULT names an unknown errno");
   if (const char* path = std::getenv("CAIRN_FAULT_LOG"))
     log_file = int(syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
@@ -153,14 +137,14 @@ void made_safe(int file) {
 
 // ---- the calls
 
-enum class Outcome { as_usual, fails, half, flipped };
+enum class Outcome { as_usual, fails, half };
 
 // Counts a call. Where the process is killed, this does not return, except for a write.
 Outcome next(const char* name, const char* path, const char* to = nullptr, bool is_write = false) {
   if (!armed) return Outcome::as_usual;
   const long n = ++calls;
   log(to ? "%ld %s %s -> %s\n" : "%ld %s %s%s\n", n, name, path, to ? to : "");
-  if (n != target && !(and_later && n > target)) return Outcome::as_usual;
+  if (n != target) return Outcome::as_usual;
   switch (mode) {
     case Mode::kill:
     case Mode::power:
@@ -168,15 +152,6 @@ Outcome next(const char* name, const char* path, const char* to = nullptr, bool 
       die();
     case Mode::fail: errno = error_number; return Outcome::fails;
     case Mode::cut: return is_write ? Outcome::half : Outcome::as_usual;
-    case Mode::flip: return is_write ? Outcome::flipped : Outcome::as_usual;
-    case Mode::interrupt: {
-      std::raise(SIGINT);
-      const timespec gap{pause_ms / 1000, pause_ms % 1000 * 1'000'000};
-      if (pause_ms < 0) return Outcome::as_usual;
-      nanosleep(&gap, nullptr);
-      std::raise(SIGINT);
-      return Outcome::as_usual;
-    }
     default: return Outcome::as_usual;
   }
 }
@@ -223,33 +198,7 @@ ssize_t write_bytes(const char* name, int file, const void* bytes, size_t size, 
       if (mode != Mode::cut) die();
       return done;
     }
-    case Outcome::flipped: {
-      char* wrong = size > 0 ? static_cast<char*>(std::malloc(size)) : nullptr;
-      if (!wrong) return write_some(bytes, size);
-      std::memcpy(wrong, bytes, size);
-      wrong[size / 2] ^= 1;
-      const ssize_t done = write_some(wrong, size);
-      std::free(wrong);
-      return done;
-    }
     default: return write_some(bytes, size);
-  }
-}
-
-bool request_fails() {
-  if (!armed) return false;
-  const long n = ++requests;
-  return mode == Mode::alloc && (n == target || (and_later && n > target));
-}
-
-// What operator new does, as the standard has it: before it gives up, the program's own handler may.
-void* memory_or_throw(size_t bytes) {
-  for (;;) {
-    void* block = request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
-    if (block) return block;
-    const std::new_handler handler = std::get_new_handler();
-    if (!handler) throw std::bad_alloc();
-    handler();
   }
 }
 
@@ -260,8 +209,6 @@ int main_within(int count, char** arguments, char** environment) {
   armed = true;
   const int result = real_main(count, arguments, environment);
   armed = false;
-  log("threads %ld\n", threads.load());
-  log("allocations %ld\n", requests.load());
   return result;
 }
 
@@ -366,35 +313,4 @@ int remove(const char* path) {
   return is_folder ? rmdir(path) : unlink(path);
 }
 
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
-                   void* argument) noexcept {
-  static const auto call = original<decltype(&pthread_create)>("pthread_create");
-  if (armed && ++threads >= target && mode == Mode::thread) return EAGAIN;
-  return call(thread, attributes, start, argument);
-}
-
-void* aligned_alloc(size_t alignment, size_t bytes) {
-  static const auto call = original<void* (*)(size_t, size_t)>("aligned_alloc");
-  if (!request_fails()) return call(alignment, bytes);
-  errno = ENOMEM;
-  return nullptr;
-}
-int posix_memalign(void** block, size_t alignment, size_t bytes) {
-  static const auto call = original<int (*)(void**, size_t, size_t)>("posix_memalign");
-  return request_fails() ? ENOMEM : call(block, alignment, bytes);
-}
-
 }  // extern "C"
-
-void* operator new(size_t bytes) { return memory_or_throw(bytes); }
-void* operator new[](size_t bytes) { return memory_or_throw(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
-}
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
-  return request_fails() ? nullptr : std::malloc(bytes ? bytes : 1);
-}
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete[](void* block) noexcept { std::free(block); }
-void operator delete(void* block, size_t) noexcept { std::free(block); }
-void operator delete[](void* block, size_t) noexcept { std::free(block); }

@@ -1,106 +1,338 @@
 #!/usr/bin/env python3
-"""Tries to break copy-task the way users, disks and schedulers do. See README.md."""
+"""What systems do to the programs: calls that fail, kills, damage, signals, full disks. See README.md."""
 
 import argparse
+import hashlib
+import json
 import os
 import re
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
-import bad_inputs
-import faults
-import targets
-from harness import Bench, Failure, remove
+HERE = Path(__file__).resolve().parent
+# A model so small that a process takes some ten milliseconds.
+MODEL = ("--length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --batch 2 --threads 1 --checkpoint-every 2"
+         " --quiet")
+TRAIN = f"copy-task train {MODEL} --iterations 6 --out run"
+RESUME = "copy-task train --quiet --out run --resume"
+ENDLESS = f"copy-task train {MODEL} --iterations 100000000 --out run"
+EVALUATE = "copy-task evaluate --quiet --run run --sequences 1"
+FIGURE = f"copy-task figure {MODEL[11:]} --iterations 3 --variants full,clustered-2 --lengths 3,4 --out run"
+ATTEND = "attend --quiet --in q.safetensors --attention full --out result.safetensors --picture w.svg"
+WATCHDOG = 300  # seconds after which a process hangs; nothing depends on how fast it is
+TIMES = re.compile(r"seconds|per_second|peak_bytes|time")
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", required=True, type=Path, help="copy-task")
-    parser.add_argument("--faults", type=Path, help="the library that injects faults; without it, those are left out")
-    parser.add_argument("--only", default="", metavar="PATTERN",
-                        help="cases whose name matches this regular expression")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="of all bytes, calls and requests every Nth")
-    parser.add_argument("--kills", type=int, default=100, metavar="N", help="how many times a training is killed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes at once")
-    parser.add_argument("--keep", action="store_true", help="keep the folders of cases that failed")
-    parser.add_argument("--verbose", action="store_true", help="print each case")
-    return parser.parse_args()
+@dataclass
+class Target:
+    """A command whose calls go wrong, one at a time. The command `again` then ends well, and leaves what `command`
+    leaves where nothing goes wrong."""
+
+    name: str
+    command: str
+    again: str
+    prepare: str = "true"  # for bash, in an empty folder
+    share: int = 1  # of its calls one in so many is tried, because it takes long
+
+
+TARGETS = (
+    Target("a training", TRAIN, f"{RESUME} || {TRAIN}"),
+    Target("a training that is resumed", f"{RESUME} --iterations 6", f"{RESUME} --iterations 6",
+           TRAIN.replace("--iterations 6", "--iterations 3")),
+    Target("a training resumed past a damaged checkpoint", f"{RESUME} --iterations 6", f"{RESUME} --iterations 6",
+           TRAIN.replace("--iterations 6", "--iterations 4") + "; echo >>run/checkpoint/checksums", share=2),
+    Target("a figure", FIGURE, FIGURE, share=6),
+    Target("attention on tensors", ATTEND, ATTEND,
+           "attend --example q.safetensors --length 5 --quiet; echo old >result.safetensors; echo old >w.svg"),
+)
+FAULTS = ("kill", "power", "fail:ENOSPC", "fail:EIO", "short")
+
+
+class Bench:
+    def __init__(self, programs, faults):
+        self.faults = faults
+        self.scratch = Path(tempfile.mkdtemp(prefix="cairn-fault-"))
+        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+        self.processes = 0
+
+    def folder(self):
+        return Path(tempfile.mkdtemp(dir=self.scratch))
+
+    def run(self, command, folder, fault=None, log=None):
+        """Runs a command of bash. With a fault, only the last program that it starts has it."""
+        self.processes += 1
+        environment = dict(self.environment)
+        if fault:
+            environment.update(LD_PRELOAD=str(self.faults), CAIRN_FAULT=fault, CAIRN_FAULT_LOG=str(log or "/dev/null"))
+            command = f"exec {command}"
+        return subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, errors="replace", timeout=WATCHDOG)
+
+    def must(self, command, folder, **how):
+        ended = self.run(command, folder, **how)
+        if ended.returncode:
+            raise Failure(f"{command}: {told(ended)}")
+        return ended
+
+
+class Failure(Exception):
+    """What is wrong."""
+
+
+def told(ended):
+    return f"exit code {ended.returncode}, {ended.stderr[-400:]!r}"
+
+
+def expect(condition, *what):
+    if not condition:
+        raise Failure(" ".join(map(str, what)))
+
+
+def expect_error(ended, *codes, message=""):
+    """It ended with one of the codes and, unless that is 0 or 130, with one line."""
+    expect(ended.returncode in codes, f"expected exit code {codes}, got {told(ended)}")
+    if ended.returncode in (0, 130):
+        return
+    lines = ended.stderr.splitlines()
+    expect(lines and re.match(r"[\w-]+: error: ", lines[-1]) and re.search(message, lines[-1]),
+           f"expected one line that says /{message}/, got {told(ended)}")
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if not TIMES.search(key)}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def contents(folder):
+    """What a folder holds, by name, without times. Every file must be whole."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if not path.is_file() or path.name in (".lock", "checksums", "checkpoint.json"):
+            continue
+        if re.search(r"\.\d+\.new$", name):  # half a file of a process that was killed
+            continue
+        if path.suffix in (".html", ".svg"):
+            ElementTree.parse(path)  # its times are not worth a parser
+            found[name] = "whole"
+        elif path.suffix == ".jsonl":
+            found[name] = [without_times(json.loads(line)) for line in path.read_text().splitlines()]
+        elif path.suffix == ".json":
+            found[name] = without_times(json.loads(path.read_text()))
+        else:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def expect_same(folder, reference, what):
+    mine = contents(folder)
+    names = [name for name in sorted(mine.keys() | reference.keys())
+             if mine.get(name) != reference.get(name) and not re.search("checkpoint.(previous|damaged)", name)]
+    expect(not names, f"{what}: other than where nothing went wrong: {', '.join(names)}")
+
+
+# ---- calls that fail, and kills
+
+def of_target(bench, target, every):
+    """Pairs of a name and a function that fails where something is wrong."""
+    folder = bench.folder()
+    bench.must(target.prepare, folder)
+    log = folder / "log"
+    bench.must(target.command, folder, fault="count", log=log)
+    calls = log.read_text().splitlines()
+    log.unlink()
+    reference = contents(folder)
+
+    def check(number, fault):
+        here = bench.folder()
+        bench.must(target.prepare, here)
+        mode, _, error = fault.partition(":")
+        what = f"{mode}:{number}" + (f":{error}" if error else "")
+        ended = bench.run(target.command, here, fault=what)
+        if mode in ("kill", "power"):
+            expect(ended.returncode == -signal.SIGKILL, f"was not killed: {told(ended)}")
+        else:
+            expect_error(ended, 0, 1)
+        expect_error(bench.run(target.again, here), 0)
+        expect_same(here, reference, f"{what}, then again")
+        shutil.rmtree(here)
+
+    step = target.share * every
+    for i, fault in enumerate(FAULTS):
+        for number in range(1 + i % step, len(calls) + 1, step):  # each fault at other calls
+            yield f"{target.name}, {fault} at call {calls[number - 1]}", lambda n=number, f=fault: check(n, f)
+
+
+# ---- damage
+
+DAMAGE = {
+    "has one bit flipped": "python3 -c \"d = bytearray(open('F', 'rb').read()); d[len(d) // 2] ^= 1; open('F', 'wb').write(d)\"",
+    "is cut in half": "truncate -s $(($(stat -c %s F) / 2)) F",
+    "is empty": ": >F",
+    "has a byte too many": "echo >>F",
+    "is missing": "rm F",
+    "is a folder": "rm F; mkdir F",
+    "is a named pipe": "rm F; mkfifo F",
+}
+
+
+def of_damage(bench, reference):
+    def newest(damage):
+        folder = bench.folder()
+        bench.must(f"{TRAIN}; {damage}", folder)
+        ended = bench.must(EVALUATE, folder)
+        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, told(ended))
+        bench.must(RESUME, folder)
+        expect_same(folder, reference, "resumed")
+
+    def both(damage):
+        folder = bench.folder()
+        bench.must(f"{TRAIN}; {damage}; {damage.replace('checkpoint/', 'checkpoint.previous/')}", folder)
+        for command in (EVALUATE, RESUME):
+            expect_error(bench.run(command, folder), 3, message="checkpoint/.*checkpoint.previous/.*train again")
+
+    for file in ("weights.safetensors", "optimizer.safetensors", "checkpoint.json", "checksums"):
+        for name, damage in DAMAGE.items():
+            damage = damage.replace("F", f"run/checkpoint/{file}")
+            yield f"{file} {name}", lambda d=damage: newest(d)
+            yield f"{file} of both checkpoints {name}", lambda d=damage: both(d)
+
+
+# ---- signals, folders, streams, disks
+
+def lines_of(run):
+    path = run / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def start_endless(bench, folder):
+    process = subprocess.Popen(ENDLESS.split(), cwd=folder, env=bench.environment, stdin=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+    give_up = time.monotonic() + WATCHDOG
+    while lines_of(folder / "run") < 5:
+        expect(process.poll() is None and time.monotonic() < give_up, "ended or hung before its fifth step")
+        time.sleep(0.002)
+    return process
+
+
+def goes_on(bench, folder):
+    """A run that was stopped anywhere goes on to what it would have been."""
+    saved = json.loads((folder / "run/checkpoint/checkpoint.json").read_text())["about"]["progress"]["step"]
+    steps = f"--iterations {saved + 2 + saved % 2}"
+    bench.must(f"{RESUME} {steps}", folder)
+    whole = bench.folder()
+    bench.must(TRAIN.replace("--iterations 6", steps), whole)
+    (folder / "run/config.json").write_text((whole / "run/config.json").read_text())
+    expect_same(folder, contents(whole), "resumed")
+
+
+def signalled(bench, number):
+    folder = bench.folder()
+    process = start_endless(bench, folder)
+    process.send_signal(number)
+    process.communicate(timeout=WATCHDOG)
+    expect(process.returncode == 130, f"expected exit code 130, got {process.returncode}")
+    goes_on(bench, folder)
+
+
+def killed(bench):
+    folder = bench.folder()
+    process = start_endless(bench, folder)
+    process.kill()
+    process.communicate(timeout=WATCHDOG)
+    goes_on(bench, folder)
+
+
+def two_on_one_folder(bench):
+    folder = bench.folder()
+    process = start_endless(bench, folder)
+    try:
+        expect_error(bench.run(RESUME, folder), 2, message="another run is writing into this folder")
+        bench.must(EVALUATE, folder)  # who only reads need not wait
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def two_on_one_figure(bench):
+    folder = bench.folder()
+    command = ["bash", "-c", FIGURE]
+    both = [subprocess.Popen(command, cwd=folder, env=bench.environment, stdout=subprocess.DEVNULL) for _ in range(2)]
+    codes = [process.wait(timeout=WATCHDOG) for process in both]
+    expect(codes == [0, 0], f"expected exit codes 0 and 0, got {codes}")
+    alone = bench.folder()
+    bench.must(FIGURE, alone)
+    expect_same(folder, contents(alone), "two processes")
+
+
+def with_stream(bench, shell, *codes):
+    folder = bench.folder()
+    expect_error(bench.run(f"{TRAIN} {shell}", folder), *codes, message="cannot write to standard output")
+    bench.must(f"{RESUME} >/dev/null", folder)
+
+
+def without_room(bench, limit, reference):
+    folder = bench.folder()
+    expect_error(bench.run(f"ulimit -f {limit}; {TRAIN}", folder), 1, message="[Ff]ile too large")
+    bench.must(f"{RESUME} || {TRAIN}", folder)
+    expect_same(folder, reference, "once there is room")
+
+
+def of_system(bench, reference):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield f"{signal.Signals(number).name} in a training", lambda n=number: signalled(bench, n)
+    yield "a training is killed", lambda: killed(bench)
+    yield "two trainings in one folder", lambda: two_on_one_folder(bench)
+    yield "two processes of one figure", lambda: two_on_one_figure(bench)
+    yield "standard output is closed", lambda: with_stream(bench, ">&-", 1)
+    yield "standard output is a full device", lambda: with_stream(bench, ">/dev/full", 1)
+    yield "standard error is closed", lambda: with_stream(bench, "2>&-", 0)
+    for limit in (1, 2, 4):
+        yield f"files may have {limit} KB", lambda n=limit: without_room(bench, n, reference)
 
 
 def main():
-    options = arguments()
-    bench = Bench(options.program.resolve(), options.faults and options.faults.resolve())
-    started = time.monotonic()
-    try:
-        code = run(options, bench)
-    finally:
-        if not options.keep:
-            remove(bench.scratch)
-    print(f"{bench.processes:,} processes in {time.monotonic() - started:.0f} s", file=sys.stderr)
-    return code
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True, type=Path, help="copy-task; the others lie beside it")
+    parser.add_argument("--faults", required=True, type=Path, help="the library that injects faults")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name matches this expression")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of all calls every Nth")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes at once")
+    options = parser.parse_args()
+    bench = Bench(options.program.resolve().parent, options.faults.resolve())
+    failed = []
 
-
-def run(options, bench):
-    bench.make_reference()
-    left_out = faults.look(bench)
-    wanted = lambda case: re.search(options.only, case.name)
-    work = []  # (kind, case, function of a folder)
-    for case in filter(wanted, bad_inputs.cases(bench)):
-        work.append(("fault" if case.fault else "input", case, lambda folder, c=case: bench.run_case(c, folder)))
-    for sweep in filter(wanted, bad_inputs.sweeps(bench, options.every)):
-        for i in range(0, len(sweep.variants), 100):
-            part = sweep.variants[i : i + 100]
-            work.append(("input", sweep, lambda folder, s=sweep, p=part: bench.run_sweep(s, p, folder)))
-    skipped = {}
-    for steps in filter(wanted, [*faults.cases(bench, options), *targets.cases(bench, options)]):
-        if steps.needs in left_out:
-            skipped.setdefault(left_out[steps.needs], []).append(steps)
-        else:
-            work.append(("kill" if steps.kill else "fault", steps, lambda folder, s=steps: s.check(bench, folder)))
-
-    failed = {}  # name -> problems
-
-    def attempt(number, kind, case, function):
-        folder = bench.scratch / f"case-{number}"
-        folder.mkdir()
+    def attempt(case):
+        name, check = case
         try:
-            problems = function(folder)
-        except Failure as failure:
-            problems = [str(failure)]
-        except Exception as error:  # a test that breaks is a failed one
-            problems = [f"the test itself: {type(error).__name__}: {error}"]
-        if problems:
-            failed.setdefault(case.name, []).extend(problems)
-        if options.verbose:
-            print("FAILED" if problems else "ok", case.name, flush=True)
-        if not (problems and options.keep):
-            remove(folder)
+            check()
+        except Exception as problem:  # of whatever kind
+            failed.append(name)
+            print(f"FAILED: {name}\n    {type(problem).__name__}: {problem}", flush=True)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for job in [pool.submit(attempt, i, *each) for i, each in enumerate(work)]:
-            job.result()
-
-    for name, problems in failed.items():
-        print(f"FAILED: {name}")
-        for problem in problems[:3]:
-            print(f"    {problem}")
-        if len(problems) > 3:
-            print(f"    and {len(problems) - 3} more")
-    for reason, cases in skipped.items():
-        print(f"left out, {reason}: {', '.join(case.name for case in cases)}")
-    names = lambda kind: {case.name for k, case, _ in work if k == kind}
-    variants = sum(len(s.variants) for s in {id(c): c for _, c, _ in work if hasattr(c, "variants")}.values())
-    counts = f"{len(names('input'))} bad inputs"
-    if variants:
-        counts += f" ({variants:,} mutated files among them)"
-    counts += f", {len(names('fault'))} faults, {len(bench.kills)} kills"
-    counts += f", {len(bench.tried)} pairs of a call and what goes wrong there"
-    print(f"fault: {counts}: " + (f"{len(failed)} did not end as documented" if failed else "all ended as documented"))
-    if not work:
-        print("no case has such a name")
-    return 1 if failed or not work else 0
+    try:
+        whole = bench.folder()
+        bench.must(TRAIN, whole)
+        reference = contents(whole)
+        cases = [*of_damage(bench, reference), *of_system(bench, reference)]
+        for target in TARGETS:
+            cases += of_target(bench, target, options.every)
+        cases = [case for case in cases if re.search(options.only, case[0])]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(attempt, cases))
+    finally:
+        shutil.rmtree(bench.scratch, ignore_errors=True)
+    print(f"fault: {len(cases)} cases, {bench.processes} processes, {len(failed)} did not end as documented")
+    return 1 if failed or not cases else 0
 
 
 if __name__ == "__main__":
