@@ -120,7 +120,9 @@ void write_curves(Report& page, const ReportInput& in) {
         concat(", over all positions and over the masked ones alone. Guessing one of the ", symbols,
                " symbols is right ", percent(1.0 / symbols), " of the time; whoever copies what is visible and ",
                "guesses the rest gets ", percent(1 - masked / n * (1 - 1.0 / symbols)), " of all symbols");
-  page.figures({{svg::draw(curves.loss), loss_text + "."}, {svg::draw(curves.accuracy), accuracy_text + "."}}, 2);
+  std::vector<Report::Picture> pictures{{svg::draw(curves.loss), loss_text + "."}};
+  if (!in.evaluations.empty()) pictures.push_back({svg::draw(curves.accuracy), accuracy_text + "."});
+  page.figures(pictures, 2);
 }
 
 // ---- one example
@@ -209,7 +211,6 @@ void write_report(Artifact& run, const Settings& settings, Model& model, const T
                  pairs(provenance(std::string(name(Device::cpu)))),
                  state.seconds,
                  state.step};
-  if (!result.is_null()) in.result = metrics_from(result);
   try {
     for (const Json& record : run.lines()) {
       const int64_t step = record.at("step");
@@ -218,6 +219,11 @@ void write_report(Artifact& run, const Settings& settings, Model& model, const T
     }
   } catch (const Json::exception&) {
     throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a copy-task run"));
+  }
+  if (!result.is_null()) {
+    in.result = metrics_from(result);
+    if (in.evaluations.empty() || in.evaluations.back().step < state.step)
+      in.evaluations.push_back({state.step, *in.result});
   }
   run.write("report.html", make_report(in));
 }
