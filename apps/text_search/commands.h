@@ -11,6 +11,5 @@ void define_query(CLI::App& app);
 void define_embed(CLI::App& app);
 void define_tokenize(CLI::App& app);
 void define_compare(CLI::App& app);
-void define_table(CLI::App& app);
 
 }  // namespace cairn::text_search

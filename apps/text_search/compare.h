@@ -1,49 +1,34 @@
 #pragma once
-// What attention variants make of a model's embeddings of one's own text, beside full attention.
+// What attention variants make of a model's embeddings, beside full attention: the error, the nearest neighbors, the
+// time, and on texts with labels (the paper's table 4) how often the nearest texts tell the label.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "apps/text_search/measure.h"
-#include "apps/text_search/walk.h"
+#include "apps/text_search/embedder.h"
 
 namespace cairn::text_search {
 
-// Of texts, so that another can tell whether he has the same.
-struct Corpus {
-  int64_t files = 0, bytes = 0;
-  std::string
-      hash;  // xxh128 of a line a file, "<xxh128 of its bytes>  <path below its root>", as xxh128sum prints them
-};
+using Sequences = std::vector<std::vector<int32_t>>;
 
-// Sequences of exactly `length` tokens from the files that a walk finds: [CLS], length - 2 tokens of one file, [SEP],
-// one behind another. If there are more than `maximum`, so many of them at even distances. Memory: one file and
-// 2 `maximum` sequences. Error (UsageError): fewer than two.
-Sequences cut_sequences(const WalkOptions& options, const WordPiece& tokenizer, int64_t length, int64_t maximum,
-                        Corpus& corpus);
+// "full,..." as specifications, full first and each once. Errors (UsageError): as make_attention and the weights allow.
+std::vector<std::string> variants_of(Embedder& embedder, const std::string& list);
 
-struct VariantResult {
-  std::string spec;
-  Cosines cosine;         // with full attention's embedding of the same sequence
-  double neighbors_kept;  // the share of a sequence's ten nearest neighbors that are those of full attention
-  double seconds_per_token;
-};
-struct LengthResult {
-  int64_t length = 0, sequences = 0;
-  std::vector<VariantResult> variants;  // full first
-};
-LengthResult compare(int64_t length, const std::vector<std::string>& specs, const Measured& measured);
+// Sequences of exactly `length` tokens: [CLS], length - 2 tokens of one text, [SEP], one behind another. If there are
+// more than `maximum`, so many of them at even distances. Error (UsageError): fewer than two.
+Sequences cut_sequences(const Sequences& texts, const WordPiece& tokenizer, int64_t length, int64_t maximum);
 
-struct Comparison {
-  std::string model, device;
-  int64_t batch = 0, threads = 0;
-  Corpus corpus;
-  std::vector<LengthResult> lengths;
-};
-std::string comparison_text(const Comparison& comparison);
-nlohmann::ordered_json comparison_json(const Comparison& comparison);
-// Error against time as SVG, a chart for each length. Variants that differ in the option refine alone are one curve.
-std::string comparison_picture(const Comparison& comparison);
+// The `k` rows of `b` that are nearest to each row of `a`, the nearest first; of equal ones the first. With `same`, b
+// is a, and no row is its own neighbor. [n][min(k, rows)].
+std::vector<std::vector<int32_t>> nearest_rows(const Tensor& a, const Tensor& b, int64_t k, bool same);
+
+// Embeddings beside those by full attention: mean_error and largest_error (1 - cosine; below 1e-6, rounding, 0), and
+// neighbors_kept, the share of a sequence's ten nearest neighbors that stay.
+nlohmann::ordered_json difference_of(const Tensor& mine, const Tensor& full);
+
+// Error against time as SVG, a chart for each length. A variant with several options is a curve. A row has length,
+// attention, mean_error and seconds_per_token.
+std::string comparison_picture(const nlohmann::ordered_json& rows);
 
 }  // namespace cairn::text_search

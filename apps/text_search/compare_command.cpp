@@ -1,35 +1,63 @@
 // text-search compare: attention variants in a pretrained model, beside full attention.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "apps/common/format.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/compare.h"
+#include "apps/text_search/files.h"
+#include "apps/text_search/labeled.h"
 #include "apps/text_search/model_command.h"
 #include "core/parallel.h"
+#include "nn/attention/attention.h"
 #include "nn/io/file.h"
+#include "nn/io/hash.h"
+#include "nn/io/json.h"
 
 namespace cairn::text_search {
 namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+// 1 stands for itself; what only rounds to it has its digits.
+std::string share_text(double value) { return value == 1 ? "1" : formatted("%.3f", std::min(value, 0.999)); }
 
 struct CompareCommand : ModelCommand {
   explicit CompareCommand(CLI::App& app)
       : ModelCommand(
             app, "compare", "Compare attention variants in a pretrained model on your own text",
             "Sequences of each length are cut from the files and embedded by full attention and by each variant, with\n"
-            "the same weights. Told are the cosine of the embeddings, how many of ten nearest neighbors stay the "
-            "same,\n"
-            "and the time.\n\nExample:\n"
-            "  text-search compare ~/notes --model model --lengths 128,512",
+            "the same weights. Told are the error (1 - the cosine of the embeddings), how many of ten nearest "
+            "neighbors "
+            "stay,\nand the time.\n"
+            "With --labeled, the label of a text is also guessed from those of the five nearest, as in the paper's "
+            "table 4."
+            "\nEach line of that file is a JSON object with the strings text, label and group; groups are split by a "
+            "hash\nof their names. apps/text_search/debian_sections.py makes such a file of Debian's packages.\n\n"
+            "Examples:\n"
+            "  text-search compare ~/notes --model model --lengths 128,512\n"
+            "  text-search compare --labeled sections.jsonl --model model --lengths 128 --out rows.jsonl",
             8) {
-    add_words(command, "PATH", paths, "files and folders");
+    add_words(command, "PATH", search.paths, "files and folders");
     options.text("variants", variants, "attention variants, comma-separated");
-    options.text("lengths", lengths, "tokens of a sequence, comma-separated, rising");
-    add_path(command, "--picture", picture, "FILE", "draw error against time here (SVG)");
-    options.integer("sequences", sequences, 2, 1 << 20, "sequences of each length, at most");
+    options.text("lengths", lengths, "tokens of a sequence, comma-separated, rising; with --labeled, at most");
+    options.integer("sequences", sequences, 2, 1 << 20,
+                    "sequences of each length, at most; with --labeled, texts whose label is asked for");
     add_list(command, "--exclude", exclude,
              "leave out what these globs match, comma-separated (see text-search index --help)");
+    add_path(command, "--labeled", labeled, "FILE", "texts with labels (JSON lines), in the place of PATH");
+    add_path(command, "--picture", picture, "FILE", "draw error against time here (SVG)");
+    add_path(command, "--out", out, "FILE",
+             "keep the rows here that are finished (JSON lines); those that are there are not measured again");
     define_rest("sequences that are embedded together");
     on_run(command, [this] { execute(); });
   }
@@ -39,43 +67,166 @@ struct CompareCommand : ModelCommand {
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 20); });
     check<UsageError>(all.front() >= 8, "--lengths: expected at least 8, got ", all.front());
-    const std::filesystem::path drawn = picture.empty() ? "" : output_path("--picture", picture, "");
+    check<UsageError>(labeled.empty() || search.paths.empty(), "--labeled takes the place of PATH, got both");
+    const std::filesystem::path drawn = picture.empty() ? "" : output_path("--picture", picture, labeled);
     const EmbedderOptions embedder_options = this->embedder_options();
-    WalkOptions files;
-    files.roots = roots_of(paths);
-    files.exclude = split_patterns(exclude);
+    read_texts();
+    read_finished();
     Embedder embedder(embedder_options);
     check<UsageError>(all.back() <= embedder.max_tokens(), "--lengths: the model has ", embedder.max_tokens(),
                       " positions, got ", all.back());
     const std::vector<std::string> specs = variants_of(embedder, variants);
 
-    Comparison comparison{std::filesystem::absolute(model).lexically_normal().string(),
-                          std::string(name(embedder.device())),
-                          batch,
-                          threads(),
-                          {},
-                          {}};
+    Json rows = Json::array();
+    std::string text = concat("Text: ", texts.size(), labeled.empty() ? " files\n" : " texts\n");
     for (const int64_t length : all) {
-      for (const std::string& spec : specs) note_if_full(*make_attention(spec), length, length, output.quiet);
-      const Sequences cut = cut_sequences(files, embedder.tokenizer(), length, sequences, comparison.corpus);
-      Progress progress(int64_t(cut.size()), output.quiet);
-      const Measured measured = embed_by_each(embedder, cut, specs, [&](int64_t done) {
-        if (interrupted()) throw Interrupted();
-        progress.update(done, concat("sequences of ", length, " tokens, by ", specs.size(), " variants"));
-      });
-      progress.finish();
-      comparison.lengths.push_back(compare(length, specs, measured));
+      const Json found = compare_at(embedder, length, specs);
+      rows.insert(rows.end(), found.begin(), found.end());
+      text += table_of(found);
     }
-    if (!picture.empty()) replace_file(drawn, {comparison_picture(comparison)});
-    print(output.json ? comparison_json(comparison).dump() + "\n" : comparison_text(comparison));
+    const Json json = {{"model", std::filesystem::absolute(model).lexically_normal().string()},
+                       {"device", name(embedder.device())},
+                       {"batch", batch},
+                       {"threads", threads()},
+                       {"texts", texts.size()},
+                       {"rows", rows}};
+    if (!drawn.empty()) replace_file(drawn, {comparison_picture(rows)});
+    print(output.json ? json.dump() + "\n"
+                      : text +
+                            "\nError: 1 - the cosine with the embedding by full attention. Neighbors: ten a "
+                            "sequence. full/: how many times as fast as full attention.\n");
   }
 
-  std::vector<std::string> paths, exclude;
-  std::string picture, lengths = "128,384,512";
+  void read_texts() {
+    if (!labeled.empty()) {
+      split = split_by_group(read_examples(read_file(labeled), labeled), sequences);
+      for (const auto* side : {&split->asked, &split->given})
+        for (const Example& example : *side) texts.push_back(example.text);
+      return;
+    }
+    search.exclude = split_patterns(exclude);
+    SkippedCounts skipped;
+    for (const auto& file : find_files(search, skipped))
+      if (std::optional<std::string> text = read_text(file, skipped)) texts.push_back(std::move(*text));
+  }
+
+  void read_finished() {
+    if (out.empty()) return;
+    kept = output_path("--out", out, labeled);
+    if (!is_there(kept)) return;
+    lines = read_file(kept);
+    for (const std::string& line : lines_of(lines)) {
+      const std::string where = concat("--out ", out, ", line ", finished.size() + 1);
+      finished.push_back(parse_json(line, where));
+      check<DataError>(finished.back().is_object() && finished.back().contains("key"), where,
+                       ": expected a row of text-search compare; choose another file");
+    }
+  }
+
+  // The rows of a length, full attention first.
+  Json compare_at(Embedder& embedder, int64_t length, const std::vector<std::string>& specs) {
+    Sequences tokens;
+    for (const std::string& text : texts)
+      tokens.push_back(split ? embedder.tokenizer().encode(text, length) : embedder.tokenizer().tokenize(text));
+    if (!split) tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
+    // All that a row depends on but the variant.
+    std::string key = concat(embedder.fingerprint(), ' ', common.seed, ' ', batch, ' ', threads(), ' ',
+                             name(embedder.device()), ' ', common.precision);
+    for (const auto& sequence : tokens)
+      key += xxh128({reinterpret_cast<const char*>(sequence.data()), sequence.size() * sizeof(sequence[0])});
+    if (split)
+      for (const Example& example : split->asked) key += concat(' ', example.label, ' ', example.group);
+    Json rows;
+    Tensor full;  // the embeddings by full attention, once a row is to be measured
+    for (const std::string& spec : specs) {
+      note_if_full(*make_attention(spec), length, length, output.quiet);
+      const std::string row_key = xxh128(concat(key, ' ', spec));
+      const auto known =
+          std::find_if(finished.begin(), finished.end(), [&](const Json& row) { return row["key"] == row_key; });
+      if (known != finished.end()) {
+        rows.push_back(*known);
+        continue;
+      }
+      double seconds = 0, unused = 0;
+      const Tensor mine = embed(embedder, tokens, spec, seconds);
+      if (!full.defined()) full = spec == "full" ? mine : embed(embedder, tokens, "full", unused);
+      Json row = {{"key", row_key}, {"length", length}, {"attention", spec}, {"seconds_per_token", seconds}};
+      row.update(difference_of(mine, full));
+      if (split) row["right"] = knn_correct(*split, mine);
+      if (split) add_accuracy(rows.empty() ? row : rows[0], row);
+      rows.push_back(row);
+      lines += row.dump() + "\n";
+      if (!kept.empty()) replace_file(kept, {lines});
+    }
+    return rows;
+  }
+
+  // Embeds by a variant; tells the median of its batches' times.
+  Tensor embed(Embedder& embedder, const Sequences& tokens, const std::string& spec, double& seconds_per_token) const {
+    embedder.set_attention(spec);
+    Progress progress(int64_t(tokens.size()), output.quiet);
+    std::vector<double> seconds;
+    auto before = Clock::now();
+    int64_t tokens_before = 0;
+    const Tensor rows = embedder.embed(tokens, [&](int64_t done, int64_t tokens_done) {
+      if (interrupted()) throw Interrupted();
+      const auto now = Clock::now();
+      seconds.push_back(std::chrono::duration<double>(now - before).count() / double(tokens_done - tokens_before));
+      before = now;
+      tokens_before = tokens_done;
+      progress.update(done, spec);
+    });
+    progress.finish();
+    const auto middle = seconds.begin() + std::ptrdiff_t(seconds.size() / 2);
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    seconds_per_token = *middle;
+    return rows;
+  }
+
+  // The share of texts that got their label, and how much more than by full attention.
+  void add_accuracy(const Json& full, Json& row) const {
+    const std::string right = row["right"], by_full = full["right"];
+    std::vector<double> values, differences;
+    for (size_t i = 0; i < right.size(); ++i) {
+      values.push_back(right[i] - '0');
+      differences.push_back(right[i] - by_full[i]);
+    }
+    const Interval accuracy = interval_of(values, split->asked), change = interval_of(differences, split->asked);
+    row["accuracy"] = {accuracy.mean, accuracy.low, accuracy.high};
+    row["minus_full"] = {change.mean, change.low, change.high};
+  }
+
+  std::string table_of(const Json& rows) const {
+    std::string text = concat("\n", rows[0]["length"].get<int64_t>(), split ? " tokens at most\n" : " tokens\n");
+    text += formatted("%-24s %10s %10s %14s %11s %6s", "attention", "mean error", "largest", "neighbors kept",
+                      "us a token", "full/");
+    text += split ? formatted(" %22s %23s\n", "accuracy [95%]", "minus full [95%]") : "\n";
+    for (const Json& row : rows) {
+      const auto number = [&](const char* key) { return row[key].get<double>(); };
+      text += formatted("%-24s %10.2g %10.2g %14s %11.1f %6.2f", row["attention"].get<std::string>().c_str(),
+                        number("mean_error"), number("largest_error"), share_text(number("neighbors_kept")).c_str(),
+                        number("seconds_per_token") * 1e6,
+                        rows[0]["seconds_per_token"].get<double>() / number("seconds_per_token"));
+      for (const char* key : {"accuracy", "minus_full"})
+        if (split)
+          text += formatted("  %+.3f [%+.3f, %+.3f]", double(row[key][0]), double(row[key][1]), double(row[key][2]));
+      text += "\n";
+    }
+    return text;
+  }
+
+  FileSearch search;
+  std::vector<std::string> exclude;
+  std::string picture, labeled, out, lengths = "128,384,512";
   std::string variants =
       "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
   int64_t sequences = 200;
+  std::vector<std::string> texts;  // of files; with labels, of those asked for, then of the others
+  std::optional<Split> split;      // with labels
+  std::filesystem::path kept;      // --out, and its lines
+  std::string lines;
+  std::vector<Json> finished;
 };
 
 }  // namespace

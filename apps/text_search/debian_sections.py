@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the labeled texts of `text-search table`: Debian packages' long descriptions, labeled with their sections, in
+"""Writes the labeled texts of `text-search compare --labeled`: Debian packages' long descriptions, labeled with their sections, in
 groups of one source package.
 
     python3 apps/text_search/debian_sections.py sections.jsonl

@@ -13,6 +13,8 @@
 
 namespace cairn::text_search {
 
+bool has_unit_length(const float* row, int64_t features);
+
 struct EmbedderOptions {
   std::filesystem::path model;     // a folder with config.json, model.safetensors and vocab.txt
   std::string attention = "full";  // the specification of a variant, for all layers
@@ -28,30 +30,26 @@ class Embedder {
   // not fit; max_tokens below 3 or more than the model has positions.
   explicit Embedder(const EmbedderOptions& options);
 
-  const WordPiece& tokenizer() const { return *tokenizer_; }
-  Bert& bert() { return *bert_; }
+  const WordPiece& tokenizer() const { return tokenizer_; }
   const std::string& attention() const { return options_.attention; }
-  // Another variant. Error (UsageError): as in the constructor.
+  // Another variant. Error (UsageError): it cannot be made, or these weights do not fit it.
   void set_attention(const std::string& spec);
-  void set_seed(uint64_t seed) { options_.seed = seed; }
   int64_t features() const { return bert_->options.features(); }
   int64_t max_tokens() const { return options_.max_tokens; }
-  int64_t batch() const { return options_.batch; }
   Device device() const { return options_.compute.device; }
-  // Of all that embeddings depend on but the attention and its seed - weights, vocabulary, configurations -, in
-  // hexadecimal.
+  // A hash of the model's files: all that embeddings depend on but the attention and its seed.
   const std::string& fingerprint() const { return fingerprint_; }
 
   // The embeddings of sequences of tokens ([CLS] first, [SEP] last, at most max_tokens): float32 [n, features] on the
   // CPU, rows of unit length, in the order of the sequences. They are computed in batches of like length, padded to the
   // longest. `after_batch`, if any, is called with how many sequences and tokens are done; Interrupted may be thrown
-  // out of it.
+  // out of it. Error (DataError): an embedding does not have the length 1, because the model is damaged.
   Tensor embed(const std::vector<std::vector<int32_t>>& sequences,
                const std::function<void(int64_t sequences, int64_t tokens)>& after_batch = {}) const;
 
  private:
   EmbedderOptions options_;
-  std::unique_ptr<WordPiece> tokenizer_;
+  WordPiece tokenizer_;
   std::unique_ptr<Bert> bert_;
   std::string fingerprint_;
 };

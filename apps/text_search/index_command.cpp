@@ -1,181 +1,208 @@
 // text-search index: files, cut into passages and embedded.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "apps/common/format.h"
 #include "apps/common/progress.h"
 #include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
+#include "apps/text_search/files.h"
+#include "apps/text_search/index.h"
 #include "apps/text_search/model_command.h"
-#include "apps/text_search/update.h"
+#include "apps/text_search/passages.h"
+#include "nn/attention/attention.h"
 
 namespace cairn::text_search {
 namespace {
 
-constexpr int64_t default_passage_tokens = 256;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
-// "2 binary, 1 links"; empty where nothing was skipped.
-std::string skipped_text(const SkippedCounts& skipped) {
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < skipped.size(); ++i)
-    if (skipped[i] > 0) parts.push_back(concat(skipped[i], ' ', skipped_names[i]));
-  return joined(parts);
-}
+constexpr int64_t default_passage_tokens = 256;
+constexpr int64_t min_passage_tokens = int64_t(max_word_bytes) + 2;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 struct IndexCommand : ModelCommand {
   explicit IndexCommand(CLI::App& app)
       : ModelCommand(
             app, "index", "Index the text files below folders",
-            "The index is brought up to date: of files that it has and that have not changed nothing is embedded "
-            "again,\nand files that are no longer below a PATH leave it. Without PATH, the PATHs are the index's. "
-            "Stopped "
-            "at any moment,\nit goes on with the same command.\nLeft out are hidden files and folders, symbolic links, "
-            "binary files (with a NUL byte) and files above "
+            "The same command again brings the index up to date, and goes on where it was stopped: passages whose "
+            "text\n"
+            "the index has are not embedded again, and those of files that are gone leave it.\n"
+            "Left out are hidden files and folders, symbolic links, binary files (with a NUL byte) and files above "
             "16 MB.\n\nExamples:\n"
             "  text-search index ~/notes --model model --out notes.index\n"
-            "  text-search index --out notes.index\n"
-            "  text-search index . --model model --out index --exclude 'build,*.svg' --attention i-clustered-25",
-            32, "the model's folder; by default the index's") {
-    add_words(command, "PATH", paths, "files and folders; by default the index's");
-    add_path(command, "--out", out, "DIR", "the index");
-    options.text("attention", attention, "the attention variant; by default the index's, or full");
-    options.integer("passage-tokens", passage_tokens, 8, 1 << 20,
-                    "tokens of a passage at most, [CLS] and [SEP] included; by default the index's, or 256");
-    add_list(
-        command, "--exclude", exclude,
-        "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; may be "
-        "given several times; by default the index's");
-    add_flag(
-        command, "--rebuild", rebuild,
-        "embed everything again, for an index that is damaged, or of other PATHs, another model or other settings");
+            "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25",
+            32) {
+    add_words(command, "PATH", search.paths, "files and folders");
+    add_path(command, "--out", out, "FILE", "the index");
+    options.text("attention", attention, "the attention variant");
+    options.integer("passage-tokens", passage_tokens, min_passage_tokens, 1 << 20,
+                    "tokens of a passage at most, [CLS] and [SEP] included; by default 256, or what the model takes");
+    add_list(command, "--exclude", exclude,
+             "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; may "
+             "be given several times");
+    options.real("save-every", save_every, 0, 86400, "seconds between two saves: what a killed run loses at most");
     define_rest("passages that are embedded together");
     on_run(command, [this] { execute(); });
   }
 
   void execute() {
     read_options();
-    check<UsageError>(!out.empty(), "expected --out with a folder for the index; see text-search index --help");
-    UpdateOptions update;
-    update.out = out;
-    update.rebuild = rebuild;
-    check_out(out);
-    take_defaults(update);
+    const auto begin = Clock::now();
+    check<UsageError>(!out.empty(), "expected --out with a file for the index; see text-search index --help");
+    EmbedderOptions embedder_options = this->embedder_options(attention);
+    embedder_options.model = fs::absolute(model).lexically_normal();
+    search.exclude = split_patterns(exclude);
+    search.leave_out = fs::weakly_canonical(model);
+    const std::vector<fs::path> files = find_files(search, skipped);
+    // Before --out is checked: it may be an index of an older version, a folder.
+    std::optional<Index> old;
+    if (is_there(out)) old = read_old();
+    const fs::path file = output_path("--out", out, "");
 
-    EmbedderOptions embedder_options = this->embedder_options(attention.empty() ? "full" : attention);
-    embedder_options.model = std::filesystem::absolute(model).lexically_normal();
-    update.walk.leave_out.push_back(std::filesystem::weakly_canonical(embedder_options.model));
     const Embedder embedder(embedder_options);
-    note_if_full(*make_attention(embedder.attention()), embedder.max_tokens(), embedder.max_tokens(), output.quiet);
     if (passage_tokens < 1) passage_tokens = std::min(default_passage_tokens, embedder.max_tokens());
     check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: the model takes at most ",
                       embedder.max_tokens(), ", got ", passage_tokens);
-
-    IndexModel index_model;
-    index_model.settings = {embedder.fingerprint(),
-                            embedder_options.model.string(),
-                            embedder_options.attention,
-                            common.seed,
-                            passage_tokens,
-                            embedder.features()};
-    if (interrupted()) throw Interrupted();
-    const WordPiece& tokenizer = embedder.tokenizer();
-    index_model.tokenize = [&](std::string_view text) { return tokenizer.tokenize(text); };
-    index_model.cls = tokenizer.cls(), index_model.sep = tokenizer.sep();
-    index_model.batch = batch;
-    index_model.embed = [&](const std::vector<std::vector<int32_t>>& sequences) { return embedder.embed(sequences); };
-    run(update, index_model);
-  }
-
-  // What was not given, as the index that is there has it, or what a run that was stopped has left of one.
-  void take_defaults(UpdateOptions& update) {
-    std::error_code error;
-    std::optional<IndexHeader> header;
-    if (std::filesystem::is_directory(out, error)) {
-      const FolderLock lock(out);
-      finish_renaming(out);
-      if (rebuild) header = find_unfinished(out, rebuild_ending);
-      if (rebuild && !header) header = find_unfinished(out, concat(rebuild_ending, ".new"));
-      try {
-        if (!header) header = find_index(out);
-      } catch (const DataError&) {
-        if (!rebuild) throw;
-      }
-      if (!header) header = find_unfinished(out, ".new");
-    }
-    update.walk.exclude = split_patterns(exclude);
-    if (header) {
-      const IndexSettings& old = header->settings;
-      if (paths.empty()) paths = old.paths;
-      if (exclude.empty()) update.walk.exclude = old.exclude;
-      if (model.empty()) model = old.model;
-      if (attention.empty()) attention = old.attention;
-      if (passage_tokens < 1) passage_tokens = old.passage_tokens;
-      if (!options.given("seed")) common.seed = old.seed;
-    }
-    update.walk.roots = roots_of(paths);
-  }
-
-  void run(UpdateOptions& update, const IndexModel& index_model) {
-    std::error_code error;
-    WalkOptions walked = update.walk;
-    walked.leave_out.push_back(std::filesystem::canonical(out, error));
-    int64_t total = 0;
-    SkippedCounts ignored{};
-    walk(walked, ignored, [&](const FoundFile& file) {
-      total += file.bytes;
-      if (interrupted()) throw Interrupted();
-    });
-
-    const auto begin = std::chrono::steady_clock::now();
-    const auto seconds = [&] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    };
-    Progress progress(total, output.quiet, Progress::Counts::bytes);
-    int64_t unchanged_bytes = 0;
-    update.stop = interrupted;
-    update.progress = [&](const IndexCounts& counts) {
-      progress.skip(counts.unchanged_bytes - std::exchange(unchanged_bytes, counts.unchanged_bytes));
-      progress.update(counts.bytes, formatted("%lld passages embedded  %.0f tokens/s", (long long)counts.embedded,
-                                              double(counts.tokens) / std::max(seconds(), 1e-3)));
-    };
-    const IndexCounts counts = update_index(update, index_model);
-    progress.finish();
-    print_summary(counts, seconds());
-    if (!counts.interrupted) return;
+    note_if_full(*make_attention(embedder.attention()), passage_tokens, passage_tokens, output.quiet);
+    Index index{
+        {embedder.fingerprint(), embedder_options.model.string(), attention, common.seed, passage_tokens}, false, {}};
+    index.records = records_of(files, embedder.tokenizer());
+    if (old && !old->settings.agrees_with(index.settings))
+      note(concat(out, ": was made with another model or other settings, so all passages are embedded"), output.quiet);
+    else if (old)
+      reuse_rows(*old, index);
+    old.reset();
+    embed_new(embedder, file, index);
+    if (index.complete || embedded > 0) write_index(file, index);
+    print_summary(index, seconds_since(begin));
+    if (index.complete) return;
     note("interrupted: what was embedded is kept, and the same command goes on", output.quiet);
     throw Interrupted();
   }
 
-  void print_summary(const IndexCounts& counts, double seconds) const {
+  Index read_old() const {
+    try {
+      return read_index(out);
+    } catch (const DataError& error) {
+      throw DataError(concat("--out ", error.what(), "; choose another file, or remove it if it is a damaged index"));
+    }
+  }
+
+  std::vector<Record> records_of(const std::vector<fs::path>& files, const WordPiece& tokenizer) {
+    const auto count_tokens = [&](std::string_view word) { return tokenizer.tokenize(word).size(); };
+    std::vector<Record> records;
+    for (const fs::path& path : files) {
+      if (interrupted()) throw Interrupted();
+      const std::optional<std::string> text = read_text(path, skipped);
+      if (!text) continue;
+      const std::vector<Passage> passages = cut_passages(*text, count_tokens, size_t(passage_tokens) - 2);
+      if (passages.empty())
+        ++skipped["empty"];
+      else
+        ++files_indexed;
+      for (const Passage& passage : passages) {
+        const auto bytes = std::string_view(*text).substr(passage.begin, passage.end - passage.begin);
+        records.push_back({path.string(),
+                           passage.line,
+                           passage.last_line,
+                           int64_t(passage.begin),
+                           int64_t(passage.end),
+                           valid_utf8(bytes),
+                           {}});
+      }
+    }
+    return records;
+  }
+
+  // Passages have the rows of those in the old index that have the same text.
+  void reuse_rows(const Index& old, Index& index) {
+    std::unordered_map<std::string_view, const Record*> by_text;
+    for (const Record& record : old.records) by_text.emplace(record.text, &record);
+    for (Record& record : index.records) {
+      const auto found = by_text.find(record.text);
+      if (found == by_text.end()) continue;
+      record.row = found->second->row;
+      ++reused;
+    }
+  }
+
+  // Embeds the passages without a row, the longest first, and saves now and then. Interrupted, it leaves the index
+  // incomplete.
+  void embed_new(const Embedder& embedder, const fs::path& file, Index& index) {
+    struct Waiting {
+      Record* record;
+      std::vector<int32_t> tokens;
+    };
+    std::vector<Waiting> waiting;
+    int64_t bytes = 0;
+    for (Record& record : index.records) {
+      if (!record.row.empty()) continue;
+      waiting.push_back({&record, embedder.tokenizer().encode(record.text, passage_tokens)});
+      bytes += int64_t(record.text.size());
+    }
+    std::stable_sort(waiting.begin(), waiting.end(),
+                     [](const Waiting& a, const Waiting& b) { return a.tokens.size() > b.tokens.size(); });
+    Progress progress(bytes, output.quiet || waiting.empty(), Progress::Counts::bytes);
+    const auto begin = Clock::now();
+    auto saved = begin;
+    int64_t bytes_done = 0;
+    for (size_t first = 0; first < waiting.size(); first += size_t(batch)) {
+      if (interrupted()) return;
+      const size_t end = std::min(waiting.size(), first + size_t(batch));
+      std::vector<std::vector<int32_t>> sequences;
+      for (size_t i = first; i < end; ++i) sequences.push_back(waiting[i].tokens);
+      const Tensor rows = embedder.embed(sequences);
+      for (size_t i = first; i < end; ++i) {
+        const float* row = rows.data<float>() + int64_t(i - first) * embedder.features();
+        waiting[i].record->row.assign(row, row + embedder.features());
+        tokens += int64_t(waiting[i].tokens.size());
+        bytes_done += int64_t(waiting[i].record->text.size());
+      }
+      embedded = int64_t(end);
+      progress.update(bytes_done, formatted("%lld passages embedded  %.0f tokens/s", (long long)embedded,
+                                            double(tokens) / std::max(seconds_since(begin), 1e-3)));
+      if (seconds_since(saved) < save_every) continue;
+      write_index(file, index);
+      saved = Clock::now();
+    }
+    progress.finish();
+    index.complete = true;
+  }
+
+  void print_summary(const Index& index, double seconds) const {
+    const int64_t count = reused + embedded;
     if (!output.json) {
-      const std::string skipped = skipped_text(counts.skipped);
-      print(concat(out, ": ", counts.passages, " passages of ", counts.files, " files (", counts.unchanged,
-                   " unchanged, ", counts.removed, " removed)", skipped.empty() ? "" : "; skipped: ", skipped, "; ",
-                   counts.tokens, " tokens embedded in ", formatted("%.1f s\n", seconds)));
+      std::vector<std::string> reasons;
+      for (const auto& [reason, files] : skipped) reasons.push_back(concat(files, ' ', reason));
+      print(concat(out, ": ", count, index.complete ? "" : concat(" of ", index.records.size()), " passages of ",
+                   files_indexed, " files", reasons.empty() ? "" : "; skipped: ", joined(reasons), "; ", embedded,
+                   " embedded (", tokens, " tokens) in ", formatted("%.1f s\n", seconds)));
       return;
     }
-    nlohmann::ordered_json skipped;
-    for (size_t i = 0; i < counts.skipped.size(); ++i) skipped[skipped_names[i]] = counts.skipped[i];
-    const nlohmann::ordered_json json = {{"out", out},
-                                         {"complete", !counts.interrupted},
-                                         {"files", counts.files},
-                                         {"unchanged", counts.unchanged},
-                                         {"removed", counts.removed},
-                                         {"skipped", skipped},
-                                         {"passages", counts.passages},
-                                         {"embedded", counts.embedded},
-                                         {"tokens", counts.tokens},
-                                         {"seconds", seconds}};
+    const nlohmann::ordered_json json = {{"out", out},           {"complete", index.complete}, {"files", files_indexed},
+                                         {"skipped", skipped},   {"passages", count},          {"reused", reused},
+                                         {"embedded", embedded}, {"tokens", tokens},           {"seconds", seconds}};
     print(json.dump() + "\n");
   }
 
-  std::vector<std::string> paths, exclude;
-  std::string out, attention;
+  FileSearch search;
+  SkippedCounts skipped;
+  std::vector<std::string> exclude;
+  std::string out, attention = "full";
   int64_t passage_tokens = 0;
-  bool rebuild = false;
+  double save_every = 60;
+  int64_t files_indexed = 0, reused = 0, embedded = 0, tokens = 0;  // of passages: all but files_indexed
 };
 
 }  // namespace

@@ -18,6 +18,5 @@ int main(int argc, char** argv) {
                               define_embed(app);
                               define_tokenize(app);
                               define_compare(app);
-                              define_table(app);
                             });
 }

@@ -2,9 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "apps/common/format.h"
 #include "apps/common/options.h"
@@ -12,7 +16,10 @@
 #include "apps/common/progress.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/embedder.h"
+#include "apps/text_search/index.h"
 #include "apps/text_search/search.h"
+#include "apps/text_search/wordpiece.h"
+#include "core/error.h"
 #include "core/parallel.h"
 #include "nn/io/json.h"
 
@@ -25,15 +32,16 @@ size_t width() { return columns(STDOUT_FILENO, 160); }
 
 struct QueryCommand {
   explicit QueryCommand(CLI::App& app)
-      : command(add_command(app, "query", "Find passages by their meaning",
-                            "Without words, each line of standard input is a query, which stands above its answer.\n"
-                            "--json prints an object a query: \"query\" and \"hits\", an array of objects with path, "
-                            "line, last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
-                            "  text-search query 'how are checkpoints saved?' --index index\n"
-                            "  text-search query --index index --top 1 --json <questions.txt")),
+      : command(
+            add_command(app, "query", "Find passages by their meaning",
+                        "Without words, each line of standard input is a query; on a terminal you are asked for it.\n"
+                        "--json prints an object a query: \"query\" and \"hits\", an array of objects with path, "
+                        "line, last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
+                        "  text-search query 'how are checkpoints saved?' --index notes.index\n"
+                        "  text-search query --index notes.index --top 1 --json <questions.txt")),
         options(&command) {
     add_words(command, "words", words, "what to look for");
-    add_path(command, "--index", index_folder, "DIR", "the index");
+    add_path(command, "--index", index_file, "FILE", "the index");
     add_path(command, "--model", model, "DIR", "the model's folder; by default where it was when the index was made");
     options.integer("top", top, 1, 10000, "how many passages");
     define_threads(options, threads);
@@ -45,78 +53,73 @@ struct QueryCommand {
     options.read();
     options.assign();
     if (threads > 0) set_threads(int(threads));
-    check<UsageError>(!index_folder.empty(), "expected --index with an index; see text-search query --help");
+    check<UsageError>(!index_file.empty(), "expected --index with an index; see text-search query --help");
     std::string query;
     for (const std::string& word : words) query += (query.empty() ? "" : " ") + word;
-    check<UsageError>(words.empty() || !is_blank(query), "expected words to look for, got none");
-    index = std::make_unique<Index>(index_folder);
-    if (!index->header().complete)
-      note("the index is not complete: its run was stopped; text-search index goes on", output.quiet);
-    if (index->size() == 0) note("the index is empty: none of the indexed files contains text", output.quiet);
+    check<UsageError>(words.empty() || !one_line(query, SIZE_MAX).empty(), "expected words to look for, got none");
+    index = read_index(index_file);
+    if (!index.complete)
+      note("the index is not complete: its run was stopped; the same text-search index goes on", output.quiet);
+    if (index.records.empty()) note("the index is empty: none of the indexed files contains text", output.quiet);
     open_model();
     if (!words.empty()) return answer(query);
-    for (std::string line; std::getline(std::cin, line);) {
-      if (is_blank(line)) continue;
-      if (!output.json) print(one_line(line, width()) + "\n");
-      answer(line);
+    const bool asks = isatty(STDIN_FILENO) && !output.quiet;
+    note("A query a line; Ctrl-D ends.", !asks);
+    while (true) {
+      if (asks) std::cerr << "> " << std::flush;
+      if (!std::getline(std::cin, query)) break;
+      if (one_line(query, SIZE_MAX).empty()) continue;
+      if (!output.json && !asks) print(one_line(query, width()) + "\n");
+      answer(query);
       if (!output.json) print("\n");
     }
+    if (asks) std::cerr << '\n';
   }
 
-  static bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n\v\f") == std::string::npos; }
-
   void open_model() {
-    const IndexSettings& settings = index->header().settings;
+    const IndexSettings& settings = index.settings;
+    if (model.empty()) model = settings.model;
     EmbedderOptions embedder_options;
-    embedder_options.model = model.empty() ? settings.model : model;
+    embedder_options.model = model;
     embedder_options.attention = settings.attention;
     embedder_options.seed = uint64_t(settings.seed);
     embedder = std::make_unique<Embedder>(embedder_options);
-    check<DataError>(embedder->fingerprint() == settings.fingerprint && embedder->features() == settings.features,
-                     "--index ", index_folder, ": was made by another model than ", in_quotes(shown_model()),
-                     " is now; name its folder with --model, or index again with --rebuild");
+    const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder->features());
+    check<DataError>(embedder->fingerprint() == settings.fingerprint && same_features, "--index ", index_file,
+                     ": was made by another model than ", in_quotes(model),
+                     " is now; name its folder with --model, or index again");
   }
-  std::string shown_model() const { return model.empty() ? index->header().settings.model : model; }
 
-  void answer(const std::string& query) {
+  void answer(const std::string& query) const {
     const WordPiece& tokenizer = embedder->tokenizer();
     const Tensor embedding = embedder->embed({tokenizer.encode(query, embedder->max_tokens())});
-    const std::vector<Hit> hits = search(*index, embedding.reshape({embedder->features()}), top);
-    const auto tokenize = [&](std::string_view text) { return tokenizer.tokenize(text); };
-    if (output.json) return print_json(query, hits, tokenize);
-    const std::filesystem::path current = std::filesystem::current_path();
-    std::string text;
-    for (const Hit& hit : hits) {
-      const Excerpt excerpt = excerpt_of(hit.record, query, tokenize);
-      const std::string place = concat(one_line(shown_path(hit.record.path, current), SIZE_MAX), ':', excerpt.line,
-                                       formatted("  %.3f  ", double(hit.score)));
-      text += place + one_line(excerpt.text, std::max<size_t>(width() - std::min(width(), place.size()), 20)) + "\n";
-    }
-    print(text);
-  }
-
-  static void print_json(const std::string& query, const std::vector<Hit>& hits, const Tokenize& tokenize) {
+    const std::string current = std::filesystem::current_path().string() + '/';
     Json json = {{"query", query}, {"hits", Json::array()}};
-    for (const auto& [score, record] : hits) {
-      const Excerpt excerpt = excerpt_of(record, query, tokenize);
-      json["hits"].push_back({{"path", record.path},
-                              {"line", record.line},
-                              {"last_line", record.last_line},
-                              {"score", finite_or_null(double(score))},
+    std::string text;
+    for (const auto& [score, record] : search(index, embedding.to_vector<float>(), top)) {
+      const Excerpt excerpt = excerpt_of(*record, query, tokenizer);
+      json["hits"].push_back({{"path", record->path},
+                              {"line", record->line},
+                              {"last_line", record->last_line},
+                              {"score", score},
                               {"excerpt", one_line(excerpt.text, 160)},
                               {"excerpt_line", excerpt.line},
-                              {"text", record.text}});
+                              {"text", record->text}});
+      const std::string path = record->path.substr(record->path.starts_with(current) ? current.size() : 0);
+      const std::string place = concat(one_line(path, SIZE_MAX), ':', excerpt.line, formatted("  %.3f  ", score));
+      text += place + one_line(excerpt.text, std::max<size_t>(width() - std::min(width(), place.size()), 20)) + "\n";
     }
-    print(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    // A query may be no UTF-8.
+    print(output.json ? json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text);
   }
 
   CLI::App& command;
   Options options;
   OutputOptions output;
   std::vector<std::string> words;
-  std::string index_folder, model;
+  std::string index_file, model;
   int64_t top = 5, threads = 0;
-  std::unique_ptr<Index> index;
+  Index index;
   std::unique_ptr<Embedder> embedder;
 };
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -21,7 +20,6 @@
 namespace cairn::text_search {
 namespace {
 
-constexpr size_t max_vocabulary = size_t{1} << 20, max_vocabulary_bytes = size_t{1} << 23;
 constexpr size_t max_word_characters = 100;  // a longer word is [UNK]
 constexpr int32_t replacement_character = 0xFFFD;
 
@@ -77,277 +75,174 @@ std::pair<int32_t, size_t> first_code_point(std::string_view text) {
   return bytes > 0 ? std::pair(int32_t(c), size_t(bytes)) : std::pair(replacement_character, size_t{1});
 }
 
-// The length that a character with this first byte should have.
-size_t utf8_length(unsigned char first) { return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
+std::string utf8_of(int32_t c) {
+  std::array<utf8proc_uint8_t, 4> bytes{};
+  const auto size = utf8proc_encode_char(c, bytes.data());
+  return {bytes.begin(), bytes.begin() + size};
+}
+
+// Code points decomposed (NFD), without the accents. Other marks stay, in their canonical order.
+std::vector<int32_t> without_accents(const std::vector<int32_t>& code_points) {
+  std::vector<int32_t> all;
+  for (const int32_t c : code_points) {
+    std::array<utf8proc_int32_t, 16> parts{};  // the longest canonical decomposition has 4
+    int unused = 0;
+    const auto count =
+        utf8proc_decompose_char(c, parts.data(), utf8proc_ssize_t(parts.size()), UTF8PROC_DECOMPOSE, &unused);
+    all.insert(all.end(), parts.begin(), parts.begin() + count);
+  }
+  const auto is_starter = [](int32_t c) { return combining_class(c) == 0; };
+  for (auto begin = all.begin(), end = begin; begin != all.end(); begin = end) {
+    begin = std::find_if_not(begin, all.end(), is_starter);
+    end = std::find_if(begin, all.end(), is_starter);
+    std::stable_sort(begin, end, [](int32_t a, int32_t b) { return combining_class(a) < combining_class(b); });
+  }
+  std::erase_if(all, [](int32_t c) { return category_of(c) == UTF8PROC_CATEGORY_MN; });
+  return all;
+}
 
 }  // namespace
 
-bool is_utf8(std::string_view text) {
+std::string valid_utf8(std::string_view text) {
+  std::string valid;
   while (!text.empty()) {
     const auto [c, bytes] = first_code_point(text);
-    if (c == replacement_character && bytes == 1) return false;
+    if (c == replacement_character)
+      valid += "\xEF\xBF\xBD";
+    else
+      valid += text.substr(0, bytes);
     text.remove_prefix(bytes);
   }
-  return true;
+  return valid;
+}
+
+std::string one_line(std::string_view text, size_t columns) {
+  std::string line;
+  size_t used = 0;
+  while (!text.empty()) {
+    const auto [c, bytes] = first_code_point(text);
+    const std::string_view character = text.substr(0, bytes);
+    text.remove_prefix(bytes);
+    const utf8proc_category_t category = category_of(c);
+    const bool blank = is_space(c, category) || is_removed(c, category);
+    if (blank && (line.empty() || line.back() == ' ')) continue;
+    used += blank ? 1 : size_t(utf8proc_charwidth(c));
+    if (used > columns) break;
+    line += blank ? " " : character;
+  }
+  if (line.ends_with(' ')) line.pop_back();
+  return line;
 }
 
 WordPiece::WordPiece(std::vector<std::string> vocabulary, const WordPieceOptions& options, const std::string& where)
-    : vocabulary_(std::move(vocabulary)), options_(options), ids_{-1} {
-  check<DataError>(vocabulary_.size() <= max_vocabulary, where, ": more than ", max_vocabulary,
-                   " tokens; is this a vocabulary?");
-  size_t bytes = 0;
-  for (const std::string& token : vocabulary_) bytes += token.size();
-  check<DataError>(bytes <= max_vocabulary_bytes, where, ": tokens of ", bytes, " bytes, expected at most ",
-                   max_vocabulary_bytes, "; is this a vocabulary?");
-  edges_.resize(std::bit_ceil(2 * (bytes + 2)));
-  continuation_ = insert("##");
+    : vocabulary_(std::move(vocabulary)), options_(options) {
   for (size_t i = 0; i < vocabulary_.size(); ++i) {
     const std::string& token = vocabulary_[i];
     check<DataError>(!token.empty(), where, ": line ", i + 1, ": empty, expected a token");
-    check<DataError>(is_utf8(token), where, ": line ", i + 1, ": token ", in_quotes(token), " is not UTF-8");
-    int32_t& id = ids_[insert(token)];
-    check<DataError>(id < 0, where, ": line ", i + 1, ": token ", in_quotes(token), " is that of line ", id + 1,
-                     " too");
-    id = int32_t(i);
+    check<DataError>(valid_utf8(token) == token, where, ": line ", i + 1, ": token ", in_quotes(token),
+                     " is not UTF-8");
+    const auto [there, is_new] = ids_.emplace(token, int32_t(i));
+    check<DataError>(is_new, where, ": line ", i + 1, ": token ", in_quotes(token), " is that of line ",
+                     there->second + 1, " too");
+    longest_ = std::max(longest_, token.size());
   }
   const auto required = [&](const char* token) {
-    const int32_t id = ids_[find(token)];
-    check<DataError>(id >= 0, where, ": no token ", token,
+    const auto found = ids_.find(token);
+    check<DataError>(found != ids_.end(), where, ": no token ", token,
                      "; expected the vocabulary of a BERT model, with [PAD], [UNK], [CLS] and [SEP]");
-    return id;
+    return found->second;
   };
-  pad_ = required("[PAD]"), unknown_ = required("[UNK]"), cls_ = required("[CLS]"), sep_ = required("[SEP]");
+  pad_ = required("[PAD]");
+  unknown_ = required("[UNK]");
+  cls_ = required("[CLS]");
+  sep_ = required("[SEP]");
   special_ = {pad_, unknown_, cls_, sep_};
-  if (const int32_t mask = ids_[find("[MASK]")]; mask >= 0) special_.push_back(mask);
+  if (const auto mask = ids_.find("[MASK]"); mask != ids_.end()) special_.push_back(mask->second);
 }
 
-size_t WordPiece::slot(uint32_t key) const {
-  const size_t mask = edges_.size() - 1;
-  size_t i = size_t(key * uint64_t{0x9E3779B97F4A7C15} >> 32) & mask;
-  while (edges_[i].child != 0 && edges_[i].key != key) i = (i + 1) & mask;
-  return i;
-}
-
-uint32_t WordPiece::child(uint32_t node, char byte) const {
-  return edges_[slot(node << 8 | static_cast<unsigned char>(byte))].child;
-}
-
-uint32_t WordPiece::find(std::string_view text) const {
-  uint32_t node = 0;
-  for (const char byte : text)
-    if ((node = child(node, byte)) == 0) break;
-  return node;
-}
-
-uint32_t WordPiece::insert(std::string_view text) {
-  uint32_t node = 0;
-  for (const char byte : text) {
-    const uint32_t key = node << 8 | static_cast<unsigned char>(byte);
-    Edge& edge = edges_[slot(key)];
-    if (edge.child == 0) {
-      edge = {key, uint32_t(ids_.size())};
-      ids_.push_back(-1);
-    }
-    node = edge.child;
-  }
-  return node;
-}
-
-int32_t WordPiece::special_at(std::string_view text, bool& open) const {
-  for (const int32_t id : special_) {
-    const std::string& token = vocabulary_[size_t(id)];
-    if (text.starts_with(token)) return id;
-    open = open || std::string_view(token).starts_with(text);
-  }
+int32_t WordPiece::special_at(std::string_view text) const {
+  for (const int32_t id : special_)
+    if (text.starts_with(token(id))) return id;
   return -1;
 }
 
-void WordPiece::add_pieces(std::string_view word, size_t begin, size_t end, std::vector<Token>& tokens) const {
-  const size_t before = tokens.size();
-  for (size_t from = 0, to = 0; from < word.size(); from = to) {
-    int32_t id = -1;
-    uint32_t node = from == 0 ? 0 : continuation_;
-    for (size_t i = from; i < word.size() && (node = child(node, word[i])) != 0; ++i)
-      if (ids_[node] >= 0) id = ids_[node], to = i + 1;
-    if (id < 0) {
-      tokens.resize(before);
-      tokens.push_back({unknown_, begin, end});
-      return;
+std::vector<int32_t> WordPiece::tokenize(std::string_view text) const {
+  std::vector<int32_t> tokens, code_points;  // since the last white space
+  for (size_t at = 0; at < text.size();) {
+    if (const int32_t special = special_at(text.substr(at)); special >= 0) {
+      add_words(code_points, tokens);
+      tokens.push_back(special);
+      at += token(special).size();
+      continue;
     }
-    tokens.push_back({id, begin, end});
+    const auto [c, bytes] = first_code_point(text.substr(at));
+    at += bytes;
+    const utf8proc_category_t category = category_of(c);
+    const bool space = is_space(c, category);
+    const bool alone = is_ascii_punctuation(c) || (options_.split_cjk && is_cjk(c));
+    if (space || alone) add_words(code_points, tokens);
+    if (!space && !is_removed(c, category)) code_points.push_back(c);
+    if (alone) add_words(code_points, tokens);
   }
-}
-
-std::vector<WordPiece::Token> WordPiece::tokenize(std::string_view text) const {
-  std::vector<Token> tokens;
-  Stream stream(*this);
-  stream.add(text, tokens);
-  stream.end(tokens);
+  add_words(code_points, tokens);
   return tokens;
 }
 
 std::vector<int32_t> WordPiece::encode(std::string_view text, int64_t max_tokens) const {
-  constexpr size_t piece = 4096;
   check<UsageError>(max_tokens == 0 || max_tokens >= 2, "WordPiece: at most ", max_tokens,
                     " tokens, expected 2 or more");
-  std::vector<int32_t> ids{cls_};
-  std::vector<Token> tokens;
-  Stream stream(*this);
-  const auto take = [&] {
-    for (const Token& token : tokens) ids.push_back(token.id);
-    tokens.clear();
-  };
-  for (size_t begin = 0; begin < text.size() && (max_tokens == 0 || int64_t(ids.size()) < max_tokens); begin += piece)
-    stream.add(text.substr(begin, piece), tokens), take();
-  stream.end(tokens), take();
-  if (max_tokens > 0) ids.resize(std::min(ids.size(), size_t(max_tokens) - 1));
+  std::vector<int32_t> ids = tokenize(text);
+  if (max_tokens > 0) ids.resize(std::min(ids.size(), size_t(max_tokens) - 2));
+  ids.insert(ids.begin(), cls_);
   ids.push_back(sep_);
   return ids;
 }
 
-void WordPiece::Stream::add(std::string_view piece, std::vector<Token>& tokens) {
-  if (!rest_.empty()) {
-    const size_t before = rest_.size();
-    rest_ += piece.substr(0, 8);  // more than enough to decide about it
-    const size_t done = read(rest_, false, tokens);
-    if (done < before) {  // the piece was shorter
-      rest_.erase(0, done);
+void WordPiece::add_words(std::vector<int32_t>& code_points, std::vector<int32_t>& tokens) const {
+  if (options_.strip_accents) code_points = without_accents(code_points);
+  std::string word;
+  size_t count = 0;  // its code points
+  const auto extend_word = [&](int32_t c) {
+    if (++count <= max_word_characters) word += utf8_of(c);
+  };
+  const auto end_word = [&] {
+    if (count > max_word_characters)
+      tokens.push_back(unknown_);
+    else if (count > 0)
+      add_pieces(word, tokens);
+    word.clear();
+    count = 0;
+  };
+  for (const int32_t c : code_points) {
+    if (options_.lower_case && c == 0x130) {  // the only one whose lower case is two: i and a dot above
+      extend_word('i');
+      extend_word(0x307);
+      continue;
+    }
+    const int32_t lower = options_.lower_case ? utf8proc_tolower(c) : c;
+    const bool alone = is_punctuation(lower);
+    if (alone) end_word();
+    extend_word(lower);
+    if (alone) end_word();
+  }
+  end_word();
+  code_points.clear();
+}
+
+void WordPiece::add_pieces(const std::string& word, std::vector<int32_t>& tokens) const {
+  const size_t before = tokens.size();
+  for (size_t from = 0; from < word.size();) {
+    const std::string prefix = from == 0 ? "" : "##";
+    std::string piece = prefix + word.substr(from, longest_);
+    while (piece.size() > prefix.size() && !ids_.contains(piece)) piece.pop_back();
+    if (piece.size() == prefix.size()) {
+      tokens.resize(before);
+      tokens.push_back(unknown_);
       return;
     }
-    piece.remove_prefix(done - before);
+    tokens.push_back(ids_.at(piece));
+    from += piece.size() - prefix.size();
   }
-  rest_ = piece.substr(read(piece, false, tokens));
-}
-
-void WordPiece::Stream::end(std::vector<Token>& tokens) {
-  read(rest_, true, tokens);
-  end_word(tokens);
-  rest_.clear();
-  position_ = 0;
-}
-
-size_t WordPiece::Stream::read(std::string_view text, bool last, std::vector<Token>& tokens) {
-  enum Kind : uint8_t { letter, space, removed, punctuation };
-  static constexpr auto kinds = [] {
-    std::array<Kind, 128> table{};
-    for (size_t c = 0; c < 128; ++c)
-      table[c] = c == ' ' || c == '\t' || c == '\n' || c == '\r' ? space
-                 : c < ' ' || c == 127                           ? removed
-                 : is_ascii_punctuation(int32_t(c))              ? punctuation
-                                                                 : letter;
-    return table;
-  }();
-  const bool lower_case = tokenizer_.options_.lower_case;
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    if (first >= 128) {
-      if (!last && text.size() - i < utf8_length(first)) break;
-      const auto [c, bytes] = first_code_point(text.substr(i));
-      add_code_point(c, {position_ + i, position_ + i + bytes}, tokens);
-      i += bytes;
-      continue;
-    }
-    if (first == '[') {
-      bool open = false;
-      const int32_t id = tokenizer_.special_at(text.substr(i), open);
-      if (id >= 0) {
-        end_word(tokens);
-        const size_t bytes = tokenizer_.token(id).size();
-        tokens.push_back({id, position_ + i, position_ + i + bytes});
-        i += bytes;
-        continue;
-      }
-      if (open && !last) break;
-    }
-    const Place place{position_ + i, position_ + i + 1};
-    switch (kinds[first]) {
-      case letter:
-        if (characters_ < max_word_characters)
-          word_ += lower_case && first >= 'A' && first <= 'Z' ? char(first - 'A' + 'a') : char(first);
-        extend_word(place);
-        break;
-      case punctuation: add_normalized(first, place, tokens); break;
-      case space: end_word(tokens); break;
-      case removed: break;
-    }
-    ++i;
-  }
-  position_ += i;
-  return i;
-}
-
-void WordPiece::Stream::add_code_point(int32_t c, Place place, std::vector<Token>& tokens) {
-  const utf8proc_category_t category = category_of(c);
-  if (is_space(c, category)) return end_word(tokens);
-  if (is_removed(c, category)) return;
-  const bool alone = tokenizer_.options_.split_cjk && is_cjk(c);
-  if (alone) end_word(tokens);
-  if (tokenizer_.options_.strip_accents)
-    strip(c, place, tokens);
-  else
-    lower(c, place, tokens);
-  if (alone) end_word(tokens);
-}
-
-void WordPiece::Stream::strip(int32_t c, Place place, std::vector<Token>& tokens) {
-  std::array<utf8proc_int32_t, 16> parts{};  // the longest canonical decomposition has 4
-  int unused = 0;
-  const auto count =
-      utf8proc_decompose_char(c, parts.data(), utf8proc_ssize_t(parts.size()), UTF8PROC_DECOMPOSE, &unused);
-  for (size_t i = 0; i < std::min(size_t(count), parts.size()); ++i) {
-    if (category_of(parts[i]) != UTF8PROC_CATEGORY_MN) {
-      lower(parts[i], place, tokens);
-      continue;
-    }
-    if (combining_class(parts[i]) == 0) reorder_from_ = word_.size();
-    if (characters_ > 0) place_.end = place.end;
-  }
-}
-
-void WordPiece::Stream::lower(int32_t c, Place place, std::vector<Token>& tokens) {
-  const bool lower_case = tokenizer_.options_.lower_case;
-  if (lower_case && c == 0x130) {  // the only one whose lower case is two: i and a dot above
-    add_normalized('i', place, tokens);
-    add_normalized(0x307, place, tokens);
-  } else {
-    add_normalized(lower_case ? utf8proc_tolower(c) : c, place, tokens);
-  }
-}
-
-void WordPiece::Stream::add_normalized(int32_t c, Place place, std::vector<Token>& tokens) {
-  const bool alone = is_punctuation(c);
-  if (alone) end_word(tokens);
-  if (characters_ < max_word_characters) {
-    // NFD sorts marks behind a starter. Accents are gone already, but not every mark is one of them.
-    size_t at = word_.size();
-    const int order = tokenizer_.options_.strip_accents ? combining_class(c) : 0;
-    while (order > 0 && at > reorder_from_) {
-      size_t before = at - 1;
-      while ((word_[before] & 0xC0) == 0x80) --before;
-      if (combining_class(first_code_point(std::string_view(word_).substr(before)).first) <= order) break;
-      at = before;
-    }
-    std::array<utf8proc_uint8_t, 4> bytes{};
-    const auto count = utf8proc_encode_char(c, bytes.data());
-    word_.insert(at, reinterpret_cast<const char*>(bytes.data()), size_t(count));
-  }
-  extend_word(place);
-  if (alone) end_word(tokens);
-}
-
-void WordPiece::Stream::extend_word(Place place) {
-  if (characters_++ == 0) place_.begin = place.begin;
-  place_.end = place.end;
-}
-
-void WordPiece::Stream::end_word(std::vector<Token>& tokens) {
-  if (characters_ > max_word_characters)
-    tokens.push_back({tokenizer_.unknown_, place_.begin, place_.end});
-  else if (characters_ > 0)
-    tokenizer_.add_pieces(word_, place_.begin, place_.end, tokens);
-  word_.clear();
-  characters_ = reorder_from_ = 0;
 }
 
 void expect_model_file(const std::filesystem::path& folder, const char* name) {
@@ -362,19 +257,15 @@ void expect_model_file(const std::filesystem::path& folder, const char* name) {
 WordPiece read_wordpiece(const std::filesystem::path& folder) {
   expect_model_file(folder, "vocab.txt");
   const std::filesystem::path path = folder / "vocab.txt", config_path = folder / "tokenizer_config.json";
-  check<DataError>(FileReader(path).size() <= max_vocabulary_bytes, path, ": more than ", max_vocabulary_bytes,
-                   " bytes; is this a vocabulary?");
   const std::string text = read_file(path);
   std::vector<std::string> vocabulary;
-  for (size_t begin = 0, end; begin < text.size() && vocabulary.size() <= max_vocabulary; begin = end + 1) {
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     vocabulary.push_back(text.substr(begin, end - begin));
     if (vocabulary.back().ends_with('\r')) vocabulary.back().pop_back();
   }
   WordPieceOptions options;
   if (!is_there(config_path)) return {std::move(vocabulary), options, path.string()};
-  check<DataError>(FileReader(config_path).size() <= max_vocabulary_bytes, config_path, ": more than ",
-                   max_vocabulary_bytes, " bytes; is this a tokenizer's configuration?");
   const nlohmann::ordered_json config = read_json(config_path);
   check<DataError>(config.is_object(), config_path, ": expected an object, got ", config.type_name());
   const auto read = [&](const char* key, bool absent) {

@@ -1,8 +1,9 @@
 #pragma once
-// What the tests of text-search share: a tiny published model, with random weights, and how the program fails.
+// What the tests of text-search share: a tiny published model, with random weights, texts, and how the program fails.
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/text_search/embedder.h"
@@ -17,8 +18,15 @@ inline const std::string small_model = CAIRN_SOURCE_DIR "/tests/golden/bert";
 
 inline EmbedderOptions small_options(int64_t batch = 32, const std::string& attention = "full") {
   EmbedderOptions options;
-  options.model = small_model, options.batch = batch, options.attention = attention;
+  options.model = small_model;
+  options.batch = batch;
+  options.attention = attention;
   return options;
+}
+
+inline const WordPiece& small_tokenizer() {
+  static const WordPiece made = read_wordpiece(small_model);
+  return made;
 }
 
 // [CLS], letters, [SEP]: as many tokens as `lengths` says.
@@ -34,20 +42,28 @@ inline std::vector<std::vector<int32_t>> random_sequences(const std::vector<int6
   return sequences;
 }
 
-// The program ends with this code and one line.
-inline void check_one_line(const ProcessResult& result, int exit_code, const std::string& message) {
-  INFO(result.err);
-  CHECK(result.exit_code == exit_code);
-  CHECK(result.out.empty());
-  CHECK(result.err.rfind("text-search: error: ", 0) == 0);
-  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-  CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring(message));
-}
+// A folder, and the program run in it.
+struct InFolder {
+  TemporaryFolder folder;
 
-inline bool has_name_with(const std::filesystem::path& folder, const std::string& part) {
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().filename().string().find(part) != std::string::npos) return true;
-  return false;
-}
+  ProcessResult run(const std::string& arguments, const std::string& before = "") const {
+    return run_process("text-search", arguments, concat("cd ", folder.path(), " && ", before));
+  }
+  // The program ends with this code and one line.
+  void refuses(const std::string& arguments, int exit_code, const std::string& message) const {
+    const ProcessResult result = run(arguments);
+    INFO(arguments << ": " << result.err);
+    CHECK(result.exit_code == exit_code);
+    CHECK(result.out.empty());
+    CHECK(result.err.rfind("text-search: error: ", 0) == 0);
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring(message));
+  }
+  // Starts the program, sends it SIGTERM once `what`, a shell's condition, is true, and waits.
+  ProcessResult interrupted(const std::string& arguments, const std::string& what) const {
+    return run(arguments, concat("interrupt() { \"$@\" & pid=$!; until ", what,
+                                 "; do sleep 0.01; done; kill -TERM $pid; wait $pid; }; interrupt "));
+  }
+};
 
 }  // namespace cairn::text_search
