@@ -1,6 +1,7 @@
 // text-search embed: the embeddings of a text file's lines.
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

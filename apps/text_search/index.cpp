@@ -1,7 +1,7 @@
 #include "apps/text_search/index.h"
 
-#include <charconv>
 #include <cstddef>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>

@@ -7,6 +7,7 @@
 #include "apps/text_search/files.h"
 #include "apps/text_search/model_command.h"
 #include "apps/text_search/wordpiece.h"
+#include "core/error.h"
 
 namespace cairn::text_search {
 namespace {

@@ -1,9 +1,7 @@
 #pragma once
 // What the tests of text-search share: a tiny published model, with random weights, texts, and how the program fails.
 #include <algorithm>
-#include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "apps/text_search/embedder.h"
