@@ -29,11 +29,6 @@ constexpr const char* config_name = "config.json";
 constexpr const char* lines_name = "metrics.jsonl";
 constexpr const char* result_name = "result.json";
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error));
-}
-
 // Makes the folder that --out names, if need be.
 void make_folder(const fs::path& path) {
   std::error_code error;
@@ -54,6 +49,11 @@ std::string processor() {
 }
 
 }  // namespace
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
 
 bool Artifact::is_in(const fs::path& folder) { return is_there(folder / config_name); }
 

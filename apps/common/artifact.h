@@ -63,6 +63,9 @@ class Artifact {
   int lock_ = -1, lines_ = -1;
 };
 
+// Is something there? Not where it cannot be known: a name that is too long, a folder that may not be read.
+bool is_there(const std::filesystem::path& path);
+
 // Where results may be written: a new file, or one in the place of a regular file, behind symbolic links. Errors
 // (UsageError): something else is there, or there is no such folder, or it is `in`, the file that is read (empty:
 // none).

@@ -16,22 +16,15 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <limits>
 #include <new>
 #include <sstream>
 #include <thread>
 
 #include "apps/common/commit.h"
-#include "apps/common/options.h"
-#include "apps/common/trace_file.h"
 #include "core/did_you_mean.h"
 #include "core/error.h"
-#include "core/kernels/memory.h"
 #include "core/parallel.h"
-#include "core/trace.h"
 #include "nn/attention/attention.h"
 #include "nn/parallel/communicator.h"
 
@@ -220,134 +213,8 @@ int run_program(const char* name, const char* summary, const char* footer, int a
   }
 }
 
-void CommonSettings::define(Options& options) {
-  options.choice("device", device, {"auto", "cpu", "cuda"}, "auto, cpu or cuda", Belongs::free);
-  options.choice(
-      "precision", precision, {"float32", "tf32", "bf16"},
-      "of what CUDA computes: float32 in full, products of matrices in TF32, or activations in bfloat16 (parameters, "
-      "moments and sums stay float32)");
-  define_threads(options, threads);
-  options.integer("seed", seed, 0, std::numeric_limits<int64_t>::max(), "names all random numbers");
-}
-
-void define_threads(Options& options, int64_t& threads) {
-  options.integer("threads", threads, 1, 4096,
-                  concat("CPU threads, by default as many as the machine gives this program (", cairn::threads(),
-                         " here); results do not depend on it"),
-                  Belongs::free);
-}
-
-#if CAIRN_CUDA_HOST
-[[maybe_unused]] constexpr bool emulated = true;
-#else
-[[maybe_unused]] constexpr bool emulated = false;
-#endif
-
-static Device chosen_device(const std::string& device) {
-  if (device == "cpu") return Device::cpu;
-#if CAIRN_HAS_CUDA
-  const std::string problem = gpu::device_problem();
-  if (device == "auto") return problem.empty() && !emulated ? Device::cuda : Device::cpu;
-  check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
-  return Device::cuda;
-#else
-  check<DeviceError>(device == "auto", "--device cuda: this program was built without CUDA (configure it with ",
-                     "--preset cuda); use --device cpu");
-  return Device::cpu;
-#endif
-}
-
-Compute CommonSettings::apply() const {
-  if (threads > 0) set_threads(int(threads));
-  const Compute compute{chosen_device(device), precision == "bf16" ? DType::bfloat16 : DType::float32};
-  check<UsageError>(compute.device == Device::cuda || precision == "float32", "--precision ", precision,
-                    ": the CPU computes in float32; use --device cuda, or --precision float32");
-  set_float32_products(precision == "tf32" ? Float32Products::tf32 : Float32Products::full);
-  return compute;
-}
-
-void OutputOptions::define(CLI::App& command) {
-  add_flag(command, "--json", json, "print the result as one JSON object on the last line");
-  add_flag(command, "--quiet", quiet, "print nothing but the result, errors, and what changes the result");
-}
-
-CLI::App& add_command(CLI::App& app, const char* name, const char* summary, const std::string& footer) {
-  CLI::App& command = *app.add_subcommand(name, summary);
-  set_footer(command, footer);
-  return command;
-}
-
-void set_footer(CLI::App& command, const std::string& footer) { command.footer(footer); }
-
-void on_run(CLI::App& command, std::function<void()> run) {
-  on_run(command, [run = std::move(run), &command](Communicator& ranks) {
-    check<UsageError>(ranks.size() == 1, command.get_name(), ": is computed by one process, and ", ranks.size(),
-                      " were started; start it without mpirun");
-    run();
-  });
-}
-
 void on_run(CLI::App& command, std::function<void(Communicator& ranks)> run) {
   command.callback([run = std::move(run)] { run(connected ? *connected : alone); });
-}
-
-void add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help) {
-  command.add_flag(name, value, help)->disable_flag_override();
-}
-
-void add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words, const std::string& help) {
-  command.add_option(name, words, help)->expected(0, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-}
-
-void add_list(CLI::App& command, const std::string& name, std::vector<std::string>& values, const std::string& help) {
-  command.add_option(name, values, help)
-      ->type_name("TEXT")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-}
-
-void add_path(CLI::App& command, const std::string& name, std::string& value, const std::string& kind,
-              const std::string& help) {
-  command.add_option(name, value, help)
-      ->type_name(kind)
-      ->check(CLI::Validator(
-          [kind](std::string& text) {
-            return text.empty() ? concat("expected the name of a ", kind == "DIR" ? "folder" : "file") : std::string();
-          },
-          ""));
-}
-
-void TraceOption::define(CLI::App& command) {
-  add_path(command, "--trace", file_, "FILE",
-           "write a trace of what ran when, for chrome://tracing or ui.perfetto.dev");
-}
-
-void TraceOption::try_file() const {
-  if (file_.empty()) return;
-  std::error_code ignored;
-  const bool is_there = std::filesystem::exists(file_, ignored);
-  errno = 0;
-  const bool opened = std::ofstream(file_, std::ios::app).is_open();
-  check<UsageError>(opened, "--trace ", file_, ": cannot be written: ", std::strerror(errno));
-  if (!is_there) std::filesystem::remove(file_, ignored);
-}
-
-void TraceOption::start() const {
-  if (!file_.empty()) trace::start();
-}
-
-void TraceOption::nothing_ran(bool quiet) const {
-  if (!file_.empty()) note("--trace: nothing ran, so " + file_ + " is not written", quiet);
-}
-
-void TraceOption::finish(bool quiet) const {
-  if (file_.empty()) return;
-  const trace::Recording recording = trace::stop();
-  write_trace(file_, recording, program_name);
-  if (recording.dropped > 0)
-    note(concat("--trace: ", recording.dropped, " spans came after the first ", recording.events.size(),
-                " and were dropped"),
-         quiet);
 }
 
 const std::string& program() { return program_name; }

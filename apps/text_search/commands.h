@@ -1,15 +1,15 @@
 #pragma once
-// The commands of text-search. Each define_* adds one to the program.
-namespace CLI {
-class App;
-}
+// The commands of text-search.
+#include <memory>
+
+#include "apps/common/command.h"
 
 namespace cairn::text_search {
 
-void define_index(CLI::App& app);
-void define_query(CLI::App& app);
-void define_embed(CLI::App& app);
-void define_tokenize(CLI::App& app);
-void define_compare(CLI::App& app);
+std::unique_ptr<Command> make_index();
+std::unique_ptr<Command> make_query();
+std::unique_ptr<Command> make_embed();
+std::unique_ptr<Command> make_tokenize();
+std::unique_ptr<Command> make_compare();
 
 }  // namespace cairn::text_search

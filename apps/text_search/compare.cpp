@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "apps/common/options.h"
+#include "apps/common/settings.h"
 #include "apps/common/svg.h"
 #include "core/error.h"
 #include "core/ops.h"

@@ -3,19 +3,21 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/common/artifact.h"
 #include "apps/common/format.h"
+#include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/compare.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/labeled.h"
-#include "apps/text_search/model_command.h"
+#include "apps/text_search/model_settings.h"
 #include "core/parallel.h"
 #include "nn/attention/attention.h"
 #include "nn/io/file.h"
@@ -31,10 +33,10 @@ using Clock = std::chrono::steady_clock;
 // 1 stands for itself; what only rounds to it has its digits.
 std::string share_text(double value) { return value == 1 ? "1" : formatted("%.3f", std::min(value, 0.999)); }
 
-struct CompareCommand : ModelCommand {
-  explicit CompareCommand(CLI::App& app)
-      : ModelCommand(
-            app, "compare", "Compare attention variants in a pretrained model on your own text",
+struct CompareCommand : Command {
+  CompareCommand()
+      : Command(
+            "compare", "Compare attention variants in a pretrained model on your own text",
             "Sequences of each length are cut from the files and embedded by full attention and by each variant, with\n"
             "the same weights. Told are the error (1 - the cosine of the embeddings), how many of ten nearest "
             "neighbors "
@@ -45,31 +47,32 @@ struct CompareCommand : ModelCommand {
             "hash\nof their names. apps/text_search/debian_sections.py makes such a file of Debian's packages.\n\n"
             "Examples:\n"
             "  text-search compare ~/notes --model model --lengths 128,512\n"
-            "  text-search compare --labeled sections.jsonl --model model --lengths 128 --out rows.jsonl",
-            8) {
-    add_words(command, "PATH", search.paths, "files and folders");
-    options.text("variants", variants, "attention variants, comma-separated");
-    options.text("lengths", lengths, "tokens of a sequence, comma-separated, rising; with --labeled, at most");
-    options.integer("sequences", sequences, 2, 1 << 20,
-                    "sequences of each length, at most; with --labeled, texts whose label is asked for");
-    add_list(command, "--exclude", exclude,
-             "leave out what these globs match, comma-separated (see text-search index --help)");
-    add_path(command, "--labeled", labeled, "FILE", "texts with labels (JSON lines), in the place of PATH");
-    add_path(command, "--picture", picture, "FILE", "draw error against time here (SVG)");
-    add_path(command, "--out", out, "FILE",
-             "keep the rows here that are finished (JSON lines); those that are there are not measured again");
-    define_rest("sequences that are embedded together");
-    on_run(command, [this] { execute(); });
+            "  text-search compare --labeled sections.jsonl --model model --lengths 128 --out rows.jsonl") {}
+
+  void fields(SettingFields& f) override {
+    f.words("PATH", search.paths, "files and folders");
+    model.model_field(f);
+    f("variants", variants, Text::variants, "attention variants, comma-separated");
+    f("lengths", lengths, Text::any, "tokens of a sequence, comma-separated, rising; with --labeled, at most");
+    f("sequences", sequences, {2, 1 << 20},
+      "sequences of each length, at most; with --labeled, texts whose label is asked for");
+    f("exclude", exclude, Text::any,
+      "leave out what these globs match, comma-separated (see text-search index --help)");
+    f("labeled", labeled, Text::file, "texts with labels (JSON lines), in the place of PATH", Keep::no);
+    f("picture", picture, Text::file, "draw error against time here (SVG)", Keep::no);
+    f("out", out, Text::file,
+      "keep the rows here that are finished (JSON lines); those that are there are not measured again", Keep::no);
+    model.fields(f, "sequences that are embedded together");
   }
 
-  void execute() {
-    read_options();
+  void run(Communicator&) override {
+    catch_interrupts(quiet);
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 20); });
     check<UsageError>(all.front() >= 8, "--lengths: expected at least 8, got ", all.front());
     check<UsageError>(labeled.empty() || search.paths.empty(), "--labeled takes the place of PATH, got both");
     const std::filesystem::path drawn = picture.empty() ? "" : output_path("--picture", picture, labeled);
-    const EmbedderOptions embedder_options = this->embedder_options();
+    const EmbedderOptions embedder_options = model.embedder_options("compare");
     read_texts();
     read_finished();
     Embedder embedder(embedder_options);
@@ -84,17 +87,17 @@ struct CompareCommand : ModelCommand {
       rows.insert(rows.end(), found.begin(), found.end());
       text += table_of(found);
     }
-    const Json json = {{"model", std::filesystem::absolute(model).lexically_normal().string()},
-                       {"device", name(embedder.device())},
-                       {"batch", batch},
-                       {"threads", threads()},
-                       {"texts", texts.size()},
-                       {"rows", rows}};
+    const Json result = {{"model", std::filesystem::absolute(model.model).lexically_normal().string()},
+                         {"device", name(embedder.device())},
+                         {"batch", model.batch},
+                         {"threads", threads()},
+                         {"texts", texts.size()},
+                         {"rows", rows}};
     if (!drawn.empty()) replace_file(drawn, {comparison_picture(rows)});
-    print(output.json ? json.dump() + "\n"
-                      : text +
-                            "\nError: 1 - the cosine with the embedding by full attention. Neighbors: ten a "
-                            "sequence. full/: how many times as fast as full attention.\n");
+    tell(result,
+         text +
+             "\nError: 1 - the cosine with the embedding by full attention. Neighbors: ten a sequence. full/: how "
+             "many times as fast as full attention.\n");
   }
 
   void read_texts() {
@@ -130,8 +133,8 @@ struct CompareCommand : ModelCommand {
       tokens.push_back(split ? embedder.tokenizer().encode(text, length) : embedder.tokenizer().tokenize(text));
     if (!split) tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
     // All that a row depends on but the variant.
-    std::string key = concat(embedder.fingerprint(), ' ', common.seed, ' ', batch, ' ', threads(), ' ',
-                             name(embedder.device()), ' ', common.precision);
+    std::string key = concat(embedder.fingerprint(), ' ', model.compute.seed, ' ', model.batch, ' ', threads(), ' ',
+                             name(embedder.device()), ' ', int(model.compute.precision));
     for (const auto& sequence : tokens)
       key += xxh128({reinterpret_cast<const char*>(sequence.data()), sequence.size() * sizeof(sequence[0])});
     if (split)
@@ -139,7 +142,7 @@ struct CompareCommand : ModelCommand {
     Json rows;
     Tensor full;  // the embeddings by full attention, once a row is to be measured
     for (const std::string& spec : specs) {
-      note_if_full(*make_attention(spec), length, length, output.quiet);
+      note_if_full(*make_attention(spec), length, length, quiet);
       const std::string row_key = xxh128(concat(key, ' ', spec));
       const auto known =
           std::find_if(finished.begin(), finished.end(), [&](const Json& row) { return row["key"] == row_key; });
@@ -164,7 +167,7 @@ struct CompareCommand : ModelCommand {
   // Embeds by a variant; tells the median of its batches' times.
   Tensor embed(Embedder& embedder, const Sequences& tokens, const std::string& spec, double& seconds_per_token) const {
     embedder.set_attention(spec);
-    Progress progress(int64_t(tokens.size()), output.quiet);
+    Progress progress(int64_t(tokens.size()), quiet);
     std::vector<double> seconds;
     auto before = Clock::now();
     int64_t tokens_before = 0;
@@ -216,8 +219,8 @@ struct CompareCommand : ModelCommand {
   }
 
   FileSearch search;
-  std::vector<std::string> exclude;
-  std::string picture, labeled, out, lengths = "128,384,512";
+  ModelSettings model{"", 8, {}};
+  std::string exclude, picture, labeled, out, lengths = "128,384,512";
   std::string variants =
       "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
@@ -231,6 +234,6 @@ struct CompareCommand : ModelCommand {
 
 }  // namespace
 
-void define_compare(CLI::App& app) { define_command<CompareCommand>(app); }
+std::unique_ptr<Command> make_compare() { return std::make_unique<CompareCommand>(); }
 
 }  // namespace cairn::text_search

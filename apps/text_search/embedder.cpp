@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <numeric>
 
-#include "apps/common/options.h"
-#include "apps/common/run_folder.h"
+#include "apps/common/artifact.h"
+#include "apps/common/settings.h"
 #include "autograd/ops.h"
 #include "core/trace.h"
 #include "nn/io/bert_folder.h"
@@ -45,8 +45,8 @@ Embedder::Embedder(const EmbedderOptions& options)
   check<UsageError>(options_.max_tokens >= 3 && options_.max_tokens <= size.positions, "--max-tokens: expected 3 to ",
                     size.positions, ", the positions that the model has, got ", options_.max_tokens);
   about_option("--attention", [&] { set_attention(options.attention); });
-  move_to(*bert_, options.compute.device);
-  bert_->activation_dtype = options.compute.activations;
+  move_to(*bert_, options.place.device);
+  bert_->activation_dtype = options.place.activations;
   std::string hashes;
   for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"})
     if (is_there(options.model / name)) hashes += xxh128(read_file(options.model / name));
@@ -68,7 +68,7 @@ Tensor Embedder::embed(const std::vector<std::vector<int32_t>>& sequences,
                    [&](size_t a, size_t b) { return sequences[a].size() < sequences[b].size(); });
   Tensor all({int64_t(sequences.size()), features()});
   float* out = all.mutable_data<float>();
-  const Device device = options_.compute.device;
+  const Device device = options_.place.device;
   const Generator generator(options_.seed);
   int64_t tokens_done = 0;
   for (size_t first = 0; first < order.size(); first += size_t(options_.batch)) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/program.h"
+#include "apps/common/command.h"
 #include "apps/text_search/wordpiece.h"
 #include "nn/bert.h"
 
@@ -21,7 +21,7 @@ struct EmbedderOptions {
   int64_t batch = 32;              // sequences that are computed together
   int64_t max_tokens = 0;          // of a sequence, [CLS] and [SEP] among them; 0: as many as the model has positions
   uint64_t seed = 1;               // of the hashing of clustered variants
-  Compute compute;
+  Place place;
 };
 
 class Embedder {
@@ -36,7 +36,7 @@ class Embedder {
   void set_attention(const std::string& spec);
   int64_t features() const { return bert_->options.features(); }
   int64_t max_tokens() const { return options_.max_tokens; }
-  Device device() const { return options_.compute.device; }
+  Device device() const { return options_.place.device; }
   // A hash of the model's files: all that embeddings depend on but the attention and its seed.
   const std::string& fingerprint() const { return fingerprint_; }
 

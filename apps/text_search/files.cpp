@@ -80,16 +80,15 @@ std::optional<std::string> read_text(const fs::path& file, SkippedCounts& skippe
   return {};
 }
 
-std::vector<std::string> split_patterns(const std::vector<std::string>& lists) {
+std::vector<std::string> split_patterns(const std::string& list) {
   std::vector<std::string> patterns;
-  for (const std::string& list : lists)
-    for (size_t begin = 0, end; begin < list.size(); begin = end + 1) {
-      end = std::min(list.find(',', begin), list.size());
-      std::string pattern = list.substr(begin, end - begin);
-      while (pattern.ends_with('/')) pattern.pop_back();
-      check<UsageError>(!pattern.empty(), "--exclude: an empty pattern among ", list);
-      patterns.push_back(pattern);
-    }
+  for (size_t begin = 0, end; begin < list.size(); begin = end + 1) {
+    end = std::min(list.find(',', begin), list.size());
+    std::string pattern = list.substr(begin, end - begin);
+    while (pattern.ends_with('/')) pattern.pop_back();
+    check<UsageError>(!pattern.empty(), "--exclude: an empty pattern among ", list);
+    patterns.push_back(pattern);
+  }
   return patterns;
 }
 

@@ -30,8 +30,8 @@ std::vector<std::filesystem::path> find_files(const FileSearch& search, SkippedC
 // A file's bytes; none, and counted, if it cannot be read or has a NUL byte, and so is taken for a binary one.
 std::optional<std::string> read_text(const std::filesystem::path& file, SkippedCounts& skipped);
 
-// The globs in "*.o,build/", of all lists. Error (UsageError): an empty one.
-std::vector<std::string> split_patterns(const std::vector<std::string>& lists);
+// The globs in "*.o,build/". Error (UsageError): an empty one.
+std::vector<std::string> split_patterns(const std::string& list);
 
 // The lines of a text, without their line feeds; the last one may lack it.
 std::vector<std::string> lines_of(const std::string& text);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,13 +11,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "apps/common/artifact.h"
 #include "apps/common/format.h"
+#include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/common/run_folder.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/index.h"
-#include "apps/text_search/model_command.h"
+#include "apps/text_search/model_settings.h"
 #include "apps/text_search/passages.h"
 #include "nn/attention/attention.h"
 
@@ -31,39 +33,39 @@ constexpr int64_t min_passage_tokens = int64_t(max_word_bytes) + 2;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-struct IndexCommand : ModelCommand {
-  explicit IndexCommand(CLI::App& app)
-      : ModelCommand(
-            app, "index", "Index the text files below folders",
+struct IndexCommand : Command {
+  IndexCommand()
+      : Command(
+            "index", "Index the text files below folders",
             "The same command again brings the index up to date, and goes on where it was stopped: passages whose "
             "text\n"
             "the index has are not embedded again, and those of files that are gone leave it.\n"
             "Left out are hidden files and folders, symbolic links, binary files (with a NUL byte) and files above "
             "16 MB.\n\nExamples:\n"
             "  text-search index ~/notes --model model --out notes.index\n"
-            "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25",
-            32) {
-    add_words(command, "PATH", search.paths, "files and folders");
-    add_path(command, "--out", out, "FILE", "the index");
-    options.text("attention", attention, "the attention variant");
-    options.integer("passage-tokens", passage_tokens, min_passage_tokens, 1 << 20,
-                    "tokens of a passage at most, [CLS] and [SEP] included; by default 256, or what the model takes");
-    add_list(command, "--exclude", exclude,
-             "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated; may "
-             "be given several times");
-    options.real("save-every", save_every, 0, 86400, "seconds between two saves: what a killed run loses at most");
-    define_rest("passages that are embedded together");
-    on_run(command, [this] { execute(); });
+            "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25") {}
+
+  void fields(SettingFields& f) override {
+    f.words("PATH", search.paths, "files and folders");
+    model.model_field(f);
+    f("out", out, Text::file, "the index", Keep::no);
+    f("attention", attention, Text::variant, "the attention variant");
+    f("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
+      "tokens of a passage at most, [CLS] and [SEP] included; by default 256, or what the model takes");
+    f("exclude", exclude, Text::any,
+      "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated");
+    f("save-every", save_every, {0, 86400}, "seconds between two saves: what a killed run loses at most");
+    model.fields(f, "passages that are embedded together");
   }
 
-  void execute() {
-    read_options();
+  void run(Communicator&) override {
+    catch_interrupts(quiet);
     const auto begin = Clock::now();
     check<UsageError>(!out.empty(), "expected --out with a file for the index; see text-search index --help");
-    EmbedderOptions embedder_options = this->embedder_options(attention);
-    embedder_options.model = fs::absolute(model).lexically_normal();
+    EmbedderOptions embedder_options = model.embedder_options("index", attention);
+    embedder_options.model = fs::absolute(model.model).lexically_normal();
     search.exclude = split_patterns(exclude);
-    search.leave_out = fs::weakly_canonical(model);
+    search.leave_out = fs::weakly_canonical(model.model);
     const std::vector<fs::path> files = find_files(search, skipped);
     // Before --out is checked: it may be an index of an older version, a folder.
     std::optional<Index> old;
@@ -74,12 +76,14 @@ struct IndexCommand : ModelCommand {
     if (passage_tokens < 1) passage_tokens = std::min(default_passage_tokens, embedder.max_tokens());
     check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: the model takes at most ",
                       embedder.max_tokens(), ", got ", passage_tokens);
-    note_if_full(*make_attention(embedder.attention()), passage_tokens, passage_tokens, output.quiet);
+    note_if_full(*make_attention(embedder.attention()), passage_tokens, passage_tokens, quiet);
     Index index{
-        {embedder.fingerprint(), embedder_options.model.string(), attention, common.seed, passage_tokens}, false, {}};
+        {embedder.fingerprint(), embedder_options.model.string(), attention, model.compute.seed, passage_tokens},
+        false,
+        {}};
     index.records = records_of(files, embedder.tokenizer());
     if (old && !old->settings.agrees_with(index.settings))
-      note(concat(out, ": was made with another model or other settings, so all passages are embedded"), output.quiet);
+      note(concat(out, ": was made with another model or other settings, so all passages are embedded"), quiet);
     else if (old)
       reuse_rows(*old, index);
     old.reset();
@@ -87,7 +91,7 @@ struct IndexCommand : ModelCommand {
     if (index.complete || embedded > 0) write_index(file, index);
     print_summary(index, seconds_since(begin));
     if (index.complete) return;
-    note("interrupted: what was embedded is kept, and the same command goes on", output.quiet);
+    note("interrupted: what was embedded is kept, and the same command goes on", quiet);
     throw Interrupted();
   }
 
@@ -153,13 +157,13 @@ struct IndexCommand : ModelCommand {
     }
     std::stable_sort(waiting.begin(), waiting.end(),
                      [](const Waiting& a, const Waiting& b) { return a.tokens.size() > b.tokens.size(); });
-    Progress progress(bytes, output.quiet || waiting.empty(), Progress::Counts::bytes);
+    Progress progress(bytes, quiet || waiting.empty(), Progress::Counts::bytes);
     const auto begin = Clock::now();
     auto saved = begin;
     int64_t bytes_done = 0;
-    for (size_t first = 0; first < waiting.size(); first += size_t(batch)) {
+    for (size_t first = 0; first < waiting.size(); first += size_t(model.batch)) {
       if (interrupted()) return;
-      const size_t end = std::min(waiting.size(), first + size_t(batch));
+      const size_t end = std::min(waiting.size(), first + size_t(model.batch));
       std::vector<std::vector<int32_t>> sequences;
       for (size_t i = first; i < end; ++i) sequences.push_back(waiting[i].tokens);
       const Tensor rows = embedder.embed(sequences);
@@ -182,24 +186,20 @@ struct IndexCommand : ModelCommand {
 
   void print_summary(const Index& index, double seconds) const {
     const int64_t count = reused + embedded;
-    if (!output.json) {
-      std::vector<std::string> reasons;
-      for (const auto& [reason, files] : skipped) reasons.push_back(concat(files, ' ', reason));
-      print(concat(out, ": ", count, index.complete ? "" : concat(" of ", index.records.size()), " passages of ",
-                   files_indexed, " files", reasons.empty() ? "" : "; skipped: ", joined(reasons), "; ", embedded,
-                   " embedded (", tokens, " tokens) in ", formatted("%.1f s\n", seconds)));
-      return;
-    }
-    const nlohmann::ordered_json json = {{"out", out},           {"complete", index.complete}, {"files", files_indexed},
-                                         {"skipped", skipped},   {"passages", count},          {"reused", reused},
-                                         {"embedded", embedded}, {"tokens", tokens},           {"seconds", seconds}};
-    print(json.dump() + "\n");
+    std::vector<std::string> reasons;
+    for (const auto& [reason, files] : skipped) reasons.push_back(concat(files, ' ', reason));
+    const Json result = {{"out", out},           {"complete", index.complete}, {"files", files_indexed},
+                         {"skipped", skipped},   {"passages", count},          {"reused", reused},
+                         {"embedded", embedded}, {"tokens", tokens},           {"seconds", seconds}};
+    tell(result, concat(out, ": ", count, index.complete ? "" : concat(" of ", index.records.size()), " passages of ",
+                        files_indexed, " files", reasons.empty() ? "" : "; skipped: ", joined(reasons), "; ", embedded,
+                        " embedded (", tokens, " tokens) in ", formatted("%.1f s\n", seconds)));
   }
 
   FileSearch search;
   SkippedCounts skipped;
-  std::vector<std::string> exclude;
-  std::string out, attention = "full";
+  ModelSettings model{"", 32, {}};
+  std::string exclude, out, attention = "full";
   int64_t passage_tokens = 0;
   double save_every = 60;
   int64_t files_indexed = 0, reused = 0, embedded = 0, tokens = 0;  // of passages: all but files_indexed
@@ -207,6 +207,6 @@ struct IndexCommand : ModelCommand {
 
 }  // namespace
 
-void define_index(CLI::App& app) { define_command<IndexCommand>(app); }
+std::unique_ptr<Command> make_index() { return std::make_unique<IndexCommand>(); }
 
 }  // namespace cairn::text_search

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "apps/common/format.h"
-#include "apps/common/options.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/text_search/commands.h"
@@ -30,28 +29,24 @@ using Json = nlohmann::ordered_json;
 
 size_t width() { return columns(STDOUT_FILENO, 160); }
 
-struct QueryCommand {
-  explicit QueryCommand(CLI::App& app)
-      : command(
-            add_command(app, "query", "Find passages by their meaning",
-                        "Without words, each line of standard input is a query; on a terminal you are asked for it.\n"
-                        "--json prints an object a query: \"query\" and \"hits\", an array of objects with path, "
-                        "line, last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
-                        "  text-search query 'how are checkpoints saved?' --index notes.index\n"
-                        "  text-search query --index notes.index --top 1 --json <questions.txt")),
-        options(&command) {
-    add_words(command, "words", words, "what to look for");
-    add_path(command, "--index", index_file, "FILE", "the index");
-    add_path(command, "--model", model, "DIR", "the model's folder; by default where it was when the index was made");
-    options.integer("top", top, 1, 10000, "how many passages");
-    define_threads(options, threads);
-    output.define(command);
-    on_run(command, [this] { execute(); });
+struct QueryCommand : Command {
+  QueryCommand()
+      : Command("query", "Find passages by their meaning",
+                "Without words, each line of standard input is a query; on a terminal you are asked for it.\n"
+                "--json prints an object a query: \"query\" and \"hits\", an array of objects with path, "
+                "line, last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
+                "  text-search query 'how are checkpoints saved?' --index notes.index\n"
+                "  text-search query --index notes.index --top 1 --json <questions.txt") {}
+
+  void fields(SettingFields& f) override {
+    f.words("words", words, "what to look for");
+    f("index", index_file, Text::file, "the index", Keep::no);
+    f("model", model, Text::folder, "the model's folder; by default where it was when the index was made", Keep::no);
+    f("top", top, {1, 10000}, "how many passages");
+    threads_field(f, threads);
   }
 
-  void execute() {
-    options.read();
-    options.assign();
+  void run(Communicator&) override {
     if (threads > 0) set_threads(int(threads));
     check<UsageError>(!index_file.empty(), "expected --index with an index; see text-search query --help");
     std::string query;
@@ -59,19 +54,19 @@ struct QueryCommand {
     check<UsageError>(words.empty() || !one_line(query, SIZE_MAX).empty(), "expected words to look for, got none");
     index = read_index(index_file);
     if (!index.complete)
-      note("the index is not complete: its run was stopped; the same text-search index goes on", output.quiet);
-    if (index.records.empty()) note("the index is empty: none of the indexed files contains text", output.quiet);
+      note("the index is not complete: its run was stopped; the same text-search index goes on", quiet);
+    if (index.records.empty()) note("the index is empty: none of the indexed files contains text", quiet);
     open_model();
     if (!words.empty()) return answer(query);
-    const bool asks = isatty(STDIN_FILENO) && !output.quiet;
+    const bool asks = isatty(STDIN_FILENO) && !quiet;
     note("A query a line; Ctrl-D ends.", !asks);
     while (true) {
       if (asks) std::cerr << "> " << std::flush;
       if (!std::getline(std::cin, query)) break;
       if (one_line(query, SIZE_MAX).empty()) continue;
-      if (!output.json && !asks) print(one_line(query, width()) + "\n");
+      if (!json && !asks) print(one_line(query, width()) + "\n");
       answer(query);
-      if (!output.json) print("\n");
+      if (!json) print("\n");
     }
     if (asks) std::cerr << '\n';
   }
@@ -94,28 +89,25 @@ struct QueryCommand {
     const WordPiece& tokenizer = embedder->tokenizer();
     const Tensor embedding = embedder->embed({tokenizer.encode(query, embedder->max_tokens())});
     const std::string current = std::filesystem::current_path().string() + '/';
-    Json json = {{"query", query}, {"hits", Json::array()}};
+    Json found = {{"query", query}, {"hits", Json::array()}};
     std::string text;
     for (const auto& [score, record] : search(index, embedding.to_vector<float>(), top)) {
       const Excerpt excerpt = excerpt_of(*record, query, tokenizer);
-      json["hits"].push_back({{"path", record->path},
-                              {"line", record->line},
-                              {"last_line", record->last_line},
-                              {"score", score},
-                              {"excerpt", one_line(excerpt.text, 160)},
-                              {"excerpt_line", excerpt.line},
-                              {"text", record->text}});
+      found["hits"].push_back({{"path", record->path},
+                               {"line", record->line},
+                               {"last_line", record->last_line},
+                               {"score", score},
+                               {"excerpt", one_line(excerpt.text, 160)},
+                               {"excerpt_line", excerpt.line},
+                               {"text", record->text}});
       const std::string path = record->path.substr(record->path.starts_with(current) ? current.size() : 0);
       const std::string place = concat(one_line(path, SIZE_MAX), ':', excerpt.line, formatted("  %.3f  ", score));
       text += place + one_line(excerpt.text, std::max<size_t>(width() - std::min(width(), place.size()), 20)) + "\n";
     }
     // A query may be no UTF-8.
-    print(output.json ? json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text);
+    print(json ? found.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text);
   }
 
-  CLI::App& command;
-  Options options;
-  OutputOptions output;
   std::vector<std::string> words;
   std::string index_file, model;
   int64_t top = 5, threads = 0;
@@ -125,6 +117,6 @@ struct QueryCommand {
 
 }  // namespace
 
-void define_query(CLI::App& app) { define_command<QueryCommand>(app); }
+std::unique_ptr<Command> make_query() { return std::make_unique<QueryCommand>(); }
 
 }  // namespace cairn::text_search

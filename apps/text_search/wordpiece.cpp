@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "apps/common/run_folder.h"
+#include "apps/common/artifact.h"
 #include "core/error.h"
 #include "nn/io/file.h"
 #include "nn/io/json.h"
