@@ -210,9 +210,11 @@ struct CompareCommand : Command {
                         number("mean_error"), number("largest_error"), share_text(number("neighbors_kept")).c_str(),
                         number("seconds_per_token") * 1e6,
                         rows[0]["seconds_per_token"].get<double>() / number("seconds_per_token"));
-      for (const char* key : {"accuracy", "minus_full"})
-        if (split)
-          text += formatted("  %+.3f [%+.3f, %+.3f]", double(row[key][0]), double(row[key][1]), double(row[key][2]));
+      if (split) {
+        const std::vector<double> accuracy = row["accuracy"], change = row["minus_full"];
+        text += formatted("    %.3f [%.3f, %.3f]  %+.3f [%+.3f, %+.3f]", accuracy[0], accuracy[1], accuracy[2],
+                          change[0], change[1], change[2]);
+      }
       text += "\n";
     }
     return text;

@@ -25,8 +25,6 @@
 namespace cairn::text_search {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 size_t width() { return columns(STDOUT_FILENO, 160); }
 
 struct QueryCommand : Command {

@@ -12,8 +12,7 @@ namespace {
 
 // Do two passages repeat each other?
 bool are_alike(const Record& a, const Record& b) {
-  const bool overlap = a.path == b.path && a.begin < b.end && b.begin < a.end;
-  return overlap || a.text == b.text;
+  return a.text == b.text || (a.path == b.path && a.begin < b.end && b.begin < a.end);
 }
 
 // The tokens that words begin with, without punctuation and the shortest.

@@ -26,6 +26,8 @@ RESUME = "copy-task train --quiet --out run --resume"
 ENDLESS = f"copy-task train {MODEL} --iterations 100000000 --out run"
 EVALUATE = "copy-task evaluate --quiet --run run --sequences 1"
 FIGURE = f"copy-task figure {MODEL[11:]} --iterations 3 --variants full,clustered-2 --lengths 3,4 --out run"
+INDEX = (f"text-search index texts --quiet --model {HERE.parent / 'golden/bert'} --out index --batch 1 --passage-tokens 66"
+         " --save-every 0 --threads 1")
 ATTEND = "attend --quiet --in q.safetensors --attention full --out result.safetensors --picture w.svg"
 WATCHDOG = 300  # seconds after which a process hangs; nothing depends on how fast it is
 TIMES = re.compile(r"seconds|per_second|peak_bytes|time")
@@ -50,6 +52,7 @@ TARGETS = (
     Target("a training resumed past a damaged checkpoint", f"{RESUME} --iterations 6", f"{RESUME} --iterations 6",
            TRAIN.replace("--iterations 6", "--iterations 4") + "; echo >>run/checkpoint/checksums", share=2),
     Target("a figure", FIGURE, FIGURE, share=6),
+    Target("an index", INDEX, INDEX, "mkdir texts; echo one text >texts/a; echo another >texts/b"),
     Target("attention on tensors", ATTEND, ATTEND,
            "attend --example q.safetensors --length 5 --quiet; echo old >result.safetensors; echo old >w.svg"),
 )
