@@ -132,7 +132,7 @@ def contents(folder):
         elif path.suffix == ".json":
             found[name] = without_times(json.loads(path.read_text()))
         else:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[name] = hashlib.sha256(path.read_bytes().replace(bytes(folder), b"")).hexdigest()
     return found
 
 
