@@ -8,27 +8,33 @@
 #include <set>
 #include <utility>
 
-#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "core/error.h"
 
 namespace cairn {
 namespace {
 
-using nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
-std::string quoted(const std::string& text) {
-  return ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+// The beginning of an event of Chrome's format; `phase` is X for a span, M for a name.
+Json event(const std::string& name, const char* phase, int thread) {
+  return {{"name", name}, {"ph", phase}, {"pid", 1}, {"tid", thread}};
 }
 
-// Nanoseconds as microseconds, exactly.
-std::string microseconds(int64_t nanoseconds) {
-  return formatted("%lld.%03lld", (long long)(nanoseconds / 1000), (long long)(nanoseconds % 1000));
+// The name of the process or of a thread.
+Json named(const char* what, int thread, const std::string& name) {
+  Json json = event(what, "M", thread);
+  json["args"]["name"] = name;
+  return json;
 }
 
-std::string named(const char* what, int thread, const std::string& name) {
-  return concat(R"({"name":")", what, R"(","ph":"M","pid":1,"tid":)", thread, R"(,"args":{"name":)", quoted(name),
-                "}}");
+Json span(const trace::Event& from) {
+  Json json = event(from.name, "X", from.thread);
+  json["cat"] = from.category;
+  json["ts"] = double(from.begin) / 1000;  // microseconds
+  json["dur"] = double(from.duration) / 1000;
+  if (!from.detail.empty()) json["args"]["detail"] = from.detail;
+  return json;
 }
 
 }  // namespace
@@ -36,18 +42,13 @@ std::string named(const char* what, int thread, const std::string& name) {
 void write_trace(const std::string& path, const trace::Recording& recording, const std::string& program) {
   std::ofstream out(path);
   check<UsageError>(bool(out), "trace: cannot write ", path, ": ", std::strerror(errno));
+  const auto text = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
   out << R"({"displayTimeUnit":"ms","otherData":{"dropped":)" << concat(recording.dropped) << "},\"traceEvents\":[\n"
-      << named("process_name", 0, program);
+      << text(named("process_name", 0, program));
   std::set<int> threads;
-  for (const trace::Event& event : recording.events) threads.insert(event.thread);
-  for (int thread : threads) out << ",\n" << named("thread_name", thread, concat("thread ", thread));
-  for (const trace::Event& event : recording.events) {
-    out << ",\n{\"name\":" << quoted(event.name) << ",\"cat\":" << quoted(event.category)
-        << ",\"ph\":\"X\",\"pid\":1,\"tid\":" << concat(event.thread) << ",\"ts\":" << microseconds(event.begin)
-        << ",\"dur\":" << microseconds(event.duration);
-    if (!event.detail.empty()) out << ",\"args\":{\"detail\":" << quoted(event.detail) << "}";
-    out << "}";
-  }
+  for (const trace::Event& each : recording.events) threads.insert(each.thread);
+  for (const int thread : threads) out << ",\n" << text(named("thread_name", thread, concat("thread ", thread)));
+  for (const trace::Event& each : recording.events) out << ",\n" << text(span(each));
   out << "\n]}\n";
   out.close();
   check(bool(out), "trace: cannot write all of ", path, ": ", std::strerror(errno));
