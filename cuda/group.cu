@@ -5,18 +5,20 @@
 // comes last.
 //   labels, permutation [R, N], offsets [R, C + 1]
 //
-// Launch. A block takes a piece of a row. It counts the labels of the whole row, so that no block waits for another.
+// Launch. A block takes a piece of a row and 512 buckets: it places those queries of the piece that are in them. It
+// counts the labels of the whole row, so that no block waits for another.
 //   count   The block's table has a column for each bucket: how many of its queries stand before the piece, in each
-//           warp's run of the piece, and behind the piece. Threads count by atomics in shared memory.
+//           warp's run of the piece, and behind the piece. Threads count by atomics in shared memory; queries of
+//           earlier buckets are one sum.
 //   scan    A thread takes a column. The columns before it sum up to where the bucket begins; from there, sums down the
 //           column say where the members in each run go.
 //   place   A warp takes its run, 32 queries at a time. A query's place is what the table says, plus the lanes below
 //           with the same label. Lanes with equal labels find each other by one ballot a bit. So no atomics are
 //           needed, and the result does not depend on the order of lanes.
-// The table has 512 columns. More buckets are taken 512 at a time, each time with all three steps. There are about 256
-// blocks with pieces of at least 512 queries, and at most 16 pieces a row: with more, counting would take far longer
-// than placing.
-// Traffic: 8 bytes a query, the floor; the second and later readings of a row come from the L2 cache.
+// There are about 256 blocks, with pieces of at least 512 queries, and at most 16 pieces a row: with more, counting
+// would take far longer than placing.
+// Traffic: 8 bytes a query, the floor; the second and later readings of a row come from the L2 cache: one for each
+// piece and each 512 buckets.
 #include "core/kernels/group.h"
 
 #include <algorithm>
@@ -34,7 +36,7 @@ constexpr int at_once = 4;        // labels that a thread loads before it counts
 constexpr int64_t most_pieces = 16, wanted_blocks = 256;
 
 struct GroupProblem {
-  uint32_t N, C, pieces, piece_size;
+  uint32_t N, C, pieces, piece_size, tiles;
   int bits;  // of a bucket's number in its tile
   const int32_t* labels;
   int32_t* permutation;
@@ -52,9 +54,10 @@ __device__ uint32_t equals(uint32_t mask, uint32_t value, int bits) {
 }
 
 __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
-  __shared__ int32_t table[slots][tile + 1], of_warp[warps];  // the last column counts other tiles' queries
+  __shared__ int32_t table[slots][tile], of_warp[warps];
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-  const uint32_t row = blockIdx.x / p.pieces, piece = blockIdx.x % p.pieces;
+  const uint32_t first = blockIdx.x % p.tiles * tile;  // bucket
+  const uint32_t row = blockIdx.x / p.tiles / p.pieces, piece = blockIdx.x / p.tiles % p.pieces;
   const int32_t* const labels = p.labels + int64_t(row) * p.N;
   int32_t* const permutation = p.permutation + int64_t(row) * p.N;
   int32_t* const offsets = p.offsets + int64_t(row) * (int64_t(p.C) + 1);
@@ -64,80 +67,74 @@ __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
   const uint32_t run_begin = min(begin + warp * run, end), run_end = min(run_begin + run, end);
   int32_t* const starts = table[1 + warp];
 
-  int32_t tile_start = 0;  // queries in earlier tiles
-  for (uint32_t first = 0; first <= p.C; first += tile) {
-    // A label's bucket in this tile, or `tile`.
-    const auto bucket = [C = p.C, first](int32_t label, bool there) {
-      return there ? min(min(uint32_t(label), C) - first, uint32_t(tile)) : uint32_t(tile);
-    };
-    // Counts queries [from, to) in a row of the table: `step` threads, of which this is number `me`, that load several
-    // labels before they count them.
-    const auto count = [&](uint32_t from, uint32_t to, int32_t* of_slot, uint32_t me, uint32_t step) {
-      for (uint32_t i = from + me; i - me < to; i += at_once * step) {
-        int32_t label[at_once];
+  int32_t earlier = 0;  // queries of earlier buckets
+  // Counts queries [from, to) in a row of the table: `step` threads, of which this is number `me`, that load several
+  // labels before they count them.
+  const auto count = [&](uint32_t from, uint32_t to, int32_t* of_slot, uint32_t me, uint32_t step) {
+    for (uint32_t i = from + me; i - me < to; i += at_once * step) {
+      int32_t label[at_once];
 #pragma unroll
-        for (uint32_t j = 0; j < at_once; ++j) label[j] = labels[min(i + j * step, to - 1)];
+      for (uint32_t j = 0; j < at_once; ++j) label[j] = labels[min(i + j * step, to - 1)];
 #pragma unroll
-        for (uint32_t j = 0; j < at_once; ++j) atomicAdd(of_slot + bucket(label[j], i + j * step < to), 1);
+      for (uint32_t j = 0; j < at_once; ++j) {
+        const uint32_t bucket = min(uint32_t(label[j]), p.C);
+        if (i + j * step >= to) continue;
+        earlier += bucket < first;
+        if (bucket - first < tile) atomicAdd(of_slot + (bucket - first), 1);
       }
-    };
+    }
+  };
 #pragma unroll
-    for (int s = 0; s < slots; ++s) table[s][thread] = 0;
-    __syncthreads();
-    count(0, begin, table[0], thread, threads);
-    count(end, p.N, table[slots - 1], thread, threads);
-    count(run_begin, run_end, starts, lane, 32);
-    __syncthreads();
+  for (int s = 0; s < slots; ++s) table[s][thread] = 0;
+  __syncthreads();
+  count(0, begin, table[0], thread, threads);
+  count(end, p.N, table[slots - 1], thread, threads);
+  count(run_begin, run_end, starts, lane, 32);
+  earlier = block_reduce(earlier, 0, Sum{});
 
-    int32_t counts[slots], total = 0;
+  int32_t counts[slots], total = 0;
 #pragma unroll
-    for (int s = 0; s < slots; ++s) total += counts[s] = table[s][thread];
-    const int32_t sum = warp_scan(total);
-    if (lane == 31) of_warp[warp] = sum;
-    __syncthreads();
-    int32_t start = tile_start + sum - total;
+  for (int s = 0; s < slots; ++s) total += counts[s] = table[s][thread];
+  const int32_t sum = warp_scan(total);
+  if (lane == 31) of_warp[warp] = sum;
+  __syncthreads();
+  int32_t start = earlier + sum - total;
+  for (uint32_t w = 0; w < warp; ++w) start += of_warp[w];
+  if (piece == 0 && first + thread <= p.C) offsets[first + thread] = start;
 #pragma unroll
-    for (uint32_t w = 0; w < warps; ++w) {
-      if (w < warp) start += of_warp[w];
-      tile_start += of_warp[w];
-    }
-    const uint32_t column = first + thread;
-    if (piece == 0 && column <= p.C) offsets[column] = start;
-#pragma unroll
-    for (int s = 0; s < 1 + warps; ++s) {
-      table[s][thread] = start;
-      start += counts[s];
-    }
-    __syncthreads();  // the starts of all runs are there
+  for (int s = 0; s < 1 + warps; ++s) {
+    table[s][thread] = start;
+    start += counts[s];
+  }
+  __syncthreads();  // the starts of all runs are there
 
-    int32_t next = run_begin < run_end ? labels[min(run_begin + lane, p.N - 1)] : 0;
-    for (uint32_t i = run_begin + lane; i - lane < run_end; i += 32) {
-      const uint32_t mine = bucket(next, i < run_end);
-      next = labels[min(i + 32, p.N - 1)];  // while this round goes on
-      const bool placed = mine < tile;
-      const uint32_t peers = equals(__ballot_sync(full_warp, placed), mine, p.bits);
-      const int32_t place = placed ? starts[mine] + __popc(peers & ((1u << lane) - 1)) : 0;
-      __syncwarp();  // all have read before the last of the equals counts them
-      if (placed) permutation[place] = int32_t(i);
-      if (placed && peers >> lane == 1) starts[mine] = place + 1;
-      __syncwarp();
-    }
-    __syncthreads();  // the table is used again
+  int32_t next = run_begin < run_end ? labels[min(run_begin + lane, p.N - 1)] : 0;
+  for (uint32_t i = run_begin + lane; i - lane < run_end; i += 32) {
+    const uint32_t mine = min(uint32_t(next), p.C) - first;
+    next = labels[min(i + 32, p.N - 1)];  // while this round goes on
+    const bool placed = i < run_end && mine < tile;
+    const uint32_t peers = equals(__ballot_sync(full_warp, placed), mine, p.bits);
+    const int32_t place = placed ? starts[mine] + __popc(peers & ((1u << lane) - 1)) : 0;
+    __syncwarp();  // all have read before the last of the equals counts them
+    if (placed) permutation[place] = int32_t(i);
+    if (placed && peers >> lane == 1) starts[mine] = place + 1;
+    __syncwarp();
   }
 }
 
 }  // namespace
 
 void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
-  const int64_t rows = size.B * size.H, N = size.N;
+  const int64_t rows = size.B * size.H, N = size.N, tiles = ceil_div(size.C + 1, tile);
   if (rows == 0) return;
-  const int64_t wanted = std::min({most_pieces, ceil_div(wanted_blocks, rows), ceil_div(N, threads)});
+  const int64_t wanted = std::min({most_pieces, ceil_div(wanted_blocks, rows * tiles), ceil_div(N, threads)});
   const int64_t piece_size = threads * ceil_div(std::max<int64_t>(1, N), threads * std::max<int64_t>(1, wanted));
   const int64_t pieces = std::max<int64_t>(1, ceil_div(N, piece_size));
   const int bits = int(std::bit_width(uint64_t(std::min<int64_t>(tile - 1, size.C))));
-  const GroupProblem problem{uint32_t(N), uint32_t(size.C), uint32_t(pieces), uint32_t(piece_size),
-                             bits,        labels,           permutation,      offsets};
-  launch(group_queries, {rows * pieces, threads, 0, stream}, problem);
+  const GroupProblem problem{
+      uint32_t(N), uint32_t(size.C), uint32_t(pieces), uint32_t(piece_size), uint32_t(tiles), bits,
+      labels,      permutation,      offsets};
+  launch(group_queries, {rows * pieces * tiles, threads, 0, stream}, problem);
 }
 
 }  // namespace cairn::gpu

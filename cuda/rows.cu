@@ -5,15 +5,14 @@
 //
 // Launch.
 //   gather       a warp takes a row, a lane every 32nd word: 16 bytes where rows and addresses allow it, or an element
-//   scatter_add  The rows are sorted by index: a stable counting sort (group.cu) of each 9 bits, the lowest first.
-//                sort_step, a thread a row, applies the last one and makes the labels for the next. Then a warp takes
-//                128 columns, four a lane, of the rows with one index, and adds them one after another: no atomics, so
-//                the sums have one order. A row of the table that is not named is not touched.
+//   scatter_add  The rows are sorted by index (group.cu). Then a warp takes 128 columns, four a lane, of the rows with
+//                one index, and adds them one after another: no atomics, so the sums have one order. A row of the table
+//                that is not named is not touched.
 //   pick         a thread takes an element of y
 //   put          a warp takes a row of x
 // Traffic, e bytes an element. gather: 2 e rows cols, the floor. scatter_add: e rows cols and 2 e cols for each row
-// named, the floor, and some 30 bytes a row for each 9 bits of the index. An index that most rows share makes it slow:
-// one warp adds them all. Bound by memory otherwise.
+// named, the floor; the sort reads the index once for each 512 rows of the table, from the L2 cache. An index that most
+// rows share makes it slow: one warp adds them all. Bound by memory otherwise.
 #include "core/kernels/rows.h"
 
 #include <algorithm>
@@ -27,7 +26,6 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int columns_a_lane = 4, columns_a_warp = 32 * columns_a_lane;
-constexpr int digit_bits = 9, last_digit = (1 << digit_bits) - 1;  // group takes so many labels at a time
 
 // `words` words a row.
 template <class Word>
@@ -41,25 +39,15 @@ __global__ void __launch_bounds__(row_threads<32>)
   });
 }
 
-// A step of the sort. order[i] = the row that comes i-th when `permutation` has sorted `before`, or row i where there
-// is no `before` yet. keys[i] = bits of its index; an index outside of the table counts as `table`, the largest.
-__global__ void __launch_bounds__(threads)
-    sort_step(RowSelection size, const int32_t* index, const int32_t* before, const int32_t* permutation, int shift,
-              uint32_t mask, int32_t* order, int32_t* keys) {
-  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < size.rows; i += int64_t(gridDim.x) * threads) {
-    order[i] = before ? before[permutation[i]] : int32_t(i);
-    keys[i] = int32_t(min(uint32_t(index[order[i]]), uint32_t(size.table)) >> shift & mask);
-  }
-}
-
-// keys [rows] rising, and which row of x each is of.
+// The rows of x by their index: order [rows], of which those of table row i begin at offsets[i].
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
-    add_segments(RowSelection size, int64_t tiles, const T* x, const int32_t* order, const int32_t* keys, T* table) {
+    add_segments(RowSelection size, int64_t tiles, const T* x, const int32_t* index, const int32_t* order,
+                 const int32_t* offsets, T* table) {
   each_row<32>(size.rows * tiles, [&](int64_t task) {
     const int64_t begin = task / tiles, first_column = task % tiles * columns_a_warp;
-    const int32_t key = keys[begin];
-    if (key == size.table || (begin > 0 && keys[begin - 1] == key)) return;
+    const int32_t key = index[order[begin]];
+    if (key < 0 || key >= size.table || offsets[key] != begin) return;  // outside, or not the first of its segment
     // Calls f(i, c) for the columns c of this lane.
     const auto each_column = [&](auto f) {
 #pragma unroll
@@ -69,15 +57,11 @@ __global__ void __launch_bounds__(row_threads<32>)
     T* const to = table + key * size.cols;
     float sum[columns_a_lane] = {};
     each_column([&](int i, int64_t c) { sum[i] = float(to[c]); });
-    // 32 rows at a time: each lane knows one, and whether it has this key.
-    int members = 32;
-    for (int64_t base = begin; members == 32; base += 32) {
-      const int64_t place = base + row_lane<32>();
-      const bool member = place < size.rows && keys[place] == key;
-      const int32_t row = member ? order[place] : 0;
-      members = __popc(__ballot_sync(full_warp, member));
+    const int64_t end = offsets[key + 1];
+    for (int64_t base = begin; base < end; base += 32) {  // each lane knows one row
+      const int32_t row = order[min(base + row_lane<32>(), end - 1)];
 #pragma unroll 4
-      for (int m = 0; m < members; ++m) {
+      for (int m = 0; m < min(end - base, int64_t{32}); ++m) {
         const T* const from = x + __shfl_sync(full_warp, row, m) * size.cols;
         each_column([&](int i, int64_t c) { sum[i] += float(from[c]); });
       }
@@ -124,23 +108,11 @@ void scatter_add_rows(Stream stream, RowSelection size, const T* x, const int32_
   check<DeviceError>(std::max(size.rows, size.table) <= INT32_MAX, "scatter_add_rows: ", size.rows, " rows into ",
                      size.table, ", expected at most ", INT32_MAX);
   Workspace workspace(Device::cuda);
-  int32_t* const keys = workspace.take<int32_t>(size.rows);
-  int32_t* const permutation = workspace.take<int32_t>(size.rows);
-  int32_t* const offsets = workspace.take<int32_t>(last_digit + 1);
-  const int32_t* order = nullptr;
-  const auto step = [&](int shift, uint32_t mask) {
-    int32_t* const next = workspace.take<int32_t>(size.rows);
-    launch(sort_step, {blocks(ceil_div(size.rows, threads)), threads, 0, stream}, size, index, order, permutation,
-           shift, mask, next, keys);
-    order = next;
-  };
-  for (int shift = 0; size.table >> shift > 0; shift += digit_bits) {
-    step(shift, last_digit);
-    group(stream, {1, 1, size.rows, last_digit}, keys, permutation, offsets);
-  }
-  step(0, ~0u);
+  int32_t* const order = workspace.take<int32_t>(size.rows);
+  int32_t* const offsets = workspace.take<int32_t>(size.table + 1);
+  group(stream, {1, 1, size.rows, size.table}, index, order, offsets);
   const int64_t tiles = ceil_div(size.cols, columns_a_warp);
-  launch(add_segments<T>, over_rows<32>(stream, size.rows * tiles), size, tiles, x, order, keys, table);
+  launch(add_segments<T>, over_rows<32>(stream, size.rows * tiles), size, tiles, x, index, order, offsets, table);
 }
 
 template <class T>

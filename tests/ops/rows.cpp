@@ -83,8 +83,8 @@ TEST_CASE("scatter_columns needs a number of columns that they fit", "[rows]") {
 #if CAIRN_HAS_CUDA
 
 TEST_CASE("scatter_add_rows on CUDA adds what the CPU adds, in its order", "[rows][gpu]") {
-  // Tables of one, two and three digits of the sort; many rows with one index, few, and indices outside.
-  for (const RowSelection size : {RowSelection{700, 5, 3}, RowSelection{2000, 130, 700}, RowSelection{3000, 3, 300'000},
+  // Tables of one, two and many tiles of the sort; many rows with one index, few, and indices outside.
+  for (const RowSelection size : {RowSelection{700, 5, 3}, RowSelection{2000, 130, 700}, RowSelection{3000, 3, 30'000},
                                   RowSelection{700, 5, 511}, RowSelection{700, 5, 512}}) {
     INFO(size.rows << " rows into " << size.table);
     const Tensor x = affine(random_tensor({size.rows, size.cols}, DType::float32), 1.0 / 3);  // no sum of them is exact
