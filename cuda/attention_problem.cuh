@@ -6,6 +6,9 @@
 
 namespace cairn::gpu {
 
+// Positions are ints, up to the end of the last tile or group of tiles; so are numbers of top keys.
+inline constexpr int64_t max_count = int64_t{1} << 30;
+
 template <class T>
 struct AttentionProblem : AttentionOperands<T> {
   using AttentionOperands<T>::size;
@@ -37,9 +40,8 @@ bool aligned(const HeadView<T>& x, size_t bytes) {
 template <class T, class... More>
 AttentionProblem<T> attention_problem(const char* operation, const AttentionOperands<T>& in, const More&... more) {
   const AttentionSize& size = in.size;
-  constexpr int64_t maximum = 0x7fffff00;  // positions are ints, up to the end of a tile
-  check(size.N < maximum && size.S < maximum, operation,
-        " on CUDA: expected fewer than 2^31 - 256 queries and keys, got ", size.N, " and ", size.S);
+  check(size.N < max_count && size.S < max_count, operation,
+        " on CUDA: expected fewer than 2^30 queries and keys, got ", size.N, " and ", size.S);
   const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(in.q, 4 * sizeof(T)) &&
                      aligned(in.k, 4 * sizeof(T)) && aligned(in.v, 4 * sizeof(T)) &&
                      (aligned(more, 4 * sizeof(T)) && ...);

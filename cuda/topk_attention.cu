@@ -25,26 +25,25 @@
 // tiles of 64 members and 64 top keys are gathered out of memory (cuda/attention_tiles.cuh):
 //   attend_top          the tiles of full attention's forward pass (cuda/attention_simt.cuh)
 //   member_gradient     the scores twice: for the softmax and delta, and for dq and the parts of dK_top and dV_top
-// Either member_gradient writes the parts of dK_top and dV_top that its task has: rows of D + M floats in workspace
-// memory. Two kernels, the same for both forms, make sums of them:
-//   place_parts         runs first and decides where these rows go, so that the rows of a key stand together: a
-//                       counting sort. A block has 1024 keys. It reads top of all clusters, each of its 8 warps an
-//                       eighth of the clusters.
+// Either member_gradient writes the parts of dK_top and dV_top that its task has, rows of D + M floats in workspace
+// memory, and which keys they are of. Then, the same for both forms:
+//   group               sorts the rows by key (cuda/group.cu)
 //   topk_key_gradient   sums up the rows of each key, in their order. A warp has 8 keys and 128 columns (32 if rows do
 //                       not move four columns at a time). If a key has more than 32 rows, the 8 warps of the block
 //                       share them: each takes every eighth. Further blocks sum up dm, a warp a cluster.
-// segment_reduce computes drest. member_gradient and topk_key_gradient process as many (batch, head) pairs at a time
-// as fit into 64 MB of workspace.
+// segment_reduce computes drest. The other three process as many (batch, head) pairs at a time as fit into 64 MB of
+// workspace.
 //
 // Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
 // backward twice k (D + M) floats for a task. Floor: everything but those floats once. Tensor cores leave memory as the
 // bound; in float32 arithmetic, that is the bound. With clusters of a member or two (oracle-top) it is the gathering.
 // Shared memory in KB (1024 bytes): attend_top_mma 8 to 65, member_gradient_mma 20 to 88, attend_top and
-// member_gradient 27, place_parts 32, topk_key_gradient 4.
+// member_gradient 27, topk_key_gradient 4.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
+#include "core/kernels/group.h"
 #include "core/kernels/segment_mean.h"
 #include "core/workspace.h"
 #include "cuda/topk_mma.cuh"
@@ -55,17 +54,17 @@ namespace {
 
 // ------------------------------------------------------------------------------------------ in float32 arithmetic
 
-// Some rows of a matrix, by their indices.
+// Some rows of a matrix, by their indices; those outside of [0, limit) are not there.
 template <class T>
 struct IndexedRows {
   using Element = T;
   const T* data;
   int64_t stride;
   const int32_t* index;
-  int rows, columns;
+  int limit, rows, columns;
   bool packs;
 
-  __device__ bool has(int r) const { return r < rows; }
+  __device__ bool has(int r) const { return r < rows && unsigned(index[r]) < unsigned(limit); }
   __device__ const T* row(int r) const { return data + index[r] * stride; }
   __device__ void skip_rows(int n) { index += n, rows -= n; }
 };
@@ -77,17 +76,14 @@ struct Members {
   const MemberTask& task;
   BatchHead batch_head;
   TileDropout dropout;
-  int top = 0;  // top keys
 
   __device__ Members(const TopKProblem<T>& problem, const MemberTask& member_task)
-      : p(problem), task(member_task), batch_head(p.size, Mask{}, task.batch_head), dropout(p.dropout, batch_head) {
-    for (int l = int(threadIdx.x % 32); l - int(threadIdx.x % 32) < task.k; l += 32)
-      top += __popc(__ballot_sync(full_warp, l < task.k && task.topk[l] >= 0));
-  }
+      : p(problem), task(member_task), batch_head(p.size, Mask{}, task.batch_head), dropout(p.dropout, batch_head) {}
   __device__ IndexedRows<T> members(const HeadView<const T>& x, int m0, int columns, int column = 0) const {
     return {x.batch_head(batch_head.batch, batch_head.head) + column,
             x.row_stride,
             task.permutation + m0,
+            p.N(),
             task.end - m0,
             columns - column,
             p.packs};
@@ -96,13 +92,14 @@ struct Members {
     return {x.batch_head(batch_head.batch, batch_head.head) + column,
             x.row_stride,
             task.topk + l0,
-            top - l0,
+            p.S(),
+            task.k - l0,
             columns - column,
             p.packs};
   }
   // Bit 4 i + j: there are member m0 + tile_row(i) and key l0 + tile_column() + j; and dropout keeps that weight.
   __device__ unsigned there(int m0, int l0) const {
-    return pair_bits([&](int, int i, int j) { return m0 + i < task.end && l0 + j < top; });
+    return pair_bits([&](int, int i, int j) { return m0 + i < task.end && task.key(p, l0 + j) >= 0; });
   }
   __device__ unsigned kept(int m0, int l0, unsigned there) const {
     if (!dropout.active) return ~0u;
@@ -129,7 +126,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   for (int m0 = task.first; m0 < task.end; m0 += tile) {
     RunningSoftmax<8, 16> softmax;
     float sum[8][width / 16] = {};
-    for (int l0 = 0; l0 < block.top; l0 += tile) {
+    for (int l0 = 0; l0 < task.k; l0 += tile) {
       TileOf s;
       row_products(block.members(p.q, m0, p.D()), block.keys(p.k, l0, p.D()), shared, s);
       const unsigned there = block.there(m0, l0), keep = block.kept(m0, l0, there);
@@ -167,6 +164,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const unsigned column_parts = unsigned(TileTask::tile_parts(max(p.size.D, p.size.M), tile));
   const int column = int(blockIdx.x % column_parts) * tile;
   const MemberTask task(p, parts.first_batch_head, blockIdx.x / column_parts);
+  if (column == 0) parts.write_keys(p, task);
   if (task.first >= task.end) return;
   const Members<T> block(p, task);
   const float mass = task.mass(p);
@@ -190,7 +188,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     };
     RunningSoftmax<8, 16> softmax;
     float delta[8] = {};
-    for (int l0 = 0; l0 < block.top; l0 += tile) {
+    for (int l0 = 0; l0 < task.k; l0 += tile) {
       compute(l0);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {  // [grad. 9] delta: a member's part of dm
@@ -208,7 +206,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     }
 
     float sum[8][4] = {};
-    for (int l0 = 0; l0 < block.top; l0 += tile) {
+    for (int l0 = 0; l0 < task.k; l0 += tile) {
       const unsigned keep = compute(l0);
 #pragma unroll
       for (int i = 0; i < 8; ++i)
@@ -222,11 +220,10 @@ __global__ void __launch_bounds__(tile_threads, 2)
       const auto write_part = [&](const TileOf& of_keys, float factor, int first_column, int columns) {
 #pragma unroll
         for (int i = 0; i < 8; ++i)
-          if (const int l = l0 + tile_row(i); l < block.top) {
-            const int place = parts.places[int64_t(task.of_cluster) * p.top + l] + task.in_cluster;
-            write_row(of_keys[i], factor, parts.row(p, task.batch_head, place) + first_column + column,
+          if (const int l = l0 + tile_row(i); l < task.k)
+            write_row(of_keys[i], factor,
+                      parts.rows + (parts.first(p, task) + l) * (p.size.D + p.size.M) + first_column + column,
                       columns - column, p.packs, m0 > task.first);
-          }
       };
       if (column < p.D()) {
         store_weights(shared, g);
@@ -277,10 +274,9 @@ template <class T, class... More>
 TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, const GroupView& groups,
                        const int32_t* topk, const T* mass, const More&... more) {
   const AttentionSize& size = in.size;
-  constexpr int64_t maximum = 0x7fffff00 / 2;  // positions, tasks, top keys and their parts are ints
-  check(size.N < maximum && size.S < maximum && C < maximum && k < maximum && (size.N / task_tile + C) * k < maximum,
-        "topk_attention on CUDA: expected fewer than 2^30 queries, keys, clusters and top keys of all clusters, got ",
-        size.N, ", ", size.S, ", ", C, " and ", C, " x ", k);
+  check(C < max_count && k < max_count && (size.N / task_tile + C + 1) * k < max_count,
+        "topk_attention on CUDA: expected C, k and (N / 64 + C + 1) k below 2^30, got C = ", C, ", k = ", k,
+        ", N = ", size.N);
   return {
       attention_problem("topk_attention", in, more...), int(C), int(k), groups, topk, mass, task_bits<T>(size, C, k)};
 }
@@ -318,31 +314,30 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
   if (batch_heads == 0) return;
   Workspace workspace(Device::cuda);
   Parts parts{};
-  parts.rows_each = std::min<int64_t>(size.N, (size.N >> p.task_bits) + C) * k;
-  const int64_t round =
-      std::clamp<int64_t>(max_parts / std::max<int64_t>(1, parts.rows_each * columns), 1, batch_heads);
-  parts.rows = workspace.take<float>(round * parts.rows_each * columns);
-  parts.places = workspace.take<int32_t>(batch_heads * C * k);
-  parts.starts = workspace.take<int32_t>(batch_heads * (size.S + 1));
+  parts.each = p.tasks() * k;
+  const int64_t round = std::clamp<int64_t>(max_parts / std::max<int64_t>(1, parts.each * columns), 1, batch_heads);
+  parts.rows = workspace.take<float>(round * parts.each * columns);
+  parts.keys = workspace.take<int32_t>(round * parts.each);
+  parts.order = workspace.take<int32_t>(round * parts.each);
+  parts.starts = workspace.take<int32_t>(round * (size.S + 1));
   if (dmass) parts.deltas = workspace.take<float>(batch_heads * p.tasks());
-  launch(place_parts<T>, {batch_heads * std::max<int64_t>(1, ceil_div(size.S, place_keys)), place_threads, 0, stream},
-         p, parts);
 
   const bool on_mma = suits_mma(p, dout, dq, dk, dv);
   for (; parts.first_batch_head < batch_heads; parts.first_batch_head += round) {
     parts.batch_heads = std::min(round, batch_heads - parts.first_batch_head);
     const int64_t tasks = parts.batch_heads * p.tasks();
-    if (size.N > 0 && on_mma)
+    if (on_mma)
       with_mma_shape<T>(size, [&]<int columns>(auto) {
         using Shape = TopShape<T, columns>;
         launch(
             k <= Shape::gradient_keys ? member_gradient_mma<T, true, columns> : member_gradient_mma<T, false, columns>,
             {tasks, mma_threads, Shape::backward_bytes, stream}, p, dout, parts, dq);
       });
-    else if (size.N > 0)
+    else
       launch(member_gradient<T>,
              {tasks * TileTask::tile_parts(std::max(size.D, size.M), tile), tile_threads, tile_bytes, stream}, p, dout,
              parts, dq);
+    group(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +
                              (dmass ? ceil_div(parts.batch_heads * C, sum_warps) : 0);

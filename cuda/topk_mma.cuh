@@ -23,16 +23,10 @@ struct TopShape {
   static constexpr int backward_blocks(bool once) { return !once || row_bytes > 128 ? 2 : columns > 32 ? 4 : 3; }
 };
 
-// The indices of the members and keys that a block has gathered, -1 where there is none, and the places of the keys'
-// parts. A thread loads one of them.
+// The indices of the members and keys that a block has gathered, -1 where there is none.
 struct GatheredIndices {
-  int32_t all[mma_threads];
-
-  __device__ const int32_t* members() const { return all; }
-  __device__ const int32_t* keys() const { return all + task_tile; }
-  __device__ const int32_t* places() const { return all + task_tile + 32; }
+  int32_t members[task_tile], keys[32];
 };
-static_assert(mma_threads == task_tile + 32 + 32);
 
 // A block at work on a task: 64 members and `keys` top keys at a time.
 template <class T, int columns, int keys>
@@ -56,30 +50,31 @@ struct GatheredTiles {
         v(k.row(keys)),
         g(v.row(keys)) {}
 
-  // Gathers the members from m0 on, the top keys from l0 on, and their entries of `places`. If these fit into one tile,
-  // its keys are gathered once a task. On return all warps see the new rows, and no warp reads the old ones.
-  __device__ void gather(int m0, int l0, const HeadView<const T>& dout, const int32_t* places) const {
+  // Gathers the members from m0 on and the top keys from l0 on. If these fit into one tile, its keys are gathered once
+  // a task. On return all warps see the new rows, and no warp reads the old ones.
+  __device__ void gather(int m0, int l0, const HeadView<const T>& dout) const {
     const bool new_members = l0 == 0, new_keys = l0 > 0 || task.k > keys || m0 == task.first;
-    const int i = int(threadIdx.x), l = l0 + i % 32;
-    const bool of_member = i < task_tile;
-    const int32_t* const from = of_member ? task.permutation + m0 + i : (i < task_tile + 32 ? task.topk : places) + l;
-    const bool there = of_member ? m0 + i < task.end : i % 32 < keys && l < task.k;
+    const int i = int(threadIdx.x), l = i - task_tile;
     __syncthreads();
-    indices.all[i] = there ? *from : -1;
+    if (i < task_tile)
+      indices.members[i] = m0 + i < task.end ? task.permutation[m0 + i] : -1;
+    else if (l < 32)
+      indices.keys[l] = l < keys ? task.key(p, l0 + l) : -1;
     __syncthreads();
     const auto copy = [&]<int rows>(const Tile& to, const HeadView<const T>& x, const int32_t* index, int width) {
       const int batch = optimization_barrier(int(batch_head.batch)), head = optimization_barrier(int(batch_head.head));
       to.template copy<rows>(x.batch_head(batch, head), x.row_stride, index, width);
     };
-    if (new_members) copy.template operator()<task_tile>(q, p.q, indices.members(), p.D());
-    if (new_members && dout) copy.template operator()<task_tile>(g, dout, indices.members(), p.M());
-    if (new_keys) copy.template operator()<keys>(k, p.k, indices.keys(), p.D());
-    if (new_keys) copy.template operator()<keys>(v, p.v, indices.keys(), p.M());
+    if (new_members) copy.template operator()<task_tile>(q, p.q, indices.members, p.D());
+    if (new_members && dout) copy.template operator()<task_tile>(g, dout, indices.members, p.M());
+    if (new_keys) copy.template operator()<keys>(k, p.k, indices.keys, p.D());
+    if (new_keys) copy.template operator()<keys>(v, p.v, indices.keys, p.M());
     commit_copies();
     wait_for_copies<0>();
     __syncthreads();
   }
-  __device__ int keys_there() const { return __popc(__ballot_sync(full_warp, indices.keys()[mma_lane()] >= 0)); }
+  // Bit l: there is key l.
+  __device__ unsigned keys_there() const { return __ballot_sync(full_warp, indices.keys[mma_lane()] >= 0); }
   __device__ static int strip() { return int(threadIdx.x / 32) * 16; }  // this warp's first member
 
   // Bit 4 n + e for element e of sums n: dropout keeps that weight.
@@ -89,8 +84,8 @@ struct GatheredTiles {
       unsigned bits = 0;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int query = indices.members()[strip() + mma_g() + 8 * (e / 2)],
-                  l = indices.keys()[8 * n + 2 * mma_t() + e % 2];
+        const int query = indices.members[strip() + mma_g() + 8 * (e / 2)],
+                  l = indices.keys[8 * n + 2 * mma_t() + e % 2];
         bits |= (dropout.keep(query, l & ~3) >> (l & 3) & 1) << e;
       }
       return bits;
@@ -100,12 +95,14 @@ struct GatheredTiles {
   __device__ static void products(const Tile& members, const Tile& others, float (&s)[1][keys / 8][4]) {
     mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { members.row(strip()).load_a(step, a); }, others, s);
   }
-  // Scores times log2 e, of which `count` keys are there; minus infinity for the others.
-  __device__ void scores(float (&s)[1][keys / 8][4], int count) const {
+  // Scores times log2 e; minus infinity for keys that are not there.
+  __device__ void scores(float (&s)[1][keys / 8][4], unsigned there) const {
     products(q, k, s);
-    each_sum(s[0], [&](float& x, int bit) { x = has_key(bit, count) ? x * p.scale_2() : -INFINITY; });
+    each_sum(s[0], [&](float& x, int bit) { x = has_key(bit, there) ? x * p.scale_2() : -INFINITY; });
   }
-  __device__ static bool has_key(int bit, int count) { return bit / 4 * 8 + bit % 2 < count - 2 * mma_t(); }
+  __device__ static bool has_key(int bit, unsigned there) {
+    return there >> 2 * mma_t() >> (bit / 4 * 8 + bit % 2) & 1;
+  }
 };
 
 using StripSoftmax = RunningSoftmax<2, 4>;
@@ -141,11 +138,11 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
     StripSoftmax softmax;
     float sums[1][columns / 8][4] = {};
     for (int l0 = 0; l0 == 0 || l0 < end_of_keys; l0 += keys) {
-      block.gather(m0, l0, {}, task.topk);  // (no places)
-      const int count = block.keys_there();
-      if (count == 0 || m0 + block.strip() >= task.end) continue;
+      block.gather(m0, l0, {});
+      const unsigned there = block.keys_there();
+      if (there == 0 || m0 + block.strip() >= task.end) continue;
       float s[1][keys / 8][4], correction[2];
-      block.scores(s, count);
+      block.scores(s, there);
       raise(softmax, s[0], correction);
       if (l0 > 0) each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
       // [eq. 10] [eq. 13] The top keys share the mass by the softmax of the query itself.
@@ -170,7 +167,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (const int query = indices.members()[block.strip() + mma_g() + 8 * half]; query >= 0)
+      if (const int query = indices.members[block.strip() + mma_g() + 8 * half]; query >= 0)
         write_sums(sums[0], half, 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head), p.M());
   }
 }
@@ -188,10 +185,10 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
   const bool of_values = warp >= 2;
   __shared__ GatheredIndices indices;
   const MemberTask task(p, parts.first_batch_head, blockIdx.x);
+  parts.write_keys(p, task);
   if (task.first >= task.end) return;
   const GatheredTiles<T, columns, keys> block(p, task, indices);
   const MmaTile<T, keys> score_gradients{block.g.row(task_tile).data}, weights = score_gradients.row(task_tile);
-  const int32_t* const places = parts.places + int64_t(task.of_cluster) * p.top;
   const int end_of_keys = once ? keys : task.k;
   float key_sums[1][width / 8][4] = {}, mass_gradient = 0, mass = 0;
 
@@ -207,18 +204,18 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         delta[half] += __shfl_xor_sync(full_warp, delta[half], 1);
         delta[half] += __shfl_xor_sync(full_warp, delta[half], 2);
         delta[half] *= softmax.inverse(half);
-        if (mma_t() == 0) mass_gradient += delta[half];
+        if (mma_t() == 0 && first + mma_g() + 8 * half < task.end) mass_gradient += delta[half];
       }
     };
 #pragma unroll 1
     for (int step = once ? 1 : 0; step < 2; ++step) {
       for (int l0 = 0; l0 == 0 || l0 < end_of_keys; l0 += keys) {
-        block.gather(m0, l0, dout, places);
-        const int count = block.keys_there();
-        if (count == 0) continue;
+        block.gather(m0, l0, dout);
+        const unsigned keys_there = block.keys_there();
+        if (keys_there == 0) continue;
         if (first < task.end) {
           float s[1][keys / 8][4], ds[1][keys / 8][4];
-          block.scores(s, count);
+          block.scores(s, keys_there);
           block.products(block.g, block.v, ds);
           const unsigned keep = block.kept();
           each_sum(ds[0], [&](float& x, int bit) { x = keep >> bit & 1 ? x * block.dropout.scale : 0.0f; });
@@ -244,7 +241,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
               for (int e = 0; e < 4; ++e) {
                 const float weight =
                     (once ? s[0][n][e] : exp2_approx(s[0][n][e] - softmax.shift(e / 2))) * inverse[e / 2];
-                const bool there = first + mma_g() + 8 * (e / 2) < task.end && block.has_key(4 * n + e, count);
+                const bool there = first + mma_g() + 8 * (e / 2) < task.end && block.has_key(4 * n + e, keys_there);
                 // [grad. 10] dS over the top keys: the softmax's gradient; the mass and the scale come at the end
                 ds[0][n][e] = there ? weight * (ds[0][n][e] - delta[e / 2]) : 0.0f;
                 s[0][n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
@@ -271,8 +268,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int l = key_strip + mma_g() + 8 * half;
-          if (l >= count) continue;
-          float* const to = parts.row(p, task.batch_head, indices.places()[l] + task.in_cluster) + first_column;
+          if (!(keys_there >> l & 1)) continue;
+          float* const to = parts.rows + (parts.first(p, task) + l0 + l) * (p.size.D + p.size.M) + first_column;
           const int columns_there = of_values ? p.M() : p.D();
           write_sums(key_sums[0], half, mass * (of_values ? 1 : p.scale), of_values ? to + p.D() : to,
                      columns_there - first_column);
@@ -283,7 +280,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = indices.members()[block.strip() + mma_g() + 8 * half];
+      const int query = indices.members[block.strip() + mma_g() + 8 * half];
       if (query >= 0)
         write_sums(sums[0], half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
     }

@@ -1,117 +1,34 @@
 #pragma once
-// How the gradients of keys and values of topk_attention are put together from the parts that tasks have: the order in
-// which parts are stored, and their sums.
+// The gradients of keys and values of topk_attention: the sums of the parts that tasks have written.
 #include "cuda/topk_problem.cuh"
 
 namespace cairn::gpu {
-
-// ---- the order of the parts
-
-inline constexpr int place_warps = 8, place_threads = 32 * place_warps, keys_each = 4,
-                     place_keys = keys_each * place_threads;
-
-// A counting sort of the parts by key. The parts of one key are ordered by warp, then by piece of 32 top keys, then by
-// cluster, then by task. The keys of one top differ, so a warp that takes one cluster after another needs neither
-// atomics nor votes.
-template <class T>
-__global__ void __launch_bounds__(place_threads) place_parts(TopKProblem<T> p, Parts parts) {
-  constexpr int at_once = 4;
-  __shared__ __align__(16) int counts[place_warps][place_keys];
-  __shared__ int of_warp[place_warps];
-  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), S = int(p.size.S);
-  const unsigned ranges = unsigned(max(ceil_div(p.size.S, place_keys), int64_t{1}));
-  const int first_key = int(blockIdx.x % ranges) * place_keys, batch_head = int(blockIdx.x / ranges);
-  const int32_t* const offsets = p.offsets(batch_head);
-  const int64_t first_entry = int64_t(batch_head) * p.C * p.top;
-  const int clusters = (p.C + place_warps - 1) / place_warps;  // of a warp
-  const int first = min(warp * clusters, p.C), last = min(first + clusters, p.C);
-  // Calls f(entry, key, tasks) for the top keys of the warp's clusters.
-  const auto each_entry = [&](auto f) {
-#pragma unroll 1
-    for (int l = lane; l - lane < p.top; l += 32)
-#pragma unroll 1
-      for (int c0 = first; c0 < last; c0 += at_once) {
-        int key[at_once], begin[at_once], end[at_once];
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          const int c = min(c0 + i, last - 1);
-          key[i] = p.topk[first_entry + c * p.top + min(l, p.top - 1)];
-          begin[i] = offsets[c], end[i] = offsets[c + 1];
-        }
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          const int tasks = p.tasks_of(begin[i], end[i]);
-          if (c0 + i < last && l < p.top && tasks > 0 && key[i] >= 0) f((c0 + i) * p.top + l, key[i], tasks);
-          __syncwarp();  // the next cluster may have the same keys
-        }
-      }
-  };
-  using Keys = Pack<int, keys_each>;  // of this thread
-  const int own = int(threadIdx.x);
-#pragma unroll
-  for (int w = 0; w < place_warps; ++w) pack<keys_each>(counts[w], own) = Keys{};
-  __syncthreads();
-  int before = 0;  // parts of keys before this range
-  each_entry([&](int, int key, int tasks) {
-    if (key < first_key) before += tasks;
-    if (unsigned(key - first_key) < unsigned(place_keys)) counts[warp][key - first_key] += tasks;
-  });
-  before = block_reduce(before, 0, Sum{});
-  int total = 0;
-#pragma unroll
-  for (int w = 0; w < place_warps; ++w) {
-    const Keys count = pack<keys_each>(counts[w], own);
-    for (int i = 0; i < keys_each; ++i) total += count.element[i];
-  }
-  const int sum = warp_scan(total);
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  int start = before + sum - total;
-#pragma unroll
-  for (int w = 0; w < place_warps; ++w) start += w < warp ? of_warp[w] : 0;
-  int32_t* const starts = parts.starts + int64_t(batch_head) * (S + 1);
-#pragma unroll
-  for (int i = 0; i < keys_each; ++i) {
-    const int key = first_key + keys_each * own + i;
-    if (key < S) starts[key] = start;
-#pragma unroll
-    for (int w = 0; w < place_warps; ++w) {
-      int& place = counts[w][keys_each * own + i];
-      const int count = place;
-      place = start;
-      start += count;
-    }
-    if (key == S - 1) starts[S] = start;
-  }
-  __syncthreads();
-  each_entry([&](int entry, int key, int tasks) {
-    if (unsigned(key - first_key) >= unsigned(place_keys)) return;
-    parts.places[first_entry + entry] = counts[warp][key - first_key];
-    counts[warp][key - first_key] += tasks;
-  });
-}
-
-// ---- their sums
 
 inline constexpr int sum_warps = 8, keys_of_warp = 8, sum_keys = sum_warps * keys_of_warp;
 inline constexpr int sum_rows = 4;    // loads under way at a time
 inline constexpr int most_rows = 32;  // of a key that a warp sums up by itself
 
-// sum += every `step`th of a batch_head's parts from `begin` on. They are `columns` apart.
+// sum += every `step`th of the parts order[begin .. end), one after another. A part has `columns` floats. Each lane
+// knows where one of 32 stands.
 template <int width>
-__device__ void add_parts(const float* parts, int64_t columns, int begin, int end, int step, float (&sum)[width]) {
+__device__ void add_parts(const float* parts, int64_t columns, const int32_t* order, int begin, int end, int step,
+                          float (&sum)[width]) {
 #pragma unroll 1
-  for (int row = begin; row < end; row += sum_rows * step) {
-    Pack<float, width> x[sum_rows] = {};
+  for (int base = begin; base < end; base += 32 * step) {
+    const int mine = base + int(threadIdx.x % 32) * step, part = mine < end ? order[mine] : 0;
+#pragma unroll 1
+    for (int first = 0; first < 32 && base + first * step < end; first += sum_rows) {
+      Pack<float, width> x[sum_rows] = {};
 #pragma unroll
-    for (int i = 0; i < sum_rows; ++i) {
-      const Pack<float, width>& part = pack<width>(parts + (row + i * step) * columns, 0);
-      if (row + i * step < end) x[i] = part;
+      for (int i = 0; i < sum_rows; ++i) {
+        const float* const row = parts + __shfl_sync(full_warp, part, first + i) * columns;
+        if (base + (first + i) * step < end) x[i] = pack<width>(row, 0);
+      }
+#pragma unroll
+      for (int i = 0; i < sum_rows; ++i)
+#pragma unroll
+        for (int e = 0; e < width; ++e) sum[e] += x[i].element[e];
     }
-#pragma unroll
-    for (int i = 0; i < sum_rows; ++i)
-#pragma unroll
-      for (int e = 0; e < width; ++e) sum[e] += x[i].element[e];
   }
 }
 
@@ -143,7 +60,9 @@ __global__ void __launch_bounds__(32 * sum_warps)
   const int column = int(blockIdx.x % column_parts) * 32 * width + lane * width;
   const int64_t columns = p.size.D + p.size.M;
   const bool has_column = column < columns;
-  const float* const rows = parts.row(p, batch_head, 0) + (has_column ? column : 0);
+  const unsigned in_round = batch_head - unsigned(parts.first_batch_head);
+  const float* const rows = parts.rows + in_round * parts.each * columns + (has_column ? column : 0);
+  const int32_t* const order = parts.order + in_round * parts.each;
   const bool of_values = column >= p.D();
   T* const to = of_values ? dv.at(batch_head / H, first_key, batch_head % H) + column - p.D()
                           : dk.at(batch_head / H, first_key, batch_head % H) + column;
@@ -155,7 +74,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
     if (has_column) pack<width>(to + key * row_stride, 0) = result;
   };
   if (threadIdx.x <= sum_keys)
-    starts[threadIdx.x] = parts.starts[int64_t(batch_head) * (S + 1) + min(first_key + int(threadIdx.x), int(S))];
+    starts[threadIdx.x] = parts.starts[int64_t(in_round) * (S + 1) + min(first_key + int(threadIdx.x), int(S))];
   __syncthreads();
 
   const int keys = min(sum_keys, int(S) - first_key);
@@ -168,7 +87,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
       continue;
     }
     float sum[width] = {};
-    add_parts(rows, columns, begin, end, 1, sum);
+    add_parts(rows, columns, order, begin, end, 1, sum);
     write(key, sum);
   }
   if (!__syncthreads_or(popular)) return;
@@ -176,7 +95,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
   for (int key = 0; key < keys; ++key) {  // all warps share the rows of a popular key
     if (starts[key + 1] - starts[key] <= most_rows) continue;
     float sum[width] = {};
-    add_parts(rows, columns, starts[key] + warp, starts[key + 1], sum_warps, sum);
+    add_parts(rows, columns, order, starts[key] + warp, starts[key + 1], sum_warps, sum);
 #pragma unroll
     for (int e = 0; e < width; ++e) shares[warp][lane * width + e] = sum[e];
     __syncthreads();

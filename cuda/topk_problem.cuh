@@ -27,10 +27,9 @@ struct TopKProblem : AttentionProblem<T> {
 // A block's members [first, end) of a cluster, as positions in the permutation; of none for cluster C.
 struct MemberTask {
   int batch_head, number, cluster;  // number: of the task in its batch_head
-  int in_cluster;                   // and in its cluster
   int first, end;
   const int32_t* permutation;  // of the batch_head
-  const int32_t* topk;         // the top keys, rising, and then -1
+  const int32_t* topk;         // the top keys: see key()
   int k;                       // its length: 0 for cluster C
   int of_cluster;              // the cluster's number, of all batch_heads'
 
@@ -52,8 +51,7 @@ struct MemberTask {
       cluster += last * step, count -= last * step;
       if (step > 1) continue;
       const int begin = __shfl_sync(full_warp, offset, last), next = __shfl_sync(full_warp, offset, last + 1);
-      in_cluster = number - cluster - (begin >> p.task_bits);
-      first = begin + (in_cluster << p.task_bits);
+      first = begin + ((number - cluster - (begin >> p.task_bits)) << p.task_bits);
       end = min(first + (1 << p.task_bits), cluster < p.C ? next : int(p.size.N));
       break;
     }
@@ -62,24 +60,40 @@ struct MemberTask {
     topk = p.topk + int64_t(of_cluster) * p.top;
     k = cluster < p.C ? p.top : 0;
   }
+  // Top key l. -1: there is none, or it is not one of the S keys.
+  template <class T>
+  __device__ int key(const TopKProblem<T>& p, int l) const {
+    const int key = l < k ? topk[l] : -1;
+    return key < p.S() ? max(key, -1) : -1;
+  }
   template <class T>
   __device__ float mass(const TopKProblem<T>& p) const {
     return k > 0 && p.mass ? float(p.mass[of_cluster]) : 1.0f;
   }
 };
 
-// The parts of dK and dV: rows of D + M floats, one for each task and each of its top keys. The rows of a key stand
-// together. `rows` begin with first_batch_head, all else with the first of all.
+// The parts of dK and dV: rows of D + M floats, one for each task and each of its top keys, and the key that it is of.
+// They are those of a round of batch_heads; deltas are all batch_heads'.
 struct Parts {
-  float* rows;              // [batch_heads, rows_each, D + M]
-  int32_t* places;          // [B, H, C, k]: the row of the cluster's first task
-  int32_t* starts;          // [B, H, S + 1]: the first row of a key
+  float* rows;              // [batch_heads, each, D + M]
+  int32_t* keys;            // [batch_heads, each]; -1: there is no such part
+  int32_t* order;           // [batch_heads, each]: sorted by key
+  int32_t* starts;          // [batch_heads, S + 1]: where the parts of a key begin in `order`
   float* deltas = nullptr;  // [B, H, tasks]: a task's part of dm; null: nobody asks
-  int64_t rows_each = 0, first_batch_head = 0, batch_heads = 0;
+  int64_t each = 0;         // tasks times top keys
+  int64_t first_batch_head = 0, batch_heads = 0;
 
+  // The place of a task's part of its first top key, in `keys` and `rows`.
   template <class T>
-  __device__ float* row(const TopKProblem<T>& p, int64_t batch_head, int place) const {
-    return rows + ((batch_head - first_batch_head) * rows_each + place) * (p.size.D + p.size.M);
+  __device__ int64_t first(const TopKProblem<T>& p, const MemberTask& task) const {
+    return (task.batch_head - first_batch_head) * each + int64_t(task.number) * p.top;
+  }
+  // Says which keys the parts of the block's task are of. A number without members has none.
+  template <class T>
+  __device__ void write_keys(const TopKProblem<T>& p, const MemberTask& task) const {
+    const bool some = task.first < task.end;
+    for (int l = int(threadIdx.x); l < p.top; l += int(blockDim.x))
+      keys[first(p, task) + l] = some ? task.key(p, l) : -1;
   }
 };
 

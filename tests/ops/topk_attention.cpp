@@ -1,5 +1,8 @@
+#include "core/kernels/topk_attention.h"
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <numeric>
 
@@ -328,8 +331,9 @@ OPERATION("topk_attention") {
 
 #if CAIRN_HAS_CUDA
 
-// Everything that topk_attention computes, as float32. Tasks of several tiles, keys of many clusters, dropout.
-static std::vector<float> results(Form form, DType dtype) {
+// Everything that topk_attention computes, as float32. Tasks of several tiles, keys of many clusters, dropout. Each
+// third top key is one of `instead`.
+static std::vector<float> results(Form form, DType dtype, const std::vector<int32_t>& instead = {}) {
   const WithForm with(form);
   std::vector<float> all;
   const auto collect = [&](const Tensor& result) {
@@ -339,7 +343,11 @@ static std::vector<float> results(Form form, DType dtype) {
   for (const Split& c : {Split{{1, 2, 150, 67, 16, 16}, 5, 40, Labels::random, 0.2},
                          Split{{1, 2, 67, 40, 16, 16}, 67, 20, Labels::own, 0.2, true, true}}) {
     Variables in;
-    for (const Tensor& x : operands_of(c)) {
+    Tensors operands = operands_of(c);
+    int32_t* const topk = operands[4].mutable_data<int32_t>();
+    for (int64_t i = 0; i < operands[4].elements() && !instead.empty(); i += 3)
+      topk[i] = instead[size_t(i / 3) % instead.size()];
+    for (const Tensor& x : operands) {
       const bool floating = is_floating(x.dtype());
       in.emplace_back((floating ? x.cast(dtype) : x).to(Device::cuda), floating);
     }
@@ -354,10 +362,37 @@ static std::vector<float> results(Form form, DType dtype) {
 
 TEST_CASE("topk_attention on CUDA gives the same bits every time", "[gpu]") {
   for (const auto& [form, dtype] :
-       {std::pair{Form::usual, DType::float32}, {Form::usual, DType::bfloat16}, {Form::older, DType::float32}}) {
-    const auto first = results(form, dtype);
-    in_every_order([&, form = form, dtype = dtype] { CHECK(results(form, dtype) == first); });
+       {std::pair{Form::usual, DType::float32}, {Form::usual, DType::bfloat16}, {Form::older, DType::float32}})
+    for (const auto& instead : {std::vector<int32_t>{}, {3}}) {  // nothing, or a key several times
+      const auto first = results(form, dtype, instead);
+      in_every_order([&, form = form, dtype = dtype] { CHECK(results(form, dtype, instead) == first); });
+    }
+}
+
+TEST_CASE("topk_attention on CUDA passes over top keys that are no keys", "[gpu]") {
+  for (const Form form : every_form)
+    CHECK(results(form, DType::float32, {INT32_MAX, -2, 67, INT32_MIN}) == results(form, DType::float32, {-1}));
+}
+
+TEST_CASE("a member that is missing has no part in topk_attention's gradient of the mass", "[gpu]") {
+  for (const int64_t k : {3, 40}) {  // q . k is minus infinity for the five members; 0 times infinity would be NaN
+    Tensors t = operands_of({{1, 1, 5, 67, 16, 16}, 1, k, Labels::one});
+    t[0] = Tensor::full(t[0].shape(), 1, DType::float64);
+    t[1] = with(t[1], {{16 * t[4].data<int32_t>()[0], -INFINITY}});
+    const auto on_device = [&](size_t i) { return t[i].cast(DType::bfloat16).to(Device::cuda); };
+    const Tensor q = on_device(0);
+    const auto g = topk_attention_backward(q, on_device(1), on_device(2), group(t[3].to(Device::cuda), 1),
+                                           t[4].to(Device::cuda), on_device(5), {}, q);
+    CHECK(std::isfinite(as_double(g.dmass)[0]));
   }
+}
+
+TEST_CASE("topk_attention on CUDA has no more parts than ints count", "[gpu]") {
+  AttentionOperands<float> none{};
+  CHECK_ERROR(gpu::topk_attention_backward<float>({}, none, 1 << 20, 1 << 20, {}, nullptr, nullptr, {}, {}, {}, {},
+                                                  nullptr, {}),
+              "topk_attention on CUDA: expected C, k and (N / 64 + C + 1) k below 2^30, got C = 1048576, k = 1048576, "
+              "N = 0");
 }
 
 TEST_CASE("topk_attention on CUDA takes tensor cores where it may, and only there", "[gpu]") {
