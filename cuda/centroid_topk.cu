@@ -9,7 +9,8 @@
 // and dV it takes 64 keys and goes through the centroids. The two forms round scores differently; each chooses exactly
 // the largest of its own.
 //
-// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too. There are few centroids, so the
+// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too, but not where the top keys are
+// given. There are few centroids, so the
 // keys of a (batch element, head) are cut into `splits` where that fills the GPU; what the splits contribute is put
 // together in their order. Forward takes four launches, or four a round, and keeps no sorted lists: the largest scores
 // of groups of keys give a threshold. Slightly more than k scores reach it, and the top keys are chosen among those.
@@ -25,11 +26,11 @@
 // Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
 // cache mostly; the floor is once each.
 //
-// Workspace for a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M bytes a split, and for
-// each of up to k + 3 chosen groups of 16 keys 64 bytes of scores and, if these may be more than 256, 256 bytes of
-// lists. More keys than 16,384 make groups longer. Centroids are taken in rounds of at most 256 MB, or of one tile if
-// that needs more. If top is given, it takes a bit a score besides. In float32 arithmetic: 4 bytes a score, in such
-// rounds too, and a bit a score for top. Backward: a bit a score for top, and 4 D bytes a split.
+// Workspace for a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M + 8 bytes a split, and
+// for each of up to k + 3 chosen groups 4 bytes a score and, if these groups may have more than 256 scores together, 16
+// bytes more. A group has 16 keys (8 where a row has more than 256 bytes), and more where these would be more than 1024
+// groups. Centroids are taken in rounds of at most 256 MB, or of one tile if that needs more. In float32 arithmetic: 4
+// bytes a score, in such rounds too, and a bit a score for top. Backward: a bit a score for top, and 4 D bytes a split.
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(row_threads<32>)
   const float lse2 = total == 0 ? 0.0f : shift + log2f(total);
   float top_sum = 0;
   for (int l = lane; l < p.top; l += 32)
-    if (keys[l] >= 0) top_sum += exp2_approx(score[keys[l]] - lse2);
+    if (keys[l] >= 0 && keys[l] < p.S()) top_sum += exp2_approx(score[keys[l]] - lse2);
   // [eq. 9] [eq. 14]
   top_sum = warp_reduce(top_sum, Sum{});
   if (lane == 0) mass[own.row] = T(top_sum);
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(row_threads<32>)
 template <class T, class... More>
 CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k, const More&... more) {
   const AttentionSize& size = in.size;
-  check(k < 0x7fffff00, "centroid_topk on CUDA: expected k below 2^31 - 256, got ", k);
+  check(k < max_count, "centroid_topk on CUDA: expected k below 2^30, got ", k);
   const int64_t splits = count_splits(size.B * size.H * ceil_div(size.N, tile), size.S, 256);
   return {attention_problem("centroid_topk", in, more...), int(k), int(splits)};
 }
@@ -163,9 +164,10 @@ void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_
                            Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
   const CentroidProblem<T> p = problem(in, k, rest);
   if (p.centroids() == 0) return;
-  if (rest ? !suits_mma(p, rest) : !suits_mma(p)) return forward_simt(stream, p, choose, topk, logsumexp, mass, rest);
+  if (!choose || !(rest ? suits_mma(p, rest) : suits_mma(p)))
+    return forward_simt(stream, p, choose, topk, logsumexp, mass, rest);
   with_mma_shape<T>(in.size, [&]<int columns>(auto) {
-    centroid_topk_forward_mma<T, columns>(stream, p, choose, topk, logsumexp, mass, rest);
+    centroid_topk_forward_mma<T, columns>(stream, p, topk, logsumexp, mass, rest);
   });
 }
 

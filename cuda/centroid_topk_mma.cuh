@@ -13,10 +13,8 @@
 //                    the threshold. It stores the pieces of these groups.
 //   finish_rows      a warp a centroid: of those scores the k largest are the top keys'; adds the others to the rest,
 //                    with the sums of the splits
-// Where the top keys are given, the chosen groups are those that have one.
 #include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 
 #include "core/workspace.h"
@@ -56,8 +54,6 @@ struct CentroidScan {
   float* pieces = nullptr;                      // [slots, max_chosen, span(), piece]
   float* partial = nullptr;                     // [slots, splits, M]
   ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span() * piece], if that is more than 256
-  const int32_t* given = nullptr;               // the top keys; null: they are to be chosen
-  uint32_t* bits = nullptr;                     // [B, H, N, words]: of the top keys, if they are given
 
   CAIRN_HD int span() const { return 1 << span_log2; }
   CAIRN_HD int64_t slots() const { return tiles * tile; }
@@ -181,28 +177,15 @@ __global__ void __launch_bounds__(row_threads<32>)
   total = warp_reduce(total, Sum{});
   const float lse2 = total == 0 ? 0.0f : shift + log2f(total);
 
-  Cut cut;
-  if (scan.given) {
-    mark_keys(scan.given + own.row * p.top, p.top, p.size.S, scan.bits + own.row * words(p.size.S));
-#pragma unroll 1
-    for (int g = lane; g < scan.groups; g += 32) values[g] = 0;
-    __syncwarp();
-#pragma unroll 1
-    for (int l = lane; l < p.top; l += 32)
-      if (const int key = scan.given[own.row * p.top + l]; key >= 0)
-        atomicExch(&values[(key / keys >> scan.span_log2) * 4 + key % 8 / 2], 1u);
-    __syncwarp();
-    cut.score = 1;
-  } else {
 #pragma unroll 8
-    for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
-    __syncwarp();
-    // Of spans with equal scores the first are chosen, and all groups of a span alike.
-    if (p.top < scan.groups)
-      cut = cut_after(
-          scan.groups, p.top, [&](int g) { return values[g]; }, [](int g) { return g / 4; });
-    if (cut.score <= ordered(-INFINITY)) cut = {ordered(-INFINITY) + 1};
-  }
+  for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
+  __syncwarp();
+  // Of spans with equal scores the first are chosen, and all groups of a span alike.
+  Cut cut;
+  if (p.top < scan.groups)
+    cut = cut_after(
+        scan.groups, p.top, [&](int g) { return values[g]; }, [](int g) { return g / 4; });
+  if (cut.score <= ordered(-INFINITY)) cut = {ordered(-INFINITY) + 1};
 
   int count = 0;
   for (int base = 0; base < scan.groups; base += 32) {
@@ -215,13 +198,13 @@ __global__ void __launch_bounds__(row_threads<32>)
   if (lane != 0) return;
   scan.count[own.slot] = count;
   scan.lse2[own.slot] = lse2;
-  scan.threshold[own.slot] = scan.given ? -FLT_MAX : from_ordered(cut.score);
+  scan.threshold[own.slot] = from_ordered(cut.score);
   logsumexp[own.row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
 }
 
 // ---- the rest
 
-template <class T, int columns, bool with_rest, bool given>
+template <class T, int columns, bool with_rest>
 __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ? 3 : 2)
     sum_rest_mma(CentroidProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
@@ -260,13 +243,6 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
           float s[1][keys / 8][4];
           strip_scores<keys>(batch_head, own.row(strip), query0, k0, k, s);
-          // What is stored: the scores of top where it is given; else all, but minus infinity in the place of NaN.
-          uint64_t top_bits[2] = {};  // from this lane's first key on, for rows g and g + 8
-#pragma unroll
-          for (int half = 0; given && half < 2; ++half)
-            top_bits[half] =
-                TopKeys{scan.bits}.bits_from(p.size, batch_head, query0 + mma_g() + 8 * half, k0 + 2 * mma_t());
-          const auto in_top = [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; };
           float limit[2];  // what reaches it is not part of the rest
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
@@ -275,11 +251,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             float* const to = scan.pieces + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
                                              number % scan.span()) *
                                                 Shape::piece;
-            const auto stored = [&](int n, int e) {
-              const float score = s[0][n][2 * half + e];
-              if constexpr (given) return in_top(n, 2 * half + e) ? score : -INFINITY;
-              return fmaxf(score, -INFINITY);
-            };
+            const auto stored = [&](int n, int e) { return fmaxf(s[0][n][2 * half + e], -INFINITY); };  // not NaN
 #pragma unroll
             for (int n = 0; n < keys / 8; n += 2)
               pack<4>(to, n / 2) = {stored(n, 0), stored(n, 1), stored(n + 1, 0), stored(n + 1, 1)};
@@ -287,8 +259,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
           if constexpr (with_rest) {
             each_sum(s[0], [&](float& x, int bit) {
               const int half = bit / 2 % 2;
-              const bool in_rest = given ? !in_top(bit / 4, bit % 4) : !(x >= limit[half]);
-              x = in_rest ? exp2_approx(fmaf(x, p.scale_2(), -lse2[half])) : 0.0f;
+              x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
             });
             if (dropout.active) {
               const unsigned keep = kept_of_queries<keys / 8>(dropout, query0, k0);
@@ -411,24 +382,23 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
         }
 
   const auto finish = [&]<bool is_short>(ScoredKey* list, ScoredKey* sorted, int n) {
-    const int count = split_list<is_short>(list, n, scan.given ? n : p.top, sorted);
+    const int count = split_list<is_short>(list, n, p.top, sorted);
     float top_sum = 0;
 #pragma unroll 1
     for (int l = lane; l < count; l += 32) top_sum += exp2_approx(fmaf(sorted[l].score, p.scale_2(), -lse2));
     // [eq. 9] [eq. 14]
     top_sum = warp_reduce(top_sum, Sum{});
     if (lane == 0) mass[own.row] = T(top_sum);
-    if (!scan.given)
-      for (int l = lane; l < p.top; l += 32) {
-        const int key = l < count ? sorted[l].key : -1;
-        int place = l;
-        if (l < count) {
-          place = 0;
+    for (int l = lane; l < p.top; l += 32) {
+      const int key = l < count ? sorted[l].key : -1;
+      int place = l;
+      if (l < count) {
+        place = 0;
 #pragma unroll 4
-          for (int other = 0; other < count; ++other) place += sorted[other].key < key;
-        }
-        topk[own.row * p.top + place] = key;
+        for (int other = 0; other < count; ++other) place += sorted[other].key < key;
       }
+      topk[own.row * p.top + place] = key;
+    }
     if (!scan.partial) return;
 
     // The other large scores belong to the rest. One product adds 16 of them: A has 16 equal rows of their weights, so
@@ -503,17 +473,16 @@ constexpr size_t finish_bytes = rows_per_block*(16 * columns * sizeof(T) + 2 * r
 // ---- the host's part
 
 template <class T, int columns>
-void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool choose, int32_t* topk, float* logsumexp,
-                               T* mass, HeadView<T> rest) {
+void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32_t* topk, float* logsumexp, T* mass,
+                               HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
   constexpr int64_t most_bytes = int64_t{256} << 20;  // of workspace in a round, or of a single tile
   const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   CentroidScan scan;
   scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));
   scan.groups = int(4 * ceil_div(key_tiles, scan.span()));
-  scan.max_chosen = std::min(scan.groups, choose ? p.top + 3 : p.top);
-  const int64_t large = int64_t{scan.max_chosen} * scan.span() * Shape::piece,
-                sums = rest || !choose ? p.splits * p.size.M : 0;
+  scan.max_chosen = std::min(scan.groups, p.top + 3);
+  const int64_t large = int64_t{scan.max_chosen} * scan.span() * Shape::piece, sums = rest ? p.splits * p.size.M : 0;
   const bool may_be_many = large > room_for_large;
   const int64_t slot_bytes = 12 + 8 * p.splits + 8 * scan.groups + 4 * scan.max_chosen + 4 * large + 4 * sums +
                              (may_be_many ? 2 * large * int64_t(sizeof(ScoredKey)) : 0);
@@ -531,10 +500,6 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool 
   scan.pieces = workspace.take<float>(slots * large);
   if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
   if (may_be_many) scan.large = workspace.take<ScoredKey>(slots * 2 * large);
-  if (!choose) {
-    scan.given = topk;
-    scan.bits = workspace.take<uint32_t>(p.centroids() * words(p.size.S));
-  }
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {
     scan.tiles = std::min(scan.tiles, tiles - scan.first_tile);
     const Launch blocks{scan.tiles * p.splits, mma_threads, Shape::scan_bytes, stream};
@@ -543,10 +508,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, bool 
     with_rest.shared = Shape::rest_bytes, last.shared = finish_bytes<T, columns>;
     launch(scan_keys_mma<T, columns>, blocks, p, scan);
     launch(choose_groups<T>, rows, p, scan, Shape::keys, logsumexp);
-    launch(scan.given     ? sum_rest_mma<T, columns, true, true>
-           : scan.partial ? sum_rest_mma<T, columns, true, false>
-                          : sum_rest_mma<T, columns, false, false>,
-           with_rest, p, scan);
+    launch(rest ? sum_rest_mma<T, columns, true> : sum_rest_mma<T, columns, false>, with_rest, p, scan);
     launch(finish_rows<T, columns>, last, p, scan, topk, mass, rest);
   }
 }

@@ -59,7 +59,7 @@ struct TopKeys {
   }
 };
 
-// A warp writes the bits of the top keys; -1 is none.
+// A warp writes the bits of the top keys; -1, or what is not one of the S keys, is none.
 inline __device__ void mark_keys(const int32_t* topk, int k, int64_t S, uint32_t* bits) {
   // Two words at a time.
 #pragma unroll 4
@@ -67,7 +67,7 @@ inline __device__ void mark_keys(const int32_t* topk, int k, int64_t S, uint32_t
   __syncwarp();
 #pragma unroll 1
   for (int l = int(threadIdx.x % 32); l < k; l += 32)
-    if (topk[l] >= 0) atomicOr(&bits[topk[l] / 32], 1u << topk[l] % 32);
+    if (const int key = topk[l]; key >= 0 && key < S) atomicOr(&bits[key / 32], 1u << key % 32);
   __syncwarp();
 }
 

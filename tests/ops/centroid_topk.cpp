@@ -1,5 +1,8 @@
+#include "core/kernels/centroid_topk.h"
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <numeric>
 
@@ -366,6 +369,36 @@ TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
   const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
   CHECK(difference(result.mass, {0.0, weights(0, 0, 1, 5)}) <= tolerance::float64);
 }
+
+#if CAIRN_HAS_CUDA
+
+TEST_CASE("centroid_topk on CUDA passes over given top keys that are no keys", "[centroid_topk][gpu]") {
+  const HeadSizes s{1, 2, 70, 131, 8, 16};
+  const Tensors t = random_operands(s);
+  const auto results = [&](const std::vector<int32_t>& instead) {
+    Tensor given = given_keys(s, 9);
+    for (int64_t i = 0; i < given.elements(); i += 4)
+      given.mutable_data<int32_t>()[i] = instead[size_t(i / 4) % instead.size()];
+    const auto on_device = [&](size_t i) { return t[i].cast(DType::float32).to(Device::cuda); };
+    const Tensor q = on_device(0), k = on_device(1), v = on_device(2);
+    const CentroidTopK made = centroid_topk(q, k, v, 9, true, {}, given.to(Device::cuda));
+    const auto [dq, dk, dv] = centroid_topk_backward(q, k, v, {}, made, made.mass, made.rest);
+    std::vector<float> all;
+    for (const Tensor& x : {made.mass, made.rest, dq, dk, dv})
+      for (const float value : x.to_vector<float>()) all.push_back(value);
+    return all;
+  };
+  CHECK(results({INT32_MAX, -2, 131, INT32_MIN}) == results({-1}));
+}
+
+TEST_CASE("centroid_topk on CUDA has no more keys than ints count in groups", "[centroid_topk][gpu]") {
+  AttentionOperands<float> in{};
+  in.size.S = int64_t{1} << 30;
+  CHECK_ERROR(gpu::centroid_topk_forward<float>({}, in, 1, true, nullptr, nullptr, nullptr, {}),
+              "centroid_topk on CUDA: expected fewer than 2^30 queries and keys, got 0 and 1073741824");
+}
+
+#endif
 
 TEST_CASE("dropout acts on the rest by centroid and key, and not on the mass", "[centroid_topk]") {
   const HeadSizes s{2, 2, 250, 1000, 2, 0};
