@@ -127,7 +127,7 @@ int device_count() {
 }
 
 std::string device_problem() {
-  int count = 0, device = 0, has_pools = 0;
+  int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
 #if !CAIRN_CUDA_HOST
   if (found == cudaErrorInsufficientDriver) {  // older than the runtime, or none at all
@@ -141,10 +141,11 @@ std::string device_problem() {
 #endif
   cudaGetLastError();
   if (count == 0) return concat("no usable NVIDIA GPU was found: ", cudaGetErrorString(found));
+#if !CAIRN_CUDA_HOST
+  int device = 0, has_pools = 0;
   check_cuda(cudaGetDevice(&device));
   check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device));
   if (!has_pools) return "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack";
-#if !CAIRN_CUDA_HOST
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing); status != cudaSuccess) {
     cudaGetLastError();

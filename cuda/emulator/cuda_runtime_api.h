@@ -34,30 +34,21 @@ const char* cudaGetErrorString(cudaError_t error);
 // The last error of this host thread, which is then forgotten.
 cudaError_t cudaGetLastError();
 
-// ---- streams and events. A stream is a mere handle, and an event the time of its record.
+// ---- streams, which are mere handles
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize();
 
-struct CUevent_st;
-using cudaEvent_t = CUevent_st*;
-cudaError_t cudaEventCreate(cudaEvent_t* event);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
-cudaError_t cudaEventSynchronize(cudaEvent_t event);
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
-
 // ---- one device
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
-// Compute capability 9.0 and memory pools, or what host_cuda::claim_architecture and claim_memory_pools say.
+// Compute capability 9.0, or what host_cuda::claim_architecture says.
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMemoryPoolsSupported = 115,
 };
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 

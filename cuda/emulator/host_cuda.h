@@ -17,7 +17,7 @@ struct KernelError : DeviceError {
 
 // In which order blocks, and the threads of a block between two meeting points, are run. A correct kernel computes the
 // same in each (up to the rounding of floating atomics).
-enum class Order { forward, reverse, shuffled };
+enum class Order { forward, shuffled };
 
 struct Options {
   int threads = 0;  // host threads, each running one block at a time; 0: as many as cairn::threads()
@@ -26,7 +26,7 @@ struct Options {
 };
 
 // Holds for the launches from now on. Before the first call the order is taken from the environment:
-// CAIRN_HOST_CUDA_ORDER=forward|reverse|shuffled and CAIRN_HOST_CUDA_SEED=<number>.
+// CAIRN_HOST_CUDA_ORDER=forward|shuffled and CAIRN_HOST_CUDA_SEED=<number>.
 // Errors: negative threads; an unknown order in the environment (UsageError, also at the first launch).
 void configure(Options options);
 Options options();
@@ -49,9 +49,6 @@ int64_t live_blocks();
 // The compute capability that the device says it has: 10 times the major version plus the minor one. Returns the one
 // before.
 int claim_architecture(int architecture);
-// Whether the device says that it has memory pools, without which there is no cudaMallocAsync. Returns what it said
-// before: at first, that it has.
-bool claim_memory_pools(bool has);
 
 // ---- for the emulator itself: remembers an error for cudaGetLastError, and gives it back.
 cudaError_t report(cudaError_t error);

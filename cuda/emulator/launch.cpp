@@ -25,12 +25,10 @@ Options from_environment() {
     const std::string_view word = order;
     if (word == "forward")
       options.order = Order::forward;
-    else if (word == "reverse")
-      options.order = Order::reverse;
     else if (word == "shuffled")
       options.order = Order::shuffled;
     else
-      throw UsageError(concat("CAIRN_HOST_CUDA_ORDER: expected forward, reverse or shuffled, got '", word, "'"));
+      throw UsageError(concat("CAIRN_HOST_CUDA_ORDER: expected forward or shuffled, got '", word, "'"));
   }
   if (const char* seed = std::getenv("CAIRN_HOST_CUDA_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
   return options;
@@ -54,12 +52,7 @@ size_t shared_limit(const void* kernel) {
 // The number of the i-th of n blocks to be run: a one-to-one map, because n is smaller than the prime.
 uint64_t block_number(uint64_t i, uint64_t n, const Options& options) {
   constexpr uint64_t prime = 2654435761;
-  switch (options.order) {
-    case Order::forward: return i;
-    case Order::reverse: return n - 1 - i;
-    case Order::shuffled: break;
-  }
-  return (i * prime + options.seed % n) % n;
+  return options.order == Order::forward ? i : (i * prime + options.seed % n) % n;
 }
 
 void run_grid(const Grid& grid) {

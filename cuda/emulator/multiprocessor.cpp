@@ -200,7 +200,6 @@ Fiber* Multiprocessor::idle_fiber() {
 // Makes the threads of group_, which are in rising order, runnable in the order of the options. They go on before
 // the threads that were runnable already: so few stacks are in use at a time, and stay in cache.
 void Multiprocessor::resume_group() {
-  if (grid_->options.order == Order::reverse) std::reverse(group_.begin(), group_.end());
   if (grid_->options.order == Order::shuffled)
     for (size_t i = group_.size(); i > 1; --i) std::swap(group_[i - 1], group_[next_random(random_) % i]);
   for (auto thread = group_.rbegin(); thread != group_.rend(); ++thread) {
@@ -327,10 +326,7 @@ void Multiprocessor::complete_collective(unsigned warp, unsigned taking_part) {
 
 // ---- asynchronous copies
 
-bool Multiprocessor::copies_at_once() {
-  const Order order = grid_->options.order;
-  return order == Order::reverse || (order == Order::shuffled && next_random(random_) % 2);
-}
+bool Multiprocessor::copies_at_once() { return grid_->options.order == Order::shuffled && next_random(random_) % 2; }
 
 // ---- shared memory
 

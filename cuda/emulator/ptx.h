@@ -45,7 +45,7 @@ struct AsyncCopies {
   int group = 0;                   // that is open
 };
 AsyncCopies& async_copies();  // of the calling thread
-bool copies_at_once();        // whether its next one is: never in forward order, always in reverse, else drawn
+bool copies_at_once();        // whether its next one is: never in forward order, drawn in shuffled order
 
 inline void async_copy(void* to, const void* from, int bytes, int read, SourceLine where) {
   if (reinterpret_cast<uintptr_t>(to) % unsigned(bytes) || reinterpret_cast<uintptr_t>(from) % unsigned(bytes))

@@ -1,9 +1,8 @@
-// Errors, the device, streams and events, and the device's memory, which is the host's.
+// Errors, the device, streams, and the device's memory, which is the host's.
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -16,10 +15,6 @@
 // More memory than there is is for the caller to notice.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif
-
-struct CUevent_st {
-  std::chrono::steady_clock::time_point time;
-};
 
 namespace {
 
@@ -101,7 +96,6 @@ size_t free_memory() { return device_memory() - std::min(device_memory(), device
 
 // What the device claims to be.
 std::atomic<int> architecture = 90;
-std::atomic<bool> has_memory_pools = true;
 
 }  // namespace
 
@@ -115,7 +109,6 @@ cudaError_t report(cudaError_t error) {
 void fail_allocation(int64_t n) { failing_allocation = n; }
 int64_t live_blocks() { return int64_t(device_blocks().count()); }
 int claim_architecture(int value) { return architecture.exchange(value); }
-bool claim_memory_pools(bool has) { return has_memory_pools.exchange(has); }
 
 }  // namespace cairn::host_cuda
 
@@ -152,12 +145,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount: *value = 1; break;
     case cudaDevAttrComputeCapabilityMajor: *value = architecture / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = architecture % 10; break;
-    case cudaDevAttrMemoryPoolsSupported: *value = has_memory_pools; break;
   }
   return cudaSuccess;
 }
 
-// ---- streams and events. Whatever a program asks for is done when the call returns.
+// ---- streams. Whatever a program asks for is done when the call returns.
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   *stream = nullptr;  // all are the same
@@ -165,24 +157,6 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->time = std::chrono::steady_clock::now();
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
-  return cudaSuccess;
-}
 
 // ---- memory
 

@@ -50,13 +50,3 @@ TEST_CASE("threads that copy to the device at the same time each get their own n
   for (std::thread& thread : all) thread.join();
   CHECK(wrong == 0);
 }
-
-#if CAIRN_CUDA_HOST
-TEST_CASE("a device without memory pools is a problem that is said", "[gpu]") {
-  CHECK(gpu::device_problem().empty());
-  const bool before = host_cuda::claim_memory_pools(false);
-  CHECK(gpu::device_problem() == "the GPU has no memory pools (cudaMallocAsync), which some virtual GPUs lack");
-  host_cuda::claim_memory_pools(before);
-  CHECK(gpu::device_problem().empty());
-}
-#endif
