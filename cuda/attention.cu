@@ -48,7 +48,7 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
   with_mma_shape<T>(size, [&]<int columns>(auto shape) {
     using Shape = decltype(shape);
     Splits splits = split_keys(p, Shape::own, size.M, workspace);
-    if (splits.partial) splits.softmax = workspace.take<float2>(splits.count * rows);
+    if (splits.partial) splits.softmax = workspace.take<RowSoftmax>(splits.count * rows);
     launch(attend_mma<T, columns>,
            {size.B * size.H * ceil_div(size.N, Shape::own) * splits.count, mma_threads, Shape::forward_bytes, stream},
            p, splits, out, logsumexp);

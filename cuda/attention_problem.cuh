@@ -56,21 +56,25 @@ struct NoTop {
   __device__ uint64_t bits_from(const AttentionSize&, const BatchHead&, int, int) const { return 0; }
 };
 
+// The product of rows number `row` of x and y [B, N, H, columns], counted in the order [B, H, N]. A warp computes it.
+template <class T>
+__device__ float product_of_rows(const AttentionSize& size, int64_t row, const HeadView<const T>& x,
+                                 const HeadView<const T>& y, int64_t columns) {
+  const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
+  float sum = 0;
+  for (int64_t c = threadIdx.x % 32; c < columns; c += 32) sum += float(x.at(b, i, h)[c]) * float(y.at(b, i, h)[c]);
+  return warp_reduce(sum, Sum{});
+}
+
 // What the backward pass needs of each query, from its output. A warp a query.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     output_states(AttentionSize size, HeadView<const T> out, HeadView<const T> dout, const float* logsumexp,
                   QueryState* states) {
-  for (int64_t row = first_row(); row < size.B * size.H * size.N; row += row_step()) {
-    const int64_t batch_head = row / size.N;
-    const T* const x = out.at(batch_head / size.H, row % size.N, batch_head % size.H);
-    const T* const g = dout.at(batch_head / size.H, row % size.N, batch_head % size.H);
-    float sum = 0;
-    for (int64_t c = threadIdx.x % 32; c < size.M; c += 32) sum += float(x[c]) * float(g[c]);
-    sum = warp_reduce(sum, Sum{});
-    const float l = logsumexp[row];
-    if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, sum};
-  }
+  each_row<32>(size.B * size.H * size.N, [&](int64_t row) {
+    const float delta = product_of_rows(size, row, out, dout, size.M);
+    if (row_lane<32>() == 0) states[row] = {finite_shift(logsumexp[row]) * log2_e, delta};
+  });
 }
 
 // [grad. 1] [grad. 4] s = q . k and g = dout . v of a query and a key become z A and dS / scale. For a top key dA is

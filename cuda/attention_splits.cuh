@@ -12,8 +12,8 @@ namespace cairn::gpu {
 
 struct Splits {
   int count = 1;
-  float* partial = nullptr;   // [count, B, H, N, columns]: the sums of each split
-  float2* softmax = nullptr;  // forward, [count, B, H, N]: the running maximum and the sum of exponentials
+  float* partial = nullptr;       // [count, B, H, N, columns]: the sums of each split
+  RowSoftmax* softmax = nullptr;  // forward, [count, B, H, N]
 };
 
 // The output from the sums of the splits, which are added up in their order. A warp a query.
@@ -21,22 +21,11 @@ template <class T>
 __global__ void __launch_bounds__(row_threads<32>, 8)
     combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
   const int64_t rows = size.B * size.H * size.N;
-  for (int64_t row = first_row(); row < rows; row += row_step()) {
-    // A lane knows every 32nd split.
+  each_row<32>(rows, [&](int64_t row) {
     const int lane = int(threadIdx.x % 32);
-    const auto of_lane = [&](int s0) {
-      return s0 + lane < splits.count ? splits.softmax[(s0 + lane) * rows + row] : float2{-INFINITY, 0};
-    };
-    float largest = -INFINITY, total = 0;
-#pragma unroll 1
-    for (int s0 = 0; s0 < splits.count; s0 += 32) largest = fmaxf(largest, of_lane(s0).x);
-    largest = warp_reduce(largest, Max{});
-    const float shift = largest == -INFINITY ? 0.0f : largest;
-#pragma unroll 1
-    for (int s0 = 0; s0 < splits.count; s0 += 32)
-      total = fmaf(of_lane(s0).y, exp2_approx(of_lane(s0).x - shift), total);
-    total = warp_reduce(total, Sum{});
-    const float factor = total == 0 ? 0.0f : dropout_scale / total;
+    const auto of_split = [&](int split) { return splits.softmax[split * rows + row]; };
+    const RowSoftmax softmax = join_softmax(splits.count, of_split);
+    const float factor = softmax.sum == 0 ? 0.0f : dropout_scale / softmax.sum;
     // Keys are split only where rows are few, so 32 bits suffice. They divide faster.
     const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;
     T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
@@ -46,15 +35,16 @@ __global__ void __launch_bounds__(row_threads<32>, 8)
       float sum = 0;
 #pragma unroll 1
       for (int s0 = 0; s0 < splits.count; s0 += 32) {
-        const float weight = exp2_approx(of_lane(s0).x - shift);
+        const float maximum = of_split(min(s0 + lane, splits.count - 1)).maximum;
+        const float weight = exp2_approx(maximum - finite_shift(softmax.maximum));
 #pragma unroll 8
         for (int i = 0; i < min(32, splits.count - s0); ++i)
           sum = fmaf(splits.partial[((s0 + i) * rows + row) * size.M + c], __shfl_sync(full_warp, weight, i), sum);
       }
       if (c0 + lane < size.M) to[c] = T(factor == 0 ? 0.0f : sum * factor);
     }
-    if (threadIdx.x % 32 == 0) logsumexp[row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
-  }
+    if (lane == 0) logsumexp[row] = softmax.logsumexp();
+  });
 }
 
 // out = the sum of `splits` parts [B, H, N, columns], in their order. A warp a query.
@@ -62,7 +52,7 @@ template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     add_splits(AttentionSize size, int splits, int64_t columns, const float* partial, HeadView<T> out) {
   const int64_t rows = size.B * size.H * size.N;
-  for (int64_t row = first_row(); row < rows; row += row_step()) {
+  each_row<32>(rows, [&](int64_t row) {
     const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;  // as in combine_splits
     T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
     for (int64_t c = threadIdx.x % 32; c < columns; c += 32) {
@@ -70,7 +60,7 @@ __global__ void __launch_bounds__(row_threads<32>)
       for (int s = 0; s < splits; ++s) sum += partial[(s * rows + row) * columns + c];
       to[c] = T(sum);
     }
-  }
+  });
 }
 
 // The fewest splits that give 384 blocks (about three a multiprocessor of an H100), of at least `shortest` keys each.

@@ -96,6 +96,28 @@ struct TileTask {
   }
 };
 
+// The softmax of a row of scores (times log2 e), or of a part of them: the largest, and the sum of 2^(score - largest).
+struct alignas(8) RowSoftmax {
+  float maximum, sum;
+
+  __device__ float logsumexp() const { return sum == 0 ? -INFINITY : maximum * ln_2 + logf(sum); }
+  // 2^(score - this) is the weight of a score.
+  __device__ float lse2() const { return sum == 0 ? 0.0f : finite_shift(maximum) + log2f(sum); }
+};
+// That of a row from those of its n parts, by a warp.
+template <class F>
+__device__ RowSoftmax join_softmax(int n, F part) {
+  RowSoftmax all{-INFINITY, 0};
+#pragma unroll 1
+  for (int i = int(threadIdx.x % 32); i < n; i += 32) all.maximum = fmaxf(all.maximum, part(i).maximum);
+  all.maximum = warp_reduce(all.maximum, Max{});
+#pragma unroll 1
+  for (int i = int(threadIdx.x % 32); i < n; i += 32)
+    all.sum = fmaf(part(i).sum, exp2_approx(part(i).maximum - finite_shift(all.maximum)), all.sum);
+  all.sum = warp_reduce(all.sum, Sum{});
+  return all;
+}
+
 // The softmax of `rows` rows of scores (times log2 e) that come in tiles: a running maximum and sum of exponentials
 // (Milakov & Gimelshein 2018). `lanes` neighboring lanes share a row; all lanes of a warp go through it together.
 template <int rows, int lanes>
@@ -106,8 +128,7 @@ struct RunningSoftmax {
 #pragma unroll
     for (int i = 0; i < rows; ++i) running_max[i] = -INFINITY, sum[i] = 0;
   }
-  // What is subtracted before exponentials: 0 where all is masked, so that they are 0 and not NaN.
-  __device__ float shift(int i) const { return running_max[i] == -INFINITY ? 0.0f : running_max[i]; }
+  __device__ float shift(int i) const { return finite_shift(running_max[i]); }
   // Takes note of the largest of this lane's new scores of row i; returns what everything summed up so far has to be
   // multiplied with. A NaN is passed over: it comes back as a weight.
   __device__ float raise(int i, float largest) {
@@ -135,7 +156,7 @@ struct RunningSoftmax {
         sum[i] += __shfl_xor_sync(full_warp, sum[i], distance);
   }
   __device__ float inverse(int i) const { return sum[i] == 0 ? 0.0f : 1 / sum[i]; }
-  __device__ float logsumexp(int i) const { return sum[i] == 0 ? -INFINITY : running_max[i] * ln_2 + logf(sum[i]); }
+  __device__ float logsumexp(int i) const { return RowSoftmax{running_max[i], sum[i]}.logsumexp(); }
 };
 
 // What the backward pass needs of a query: its logsumexp in units of log 2 (0 where there is none), and

@@ -237,7 +237,7 @@ __device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, 
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     finish_output(BucketProblem<T> p, HeadView<const float> mean, const float* logsumexp, HeadView<T> out) {
-  for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
+  each_row<32>(p.size.B * p.size.H * p.size.N, [&](int64_t row) {
     const float factor = self_factor(p, logsumexp, row);
     const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
     const float* const x = mean.at(b, i, h);
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(row_threads<32>)
     T* const to = out.at(b, i, h);
     for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32)
       to[c] = T(factor < 0 ? x[c] : factor > 0 ? factor * float(v[c]) : 0.0f);
-  }
+  });
 }
 
 // ---------------------------------------------------------------------------------------------------------- backward
@@ -346,7 +346,7 @@ template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     finish_gradient(BucketProblem<T> p, GradientSums sums, const float* logsumexp, HeadView<const T> dout,
                     HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
-  for (int64_t row = first_row(); row < p.size.B * p.size.H * p.size.N; row += row_step()) {
+  each_row<32>(p.size.B * p.size.H * p.size.N, [&](int64_t row) {
     const float factor = self_factor(p, logsumexp, row);
     const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
     const T* const g = dout.at(b, i, h);
@@ -356,7 +356,7 @@ __global__ void __launch_bounds__(row_threads<32>)
     }
     for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32)
       dv.at(b, i, h)[c] = T(sums.dv.at(b, i, h)[c] + (factor > 0 ? factor * float(g[c]) : 0.0f));
-  }
+  });
 }
 
 constexpr int order_threads = 256;

@@ -74,13 +74,9 @@ __global__ void __launch_bounds__(row_threads<32>)
   int32_t* const keys = topk + own.row * p.top;
   const int lane = int(threadIdx.x % 32);
 
-  float largest = -INFINITY, total = 0;
-  for (int key = lane; key < p.S(); key += 32) largest = fmaxf(largest, score[key]);
-  largest = warp_reduce(largest, Max{});
-  const float shift = largest == -INFINITY ? 0.0f : largest;
-  for (int key = lane; key < p.S(); key += 32) total += exp2_approx(score[key] - shift);
-  total = warp_reduce(total, Sum{});
-  if (lane == 0) logsumexp[own.row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
+  const RowSoftmax softmax = join_softmax(p.S(), [&](int key) { return RowSoftmax{score[key], 1}; });
+  const float lse2 = softmax.lse2();
+  if (lane == 0) logsumexp[own.row] = softmax.logsumexp();
 
   if (choose) {
     const auto value = [&](int key) { return ordered(fmaxf(score[key], -INFINITY)); };  // NaN is never chosen
@@ -97,7 +93,6 @@ __global__ void __launch_bounds__(row_threads<32>)
     for (int l = count + lane; l < p.top; l += 32) keys[l] = -1;
     __syncwarp();
   }
-  const float lse2 = total == 0 ? 0.0f : shift + log2f(total);
   float top_sum = 0;
   for (int l = lane; l < p.top; l += 32)
     if (keys[l] >= 0 && keys[l] < p.S()) top_sum += exp2_approx(score[keys[l]] - lse2);
@@ -114,18 +109,13 @@ __global__ void __launch_bounds__(row_threads<32>)
     query_states(CentroidProblem<T> p, const int32_t* topk, const float* logsumexp, const T* mass,
                  HeadView<const T> rest, const T* dmass, HeadView<const T> drest, CentroidState* states,
                  uint32_t* bits) {
-  for (int64_t row = first_row(); row < p.centroids(); row += row_step()) {
-    const int64_t batch_head = row / p.size.N;
-    const T* const x = rest.at(batch_head / p.size.H, row % p.size.N, batch_head % p.size.H);
-    const T* const g = drest.at(batch_head / p.size.H, row % p.size.N, batch_head % p.size.H);
-    float sum = 0;
-    for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32) sum += float(x[c]) * float(g[c]);
-    sum = warp_reduce(sum, Sum{});
-    const float l = logsumexp[row], dm = float(dmass[row]);
+  each_row<32>(p.centroids(), [&](int64_t row) {
+    const float of_rest = product_of_rows(p.size, row, rest, drest, p.size.M), dm = float(dmass[row]);
     // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others
-    if (threadIdx.x % 32 == 0) states[row] = {l == -INFINITY ? 0.0f : l * log2_e, fmaf(float(mass[row]), dm, sum), dm};
+    const float delta = fmaf(float(mass[row]), dm, of_rest);
+    if (row_lane<32>() == 0) states[row] = {finite_shift(logsumexp[row]) * log2_e, delta, dm};
     mark_keys(topk + row * p.top, p.top, p.size.S, bits + row * words(p.size.S));
-  }
+  });
 }
 
 // --------------------------------------------------------------------------------------------------- the host's part

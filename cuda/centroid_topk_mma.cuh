@@ -45,7 +45,7 @@ struct CentroidScan {
   int span_log2 = 0;                            // of the tiles in a span
   int groups = 0;                               // of a centroid
   int max_chosen = 0;                           // groups that may be chosen
-  float2* softmax = nullptr;                    // [slots, splits]: maximum and sum of exponentials
+  RowSoftmax* softmax = nullptr;                // [slots, splits]
   float* maxima = nullptr;                      // [slots, groups]
   int32_t* places = nullptr;                    // [slots, groups]: the group's place among the chosen ones, or -1
   int32_t* chosen = nullptr;                    // [slots, max_chosen]
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
             largest_of_group[half] = fmaxf(largest_of_group[half], largest[half]);
             const float before = running_max[half];
             running_max[half] = fmaxf(before, largest[half] * p.scale_2());
-            shift[half] = running_max[half] == -INFINITY ? 0.0f : running_max[half];
+            shift[half] = finite_shift(running_max[half]);
             sum[half] *= exp2_approx(before - shift[half]);
           }
           each_sum(s[0], [&](float score, int bit) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
     float largest = running_max[half];
     for (int distance = 2; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-    float total = sum[half] * exp2_approx(running_max[half] - (largest == -INFINITY ? 0.0f : largest));
+    float total = sum[half] * exp2_approx(running_max[half] - finite_shift(largest));
     for (int distance = 2; distance > 0; distance /= 2) total += __shfl_xor_sync(full_warp, total, distance);
     const int64_t slot = task.slot + strip + mma_g() + 8 * half;
     if (mma_t() == 0) scan.softmax[slot * p.splits + task.split] = {largest, total};
@@ -164,19 +164,7 @@ __global__ void __launch_bounds__(row_threads<32>)
   if (!own.there) return;
   const int lane = int(threadIdx.x % 32);
 
-  float largest = -INFINITY, total = 0;
-#pragma unroll 1
-  for (int s = lane; s < p.splits; s += 32) largest = fmaxf(largest, scan.softmax[own.slot * p.splits + s].x);
-  largest = warp_reduce(largest, Max{});
-  const float shift = largest == -INFINITY ? 0.0f : largest;
-#pragma unroll 1
-  for (int s = lane; s < p.splits; s += 32) {
-    const float2 split = scan.softmax[own.slot * p.splits + s];
-    total += split.y * exp2_approx(split.x - shift);
-  }
-  total = warp_reduce(total, Sum{});
-  const float lse2 = total == 0 ? 0.0f : shift + log2f(total);
-
+  const RowSoftmax softmax = join_softmax(p.splits, [&](int s) { return scan.softmax[own.slot * p.splits + s]; });
 #pragma unroll 8
   for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
   __syncwarp();
@@ -197,9 +185,9 @@ __global__ void __launch_bounds__(row_threads<32>)
   }
   if (lane != 0) return;
   scan.count[own.slot] = count;
-  scan.lse2[own.slot] = lse2;
+  scan.lse2[own.slot] = softmax.lse2();
   scan.threshold[own.slot] = from_ordered(cut.score);
-  logsumexp[own.row] = total == 0 ? -INFINITY : largest * ln_2 + logf(total);
+  logsumexp[own.row] = softmax.logsumexp();
 }
 
 // ---- the rest
@@ -490,7 +478,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32
 
   Workspace workspace(Device::cuda);
   const int64_t slots = scan.slots();
-  scan.softmax = workspace.take<float2>(slots * p.splits);
+  scan.softmax = workspace.take<RowSoftmax>(slots * p.splits);
   scan.maxima = workspace.take<float>(slots * scan.groups);
   scan.places = workspace.take<int32_t>(slots * scan.groups);
   scan.chosen = workspace.take<int32_t>(slots * scan.max_chosen);

@@ -76,19 +76,12 @@ inline constexpr int rows_a_block = lanes == 32 ? rows_per_block : 1;
 template <int lanes>
 inline constexpr int row_threads = lanes* rows_a_block<lanes>;  // of a block
 
-// The rows of this thread: the first, and how far the next is.
-template <int lanes = 32>
-__device__ int64_t first_row() {
-  return int64_t(blockIdx.x) * rows_a_block<lanes> + threadIdx.x / lanes;
-}
-template <int lanes = 32>
-__device__ int64_t row_step() {
-  return int64_t(gridDim.x) * rows_a_block<lanes>;
-}
-// Calls f(row) for them.
+// Calls f(row) for the rows of this thread.
 template <int lanes, class F>
 __device__ void each_row(int64_t rows, F f) {
-  for (int64_t row = first_row<lanes>(); row < rows; row += row_step<lanes>()) f(row);
+  constexpr int here = rows_a_block<lanes>;
+  for (int64_t row = int64_t(blockIdx.x) * here + threadIdx.x / lanes; row < rows; row += int64_t(gridDim.x) * here)
+    f(row);
 }
 // The number of this thread among those of its row.
 template <int lanes>
@@ -215,6 +208,10 @@ inline __device__ float exp2_approx(float x) {
 // e^x to (|x| + 2) 2^-23 of it: two instructions, where expf takes eight.
 inline __device__ float exp_approx(float x) { return exp2_approx(x * log2_e); }
 
+// What is subtracted from numbers before their exponentials: the largest, but 0 where that is minus infinity. exp(-inf
+// - 0) is 0, exp(-inf + inf) is not.
+inline __device__ float finite_shift(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
+
 // The sum of exp(x) over elements seen so far, relative to their maximum (Milakov & Gimelshein 2018). Elements of minus
 // infinity add nothing. NaN and plus infinity make the sum NaN.
 //
@@ -222,13 +219,10 @@ inline __device__ float exp_approx(float x) { return exp2_approx(x * log2_e); }
 struct SumOfExponentials {
   float maximum = -INFINITY, sum = 0;
 
-  // What is subtracted in place of a maximum: exp(-inf - 0) is 0, exp(-inf + inf) is not.
-  static __device__ float shift(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
-
   __device__ void add(const Chunk& x) {
     float larger = maximum, added = 0;
     for (const float value : x.element) larger = fmaxf(larger, value);
-    for (const float value : x.element) added += exp_approx(value - shift(larger));
+    for (const float value : x.element) added += exp_approx(value - finite_shift(larger));
     sum = relative_to(larger, added);
     maximum = larger;
   }
@@ -240,12 +234,14 @@ struct SumOfExponentials {
     maximum = largest;
   }
   // The softmax of an element. The sum is 0 where all elements are minus infinity.
-  __device__ float weight_of(float x) const { return exp_approx(x - shift(maximum)) * (sum == 0 ? 0.0f : 1 / sum); }
+  __device__ float weight_of(float x) const {
+    return exp_approx(x - finite_shift(maximum)) * (sum == 0 ? 0.0f : 1 / sum);
+  }
 
  private:
   // The sum relative to a maximum that is at least as large, and something added.
   __device__ float relative_to(float larger, float added) const {
-    return fmaf(sum, exp_approx(maximum - shift(larger)), added);
+    return fmaf(sum, exp_approx(maximum - finite_shift(larger)), added);
   }
 };
 

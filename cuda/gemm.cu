@@ -105,11 +105,11 @@ void multiply(Stream stream, const Gemm& g, const bfloat16* a, const bfloat16* b
 // C = beta C.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>) scale(Gemm g, T* c) {
-  for (int64_t row = first_row(); row < g.batch * g.m; row += row_step()) {
+  each_row<32>(g.batch * g.m, [&](int64_t row) {
     T* const to = c + row / g.m * g.stride_c + row % g.m * g.ldc;
     for (int64_t j = threadIdx.x % 32; j < g.n; j += 32)
       to[j] = g.beta == 0 ? T(0.0f) : T(float(g.beta) * float(to[j]));
-  }
+  });
 }
 
 }  // namespace

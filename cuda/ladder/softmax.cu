@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(naive_threads) thread_a_row(Rows size, const f
 // threads. Expected: 3 times or more, as 16 n bytes are left of up to 128 n, though caches had hidden part of those
 // (and now hide much of the second and the third reading).
 __global__ void __launch_bounds__(32 * rows_per_block) warp_a_row(Rows size, const float* x, float* y) {
-  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+  each_row<32>(size.rows, [&](int64_t row) {
     const float* const from = x + row * size.cols;
     float maximum = -INFINITY, sum = 0;
     for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) maximum = fmaxf(maximum, from[c]);
@@ -38,14 +38,14 @@ __global__ void __launch_bounds__(32 * rows_per_block) warp_a_row(Rows size, con
     for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) sum += expf(from[c] - maximum);
     sum = warp_reduce(sum, Sum{});
     for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) y[row * size.cols + c] = expf(from[c] - maximum) / sum;
-  }
+  });
 }
 
 // ---- 3. The maximum and the sum in one pass (Milakov & Gimelshein 2018): a sum relative to the maximum so far is
 // rescaled when a larger one comes. Two readings instead of three; the second comes from a cache or not.
 // Expected: 12 n bytes instead of 16 n, 1.3 times, if no cache helped; less if it did, as exponentials are not saved.
 __global__ void __launch_bounds__(32 * rows_per_block) online(Rows size, const float* x, float* y) {
-  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+  each_row<32>(size.rows, [&](int64_t row) {
     const float* const from = x + row * size.cols;
     float maximum = -INFINITY, sum = 0;
     for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) {
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(32 * rows_per_block) online(Rows size, const f
     const float of_row = warp_reduce(maximum, Max{});
     sum = warp_reduce(maximum == -INFINITY ? 0.0f : sum * expf(maximum - of_row), Sum{});
     for (int64_t c = threadIdx.x % 32; c < size.cols; c += 32) y[row * size.cols + c] = expf(from[c] - of_row) / sum;
-  }
+  });
 }
 
 // ---- 4. The row stays in registers, up to 32 elements a lane: one reading, one exponential an element, 8 n bytes, the
@@ -75,7 +75,7 @@ __device__ void each_kept(int64_t cols, F f) {
 }
 
 __global__ void __launch_bounds__(32 * rows_per_block) in_registers(Rows size, const float* x, float* y) {
-  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+  each_row<32>(size.rows, [&](int64_t row) {
     const int64_t start = row * size.cols;
     float keep[items], maximum = -INFINITY, sum = 0;
     each_kept<items>(size.cols, [&](int i, int64_t c) { maximum = fmaxf(maximum, keep[i] = x[start + c]); });
@@ -83,13 +83,13 @@ __global__ void __launch_bounds__(32 * rows_per_block) in_registers(Rows size, c
     each_kept<items>(size.cols, [&](int i, int64_t) { sum += keep[i] = expf(keep[i] - maximum); });
     const float scale = 1 / warp_reduce(sum, Sum{});
     each_kept<items>(size.cols, [&](int i, int64_t c) { y[start + c] = keep[i] * scale; });
-  }
+  });
 }
 
 // ---- 5. Four elements a load and a store: a quarter of the memory instructions, with their addresses and bounds, for
 // the same bytes. Expected: little where memory is the bound already, 1.1 times.
 __global__ void __launch_bounds__(32 * rows_per_block) in_packs(Rows size, const float* x, float* y) {
-  for (int64_t row = first_row(); row < size.rows; row += row_step()) {
+  each_row<32>(size.rows, [&](int64_t row) {
     const int64_t start = row * size.cols / 4;
     Pack<float, 4> keep[items / 4];
     float maximum = -INFINITY, sum = 0;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(32 * rows_per_block) in_packs(Rows size, const
       for (float& value : keep[i].element) value *= scale;
       pack<4>(y, start + c) = keep[i];
     });
-  }
+  });
 }
 
 void run_naive(Stream stream, Rows size, const float* x, float* y) {
