@@ -6,18 +6,20 @@
 #
 #   tests/gpu.sh --out result -DCMAKE_PREFIX_PATH=/opt/libraries
 #
-#   --out DIR        the folder of the results (build/gpu): summary.txt, a log of each step, figures, the trained model
+#   --out DIR        the folder of the results: summary.txt, a log of each step, figures, the trained model. build/gpu of
+#                    the repository if it is not given
 #   --preset PRESET  cuda, or cuda-host to try this script without a GPU, at tiny sizes
 #
 # Each step prints a line as it ends, also into summary.txt. Exit codes: 0 all passed, 1 a step failed, 2 usage.
 set -uo pipefail
+caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin
 fail() {
   echo "gpu.sh: error: $1" >&2
   exit 2
 }
-preset=cuda out=build/gpu
+preset=cuda out=$PWD/build/gpu
 while [ $# -gt 0 ]; do
   case $1 in
     --out | --preset)
@@ -31,6 +33,7 @@ while [ $# -gt 0 ]; do
     *) fail "unknown option '$1'; see --help" ;;
   esac
 done
+[[ $out = /* ]] || out=$caller/$out
 
 case $preset in
   cuda)
@@ -40,7 +43,7 @@ case $preset in
     training=(--quick) ;;
   cuda-host)
     configure=()
-    tests=(-R "gpu: every step of the ladder")
+    tests=(-R "gpu: the ladder is timed")
     figure=(--lengths 16,32 --batch 1 --heads 2 --head-size 8 --repeat 1 --seconds 0)
     training=(--length 2 --layers 1 --heads 1 --head-size 8 --feed-forward 8 --batch 3 --iterations 6) ;;
   *) fail "--preset: expected cuda or cuda-host, got '$preset'" ;;

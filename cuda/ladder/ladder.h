@@ -19,8 +19,8 @@ struct Step {
 using Softmax = void(Stream, Rows, const float* x, float* y);
 std::vector<Step<Softmax>> softmax_steps();
 
-// out [heads, N, 64] = softmax(q k^T / 8) v, for q, k, v of that shape. Steps for tensor cores, which round the weights
-// to bfloat16, are in the list where the device has them.
+// out [heads, N, 64] = softmax(q k^T / 8) v, for q, k, v of that shape, N a multiple of 64. Steps for tensor cores,
+// which round the weights to bfloat16, are in the list where the device has them.
 inline constexpr int head_size = 64;
 struct Heads {
   int heads = 0, N = 0;
