@@ -1,13 +1,15 @@
-// Rows picked from and added into a table [table, cols], by index [rows]; x and out are [rows, cols]. float32 or
-// bfloat16; an element of the table sums in float32, in the order of the rows, and is rounded once.
+// gather_rows: out[r] = table[index[r]], and its gradient, scatter_add_rows: table[index[r]] += x[r]. table [table,
+// cols], index [rows], x and out [rows, cols], in float32 or bfloat16. A sum is in float32, in the order of the rows,
+// and is rounded once.
 //
-// One element picked from each row of x [rows, cols], and its gradient.
+// gather_columns: y[r] = x[r, columns[r]], and its gradient, scatter_columns. x [rows, cols], columns and y [rows].
 //
 // Launch.
-//   gather       a warp takes a row, a lane every 32nd word: 16 bytes where rows and addresses allow it, or an element
-//   scatter_add  The rows are sorted by index (group.cu). Then a warp takes 128 columns, four a lane, of the rows with
-//                one index, and adds them one after another: no atomics, so the sums have one order. A row of the table
-//                that is not named is not touched.
+//   gather       a warp takes a row, a lane every 32nd word of it: 16 bytes where rows and addresses allow that, or an
+//                element
+//   scatter_add  group.cu sorts the rows by index. Then a warp takes the rows with one index and 128 columns, four a
+//                lane. It adds the rows one after another: no atomics, so each sum has one order. A row of the table
+//                that no index names is not touched.
 //   pick         a thread takes an element of y
 //   put          a warp takes a row of x
 // Traffic, e bytes an element. gather: 2 e rows cols, the floor. scatter_add: e rows cols and 2 e cols for each row

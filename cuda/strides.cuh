@@ -1,5 +1,5 @@
 #pragma once
-// Elements of tensors that move by strides, one for each thread.
+// Where the elements of a result are found in operands that have strides of their own.
 #include <bit>
 #include <cstdint>
 
@@ -14,9 +14,10 @@ inline int64_t elements(const Strides& strides) {
   return n;
 }
 
-// Finds each of n elements in tensors. A division of 32 bits takes 18 instructions, one of 64 bits up to 75: more time
-// than memory needs for a few bytes. So where n has up to 31 bits, the host makes factors, and i / size is the upper
-// part of i times 2^(31 + bits) / size, rounded up (Granlund and Montgomery 1994).
+// Finds element i of n in each operand. That takes a division by the size of each axis, and divisions are slow: 18
+// instructions with 32 bits, up to 75 with 64, more time than memory needs for a few bytes. So where n is below 2^31,
+// it multiplies. The host computes factor = 2^shift / size, rounded up, and i / size = i factor / 2^shift, rounded down
+// (Granlund and Montgomery 1994).
 class StridedLoop {
  public:
   int64_t n;

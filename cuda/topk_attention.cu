@@ -1,17 +1,18 @@
-// Queries against the top keys of their cluster, and what their centroid gives them (the first case of the paper's
-// equation 10, and equation 11; section 3.3), and the gradient. core/kernels/topk_attention.h has the definition.
+// Improved clustered attention: each query attends by itself to the top keys of its cluster, and takes the rest from
+// its centroid (the first case of the paper's equation 10, and equation 11; section 3.3). And its gradient.
+// core/kernels/topk_attention.h has the definition.
 //
 //   out_i = m_j (z a_i V_top) + rest_j for query i of cluster j, a_i = softmax over top_j of scale q_i . k_l, z dropout
 // With g_i the gradient of out_i:
 //   da = z (g_i V_top^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
 //   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_top;  dK_top += scale dS^T q_i;  dV_top += m_j (z a_i)^T g_i
 //
-// Launch. Clusters differ in size, so the work is cut into tasks of up to t members of a cluster. Task i of cluster c
-// has the number offsets[c] / t + c + i. Some numbers have no task: their blocks return at once. So the host need not
-// know the sizes of the clusters: it launches N / t + C + 1 blocks for each (batch, head). Queries of no cluster count
-// as members of a cluster C. A warp finds its task by probing 31 clusters at a time. t is 64 times a power of two. It
-// is about N / C, so that few tasks have parts of the same keys' gradients. It is 64 where larger tasks would leave too
-// few blocks, and where top has more than 32 keys (16 in float32): a block has no registers for the gradients of more.
+// Launch. A task is up to t members of one cluster. The host does not know how large clusters are. It launches N / t +
+// C + 1 blocks for each (batch, head), which is enough whatever their sizes: task i of cluster c has the number
+// offsets[c] / t + c + i, and a block whose number has no task returns at once. Queries of no cluster are members of a
+// cluster C. A warp finds its task by probing 31 clusters at a time. t is 64 times a power of two, and about N / C:
+// with larger tasks, fewer have parts of the same key's gradient. It is 64 where more would leave too few blocks, and
+// where top has more than 32 keys (16 in float32): a block has no registers for the gradients of more.
 //
 // On tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu; a block of 128 threads has a task:
 //   attend_top_mma      gathers 64 members and 32 top keys at a time, by asynchronous copies of whole rows. A warp has
@@ -35,8 +36,8 @@
 // workspace.
 //
 // Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
-// backward twice k (D + M) floats for a task. Floor: everything but those floats once. Tensor cores leave memory as the
-// bound; in float32 arithmetic, that is the bound. With clusters of a member or two (oracle-top) it is the gathering.
+// backward twice k (D + M) floats for a task. Floor: everything but those floats once. Bound by memory on tensor cores,
+// else by arithmetic; with clusters of one or two members (oracle-top) by the gathering of keys and values.
 // Shared memory in KB (1024 bytes): attend_top_mma 8 to 65, member_gradient_mma 20 to 88, attend_top and
 // member_gradient 27, topk_key_gradient 4.
 #include <algorithm>

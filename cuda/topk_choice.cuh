@@ -1,5 +1,6 @@
 #pragma once
-// How a warp chooses the k largest of many numbers.
+// How a warp chooses the k largest of many numbers without sorting them: it finds the k-th largest by bisection. A step
+// counts how many numbers reach the middle of the range that is left.
 #include <cstdint>
 
 #include "cuda/common.cuh"
@@ -13,8 +14,8 @@ inline __device__ uint32_t ordered(float x) {
 }
 inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x); }
 
-// Returns a number that exactly k of n >= k numbers reach. If ties prevent that, returns the k-th largest; then more
-// than k reach it. A warp goes through the numbers together, value(i) for i < n.
+// Returns a threshold that exactly k of the n numbers value(0), ..., value(n - 1) reach, k <= n. Where several are
+// equal to the k-th largest, it may have to return that one, which more than k reach. All lanes get the result.
 template <class F>
 __device__ uint32_t kth_largest(int n, int k, F value) {
   const int lane = int(threadIdx.x % 32);
@@ -37,8 +38,8 @@ __device__ uint32_t kth_largest(int n, int k, F value) {
   return low;
 }
 
-// Says which elements are the first k. An element belongs if its score is larger than `score`, or equal with a place of
-// at most `last`. Elements of the same place are taken together, so there may be more than k.
+// Parts the k best elements from the others. A larger score is better; of equal scores, a lower place. Elements that
+// have both in common stay together, so there may be more than k.
 struct Cut {
   uint32_t score = 0;  // as of ordered()
   int last = 0x7fffffff;
