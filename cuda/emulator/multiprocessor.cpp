@@ -19,11 +19,11 @@ namespace {
 // What precedes one thread's leave() happens before what follows another thread's enter() of the same thing.
 void leave(void* meeting_point) { __tsan_release(meeting_point); }
 void enter(void* meeting_point) { __tsan_acquire(meeting_point); }
-constexpr bool fiber_per_thread = true;  // a fiber is what the thread sanitizer takes for a thread
+constexpr bool thread_sanitizer = true;
 #else
 void leave(void*) {}
 void enter(void*) {}
-constexpr bool fiber_per_thread = false;
+constexpr bool thread_sanitizer = false;
 #endif
 
 thread_local Multiprocessor* running_block = nullptr;
@@ -88,7 +88,7 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   dynamic_shared_.start_block(grid.shared_bytes);
   dynamic_shared_used_ = false;
   static_shared_filled = false;
-  if (fiber_per_thread) fill_static_shared();  // not by one of the threads, which would look like a race
+  if (thread_sanitizer) fill_static_shared();  // not by one of the threads, which would look like a race
   grid_ = &grid;
   block_ = block;
   random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
@@ -100,22 +100,20 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   group_.clear();
   failure_ = nullptr;
   alive_ = n;
+  // Nothing grows while the block runs: the thread sanitizer does not see that the fibers, which would do it, run in
+  // turn.
+  runnable_.reserve(n);
+  group_.reserve(n);
+  while (fibers_.size() < n)
+    fibers_.push_back(std::make_unique<Fiber>(&Multiprocessor::fiber_main, int(fibers_.size())));
   for (unsigned i = 0; i < n; ++i) {
     threads_[i].index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
     threads_[i].lane = i % 32;
     threads_[i].warp = i / 32;
+    threads_[i].fiber = fibers_[i].get();
     warps_[i / 32].alive |= 1u << i % 32;
+    group_.push_back(&threads_[i]);
   }
-  // Nothing below grows while the block runs: the thread sanitizer does not see that the fibers, which would do it, run
-  // in turn.
-  runnable_.reserve(n);
-  group_.reserve(n);
-  while (fiber_per_thread && fibers_.size() < n) add_fiber();
-  if (idle_.size() != fibers_.size()) {
-    idle_.clear();
-    for (auto& fiber : fibers_) idle_.push_back(fiber.get());
-  }
-  for (auto& thread : threads_) group_.push_back(&thread);
   resume_group();
 }
 
@@ -133,19 +131,16 @@ void Multiprocessor::run(const Grid& grid, uint3 block) {
 
   // Whoever still waits will never go on: take their stacks away from them.
   for (auto& fiber : fibers_) fiber->restart();
-  idle_.clear();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   fail_deadlocked();
 }
 
-// On every fiber but the host's: runs CUDA threads from their first step to their end, one after another.
+// On every fiber but the host's: runs a CUDA thread of each block from its first step to its end.
 void Multiprocessor::fiber_main() {
   for (;;) {
     Multiprocessor& self = *running_block;
-    Fiber* const fiber = self.running_->fiber;
     self.run_current_thread();
-    if (!fiber_per_thread) self.idle_.push_back(fiber);  // suspend() may start the next thread right here
-    self.suspend(*fiber);
+    self.suspend(*self.running_->fiber);
   }
 }
 
@@ -179,22 +174,9 @@ void Multiprocessor::suspend(Fiber& from) {
     running_ = runnable_.back();
     runnable_.pop_back();
     threadIdx = running_->index;
-    if (!running_->fiber) running_->fiber = idle_fiber();
     to = running_->fiber;
   }
   if (to != &from) Fiber::switch_to(from, *to);
-}
-
-void Multiprocessor::add_fiber() {
-  fibers_.push_back(std::make_unique<Fiber>(&Multiprocessor::fiber_main, int(fibers_.size())));
-  idle_.push_back(fibers_.back().get());
-}
-
-Fiber* Multiprocessor::idle_fiber() {
-  if (idle_.empty()) add_fiber();
-  Fiber* fiber = idle_.back();
-  idle_.pop_back();
-  return fiber;
 }
 
 // Makes the threads of group_, which are in rising order, runnable in the order of the options. They go on before
@@ -355,14 +337,6 @@ std::string Multiprocessor::launched() const { return ", launched at " + to_stri
 
 void Multiprocessor::refuse(const char* what, SourceLine where) const { fail(what, where, *running_); }
 
-// The lanes that a collective waits for.
-unsigned Multiprocessor::missing_lanes(const CudaThread& waiting) const {
-  const Warp& warp = warps_[waiting.warp];
-  const Meeting* meeting = warp.meetings;
-  while (meeting->mask != waiting.mask) ++meeting;
-  return meeting->mask & warp.alive & ~meeting->arrived;
-}
-
 void Multiprocessor::fail_deadlocked() const {
   const CudaThread* first[2] = {};  // in a barrier, in a warp's collective
   unsigned waiting[2] = {};
@@ -373,14 +347,16 @@ void Multiprocessor::fail_deadlocked() const {
   }
   std::string message = concat(to_string(first[first[0] ? 0 : 1]->where), ": deadlock in block ", text(block_), ": ",
                                threads_.size() - alive_, " of ", threads_.size(), " threads have ended");
-  for (int in_warp = 0; in_warp < 2; ++in_warp) {
-    if (!waiting[in_warp]) continue;
-    const CudaThread& thread = *first[in_warp];
-    const unsigned missing = in_warp ? missing_lanes(thread) : 0;
-    message += concat(", ", waiting[in_warp], " wait in ", in_warp ? name(thread.op) : "a barrier", " at ",
-                      to_string(thread.where),
-                      in_warp ? concat(" with mask ", hex(thread.mask), ", lanes ", hex(missing), " missing") : "",
-                      " (thread ", text(thread.index), in_warp || waiting[in_warp] == 1 ? "" : " and others", ")");
+  if (const CudaThread* thread = first[0])
+    message += concat(", ", waiting[0], " wait in a barrier at ", to_string(thread->where), " (thread ",
+                      text(thread->index), ")");
+  if (const CudaThread* thread = first[1]) {
+    const Warp& warp = warps_[thread->warp];
+    const Meeting* meeting = warp.meetings;
+    while (meeting->mask != thread->mask) ++meeting;
+    message += concat(", ", waiting[1], " wait in ", name(thread->op), " at ", to_string(thread->where), " with mask ",
+                      hex(meeting->mask), ", lanes ", hex(meeting->mask & warp.alive & ~meeting->arrived),
+                      " missing (thread ", text(thread->index), ")");
   }
   throw KernelError(message + launched());
 }

@@ -59,7 +59,7 @@ class Multiprocessor {
     uint3 index{};
     unsigned lane = 0, warp = 0;
     State state = State::runnable;
-    Fiber* fiber = nullptr;  // from its first step until it ends
+    Fiber* fiber = nullptr;
     // What it waits for, and what it brought.
     SourceLine where;
     int predicate = 0;
@@ -86,14 +86,11 @@ class Multiprocessor {
   void run_current_thread();
   void end_current_thread();
   void suspend(Fiber& from);
-  void add_fiber();
-  Fiber* idle_fiber();
   void resume_group();
 
   void complete_barrier();
   void complete_meetings(unsigned warp);
   void complete_collective(unsigned warp, unsigned taking_part);
-  unsigned missing_lanes(const CudaThread& waiting) const;
   CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
 
   void check_dynamic_shared(const char* before, SourceLine where) const;
@@ -123,7 +120,6 @@ class Multiprocessor {
 
   Fiber host_;  // the stack that run() was called on
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Fiber*> idle_;
 };
 
 }  // namespace cairn::host_cuda
