@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
 
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
-    choose_groups(CentroidProblem<T> p, CentroidScan scan, int keys, float* logsumexp) {
+    choose_groups(CentroidProblem<T> p, CentroidScan scan, float* logsumexp) {
   __shared__ uint32_t of_warp[rows_per_block][max_groups];
   uint32_t* const values = of_warp[threadIdx.x / 32];
   const CentroidRow own(p, scan.first_tile);
@@ -495,7 +495,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32
     Launch with_rest = blocks, last = rows;
     with_rest.shared = Shape::rest_bytes, last.shared = finish_bytes<T, columns>;
     launch(scan_keys_mma<T, columns>, blocks, p, scan);
-    launch(choose_groups<T>, rows, p, scan, Shape::keys, logsumexp);
+    launch(choose_groups<T>, rows, p, scan, logsumexp);
     launch(rest ? sum_rest_mma<T, columns, true> : sum_rest_mma<T, columns, false>, with_rest, p, scan);
     launch(finish_rows<T, columns>, last, p, scan, topk, mass, rest);
   }

@@ -46,8 +46,9 @@ TEST_CASE("the worked example of i-clustered attention", "[attention]") {
     return difference(std::vector<double>{found}, std::vector<double>{expected}) <= tolerance::float32;
   };
 
-  for (const auto& [name, spec] : {std::pair("full (1, 2)", "full:"), std::pair("clustered (4 to 6)", "clustered-2:"),
-                                   std::pair("i-clustered (10, 11)", "i-clustered-2:topk=2,")}) {
+  for (const auto& [name, spec] :
+       {std::pair("full (eq. 1, 2)", "full:"), std::pair("clustered (eq. 4 to 6)", "clustered-2:"),
+        std::pair("i-clustered (eq. 10, 11)", "i-clustered-2:topk=2,")}) {
     INFO(name);
     const auto attention = make_attention(spec + std::string("scale=0.6931471805599453"));
     auto expected = row(name);
