@@ -1,7 +1,5 @@
 #pragma once
 // What attention kernels are given, and the arithmetic of one score.
-#include <cmath>
-
 #include "cuda/attention_tiles.cuh"
 
 namespace cairn::gpu {

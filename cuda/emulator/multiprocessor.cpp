@@ -1,6 +1,5 @@
 #include "cuda/emulator/multiprocessor.h"
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <charconv>
