@@ -1,5 +1,7 @@
 #include "apps/common/training_state.h"
 
+#include <system_error>
+
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/training_options.h"
@@ -23,7 +25,7 @@ Json provenance_of(Module& model) { return provenance(std::string(name(parameter
 TrainState Keeper::begin(int64_t iterations) {
   TrainState state;
   if (!run_.keeps()) return state;
-  if (auto found = newest_checkpoint(run_.folder())) {
+  if (auto found = newest_checkpoint(run_.folder(), ", and the damaged one is removed")) {
     state = state_of(*found);
     check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
                       " steps already");
@@ -34,7 +36,11 @@ TrainState Keeper::begin(int64_t iterations) {
     }
     run_.lines();  // damage is told before anything is trained
     restore(*found, model_, &optimizer_);
-    adopt(*found);
+    if (!found->damage.empty()) {  // or the next save would keep the damaged one, and drop this
+      std::error_code error;
+      std::filesystem::remove_all(run_ / "checkpoint", error);
+      check(!error, run_ / "checkpoint", ": is damaged, and cannot be removed: ", error);
+    }
     saved_ = state.step;
     const std::string was = computed_on(found->about->at("provenance")), is = computed_on(provenance_of(model_));
     if (was != is)  // also with --quiet, for it changes the result
@@ -71,7 +77,7 @@ std::string Keeper::what_is_saved() const {
   return concat("; the checkpoint of step ", saved_, " is in ", run_ / "checkpoint");
 }
 
-std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run) {
+std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run, const char* and_then) {
   std::optional<FoundCheckpoint> found;
   try {
     found = find_checkpoint(run);
@@ -79,9 +85,9 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& ru
     throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ", run / "config.json",
                            " --out ANOTHER"));
   }
-  if (found && !found->passed_over.empty())  // also with --quiet, for it changes the result
-    note(concat(joined(found->passed_over), "; the checkpoint of step ", state_of(*found).step, " in ", found->folder,
-                " is used"),
+  if (found && !found->damage.empty())  // also with --quiet, for it changes the result
+    note(concat(found->damage, "; the checkpoint of step ", state_of(*found).step, " in ", found->folder, " is used",
+                and_then),
          false);
   return found;
 }

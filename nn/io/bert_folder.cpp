@@ -130,7 +130,7 @@ std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
   auto bert = std::make_unique<Bert>(options, generator);
   for (auto& [name, parameter] : named_parameters(*bert)) {
     const Tensor* found = find_weight(file, name);
-    check<DataError>(found != nullptr, file.where, ": no tensor ", in_quotes(name), file.suggest(name));
+    if (!found) file.at(name);  // says that there is none
     check<DataError>(is_floating(found->dtype()) && found->shape() == parameter.shape(), file.where, ": tensor ",
                      in_quotes(name), ": expected numbers of shape ", parameter.shape(), " as ", config, " says, got ",
                      cairn::name(found->dtype()), " of shape ", found->shape());

@@ -13,23 +13,12 @@
 
 namespace cairn {
 
-// A number's bits; infinity and NaN have all of `exponent` set.
+// Infinity and NaN have all bits of the exponent set. Compared as whole numbers, many at a time.
 template <class T>
-struct Bits {
+auto is_finite(T x) {
   using Word = std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>;
-  static constexpr Word exponent = sizeof(T) == 2 ? 0x7f80 : sizeof(T) == 4 ? 0x7f800000 : 0x7ff0000000000000;
-  static Word is_finite(T x) { return (std::bit_cast<Word>(x) & exponent) != exponent; }
-};
-
-// The index of the first element that is not finite, looked for when it is written.
-template <class T>
-struct FirstNotFinite {
-  const T* data;
-  int64_t size;
-};
-template <class T>
-void append(std::string& text, const FirstNotFinite<T>& first) {
-  text += concat(std::find_if_not(first.data, first.data + first.size, Bits<T>::is_finite) - first.data);
+  constexpr Word exponent = sizeof(T) == 2 ? 0x7f80 : sizeof(T) == 4 ? 0x7f800000 : 0x7ff0000000000000;
+  return Word((std::bit_cast<Word>(x) & exponent) != exponent);
 }
 
 // Error (E): an element of a floating tensor on the CPU is not finite; the message begins with `where` and the tensor's
@@ -40,11 +29,11 @@ void check_finite(const Tensor& tensor, std::string_view name, const std::string
   visit_floating(tensor.dtype(), "check_finite", [&]<class T>(T) {
     const T* data = tensor.data<T>();
     const int64_t n = tensor.elements();
-    // No early exit, and flags of the numbers' width, so that the compiler can vectorize the loop.
-    typename Bits<T>::Word all = 1;
-    for (int64_t i = 0; i < n; ++i) all &= Bits<T>::is_finite(data[i]);
-    check<E>(all == 1, where, ": tensor ", in_quotes(name), ": element ", FirstNotFinite<T>{data, n}, " of ", n,
-             " is not finite", advice);
+    auto all = is_finite(T(0));
+    for (int64_t i = 0; i < n; ++i) all &= is_finite(data[i]);  // no early exit, so that the loop is vectorized
+    if (all) return;
+    const auto first = std::find_if_not(data, data + n, is_finite<T>) - data;
+    throw E(concat(where, ": tensor ", in_quotes(name), ": element ", first, " of ", n, " is not finite", advice));
   });
 }
 

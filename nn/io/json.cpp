@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <forward_list>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <set>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -19,65 +17,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t deepest = 64;
-
-// Reads the text for the parser and knows how far it has come, which the parser does not tell its consumer.
-class Reader {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  Reader(const char* at, const char*& reached) : at_(at), reached_(&reached) {}
-  reference operator*() const { return *at_; }
-  Reader& operator++() {
-    *reached_ = ++at_;
-    return *this;
-  }
-  bool operator==(const Reader& other) const { return at_ == other.at_; }
-  bool operator!=(const Reader& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  const char** reached_;
-};
-
-// What the parser's message says was wrong, without the text it repeats.
-std::string reason(std::string message) {
-  if (const size_t begin = message.find("syntax error"); begin != std::string::npos) message.erase(0, begin);
-  if (const size_t echo = message.find("; last read: '"); echo != std::string::npos) {
-    const size_t expected = message.rfind("'; expected ");
-    message.erase(echo, expected == std::string::npos ? std::string::npos : expected + 1 - echo);
-  }
-  if (message.size() > 200) message.resize(200);
-  std::replace_if(
-      message.begin(), message.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return message;
-}
-
-using Member = std::function<void(std::string&& name, Json&& value)>;
-
-// Builds the value from what the parser finds, from the inside out. With `member` the value is an object, whose members
-// go there.
+// Builds the value from what nlohmann's parser finds. The library's own builder takes the last of equal keys, searches
+// all keys for each, and has no limit on nesting.
 class Builder {
  public:
-  Builder(std::string_view text, const std::string& where, const Member* member = nullptr,
-          size_t max_members = SIZE_MAX)
-      : text_(text), where_(where), member_(member), max_members_(max_members), reached_(text.data()) {}
+  Builder(std::string_view text, const std::string& where) : text_(text), where_(where), stream_(std::string(text)) {}
 
   Json parse() {
-    const auto first = text_.find_first_not_of(" \t\r\n");
-    if (first == std::string_view::npos) fail(text_.size(), "expected JSON, got nothing");
     // The parser would take it for the end of the text.
-    if (const auto nul = text_.find('\0'); nul != std::string_view::npos) fail(nul, "a NUL byte");
-    const char* end = text_.data() + text_.size();
-    Json::sax_parse(Reader(text_.data(), reached_), Reader(end, reached_), this);
+    if (const size_t nul = text_.find('\0'); nul != std::string_view::npos) fail(nul, "a NUL byte");
+    Json::sax_parse(stream_, this);
     return std::move(result_);
   }
 
-  // What the parser calls.
+  // What the parser calls. It goes on where the answer is true.
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(Json::number_integer_t value) { return add(value); }
@@ -92,90 +45,65 @@ class Builder {
   bool start_object(size_t) { return open(Json::object()); }
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& key) {
-    Level& level = open_.back();
-    // The set looks at the key in the text, or, where that is written in another way, at a copy.
-    std::string_view kept = text_.substr(0, read() - 1);
-    kept.remove_prefix(kept.size() - std::min(kept.size(), key.size()));
-    if (kept != key) kept = level.escaped.emplace_front(key);
-    if (!is_new(level, kept)) fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
-    if (member_ && open_.size() == 1) {
-      if (++members_ > max_members_) fail_here(concat("more than ", max_members_, " members"));
-      values_ = 0;
-    }
-    level.key = std::move(key);
+    Level& object = open_.back();
+    if (!object.keys.insert(key).second)
+      fail_here(concat("the key ", in_quotes(key), " a second time in the same object"));
+    object.value->get_ref<Json::object_t&>().emplace_back(std::move(key), nullptr);  // operator[] searches all keys
     return true;
   }
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
-    const bool too_large = error.id == 406;
-    fail(position == 0 ? 0 : position - 1, too_large ? "a number too large for a double" : reason(error.what()));
+    std::string_view reason = error.what();
+    reason.remove_prefix(std::min(reason.find("syntax error"), reason.size()));
+    reason = reason.substr(0, reason.find("; last read: '"));  // repeats the text
+    fail(position == 0 ? 0 : position - 1, error.id == 406 ? "a number too large for a double" : std::string(reason));
   }
 
  private:
   struct Level {
-    Json value;  // an object or array
-    std::string key;
-    std::unordered_set<std::string_view> keys;  // of an object with many
-    std::forward_list<std::string> escaped;
+    Json* value;  // an object or array
+    std::set<std::string> keys{};
   };
 
-  // Is it the first key of that name? While the members are few, they are looked through.
-  bool is_new(Level& level, std::string_view key) const {
-    constexpr size_t few = 16;
-    const auto& members = level.value.get_ref<const Json::object_t&>();
-    const bool passed_on = member_ && open_.size() == 1;
-    if (!passed_on && members.size() < few)
-      return std::none_of(members.begin(), members.end(), [=](const auto& member) { return member.first == key; });
-    if (!passed_on && level.keys.empty())
-      for (const auto& [name, value] : members) level.keys.insert(level.escaped.emplace_front(name));
-    return level.keys.insert(key).second;
+  // Puts a value where it belongs: nothing within an open value moves, for only the innermost one grows.
+  Json& put(Json value) {
+    if (open_.empty()) return result_ = std::move(value);
+    Json& parent = *open_.back().value;
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return parent.back();
+    }
+    return parent.get_ref<Json::object_t&>().back().second = std::move(value);
   }
-
+  bool add(Json value) {
+    put(std::move(value));
+    return true;
+  }
   bool open(Json empty) {
+    constexpr size_t deepest = 64;
     if (open_.size() == deepest) fail_here(concat("nested more than ", deepest, " deep"));
-    if (member_ && open_.empty() && !empty.is_object()) fail_here("expected an object");
-    open_.push_back({std::move(empty), {}, {}, {}});
+    open_.push_back({&put(std::move(empty))});
     return true;
   }
   bool close() {
-    Json value = std::move(open_.back().value);
     open_.pop_back();
-    return add(std::move(value));
-  }
-  bool add(Json value) {
-    if (member_ && ++values_ > max_members_) fail_here(concat("more than ", max_members_, " values"));
-    if (open_.empty())
-      result_ = std::move(value);
-    else if (member_ && open_.size() == 1)
-      (*member_)(std::move(open_.back().key), std::move(value));
-    else if (Level& level = open_.back(); level.value.is_array())
-      append_to(level.value.get_ref<Json::array_t&>(), std::move(value));
-    else  // not by operator[], which searches all keys
-      append_to(level.value.get_ref<Json::object_t&>(), level.key, std::move(value));
     return true;
   }
-  template <class Values, class... Value>
-  static void append_to(Values& values, Value&&... value) {
-    if (values.empty()) values.reserve(4);  // few have more
-    values.emplace_back(std::forward<Value>(value)...);
-  }
 
-  size_t read() const { return size_t(reached_ - text_.data()); }
-  [[noreturn]] void fail_here(const std::string& what) const { fail(read() == 0 ? 0 : read() - 1, what); }
+  [[noreturn]] void fail_here(const std::string& what) {
+    fail(size_t(stream_.rdbuf()->pubseekoff(0, std::ios::cur, std::ios::in)) - 1, what);
+  }
   [[noreturn]] void fail(size_t offset, const std::string& what) const {
-    const std::string_view before = text_.substr(0, std::min(offset, text_.size()));
+    const std::string_view before = text_.substr(0, offset);
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-    const size_t newline = before.rfind('\n');
-    const size_t column = newline == std::string_view::npos ? before.size() + 1 : before.size() - newline;
+    const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
     throw DataError(concat(where_, ": line ", line, ", column ", column, ": ", what));
   }
 
   std::string_view text_;
   const std::string& where_;
-  const Member* member_;
-  size_t max_members_, members_ = 0, values_ = 0;  // values within the member so far
-  const char* reached_;                            // behind the last byte that was read
+  std::istringstream stream_;  // tells how far the parser has come, which the parser does not
   std::vector<Level> open_;
   Json result_;
 };
@@ -183,11 +111,6 @@ class Builder {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where) { return Builder(text, where).parse(); }
-
-void parse_json_members(std::string_view text, const std::string& where, size_t max_members, const Member& member) {
-  const Json value = Builder(text, where, &member, max_members).parse();
-  check<DataError>(value.is_object(), where, ": expected an object, got ", value.type_name());
-}
 
 Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }
 

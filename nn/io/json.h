@@ -1,8 +1,6 @@
 #pragma once
 // JSON as it is meant to be: what other parsers let pass or guess at is an error that says where it is.
-#include <cstddef>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -11,16 +9,10 @@ namespace cairn {
 
 // The value that `text` is. `where` (a file's name) begins every message, which goes on with line and column. Errors
 // (DataError): not JSON, not UTF-8, nothing or more than one value, a key twice in an object, nesting deeper than 64, a
-// whole number beyond 64 bits, a number beyond double.
+// whole number beyond 64 bits, a number beyond double. It takes at most some 30 times the memory of the text.
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
 // The same of a file. Errors (DataError) also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
-
-// The same of a text that is an object, member by member, in their order: no more than one value is in memory at a
-// time. Errors (DataError) also: not an object; more than `max_members` members, or more than `max_members` values
-// within one of them.
-void parse_json_members(std::string_view text, const std::string& where, size_t max_members,
-                        const std::function<void(std::string&& name, nlohmann::ordered_json&& value)>& member);
 
 // Text from outside for a message: in double quotes, printable ASCII alone, cut off where it is long. Quoted when it is
 // written, so the text must be there until then.

@@ -1,26 +1,13 @@
 #include "nn/io/checkpoint.h"
 
-#include <sys/ptrace.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-
-#include <stdlib.h>
-#include <sys/types.h>
-#include <unistd.h>
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
-#include <typeinfo>
 
 #include "nn/io/hash.h"
-#include "nn/io/json.h"
 #include "nn/layers.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/r_adam.h"
@@ -132,7 +119,7 @@ TEST_CASE("training goes on from a checkpoint bit for bit", "[io][checkpoint]") 
     const auto found = find_checkpoint(run.path());
     REQUIRE(found);
     CHECK(found->folder == run / "checkpoint");
-    CHECK(found->passed_over.empty());
+    CHECK(found->damage.empty());
     CHECK(*found->about == about);
     const auto resumed_optimizer = make_optimizer(kind, resumed);
     restore(*found, resumed, resumed_optimizer.get());
@@ -190,23 +177,51 @@ TEST_CASE("the last two checkpoints are kept", "[io][checkpoint]") {
   Small(1, 3).save(run, 3);
   CHECK(names_in(run) == Names{"checkpoint", "checkpoint.previous"});
   CHECK(found_step(run) == 3);
-  fs::remove_all(run / "checkpoint");
-  const auto found = find_checkpoint(run);
+}
+
+TEST_CASE("a save that was stopped between its renames leaves the previous one", "[io][checkpoint]") {
+  const TemporaryFolder run;
+  save_steps(run.path(), 2);
+  fs::rename(run / "checkpoint", run / "checkpoint.new");
+  const auto found = find_checkpoint(run.path());
+  REQUIRE(found);
   CHECK(found->folder == run / "checkpoint.previous");
-  CHECK(step_of(*found) == 2);
+  CHECK(found->damage.empty());
+  CHECK(step_of(*found) == 1);
+  Small(1, 3).save(run.path(), 3);
+  CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
+  CHECK(found_step(run.path()) == 3);
+  fs::remove_all(run / "checkpoint");
+  CHECK(found_step(run.path()) == 1);
 }
 
 TEST_CASE("checksums is what xxh128sum checks", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 1);
   const std::string text = bytes_of_file(run / "checkpoint/checksums");
-  CHECK(std::count(text.begin(), text.end(), '\n') == 3);
+  put_right_checksums(run / "checkpoint");
+  CHECK(bytes_of_file(run / "checkpoint/checksums") == text);
   if (std::system("command -v xxh128sum >/dev/null") != 0) return;
   const std::string command = "cd '" + (run / "checkpoint").string() + "' && xxh128sum --check checksums >/dev/null";
   CHECK(std::system(command.c_str()) == 0);
 }
 
-// -------------------------------------------------------------------------------------------------------------- damage
+TEST_CASE("a checkpoint of an earlier version is read", "[io][checkpoint]") {
+  const TemporaryFolder run;
+  save_steps(run.path(), 1);
+  const fs::path json = run / "checkpoint/checkpoint.json";
+  const auto put = [&](const Json& value) {
+    put_file(json, value.dump(2) + '\n');
+    put_right_checksums(run / "checkpoint");
+  };
+  const Json entry = {{"bytes", 3}, {"xxh128", "nobody asks"}};
+  put({{"version", 1}, {"files", {{"weights.safetensors", entry}}}, {"about", {{"step", 1}, {"metrics_bytes", 9}}}});
+  CHECK(found_step(run.path()) == 1);
+  for (const Json& other : {Json({{"version", 1}}), Json(7), Json::array({"about"})}) {
+    put(other);
+    CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }), ContainsSubstring("not that of a checkpoint"));
+  }
+}
 
 // Sanitizers are slow, and ask nothing of every byte.
 #if CAIRN_SANITIZED
@@ -218,35 +233,31 @@ constexpr size_t damage_every = 1;
 TEST_CASE("damage at any byte of any file is noticed, and the checkpoint before is used", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 2);
-  const auto expect_previous = [&](const fs::path& damaged) {
+  const auto expect_previous = [&] {
     const auto found = find_checkpoint(run.path());
     REQUIRE(found);
     CHECK(found->folder == run / "checkpoint.previous");
     CHECK(found->about->at("step") == 1);
-    REQUIRE(found->passed_over.size() == 1);
-    CHECK_THAT(found->passed_over[0], ContainsSubstring(damaged.parent_path().string()));
+    CHECK_THAT(found->damage, ContainsSubstring((run / "checkpoint").string() + '/'));
   };
   for (const char* name : file_names) {
     const fs::path path = run.path() / "checkpoint" / name;
     const std::string good = bytes_of_file(path);
-    REQUIRE(good.size() > 100);
     for (size_t at = 0; at < good.size(); at += damage_every) {
       INFO(name << ", byte " << at);
-      for (int flip : {1, 0x20, 0xff}) {
-        std::string bad = good;
-        bad[at] = char(bad[at] ^ flip);
-        put_file(path, bad);
-        expect_previous(path);
+      std::string bad = good;
+      bad[at] = char(bad[at] ^ (1 << at % 8));
+      for (const std::string& bytes : {bad, good.substr(0, at)}) {
+        put_file(path, bytes);
+        expect_previous();
       }
-      put_file(path, good.substr(0, at));
-      expect_previous(path);
     }
     put_file(path, good + '\n');
-    expect_previous(path);
+    expect_previous();
     fs::remove(path);
-    expect_previous(path);
+    expect_previous();
     fs::create_directory(path);
-    expect_previous(path);
+    expect_previous();
     fs::remove(path);
     put_file(path, good);
     CHECK(found_step(run.path()) == 2);
@@ -255,19 +266,13 @@ TEST_CASE("damage at any byte of any file is noticed, and the checkpoint before 
 
 TEST_CASE("a run without a usable checkpoint says what is wrong with each", "[io][checkpoint]") {
   const TemporaryFolder run;
-  CHECK_FALSE(find_checkpoint(run.path()));
-  // What a first save that was stopped leaves is nothing that was lost.
-  fs::create_directory(run / "checkpoint.new");
-  put_file(run / "checkpoint.new/weights.safetensors", "x");
-  CHECK_FALSE(find_checkpoint(run.path()));
-
   save_steps(run.path(), 2);
   fs::remove(run / "checkpoint/checksums");
   put_file(run / "checkpoint.previous/weights.safetensors", "x");
-  const std::string message = data_error([&] { find_checkpoint(run.path()); });
-  CHECK_THAT(message, ContainsSubstring("no usable checkpoint: ") &&
-                          ContainsSubstring("checkpoint/checksums: cannot be opened") &&
-                          ContainsSubstring("checkpoint.previous/weights.safetensors: damaged, 1 bytes, expected"));
+  CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }),
+             ContainsSubstring("no usable checkpoint: ") &&
+                 ContainsSubstring("checkpoint/checksums: cannot be opened") &&
+                 ContainsSubstring("checkpoint.previous/weights.safetensors: damaged, its hash is not that in"));
   fs::remove_all(run / "checkpoint");
   put_file(run / "checkpoint", "a file");
   CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }), ContainsSubstring("Not a directory"));
@@ -275,335 +280,79 @@ TEST_CASE("a run without a usable checkpoint says what is wrong with each", "[io
   CHECK_FALSE(find_checkpoint(run / "file"));
 }
 
-TEST_CASE("a checkpoint of another version says so", "[io][checkpoint]") {
-  const TemporaryFolder run;
-  save_steps(run.path(), 1);
-  const auto refused = [&](const char* from, const char* to) {
-    std::string json = bytes_of_file(run / "checkpoint/checkpoint.json");
-    const size_t at = json.find(from);
-    REQUIRE(at != std::string::npos);
-    json.replace(at, std::strlen(from), to);
-    const TemporaryFolder other;
-    fs::copy(run.path(), other.path(), fs::copy_options::recursive);
-    // With hashes that are right again.
-    put_file(other / "checkpoint/checkpoint.json", json);
-    put_right_checksums(other / "checkpoint");
-    return data_error([&] { find_checkpoint(other.path()); });
-  };
-  CHECK_THAT(refused("\"version\": 1", "\"version\": 2"), ContainsSubstring("format version 2, expected 1"));
-  CHECK_THAT(refused("\"version\": 1", "\"version\": []"), ContainsSubstring("format version [], expected 1"));
-  CHECK_THAT(refused("\"about\"", "\"other\""), ContainsSubstring("not a checkpoint of this version"));
-  CHECK_THAT(refused("\"bytes\"", "\"octets\""), ContainsSubstring("not a checkpoint of this version"));
-  CHECK_THAT(refused("\"files\"", "\"bytes\""), ContainsSubstring("not a checkpoint of this version"));
-}
-
 TEST_CASE("what does not fit is refused and changes nothing", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 3);
   Small model(5, 2);
   const std::string before = model.bits();
-  const auto refused = [&](const std::function<void(FoundCheckpoint&)>& change) {
+  // In this file of the two, the tensor of this name becomes another one (undefined: is gone) or gets another name.
+  struct Wrong {
+    TensorFile FoundCheckpoint::*file;
+    const char *name, *new_name;
+    Tensor tensor;
+    const char* message;
+  };
+  const auto weights = &FoundCheckpoint::weights, optimizer = &FoundCheckpoint::optimizer;
+  const Tensor nothing, one = Tensor::zeros({1}), pair = Tensor::from<float>({1, NAN}, {1, 2});
+  const Wrong table[] = {
+      {weights, "bias", "bais", one, "weights.safetensors: no tensor \"bias\"; did you mean \"bais\"?"},
+      {weights, "biass", "biass", one, "tensor \"biass\" is not part of what is being restored; did you mean \"bias\""},
+      {weights, "weight", "weight", Tensor::zeros({2, 2}),
+       "\"weight\": expected float32 of shape [1, 2], got float32 of"},
+      {weights, "bias", "bias", Tensor::zeros({1}, DType::float64), "expected float32 of shape [1], got float64 of"},
+      {weights, "weight", "weight", pair, "weights.safetensors: tensor \"weight\": element 1 of 2 is not finite"},
+      {optimizer, "second.1", "", nothing, "optimizer.safetensors: no tensor \"second.1\"; did you mean"},
+      {optimizer, "first.0", "first.0", Tensor::zeros({2, 1}), "\"first.0\": expected float32 of shape [1, 2], got"},
+      {optimizer, "second.1", "second.1", Tensor::from<float>({-INFINITY}, {1}), "\"second.1\": element 0 of 1 is not"},
+      {optimizer, "state.step", "state.step", Tensor::zeros({}, DType::int32), "\"state.step\": expected int64"},
+      {optimizer, "state.skipped", "state.skipped", Tensor::full({}, -1, DType::int64),
+       "optimizer.safetensors: optimizer: a state with negative counts"},
+      {optimizer, "state.learning_rate", "state.learning_rate", Tensor::full({}, NAN, DType::float64),
+       "optimizer.safetensors: optimizer: a state with the learning rate nan"},
+  };
+  for (const Wrong& wrong : table) {
+    INFO(wrong.message);
     auto found = find_checkpoint(run.path());
-    change(*found);
-    const std::string message = data_error([&] { restore(*found, model.linear, model.optimizer.get()); });
+    auto& tensors = ((*found).*wrong.file).tensors;
+    const auto at = std::find_if(tensors.begin(), tensors.end(), [&](auto& each) { return each.first == wrong.name; });
+    if (at != tensors.end()) tensors.erase(at);
+    if (wrong.tensor.defined()) tensors.emplace_back(wrong.new_name, wrong.tensor);
+    CHECK_THAT(data_error([&] { restore(*found, model.linear, model.optimizer.get()); }),
+               ContainsSubstring(wrong.message));
     CHECK(model.bits() == before);
-    return message;
-  };
-  const auto tensor = [](TensorFile& file, const std::string& name) -> Tensor& {
-    for (auto& [each, x] : file.tensors)
-      if (each == name) return x;
-    throw std::logic_error(name);
-  };
-  CHECK_THAT(refused([](auto& f) { f.weights.tensors[1].first = "bais"; }),
-             ContainsSubstring("weights.safetensors: no tensor \"bias\"; did you mean \"bais\"?"));
-  CHECK_THAT(
-      refused([](auto& f) { f.weights.tensors.emplace_back("biass", Tensor::zeros({1})); }),
-      ContainsSubstring("weights.safetensors: tensor \"biass\" is not part of what is being restored; did you mean"));
-  CHECK_THAT(refused([&](auto& f) {
-               tensor(f.weights, "weight") = Tensor::zeros({2, 2});
-             }),
-             ContainsSubstring("tensor \"weight\": expected float32 of shape [1, 2], got float32 of shape [2, 2]"));
-  CHECK_THAT(refused([&](auto& f) { tensor(f.weights, "bias") = Tensor::zeros({1}, DType::float64); }),
-             ContainsSubstring("tensor \"bias\": expected float32 of shape [1], got float64 of shape [1]"));
-  CHECK_THAT(refused([&](auto& f) {
-               tensor(f.weights, "weight") = Tensor::from<float>({1, NAN}, {1, 2});
-             }),
-             ContainsSubstring("weights.safetensors: tensor \"weight\": element 1 of 2 is not finite"));
-  CHECK_THAT(refused([](auto& f) { f.optimizer.tensors.pop_back(); }),
-             ContainsSubstring("optimizer.safetensors: no tensor \"second.1\"; did you mean"));
-  CHECK_THAT(refused([&](auto& f) {
-               tensor(f.optimizer, "first.0") = Tensor::zeros({2, 1});
-             }),
-             ContainsSubstring("tensor \"first.0\": expected float32 of shape [1, 2], got"));
-  CHECK_THAT(refused([&](auto& f) { tensor(f.optimizer, "second.1") = Tensor::from<float>({-INFINITY}, {1}); }),
-             ContainsSubstring("tensor \"second.1\": element 0 of 1 is not finite"));
-  CHECK_THAT(refused([&](auto& f) { tensor(f.optimizer, "state.step") = Tensor::zeros({}, DType::int32); }),
-             ContainsSubstring("tensor \"state.step\": expected int64"));
-  CHECK_THAT(refused([&](auto& f) { tensor(f.optimizer, "state.skipped") = Tensor::full({}, -1, DType::int64); }),
-             ContainsSubstring("optimizer.safetensors: optimizer: a state with negative counts"));
-  CHECK_THAT(
-      refused([&](auto& f) { tensor(f.optimizer, "state.learning_rate") = Tensor::full({}, NAN, DType::float64); }),
-      ContainsSubstring("optimizer.safetensors: optimizer: a state with the learning rate nan"));
-
-  // Another optimizer, and none.
-  Sgd plain(parameters(model.linear), 1);
+  }
+  Sgd plain(parameters(model.linear), 1);  // another optimizer
   const auto found = find_checkpoint(run.path());
   CHECK_THAT(data_error([&] { restore(*found, model.linear, &plain); }),
              ContainsSubstring("\"first.0\" is not part of"));
   CHECK(model.bits() == before);
 }
 
-TEST_CASE("numbers that are not finite are not saved", "[io][checkpoint]") {
+TEST_CASE("what cannot be saved leaves what was saved before", "[io][checkpoint]") {
   const TemporaryFolder run;
-  const auto message = [&](Small& model) {
+  const auto refused = [](Small& model, const fs::path& path) {
     try {
-      model.save(run.path(), 3);
-    } catch (const DivergedError& error) {
+      model.save(path, 3);
+    } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string("saved");
   };
-  Small weight, moment;
+  Small weight, moment, good;
   weight.linear.weight.mutable_value().mutable_data<float>()[1] = INFINITY;
-  CHECK(message(weight) ==
-        "training diverged: tensor \"weight\": element 1 of 2 is not finite; lower the learning rate");
-  CHECK(names_in(run.path()).empty());
-  save_steps(run.path(), 2);
-  CHECK_THAT(message(weight), ContainsSubstring("is not finite"));
   for (auto& each : moment.optimizer->moments())
     if (each.name == "second.1") each.tensor.mutable_data<float>()[0] = NAN;
-  CHECK_THAT(message(moment), ContainsSubstring("tensor \"second.1\": element 0 of 1 is not finite"));
+  const char* const diverged =
+      "training diverged: tensor \"weight\": element 1 of 2 is not finite; lower the learning rate";
+  CHECK(refused(weight, run.path()) == diverged);
+  CHECK(names_in(run.path()).empty());
+  save_steps(run.path(), 2);
+  CHECK(refused(weight, run.path()) == diverged);
+  CHECK_THROWS_AS(weight.save(run.path(), 3), DivergedError);
+  CHECK_THAT(refused(moment, run.path()), ContainsSubstring("tensor \"second.1\": element 0 of 1 is not finite"));
   CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
   CHECK(found_step(run.path()) == 2);
-}
-
-TEST_CASE("a checkpoint with numbers that are not finite is passed over", "[io][checkpoint]") {
-  const TemporaryFolder run;
-  save_steps(run.path(), 2);
-  // As versions before this one saved it: its hashes are right.
-  const fs::path file = run / "checkpoint/weights.safetensors";
-  const std::string before = bytes_of_file(file);
-  std::string after = before;
-  after.replace(after.size() - 4, 4, std::string("\0\0\x80\x7f", 4));
-  put_file(file, after);
-  std::string json = bytes_of_file(run / "checkpoint/checkpoint.json");
-  json.replace(json.find(xxh128(before)), 32, xxh128(after));
-  put_file(run / "checkpoint/checkpoint.json", json);
-  put_right_checksums(run / "checkpoint");
-  const auto found = find_checkpoint(run.path());
-  REQUIRE(found);
-  CHECK(step_of(*found) == 1);
-  REQUIRE(found->passed_over.size() == 1);
-  CHECK_THAT(found->passed_over[0],
-             ContainsSubstring("checkpoint/weights.safetensors: tensor") && ContainsSubstring("is not finite"));
-}
-
-// ------------------------------------------------------------------------------------------ saving that is interrupted
-
-TEST_CASE("a save that fails leaves what was saved before", "[io][checkpoint]") {
-  const TemporaryFolder run;
-  save_steps(run.path(), 2);
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
-  // Each file in turn is the first that is too large; at last all fit.
-  int failures = 0;
-  for (rlim_t limit = 0; limit < 4000; limit += 50) {
-    const rlimit small{limit, before.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
-    std::string message;
-    try {
-      Small(1, 3).save(run.path(), 3);
-    } catch (const Error& error) {
-      CHECK(typeid(error) == typeid(Error));
-      message = error.what();
-    }
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
-    if (message.empty()) break;
-    ++failures;
-    CHECK_THAT(message, ContainsSubstring("checkpoint.new/") && ContainsSubstring("too large"));
-    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
-    CHECK(found_step(run.path()) == 2);
-  }
-  CHECK(failures > 2);
-  CHECK(found_step(run.path()) == 3);
-
-  const auto refused = [](const fs::path& path) {
-    try {
-      Small().save(path, 1);
-    } catch (const Error& error) {
-      CHECK(typeid(error) == typeid(Error));
-      return std::string(error.what());
-    }
-    return std::string();
-  };
   put_file(run / "file", "");
-  CHECK_THAT(refused(run / "file"), ContainsSubstring("file") && ContainsSubstring("cannot be"));
-  CHECK_THAT(refused(run / "file/run"), ContainsSubstring("cannot be made"));
-  CHECK_THAT(refused("/proc/run"), ContainsSubstring("/proc/run: cannot be made"));
-  // What could not be read again is not written.
-  Json deep = 1;
-  for (int i = 0; i < 70; ++i) deep = Json::array({deep});
-  Small model;
-  CHECK_THROWS_AS(save_checkpoint(run.path(), model.linear, *model.optimizer, {{"deep", deep}}), Error);
-  CHECK_THROWS_WITH(save_checkpoint(run.path(), model.linear, *model.optimizer, 7),
-                    ContainsSubstring("to be an object"));
-  CHECK(found_step(run.path()) == 3);
-}
-
-TEST_CASE("a checkpoint that was passed over is put aside before training goes on", "[io][checkpoint]") {
-  const TemporaryFolder run;
-  save_steps(run.path(), 3);
-  auto found = find_checkpoint(run.path());
-  adopt(*found);  // nothing to do
-  CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
-
-  for (int time = 0; time < 2; ++time) {  // checkpoint.damaged is there already the second time
-    put_file(run / "checkpoint/weights.safetensors", concat("damaged ", time));
-    found = find_checkpoint(run.path());
-    const int step = step_of(*found);
-    CHECK(step == 2);
-    adopt(*found);
-    CHECK(found->folder == run / "checkpoint");
-    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.damaged"});
-    CHECK(bytes_of_file(run / "checkpoint.damaged/weights.safetensors") == concat("damaged ", time));
-    Small(1, uint64_t(step) + 1).save(run.path(), step + 1);
-    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.damaged", "checkpoint.previous"});
-    CHECK(found_step(run.path()) == step + 1);
-    put_file(run / "checkpoint.previous/unrelated", "");
-  }
-}
-
-TEST_CASE("a rotation that was stopped between its renames is finished", "[io][checkpoint]") {
-  const TemporaryFolder run;
-  save_steps(run.path(), 2);
-  fs::rename(run / "checkpoint", run / "checkpoint.new");
-  auto found = find_checkpoint(run.path());
-  CHECK(found->folder == run / "checkpoint.new");
-  CHECK(found->passed_over.empty());
-  CHECK(step_of(*found) == 2);
-  SECTION("by the next save") {
-    Small(1, 3).save(run.path(), 3);
-    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
-    CHECK(found_step(run.path()) == 3);
-    fs::remove_all(run / "checkpoint");
-    CHECK(found_step(run.path()) == 2);
-  }
-  SECTION("by adopt") {
-    adopt(*found);
-    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
-    CHECK(found_step(run.path()) == 2);
-  }
-  SECTION("not with one that is damaged") {
-    put_file(run / "checkpoint.new/checksums", "");
-    CHECK(found_step(run.path()) == 1);
-    Small(1, 3).save(run.path(), 3);
-    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
-    CHECK(found_step(run.path()) == 3);
-  }
-}
-
-TEST_CASE("a complete new checkpoint is the newest", "[io][checkpoint]") {
-  const TemporaryFolder run, beside;
-  save_steps(run.path(), 3);
-  fs::copy(run / "checkpoint", beside / "third", fs::copy_options::recursive);
-  fs::remove_all(run.path());
-  save_steps(run.path(), 2);
-  // A save of step 3 that was stopped before its first rename.
-  fs::copy(beside / "third", run / "checkpoint.new", fs::copy_options::recursive);
-  SECTION("and adopted as that") {
-    auto found = find_checkpoint(run.path());
-    CHECK(step_of(*found) == 3);
-    CHECK(found->passed_over.empty());
-    adopt(*found);
-    CHECK(found->folder == run / "checkpoint");
-    CHECK(names_in(run.path()) == Names{"checkpoint", "checkpoint.previous"});
-    CHECK(found_step(run.path()) == 3);
-    fs::remove_all(run / "checkpoint");
-    CHECK(found_step(run.path()) == 2);
-  }
-  SECTION("and the one before, once another is saved") {
-    Small(1, 4).save(run.path(), 4);
-    CHECK(found_step(run.path()) == 4);
-    fs::remove_all(run / "checkpoint");
-    CHECK(found_step(run.path()) == 3);
-  }
-  SECTION("but not if any of its files is damaged") {
-    for (const char* name : file_names) {
-      const std::string bytes = bytes_of_file(beside / (concat("third/", name)));
-      std::string damaged = bytes;
-      damaged[bytes.size() / 2] ^= 1;
-      put_file(run / "checkpoint.new" / name, damaged);
-      CHECK(found_step(run.path()) == 2);
-      put_file(run / "checkpoint.new" / name, bytes);
-    }
-    CHECK(found_step(run.path()) == 3);
-  }
-}
-
-enum class End { killed, finished, not_traced };
-
-// Runs f in a child process that is killed when it is about to make its n-th system call, unless it has finished by
-// then or tracing is not allowed here.
-template <class F>
-static End kill_at_call(int n, F f) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
-    raise(SIGSTOP);
-    try {
-      f();
-    } catch (...) {
-      _exit(1);
-    }
-    _exit(0);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  for (int stops = 0; WIFSTOPPED(status) && stops < 2 * n - 1; ++stops) {  // a call stops twice, before and after
-    REQUIRE(ptrace(PTRACE_SYSCALL, child, nullptr, nullptr) == 0);
-    REQUIRE(waitpid(child, &status, 0) == child);
-  }
-  if (WIFSTOPPED(status)) {
-    kill(child, SIGKILL);
-    REQUIRE(waitpid(child, &status, 0) == child);
-    return End::killed;
-  }
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) return End::not_traced;
-  CHECK(WEXITSTATUS(status) == 0);
-  return End::finished;
-}
-
-TEST_CASE("a save killed at any system call loses no complete checkpoint", "[io][checkpoint][slow]") {
-  for (int saved = 0; saved < 3; ++saved) {
-    const TemporaryFolder start;
-    save_steps(start.path(), saved);
-    Small next(1, uint64_t(saved) + 1);
-    int calls = 0;
-    End end = End::killed;
-    for (int n = 1; end == End::killed; ++n) {
-      INFO(saved << " saved before, killed at call " << n);
-      const TemporaryFolder run;
-      fs::copy(start.path(), run.path(), fs::copy_options::recursive);
-      end = kill_at_call(n, [&] { next.save(run.path(), saved + 1); });
-      if (end == End::not_traced) {
-        WARN("tracing child processes is not allowed here: nothing was tested");
-        return;
-      }
-      calls = n;
-      const auto found = find_checkpoint(run.path());
-      const int step = found ? step_of(*found) : 0;
-      CHECK((step == saved || step == saved + 1));
-      if (found) CHECK(found->passed_over.empty());
-      if (end == End::finished) CHECK(step == saved + 1);
-      // The next save leaves nothing lying around, and keeps what was found.
-      Small(1, 9).save(run.path(), 9);
-      CHECK(found_step(run.path()) == 9);
-      CHECK(names_in(run.path()) == (found ? Names{"checkpoint", "checkpoint.previous"} : Names{"checkpoint"}));
-      fs::remove_all(run / "checkpoint");
-      CHECK(found_step(run.path()) == step);
-    }
-    CHECK(calls > 30);
-  }
+  for (const fs::path& path : {run / "file", run / "file/run", fs::path("/proc/run")})
+    CHECK_THAT(refused(good, path), ContainsSubstring(path) && ContainsSubstring("cannot be made, moved or removed: "));
 }

@@ -28,7 +28,7 @@ static std::string refused(const std::string& bytes) {
 }
 // A file of one tensor named a.
 static std::string one(const std::string& dtype, const std::string& shape, const std::string& offsets, size_t bytes) {
-  return file_of("{\"a\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}",
+  return file_of("{\"a\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}",
                  std::string(bytes, '\0'));
 }
 
@@ -96,17 +96,6 @@ TEST_CASE("bytes anywhere in memory are read", "[io][safetensors]") {
     const std::string moved = std::string(shift, 'x') + safetensors_bytes(file);
     CHECK(same(parse_safetensors(std::string_view(moved).substr(shift), ""), file));
   }
-  // A header of any length, with spaces around; ranges in another order than the names.
-  for (size_t spaces = 0; spaces < 9; ++spaces) {
-    const std::string header =
-        "{\"b\" : {\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[1,9]},\n\t\"a\":"
-        "{\"data_offsets\":[0,1],\"shape\":[],\"dtype\":\"U8\"}}" +
-        std::string(spaces, ' ');
-    const TensorFile read = parse_safetensors(file_of(header, std::string("\5\1\0\0\0\0\0\0\0", 9)), "");
-    CHECK(read.tensors[0].first == "b");
-    CHECK(read.at("a").item() == 5);
-    CHECK(read.at("b").item() == 1);
-  }
 }
 
 TEST_CASE("a missing tensor's message says which name is near", "[io][safetensors]") {
@@ -115,15 +104,7 @@ TEST_CASE("a missing tensor's message says which name is near", "[io][safetensor
   CHECK(file.at("int").size(1) == 2);
   CHECK(file.find("intt") == nullptr);
   CHECK(data_error([&] { file.at("doubel"); }) == "w.safetensors: no tensor \"doubel\"; did you mean \"double\"?");
-  const auto message = [&] { return data_error([&] { file.at("quite another"); }); };
-  file.tensors.resize(2);
-  CHECK(message() == concat("w.safetensors: no tensor \"quite another\"; there are \"", file.tensors[0].first, "\", \"",
-                            file.tensors[1].first, "\""));
-  for (int i = 0; i < 20; ++i) file.tensors.emplace_back(std::to_string(i), Tensor({1}));
-  CHECK(message() == "w.safetensors: no tensor \"quite another\"; there are 22 others");
-  const auto suggestion = file.suggest("doubel");  // looked up when a message is written, not before
-  file.tensors[0].first = "doubl";
-  CHECK(concat(suggestion) == "; did you mean \"doubl\"?");
+  CHECK(data_error([&] { file.at("quite another"); }) == "w.safetensors: no tensor \"quite another\"");
 }
 
 TEST_CASE("a safetensors file that is cut off anywhere is refused", "[io][safetensors]") {
@@ -160,24 +141,6 @@ TEST_CASE("any byte of a safetensors file may change: it is refused, or is anoth
   CHECK(others > 9 * 255 / 2);  // the numbers themselves
 }
 
-TEST_CASE("a safetensors header that lies is refused", "[io][safetensors]") {
-  const auto length = [](uint64_t size) {
-    return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + "{}";
-  };
-  CHECK_THAT(refused(""), ContainsSubstring("not a safetensors file: 0 bytes"));
-  CHECK_THAT(refused(length(3)), ContainsSubstring("cut off: expected a header of 3 bytes, got 2"));
-  CHECK_THAT(refused(length(100'000'001)), ContainsSubstring("expected at most 100000000"));
-  CHECK_THAT(refused(length(UINT64_MAX)), ContainsSubstring("18446744073709551615"));
-  CHECK_THAT(refused(length(uint64_t{1} << 63)), ContainsSubstring("expected at most"));
-  CHECK_THAT(refused(length(0)), ContainsSubstring("begins with {"));
-  for (const char* header : {"[]", "1", "null", " {}", "\"a\"", "\xef\xbb\xbf{}"})
-    CHECK_THAT(refused(file_of(header)), ContainsSubstring("begins with {"));
-  CHECK_THAT(refused(file_of("{\"a\"")), ContainsSubstring("header: line 1, column 5"));
-  CHECK_THAT(refused(file_of("{}x")), ContainsSubstring("header: line 1, column 3"));
-  CHECK_THAT(refused(file_of(std::string("{}\0", 3))), ContainsSubstring("NUL"));
-  CHECK_THAT(refused(file_of("{\"a\":" + std::string(1000000, '['))), ContainsSubstring("nested more than 64 deep"));
-}
-
 TEST_CASE("float16 becomes float32, every number of it", "[io][safetensors]") {
   std::string bytes(7, '\x11');  // a tensor of uint8, so that what follows is not aligned
   for (uint32_t bits = 0; bits < 65536; ++bits) bytes += {char(bits & 255), char(bits >> 8)};
@@ -204,125 +167,122 @@ TEST_CASE("float16 becomes float32, every number of it", "[io][safetensors]") {
     wrong += !(std::isnan(expected) ? std::isnan(got) : got == expected && std::signbit(got) == std::signbit(expected));
   }
   CHECK(wrong == 0);
-  CHECK_THAT(refused(one("F16", "[2]", "[0,8]", 8)), ContainsSubstring("8 bytes, expected 4 for F16 of shape [2]"));
 }
 
-TEST_CASE("a safetensors entry that is not as it should be is refused", "[io][safetensors]") {
-  CHECK(parse_safetensors(one("F32", "[2]", "[0,8]", 8), "").at("a").size(0) == 2);
+TEST_CASE("a safetensors file that is not as it should be is refused", "[io][safetensors]") {
+  const auto length = [](uint64_t size) {
+    return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + "{}";
+  };
+  const auto names = [](const std::string& first, const std::string& second) {
+    const std::string entry = "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
+    return file_of("{\"" + first + "\":" + entry + ",\"" + second + "\":" + entry + "}");
+  };
+  const auto two = [](const char* shape, const char* first, const char* second, size_t bytes) {
+    const auto entry = [](const char* s, const char* range) {
+      return concat("{\"dtype\":\"U8\",\"shape\":[", s, "],\"data_offsets\":[", range, "]}");
+    };
+    return file_of(concat("{\"a\":", entry("2", first), ",\"b\":", entry(shape, second), "}"),
+                   std::string(bytes, '\0'));
+  };
+  const std::pair<std::string, const char*> table[] = {
+      // The header as a whole.
+      {"", "not a safetensors file: 0 bytes"},
+      {length(3), "cut off: expected a header of 3 bytes, got 2"},
+      {length((1 << 24) + 1), "expected at most 16777216"},
+      {length(UINT64_MAX), "18446744073709551615"},
+      {length(uint64_t{1} << 63), "expected at most"},
+      {length(0), "begins with {"},
+      {file_of("[]"), "begins with {"},
+      {file_of(" {}"), "begins with {"},
+      {file_of("\xef\xbb\xbf{}"), "begins with {"},
+      {file_of("{\"a\""), "header: line 1, column 5"},
+      {file_of("{}x"), "header: line 1, column 3"},
+      {file_of(std::string("{}\0", 3)), "NUL"},
+      {file_of("{\"a\":" + std::string(1000000, '[')), "nested more than 64 deep"},
+      // Names and metadata.
+      {names("a", "a"), "the key \"a\" a second time"},
+      {names("a", "\\u0061"), "a second time"},
+      {names("a", ""), "empty or contains NUL"},
+      {names("a", "a\\u0000b"), "\"a\\u0000b\": a name that"},
+      {file_of("{\"\\u001b[31m" + std::string(100000, 'x') + "\":{}}"), "\"\\u001b[31mxx"},
+      {file_of("{\"__metadata__\":1}"), "__metadata__: expected an object of strings"},
+      {file_of("{\"__metadata__\":[]}"), "__metadata__: expected an object of strings"},
+      {file_of("{\"__metadata__\":null}"), "__metadata__: expected an object of strings"},
+      {file_of("{\"__metadata__\":{\"k\":1}}"), "__metadata__: expected an object of strings"},
+      {file_of("{\"__metadata__\":{\"k\":[\"x\"]}}"), "__metadata__: expected an object of strings"},
+      // Shapes that overflow, and ranges of bytes.
+      {one("\"F32\"", "[1,1,1,1,1,1,1]", "[0,4]", 4), "shape: 7 axes, expected at most 6"},
+      {one("\"F32\"", "[9223372036854775808]", "[0,4]", 4), "too many elements"},
+      {one("\"F32\"", "[4294967296,4294967296]", "[0,4]", 4), "too many elements"},
+      {one("\"F32\"", "[0,4294967296,4294967296]", "[0,0]", 0), "too many elements"},
+      {one("\"F64\"", "[4611686018427387904]", "[0,8]", 8), "too many bytes"},
+      {one("\"F32\"", "[4611686018427387904]", "[0,0]", 0), "too many bytes"},
+      // Fits, but nobody has that memory: refused before it is asked for.
+      {one("\"U8\"", "[4611686018427387903]", "[0,1]", 1), "1 bytes, expected 4611686018427387903"},
+      {one("\"F32\"", "[2]", "[8,0]", 8), "data_offsets [8, 0]: not within the 8 bytes"},
+      {one("\"F32\"", "[2]", "[0,8]", 7), "not within the 7 bytes"},
+      {one("\"F32\"", "[2]", "[8,16]", 8), "not within the 8 bytes"},
+      {one("\"F32\"", "[2]", "[18446744073709551608,18446744073709551615]", 8), "not within"},
+      {one("\"F32\"", "[2]", "[0,7]", 8), "7 bytes, expected 8 for F32 of shape [2]"},
+      {one("\"F16\"", "[2]", "[0,8]", 8), "8 bytes, expected 4 for F16 of shape [2]"},
+      {one("\"F32\"", "[0]", "[0,4]", 4), "4 bytes, expected 0"},
+      {one("\"F32\"", "[]", "[0,0]", 0), "0 bytes, expected 4"},
+      // Of two tensors, [2] and another.
+      {two("2", "0,2", "1,3", 3), "the bytes from 1 on are those of two tensors"},
+      {two("2", "0,2", "0,2", 2), "two tensors"},
+      {two("0", "0,2", "1,1", 2), "two tensors"},
+      {two("2", "0,2", "3,5", 5), "bytes 2 to 3 behind the header belong to no tensor"},
+      {one("\"U8\"", "[1]", "[1,2]", 2), "bytes 0 to 1"},
+      {one("\"U8\"", "[1]", "[0,1]", 9), "8 bytes at the end belong to no tensor"},
+      {file_of("{}", "x"), "1 bytes at the end"},
+      {file_of("{\"a\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}", "\1\1\2"),
+       "BOOL: a byte that is neither 0 nor 1"},
+  };
+  for (const auto& [bytes, message] : table) CHECK_THAT(refused(bytes), ContainsSubstring(message));
+  for (const char* dtype : {"I8", "I16", "U16", "U32", "C64", "F8_E4M3", "F4", "", "f32", "F32 ", "F128", "\\u0000"})
+    CHECK_THAT(refused(one(concat('"', dtype, '"'), "[1]", "[0,2]", 2)),
+               ContainsSubstring("tensor \"a\": dtype: expected one of F16, F32, F64, BF16"));
+  // Of another type than the format has.
+  const auto malformed = ContainsSubstring("tensor \"a\": expected ");
   for (const char* entry : {"1", "null", "[]", "{}", "\"F32\"", "{\"dtype\":\"U8\",\"shape\":[]}",
                             "{\"dtype\":\"U8\",\"shape\":[],\"offsets\":[0,1]}",
                             "{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1],\"strides\":[1]}"})
-    CHECK_THAT(refused(file_of(concat("{\"a\":", entry, "}"), "x")),
-               ContainsSubstring("tensor \"a\": expected an object of dtype, shape and data_offsets"));
-
-  for (const char* dtype : {"I8", "I16", "U16", "U32", "C64", "F8_E4M3", "F8_E5M2", "F4"})
-    CHECK_THAT(refused(one(dtype, "[1]", "[0,2]", 2)),
-               ContainsSubstring(concat("tensor \"a\": dtype \"", dtype,
-                                        "\" is not supported; expected one of F16, F32, F64, BF16")));
-  for (const char* dtype : {"", "f32", "F32 ", "float32", "F128", "\\u0000"})
-    CHECK_THAT(refused(one(dtype, "[1]", "[0,4]", 4)), ContainsSubstring("is unknown; expected one of F16, F32"));
-  CHECK_THAT(refused(file_of("{\"a\":{\"dtype\":7,\"shape\":[],\"data_offsets\":[0,1]}}", "x")),
-             ContainsSubstring("dtype: expected a string, got number"));
-
-  CHECK_THAT(refused(one("F32", "8", "[0,4]", 4)), ContainsSubstring("shape: expected an array, got number"));
-  CHECK_THAT(refused(one("F32", "null", "[0,4]", 4)), ContainsSubstring("shape: expected an array, got null"));
-  CHECK_THAT(refused(one("F32", "[1,1,1,1,1,1,1]", "[0,4]", 4)),
-             ContainsSubstring("shape: 7 axes, expected at most 6"));
-  for (const char* size : {"-1", "1.0", "1.5", "1e0", "9223372036854775808"})
-    CHECK_THAT(refused(one("F32", concat("[", size, "]"), "[0,4]", 4)),
-               ContainsSubstring("shape: expected sizes from 0"));
-  for (const char* size : {"\"1\"", "null", "true", "[1]", "{}"})
-    CHECK_THAT(refused(one("F32", concat("[", size, "]"), "[0,4]", 4)),
-               ContainsSubstring("shape: expected sizes from 0"));
-  CHECK_THAT(refused(one("F32", "[4294967296,4294967296]", "[0,4]", 4)), ContainsSubstring("too many elements"));
-  CHECK_THAT(refused(one("F32", "[0,4294967296,4294967296]", "[0,0]", 0)), ContainsSubstring("too many elements"));
-  CHECK_THAT(refused(one("F64", "[4611686018427387904]", "[0,8]", 8)), ContainsSubstring("too many bytes"));
-  CHECK_THAT(refused(one("F32", "[4611686018427387904]", "[0,0]", 0)), ContainsSubstring("too many bytes"));
-  // Fits, but nobody has that memory: refused before it is asked for.
-  CHECK_THAT(refused(one("U8", "[4611686018427387903]", "[0,1]", 1)),
-             ContainsSubstring("1 bytes, expected 4611686018427387903"));
-
-  for (const char* offsets : {"0", "null", "[]", "[0]", "[0,8,8]", "[-1,8]", "[0,8.0]", "[0,\"8\"]", "[false,true]"})
-    CHECK_THAT(refused(one("F32", "[2]", offsets, 8)), ContainsSubstring("data_offsets: expected two whole numbers"));
-  CHECK_THAT(refused(one("F32", "[2]", "[8,0]", 8)), ContainsSubstring("data_offsets [8, 0]: not within the 8 bytes"));
-  CHECK_THAT(refused(one("F32", "[2]", "[0,8]", 7)), ContainsSubstring("not within the 7 bytes"));
-  CHECK_THAT(refused(one("F32", "[2]", "[8,16]", 8)), ContainsSubstring("not within the 8 bytes"));
-  CHECK_THAT(refused(one("F32", "[2]", "[18446744073709551608,18446744073709551615]", 8)),
-             ContainsSubstring("not within"));
-  CHECK_THAT(refused(one("F32", "[2]", "[0,7]", 8)), ContainsSubstring("7 bytes, expected 8 for F32 of shape [2]"));
-  CHECK_THAT(refused(one("F32", "[0]", "[0,4]", 4)), ContainsSubstring("4 bytes, expected 0"));
-  CHECK_THAT(refused(one("F32", "[]", "[0,0]", 0)), ContainsSubstring("0 bytes, expected 4"));
-
-  CHECK_THAT(refused(file_of("{\"a\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}", "\1\1\2")),
-             ContainsSubstring("BOOL: a byte that is neither 0 nor 1"));
+    CHECK_THAT(refused(file_of(concat("{\"a\":", entry, "}"), "x")), malformed);
+  for (const char* dtype : {"7", "null", "[\"F32\"]"}) CHECK_THAT(refused(one(dtype, "[1]", "[0,4]", 4)), malformed);
+  for (const char* shape : {"8", "null", "{}", "[-1]", "[1.0]", "[1e0]", "[\"1\"]", "[null]", "[true]", "[[1]]"})
+    CHECK_THAT(refused(one("\"F32\"", shape, "[0,4]", 4)), malformed);
+  for (const char* range : {"0", "null", "[]", "[0]", "[0,8,8]", "[-1,8]", "[0,8.0]", "[0,\"8\"]", "[false,true]"})
+    CHECK_THAT(refused(one("\"F32\"", "[2]", range, 8)), malformed);
 }
 
-TEST_CASE("the form of a safetensors header does not matter", "[io][safetensors]") {
-  const std::string numbers(28, '\1');
-  const auto parsed = [&](const std::string& header) { return parse_safetensors(file_of(header, numbers), "x"); };
-  const TensorFile plain = parsed(
-      R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}}  )");
+TEST_CASE("tensors may be in any order, and the form of a safetensors header does not matter", "[io][safetensors]") {
+  const auto parsed = [&](const std::string& header) {
+    return parse_safetensors(file_of(header, std::string(28, '\1')), "x");
+  };
+  const std::string b = R"("b":{"dtype":"I32","shape":[],"data_offsets":[0,4]})",
+                    empty = R"("c":{"dtype":"I32","shape":[0,3],"data_offsets":[4,4]})";
+  const TensorFile plain = parsed(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},)" + b + "}");
   REQUIRE(plain.tensors.size() == 2);
   CHECK(plain.at("a").shape() == Shape{2, 3});
-  CHECK(plain.at("b").dtype() == DType::int32);
-  for (
-      const char* header :
-      {R"({ "a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
-       R"({"a":{"shape":[2,3],"dtype":"F32","data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
-       R"({"\u0061":{"dtype":"F32","shape":[2, 3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
-       R"({"__metadata__":{},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})"})
-    CHECK(same(parsed(header), plain));
-  for (
-      const char* header :
-      {R"({"a":{"dtype":"F32","shape":[02,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":[2,3,],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]},})",
-       R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]}"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":[-2,-3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}}x)"})
-    refused(file_of(header, numbers));
-}
-
-TEST_CASE("safetensors ranges must fill the file and not overlap", "[io][safetensors]") {
-  const auto two = [](const char* first, const char* second, size_t bytes) {
-    const auto entry = [](const char* name, const std::string& rest) {
-      return concat('"', name, "\":{\"dtype\":\"U8\",", rest, "}");
-    };
-    return file_of("{" + entry("a", first) + "," + entry("b", second) + "}", std::string(bytes, '\0'));
+  CHECK(plain.at("b").item() == 0x01010101);
+  const std::string same_header[] = {
+      R"({ "a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},)" + b + "}\n ",
+      R"({"a":{"shape":[2,3],"data_offsets":[4,28],"dtype":"F32"},)" + b + "}",
+      R"({"\u0061":{"dtype":"F32","shape":[2, 3],"data_offsets":[4,28]},)" + b + "}",
+      R"({"__metadata__":{},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},)" + b + "}",
   };
-  const char *a = "\"shape\":[2],\"data_offsets\":[0,2]", *empty = "\"shape\":[0],\"data_offsets\":[2,2]";
-  CHECK(parse_safetensors(two(a, "\"shape\":[2],\"data_offsets\":[2,4]", 4), "").tensors.size() == 2);
-  CHECK(parse_safetensors(two("\"shape\":[2],\"data_offsets\":[2,4]", a, 4), "").tensors.size() == 2);
-  CHECK(parse_safetensors(two(a, empty, 2), "").at("b").elements() == 0);
-  CHECK(parse_safetensors(two(empty, a, 2), "").at("a").elements() == 0);
-  CHECK_THAT(refused(two(a, "\"shape\":[2],\"data_offsets\":[1,3]", 3)),
-             ContainsSubstring("those of another tensor too"));
-  CHECK_THAT(refused(two(a, a, 2)), ContainsSubstring("those of another tensor too"));
-  CHECK_THAT(refused(two(a, "\"shape\":[0],\"data_offsets\":[1,1]", 2)),
-             ContainsSubstring("those of another tensor too"));
-  CHECK_THAT(refused(two(a, "\"shape\":[2],\"data_offsets\":[3,5]", 5)),
-             ContainsSubstring("bytes 2 to 3 behind the header, before tensor \"b\", belong to no tensor"));
-  CHECK_THAT(refused(one("U8", "[1]", "[1,2]", 2)), ContainsSubstring("bytes 0 to 1"));
-  CHECK_THAT(refused(one("U8", "[1]", "[0,1]", 9)), ContainsSubstring("8 bytes at the end belong to no tensor"));
-  CHECK_THAT(refused(file_of("{}", "x")), ContainsSubstring("1 bytes at the end"));
+  for (const std::string& header : same_header) CHECK(same(parsed(header), plain));
+  const TensorFile three =
+      parsed("{" + empty + R"(,"a":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},)" + b + "}");
+  CHECK(three.tensors[0].first == "c");
+  CHECK(three.at("c").shape() == Shape{0, 3});
 }
 
-TEST_CASE("safetensors names and metadata that are not as they should be are refused", "[io][safetensors]") {
-  const std::string entry = "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
-  CHECK(parse_safetensors(file_of("{\"a\":" + entry + ",\"b\":" + entry + "}"), "").tensors.size() == 2);
-  CHECK_THAT(refused(file_of("{\"a\":" + entry + ",\"a\":" + entry + "}")),
-             ContainsSubstring("the key \"a\" a second time"));
-  CHECK_THAT(refused(file_of("{\"a\":" + entry + ",\"\\u0061\":" + entry + "}")), ContainsSubstring("a second time"));
-  CHECK_THAT(refused(file_of("{\"\":" + entry + "}")), ContainsSubstring("empty or contains NUL"));
-  CHECK_THAT(refused(file_of("{\"a\\u0000b\":" + entry + "}")), ContainsSubstring("\"a\\u0000b\": a name that"));
-  refused(file_of("{\"\\u001b[31m" + std::string(100000, 'x') + "\":{}}"));
-  for (const char* metadata : {"1", "[]", "\"x\"", "null"})
-    CHECK_THAT(refused(file_of(concat("{\"__metadata__\":", metadata, "}"))),
-               ContainsSubstring("__metadata__: expected an object"));
-  for (const char* value : {"1", "null", "{}", "[\"x\"]"})
-    CHECK_THAT(refused(file_of(concat("{\"__metadata__\":{\"k\":", value, "}}"))),
-               ContainsSubstring("__metadata__: \"k\": expected a string"));
-  CHECK(parse_safetensors(file_of("{\"__metadata__\":{}}"), "").metadata.empty());
+TEST_CASE("a hostile safetensors header costs no more than its size", "[io][safetensors]") {
+  // 16 MB: a search through all names for each would take hours.
+  std::string header = "{";
+  for (int i = 0; header.size() < 15'000'000; ++i) header += concat(i ? "," : "", "\"", i, "\":0");
+  CHECK_THAT(refused(file_of(header + "}")), ContainsSubstring("tensor \"0\": expected an object"));
 }
 
 TEST_CASE("what a safetensors file cannot hold is not written", "[io][safetensors]") {
