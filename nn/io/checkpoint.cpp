@@ -169,18 +169,12 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
   try {
     fs::remove_all(folder);
     fs::create_directories(folder);
-    try {
-      const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
-      std::string checksums = write_part(folder, json_name, {json});
-      checksums += write_tensors(folder, weights_name, weights);
-      checksums += write_tensors(folder, optimizer_name, state);
-      write_file(folder / checksums_name, {checksums});
-      sync_folder(folder);
-    } catch (...) {
-      std::error_code ignored;  // what went wrong first is what matters
-      fs::remove_all(folder, ignored);
-      throw;
-    }
+    const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+    std::string checksums = write_part(folder, json_name, {json});
+    checksums += write_tensors(folder, weights_name, weights);
+    checksums += write_tensors(folder, optimizer_name, state);
+    write_file(folder / checksums_name, {checksums});
+    sync_folder(folder);
     // The newest is missing where a save was stopped between the two renames: then the previous is all there is.
     if (is_there(run / newest)) {
       fs::remove_all(run / previous);
