@@ -74,36 +74,40 @@ Metrics evaluate_trained(const Settings& settings, const Model& model, Communica
   return found;
 }
 
+// What the trained model reaches, and what it took.
+Json result_of(CopyTask& task, const TrainState& state, Communicator& ranks) {
+  const Stopwatch clock(state.seconds);
+  Json result = {{"attention", task.settings().model.attention}};
+  result.update(as_json(evaluate_trained(task.settings(), task.model(), ranks)));
+  result.update({{"sequences", final_sequences},
+                 {"iterations", state.step},
+                 {"stopped", state.ended},
+                 {"seconds", clock.seconds()},
+                 {"steps_per_second", state.seconds > 0 ? double(state.step) / state.seconds : 0},
+                 {"parameters", parameter_count(task.model())},
+                 {"peak_bytes", memory(task.device()).peak}});
+  return result;
+}
+
 }  // namespace
 
 Json train_run(CopyTask& task, Artifact& run, bool quiet, Communicator& ranks) {
   const Settings& settings = task.settings();
   reset_peak_memory(task.device());
   const TrainState state = train(task, settings.training, run, quiet, ranks);
-  const Stopwatch clock(state.seconds);
   const bool is_over = state.ended || state.step == settings.training.iterations;
   std::optional<Json> result = run.result();
   if (result && (!is_over || result->at("iterations") != state.step)) result.reset();  // of fewer steps
+  const bool is_new = !result;
   try {
     if (!is_over) throw Interrupted();
-    if (!result) {
-      Json found = {{"attention", settings.model.attention}};
-      found.update(as_json(evaluate_trained(settings, task.model(), ranks)));
-      found.update({{"sequences", final_sequences},
-                    {"iterations", state.step},
-                    {"stopped", state.ended},
-                    {"seconds", clock.seconds()},
-                    {"steps_per_second", state.seconds > 0 ? double(state.step) / state.seconds : 0},
-                    {"parameters", parameter_count(task.model())},
-                    {"peak_bytes", memory(task.device()).peak}});
-      run.write_result(found);
-      result = std::make_optional(std::move(found));
-    }
+    if (is_new) result = std::make_optional(result_of(task, state, ranks));
   } catch (const Interrupted&) {
     write_report(run, settings, task.model(), state, {});
     throw;
   }
   write_report(run, settings, task.model(), state, *result);
+  if (is_new) run.write_result(*result);  // the last of all: nothing is left to do
   return *result;
 }
 
