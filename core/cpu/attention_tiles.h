@@ -129,6 +129,21 @@ struct TopKeys {
   }
 };
 
+// Gives dq, row by row, the sum of its parts: partial [B, H, parts, N, D].
+template <class T>
+void sum_parts(const T* partial, int64_t parts, const AttentionSize& size, HeadView<T> dq) {
+  const int64_t H = size.H, N = size.N, D = size.D;
+  parallel_for(size.B * H * N, 256, [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t batch_head = row / N, i = row % N;
+      T* out = dq.at(batch_head / H, i, batch_head % H);
+      std::copy_n(partial + (batch_head * parts * N + i) * D, D, out);
+      for (int64_t part = 1; part < parts; ++part)
+        add_scaled(out, D, T(1), partial + ((batch_head * parts + part) * N + i) * D);
+    }
+  });
+}
+
 // The gradient of tiled attention. With A the weights, recomputed from logsumexp, z dropout and g = dout:
 //   dA = z (g V^T), but dmass at top keys;  dS = scale A (dA - delta);  dQ = dS K;  dK = dS^T Q;
 //   dV = (z A without top keys)^T g
@@ -204,16 +219,7 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
       });
     }
   });
-  if (!partial) return;
-  parallel_for(B * H * N, 256, [&, N = N, D = D, H = H](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t batch_head = row / N, i = row % N;
-      T* out = dq.at(batch_head / H, i, batch_head % H);
-      std::copy_n(partial + (batch_head * parts * N + i) * D, D, out);
-      for (int64_t part = 1; part < parts; ++part)
-        add_scaled(out, D, T(1), partial + ((batch_head * parts + part) * N + i) * D);
-    }
-  });
+  if (partial) sum_parts(partial, parts, in.size, dq);
 }
 
 }  // namespace cairn::cpu

@@ -95,6 +95,19 @@ void keep_given(const int32_t* keys, int64_t k, const Tile& t, const T* row, T* 
     if (keys[l] >= t.k0 && keys[l] < t.k1) scores[l] = row[keys[l] - t.k0];
 }
 
+// Gives keys that no longer are among the top ones their part in the rows of `rest`, where the weights are relative to
+// exp(running_max).
+template <class T>
+void add_displaced(const AttentionOperands<T>& in, const PhiloxKey& dropout_key, const Tile& t,
+                   const std::vector<Displaced<T>>& displaced, const T* running_max, HeadView<T> rest) {
+  const auto batch_head = uint32_t(t.batch * in.size.H + t.head);
+  for (const auto& [i, key, score] : displaced) {
+    T weight = exponential(score - finite_shift(running_max[i]));
+    if (in.dropout.active()) weight *= T(in.dropout.factor(dropout_key, batch_head, uint32_t(t.q0 + i), uint32_t(key)));
+    add_scaled(rest.at(t.batch, t.q0 + i, t.head), in.size.M, weight, in.v.at(t.batch, key, t.head));
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -158,12 +171,7 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
       // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
       gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, scores, t.row(), in.v.at(b, k0, h), in.v.row_stride,
                 k0 > 0 ? 1.0 : 0.0, rest.at(b, q0, h), rest.row_stride);
-      for (const auto& [i, key, score] : displaced) {
-        T weight = exponential(score - finite_shift(running_max[i]));
-        if (dropout.active())
-          weight *= T(dropout.factor(dropout_key, uint32_t(batch_head), uint32_t(q0 + i), uint32_t(key)));
-        add_scaled(rest.at(b, q0 + i, h), M, weight, in.v.at(b, key, h));
-      }
+      add_displaced(in, dropout_key, t, displaced, running_max, rest);
     }
 
     for (int64_t i = q0; i < end; ++i) {
