@@ -175,7 +175,8 @@ struct ShowCommand : Command {
                 "Examples:\n"
                 "  copy-task show --length 15\n"
                 "  copy-task show --run run --attention full\n"
-                "  copy-task show --run run 0 3 M 7 0 3 5 M     of a run with --length 3: it fills in M\n\n"
+                "  copy-task train --quick --length 7 --out short\n"
+                "  copy-task show --run short 0 3 M 7 9 1 M 2 0 3 5 7 M 1 4 2     it fills in each M\n\n"
                 "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
                 "on. What is masked in one copy must stand in the other.") {}
 
