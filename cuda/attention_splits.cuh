@@ -3,6 +3,7 @@
 // to fill a GPU. Then several blocks take one tile of queries, each with a part of the keys. Their sums are put
 // together in the order of the keys.
 #include <algorithm>
+#include <cmath>
 
 #include "core/workspace.h"
 #include "cuda/attention_problem.cuh"

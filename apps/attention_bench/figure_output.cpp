@@ -1,7 +1,6 @@
 #include "apps/attention_bench/figure_output.h"
 
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
@@ -14,7 +13,6 @@ namespace cairn::attention_bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-namespace fs = std::filesystem;
 
 // From where on a variant is faster than full attention; nothing where there is nothing to compare.
 std::string crossover_text(const Sweep& sweep, const std::string& spec) {

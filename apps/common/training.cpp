@@ -1,7 +1,7 @@
 #include "apps/common/training.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <memory>
 #include <vector>
 

@@ -1,5 +1,7 @@
 #include "apps/common/training_state.h"
 
+#include <cmath>
+#include <filesystem>
 #include <system_error>
 
 #include "apps/common/format.h"

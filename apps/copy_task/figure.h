@@ -1,7 +1,7 @@
 #pragma once
 // The cells of figure 5 as numbers, pictures and a page.
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "apps/copy_task/run.h"
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/artifact.h"

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 
 #include "apps/common/training_state.h"

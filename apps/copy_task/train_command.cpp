@@ -1,4 +1,5 @@
 // copy-task train
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>

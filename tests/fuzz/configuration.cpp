@@ -11,13 +11,11 @@ using namespace cairn;
 namespace {
 
 nlohmann::ordered_json settings_of(const nlohmann::ordered_json& configuration) {
-  Options options;
+  SettingFields fields;
   copy_task::Settings settings;
-  settings.define(options);
-  options.load(configuration, "fuzz");
-  options.assign();
-  settings.finish();
-  return options.configuration();
+  settings.fields(fields);
+  fields.assign(fields.checked(configuration, "fuzz"));
+  return fields.config();
 }
 
 }  // namespace

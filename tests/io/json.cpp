@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "nn/io/hash.h"
 #include "tests/io/io_test.h"

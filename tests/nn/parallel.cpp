@@ -4,7 +4,6 @@
 #include <barrier>
 #include <cmath>
 #include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
