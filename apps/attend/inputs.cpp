@@ -3,130 +3,140 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <tuple>
+#include <memory>
 
 #include "core/did_you_mean.h"
+#include "core/ops/checks.h"
 #include "nn/io/json.h"
 
 namespace cairn::attend {
 namespace {
 
-// One file, whose errors name it and the tensor.
+// Of all variants.
+std::vector<std::string> parameter_names() {
+  std::vector<std::string> names;
+  Generator generator(1);
+  for (const AttentionVariant* variant : attention_variants()) {
+    SpecReader reader(variant->name, "100", {}, {});
+    const std::unique_ptr<Attention> attention = variant->make(reader);
+    attention->initialize(1, 1, generator);
+    for (const NamedParameter& parameter : named_parameters(*attention)) names.push_back(parameter.first);
+  }
+  return names;
+}
+
+// A mask [B, 1, 1, S] or [S], or one between, that hides only a tail of keys, as key lengths: int32 [B]. Another mask:
+// undefined.
+Tensor as_key_lengths(const Tensor& mask, int64_t B, int64_t S) {
+  const bool of_each = mask.rank() == 4 && mask.size(0) == B;
+  if (mask.rank() < 1 || mask.size(-1) != S || mask.elements() != (of_each ? B : 1) * S) return {};
+  std::vector<int32_t> lengths;
+  for (int64_t b = 0; b < B; ++b) {
+    const bool* const row = mask.data<bool>() + (of_each ? b * S : 0);
+    const bool* const end = std::find(row, row + S, false);
+    if (std::find(end, row + S, true) != row + S) return {};
+    lengths.push_back(int32_t(end - row));
+  }
+  return Tensor::from(lengths, {B});
+}
+
+// Reads tensors of one file. What has a wrong element type stays as it is; expect() refuses it.
 struct Reader {
   const TensorFile& file;
-  std::vector<std::string> known{};
+  std::string shapes{};              // "q [1, 8, 2, 4], v [1, 8, 2, 4]"
+  std::vector<std::string> known{};  // names that were asked for
 
   // The tensor of that name, or an undefined one.
-  Tensor optional(const char* name) {
-    known.emplace_back(name);
+  Tensor any(const std::string& name) {
+    known.push_back(name);
     const Tensor* tensor = file.find(name);
-    return tensor ? *tensor : Tensor();
+    if (!tensor) return {};
+    shapes += cairn::concat(shapes.empty() ? "" : ", ", name, " ", tensor->shape());
+    return *tensor;
   }
-  void expect_dtype(const char* name, const Tensor& x, std::initializer_list<DType> dtypes) const {
-    std::string list;
-    for (DType dtype : dtypes) list += (list.empty() ? "" : " or ") + std::string(cairn::name(dtype));
-    check<DataError>(std::find(dtypes.begin(), dtypes.end(), x.dtype()) != dtypes.end(), file.where, ": tensor '", name,
-                     "': expected ", list, ", got ", cairn::name(x.dtype()));
+  Tensor floating(const std::string& name, DType dtype) {
+    const Tensor x = any(name);
+    return x.defined() && is_floating(x.dtype()) ? x.cast(dtype) : x;
   }
-  // `pattern` says in letters what the shape is to be: "[B, S, H, D]".
-  void expect_shape(const char* name, const Tensor& x, const Shape& shape, const char* pattern) const {
-    check<UsageError>(x.shape() == shape, file.where, ": tensor '", name, "': expected ", pattern, " = ", shape,
-                      ", got ", x.shape());
-  }
-
-  // Whole numbers as int32, each within [least, most].
-  Tensor integers(const char* name, const Tensor& x, int64_t minimum, int64_t maximum) const {
-    expect_dtype(name, x, {DType::int32, DType::int64});
-    std::vector<int32_t> values;
-    for (const int64_t value : x.cast(DType::int64).to_vector<int64_t>()) {
+  // Whole numbers as int32. Error: one is outside [minimum, maximum].
+  Tensor integers(const std::string& name, int64_t minimum, int64_t maximum) {
+    const Tensor x = any(name);
+    if (!x.defined() || (x.dtype() != DType::int32 && x.dtype() != DType::int64)) return x;
+    for (const int64_t value : x.cast(DType::int64).to_vector<int64_t>())
       check<DataError>(value >= minimum && value <= maximum, file.where, ": tensor '", name,
-                       "': expected numbers from ", minimum, " to ", maximum, ", got ", value, " at ", values.size());
-      values.push_back(int32_t(value));
-    }
-    return Tensor::from(values, x.shape());
+                       "': expected numbers from ", minimum, " to ", maximum, ", got ", value);
+    return x.cast(DType::int32);
   }
 };
 
-// Does [.., s] broadcast to `full`?
-bool broadcasts(const Shape& shape, const Shape& full) {
-  if (shape.rank() > full.rank()) return false;
-  for (int i = 1; i <= shape.rank(); ++i)
-    if (shape[-i] != 1 && shape[-i] != full[-i]) return false;
-  return true;
-}
-
-// Of all variants.
-std::vector<std::string> parameter_names() {
-  struct Names : Fields {
-    std::vector<std::string> all;
-    using Fields::operator();
-    void operator()(const std::string& name, Variable&) override { all.push_back(name); }
-  } names;
-  for (const AttentionVariant* variant : attention_variants()) {
-    SpecReader reader(variant->name, "100", {}, {});
-    variant->make(reader)->fields(names);
+// The inputs, whose shapes and element types are checked by throwing an Error.
+Inputs checked_inputs(const TensorFile& file) {
+  Reader read{file};
+  const char* const where = file.where.c_str();
+  Inputs in;
+  in.q = read.any("q"), in.k = read.any("k"), in.v = read.any("v");
+  const Sizes s = expect(where, {{"q", in.q, "B N H D"}, optional({"k", in.k, "B S H D"}), {"v", in.v, "B S H M"}});
+  if (in.q.dtype() == DType::bfloat16) {
+    in.bfloat16 = true;
+    for (Tensor* x : {&in.q, &in.k, &in.v})
+      if (x->defined()) *x = x->cast(DType::float32);
   }
-  return names.all;
+  in.grad_out = read.floating("grad_out", in.q.dtype());
+  AttentionMask& mask = in.mask;
+  mask.query_lengths = read.integers("query_lengths", 0, s['N']);
+  mask.key_lengths = read.integers("key_lengths", 0, s['S']);
+  mask.allowed = read.any("mask");
+  if (mask.allowed.defined() && mask.allowed.dtype() == DType::uint8) mask.allowed = mask.allowed.cast(DType::boolean);
+  const Tensor planes = read.floating("planes", DType::float32);
+  Tensor labels = read.integers("labels", -1, std::numeric_limits<int32_t>::max());
+  for (const std::string& name : parameter_names())
+    if (const Tensor x = read.floating(name, in.q.dtype()); x.defined()) in.parameters[name] = x;
+
+  const Sizes all = expect(where,
+                           {optional({"grad_out", in.grad_out, "B N H M"}),
+                            optional(of_type(DType::int32, "query_lengths", mask.query_lengths, "B")),
+                            optional(of_type(DType::int32, "key_lengths", mask.key_lengths, "B")),
+                            optional(of_type(DType::boolean, "mask", mask.allowed, nullptr)),
+                            optional(of_type(DType::float32, "planes", planes, "P E")),
+                            optional(of_type(DType::int32, "labels", labels, "B H N"))},
+                           s);
+  if (planes.defined()) {
+    check(all['E'] == s['D'] + 1 && all['P'] >= 1 && all['P'] <= 64, where,
+          ": expected planes of shape [bits, D + 1] = [1 to 64, ", s['D'] + 1, "], got ", planes.shape());
+    in.given.tensors["planes"] = planes;
+  }
+  if (labels.defined()) {
+    for (int64_t i = 0; i < labels.elements(); ++i)  // queries beyond their length join no cluster
+      if (i % s['N'] >= in.queries_of(i / (s['N'] * s['H']))) labels.mutable_data<int32_t>()[i] = -1;
+    in.given.tensors["labels"] = labels;
+  }
+  if (mask.allowed.defined()) {
+    const Shape full{s['B'], s['H'], s['N'], s['S']};
+    const std::string name = cairn::concat(where, ": mask");
+    check(broadcast(mask.allowed.shape(), full, name.c_str()) == full, name, ": ", mask.allowed.shape(),
+          " does not broadcast to [B, H, N, S] = ", full);
+    const Tensor lengths = as_key_lengths(mask.allowed, s['B'], s['S']);
+    in.tail_mask = lengths.defined() && !mask.key_lengths.defined();
+    if (in.tail_mask) mask.key_lengths = lengths, mask.allowed = {};
+  }
+  for (const auto& [name, tensor] : file.tensors)
+    if (std::find(read.known.begin(), read.known.end(), name) == read.known.end())
+      in.unknown.push_back(cairn::concat(in_quotes(name), did_you_mean(name, read.known)));
+  in.shapes = read.shapes;
+  return in;
 }
 
 }  // namespace
 
 Inputs read_inputs(const TensorFile& file) {
-  Reader read{file};
-  Inputs in;
-  in.q = file.at("q"), in.v = file.at("v");
-  in.k = read.optional("k");
-  read.known.insert(read.known.end(), {"q", "v"});
-  for (const auto& [name, x] : {std::pair{"q", in.q}, {"k", in.k}, {"v", in.v}}) {
-    if (!x.defined()) continue;
-    read.expect_dtype(name, x, {DType::float32, DType::float64});
-    check<DataError>(x.dtype() == in.q.dtype(), file.where, ": tensor '", name, "': expected ",
-                     cairn::name(in.q.dtype()), " like q, got ", cairn::name(x.dtype()));
-    check<UsageError>(x.rank() == 4, file.where, ": tensor '", name, "': expected four axes, [batch, position, head, ",
-                      "element], got ", x.shape());
+  file.at("q"), file.at("v");
+  try {
+    return checked_inputs(file);
+  } catch (const DataError&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
   }
-  const int64_t B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), D = in.q.size(3), S = in.v.size(1);
-  const Shape values{B, S, H, in.v.size(3)};
-  read.expect_shape("v", in.v, values, "[B, S, H, M] with q's B and H");
-  if (in.k.defined()) read.expect_shape("k", in.k, {B, S, H, D}, "[B, S, H, D]");
-
-  for (const auto& [name, maximum, lengths] :
-       {std::tuple{"query_lengths", N, &in.mask.query_lengths}, std::tuple{"key_lengths", S, &in.mask.key_lengths}}) {
-    const Tensor x = read.optional(name);
-    if (!x.defined()) continue;
-    read.expect_shape(name, x, {B}, "[B]");
-    *lengths = read.integers(name, x, 0, maximum);
-  }
-  if (const Tensor x = read.optional("mask"); x.defined()) {
-    read.expect_dtype("mask", x, {DType::boolean, DType::uint8});
-    check<UsageError>(broadcasts(x.shape(), {B, H, N, S}), file.where, ": tensor 'mask': ", x.shape(),
-                      " does not broadcast to [B, H, N, S] = ", Shape{B, H, N, S});
-    in.mask.allowed = x.cast(DType::boolean);
-  }
-  if (const Tensor x = read.optional("grad_out"); x.defined()) {
-    read.expect_dtype("grad_out", x, {DType::float32, DType::float64});
-    read.expect_shape("grad_out", x, {B, N, H, in.v.size(3)}, "[B, N, H, M]");
-    in.grad_out = x.cast(in.q.dtype());
-  }
-  for (const std::string& name : parameter_names())
-    if (const Tensor x = read.optional(name.c_str()); x.defined()) {
-      read.expect_dtype(name.c_str(), x, {DType::float32, DType::float64});
-      in.parameters[name] = x;
-    }
-  if (const Tensor x = read.optional("planes"); x.defined()) {
-    read.expect_dtype("planes", x, {DType::float32, DType::float64});
-    check<UsageError>(x.rank() == 2 && x.size(1) == D + 1 && x.size(0) >= 1 && x.size(0) <= 64, file.where,
-                      ": tensor 'planes': expected [bits, D + 1] = [1 to 64, ", D + 1, "], got ", x.shape());
-    in.given.tensors["planes"] = x.cast(DType::float32);
-  }
-  if (const Tensor x = read.optional("labels"); x.defined()) {
-    read.expect_shape("labels", x, {B, H, N}, "[B, H, N]");
-    in.given.tensors["labels"] = read.integers("labels", x, -1, std::numeric_limits<int32_t>::max());
-  }
-  for (const auto& [name, tensor] : file.tensors)
-    if (std::find(read.known.begin(), read.known.end(), name) == read.known.end())
-      in.unknown.push_back(concat(in_quotes(name), did_you_mean(name, read.known)));
-  return in;
 }
 
 TensorFile example_file(int64_t length, uint64_t seed) {

@@ -1,5 +1,10 @@
 #pragma once
 // What `attend` reads from a safetensors file: queries, keys and values, and whatever else is to be fixed.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
 #include "nn/attention/attention.h"
 #include "nn/io/safetensors.h"
 
@@ -8,18 +13,26 @@ namespace cairn::attend {
 struct Inputs {
   Tensor q, k, v;      // [B, N, H, D], [B, S, H, D], [B, S, H, M], all float32 or all float64; k may be undefined
   AttentionMask mask;  // query_lengths, key_lengths, mask
-  Tensor grad_out;     // [B, N, H, M], or undefined
-  std::map<std::string, Tensor> parameters;  // float32 or float64, by the names that variants give theirs
+  Tensor grad_out;     // [B, N, H, M] of q's element type, or undefined
+  std::map<std::string, Tensor> parameters;  // by the names that variants give theirs
   AttentionChoices given;                    // planes, labels
+  bool bfloat16 = false;                     // q, k, v were, and are float32 now
+  bool tail_mask = false;                    // the mask hid only a tail of keys, and is key_lengths now
+  std::string shapes;                        // what was read: "q [1, 8, 2, 4], v [1, 8, 2, 4]"
   std::vector<std::string> unknown;          // other names in the file
 
   int64_t batches() const { return q.size(0); }
   int64_t queries() const { return q.size(1); }
   int64_t heads() const { return q.size(2); }
   int64_t keys() const { return v.size(1); }
+  // The queries of a batch element that take part.
+  int64_t queries_of(int64_t batch) const {
+    return mask.query_lengths.defined() ? mask.query_lengths.data<int32_t>()[batch] : queries();
+  }
 };
 
-// Errors: DataError: there is no q or v, an element type or a number makes no sense; UsageError: shapes that disagree.
+// A mask [B, 1, 1, S] that hides only a tail of keys becomes key_lengths, which every variant can honor.
+// Errors: DataError: there is no q or v, a number makes no sense; UsageError: element types or shapes that disagree.
 Inputs read_inputs(const TensorFile& file);
 
 // An example: B = 1, N = S = `length`, H = 4, D = M = 32. Like in a text, stretches of positions share one of eight

@@ -3,47 +3,119 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/common/program.h"
+#include "core/random.h"
+
 namespace cairn::attend {
+namespace {
 
-int64_t drawn_heads(const Inputs& inputs) { return inputs.batches() > 0 ? std::min<int64_t>(inputs.heads(), 16) : 0; }
+constexpr int64_t at_once = 512;                 // rows of one pass
+constexpr double cells_of_all_tiles = 64 << 14;  // 64 heatmaps of 128 rows and columns: at most some 10 MB of SVG
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-std::vector<svg::Tile> draw_heads(const Inputs& inputs, const Runner& runner, const AttentionChoices& made,
-                                  const std::string& other, const HeadWeights& others) {
-  const int64_t heads = drawn_heads(inputs), N = inputs.queries(), S = inputs.keys();
-  const int64_t rows = inputs.mask.query_lengths.defined() ? inputs.mask.query_lengths.data<int32_t>()[0] : N;
-  // Which cluster or (in its first round) bucket each query is in.
-  const Tensor groups = made["labels"].defined() ? made["labels"] : made["buckets"];
-  const auto labels = groups.defined() ? groups.to_vector<int32_t>() : std::vector<int32_t>();
-  const int64_t rounds = groups.defined() && groups.rank() == 4 ? groups.size(2) : 1;
-  HeadWeights weights = dense_weights(inputs, runner, heads);
-  std::vector<svg::Tile> tiles;
-  for (int64_t h = 0; h < heads; ++h) {
-    svg::Heatmap map;
-    map.values = std::move(weights[size_t(h)]);
-    double l1 = 0;
-    for (size_t i = 0; i < map.values.size(); ++i) l1 += std::abs(map.values[i] - others[size_t(h)][i]);
-    const std::string title = inputs.heads() > 1 ? concat(runner.spec(), ", head ", h + 1) : runner.spec();
-    map.title = "Attention weights of " + title;
-    map.rows = N, map.columns = S;
+// A head's rows as a heatmap of at most `side` rows and columns, whose cells show the largest of the weights there.
+struct Pooled {
+  int64_t row_factor, column_factor;
+  svg::Heatmap map{};
+
+  Pooled(int64_t rows, int64_t columns, int64_t side)
+      : row_factor(std::max<int64_t>(1, ceil_div(rows, side))),
+        column_factor(std::max<int64_t>(1, ceil_div(columns, side))) {
+    map.rows = ceil_div(rows, row_factor), map.columns = ceil_div(columns, column_factor);
+    map.values.assign(size_t(map.rows * map.columns), NAN);
     // Half as much as even attention and more: powers of two, to a weight of 1.
-    for (double edge = 0.5 / double(std::max<int64_t>(S, 1)); edge < 1 && map.edges.size() < size_t(svg::ramp);
+    for (double edge = 0.5 / double(std::max<int64_t>(columns, 1)); edge < 1 && map.edges.size() < size_t(svg::ramp);
          edge *= 2)
       map.edges.push_back(edge);
-    map.row_colors.assign(size_t(N), -1);  // so that all tiles are of one size
-    if (groups.defined()) std::copy_n(labels.begin() + h * rounds * N, N, map.row_colors.begin());
-    tiles.push_back(
-        {svg::draw(map), title, rows > 0 ? concat("L1 to ", other, " ", svg::number(l1 / double(rows))) : ""});
   }
-  return tiles;
+  // The weights [rows, columns] of rows from `first` on.
+  void add(const float* weights, int64_t first, int64_t rows, int64_t columns) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t s = 0; s < columns; ++s) {
+        double& largest = map.values[size_t((first + i) / row_factor * map.columns + s / column_factor)];
+        const double value = weights[i * columns + s];
+        if (!(largest >= value) && !std::isnan(value)) largest = value;
+      }
+  }
+  // Shows beside each row which cluster or (in its first round) bucket its query is in. -1: none.
+  void color(const AttentionChoices& made, int64_t head, const std::vector<int64_t>& sample) {
+    map.row_colors.assign(size_t(map.rows), -1);  // so that all tiles are of one size
+    const Tensor groups = (made["labels"].defined() ? made["labels"] : made["buckets"]);
+    if (!groups.defined()) return;
+    const auto labels = groups.to_vector<int32_t>();
+    const int64_t rounds = groups.rank() == 4 ? groups.size(2) : 1, N = groups.size(-1);
+    for (int64_t r = 0; r < map.rows; ++r)
+      map.row_colors[size_t(r)] = labels[size_t(head * rounds * N + sample[size_t(r * row_factor)])];
+  }
+};
+
+}  // namespace
+
+std::vector<int64_t> sample_of(int64_t queries, uint64_t seed) {
+  constexpr int64_t most = 4096, drawn = 512;
+  const int64_t count = queries > most ? drawn : queries;
+  RandomStream random(seed, 0, Purpose::data);
+  std::vector<int64_t> sample;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t begin = queries * i / count, end = queries * (i + 1) / count;
+    sample.push_back(begin + random.below(uint32_t(end - begin)));
+  }
+  return sample;
 }
 
-std::string draw_picture(const std::vector<svg::Tile>& tiles, const Inputs& inputs) {
-  const int64_t heads = drawn_heads(inputs), variants = int64_t(tiles.size()) / heads;
-  const int64_t columns = heads > 1 && variants > 1 ? heads : std::min<int64_t>(int64_t(tiles.size()), 4);
-  return svg::sheet(concat("Attention weights: heads 1 to ", heads, " of ", inputs.heads()),
-                    "A row for each query, a column for each key; darker is more, in powers of two from half of even "
-                    "attention on. The strip at the left has a color for each cluster.",
-                    tiles, int(columns));
+void look_at(std::vector<Shown>& variants, const Runner& other, const Inputs& inputs,
+             const std::vector<int64_t>& sample, bool picture) {
+  const int64_t H = inputs.heads(), S = inputs.keys(), heads = picture ? H : 0;
+  const auto rows = int64_t(sample.size());
+  const double tiles = double(std::max<size_t>(1, variants.size()) * size_t(std::max<int64_t>(1, H)));
+  const auto side = std::clamp<int64_t>(int64_t(std::sqrt(cells_of_all_tiles / tiles)), 16, 128);
+  std::vector<std::vector<Pooled>> maps(variants.size(), std::vector<Pooled>(size_t(heads), {rows, S, side}));
+  std::vector<std::vector<double>> l1(variants.size(), std::vector<double>(size_t(inputs.batches() * H), 0));
+  for (int64_t first = 0; first < rows; first += at_once) {
+    const std::vector<int64_t> part(sample.begin() + first, sample.begin() + std::min(rows, first + at_once));
+    const Tensor others = other.weights(part);
+    for (size_t i = 0; i < variants.size(); ++i) {
+      if (interrupted()) throw Interrupted();
+      const Tensor own = variants[i].runner == &other ? others : variants[i].runner->weights(part);
+      const auto distances = sum(unary(Unary::abs, binary(Binary::subtract, own, others)), {2, 3}).to_vector<float>();
+      for (size_t head = 0; head < distances.size(); ++head) l1[i][head] += distances[head];
+      for (int64_t h = 0; h < heads; ++h)
+        maps[i][size_t(h)].add(own.data<float>() + h * int64_t(part.size()) * S, first, int64_t(part.size()), S);
+    }
+  }
+  // Rows beyond their length are zeros in all variants.
+  std::vector<double> rows_of;
+  for (int64_t b = 0; b < inputs.batches(); ++b)
+    rows_of.push_back(double(std::lower_bound(sample.begin(), sample.end(), inputs.queries_of(b)) - sample.begin()));
+  for (size_t i = 0; i < variants.size(); ++i) {
+    Shown& shown = variants[i];
+    double total = 0, count = 0;
+    for (int64_t row = 0; row < int64_t(l1[i].size()); ++row)
+      total += l1[i][size_t(row)], count += rows_of[size_t(row / H)];
+    shown.l1 = count > 0 ? total / count : NAN;
+    for (int64_t h = 0; h < heads; ++h) {
+      Pooled& drawn = maps[i][size_t(h)];
+      const std::string title = H > 1 ? concat(shown.runner->spec(), ", head ", h + 1) : shown.runner->spec();
+      drawn.map.title = "Attention weights of " + title;
+      drawn.color(shown.made, h, sample);
+      const double of_head = l1[i][size_t(h)] / rows_of[0];
+      shown.tiles.push_back({svg::draw(drawn.map), title,
+                             std::isnan(of_head) ? "" : concat("L1 to ", other.spec(), " ", svg::number(of_head))});
+    }
+  }
+}
+
+std::string draw_picture(const std::vector<Shown>& variants, const Inputs& inputs, const std::vector<int64_t>& sample) {
+  std::vector<svg::Tile> tiles;
+  for (const Shown& shown : variants) tiles.insert(tiles.end(), shown.tiles.begin(), shown.tiles.end());
+  const bool all = int64_t(sample.size()) == inputs.queries();
+  const int64_t columns = inputs.heads() > 1 && variants.size() > 1 ? inputs.heads() : 4;
+  return svg::sheet(concat("Attention weights of ", inputs.heads(), " heads"),
+                    concat("A row for each ",
+                           all ? "query" : concat("of ", sample.size(), " queries, drawn out of ", inputs.queries()),
+                           ", a column for each key; darker is more, in powers of two from half of even attention on. "
+                           "The strip at the left has a color for each cluster."),
+                    tiles, int(std::min<int64_t>(columns, int64_t(tiles.size()))));
 }
 
 }  // namespace cairn::attend

@@ -2,56 +2,33 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 namespace cairn::attend {
 namespace {
 
-// Gives a variant's parameters the numbers of the inputs, where there are some, and lists them.
-struct SetParameters : Fields {
-  const Attention& attention;
-  const Inputs& inputs;
-  const RunOptions& options;
-  std::vector<NamedParameter> all;
-
-  SetParameters(const Attention& of, const Inputs& in, const RunOptions& how)
-      : attention(of), inputs(in), options(how) {}
-  using Fields::operator();
-  void operator()(const std::string& name, Variable& parameter) override {
-    Tensor value = parameter.value();
-    if (const auto given = inputs.parameters.find(name); given != inputs.parameters.end()) {
-      check<UsageError>(given->second.shape() == value.shape(), "tensor '", name, "': expected ", value.shape(),
-                        " for attention '", attention.spec(), "', got ", given->second.shape());
-      value = given->second.cast(inputs.q.dtype());
-    }
-    parameter = Variable(value.to(options.compute.device), options.gradients);
-    all.emplace_back(name, parameter);
-  }
-};
-
-// [B, S, H, columns]: row s of every head has a 1 in column s - first.
-Tensor unit_values(const Inputs& in, int64_t first, int64_t columns) {
-  Tensor values = Tensor::zeros({in.batches(), in.keys(), in.heads(), columns}, in.q.dtype());
-  const auto fill = [&]<class T>(T) {
-    T* const x = values.mutable_data<T>();
-    for (int64_t b = 0; b < in.batches(); ++b)
-      for (int64_t s = first; s < first + columns; ++s)
-        for (int64_t h = 0; h < in.heads(); ++h) x[((b * in.keys() + s) * in.heads() + h) * columns + s - first] = 1;
-  };
-  in.q.dtype() == DType::float64 ? fill(double{}) : fill(float{});
-  return values;
+// These positions of an axis.
+Tensor select(const Tensor& x, int axis, const std::vector<int64_t>& positions) {
+  std::vector<Tensor> parts;
+  for (const int64_t position : positions) parts.push_back(slice(x, axis, position, position + 1));
+  return concat(parts, axis);
 }
 
-// Enough for the kernels, and little memory however many keys there are.
-constexpr int64_t columns_at_once = 256;
-
-double norm(const std::vector<double>& x) {
-  double sum = 0;
-  for (double value : x) sum += value * value;
-  return std::sqrt(sum);
+// [n, 1, rows]: row positions[i] has a 1 in column i.
+Tensor unit_rows(int64_t n, const Tensor& positions) {
+  return compare(Compare::equal, arange(n, positions.device()).reshape({n, 1, 1}), positions);
 }
 
-std::vector<double> doubles(const Tensor& x) { return x.cast(DType::float64).to_vector<double>(); }
+// What full attention masks for some of the queries, [R] in `positions`, which are no longer where they were.
+Tensor visible_to(const AttentionMask& mask, const std::vector<int64_t>& rows, const Tensor& positions, int64_t S) {
+  Tensor allowed = mask.allowed;
+  if (allowed.defined() && allowed.rank() >= 2 && allowed.size(-2) > 1) allowed = select(allowed, -2, rows);
+  if (!mask.causal) return allowed;
+  const Tensor before =
+      compare(Compare::less_equal, arange(S, positions.device()), positions.reshape({positions.elements(), 1}));
+  if (!allowed.defined()) return before;
+  const Tensor seen = before.cast(DType::float32);
+  return where(allowed, seen, affine(seen, 0)).cast(DType::boolean);
+}
 
 }  // namespace
 
@@ -63,115 +40,102 @@ Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& 
                     "float64 tensors are computed on the CPU: use --device cpu");
   Generator parameters(options.seed);
   attention_->initialize(inputs.heads(), inputs.q.size(3), parameters);
-  SetParameters set(*attention_, inputs, options);
-  attention_->fields(set);
-  parameters_ = set.all;
-  for (Tensor AttentionMask::*part :
-       {&AttentionMask::query_lengths, &AttentionMask::key_lengths, &AttentionMask::allowed})
-    if ((inputs.mask.*part).defined()) mask_.*part = (inputs.mask.*part).to(options.compute.device);
-  mask_.causal = inputs.mask.causal;
+  parameters_ = named_parameters(*attention_);
+  for (auto& [name, parameter] : parameters_)
+    if (const auto given = inputs.parameters.find(name); given != inputs.parameters.end()) {
+      check<UsageError>(given->second.shape() == parameter.shape(), "tensor '", name, "': expected ", parameter.shape(),
+                        " for attention '", spec, "', got ", given->second.shape());
+      parameter.mutable_value() = given->second;
+    }
+  move_to(*attention_, options.compute.device);
+  mask_ = inputs.mask;
+  for (Tensor* part : {&mask_.query_lengths, &mask_.key_lengths, &mask_.allowed})
+    if (part->defined()) *part = part->to(options.compute.device);
   given_ = inputs.given.to(options.compute.device);
-  if (given_["labels"].defined()) {
-    Tensor labels = inputs.given["labels"].clone();  // queries beyond their length join no cluster
-    for (int64_t row = 0; mask_.query_lengths.defined() && row < labels.elements(); ++row)
-      if (row % inputs.queries() >=
-          inputs.mask.query_lengths.data<int32_t>()[row / (inputs.queries() * inputs.heads())])
-        labels.mutable_data<int32_t>()[row] = -1;
-    given_.tensors["labels"] = labels.to(options.compute.device);
-  }
   const auto leaf = [&](const Tensor& x) { return Variable(place(x), options.gradients); };
   q_ = leaf(inputs.q), v_ = leaf(inputs.v);
-  k_ = inputs.k.defined() && !shared ? leaf(inputs.k) : q_;
+  k_ = shared ? q_ : leaf(inputs.k);
 }
 
 Tensor Runner::place(const Tensor& x) const {
   return (x.dtype() == DType::float32 ? x.cast(options_.compute.activations) : x).to(options_.compute.device);
 }
 
-Tensor Runner::back(const Tensor& x) const {
-  return x.defined() ? x.to(Device::cpu).cast(inputs_.q.dtype()) : Tensor();
+Tensor Runner::back(const Tensor& x) const { return x.to(Device::cpu).cast(inputs_.q.dtype()); }
+
+AttentionContext Runner::context() const {
+  AttentionContext context;
+  context.generator = &generator_;
+  context.replay = &given_;
+  return context;
 }
 
 Outcome Runner::run() {
   Outcome outcome;
   Tensor gradient = inputs_.grad_out;
   if (options_.gradients) {
-    if (!gradient.defined())
-      gradient = Tensor::full({inputs_.batches(), inputs_.queries(), inputs_.heads(), inputs_.v.size(3)}, 1,
-                              inputs_.q.dtype());
-    gradient = place(gradient);
+    const Shape shape = inputs_.q.shape().with(3, inputs_.v.size(3));
+    gradient = place(gradient.defined() ? gradient : Tensor::full(shape, 1, inputs_.q.dtype()));
   }
+  std::vector<NamedParameter> leaves = {{"q", q_}, {"v", v_}};
+  if (!attention_->shares_keys()) leaves.insert(leaves.begin() + 1, {"k", k_});
+  leaves.insert(leaves.end(), parameters_.begin(), parameters_.end());
   std::vector<double> seconds;
   for (int64_t i = 0; i < options_.repeat; ++i) {
-    for (Variable x : {q_, k_, v_}) x.clear_grad();
-    for (auto& [name, parameter] : parameters_) parameter.clear_grad();
+    for (auto& [name, leaf] : leaves) leaf.clear_grad();
     outcome.made = {};
-    AttentionContext context;
-    context.generator = &generator_;
-    context.replay = &given_;
-    context.report = &outcome.made;
+    AttentionContext reporting = context();
+    reporting.report = &outcome.made;
     const auto start = std::chrono::steady_clock::now();
-    const Variable out = (*attention_)(q_, k_, v_, mask_, context);
+    const Variable out = (*attention_)(q_, k_, v_, mask_, reporting);
     if (options_.gradients) backward(out, gradient);
-    out.value().to(Device::cpu);  // waits for the device
+    const Tensor result = out.value().to(Device::cpu);  // waits for the device
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    outcome.out = back(out.value());
+    outcome.out = back(result);
   }
   if (inputs_.given["labels"].defined() && outcome.made["labels"].defined())
     for (const int32_t label : inputs_.given["labels"].to_vector<int32_t>())
       check<DataError>(label < outcome.made.numbers["clusters"], "tensor 'labels': expected numbers from -1 to ",
                        outcome.made.numbers["clusters"] - 1, " for attention '", spec(), "', got ", label);
+  // Draws are named, so weights() would choose the same again, in more time.
+  for (const char* choice : {"labels", "buckets"})
+    if (const Tensor made = outcome.made[choice]; made.defined()) given_.tensors[choice] = made;
   std::sort(seconds.begin(), seconds.end());
   outcome.seconds = seconds[seconds.size() / 2];
   if (!options_.gradients) return outcome;
-  // A gradient that nothing flowed into is one of zeros.
-  const auto gradient_of = [&](const Variable& x) {
-    return x.grad().defined() ? back(x.grad()) : Tensor::zeros(x.shape(), inputs_.q.dtype());
-  };
-  outcome.grad_q = gradient_of(q_), outcome.grad_v = gradient_of(v_);
-  if (!attention_->shares_keys()) outcome.grad_k = gradient_of(k_);
-  for (const auto& [name, parameter] : parameters_) outcome.grad_parameters.emplace_back(name, gradient_of(parameter));
+  for (const auto& [name, leaf] : leaves)  // a gradient that nothing flowed into is one of zeros
+    outcome.gradients.emplace_back(
+        name, leaf.grad().defined() ? back(leaf.grad()) : Tensor::zeros(leaf.shape(), inputs_.q.dtype()));
   return outcome;
 }
 
-Tensor Runner::apply(const Tensor& values) const {
-  const NoGrad no_grad;
-  AttentionContext context;
-  context.generator = &generator_;
-  context.replay = &given_;
-  const Variable q(q_.value()), k(k_.value());
-  return back((*attention_)(q, k, Variable(place(values)), mask_, context).value());
-}
-
-Distance distance(const Inputs& inputs, const Runner& runner, const Tensor& out, const Runner& other,
-                  const Tensor& other_out) {
-  const auto a = doubles(out), b = doubles(other_out);
-  std::vector<double> between(a.size());
-  for (size_t i = 0; i < a.size(); ++i) between[i] = a[i] - b[i];
-  double sum = 0;
-  for (int64_t first = 0; first < inputs.keys(); first += columns_at_once) {
-    const Tensor units = unit_values(inputs, first, std::min(columns_at_once, inputs.keys() - first));
-    const auto x = doubles(runner.apply(units)), y = doubles(other.apply(units));
-    for (size_t i = 0; i < x.size(); ++i) sum += std::abs(x[i] - y[i]);
+// The output is W v, so the gradient of v is W^T times that of the output. Where column m of the output's gradient is
+// the unit vector of query i, column m of v's gradient is row i of W.
+Tensor Runner::weights(const std::vector<int64_t>& rows) const {
+  const auto R = int64_t(rows.size());
+  const Device device = options_.compute.device;
+  Tensor positions = Tensor::from(std::vector<float>(rows.begin(), rows.end()), {R}).to(device);
+  Tensor q = q_.value();
+  AttentionMask mask = mask_;
+  if (parse_attention(spec()).variant->name == std::string("full")) {  // which sees each query alone
+    q = select(q, 1, rows);
+    mask.allowed = visible_to(mask, rows, positions, inputs_.keys());
+    mask.causal = false;
+    if (mask.query_lengths.defined()) {
+      std::vector<int32_t> lengths;  // rows rise
+      for (int64_t b = 0; b < inputs_.batches(); ++b)
+        lengths.push_back(int32_t(std::lower_bound(rows.begin(), rows.end(), inputs_.queries_of(b)) - rows.begin()));
+      mask.query_lengths = Tensor::from(lengths, {inputs_.batches()}).to(device);
+    }
+    positions = arange(R, device);
   }
-  int64_t rows = 0;
-  for (int64_t i = 0; i < inputs.batches(); ++i)
-    rows += inputs.heads() *
-            (inputs.mask.query_lengths.defined() ? inputs.mask.query_lengths.data<int32_t>()[i] : inputs.queries());
-  return {rows > 0 ? sum / double(rows) : NAN, norm(b) > 0 ? norm(between) / norm(b) : NAN};
-}
-
-HeadWeights dense_weights(const Inputs& inputs, const Runner& runner, int64_t heads) {
-  const int64_t N = inputs.queries(), S = inputs.keys(), H = inputs.heads();
-  HeadWeights weights(size_t(heads), std::vector<double>(size_t(N * S)));
-  for (int64_t first = 0; first < S; first += columns_at_once) {
-    const int64_t columns = std::min(columns_at_once, S - first);
-    const auto x = doubles(runner.apply(unit_values(inputs, first, columns)));
-    for (int64_t i = 0; i < N; ++i)
-      for (int64_t h = 0; h < heads; ++h)
-        std::copy_n(x.begin() + (i * H + h) * columns, columns, weights[size_t(h)].begin() + i * S + first);
-  }
-  return weights;
+  const Tensor unit = unit_rows(q.size(1), positions).cast(q.dtype());
+  const Variable v(Tensor::zeros(v_.value().shape().with(3, R), q.dtype(), device), true);
+  const Variable fixed_q(q), fixed_k = attention_->shares_keys() ? fixed_q : Variable(k_.value());
+  const Variable out = (*attention_)(fixed_q, fixed_k, v, mask, context());
+  backward(out, broadcast_to(unit, q.shape().with(3, R)));
+  const Tensor transposed = v.grad().defined() ? v.grad() : v.value();  // [B, S, H, R]
+  return permute(transposed, {0, 2, 3, 1}).to(Device::cpu).cast(DType::float32);
 }
 
 }  // namespace cairn::attend

@@ -1,5 +1,11 @@
 #pragma once
-// One attention variant on given tensors: its output, gradients, choices and time, and how far it is from another.
+// One attention variant on given tensors: its output, gradients, choices and time, and its rows of attention weights.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "apps/attend/inputs.h"
 #include "apps/common/command.h"
 
@@ -13,9 +19,8 @@ struct RunOptions {
 };
 
 struct Outcome {
-  Tensor out;                     // [B, N, H, M], of q's element type, as all the others
-  Tensor grad_q, grad_k, grad_v;  // undefined where there is none
-  std::vector<std::pair<std::string, Tensor>> grad_parameters;
+  Tensor out;                                             // [B, N, H, M], of q's element type, as all the others
+  std::vector<std::pair<std::string, Tensor>> gradients;  // of q, k and v, by name, and of the parameters
   AttentionChoices made;
   double seconds = 0;  // of one run, with gradients if asked for
 };
@@ -27,13 +32,16 @@ class Runner {
   Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options);
 
   const std::string& spec() const { return attention_->spec(); }
+  // Errors: UsageError: a mask that the variant cannot honor; DataError: labels beyond its clusters.
   Outcome run();
-  // The output for other values [B, S, H, M'], in q's element type on the CPU, by the same choices as run().
-  Tensor apply(const Tensor& values) const;
+  // The attention weights of some queries, [B, H, rows, S] in float32 on the CPU, by the choices of run(). Time is that
+  // of a forward and backward pass with as many columns of values as there are rows.
+  Tensor weights(const std::vector<int64_t>& rows) const;
 
  private:
   Tensor place(const Tensor& x) const;  // where and in what the variant computes
   Tensor back(const Tensor& x) const;
+  AttentionContext context() const;
 
   const Inputs& inputs_;
   RunOptions options_;
@@ -44,17 +52,5 @@ class Runner {
   Variable q_, k_, v_;
   std::vector<NamedParameter> parameters_;
 };
-
-// How far `runner` is from `other`: the mean over queries of the L1 distance of their rows of attention weights (0 to
-// 2), and the outputs' distance relative to the size of the other's. NaN where there is nothing to compare.
-struct Distance {
-  double l1, error;
-};
-Distance distance(const Inputs& inputs, const Runner& runner, const Tensor& out, const Runner& other,
-                  const Tensor& other_out);
-
-// The weights of the first `heads` heads of the first batch element: of each [N][S].
-using HeadWeights = std::vector<std::vector<double>>;
-HeadWeights dense_weights(const Inputs& inputs, const Runner& runner, int64_t heads);
 
 }  // namespace cairn::attend

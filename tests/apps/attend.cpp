@@ -1,5 +1,5 @@
 // The program attend: what other programs compute, what it refuses, and how.
-#include "apps/attend/run.h"
+#include "apps/attend/inputs.h"
 
 #include <sys/stat.h>
 
@@ -12,7 +12,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "apps/attend/picture.h"
 #include "nn/attention/observe.h"
 #include "tests/apps/markup.h"
 #include "tests/apps/process.h"
@@ -32,6 +31,11 @@ struct Folder {
   Folder& operator=(const Folder&) = delete;
   std::string operator/(const std::string& name) const { return (path / name).string(); }
 };
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 void write(const std::string& path, std::vector<std::pair<std::string, Tensor>> tensors) {
   write_safetensors(path, {std::move(tensors), {}, path});
@@ -175,7 +179,7 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
                          std::vector<std::pair<std::string, Tensor>> tensors = tensors_of({1, 6, 2, 3}, 6)) {
     write(folder / "in", std::move(tensors));
     const std::string in = arguments.find("--in") == std::string::npos ? concat(" --in ", folder / "in") : "";
-    const auto run = run_process("attend", arguments + in);
+    const auto run = run_process("attend", "--quiet " + arguments + in);
     INFO(arguments << ": " << run.err);
     CHECK(run.exit_code == code);
     CHECK_THAT(run.err, Catch::Matchers::StartsWith("attend: error: "));
@@ -193,68 +197,45 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
     tensors.emplace_back(name, x);
     return tensors;
   };
-  fails(2, "expected --attention", "");
-  fails(2, "--in: expected a value", "--attention full --in=");
-  fails(2, "did you mean 'clustered-5'", "--attention clusterd-5");
-  fails(2, "did you mean '--attention'", "--atention full");
-  fails(2, "unexpected argument 'full'", "full");
-  fails(2, "need --compare or --picture", "--attention full,clustered-3");
-  fails(2, "--out: one file", concat("--attention full,clustered-3 --compare full --out ", folder / "out"));
-  fails(2, "expected a batch element with heads", concat("--attention full --picture ", folder / "p"),
-        tensors_of({0, 6, 2, 3}, 6));
-  fails(2, "writes tensors and nothing else", concat("--attention full --example ", folder / "e"));
-  fails(2, "--length: is that of the example", "--attention full --length 100");
-  fails(3, "No such file", concat("--attention full --in ", folder / "missing"));
-  fails(3, "folder", concat("--attention full --in ", folder.path.string()));
-  fails(2, "there is no folder", concat("--attention full --out ", folder / "no/out"));
-  fails(2, "is a folder", concat("--attention full --out ", folder.path.string()));
-  fails(2, "is a folder", concat("--attention full --picture ", folder.path.string()));
-  fails(2, "the file that is read", concat("--attention full --out ", folder / "in"));
-  fails(2, "the file of --out too",
-        concat("--attention full --out ", folder / "o", " --picture ", folder.path.string(), "/./o"));
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   fails(2, "no regular file", concat("--attention full --out ", folder / "pipe"));
   CHECK(fs::is_fifo(folder / "pipe"));
+  fails(2, "expected a batch element with heads", concat("--attention full --picture ", folder / "p"),
+        tensors_of({0, 6, 2, 3}, 6));
   if (backends() == "cpu") fails(4, "CUDA", "--attention full --device cuda");
-  // tensors
   const Tensor f32 = random_tensor({1, 6, 2, 3}, DType::float32);
   fails(3, "no tensor \"v\"", "--attention full", {{"q", f32}, {"k", f32}});
   fails(2, "needs keys", "--attention full", {{"q", f32}, {"v", f32}});
-  fails(3, "expected float32 or float64, got int32", "--attention full",
-        with("q", random_integers({1, 6, 2, 3}, 0, 3)));
-  fails(3, "expected float32 like q, got float64", "--attention full", with("k", random_tensor({1, 6, 2, 3})));
-  fails(2, "four axes", "--attention full", with("q", random_tensor({6, 2, 3}, DType::float32)));
-  fails(2, "[B, S, H, D]", "--attention full", with("k", random_tensor({1, 6, 2, 4}, DType::float32)));
-  fails(2, "[B, S, H, M]", "--attention full", with("v", random_tensor({2, 6, 2, 4}, DType::float32)));
-  fails(2, "'key_lengths': expected [B] = [1]", "--attention full", with("key_lengths", int32s({1, 2})));
+  fails(2, "q must be floating, got int32", "--attention full", with("q", random_integers({1, 6, 2, 3}, 0, 3)));
+  fails(2, "k is float64, q is float32", "--attention full", with("k", random_tensor({1, 6, 2, 3})));
+  fails(2, "expected q of shape [B, N, H, D], got [6, 2, 3]", "--attention full",
+        with("q", random_tensor({6, 2, 3}, DType::float32)));
+  fails(2, "expected k of shape [1, S, 2, 3]", "--attention full",
+        with("k", random_tensor({1, 6, 2, 4}, DType::float32)));
+  fails(2, "expected v of shape [1, 6, 2, M]", "--attention full",
+        with("v", random_tensor({2, 6, 2, 4}, DType::float32)));
+  fails(2, "expected key_lengths of shape [1], got [2]", "--attention full", with("key_lengths", int32s({1, 2})));
   fails(3, "expected numbers from 0 to 6, got 7", "--attention full", with("key_lengths", int32s({7})));
   fails(3, "got -1", "--attention full", with("query_lengths", int32s({-1})));
-  fails(3, "expected int32 or int64", "--attention full", with("query_lengths", random_tensor({1}, DType::float32)));
-  fails(2, "does not broadcast", "--attention full", with("mask", Tensor::full({5, 6}, 1, DType::boolean)));
-  fails(3, "expected bool or uint8", "--attention full", with("mask", f32));
+  fails(2, "expected query_lengths to be int32, got float32", "--attention full",
+        with("query_lengths", random_tensor({1}, DType::float32)));
+  fails(2, "mask: shapes [5, 6] and [1, 2, 6, 6] do not broadcast", "--attention full",
+        with("mask", Tensor::full({5, 6}, 1, DType::boolean)));
+  fails(2, "expected mask to be bool, got float32", "--attention full", with("mask", f32));
   fails(2, "cannot honor", "--attention clustered-3", with("mask", Tensor::full({6, 6}, 1, DType::boolean)));
-  fails(2, "'grad_out'", "--attention full --grad", with("grad_out", random_tensor({1, 6, 2}, DType::float32)));
-  fails(2, "'planes'", "--attention clustered-3", with("planes", random_tensor({5, 3}, DType::float32)));
-  fails(2, "'labels'", "--attention clustered-3", with("labels", int32s({1, 2})));
-  fails(3, "from -1 to 2", "--attention clustered-3",
+  fails(2, "expected grad_out of shape [1, 6, 2, 3]", "--attention full --grad",
+        with("grad_out", random_tensor({1, 6, 2}, DType::float32)));
+  fails(2, "expected planes of shape [bits, D + 1]", "--attention clustered-3",
+        with("planes", random_tensor({5, 3}, DType::float32)));
+  fails(2, "expected labels of shape [1, 2, 6]", "--attention clustered-3", with("labels", int32s({1, 2})));
+  fails(3, (folder / "in") + ": tensor 'labels': expected numbers from -1 to 2", "--attention clustered-3",
         with("labels", Tensor::from(std::vector<int32_t>(12, 3), {1, 2, 6})));
-  fails(3, (folder / "in") + ": tensor 'labels'", "--attention clustered-3",
-        with("labels", Tensor::from(std::vector<int32_t>(12, 3), {1, 2, 6})));
-  fails(2, "no variant can work on these tensors", concat("--quiet --attention local-2,lsh-2 --picture ", folder / "p"),
+  fails(2, "no variant can work on these tensors", concat("--attention local-2,lsh-2 --picture ", folder / "p"),
         {{"q", f32},
          {"k", random_tensor({1, 5, 2, 3}, DType::float32)},
          {"v", random_tensor({1, 5, 2, 3}, DType::float32)}});
   CHECK_FALSE(fs::exists(folder / "p"));
   fails(3, "got -2", "--attention clustered-3", with("labels", Tensor::from(std::vector<int32_t>(12, -2), {1, 2, 6})));
-}
-
-TEST_CASE("attend --example takes no option that would do nothing", "[attend]") {
-  const Folder folder;
-  for (const char* option : {"--grad", "--causal", "--repeat 3"}) {
-    const auto run = run_process("attend", concat("--example ", folder / "e ", option));
-    CHECK(run.exit_code == 2);
-    CHECK_THAT(run.err, Catch::Matchers::ContainsSubstring("writes tensors and nothing else"));
-  }
 }
 
 TEST_CASE("attend computes with NaN, which stays within its head", "[attend]") {
@@ -263,7 +244,7 @@ TEST_CASE("attend computes with NaN, which stays within its head", "[attend]") {
     write(folder / "in", tensors);
     const auto done = run_process("attend", concat("--attention full --in ", folder / "in", " --out ", folder / "out"));
     CHECK(done.exit_code == 0);
-    CHECK(done.err.empty());
+    CHECK(done.err == concat(folder / "in", ": q [1, 6, 2, 3], k [1, 6, 2, 3], v [1, 6, 2, 3]\n"));
     return as_double(read_safetensors(folder / "out").at("out"));
   };
   auto tensors = tensors_of({1, 6, 2, 3}, 6);
@@ -277,30 +258,94 @@ TEST_CASE("attend computes with NaN, which stays within its head", "[attend]") {
   }
 }
 
-TEST_CASE("attend draws every head of the first batch element, up to the 16th", "[attend]") {
+TEST_CASE("attend draws every head of the first batch element", "[attend]") {
   const Folder folder;
-  const auto draw = [&](int64_t heads, const std::string& attention) {
+  for (const int64_t heads : {1, 2, 18}) {
     write(folder / "in", tensors_of({2, 6, heads, 3}, 6));
     const auto run = run_process(
-        "attend", concat("--attention ", attention, " --in ", folder / "in", " --picture ", folder / "p.svg"));
+        "attend", concat("--attention full,clustered-2 --in ", folder / "in", " --picture ", folder / "p.svg"));
     INFO(run.err);
     REQUIRE(run.exit_code == 0);
-    CHECK((run.err.find("the picture shows the first 16 of 18 heads") != std::string::npos) == (heads == 18));
-    std::ifstream file(folder / "p.svg");
-    const std::string picture{std::istreambuf_iterator<char>(file), {}};
+    const bool warned = run.err.find("more heads (18) than positions (6)") != std::string::npos;
+    CHECK(warned == (heads == 18));
+    const std::string picture = content_of(folder / "p.svg");
     CHECK(markup_error(picture).empty());
-    return picture;
-  };
-  const auto has = [](const std::string& picture, const std::string& title) {
-    return picture.find(concat("Attention weights of ", title, "<")) != std::string::npos;
-  };
-  CHECK(has(draw(1, "full"), "full"));
-  for (const int64_t heads : {2, 5, 16, 18}) {
-    const std::string picture = draw(heads, "full,clustered-2");
     for (const std::string spec : {"full", "clustered-2"})
-      for (int64_t h = 1; h <= 18; ++h)
-        CHECK(has(picture, concat(spec, ", head ", h)) == (h <= std::min<int64_t>(heads, 16)));
+      for (int64_t h = 1; h <= heads; ++h)
+        CHECK_THAT(picture, Catch::Matchers::ContainsSubstring(
+                                concat("Attention weights of ", spec, heads > 1 ? concat(", head ", h) : "", "<")));
   }
+}
+
+TEST_CASE("attend looks at a sample of many rows, and draws pictures of limited size", "[attend]") {
+  const Folder folder;
+  Tensor q = random_tensor({1, 5000, 1, 2}, DType::float32), lengths = int32s({3000});
+  write(folder / "in", {{"q", q}, {"k", q}, {"v", q}, {"query_lengths", lengths}});
+  const auto run = run_process("attend", concat("--json --compare full --attention full,clustered-1,linear --in ",
+                                                folder / "in", " --picture ", folder / "p.svg --repeat 1"));
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK_THAT(run.err, Catch::Matchers::ContainsSubstring("a sample of 512 of the 5000 queries"));
+  CHECK(fs::file_size(folder / "p.svg") < 500'000);
+  // Against the mean over all rows, by its definition. clustered-1: the attention of the mean query.
+  const auto results = nlohmann::json::parse(last_line(run.out)).at("results");
+  const auto rows = as_double(q);
+  double mean[2] = {}, l1 = 0;
+  for (size_t i = 0; i < 3000; ++i) mean[0] += rows[2 * i] / 3000, mean[1] += rows[2 * i + 1] / 3000;
+  const auto weights_of = [&](double a, double b) {
+    std::vector<double> weights;
+    double sum = 0;
+    for (size_t s = 0; s < 5000; ++s) {
+      weights.push_back(std::exp((a * rows[2 * s] + b * rows[2 * s + 1]) / std::sqrt(2)));
+      sum += weights.back();
+    }
+    for (double& weight : weights) weight /= sum;
+    return weights;
+  };
+  const auto shared = weights_of(mean[0], mean[1]);
+  for (size_t i = 0; i < 3000; i += 10) {
+    const auto own = weights_of(rows[2 * i], rows[2 * i + 1]);
+    for (size_t s = 0; s < 5000; ++s) l1 += std::abs(own[s] - shared[s]) / 300;
+  }
+  CHECK(results.at(0).at("l1").get<double>() == 0);
+  CHECK(results.at(1).at("l1").get<double>() == Approx(l1).epsilon(0.1));
+}
+
+TEST_CASE("attend takes a mask of a tail of keys for key lengths, with every variant", "[attend]") {
+  const Folder folder;
+  const auto out_of = [&](const std::string& spec, const char* name, const Tensor& x) {
+    auto tensors = tensors_of({2, 6, 1, 3}, 6);
+    tensors.emplace_back(name, x);
+    write(folder / "in", tensors);
+    const auto run =
+        run_process("attend", concat("--attention ", spec, " --in ", folder / "in", " --out ", folder / "out"));
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK((run.err.find("taken as key_lengths") != std::string::npos) == (name == std::string("mask")));
+    return as_double(read_safetensors(folder / "out").at("out"));
+  };
+  const Tensor mask = Tensor::from(std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0}, {2, 1, 1, 6});
+  for (const char* spec : {"full", "clustered-3", "i-clustered-3:topk=2", "linear", "lsh-2"})
+    CHECK(out_of(spec, "mask", mask) == out_of(spec, "key_lengths", int32s({4, 2})));
+  CHECK(out_of("clustered-3", "mask", mask.slice(0, 1).reshape({6})) ==
+        out_of("clustered-3", "key_lengths", int32s({4, 4})));
+}
+
+TEST_CASE("attend computes bfloat16 in float32 on the CPU", "[attend]") {
+  const Folder folder;
+  std::vector<Tensor> outs;
+  for (const DType dtype : {DType::bfloat16, DType::float32}) {
+    auto tensors = tensors_of({1, 6, 2, 3}, 6);
+    for (auto& [name, x] : tensors) x = x.cast(DType::bfloat16).cast(dtype);
+    write(folder / "in", tensors);
+    const auto run =
+        run_process("attend", concat("--attention full --device cpu --in ", folder / "in", " --out ", folder / "out"));
+    REQUIRE(run.exit_code == 0);
+    CHECK((run.err.find("bfloat16 is computed in float32") != std::string::npos) == (dtype == DType::bfloat16));
+    outs.push_back(read_safetensors(folder / "out").at("out"));
+    CHECK(outs.back().dtype() == DType::float32);
+  }
+  CHECK(as_double(outs[0]) == as_double(outs[1]));
 }
 
 TEST_CASE("attend passes over variants that do not fit, and writes behind links", "[attend]") {
@@ -397,8 +442,7 @@ TEST_CASE("attend --compare tells the error and the time of every variant", "[at
     CHECK((result.at("error").get<double>() == 0) == (spec == "full"));
     CHECK(result.at("seconds").get<double>() > 0);
   }
-  std::ifstream file(folder / "p.svg");
-  const std::string picture{std::istreambuf_iterator<char>(file), {}};
+  const std::string picture = content_of(folder / "p.svg");
   CHECK(markup_error(picture).empty());
   for (const auto& result : json.at("results"))
     CHECK_THAT(picture, Catch::Matchers::ContainsSubstring(result.at("attention").get<std::string>()));
