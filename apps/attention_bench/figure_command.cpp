@@ -22,19 +22,20 @@ struct FigureCommand : Command {
   FigureCommand()
       : Command(
             "figure", "Draw the paper's figure 4: time and memory by length",
-            "Writes figure.csv, figure.json, figure.svg and report.html. All lengths are measured in several passes,\n"
+            "Writes figure.json, figure.svg and report.html. By default the setting of the paper's C.1: a transformer "
+            "layer,\n"
+            "forward and backward. All lengths are measured in several passes,\n"
             "so that a slow moment of the machine hits no point alone, and all variants of a length in turn. A length\n"
             "whose attention would take more than --longest seconds a repetition is left out for that variant.\n"
             "The same command again continues a figure that was stopped.\n\n"
             "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096") {
     settings.repetitions.seconds = 4;
-    settings.what = What::attention;
   }
 
   void fields(SettingFields& f) override {
     f("out", out, Text::folder, "write into this folder", Keep::no);
     f("attention", attention, Text::variants, "variants, comma-separated");
-    f("lengths", lengths, Text::any, "comma-separated; by default 512 to 16384, on a GPU 1024 to 131072");
+    f("lengths", lengths, Text::any, "of a sequence, comma-separated");
     f("longest", longest, {0.001, 1e6}, "seconds of one repetition beyond which a variant goes no further");
     settings.fields(f);
   }
@@ -43,12 +44,9 @@ struct FigureCommand : Command {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
     if (Artifact::is_in(out)) continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
     const Json as_given = config();
-    settings.finish();
+    settings.finish(quiet);
     const std::vector<std::string> specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
-    const bool gpu = settings.place.device == Device::cuda;
-    if (lengths.empty())
-      lengths = gpu ? "1024,2048,4096,8192,16384,32768,65536,131072" : "512,1024,2048,4096,8192,16384";
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     Artifact folder(out, as_given, Resume::if_there);
@@ -122,7 +120,8 @@ struct FigureCommand : Command {
   }
 
   Settings settings;
-  std::string out, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4", lengths;
+  std::string out, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4";
+  std::string lengths = "512,1024,2048,4096,8192,16384,32768";
   double longest = 60;
 };
 

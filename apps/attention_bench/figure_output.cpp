@@ -142,15 +142,6 @@ std::string figure_text(const Sweep& sweep) {
 }
 
 void write_figure(const Sweep& sweep, Artifact& folder) {
-  std::string csv = "attention,what,pass,length,batch,median_seconds,spread,repetitions,peak_bytes\n";
-  for (const Point& p : sweep.measured()) {
-    const Timing timing = p.timing();
-    csv += formatted("\"%s\",%s,%s,%lld,%lld,%.9g,%.3g,%lld,%lld\n", p.problem.attention.c_str(),
-                     name_of(sweep.settings.what), p.problem.backward ? "both" : "forward", (long long)p.problem.length,
-                     (long long)p.problem.batch, timing.median, timing.spread, (long long)timing.repetitions,
-                     (long long)p.peak);
-  }
-  folder.write("figure.csv", csv);
   folder.write("figure.json", figure_json(sweep).dump(1) + "\n");
   folder.write("figure.svg", sheet(sweep));
   folder.write("report.html", report(sweep));

@@ -10,7 +10,7 @@ namespace cairn::attention_bench {
 nlohmann::ordered_json figure_json(const Sweep& sweep);
 // Tables of time and memory by length, and the crossovers.
 std::string figure_text(const Sweep& sweep);
-// figure.csv, figure.json, figure.svg and report.html, in a folder. Error: one cannot be written.
+// figure.json, figure.svg and report.html, in a folder. Error: one cannot be written.
 void write_figure(const Sweep& sweep, Artifact& folder);
 
 }  // namespace cairn::attention_bench

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "apps/common/program.h"
 #include "core/storage.h"
 
 namespace cairn::attention_bench {
@@ -34,7 +35,8 @@ void Settings::fields(SettingFields& f) {
   compute.fields(f);
 }
 
-void Settings::finish() {
+void Settings::finish(bool quietly) {
+  quiet = quietly;
   place = compute.apply();
   if (tokens < 1) tokens = place.device == Device::cuda ? 131072 : 16384;
   if (batch.empty() || batch == "max") return;
@@ -56,9 +58,12 @@ Problem Settings::problem(const std::string& attention, int64_t length) const {
     problem.batch = std::stoll(batch);
   else {
     // Memory grows by the same with each sequence; two points tell by how much. A tenth is left to others.
+    note(concat("the largest batch of ", attention, ", length ", length, ": measuring the memory of one and two"),
+         quiet);
     const int64_t one = bytes_of(problem, 1, *this), two = bytes_of(problem, 2, *this);
     const auto free = int64_t(double(available_memory(place.device)) * 0.9);
     problem.batch = std::max<int64_t>(1, 1 + (free - one) / std::max<int64_t>(1, two - one));
+    note(concat("the largest batch of ", attention, ", length ", length, " is ", problem.batch), quiet);
   }
   return problem;
 }

@@ -13,13 +13,14 @@ struct Settings {
   Repetitions repetitions;
   ComputeSettings compute;
   Place place;
+  bool quiet = false;
 
   void fields(SettingFields& f);
   // What follows from them. Errors: as ComputeSettings::apply; UsageError: --batch is no number and not max.
-  void finish();
+  void finish(bool quietly);
 
   // The batch for a length: --batch, or as many sequences as --tokens make, at least 1. max: as many as fit into the
-  // memory of the device, by what one and two sequences take.
+  // memory of the device, by what one and two sequences take, which is told while it is measured.
   Problem problem(const std::string& attention, int64_t length) const;
 };
 
