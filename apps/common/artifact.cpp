@@ -4,14 +4,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "apps/common/commit.h"
 #include "core/device.h"
