@@ -24,6 +24,7 @@ class Builder {
   Builder(std::string_view text, const std::string& where) : text_(text), where_(where), stream_(std::string(text)) {}
 
   Json parse() {
+    if (text_.find_first_not_of(" \t\r\n") == std::string_view::npos) fail(text_.size(), "expected JSON, got nothing");
     // The parser would take it for the end of the text.
     if (const size_t nul = text_.find('\0'); nul != std::string_view::npos) fail(nul, "a NUL byte");
     Json::sax_parse(stream_, this);

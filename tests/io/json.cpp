@@ -46,8 +46,8 @@ TEST_CASE("numbers come back bit for bit", "[io][json]") {
 TEST_CASE("what is not JSON, or guessed at by other parsers, is refused with line and column", "[io][json]") {
   const std::string open(64, '['), close(64, ']');
   const std::pair<std::string, const char*> table[] = {
-      {"", "line 1, column 1: syntax error while parsing value - unexpected end of input"},
-      {" \n ", "line 2, column 2: syntax error while parsing value - unexpected end of input"},
+      {"", "line 1, column 1: expected JSON, got nothing"},
+      {" \n ", "line 2, column 2: expected JSON, got nothing"},
       {"{\n  \"a\": 1,\n  \"b\" 2\n}", "line 3, column 7: syntax error while parsing object separator"},
       {"[1, 2", "line 1, column 6: syntax error while parsing array - unexpected end of input"},
       {"[1] 2",
