@@ -10,11 +10,10 @@
 // the largest of its own.
 //
 // On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too, but not where the top keys are
-// given. There are few centroids, so the
-// keys of a (batch element, head) are cut into `splits` where that fills the GPU; what the splits contribute is put
-// together in their order. Forward takes four launches, or four a round, and keeps no sorted lists: the largest scores
-// of groups of keys give a threshold. Slightly more than k scores reach it, and the top keys are chosen among those.
-// Backward:
+// given. There are few centroids, so the keys of a (batch element, head) are cut into `splits` where that fills the
+// GPU; what the splits contribute is put together in their order. Forward takes four launches, or four a round, and
+// keeps no sorted lists: the largest scores of groups of keys give a threshold. Slightly more than k scores reach it,
+// and the top keys are chosen among those. Backward:
 //   query_states        a warp a centroid: logsumexp and delta, and the top keys in one bit a key
 //   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), with top; add_splits
 //

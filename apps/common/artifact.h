@@ -23,7 +23,7 @@ struct InUse : UsageError {
   using UsageError::UsageError;
 };
 
-enum class Resume { no, yes, if_there };
+enum class Resume { no, if_there };
 
 class Artifact {
  public:

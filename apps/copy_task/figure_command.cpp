@@ -100,7 +100,7 @@ struct FigureCommand : Command {
     const Settings of_cell = settings_of(cell);
     try {
       CopyTask task(of_cell, place, "", explain);
-      Artifact run(folder_of(cell), config_of(of_cell), Resume::if_there);
+      Artifact run(folder_of(cell), config_of_cell(cell), Resume::if_there);
       const auto result = run.result();
       cell.result = result && is_finished(*result, of_cell) ? *result : train_run(task, run, quiet, ranks);
     } catch (const Interrupted&) {  // the loop ends
@@ -111,11 +111,20 @@ struct FigureCommand : Command {
     }
   }
 
-  // A cell's configuration is that of copy-task train.
-  static Json config_of(Settings of_cell) {
+  // A cell's configuration is that of copy-task train. Error (UsageError): its folder has a run with other settings.
+  Json config_of_cell(const Cell& cell) const {
+    Settings of_cell = settings_of(cell);
     SettingFields fields;
     of_cell.fields(fields);
-    return fields.config();
+    const Json config = fields.config();
+    const fs::path folder = folder_of(cell);
+    if (!Artifact::is_in(folder)) return config;
+    const std::string where = (folder / "config.json").string();
+    const std::string differences =
+        fields.differences(config, fields.checked(Artifact::config("--out", folder), where));
+    check<UsageError>(differences.empty(), where, ": this run of the figure has other settings: ", differences,
+                      "; choose another folder");
+    return config;
   }
 
   // Writes the whole figure, with what other processes have finished meanwhile: who ends last writes all of it.

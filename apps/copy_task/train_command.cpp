@@ -58,7 +58,7 @@ struct TrainCommand : Command {
     // What is refused leaves no folder behind. A run that goes on has weights of its own.
     const bool goes_on = resume && std::filesystem::exists(std::filesystem::path(out) / "checkpoint");
     CopyTask task(settings, place, goes_on ? "" : settings.init_from, true);
-    Artifact folder(out, config(), resume ? Resume::yes : Resume::no);
+    Artifact folder(out, config(), resume ? Resume::if_there : Resume::no);
     tell_before(folder);
     catch_interrupts(quiet);
     try {

@@ -307,6 +307,10 @@ TEST_CASE("the grid of figure 5 is runs that go on where they were stopped", "[c
   const auto other = run_process("copy-task", settings + "--iterations 30 --seed 2 --out " + grid);
   CHECK(other.exit_code == 2);
   CHECK_THAT(other.err, ContainsSubstring("seed (1 in the run, 2 now)"));
+  fs::remove(folder / "grid/config.json");  // as in the figures of older versions: each run has its own
+  const auto older = run_process("copy-task", settings + "--iterations 30 --seed 2 --out " + grid);
+  CHECK(older.exit_code == 2);
+  CHECK_THAT(older.err, ContainsSubstring("this run of the figure has other settings: seed (1 in the run, 2 now)"));
 }
 
 TEST_CASE("an interrupted grid says how it goes on, and what is refused leaves nothing behind", "[copy-task][fault]") {
