@@ -17,7 +17,7 @@ std::vector<std::string> parameter_names() {
   std::vector<std::string> names;
   Generator generator(1);
   for (const AttentionVariant* variant : attention_variants()) {
-    SpecReader reader(variant->name, "100", {}, {});
+    SpecReader reader({variant, "100", {}});
     const std::unique_ptr<Attention> attention = variant->make(reader);
     attention->initialize(1, 1, generator);
     for (const NamedParameter& parameter : named_parameters(*attention)) names.push_back(parameter.first);

@@ -22,7 +22,7 @@ std::vector<std::string> every_variant() {
   static const std::map<std::string, int> numbers{{"clusters", 25}, {"keys", 32}, {"rounds", 4}, {"points", 32}};
   std::vector<std::string> specs;
   for (const AttentionVariant* variant : attention_variants()) {
-    SpecReader reader(variant->name, "100", {}, {});
+    SpecReader reader({variant, "100", {}});
     variant->make(reader);
     std::string spec = variant->name;
     if (const std::string& what = reader.number_asked(); !what.empty()) {

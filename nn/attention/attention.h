@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/ops.h"
@@ -95,11 +96,22 @@ class Attention : public Module {
 
 // ---- specifications: name[-number][:option=value,...]
 
+struct AttentionVariant;
+
+// A specification taken apart: of "i-clustered-100:topk=16" the variant i-clustered, "100" and {topk: "16"}. Errors
+// (UsageError): unknown name, not of the form above. Whether numbers and options are right, make_attention knows.
+struct AttentionSpec {
+  const AttentionVariant* variant = nullptr;
+  std::string number;  // empty: none
+  std::map<std::string, std::string> options;
+};
+AttentionSpec parse_attention(const std::string& spec);
+
 // Reads the number and the options of a specification. A variant asks for each it knows; what is left over is an error.
 class SpecReader {
  public:
-  SpecReader(std::string name, std::string number, std::map<std::string, std::string> options,
-             std::map<std::string, std::string> defaults);
+  explicit SpecReader(AttentionSpec spec, std::map<std::string, std::string> defaults = {})
+      : spec_(std::move(spec)), defaults_(std::move(defaults)) {}
 
   // The number behind the name: "100" of clustered-100. Error: missing, malformed, below 1.
   int64_t number(const char* what);
@@ -128,8 +140,8 @@ class SpecReader {
   // The text given for an option, or null.
   const std::string* given(const char* option, const std::string& preset, const char* help);
 
-  std::string name_, number_;
-  std::map<std::string, std::string> options_, defaults_;
+  AttentionSpec spec_;
+  std::map<std::string, std::string> defaults_;
   std::vector<Option> asked_;
   std::string number_asked_;
 };
@@ -147,15 +159,6 @@ const std::vector<const AttentionVariant*>& attention_variants();
 // Adds a variant of a program's own behind them; it must outlive all use. Error: there is one of that name. Not while
 // other threads read the list.
 void add_attention_variant(const AttentionVariant& variant);
-
-// A specification taken apart: of "i-clustered-100:topk=16" the variant i-clustered, "100" and {topk: "16"}. Errors
-// (UsageError): unknown name, not of the form above. Whether numbers and options are right, make_attention knows.
-struct AttentionSpec {
-  const AttentionVariant* variant = nullptr;
-  std::string number;  // empty: none
-  std::map<std::string, std::string> options;
-};
-AttentionSpec parse_attention(const std::string& spec);
 
 // The variant that a specification names, such as "i-clustered-100:topk=32,bits=63". `defaults` replace presets of
 // options that the specification leaves open; those that the variant does not have are ignored. Errors (UsageError):

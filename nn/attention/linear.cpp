@@ -8,26 +8,13 @@
 #include <cmath>
 
 #include "nn/attention/attention.h"
+#include "nn/attention/layout.h"
 
 namespace cairn {
 namespace {
 
 // Causal sums over keys go from chunk to chunk of so many positions.
 constexpr int64_t chunk = 128;
-
-// [B, N, H, D] to [B, H, N, D], and back.
-Variable heads_first(const Variable& x) { return permute(x, {0, 2, 1, 3}); }
-
-Variable constant(double value, const Shape& shape, const Variable& like) {
-  return Variable(Tensor::full(shape, value, like.dtype(), like.device()));
-}
-
-// x [B, H, N, D] with `value` in place of what lies beyond the lengths [B].
-Variable with_beyond(const Variable& x, const Tensor& lengths, double value) {
-  if (!lengths.defined()) return x;
-  const Tensor inside = within(lengths, x.size(2)).reshape({x.size(0), 1, x.size(2), 1});
-  return where(inside, x, constant(value, {}, x));
-}
 
 // phi(x), and 0, which is phi(minus infinity), beyond the lengths.
 Variable features(const Variable& x, const Tensor& lengths) {

@@ -2,32 +2,21 @@
 
 #include <cmath>
 
-#include "core/attention_ops.h"
-#include "core/ops.h"
+#include "nn/attention/layout.h"
 
 namespace cairn {
 namespace {
 
-Tensor widened(const Tensor& x) { return x.dtype() == DType::bfloat16 ? x.cast(DType::float32) : x; }
+// Nothing here is recorded: no operand has a gradient.
+Variable widened(const Tensor& x) { return Variable(x.dtype() == DType::bfloat16 ? x.cast(DType::float32) : x); }
 
-// x [B, N, H, D] as [B, H, N, D], and back.
-Tensor heads_first(const Tensor& x) { return permute(x, {0, 2, 1, 3}); }
-
-// x [B, H, S, D] with zeros beyond the lengths.
-Tensor zeros_beyond(const Tensor& x, const Tensor& lengths) {
-  if (!lengths.defined()) return x;
-  const Tensor inside = within(lengths, x.size(2)).reshape({x.size(0), 1, x.size(2), 1});
-  return where(inside, x, Tensor::zeros({}, x.dtype(), x.device()));
-}
-
-// K^T K of the keys minus their mean: [B, H, D, D].
+// K^T K of the keys k [B, S, H, D] minus their mean: [B, H, D, D].
 Tensor metric_of(const Tensor& k, const Tensor& lengths) {
-  const Tensor keys = zeros_beyond(heads_first(widened(k)), lengths);
-  const Tensor count = lengths.defined() ? lengths.cast(keys.dtype()).reshape({k.size(0), 1, 1, 1})
-                                         : Tensor::full({}, double(k.size(1)), keys.dtype(), k.device());
-  const Tensor mean = binary(Binary::divide_or_zero, sum(keys, {2}, true), count);
-  const Tensor centered = zeros_beyond(binary(Binary::subtract, keys, mean), lengths);
-  return matmul(centered, centered, true);
+  const Variable keys = with_beyond(heads_first(widened(k)), lengths, 0);
+  const Variable count = lengths.defined() ? Variable(lengths.cast(keys.dtype()).reshape({k.size(0), 1, 1, 1}))
+                                           : constant(double(k.size(1)), {}, keys);
+  const Variable centered = with_beyond(keys - divide_or_zero(sum(keys, {2}, true), count), lengths, 0);
+  return matmul(centered, centered, true).value();
 }
 
 // The labels before [B, H, N] in batch elements whose length [B] is at most `most`, else those after.
@@ -41,25 +30,24 @@ Tensor keep_up_to(int64_t most, const Tensor& lengths, const Tensor& before, con
 
 // Row c, for the mean m_c of cluster c, is (A m_c, -m_c . A m_c / 2): its product with (q, 1) is the largest where m_c
 // is the nearest to q. An empty cluster has minus infinity in the last column. means: [B, H, C, D].
-Tensor rows_of(const Tensor& means, const Tensor& metric, const Groups& groups) {
+Variable rows_of(const Variable& means, const Tensor& metric, const Groups& groups) {
   const int64_t C = groups.clusters();
-  const Tensor seen = metric.defined() ? matmul(means, metric) : means;
-  const Tensor shift = affine(sum(binary(Binary::multiply, means, seen), {3}, true), -0.5);
+  const Variable seen = metric.defined() ? matmul(means, Variable(metric)) : means;
+  const Variable shift = -0.5 * sum(means * seen, {3}, true);
   const Tensor ends = groups.offsets().cast(DType::float32);  // [B, H, C + 1]
   const Tensor empty = compare(Compare::equal, slice(ends, 2, 0, C), slice(ends, 2, 1, C + 1)).reshape(shift.shape());
-  return concat({seen, where(empty, Tensor::full({}, -INFINITY, shift.dtype(), shift.device()), shift)}, 3);
+  return concat({seen, where(empty, constant(-INFINITY, {}, shift), shift)}, 3);
 }
 
 }  // namespace
 
 Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clusters, int steps, const Tensor& metric) {
-  const Tensor wide = widened(q);
-  const Tensor ones = Tensor::full({q.size(0), q.size(2), q.size(1), 1}, 1, wide.dtype(), q.device());
-  const Tensor with_ones = concat({heads_first(wide), ones}, 3);
+  const Variable wide = widened(q);
+  const Variable with_ones = concat({heads_first(wide), constant(1, {q.size(0), q.size(2), q.size(1), 1}, wide)}, 3);
   for (int step = 0; step < steps; ++step) {
     const Groups groups = group(labels, clusters);
-    const Tensor means = heads_first(segment_reduce(Segment::mean, wide, groups));
-    labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true), lengths);
+    const Variable means = heads_first(segment_mean(wide, groups));
+    labels = argmax(matmul(with_ones, rows_of(means, metric, groups), false, true).value(), lengths);
   }
   return labels;
 }

@@ -14,8 +14,8 @@ Tensor identity_values(const Tensor& k) {
   return broadcast_to(identity, {k.size(0), S, k.size(2), S});
 }
 
-// [B, N, H, S] -> float32 [B, H, N, S].
-Tensor heads_first(const Tensor& x) { return permute(x.cast(DType::float32), {0, 2, 1, 3}); }
+// The output [B, N, H, S] for such values: float32 [B, H, N, S].
+Tensor as_weights(const Tensor& out) { return permute(out.cast(DType::float32), {0, 2, 1, 3}); }
 
 // Computes what the variant within computes, and keeps what it saw.
 struct Observer : Attention {
@@ -35,7 +35,7 @@ struct Observer : Attention {
     again.report = nullptr;
     again.dropout = 0;
     seen.weights = attention_weights(*inner, seen.q, seen.k, mask, again);
-    seen.full = heads_first(attention(seen.q, seen.k, identity_values(seen.k), {mask, {}, inner->scale()}).out);
+    seen.full = as_weights(attention(seen.q, seen.k, identity_values(seen.k), {mask, {}, inner->scale()}).out);
     return out;
   }
   bool shares_keys() const override { return inner->shares_keys(); }
@@ -48,7 +48,7 @@ struct Observer : Attention {
 Tensor attention_weights(const Attention& attention, const Tensor& q, const Tensor& k, const AttentionMask& mask,
                          const AttentionContext& context) {
   const NoGrad no_grad;
-  return heads_first(attention(Variable(q), Variable(k), Variable(identity_values(k)), mask, context).value());
+  return as_weights(attention(Variable(q), Variable(k), Variable(identity_values(k)), mask, context).value());
 }
 
 std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward) {

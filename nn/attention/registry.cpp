@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name
-// (the improved ones of positions and of Euclidean clusters beside the plain ones).
+// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name, or in that of
+// its family: full.cpp, position.cpp, euclidean.cpp, patterned.cpp.
 #define CAIRN_ATTENTION_VARIANTS(X) \
   X(full)                           \
   X(shared_full)                    \
@@ -69,15 +69,9 @@ void Attention::lengths_or_causal_only(const AttentionMask& mask, const char* wh
 
 // ---- reading a specification
 
-SpecReader::SpecReader(std::string name, std::string number, std::map<std::string, std::string> options,
-                       std::map<std::string, std::string> defaults)
-    : name_(std::move(name)),
-      number_(std::move(number)),
-      options_(std::move(options)),
-      defaults_(std::move(defaults)) {}
-
 void SpecReader::fail(const std::string& message) const {
-  throw UsageError("attention '" + name_ + (number_.empty() ? "" : "-" + number_) + "': " + message);
+  throw UsageError(
+      concat("attention '", spec_.variant->name, spec_.number.empty() ? "" : "-", spec_.number, "': ", message));
 }
 
 // A number that is the whole text, in every locale the same.
@@ -90,17 +84,18 @@ static bool parse_number(std::string_view text, T& value) {
 int64_t SpecReader::number(const char* what) {
   number_asked_ = what;
   int64_t value = 0;
-  if (number_.empty()) fail(concat("expected a number of ", what, ", as in ", name_, "-100"));
-  if (!parse_number(number_, value)) fail(concat("expected a whole number of ", what, ", got '", number_, "'"));
+  if (spec_.number.empty()) fail(concat("expected a number of ", what, ", as in ", spec_.variant->name, "-100"));
+  if (!parse_number(spec_.number, value))
+    fail(concat("expected a whole number of ", what, ", got '", spec_.number, "'"));
   // Labels and indices are int32.
   if (value < 1 || value > std::numeric_limits<int32_t>::max())
-    fail(concat(what, " = ", number_, ", expected 1 to 2147483647"));
+    fail(concat(what, " = ", spec_.number, ", expected 1 to 2147483647"));
   return value;
 }
 
 const std::string* SpecReader::given(const char* option, const std::string& preset, const char* help) {
   asked_.push_back({option, preset, help});
-  if (const auto found = options_.find(option); found != options_.end()) return &found->second;
+  if (const auto found = spec_.options.find(option); found != spec_.options.end()) return &found->second;
   if (const auto found = defaults_.find(option); found != defaults_.end()) return &found->second;
   return nullptr;
 }
@@ -135,7 +130,7 @@ bool SpecReader::flag(const char* option, bool preset, const char* help) {
 }
 
 void SpecReader::without(const char* option, const char* why) {
-  if (options_.count(option)) fail(concat("there is no option ", option, ": ", why));
+  if (spec_.options.count(option)) fail(concat("there is no option ", option, ": ", why));
   std::erase_if(asked_, [=](const Option& asked) { return asked.name == option; });
 }
 
@@ -152,14 +147,14 @@ std::string SpecReader::choice(const char* option, const char* preset, const std
 }
 
 void SpecReader::finish() const {
-  if (!number_.empty() && number_asked_.empty()) fail(concat(name_, " takes no number"));
+  if (!spec_.number.empty() && number_asked_.empty()) fail(concat(spec_.variant->name, " takes no number"));
   std::vector<std::string> known;
   std::string listed;
   for (const Option& option : asked_) {
     known.push_back(option.name);
     listed += (listed.empty() ? "" : ", ") + option.name;
   }
-  for (const auto& [name, value] : options_)
+  for (const auto& [name, value] : spec_.options)
     if (std::find(known.begin(), known.end(), name) == known.end())
       fail(concat("unknown option '", name, "'", did_you_mean(name, known), "; it has ",
                   listed.empty() ? "none" : listed));
@@ -226,7 +221,7 @@ AttentionSpec parse_attention(const std::string& spec) {
 
 std::unique_ptr<Attention> make_attention(const std::string& spec, const std::map<std::string, std::string>& defaults) {
   const AttentionSpec parsed = parse_attention(spec);
-  SpecReader reader(parsed.variant->name, parsed.number, parsed.options, defaults);
+  SpecReader reader(parsed, defaults);
   const double scale = reader.real("scale", 0, 0, 1e6, "factor of the scores, 0: 1/sqrt(head size)");
   std::unique_ptr<Attention> attention = parsed.variant->make(reader);
   reader.finish();
@@ -246,7 +241,7 @@ std::string describe_attention_variants() {
   std::string text =
       "  every variant, if nothing else is said, has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
-    SpecReader reader(variant->name, "100", {}, {});
+    SpecReader reader({variant, "100", {}});
     variant->make(reader);
     text += concat("  ", variant->name);
     if (!reader.number_asked().empty()) text += concat("-<", reader.number_asked(), ">");

@@ -4,6 +4,7 @@
 #include "core/random.h"
 #include "tests/attention/reference.h"
 #include "tests/catch.h"
+#include "tests/ops/reference.h"
 
 using namespace cairn;  // NOLINT: tests only
 
@@ -84,25 +85,21 @@ TEST_CASE("Proposition 1: close queries have close attention, in 10,000 cases", 
 
 namespace {
 
-// The weights of a library variant in double: its output for values that are unit vectors.
-std::vector<double> weights_of(const char* spec, const reference::Problem& p) {
-  const auto n = int64_t(p.q.size()), s = int64_t(p.k.size());
+// The weights of a library variant in double: its output for values that are unit vectors. `spec` ends before an
+// option.
+std::vector<double> weights_of(const std::string& spec, const reference::Problem& p) {
   const auto tensor = [](const reference::Matrix& m) {
     std::vector<double> flat;
     for (const auto& row : m) flat.insert(flat.end(), row.begin(), row.end());
     return Tensor::from(flat, {1, int64_t(m.size()), 1, int64_t(m[0].size())});
   };
-  reference::Matrix unit(static_cast<size_t>(s), std::vector<double>(static_cast<size_t>(s), 0.0));
-  for (size_t j = 0; j < unit.size(); ++j) unit[j][j] = 1;
+  const Variable unit(identity_values(1, int64_t(p.k.size()), 1, DType::float64));
   AttentionChoices replay;
-  replay.tensors["labels"] = Tensor::from(p.chosen.at("labels")[0], {1, 1, n});
+  replay.tensors["labels"] = Tensor::from(p.chosen.at("labels")[0], {1, 1, int64_t(p.q.size())});
   AttentionContext context;
   context.replay = &replay;
-  const auto attention = make_attention(
-      concat(spec, std::string(spec).find(':') == std::string::npos ? ":" : ",", "scale=", std::to_string(p.scale)));
-  return (*attention)(Variable(tensor(p.q)), Variable(tensor(p.k)), Variable(tensor(unit)), {}, context)
-      .value()
-      .to_vector<double>();
+  const auto attention = make_attention(concat(spec, "scale=", p.scale));
+  return as_double((*attention)(Variable(tensor(p.q)), Variable(tensor(p.k)), unit, {}, context).value());
 }
 
 }  // namespace
@@ -115,9 +112,8 @@ TEST_CASE("Proposition 2: improved clustered is never worse than clustered, in 1
     const reference::Problem p = random_problem(random);
     const auto s = p.k.size();
     const auto full = reference::full(p);
-    const std::string clusters = std::to_string(p.number);
-    const auto plain = weights_of(("clustered-" + clusters).c_str(), p);
-    const auto improved = weights_of(("i-clustered-" + clusters + ":topk=" + p.options.at("topk")).c_str(), p);
+    const auto plain = weights_of(concat("clustered-", p.number, ':'), p);
+    const auto improved = weights_of(concat("i-clustered-", p.number, ":topk=", p.options.at("topk"), ','), p);
     for (size_t i = 0; i < p.q.size(); ++i) {
       const std::vector<double> from_plain(plain.begin() + long(i * s), plain.begin() + long((i + 1) * s));
       const std::vector<double> from_improved(improved.begin() + long(i * s), improved.begin() + long((i + 1) * s));

@@ -8,7 +8,7 @@ namespace cairn {
 
 // A specification of each variant with small numbers, so that clusters are shared and top keys and chunks are a choice.
 inline std::string spec_of(const AttentionVariant& variant, int64_t number, int64_t top) {
-  SpecReader reader(variant.name, "100", {}, {});
+  SpecReader reader({&variant, "100", {}});
   variant.make(reader);
   std::string spec = variant.name;
   if (!reader.number_asked().empty()) spec += '-' + std::to_string(number);

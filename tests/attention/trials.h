@@ -1,8 +1,6 @@
 #pragma once
 // What tests of all attention variants walk: each variant of the list with its reference, once with small numbers, and
 // once for each further specification that stands beside the reference.
-#include <sstream>
-
 #include "tests/attention/reference.h"
 #include "tests/attention/spec_of.h"
 #include "tests/catch.h"
@@ -32,15 +30,6 @@ inline std::vector<Trial> trials(int64_t number, int64_t top) {
     for (const std::string& spec : entry.more) result.push_back({variant->name, spec, entry});
   }
   return result;
-}
-
-// Number and options of a specification, read for the references.
-inline void read_spec(const std::string& spec, const std::string& name, reference::Problem& p) {
-  std::istringstream text(spec.substr(name.size()));
-  if (text.peek() == '-') text.ignore(), text >> p.number;
-  text.ignore();  // the colon
-  for (std::string option; std::getline(text, option, ',');)
-    p.options[option.substr(0, option.find('='))] = option.substr(option.find('=') + 1);
 }
 
 }  // namespace cairn

@@ -12,10 +12,8 @@
 #include "tests/ops/ops_test.h"
 
 TEST_CASE("check throws what it is asked to, with its arguments one after another", "[error]") {
-  CHECK_NOTHROW(check(true, "never"));
   CHECK_THROWS_WITH(check(false, "got ", 3, " of ", Shape{2, 4}), "got 3 of [2, 4]");
   CHECK_THROWS_AS(check<UsageError>(false, "x"), UsageError);
-  CHECK(concat("a", 1, 'b', 2.5) == "a1b2.5");
 }
 
 namespace error_test {
@@ -36,6 +34,17 @@ TEST_CASE("a message costs nothing until it is needed", "[error]") {
   const auto suggestion = did_you_mean("ful", names);
   names[0] = "fulk";  // what the message sees, because nothing is looked up before
   CHECK_THROWS_WITH(check(false, "unknown", suggestion), "unknown (did you mean 'fulk'?)");
+}
+
+TEST_CASE("an unknown name is answered with the nearest one, if it is near", "[error]") {
+  const std::vector<std::string> names{"full", "shared-full", "clustered", "i-clustered", "lsh"};
+  CHECK(nearest("i-clusterd", names) == "i-clustered");
+  CHECK(nearest("ful", names) == "full");
+  CHECK(nearest("fulll", names) == "full");
+  CHECK(nearest("lhs", names) == "lsh");
+  CHECK(nearest("reformer", names) == "");
+  CHECK(nearest("x", {}) == "");
+  CHECK(concat(did_you_mean("clusterd", names), did_you_mean("reformer", names)) == " (did you mean 'clustered'?)");
 }
 
 TEST_CASE("values in messages", "[error]") {

@@ -23,20 +23,27 @@ struct Threads {
 
 }  // namespace
 
-TEST_CASE("pieces of a loop are at least 1 long, and as long as may be", "[parallel]") {
-  const auto pieces = [](int64_t n, int64_t grain) {
-    std::vector<std::pair<int64_t, int64_t>> result;
-    const Threads one(1);
-    parallel_for(n, grain, [&](int64_t begin, int64_t end) { result.emplace_back(begin, end); });
-    return result;
-  };
-  CHECK_ERROR(pieces(3, 0), "parallel_for: grain = 0, expected at least 1");
-  CHECK_ERROR(pieces(3, -1), "parallel_for: grain = -1, expected at least 1");
+TEST_CASE("pieces of a loop depend on the grain, not on the number of threads", "[parallel]") {
+  using Pieces = std::set<std::pair<int64_t, int64_t>>;
   constexpr int64_t maximum = std::numeric_limits<int64_t>::max();
-  CHECK(pieces(3, maximum) == std::vector<std::pair<int64_t, int64_t>>{{0, 3}});
-  CHECK(pieces(maximum, maximum - 1) ==
-        std::vector<std::pair<int64_t, int64_t>>{{0, maximum - 1}, {maximum - 1, maximum}});
-  CHECK(pieces(-2, 2).empty());
+  for (int count : {1, 3}) {
+    const Threads these(count);
+    const auto pieces = [](int64_t n, int64_t grain) {
+      std::mutex mutex;
+      Pieces result;
+      parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+        const std::lock_guard guard(mutex);
+        result.insert({begin, end});
+      });
+      return result;
+    };
+    CHECK(pieces(10, 4) == Pieces{{0, 4}, {4, 8}, {8, 10}});
+    CHECK(pieces(3, maximum) == Pieces{{0, 3}});
+    CHECK(pieces(maximum, maximum - 1) == Pieces{{0, maximum - 1}, {maximum - 1, maximum}});
+    CHECK(pieces(-2, 2).empty());
+    CHECK_ERROR(pieces(3, 0), "parallel_for: grain = 0, expected at least 1");
+    CHECK_ERROR(pieces(3, -1), "parallel_for: grain = -1, expected at least 1");
+  }
 }
 
 TEST_CASE("every index of a loop comes exactly once, on any number of threads", "[parallel]") {
@@ -56,21 +63,6 @@ TEST_CASE("every index of a loop comes exactly once, on any number of threads", 
       }
     }
   }
-}
-
-TEST_CASE("pieces of a loop depend on the grain, not on the number of threads", "[parallel]") {
-  const auto pieces = [](int count) {
-    const Threads these(count);
-    std::mutex mutex;
-    std::set<std::pair<int64_t, int64_t>> result;
-    parallel_for(10, 4, [&](int64_t begin, int64_t end) {
-      std::lock_guard guard(mutex);
-      result.insert({begin, end});
-    });
-    return result;
-  };
-  CHECK(pieces(1) == std::set<std::pair<int64_t, int64_t>>{{0, 4}, {4, 8}, {8, 10}});
-  CHECK(pieces(3) == pieces(1));
 }
 
 TEST_CASE("a loop really runs on several threads", "[parallel]") {

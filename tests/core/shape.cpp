@@ -1,55 +1,27 @@
 #include "core/shape.h"
 
-#include <vector>
-
 #include "tests/ops/ops_test.h"
 
 TEST_CASE("a shape knows its sizes, from either end, and its number of elements", "[shape]") {
   const Shape shape{2, 3, 5};
   CHECK(shape.rank() == 3);
   CHECK(shape.elements() == 30);
-  CHECK(shape[0] == 2);
-  CHECK(shape[-1] == 5);
   CHECK(shape[-3] == 2);
-  CHECK(shape.normalize(-2) == 1);
   CHECK(Shape{}.elements() == 1);
-  CHECK(Shape{}.rank() == 0);
   CHECK(Shape{4, 0, 7}.elements() == 0);
-  const std::vector<int64_t> sizes{7, 8};
-  CHECK(Shape(sizes.begin(), sizes.end()) == Shape{7, 8});
-}
-
-TEST_CASE("shapes are equal where rank and sizes are", "[shape]") {
-  CHECK(Shape{2, 3} == Shape{2, 3});
-  CHECK(Shape{2, 3} != Shape{3, 2});
   CHECK(Shape{2} != Shape{2, 1});
   CHECK(Shape{0} != Shape{});
-  CHECK(Shape{2, 3, 4}.without(-1) == Shape{2, 3});  // nothing of the axis stays behind
-}
-
-TEST_CASE("a shape with an axis replaced, removed or added", "[shape]") {
-  const Shape shape{2, 3, 5};
-  CHECK(shape.with(1, 7) == Shape{2, 7, 5});
   CHECK(shape.with(-1, 0) == Shape{2, 3, 0});
+  CHECK(shape.without(-1) == Shape{2, 3});  // nothing of the axis stays behind
   CHECK(shape.without(0) == Shape{3, 5});
-  CHECK(shape.without(-2) == Shape{2, 5});
-  Shape longer = shape;
-  longer.push_back(9);
-  CHECK(longer == Shape{2, 3, 5, 9});
-  CHECK(shape == Shape{2, 3, 5});
-}
-
-TEST_CASE("a shape is printed as a list", "[shape]") {
-  CHECK(to_string(Shape{2, 3}) == "[2, 3]");
+  CHECK(to_string(shape) == "[2, 3, 5]");
   CHECK(to_string(Shape{}) == "[]");
-  CHECK(to_string(Shape{0}) == "[0]");
 }
 
 TEST_CASE("impossible shapes are refused", "[shape]") {
   CHECK_ERROR((Shape{2, -1}), "shape: negative size -1 of axis 1");
   CHECK_ERROR((Shape{1, 1, 1, 1, 1, 1, 1}), "shape: more than 6 axes");
   CHECK_ERROR((Shape{int64_t{1} << 32, int64_t{1} << 31}), "shape: too many elements in [4294967296, 2147483648]");
-  CHECK_THROWS(Shape{0, int64_t{1} << 32, int64_t{1} << 32});  // although it is empty
   CHECK((Shape{int64_t{1} << 31, int64_t{1} << 31}.elements()) == int64_t{1} << 62);
   CHECK_ERROR((Shape{2, 3}[2]), "shape: axis 2 out of range for [2, 3]");
   CHECK_ERROR((Shape{2, 3}[-3]), "shape: axis -3 out of range for [2, 3]");

@@ -56,18 +56,6 @@ TEST_CASE("scratch counts in live and peak bytes until its thread ends", "[stora
   CHECK(memory(Device::cpu).scratch == before.scratch);
 }
 
-TEST_CASE("memory kept for later requests does not count as live", "[storage]") {
-  const int64_t before = memory(Device::cpu).live;
-  for (int i = 0; i < 3; ++i) {
-    const Storage block(12345, Device::cpu);
-  }
-  CHECK(memory(Device::cpu).live == before);
-  release_cached_memory();
-  CHECK(memory(Device::cpu).live == before);
-  const Storage block(12345, Device::cpu);  // and there is memory afterwards
-  CHECK(block.data() != nullptr);
-}
-
 TEST_CASE("freed blocks are kept up to the peak of live memory, or 64 MB", "[storage]") {
   release_cached_memory();
   reset_peak_memory(Device::cpu);
@@ -117,36 +105,13 @@ TEST_CASE("new and reused memory is NaN where the environment says so", "[storag
 }
 
 TEST_CASE("storage is aligned to 64 bytes and can be written to its end", "[storage]") {
-  for (size_t bytes : {1, 63, 64, 65, 1000, 1 << 20}) {
+  for (size_t bytes : {0, 1, 63, 64, 65, 1000, 1 << 20}) {
     const Storage block(bytes, Device::cpu);
+    CHECK(block.data() != nullptr);
     CHECK(reinterpret_cast<uintptr_t>(block.data()) % 64 == 0);
     CHECK(block.bytes() == bytes);
     std::memset(block.data(), 0xff, bytes);
   }
-}
-
-TEST_CASE("two storages never share memory, freed blocks or not", "[storage]") {
-  { const Storage freed(256, Device::cpu); }
-  const Storage a(256, Device::cpu), b(250, Device::cpu), c(256, Device::cpu);
-  CHECK(a.data() != b.data());
-  CHECK(a.data() != c.data());
-  CHECK(b.data() != c.data());
-}
-
-TEST_CASE("an empty storage takes no memory on any device, but has an address that may be offset", "[storage]") {
-  const int64_t before = memory(Device::cpu).live;
-  const Storage here(0, Device::cpu), there(0, Device::cuda);
-  CHECK(here.data() != nullptr);
-  CHECK(there.data() != nullptr);
-  CHECK(memory(Device::cpu).live == before);
-}
-
-TEST_CASE("the version of a storage rises with every change", "[storage]") {
-  Storage block(8, Device::cpu);
-  const uint64_t before = block.version();
-  block.changed();
-  block.changed();
-  CHECK(block.version() == before + 2);
 }
 
 TEST_CASE("running out of memory says how much was asked for and how much is in use, and counts nothing", "[storage]") {

@@ -1,14 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <string>
-#include <tuple>
 
-#include "core/parallel.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/r_adam.h"
-#include "nn/optim/schedule.h"
 #include "nn/optim/sgd.h"
 #include "tests/golden/golden.h"
 #include "tests/ops/operation.h"
@@ -28,6 +24,21 @@ static std::unique_ptr<Optimizer> adam(const Parameters& x, const Options& o) {
 static std::unique_ptr<Optimizer> sgd(const Parameters& x, const Options& o) {
   return std::make_unique<Sgd>(x, o[0], SgdOptions{o[1], o[2]});
 }
+
+namespace {
+// For what they all do.
+struct Kind {
+  const char* name;
+  Make make;
+  Options options;
+
+  std::unique_ptr<Optimizer> of(const Parameters& x) const { return make(x, options); }
+};
+const Kind every_kind[] = {{"R-Adam", r_adam, {0.01, 0.9, 0.99, 1e-6, 0.1}},
+                           {"Adam", adam, {0.01, 0.9, 0.99, 1e-6, 0.1}},
+                           {"SGD", sgd, {0.1, 0, 0.1}},
+                           {"SGD with momentum", sgd, {0.1, 0.9, 0}}};
+}  // namespace
 
 static Variable parameter(const Tensor& value) { return Variable(value.clone(), true); }
 static Variable parameter(const std::vector<float>& values) {
@@ -63,34 +74,31 @@ static void check_golden(const char* file, size_t min_cases, const Make& make) {
     }
 }
 
-TEST_CASE("R-Adam agrees with PyTorch over 20 steps", "[optimizer][golden]") { check_golden("r_adam.txt", 5, r_adam); }
-TEST_CASE("Adam agrees with PyTorch over 20 steps", "[optimizer][golden]") { check_golden("adam.txt", 2, adam); }
-TEST_CASE("SGD agrees with PyTorch over 20 steps", "[optimizer][golden]") { check_golden("sgd.txt", 3, sgd); }
+TEST_CASE("R-Adam, Adam and SGD agree with PyTorch over 20 steps", "[optimizer][golden]") {
+  check_golden("r_adam.txt", 5, r_adam);
+  check_golden("adam.txt", 2, adam);
+  check_golden("sgd.txt", 3, sgd);
+}
 
 // ---------------------------------------------------------------------------------------------- skipping and clipping
 
-// One of each kind, for what they all do.
-static std::vector<std::unique_ptr<Optimizer>> one_of_each(const Parameters& parameters) {
-  std::vector<std::unique_ptr<Optimizer>> all;
-  all.push_back(std::make_unique<RAdam>(parameters, 0.1, AdamOptions{.weight_decay = 0.1}));
-  all.push_back(std::make_unique<Adam>(parameters, 0.1, AdamOptions{.weight_decay = 0.1}));
-  all.push_back(std::make_unique<Sgd>(parameters, 0.1, SgdOptions{0.9, 0.1}));
-  all.push_back(std::make_unique<Sgd>(parameters, 0.1));
-  return all;
-}
-
-static std::vector<std::vector<float>> numbers(const Optimizer& optimizer) {
-  std::vector<std::vector<float>> result;
-  for (const Variable& x : optimizer.parameters()) result.push_back(x.value().to_vector<float>());
-  for (const auto& moment : optimizer.moments()) result.push_back(moment.tensor.to_vector<float>());
+// Parameters, then moments.
+static Tensors numbers(const Optimizer& optimizer) {
+  Tensors result;
+  for (const Variable& x : optimizer.parameters()) result.push_back(x.value().clone());
+  for (const auto& moment : optimizer.moments()) result.push_back(moment.tensor.clone());
   return result;
+}
+static bool same_bits(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Tensor& x, const Tensor& y) { return cairn::same_bits(x, y); });
 }
 
 TEST_CASE("a step with a gradient that is not finite is skipped and counted", "[optimizer]") {
-  for (size_t kind = 0; kind < 4; ++kind)
+  for (const Kind& kind : every_kind)
     for (float bad : {NAN, INFINITY, -INFINITY}) {
       Variable x = parameter({1, 2, 3}), y = parameter({4});
-      const auto optimizer = std::move(one_of_each({x, y})[kind]);
+      const auto optimizer = kind.of({x, y});
       optimizer->set_max_gradient_norm(1);
       give(x, {1, -1, 2}), give(y, {3});
       optimizer->step();
@@ -98,7 +106,7 @@ TEST_CASE("a step with a gradient that is not finite is skipped and counted", "[
       give(x, {1, bad, 2});
       optimizer->step();
       optimizer->step();
-      CHECK(numbers(*optimizer) == before);  // y's too, whose gradient is fine
+      CHECK(same_bits(numbers(*optimizer), before));  // y's too, whose gradient is fine
       OptimizerState state = optimizer->state();
       CHECK(state.step == 1);
       CHECK(state.skip == 1);
@@ -108,7 +116,7 @@ TEST_CASE("a step with a gradient that is not finite is skipped and counted", "[
 
       give(x, {1, -1, 2});
       optimizer->step();
-      CHECK(numbers(*optimizer) != before);
+      CHECK_FALSE(same_bits(numbers(*optimizer), before));
       state = optimizer->state();
       CHECK(state.step == 2);
       CHECK(state.skip == 0);
@@ -135,29 +143,19 @@ TEST_CASE("ten skipped steps in a row are a divergence", "[optimizer]") {
 }
 
 TEST_CASE("gradients are clipped by their norm over all parameters", "[optimizer]") {
-  const auto after_a_step = [](double max_norm, std::vector<float> scales) {
-    Variable x = parameter({1, 2}), y = parameter({3}), idle = parameter({4});
-    Sgd optimizer({x, idle, y}, 0.5);
-    optimizer.set_max_gradient_norm(max_norm);
+  for (const auto& [maximum, scale] : {std::pair{0.0, 1.0}, {8.0, 1.0}, {3.5, 0.5}}) {
+    Variable x = parameter({1, 2}), y = parameter({3});
+    // Weight decay is not part of what is clipped.
+    Sgd optimizer({x, y}, 0.5, {.momentum = 0, .weight_decay = 0.1});
+    optimizer.set_max_gradient_norm(maximum);
     give(x, {2, 3}), give(y, {6});  // norm 7
     optimizer.step();
     CHECK(optimizer.state().gradient_norm == Approx(7));
-    CHECK(optimizer.state().gradient_scale == Approx(scales[0]));
-    CHECK(idle.value().to_vector<float>() == std::vector<float>{4});
+    CHECK(optimizer.state().gradient_scale == Approx(scale));
     CHECK(x.grad().to_vector<float>() == std::vector<float>{2, 3});  // scaled on the fly, not in place
-    return std::vector<double>{x.value().slice(0, 1).item(), x.value().slice(1, 2).item(), y.value().item()};
-  };
-  using Values = std::vector<double>;
-  CHECK(difference(after_a_step(0, {1}), Values{0, 0.5, 0}) <= tolerance::float32);
-  CHECK(difference(after_a_step(8, {1}), Values{0, 0.5, 0}) <= tolerance::float32);
-  CHECK(difference(after_a_step(3.5, {0.5}), Values{0.5, 1.25, 1.5}) <= tolerance::float32);
-  // Weight decay is not part of what is clipped: (0.5 * 4 + 0.1 * 2) * 0.5 from 2.
-  Variable x = parameter({2});
-  Sgd optimizer({x}, 0.5, {.momentum = 0, .weight_decay = 0.1});
-  optimizer.set_max_gradient_norm(2);
-  give(x, {4});
-  optimizer.step();
-  CHECK(x.value().item() == Approx(0.9));
+    CHECK(difference(x.value(), {0.95 - scale, 1.9 - 1.5 * scale}) <= tolerance::float32);
+    CHECK(difference(y.value(), {2.85 - 3 * scale}) <= tolerance::float32);
+  }
 }
 
 TEST_CASE("a gradient too large for float32's square is clipped, not skipped", "[optimizer]") {
@@ -185,35 +183,33 @@ static void give_random(const Parameters& parameters, uint64_t seed) {
 }
 
 TEST_CASE("every element of every parameter takes part once", "[optimizer]") {
-  const Parameters parameters = large_parameters();
-  Sgd optimizer(parameters, 0.5);
-  give_random(parameters, 1);
-  std::vector<std::vector<double>> expected;
-  double squares = 0;
-  for (const Variable& x : parameters) {
-    expected.push_back(as_double(x.value()));
-    if (!x.grad().defined()) continue;
-    const auto gradient = as_double(x.grad());
-    for (size_t i = 0; i < gradient.size(); ++i) {
-      expected.back()[i] -= 0.5 * gradient[i];
-      squares += gradient[i] * gradient[i];
+  for (const int64_t largest : {7, 9000001}) {  // the second is cut into longer pieces
+    Parameters parameters;
+    double squares = 0;
+    for (const int64_t n : {int64_t{0}, int64_t{4097}, int64_t{3}, int64_t{16384}, largest, int64_t{33667}}) {
+      parameters.push_back(parameter(Tensor::zeros({n})));
+      parameters.back().mutable_grad() = arange(n, Device::cpu);
+      squares += double(n) * double(n - 1) * double(2 * n - 1) / 6;
     }
+    const Variable idle = parameter({5});
+    parameters.push_back(idle);
+    Sgd optimizer(parameters, 0.5);
+    optimizer.step();
+    CHECK(optimizer.state().gradient_norm == Approx(std::sqrt(squares)).epsilon(tolerance::float64));
+    CHECK(idle.value().item() == 5);
+    for (const Variable& x : optimizer.parameters())
+      if (x.grad().defined()) CHECK(same_bits(x.value(), affine(x.grad(), -0.5)));
   }
-  optimizer.step();
-  for (size_t i = 0; i < parameters.size(); ++i)
-    CHECK(difference(parameters[i].value(), expected[i]) <= tolerance::float32);
-  CHECK(difference(std::vector{optimizer.state().gradient_norm}, std::vector{std::sqrt(squares)}) <=
-        tolerance::float64);
 }
 
 TEST_CASE("a clipped gradient moves parameters as the scaled one does", "[optimizer]") {
-  for (size_t kind = 0; kind < 4; ++kind) {
+  for (const Kind& kind : every_kind) {
     Parameters clipped, scaled;
     for (float start : {1.0f, -2.0f}) {
       clipped.push_back(parameter({start}));
       scaled.push_back(parameter({start}));
     }
-    const auto clipping = std::move(one_of_each(clipped)[kind]), plain = std::move(one_of_each(scaled)[kind]);
+    const auto clipping = kind.of(clipped), plain = kind.of(scaled);
     clipping->set_max_gradient_norm(1);
     for (int step = 1; step <= 8; ++step) {
       // Norms 5 and 0.5 in turn, because a constant factor is nothing to Adam.
@@ -231,32 +227,23 @@ TEST_CASE("a clipped gradient moves parameters as the scaled one does", "[optimi
 }
 
 TEST_CASE("any number of threads gives the same bits", "[optimizer]") {
-  struct Reset {
-    int before = threads();
-    ~Reset() { set_threads(before); }
-  } reset;
-  for (size_t kind = 0; kind < 4; ++kind) {
-    const auto run = [kind](int thread_count) {
-      set_threads(thread_count);
+  for (const Kind& kind : every_kind)
+    check_any_threads([&kind] {
       const Parameters parameters = large_parameters();
-      const auto optimizer = std::move(one_of_each(parameters)[kind]);
+      const auto optimizer = kind.of(parameters);
       optimizer->set_max_gradient_norm(10);
       for (uint64_t step = 0; step < 8; ++step) {
         give_random(parameters, step);
         optimizer->step();
       }
-      return std::pair(numbers(*optimizer), optimizer->state().gradient_norm);
-    };
-    const auto one = run(1);
-    CHECK(run(2) == one);
-    CHECK(run(5) == one);
-  }
+      return numbers(*optimizer);
+    });
 }
 
 TEST_CASE("an optimizer continues from its state and moments bit for bit", "[optimizer]") {
-  for (size_t kind = 0; kind < 4; ++kind) {
+  for (const Kind& kind : every_kind) {
     const Parameters parameters = large_parameters();
-    const auto optimizer = std::move(one_of_each(parameters)[kind]);
+    const auto optimizer = kind.of(parameters);
     const auto steps = [](Optimizer& o, uint64_t begin, uint64_t end) {
       for (uint64_t step = begin; step < end; ++step) {
         give_random(o.parameters(), step);
@@ -268,7 +255,7 @@ TEST_CASE("an optimizer continues from its state and moments bit for bit", "[opt
 
     Parameters copies;
     for (const Variable& x : parameters) copies.push_back(parameter(x.value()));
-    const auto resumed = std::move(one_of_each(copies)[kind]);
+    const auto resumed = kind.of(copies);
     resumed->set_state(optimizer->state());
     CHECK(resumed->learning_rate() == 0.03);
     auto to = resumed->moments();
@@ -280,7 +267,7 @@ TEST_CASE("an optimizer continues from its state and moments bit for bit", "[opt
     }
     steps(*optimizer, 7, 12);
     steps(*resumed, 7, 12);
-    CHECK((numbers(*resumed) == numbers(*optimizer)));  // not printed: they are many
+    CHECK(same_bits(numbers(*resumed), numbers(*optimizer)));
     CHECK(resumed->state().step == 12);
   }
 }
@@ -297,21 +284,6 @@ TEST_CASE("moments have names for checkpoints", "[optimizer]") {
   CHECK(names(Sgd({x, y}, 1)).empty());
 }
 
-TEST_CASE("an optimizer trains what backward gives gradients to", "[optimizer]") {
-  // sum (w x - 1)^2 over x = 1, 2: least at w = 3/5.
-  Variable w = parameter({5});
-  const Variable x(Tensor::from<float>({1, 2}, {2}));
-  RAdam optimizer({w}, 0.05);
-  for (int step = 0; step < 500; ++step) {
-    optimizer.clear_gradients();
-    CHECK_FALSE(w.grad().defined());
-    const Variable loss = sum(square(w * x + -1.0));
-    backward(loss);
-    optimizer.step();
-  }
-  CHECK(std::abs(w.value().item() - 0.6) < 1e-2);
-}
-
 TEST_CASE("a step between forward and backward is an error, not a wrong gradient", "[optimizer]") {
   Variable w = parameter({5, 1});
   Sgd optimizer({w}, 0.1);
@@ -319,58 +291,6 @@ TEST_CASE("a step between forward and backward is an error, not a wrong gradient
   const Variable loss = sum(square(w));
   optimizer.step();
   CHECK_THROWS_WITH(backward(loss), ContainsSubstring("was changed after the forward pass"));
-}
-
-// ---------------------------------------------------------------------------------------------------------- schedules
-
-TEST_CASE("the learning rate of a schedule reaches the next step", "[optimizer]") {
-  Variable x = parameter({0});
-  Sgd optimizer({x}, 1);
-  const WarmUp schedule(0.5, 2);
-  for (int64_t step = 0; step < 3; ++step) {
-    optimizer.set_learning_rate(schedule.learning_rate(step));
-    give(x, {1});
-    optimizer.step();
-  }
-  CHECK(x.value().item() == -1.25);  // 0.25 + 0.5 + 0.5
-  CHECK(optimizer.learning_rate() == 0.5);
-  CHECK(optimizer.state().learning_rate == 0.5);
-  CHECK(optimizer.state().step == 3);
-}
-
-TEST_CASE("constant and warm-up", "[schedule]") {
-  CHECK(Constant(0.25).learning_rate(0) == 0.25);
-  CHECK(Constant(0.25).learning_rate(1000000) == 0.25);
-  const WarmUp schedule(2, 4);
-  const std::vector<double> expected{0.5, 1, 1.5, 2, 2, 2};
-  for (size_t step = 0; step < expected.size(); ++step) CHECK(schedule.learning_rate(int64_t(step)) == expected[step]);
-  CHECK(WarmUp(2, 0).learning_rate(0) == 2);
-  CHECK(WarmUp(2, 1).learning_rate(0) == 2);
-}
-
-TEST_CASE("drop on plateau", "[schedule]") {
-  DropOnPlateau schedule(8, {.factor = 0.5, .patience = 2, .minimum = 1.5, .threshold = 0.1});
-  const auto rates = [&schedule](const std::vector<double>& metrics) {
-    std::vector<double> result;
-    for (double metric : metrics) {
-      schedule.observe(metric);
-      result.push_back(schedule.learning_rate(0));
-    }
-    return result;
-  };
-  using Values = std::vector<double>;
-  CHECK(schedule.learning_rate(0) == 8);
-  CHECK(rates({10, 10, 9.5, 8.9}) == Values{8, 8, 8, 8});  // 9.5 is less than a tenth better, 8.9 is better
-  CHECK(rates({9, NAN, 8.5}) == Values{8, 8, 4});          // the third in a row that is no better
-  CHECK(rates({9, 9}) == Values{4, 4});
-  const Values saved = schedule.state();
-  CHECK(rates({9}) == Values{2});
-  CHECK(rates({9, 9, 9}) == Values{2, 2, 1.5});
-  CHECK(rates({-1, -1.05, -1.2, -1, -1, -1}) == Values{1.5, 1.5, 1.5, 1.5, 1.5, 1.5});
-  schedule.set_state(saved);
-  CHECK(schedule.learning_rate(0) == 4);
-  CHECK(rates({9, 9, 9}) == Values{2, 2, 2});
-  CHECK(DropOnPlateau(1).state() == Values{1, INFINITY, 0});
 }
 
 // ------------------------------------------------------------------------------------------------------- bad arguments
@@ -392,12 +312,6 @@ TEST_CASE("optimizers refuse bad settings", "[optimizer]") {
     OptimizerState state;
     state.learning_rate = bad;
     CHECK_THROWS_AS(optimizer.set_state(state), DataError);
-    CHECK_THROWS_AS(Constant(bad), UsageError);
-    CHECK_THROWS_AS(WarmUp(bad, 1), UsageError);
-    CHECK_THROWS_AS(DropOnPlateau(bad), UsageError);
-    CHECK_THROWS_AS(DropOnPlateau(1, {.factor = bad}), UsageError);
-    CHECK_THROWS_AS(DropOnPlateau(1, {.minimum = bad}), UsageError);
-    CHECK_THROWS_AS(DropOnPlateau(1, {.threshold = bad}), UsageError);
   }
   for (double bad : {-0.1, 1.0, double(NAN)}) {
     CHECK_THROWS_WITH(RAdam({x}, 1, {.beta1 = bad}), ContainsSubstring("r_adam: expected beta1 in [0, 1)"));
@@ -410,14 +324,6 @@ TEST_CASE("optimizers refuse bad settings", "[optimizer]") {
   OptimizerState state;
   state.step = -1;
   CHECK_THROWS_AS(optimizer.set_state(state), DataError);
-  CHECK_THROWS_AS(WarmUp(1, -1), UsageError);
-  CHECK_THROWS_AS(DropOnPlateau(1, {.factor = 1}), UsageError);
-  CHECK_THROWS_AS(DropOnPlateau(1, {.patience = -1}), UsageError);
-  CHECK_THROWS_AS(DropOnPlateau(1, {.minimum = 2}), UsageError);
-  CHECK_THROWS_AS(DropOnPlateau(1).set_state({1, 2}), DataError);
-  CHECK_THROWS_AS(DropOnPlateau(1).set_state({1, 2, 0.5}), DataError);
-  CHECK_THROWS_AS(DropOnPlateau(1).set_state({NAN, 2, 0}), DataError);
-  CHECK_THROWS_AS(Constant(1).set_state({1}), DataError);
 }
 
 TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
@@ -433,6 +339,8 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
   refused({x, x + y}, "parameter 1 is the result of an operation");
 
   RAdam optimizer({x, y}, 1);
+  give(x, {1, 1});
+  optimizer.clear_gradients();
   CHECK_THROWS_WITH(optimizer.step(), ContainsSubstring("no parameter has a gradient"));
   y.mutable_grad() = Tensor::zeros({2});
   CHECK_THROWS_WITH(optimizer.step(), ContainsSubstring("expected the gradient of parameter 1 of shape [1], got [2]"));
@@ -446,28 +354,13 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
   CHECK(optimizer.state().step == 0);
 }
 
-TEST_CASE("an optimizer steps over every element of many and of few pieces", "[optimizer]") {
-  for (const int64_t n : {int64_t{4097}, int64_t{9000001}}) {  // of which the second is cut into longer pieces
-    Variable x(Tensor::zeros({n}), true), y(Tensor::zeros({3}), true);
-    x.mutable_grad() = Tensor::full({n}, 2);
-    y.mutable_grad() = Tensor::full({3}, 2);
-    Sgd optimizer({x, y}, 0.5);
-    optimizer.step();
-    CHECK(optimizer.state().gradient_norm == Approx(2 * std::sqrt(double(n + 3))));
-    for (const Variable& parameter : {x, y}) {
-      const auto values = parameter.value().to_vector<float>();
-      CHECK(std::count(values.begin(), values.end(), -1.0f) == int64_t(values.size()));
-    }
-  }
-}
-
 #if CAIRN_HAS_CUDA  // against the CPU
 
 namespace {
 
 // Three steps from the count `taken`: an ordinary one, one that is skipped, one that is clipped. The values and the
 // moments after each, and the state. Parameter 2 gets no gradient in the first.
-Tensors steps(Device device, DType dtype, bool rounded, Make make, const Options& options, int64_t taken,
+Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_t taken,
               const std::vector<int64_t>& sizes) {
   const auto place = [=](const Tensor& x) { return (rounded ? x.cast(DType::bfloat16) : x).cast(dtype).to(device); };
   const auto numbers = [=](const Shape& shape, uint64_t seed) {
@@ -477,7 +370,7 @@ Tensors steps(Device device, DType dtype, bool rounded, Make make, const Options
   for (const int64_t n : sizes) parameters.emplace_back(numbers({n}, uint64_t(n)), true);
   // A view of memory that no pack of elements starts at.
   parameters.emplace_back(numbers({1032}, 1).slice(1, 1032), true);
-  const auto optimizer = make(parameters, options);
+  const auto optimizer = kind.of(parameters);
   OptimizerState state = optimizer->state();
   state.step = taken;
   optimizer->set_state(state);
@@ -490,8 +383,7 @@ Tensors steps(Device device, DType dtype, bool rounded, Make make, const Options
     }
     optimizer->set_max_gradient_norm(step == 2 ? 2 : 0);
     optimizer->step();
-    for (const Variable& parameter : parameters) results.push_back(parameter.value().clone());
-    for (const auto& moment : optimizer->moments()) results.push_back(moment.tensor.clone());
+    for (const Tensor& x : numbers(*optimizer)) results.push_back(x);
     state = optimizer->state();
     results.push_back(Tensor::from<int64_t>({state.step, state.skip, state.skipped, state.skipped_in_a_row}, {4}));
     results.push_back(Tensor::from<double>({state.gradient_norm, state.gradient_scale, state.learning_rate}, {3}));
@@ -501,10 +393,10 @@ Tensors steps(Device device, DType dtype, bool rounded, Make make, const Options
 
 void compare_with_cpu(DType dtype) {
   const bool rounded = dtype == DType::bfloat16;
-  const auto compare = [&](Make make, const Options& options, int64_t taken, const std::vector<int64_t>& sizes) {
+  const auto compare = [&](const Kind& kind, int64_t taken, const std::vector<int64_t>& sizes) {
     INFO(taken << " steps taken, " << sizes.size() << " parameters");
-    const Tensors found = steps(Device::cuda, dtype, rounded, make, options, taken, sizes);
-    const Tensors expected = steps(Device::cpu, DType::float32, rounded, make, options, taken, sizes);
+    const Tensors found = steps(Device::cuda, dtype, rounded, kind, taken, sizes);
+    const Tensors expected = steps(Device::cpu, DType::float32, rounded, kind, taken, sizes);
     for (size_t i = 0; i < found.size(); ++i) {
       const double tolerance = rounded ? tolerance::bfloat16 : tolerance::float32;
       const std::string difference = differs(found[i], expected[i], is_floating(found[i].dtype()) ? tolerance : 0);
@@ -512,23 +404,18 @@ void compare_with_cpu(DType dtype) {
       CHECK(difference.empty());
     }
   };
-  const Options options{0.01, 0.9, 0.99, 1e-6, 0.1};
-  const std::tuple<const char*, Make, Options> optimizers[] = {{"R-Adam", r_adam, options},
-                                                               {"Adam", adam, options},
-                                                               {"SGD", sgd, {0.1, 0, 0.1}},
-                                                               {"SGD with momentum", sgd, {0.1, 0.9, 0}}};
-  for (const auto& [name, make, given] : optimizers) {
-    INFO(name);
+  for (const Kind& kind : every_kind) {
+    INFO(kind.name);
     for (const int64_t taken : {0, 100})  // R-Adam is rectified from the sixth step on
-      compare(make, given, taken, {7, 1, 5, 0, 257, 4096, 4099, 13003});
+      compare(kind, taken, {7, 1, 5, 0, 257, 4096, 4099, 13003});
 #if CAIRN_SANITIZED  // one of them will do: the loop over more elements than threads is the same for all
-    if (std::string(name) != "R-Adam") continue;
+    if (kind.make != r_adam) continue;
 #endif
-    compare(make, given, 9, {3, 1, 2, 1500001, 700001});  // more elements than the grid takes at once
+    compare(kind, 9, {3, 1, 2, 1500001, 700001});  // more elements than the grid takes at once
   }
   std::vector<int64_t> sizes;
   for (int64_t n = 0; n < 2500; ++n) sizes.push_back(n % 13);
-  compare(r_adam, options, 9, sizes);
+  compare(every_kind[0], 9, sizes);
 }
 
 }  // namespace
