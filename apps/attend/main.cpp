@@ -186,7 +186,7 @@ struct Attend : Command {
         result.outcome = runner->run();
         result.runner = std::move(runner);
         if (other.runner) result.error = relative_error(result.outcome.out, other.outcome.out);
-        if (!out.empty()) replace_file(out_path, {safetensors_bytes(output_file(spec, inputs, result.outcome))});
+        if (!out.empty()) write_safetensors(out_path, output_file(spec, inputs, result.outcome));
       } catch (const UsageError& error) {
         if (!several) throw;
         result.problem = error.what();
@@ -260,8 +260,7 @@ struct Attend : Command {
     check<UsageError>(in.empty() && out.empty() && attention.empty() && compare.empty() && picture.empty() && !causal &&
                           !options.gradients && !given("repeat"),
                       "--example: writes tensors and nothing else; leave out the other options");
-    replace_file(output_path("--example", example, ""),
-                 {safetensors_bytes(example_file(length, uint64_t(compute.seed)))});
+    write_safetensors(output_path("--example", example, ""), example_file(length, uint64_t(compute.seed)));
     note(concat(example, ": q, k, v of 1 sequence, ", length, " positions, 4 heads of 32"), quiet);
   }
 

@@ -74,10 +74,10 @@ Artifact::Artifact(const fs::path& folder, const Json& config, Resume resume) : 
       check<UsageError>(!is_there(folder / name), "--out ", folder, ": the folder has a ", name,
                         is_in(folder) ? "; continue the run with --resume, or" : ";", " choose another folder");
   make_folder(folder);
-  lock_ = again([&] { return open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  lock_ = open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   check(lock_ >= 0, "--out ", folder, ": cannot write into the folder: ", std::strerror(errno));
   // A file system without locks fails in another way, and then nothing keeps others out.
-  if (again([this] { return flock(lock_, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(lock_);
     throw InUse(
         concat("--out ", folder, ": another run is writing into this folder; wait for it, or choose another folder"));
@@ -91,7 +91,7 @@ Artifact::~Artifact() {
 }
 
 void Artifact::write(const std::string& name, const std::string& text) {
-  if (keeps()) replace_file(folder_ / name, {text}, folder_ / (name + ".new"));
+  if (keeps()) replace_file(folder_ / name, {text});
 }
 
 void Artifact::append(const Json& line) {
@@ -99,20 +99,18 @@ void Artifact::append(const Json& line) {
   const fs::path path = folder_ / lines_name;
   if (lines_ < 0) {
     keep_lines(INT64_MAX);  // but none that a crash cut off
-    lines_ = again([&] { return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); });
+    lines_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   }
   const std::string text = line.dump() + "\n";
   for (size_t done = 0; done < text.size();) {
-    const ssize_t count = again([&] { return ::write(lines_, text.data() + done, text.size() - done); });
+    const ssize_t count = ::write(lines_, text.data() + done, text.size() - done);
     check(count >= 0, path, ": cannot be written: ", std::strerror(errno));
     done += size_t(count);
   }
 }
 
 void Artifact::sync() {
-  if (lines_ >= 0)
-    check(again([this] { return fsync(lines_); }) == 0, folder_ / lines_name,
-          ": cannot be written: ", std::strerror(errno));
+  if (lines_ >= 0) check(fsync(lines_) == 0, folder_ / lines_name, ": cannot be written: ", std::strerror(errno));
 }
 
 std::vector<Json> Artifact::lines() const {

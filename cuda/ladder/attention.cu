@@ -26,20 +26,19 @@ constexpr float scale_2 = scale * log2_e;  // of scores whose exponentials are p
 // the L1 cache and takes 32 clocks. 33 million such loads take 4.8 ms. The second product has two loads a multiply-add,
 // 0.3 ms. The matrix is written, read, written and read: 0.1 ms.
 __global__ void __launch_bounds__(threads) thread_a_score(Heads size, Elements q, Elements k, float* scores) {
-  const int j = int(blockIdx.x) * threads + int(threadIdx.x), i = int(blockIdx.y), head = int(blockIdx.z);
-  if (j >= size.N) return;
-  Elements of_q = q + (int64_t(head) * size.N + i) * D, of_k = k + (int64_t(head) * size.N + j) * D;
+  const int64_t element = int64_t(blockIdx.x) * threads + threadIdx.x, row = element / size.N;
+  const int64_t key = row / size.N * size.N + element % size.N;  // of the same head
   float sum = 0;
-  for (int d = 0; d < D; ++d) sum += float(of_q[d]) * float(of_k[d]);
-  scores[(int64_t(head) * size.N + i) * size.N + j] = scale * sum;
+  for (int d = 0; d < D; ++d) sum += float(q[row * D + d]) * float(k[key * D + d]);
+  scores[element] = scale * sum;
 }
 
 __global__ void __launch_bounds__(threads) thread_a_sum(Heads size, const float* weights, Elements v, float* out) {
-  const int64_t row = int64_t(blockIdx.x) * (threads / D) + threadIdx.x / D, head = row / size.N;
-  const int c = int(threadIdx.x % D);
+  const int64_t element = int64_t(blockIdx.x) * threads + threadIdx.x, row = element / D;
+  const int64_t first = row / size.N * size.N;  // key of the head
   float sum = 0;
-  for (int64_t j = 0; j < size.N; ++j) sum += weights[row * size.N + j] * float(v[(head * size.N + j) * D + c]);
-  out[row * D + c] = sum;
+  for (int64_t j = 0; j < size.N; ++j) sum += weights[row * size.N + j] * float(v[(first + j) * D + element % D]);
+  out[element] = sum;
 }
 
 // ---- Tiles of 64 x 64 floats in shared memory. Rows are a word longer, so that neighboring rows lie in different
@@ -108,7 +107,6 @@ __global__ void __launch_bounds__(threads) tiled_output(Heads size, const float*
 // the sums relative to that; a larger score makes it scale them down (RunningSoftmax in cuda/attention_tiles.cuh; Dao
 // et al. 2022). Weights never leave shared memory. K and V are read again for every 64 queries, 67 MB a head, but out
 // of the L2 cache. Expected: 160 us, of which the products take 145, instead of 235: 1.5 times.
-constexpr int online_tiles = 3;
 __global__ void __launch_bounds__(threads) online(Heads size, Elements q, Elements k, Elements v, float* out) {
   Tile* const tiles = dynamic_shared<Tile>();
   Tile &of_q = tiles[0], &of_k_or_v = tiles[1], &weights = tiles[2];
@@ -146,12 +144,9 @@ __global__ void __launch_bounds__(threads) online(Heads size, Elements q, Elemen
 // (cuda/mma.cuh); four lanes share a row. The lanes turn scores into weights in registers, where the second product
 // wants them, as bfloat16. The products would take 14 us. But for 64 keys a warp issues a thousand instructions, of
 // which 64 are mma.sync: 18 us for all. Expected: 25 us instead of 160, 6 times.
-
-using HalfTile = MmaTile<bfloat16, D>;
-
 __global__ void __launch_bounds__(mma_threads)
     on_tensor_cores(Heads size, Elements q, Elements k, Elements v, float* out) {
-  const HalfTile of_q{dynamic_shared<bfloat16>()}, of_k = of_q.row(side), of_v = of_k.row(side);
+  const MmaTile<bfloat16, D> of_q{dynamic_shared<bfloat16>()}, of_k = of_q.row(side), of_v = of_k.row(side);
   const int64_t i0 = int64_t(blockIdx.x) * side, first = int64_t(blockIdx.y) * size.N;
   const int strip = int(threadIdx.x / 32) * 16;
   float sums[1][D / 8][4] = {};
@@ -182,36 +177,29 @@ __global__ void __launch_bounds__(mma_threads)
 
 // ---- The launches
 
-constexpr size_t half_tile = side * D * sizeof(bfloat16);
-int64_t tiles_of(Heads size) { return size.N / side; }
-
-// `scores` and `output` fill and use the matrix.
-template <class Scores, class Output>
-void run_with_matrix(Stream stream, Heads size, Scores scores, Output output) {
+// `scores` fills the matrix, and `output` makes the result of it.
+template <auto scores, auto output>
+void run_with_matrix(Stream stream, Heads size, Elements q, Elements k, Elements v, float* out, Grid of_scores,
+                     Grid of_output) {
   Workspace workspace(Device::cuda);
   float* const matrix = workspace.take<float>(int64_t(size.heads) * size.N * size.N);
-  scores(matrix);
+  launch(scores, {of_scores, threads, 0, stream}, size, q, k, matrix);
   softmax_forward<float>(stream, {int64_t(size.heads) * size.N, size.N}, matrix, matrix);
-  output(matrix);
+  launch(output, {of_output, threads, 0, stream}, size, matrix, v, out);
 }
-
 void run_naive(Stream stream, Heads size, Elements q, Elements k, Elements v, float* out) {
-  const Launch of_matrix{{ceil_div(size.N, threads), size.N, size.heads}, threads, 0, stream};
-  const Launch of_out{ceil_div(int64_t(size.heads) * size.N, threads / D), threads, 0, stream};
-  run_with_matrix(
-      stream, size, [&](float* matrix) { launch(thread_a_score, of_matrix, size, q, k, matrix); },
-      [&](float* matrix) { launch(thread_a_sum, of_out, size, matrix, v, out); });
+  const int64_t rows = int64_t(size.heads) * size.N;
+  run_with_matrix<thread_a_score, thread_a_sum>(stream, size, q, k, v, out, rows * size.N / threads,
+                                                rows * D / threads);
 }
 void run_tiled(Stream stream, Heads size, Elements q, Elements k, Elements v, float* out) {
-  const Launch of_matrix{{tiles_of(size), tiles_of(size), size.heads}, threads, 0, stream};
-  const Launch of_out{{tiles_of(size), size.heads}, threads, 0, stream};
-  run_with_matrix(
-      stream, size, [&](float* matrix) { launch(tiled_scores, of_matrix, size, q, k, matrix); },
-      [&](float* matrix) { launch(tiled_output, of_out, size, matrix, v, out); });
+  const int64_t tiles = size.N / side;
+  run_with_matrix<tiled_scores, tiled_output>(stream, size, q, k, v, out, {tiles, tiles, size.heads},
+                                              {tiles, size.heads});
 }
 template <auto kernel, int threads_a_block, size_t shared>
 void run(Stream stream, Heads size, Elements q, Elements k, Elements v, float* out) {
-  launch(kernel, {{tiles_of(size), size.heads}, threads_a_block, shared, stream}, size, q, k, v, out);
+  launch(kernel, {{size.N / side, size.heads}, threads_a_block, shared, stream}, size, q, k, v, out);
 }
 
 }  // namespace
@@ -219,8 +207,9 @@ void run(Stream stream, Heads size, Elements q, Elements k, Elements v, float* o
 std::vector<Step<Attention>> attention_steps() {
   std::vector<Step<Attention>> steps{{"the matrix in memory", run_naive},
                                      {"tiles in shared memory", run_tiled},
-                                     {"online softmax, no matrix", run<online, threads, online_tiles * sizeof(Tile)>}};
-  if (has_mma()) steps.push_back({"tensor cores", run<on_tensor_cores, mma_threads, 3 * half_tile>, true});
+                                     {"online softmax, no matrix", run<online, threads, 3 * sizeof(Tile)>}};
+  if (has_mma())
+    steps.push_back({"tensor cores", run<on_tensor_cores, mma_threads, 3 * side * D * sizeof(bfloat16)>, true});
   return steps;
 }
 

@@ -15,7 +15,8 @@ struct Step {
   bool rounds = false;  // numbers to bfloat16 on the way
 };
 
-// y = softmax of the rows of x, none of which is all minus infinity.
+// y = softmax of the rows of x, which are finite, a multiple of 4 and at most max_cols of them in a row.
+inline constexpr int max_cols = 1024;
 using Softmax = void(Stream, Rows, const float* x, float* y);
 std::vector<Step<Softmax>> softmax_steps();
 

@@ -45,8 +45,8 @@ struct FoundCheckpoint {
 std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& run);
 
 // Puts the numbers into the model and, unless it is null, the optimizer: moments, counts, learning rate. Both are
-// changed only when everything fits. Errors (DataError): a tensor is missing or nobody's, has another dtype or shape,
-// or a number that is not finite.
+// changed only when everything fits. Errors (DataError): a tensor is missing or nobody's, or has another dtype or
+// shape; the optimizer's state is impossible.
 void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer);
 
 }  // namespace cairn

@@ -1,14 +1,13 @@
 #include "nn/io/file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "core/error.h"
 #include "core/storage.h"
@@ -17,72 +16,76 @@
 namespace cairn {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t buffer_size = size_t{1} << 18;
 
-template <class E = Error>
-[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
+[[noreturn]] void fail(const fs::path& path, const char* what) {
   const int number = errno;
-  throw E(concat(path, ": ", what, ": ", std::strerror(number),
-                 number == ENOSPC || number == EDQUOT ? "; free some space there, or write elsewhere" : ""));
+  throw Error(concat(path, ": ", what, ": ", std::strerror(number),
+                     number == ENOSPC || number == EDQUOT ? "; free some space there, or write elsewhere" : ""));
 }
 
-// Waits until a file's bytes are on the disk. A pipe, a terminal and some file systems have nothing to bring there.
-void sync_file(int file, const std::filesystem::path& path) {
-  if (again([&] { return fsync(file); }) != 0 && errno != EINVAL && errno != ENOTSUP)
-    fail(path, "cannot be brought to the disk");
-}
+// An open file or folder, closed when it goes out of scope.
+class Handle {
+ public:
+  // `flags` are those of open(2). Error: that fails; the message has `what`.
+  Handle(const fs::path& path, int flags, const char* what)
+      : path_(path), file_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (file_ < 0) fail(path, what);
+  }
+  ~Handle() { close(file_); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  void write(std::string_view bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+      if (written < 0) fail(path_, "cannot be written");
+      bytes.remove_prefix(size_t(written));
+    }
+  }
+  // Waits until it is on the disk. A pipe, a terminal and some file systems have nothing to bring there.
+  void sync() const {
+    if (fsync(file_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be brought to the disk");
+  }
+
+ private:
+  const fs::path& path_;
+  int file_;
+};
 
 }  // namespace
 
-OpenFile::OpenFile(const std::filesystem::path& path, int flags)
-    : handle_(again([&] { return open(path.c_str(), flags | O_CLOEXEC, 0666); })) {}
-OpenFile::~OpenFile() {
-  if (handle_ >= 0) ::close(handle_);
-}
-bool OpenFile::close() { return ::close(std::exchange(handle_, -1)) == 0 || errno == EINTR; }
-
-FileReader::FileReader(const std::filesystem::path& path)
-    : path_(path), file_(path, O_RDONLY | O_NONBLOCK) {  // not to wait for the other end of a named pipe
-  if (file_.handle() < 0) fail<DataError>(path, "cannot be opened");
-  struct stat status {};
-  if (fstat(file_.handle(), &status) != 0) fail<DataError>(path, "cannot be read");
-  check<DataError>(!S_ISDIR(status.st_mode), path, ": is a folder, expected a file");
-  check<DataError>(S_ISREG(status.st_mode), path, ": is not a regular file");
-  size_ = uint64_t(status.st_size);
+std::pair<std::ifstream, uint64_t> open_file(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  check<DataError>(fs::exists(status), path, ": cannot be opened: ", error);
+  check<DataError>(!fs::is_directory(status), path, ": is a folder, expected a file");
+  check<DataError>(fs::is_regular_file(status), path, ": is not a regular file");
+  std::ifstream file(path, std::ios::binary);
+  check<DataError>(file.is_open(), path, ": cannot be opened: ", std::strerror(errno));
+  const auto size = fs::file_size(path, error);
+  check<DataError>(!error, path, ": cannot be read: ", error);
+  return {std::move(file), size};
 }
 
-void FileReader::read_at(uint64_t offset, void* to, size_t bytes) const {
-  for (char* next = static_cast<char*>(to); bytes > 0;) {
-    const ssize_t got = again([&] { return pread(file_.handle(), next, bytes, off_t(offset)); });
-    if (got < 0) fail<DataError>(path_, "cannot be read");
-    check<DataError>(got > 0, path_, ": changed its size of ", size_, " bytes while it was read");
-    next += got;
-    bytes -= size_t(got);
-    offset += uint64_t(got);
-  }
-}
-
-std::string read_file(const std::filesystem::path& path) {
-  const FileReader file(path);
-  check<OutOfMemory>(file.size() <= available_memory(Device::cpu), path, ": out of memory: the file has ", file.size(),
+std::string read_file(const fs::path& path) {
+  auto [file, size] = open_file(path);
+  check<OutOfMemory>(size <= available_memory(Device::cpu), path, ": out of memory: the file has ", size,
                      " bytes, and ", available_memory(Device::cpu), " are there for this process");
-  std::string bytes(file.size(), '\0');
-  file.read_at(0, bytes.data(), bytes.size());
+  std::string bytes(size, '\0');
+  check<DataError>(bool(file.read(bytes.data(), std::streamsize(size))), path, ": cannot be read");
   return bytes;
 }
 
-void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash) {
-  OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  if (file.handle() < 0) fail(path, "cannot be created");
+void write_file(const fs::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash) {
+  const Handle file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created");
   // Also large pieces: numbers that are in the processor's cache are written twice as fast as those that are not.
   std::string buffer;
   const auto flush = [&] {
-    if (hash) hash->add(buffer.data(), buffer.size());
-    for (std::string_view rest = buffer; !rest.empty();) {
-      const ssize_t written = again([&] { return write(file.handle(), rest.data(), rest.size()); });
-      if (written < 0) fail(path, "cannot be written");
-      rest.remove_prefix(size_t(written));
-    }
+    if (hash) hash->add(buffer);
+    file.write(buffer);
     buffer.clear();
   };
   for (std::string_view piece : pieces)
@@ -93,31 +96,25 @@ void write_file(const std::filesystem::path& path, const std::vector<std::string
       if (buffer.size() == buffer_size) flush();
     }
   flush();
-  sync_file(file.handle(), path);
-  if (!file.close()) fail(path, "cannot be written");
+  file.sync();
 }
 
-void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces,
-                  std::filesystem::path beside) {
+void replace_file(const fs::path& path, const std::vector<std::string_view>& pieces) {
   std::error_code error;
-  const auto status = std::filesystem::symlink_status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return write_file(path, pieces);
-  if (beside.empty()) beside = path, beside += concat('.', getpid(), ".new");
+  const auto status = fs::symlink_status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, pieces);
+  const fs::path beside = concat(path, '.', getpid(), ".new");
   try {
     write_file(beside, pieces);
-    std::filesystem::rename(beside, path, error);
+    fs::rename(beside, path, error);
     check(!error, path, ": cannot be replaced: ", error);
     sync_folder(path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    std::filesystem::remove(beside, error);  // what went wrong first is what matters
+    fs::remove(beside, error);  // what went wrong first is what matters
     throw;
   }
 }
 
-void sync_folder(const std::filesystem::path& path) {
-  const OpenFile folder(path, O_RDONLY | O_DIRECTORY);
-  if (folder.handle() < 0) fail(path, "cannot be opened");
-  sync_file(folder.handle(), path);
-}
+void sync_folder(const fs::path& path) { Handle(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync(); }
 
 }  // namespace cairn

@@ -13,7 +13,7 @@ struct Xxh128::State {
 };
 Xxh128::Xxh128() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->state); }
 Xxh128::~Xxh128() = default;
-void Xxh128::add(const void* bytes, size_t size) { XXH3_128bits_update(&state_->state, bytes, size); }
+void Xxh128::add(std::string_view bytes) { XXH3_128bits_update(&state_->state, bytes.data(), bytes.size()); }
 
 std::string Xxh128::text() const {
   XXH128_canonical_t digest;
@@ -28,7 +28,7 @@ std::string Xxh128::text() const {
 
 std::string xxh128(std::string_view bytes) {
   Xxh128 hash;
-  hash.add(bytes.data(), bytes.size());
+  hash.add(bytes);
   return hash.text();
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 // A fingerprint of bytes that notices damage, not malice.
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,7 +11,7 @@ class Xxh128 {
  public:
   Xxh128();
   ~Xxh128();
-  void add(const void* bytes, size_t size);
+  void add(std::string_view bytes);
   std::string text() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// JSON as it is meant to be: what other parsers let pass or guess at is an error that says where it is.
+// JSON, and text from outside in messages.
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace cairn {
 
-// The value that `text` is. `where` (a file's name) begins every message, which goes on with line and column. Errors
-// (DataError): not JSON, not UTF-8, nothing or more than one value, a key twice in an object, nesting deeper than 64, a
-// whole number beyond 64 bits, a number beyond double. It takes at most some 30 times the memory of the text.
+// The value that `text` is. `where` (a file's name) begins every message. Errors (DataError): not JSON (with line and
+// column), not UTF-8, nothing or more than one value, a value within more than 64 others, a number beyond double. Of
+// equal keys of an object the last one counts; a whole number beyond 64 bits becomes a double.
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
 // The same of a file. Errors (DataError) also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);

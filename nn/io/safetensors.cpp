@@ -4,19 +4,22 @@
 #include <bit>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
+#include <istream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
+#include <tuple>
 
 #include "core/did_you_mean.h"
 #include "nn/io/file.h"
+#include "nn/io/hash.h"
 #include "nn/io/json.h"
 
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and numbers are copied as is");
 
@@ -53,75 +56,74 @@ DType parse_dtype(std::string_view text) {
   throw DataError(concat("dtype: expected one of ", all, ", got ", in_quotes(text)));
 }
 
-// Errors of Shape itself are about what this program does, not about a file.
-Shape parse_shape(const Json::array_t& sizes) {
-  check<DataError>(sizes.size() <= size_t(max_rank), "shape: ", sizes.size(), " axes, expected at most ", max_rank);
-  Shape shape;
-  int64_t elements = 1;  // if no size were 0
-  for (const Json& json : sizes) {
-    const auto size = json.get_ref<const uint64_t&>();
-    check<DataError>(!__builtin_mul_overflow(elements, std::max<uint64_t>(size, 1), &elements),
-                     "shape: too many elements");
-    shape.push_back(int64_t(size));
-  }
-  return shape;
-}
-
 Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_there) try {
-  check<DataError>(!name.empty() && name.find('\0') == std::string::npos, "a name that is empty or contains NUL");
   const auto& dtype = json.at("dtype").get_ref<const std::string&>();
   const Json& range = json.at("data_offsets");
   Entry entry;
   entry.name = name;
   entry.half = dtype == float16_name;
   if (!entry.half) entry.dtype = parse_dtype(dtype);
-  entry.shape = parse_shape(json.at("shape").get_ref<const Json::array_t&>());
+  for (const Json& size : json.at("shape").get_ref<const Json::array_t&>())
+    entry.shape.push_back(int64_t(size.get_ref<const uint64_t&>()));  // one beyond int64 is negative now, and refused
   entry.begin = range.at(0).get_ref<const uint64_t&>();
   entry.end = range.at(1).get_ref<const uint64_t&>();
-  check<DataError>(json.size() == 3 && range.size() == 2, "expected dtype, shape and two data_offsets, and no more");
+  check<DataError>(range.size() == 2, "expected two data_offsets, got ", range.size());
   check<DataError>(entry.begin <= entry.end && entry.end <= bytes_there, "data_offsets [", entry.begin, ", ", entry.end,
                    "]: not within the ", bytes_there, " bytes behind the header; the file may be cut off");
-  uint64_t expected = 0;
-  check<DataError>(!__builtin_mul_overflow(uint64_t(entry.shape.elements()),
-                                           entry.half ? sizeof(uint16_t) : size_of(entry.dtype), &expected),
-                   "shape: too many bytes in ", entry.shape);
-  check<DataError>(entry.end - entry.begin == expected, "data_offsets [", entry.begin, ", ", entry.end,
-                   "]: ", entry.end - entry.begin, " bytes, expected ", expected, " for ", dtype, " of shape ",
+  const uint64_t bytes = entry.end - entry.begin, of_one = entry.half ? sizeof(uint16_t) : size_of(entry.dtype);
+  check<DataError>(bytes % of_one == 0 && bytes / of_one == uint64_t(entry.shape.elements()), "data_offsets [",
+                   entry.begin, ", ", entry.end, "]: ", bytes, " bytes are not those of ", dtype, " of shape ",
                    entry.shape);
   return entry;
-} catch (const DataError& error) {
+} catch (const Error& error) {  // the shape's, too
   throw DataError(concat("tensor ", in_quotes(name), ": ", error.what()));
 } catch (const Json::exception&) {
   throw DataError(concat("tensor ", in_quotes(name), ": expected an object with dtype, a string, and shape and ",
                          "data_offsets, arrays of whole numbers that are not negative"));
 }
 
-// The tensors must fill the bytes behind the header, and not overlap.
-void check_ranges(const std::vector<Entry>& entries, uint64_t bytes_there) {
-  std::vector<std::pair<uint64_t, uint64_t>> ranges;
-  for (const Entry& entry : entries) ranges.emplace_back(entry.begin, entry.end);
-  std::sort(ranges.begin(), ranges.end());
+// The tensors, in the order in which they must fill the bytes behind the header.
+std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, TensorFile& file) {
+  // What the library takes for JSON all the same: white space before the header, a NUL for its end.
+  const bool begins = text.starts_with('{') && text.find('\0') == std::string::npos;
+  const Json header = begins ? Json::parse(text, nullptr, false) : Json();
+  check<DataError>(header.is_object(), "not a safetensors file: expected a header that is a JSON object");
+  std::vector<Entry> entries;
+  for (const auto& [name, json] : header.get_ref<const Json::object_t&>()) {
+    if (name != "__metadata__") {
+      entries.push_back(parse_entry(name, json, bytes_there));
+      continue;
+    }
+    try {
+      file.metadata = json.get<std::map<std::string, std::string>>();
+    } catch (const Json::exception&) {
+      throw DataError("__metadata__: expected an object of strings");
+    }
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
   uint64_t reached = 0;
-  for (const auto& [begin, end] : ranges) {
-    check<DataError>(begin >= reached, "the bytes from ", begin, " on are those of two tensors");
-    check<DataError>(begin == reached, "bytes ", reached, " to ", begin, " behind the header belong to no tensor");
-    reached = end;
+  for (const Entry& entry : entries) {
+    check<DataError>(entry.begin == reached, "tensor ", in_quotes(entry.name), ": begins ", entry.begin,
+                     " bytes behind the header, but what is before it ends at ", reached);
+    reached = entry.end;
   }
   check<DataError>(reached == bytes_there, bytes_there - reached, " bytes at the end belong to no tensor");
+  return entries;
 }
 
-// Copies bytes from anywhere in the file.
-using Read = std::function<void(uint64_t offset, void* to, size_t bytes)>;
-
-Tensor read_tensor(const Entry& entry, uint64_t offset, const Read& read) {
+// `read(to, bytes)` reads the next bytes of the file.
+template <class Read>
+Tensor read_tensor(const Entry& entry, const Read& read) {
   Tensor tensor(entry.shape, entry.dtype);
   if (entry.half) {
     std::vector<uint16_t> halves(size_t(tensor.elements()));
-    read(offset, halves.data(), halves.size() * sizeof(uint16_t));
+    read(halves.data(), halves.size() * sizeof(uint16_t));
     std::transform(halves.begin(), halves.end(), tensor.mutable_data<float>(), float16_value);
     return tensor;
   }
-  read(offset, tensor.mutable_raw(), tensor.bytes());
+  read(tensor.mutable_raw(), tensor.bytes());
   if (entry.dtype == DType::boolean) {
     const auto* bytes = static_cast<const unsigned char*>(tensor.raw());
     check<DataError>(std::all_of(bytes, bytes + tensor.bytes(), [](unsigned char byte) { return byte <= 1; }),
@@ -130,52 +132,32 @@ Tensor read_tensor(const Entry& entry, uint64_t offset, const Read& read) {
   return tensor;
 }
 
-TensorFile parse(uint64_t file_size, const Read& read) {
+TensorFile parse(std::istream& in, uint64_t file_size, const std::string& where, Xxh128* hash) try {
+  const auto read = [&](void* to, size_t bytes) {
+    check<DataError>(bool(in.read(static_cast<char*>(to), std::streamsize(bytes))), "cannot be read");
+    if (hash) hash->add({static_cast<const char*>(to), bytes});
+  };
   uint64_t size = 0;
   check<DataError>(file_size >= sizeof(size), "not a safetensors file: ", file_size, " bytes, expected at least 8");
-  read(0, &size, sizeof(size));
+  read(&size, sizeof(size));
   const uint64_t behind = file_size - sizeof(size);
   check<DataError>(size <= longest_header, "not a safetensors file: a header of ", size, " bytes, expected at most ",
                    longest_header);
   check<DataError>(size <= behind, "cut off: expected a header of ", size, " bytes, got ", behind);
   std::string text(size, '\0');
-  read(sizeof(size), text.data(), size);
-  check<DataError>(text.starts_with('{'), "not a safetensors file: expected a header that begins with {");
-  const Json header = parse_json(text, "header");
-
+  read(text.data(), size);
   TensorFile file;
-  std::vector<Entry> entries;
-  for (const auto& [name, json] : header.get_ref<const Json::object_t&>())
-    if (name == "__metadata__")
-      file.metadata = json.get<std::map<std::string, std::string>>();
-    else
-      entries.push_back(parse_entry(name, json, behind - size));
-  check_ranges(entries, behind - size);
-  for (Entry& entry : entries) {
-    Tensor tensor = read_tensor(entry, sizeof(size) + size + entry.begin, read);
-    file.tensors.emplace_back(std::move(entry.name), std::move(tensor));
-  }
-  return file;
-}
-
-// Errors of `parse`, with the file's name.
-TensorFile parse(uint64_t file_size, const Read& read, const std::string& where) try {
-  TensorFile file = parse(file_size, read);
   file.where = where;
+  for (const Entry& entry : parse_header(text, behind - size, file))
+    file.tensors.emplace_back(entry.name, read_tensor(entry, read));
   return file;
 } catch (const DataError& error) {
   throw DataError(concat(where, ": ", error.what()));
-} catch (const Json::exception&) {
-  throw DataError(concat(where, ": __metadata__: expected an object of strings"));
 }
 
 // ---- writing
 
-// Error: it is not UTF-8.
-std::string as_json(const Json& text) try { return text.dump(); } catch (const Json::type_error&) {
-  throw Error(concat("safetensors: a name or metadata is not UTF-8: ",
-                     in_quotes(text.dump(-1, ' ', true, Json::error_handler_t::replace))));
-}
+std::string as_json(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 TensorFile on_cpu(TensorFile file) {
   for (auto& [name, tensor] : file.tensors)
@@ -197,21 +179,19 @@ const Tensor& TensorFile::at(std::string_view name) const {
 
 std::string TensorFile::suggest(std::string_view name) const {
   std::vector<std::string> names;
-  for (const auto& [each, tensor] : tensors)
-    if (each.size() < 256) names.push_back(each);
+  for (const auto& [each, tensor] : tensors) names.push_back(each);
   const std::string near = nearest(name, names);
   return near.empty() ? "" : concat("; did you mean ", in_quotes(near), '?');
 }
 
 TensorFile parse_safetensors(std::string_view bytes, const std::string& where) {
-  return parse(
-      bytes.size(), [&](uint64_t at, void* to, size_t size) { bytes.copy(static_cast<char*>(to), size, at); }, where);
+  std::istringstream in{std::string(bytes)};
+  return parse(in, bytes.size(), where, nullptr);
 }
 
-TensorFile read_safetensors(const std::filesystem::path& path) {
-  const FileReader file(path);
-  return parse(
-      file.size(), [&](uint64_t at, void* to, size_t size) { file.read_at(at, to, size); }, path.string());
+TensorFile read_safetensors(const std::filesystem::path& path, Xxh128* hash) {
+  auto [file, size] = open_file(path);
+  return parse(file, size, path.string(), hash);
 }
 
 std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header) {
@@ -221,10 +201,8 @@ std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::st
   std::set<std::string_view> names;
   size_t reached = 0;
   for (const auto& [name, tensor] : file.tensors) {
+    check(name != "__metadata__", "safetensors: a tensor cannot be named \"__metadata__\"");
     check(names.insert(name).second, "safetensors: two tensors named ", in_quotes(name));
-    check(!name.empty() && name != "__metadata__" && name.find('\0') == std::string::npos,
-          "safetensors: expected a tensor's name to be neither empty nor \"__metadata__\" nor to contain NUL, got ",
-          in_quotes(name));
     check(tensor.defined(), "safetensors: tensor ", in_quotes(name), " was never given a value");
     json += concat(json.empty() ? '{' : ',', as_json(name), ":{\"dtype\":\"", dtype_names[int(tensor.dtype())],
                    "\",\"shape\":[");

@@ -14,8 +14,10 @@
 
 namespace cairn {
 
+class Xxh128;
+
 struct TensorFile {
-  std::vector<std::pair<std::string, Tensor>> tensors;  // in the order of the header
+  std::vector<std::pair<std::string, Tensor>> tensors;  // in the order of their numbers in the file
   std::map<std::string, std::string> metadata;
   std::string where;  // the file, for messages
 
@@ -32,12 +34,13 @@ struct TensorFile {
 // more than 16 MB, which is that of some 100,000 tensors. float16 becomes float32. Memory for tensors is asked for when
 // all of the header is checked.
 TensorFile parse_safetensors(std::string_view bytes, const std::string& where);
-// The same of a file. Errors also as read_file.
-TensorFile read_safetensors(const std::filesystem::path& path);
+// The same of a file, whose bytes are added to `hash`. Errors also as read_file.
+TensorFile read_safetensors(const std::filesystem::path& path, Xxh128* hash = nullptr);
 
 // The bytes of a file with these tensors, which are on the CPU, in their order: what it begins with, which is put into
-// `header`, and the numbers of each tensor. The same tensors and metadata give the same bytes. Error: a name that is
-// empty, listed twice, "__metadata__", not UTF-8 or contains NUL; a tensor without a value; more than can be read.
+// `header`, and the numbers of each tensor. The same tensors and metadata give the same bytes. What is not UTF-8 in a
+// name becomes U+FFFD. Error: a name that is listed twice or "__metadata__"; a tensor without a value; more than can be
+// read.
 std::vector<std::string_view> safetensors_pieces(const TensorFile& file, std::string& header);
 // The same from any device, in one piece.
 std::string safetensors_bytes(const TensorFile& file);

@@ -51,7 +51,7 @@ std::map<std::string, std::string> everything(const std::filesystem::path& folde
   all["comma"] = refused([] { make_attention("full:scale=0~5"); });
   all["range"] = refused([] { make_attention("i-clustered-15:bits=12345"); });
   all["json"] = parse_json("[0.5, 1234.5e3, 123456]", "here").dump();
-  all["large"] = refused([] { parse_json("[1.5,\n 12345678901234567890123]", "here"); });
+  all["large"] = parse_json("[1.5,\n 12345678901234567890123]", "here").dump();
   all["huge"] = refused([] { parse_json(concat(std::string(2000, ' '), "1.5e999"), "here"); });
 
   SettingFields fields;
