@@ -149,18 +149,13 @@ struct IndexCommand : Command {
       std::vector<int32_t> tokens;
     };
     std::vector<Waiting> waiting;
-    int64_t bytes = 0;
-    for (Record& record : index.records) {
-      if (!record.row.empty()) continue;
-      waiting.push_back({&record, embedder.tokenizer().encode(record.text, passage_tokens)});
-      bytes += int64_t(record.text.size());
-    }
+    for (Record& record : index.records)
+      if (record.row.empty()) waiting.push_back({&record, embedder.tokenizer().encode(record.text, passage_tokens)});
     std::stable_sort(waiting.begin(), waiting.end(),
                      [](const Waiting& a, const Waiting& b) { return a.tokens.size() > b.tokens.size(); });
-    Progress progress(bytes, quiet || waiting.empty(), Progress::Counts::bytes);
+    Progress progress(int64_t(waiting.size()), quiet || waiting.empty());
     const auto begin = Clock::now();
     auto saved = begin;
-    int64_t bytes_done = 0;
     for (size_t first = 0; first < waiting.size(); first += size_t(model.batch)) {
       if (interrupted()) return;
       const size_t end = std::min(waiting.size(), first + size_t(model.batch));
@@ -171,11 +166,9 @@ struct IndexCommand : Command {
         const float* row = rows.data<float>() + int64_t(i - first) * embedder.features();
         waiting[i].record->row.assign(row, row + embedder.features());
         tokens += int64_t(waiting[i].tokens.size());
-        bytes_done += int64_t(waiting[i].record->text.size());
       }
       embedded = int64_t(end);
-      progress.update(bytes_done, formatted("%lld passages embedded  %.0f tokens/s", (long long)embedded,
-                                            double(tokens) / std::max(seconds_since(begin), 1e-3)));
+      progress.update(embedded, formatted("%.0f tokens/s", double(tokens) / std::max(seconds_since(begin), 1e-3)));
       if (seconds_since(saved) < save_every) continue;
       write_index(file, index);
       saved = Clock::now();
