@@ -224,7 +224,7 @@ for name, what in (
     ("an option that all are given wrongly", (2, "^copy-task: error: .*--heds", (3, [*OUT, "--heds", 2]))),
     ("an option that one is given wrongly", (2, "^copy-task, rank 2: .*--heds", (2, SHORT), (1, [*SHORT, "--heds", 2]))),
     ("an --out that cannot be made", (1, "^copy-task: error: --out", (3, [*SHORT, "--out", "/proc/none"]))),
-    ("--resume without a run", (3, "--out run: there is no such folder", (3, RESUME))),
+    ("--resume without a run", (3, "--out run: there is no run", (3, RESUME))),
     ("--average-every with too small a batch", (2, "each of the 3 processes, got 2", (3, BATCH))),
 ):
     case(f"refused: {name}", *what)(refused)
