@@ -64,8 +64,7 @@ struct TrainCommand : Command {
     try {
       tell_result(train_run(task, folder, quiet, ranks));
     } catch (const Interrupted&) {
-      note(out.empty() ? "Not saved: no --out"
-                       : "Saved; continue with: copy-task train --out " + shell_word(out) + " --resume",
+      note(out.empty() ? "Not saved: no --out" : "Saved; continue with: copy-task train --out " + out + " --resume",
            quiet);
       throw;
     }
@@ -84,7 +83,7 @@ struct TrainCommand : Command {
     note(concat(out, ": this run is finished: it ",
                 result->at("stopped").get<bool>()
                     ? concat("reached --stop-at ", settings.stop_at, "; to go beyond, start another with --config ",
-                             shell_word((folder / "config.json").string()), " --set stop_at=0 --out ANOTHER")
+                             folder / "config.json", " --set stop_at=0 --out ANOTHER")
                     : "made its steps; more --iterations would continue it"),
          quiet);
   }

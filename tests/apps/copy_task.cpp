@@ -6,7 +6,6 @@
 #include <set>
 #include <sstream>
 
-#include "apps/common/program.h"
 #include "apps/copy_task/train.h"
 #include "core/parallel.h"
 #include "tests/apps/process.h"
@@ -162,13 +161,6 @@ TEST_CASE("what the quick copy task reaches is written down for every attention 
     CHECK(listed.count(variant->name) == 1);
     CHECK_THAT(table, Catch::Matchers::ContainsSubstring("`" + std::string(variant->name)));
   }
-}
-
-TEST_CASE("text for a shell", "[copy-task]") {
-  CHECK(shell_word("run/a-b_1.c") == "run/a-b_1.c");
-  CHECK(shell_word("my run") == "'my run'");
-  CHECK(shell_word("it's; rm $x") == "'it'\\''s; rm $x'");
-  CHECK(shell_word("") == "''");
 }
 
 TEST_CASE("help and version are printed on standard output", "[copy-task]") {
