@@ -61,22 +61,23 @@ std::vector<Family> families(const Cells& cells) {
 }
 
 std::string heatmap(const Cells& cells, const Family& family) {
+  const std::vector<double> edges = {0.15, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99};
   const auto specs = all_of(cells, &Cell::attention);
   const auto lengths = all_of(cells, &Cell::length);
-  svg::Heatmap map;
   std::vector<std::string> rows;
   for (const std::string& spec : specs)
     if (spec == "full") rows.push_back(spec);
   rows.insert(rows.end(), family.specs.begin(), family.specs.end());
-  map.title = concat(family.name, ": masked accuracy");
-  map.description = "A row for each variant, a column for each length.";
-  map.rows = int64_t(rows.size()), map.columns = int64_t(lengths.size());
-  map.edges = {0.15, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99};
-  map.row_labels = rows, map.column_title = "length";
-  map.write_values = map.percent = true;
-  for (const int64_t length : lengths) map.column_labels.push_back(std::to_string(length));
-  for (const std::string& spec : rows)
-    for (const int64_t length : lengths) map.values.push_back(value(cell_of(cells, spec, length), "masked_accuracy"));
+  svg::Cells map{concat(family.name, ": masked accuracy"), "A row for each variant, a column for each length.", {}, 62};
+  map.rows.push_back({"length", {}});
+  for (const int64_t length : lengths) map.rows[0].cells.push_back({std::to_string(length), ""});
+  for (const std::string& spec : rows) {
+    map.rows.push_back({spec, {}});
+    for (const int64_t length : lengths) {
+      const double accuracy = value(cell_of(cells, spec, length), "masked_accuracy");
+      map.rows.back().cells.push_back({svg::number(accuracy, true), svg::level(accuracy, edges)});
+    }
+  }
   return svg::draw(map);
 }
 
@@ -84,7 +85,7 @@ std::string sheet(const Cells& cells) {
   std::vector<svg::Tile> tiles;
   for (const Family& family : families(cells)) tiles.push_back({heatmap(cells, family), family.name, ""});
   return svg::sheet("The masked copy task by variant and length",
-                    "Masked accuracy: a row for each variant, a column for each length.", tiles, 3);
+                    "Masked accuracy: a row for each variant, a column for each length.", tiles, 3, 400, 210);
 }
 
 std::string report(const Cells& cells, const Settings& settings) {

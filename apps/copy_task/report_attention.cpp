@@ -72,7 +72,6 @@ HeadSummary summarize_heads(const Example& example) {
 void write_reading(Report& page, const Example& example, svg::Heatmap map) {
   const int64_t n = example.size();
   map.title = "A map that would solve the task";
-  map.row_title = "query", map.column_title = "key";
   map.values.assign(size_t(n * n), 0.0);
   for (int64_t i = 0; i < n; ++i) map.values[size_t(i * n + (example.is_masked(i) ? example.other(i) : i))] = 1;
   std::string reading = concat(
@@ -83,7 +82,7 @@ void write_reading(Report& page, const Example& example, svg::Heatmap map) {
   if (svg::pooling(n) > 1)
     reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
   page.figures({{svg::draw(map), "Weights that would solve the task in one head."},
-                {svg::draw_levels(weight_edges, "attention weight", true), reading}},
+                {svg::draw_levels(weight_edges, "attention weight"), reading}},
                2);
 }
 
@@ -168,7 +167,8 @@ void write_strips(Report& page, const ReportInput& in, const Example& example) {
     for (int64_t head : selection.heads) {
       const auto names = cluster_names(example.layers[size_t(layer)].choices["labels"].data<int32_t>() + head * n, n);
       const auto cell = [&](int64_t i) {
-        return svg::Cell{token_text(example.input[size_t(i)]), letters(names[size_t(i)]), names[size_t(i)]};
+        return svg::Cell{token_text(example.input[size_t(i)]), svg::category(names[size_t(i)]),
+                         letters(names[size_t(i)])};
       };
       const std::string title = concat("Layer ", layer + 1, ", head ", head + 1, ": clusters by ");
       pictures.push_back(

@@ -58,8 +58,7 @@ struct Curves {
 
 Curves draw_curves(const ReportInput& in) {
   const auto plateau = find_plateau(in.evaluations);
-  svg::LineChart loss{
-      "Training loss", "Cross entropy of each training batch over the training steps.", {}, {}, {}, {}, {}};
+  svg::LineChart loss{"Training loss", "Cross entropy of each training batch over the training steps.", {}, {}, {}, {}};
   loss.x.label = "training step", loss.y.label = "loss, nats a symbol";
   svg::Series raw{"", {}, {}, 0, is_long(in), false}, smooth{"", {}, {}, 0, false, false};
   thin(in.losses, 300, raw, smooth);
@@ -70,7 +69,7 @@ Curves draw_curves(const ReportInput& in) {
   if (is_long(in)) loss.series.push_back(smooth);
 
   svg::LineChart accuracy{
-      "Accuracy on fresh sequences", "Share of symbols answered right, over the training steps.", {}, {}, {}, {}, {}};
+      "Accuracy on fresh sequences", "Share of symbols answered right, over the training steps.", {}, {}, {}, {}};
   accuracy.x.label = "training step", accuracy.y.label = "symbols answered right";
   accuracy.y.percent = true, accuracy.y.low = 0, accuracy.y.high = 1;
   svg::Series all{"all", {}, {}, 0, false, true}, hidden{"masked", {}, {}, 1, false, true};
@@ -81,7 +80,7 @@ Curves draw_curves(const ReportInput& in) {
   accuracy.series = {all};
   if (masked_per_half(in.length) > 0) {
     accuracy.series.push_back(hidden);
-    accuracy.rules.push_back({1.0 / symbols, "guessing"});
+    accuracy.series.push_back({"guessing", {0, double(in.steps)}, {1.0 / symbols, 1.0 / symbols}, 7});
   }
   for (svg::LineChart* chart : {&loss, &accuracy}) {
     chart->x.low = 0;
@@ -138,13 +137,11 @@ void write_example(Report& page, const Example& example) {
           answer{"answer", {}};
       for (int64_t i = copy * half + begin; i < copy * half + std::min(shown, begin + row); ++i) {
         const bool masked = example.is_masked(i);
-        input.cells.push_back(
-            {token_text(example.input[size_t(i)]), "", -1, masked ? svg::Cell::hidden : svg::Cell::plain});
-        target.cells.push_back({token_text(example.target[size_t(i)])});
-        answer.cells.push_back({token_text(example.answer[size_t(i)]), "", -1,
-                                !example.is_right(i) ? svg::Cell::wrong
-                                : masked             ? svg::Cell::found
-                                                     : svg::Cell::plain});
+        input.cells.push_back({token_text(example.input[size_t(i)]), masked ? "hidden" : "cell"});
+        target.cells.push_back({token_text(example.target[size_t(i)]), "cell"});
+        answer.cells.push_back({token_text(example.answer[size_t(i)]), !example.is_right(i) ? "wrong"
+                                                                       : masked             ? "found"
+                                                                                            : "cell"});
       }
       for (auto* each : {&input, &target, &answer}) cells.rows.push_back(*each);
     }
