@@ -20,11 +20,6 @@ namespace {
 // 128, or of 128 times the number of devices that it was split over.
 constexpr int64_t most_padding = 1024;
 
-std::unique_ptr<Bert> read_model(const std::filesystem::path& folder) {
-  for (const char* name : {"config.json", "model.safetensors"}) expect_model_file(folder, name);
-  return read_bert(folder);
-}
-
 }  // namespace
 
 bool has_unit_length(const float* row, int64_t features) {
@@ -34,7 +29,7 @@ bool has_unit_length(const float* row, int64_t features) {
 }
 
 Embedder::Embedder(const EmbedderOptions& options)
-    : options_(options), tokenizer_(read_wordpiece(options.model)), bert_(read_model(options.model)) {
+    : options_(options), tokenizer_(read_wordpiece(options.model)), bert_(read_bert(options.model)) {
   const BertOptions& size = bert_->options;
   check<DataError>(tokenizer_.size() <= size.vocabulary, options.model / "vocab.txt", ": ", tokenizer_.size(),
                    " tokens; the model has embeddings for ", size.vocabulary);

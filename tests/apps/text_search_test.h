@@ -47,6 +47,13 @@ struct InFolder {
   ProcessResult run(const std::string& arguments, const std::string& before = "") const {
     return run_process("text-search", arguments, concat("cd ", folder.path(), " && ", before));
   }
+  // The program ends well; its standard output.
+  std::string printed(const std::string& arguments) const {
+    const ProcessResult result = run(arguments);
+    INFO(arguments << ": " << result.err);
+    REQUIRE(result.exit_code == 0);
+    return result.out;
+  }
   // The program ends with this code and one line.
   void refuses(const std::string& arguments, int exit_code, const std::string& message) const {
     const ProcessResult result = run(arguments);
