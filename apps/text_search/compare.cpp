@@ -21,7 +21,6 @@ constexpr double rounding = 1e-6;
 }  // namespace
 
 std::vector<std::string> variants_of(Embedder& embedder, const std::string& list) {
-  const std::string before = embedder.attention();
   std::vector<std::string> specs{"full"};
   about_option("--variants", [&] {
     for (const std::string& spec : split_specs(list)) {
@@ -30,7 +29,6 @@ std::vector<std::string> variants_of(Embedder& embedder, const std::string& list
       specs.push_back(spec);
     }
   });
-  embedder.set_attention(before);
   return specs;
 }
 

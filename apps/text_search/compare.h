@@ -10,9 +10,8 @@
 
 namespace cairn::text_search {
 
-using Sequences = std::vector<std::vector<int32_t>>;
-
-// "full,..." as specifications, full first and each once. Errors (UsageError): as make_attention and the weights allow.
+// "full,..." as specifications, full first and each once; the embedder has the last one then. Errors (UsageError): as
+// make_attention and the weights allow.
 std::vector<std::string> variants_of(Embedder& embedder, const std::string& list);
 
 // Sequences of exactly `length` tokens: [CLS], length - 2 tokens of one text, [SEP], one behind another. If there are

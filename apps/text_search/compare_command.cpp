@@ -12,14 +12,11 @@
 #include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
-#include "apps/common/progress.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/compare.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/labeled.h"
-#include "apps/text_search/model_settings.h"
 #include "core/parallel.h"
-#include "nn/attention/attention.h"
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
 #include "nn/io/json.h"
@@ -47,22 +44,21 @@ struct CompareCommand : Command {
             "hash\nof their names. apps/text_search/debian_sections.py makes such a file of Debian's packages.\n\n"
             "Examples:\n"
             "  text-search compare ~/notes --model model --lengths 128,512\n"
-            "  text-search compare --labeled sections.jsonl --model model --lengths 128 --out rows.jsonl") {}
+            "  text-search compare --labeled sections.jsonl --model model --lengths 128 --out rows.jsonl") {
+    options.batch = 8;
+  }
 
   void fields(SettingFields& f) override {
-    f.words("PATH", search.paths, "files and folders");
-    model.model_field(f);
+    search.fields(f);
     f("variants", variants, Text::variants, "attention variants, comma-separated");
     f("lengths", lengths, Text::any, "tokens of a sequence, comma-separated, rising; with --labeled, at most");
     f("sequences", sequences, {2, 1 << 20},
       "sequences of each length, at most; with --labeled, texts whose label is asked for");
-    f("exclude", exclude, Text::any,
-      "leave out what these globs match, comma-separated (see text-search index --help)");
     f("labeled", labeled, Text::file, "texts with labels (JSON lines), in the place of PATH", Keep::no);
     f("picture", picture, Text::file, "draw error against time here (SVG)", Keep::no);
     f("out", out, Text::file,
       "keep the rows here that are finished (JSON lines); those that are there are not measured again", Keep::no);
-    model.fields(f, "sequences that are embedded together");
+    options.fields(f);
   }
 
   void run(Communicator&) override {
@@ -72,10 +68,9 @@ struct CompareCommand : Command {
     check<UsageError>(all.front() >= 8, "--lengths: expected at least 8, got ", all.front());
     check<UsageError>(labeled.empty() || search.paths.empty(), "--labeled takes the place of PATH, got both");
     const std::filesystem::path drawn = picture.empty() ? "" : output_path("--picture", picture, labeled);
-    const EmbedderOptions embedder_options = model.embedder_options("compare");
     read_texts();
     read_finished();
-    Embedder embedder(embedder_options);
+    Embedder embedder(options);
     check<UsageError>(all.back() <= embedder.max_tokens(), "--lengths: the model has ", embedder.max_tokens(),
                       " positions, got ", all.back());
     const std::vector<std::string> specs = variants_of(embedder, variants);
@@ -87,9 +82,9 @@ struct CompareCommand : Command {
       rows.insert(rows.end(), found.begin(), found.end());
       text += table_of(found);
     }
-    const Json result = {{"model", std::filesystem::absolute(model.model).lexically_normal().string()},
+    const Json result = {{"model", std::filesystem::absolute(options.model).lexically_normal().string()},
                          {"device", name(embedder.device())},
-                         {"batch", model.batch},
+                         {"batch", options.batch},
                          {"threads", threads()},
                          {"texts", texts.size()},
                          {"rows", rows}};
@@ -107,9 +102,8 @@ struct CompareCommand : Command {
         for (const Example& example : *side) texts.push_back(example.text);
       return;
     }
-    search.exclude = split_patterns(exclude);
     SkippedCounts skipped;
-    for (const auto& file : find_files(search, skipped))
+    for (const auto& file : find_files(search, options.model))
       if (std::optional<std::string> text = read_text(file, skipped)) texts.push_back(std::move(*text));
   }
 
@@ -133,8 +127,8 @@ struct CompareCommand : Command {
       tokens.push_back(split ? embedder.tokenizer().encode(text, length) : embedder.tokenizer().tokenize(text));
     if (!split) tokens = cut_sequences(tokens, embedder.tokenizer(), length, sequences);
     // All that a row depends on but the variant.
-    std::string key = concat(embedder.fingerprint(), ' ', model.compute.seed, ' ', model.batch, ' ', threads(), ' ',
-                             name(embedder.device()), ' ', int(model.compute.precision));
+    std::string key = concat(embedder.fingerprint(), ' ', options.compute.seed, ' ', options.batch, ' ', threads(), ' ',
+                             name(embedder.device()), ' ', int(options.compute.precision));
     for (const auto& sequence : tokens)
       key += xxh128({reinterpret_cast<const char*>(sequence.data()), sequence.size() * sizeof(sequence[0])});
     if (split)
@@ -142,7 +136,6 @@ struct CompareCommand : Command {
     Json rows;
     Tensor full;  // the embeddings by full attention, once a row is to be measured
     for (const std::string& spec : specs) {
-      note_if_full(*make_attention(spec), length, length, quiet);
       const std::string row_key = xxh128(concat(key, ' ', spec));
       const auto known =
           std::find_if(finished.begin(), finished.end(), [&](const Json& row) { return row["key"] == row_key; });
@@ -167,19 +160,15 @@ struct CompareCommand : Command {
   // Embeds by a variant; tells the median of its batches' times.
   Tensor embed(Embedder& embedder, const Sequences& tokens, const std::string& spec, double& seconds_per_token) const {
     embedder.set_attention(spec);
-    Progress progress(int64_t(tokens.size()), quiet);
     std::vector<double> seconds;
     auto before = Clock::now();
-    int64_t tokens_before = 0;
-    const Tensor rows = embedder.embed(tokens, [&](int64_t done, int64_t tokens_done) {
-      if (interrupted()) throw Interrupted();
+    const Tensor rows = embedder.embed(tokens, quiet, [&](const std::vector<size_t>& batch, const Tensor&) {
+      int64_t count = 0;
+      for (const size_t i : batch) count += int64_t(tokens[i].size());
       const auto now = Clock::now();
-      seconds.push_back(std::chrono::duration<double>(now - before).count() / double(tokens_done - tokens_before));
+      seconds.push_back(std::chrono::duration<double>(now - before).count() / double(count));
       before = now;
-      tokens_before = tokens_done;
-      progress.update(done, spec);
     });
-    progress.finish();
     const auto middle = seconds.begin() + std::ptrdiff_t(seconds.size() / 2);
     std::nth_element(seconds.begin(), middle, seconds.end());
     seconds_per_token = *middle;
@@ -221,8 +210,8 @@ struct CompareCommand : Command {
   }
 
   FileSearch search;
-  ModelSettings model{"", 8, {}};
-  std::string exclude, picture, labeled, out, lengths = "128,384,512";
+  EmbedderOptions options;
+  std::string picture, labeled, out, lengths = "128,384,512";
   std::string variants =
       "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";

@@ -19,18 +19,14 @@ inline EmbedderOptions small_options(int64_t batch = 32, const std::string& atte
   options.model = small_model;
   options.batch = batch;
   options.attention = attention;
+  options.compute.device = Device::cpu;
   return options;
 }
 
-inline const WordPiece& small_tokenizer() {
-  static const WordPiece made = read_wordpiece(small_model);
-  return made;
-}
-
 // [CLS], letters, [SEP]: as many tokens as `lengths` says.
-inline std::vector<std::vector<int32_t>> random_sequences(const std::vector<int64_t>& lengths) {
+inline Sequences random_sequences(const std::vector<int64_t>& lengths) {
   RandomStream random(7, 0, Purpose::test);
-  std::vector<std::vector<int32_t>> sequences;
+  Sequences sequences;
   for (const int64_t length : lengths) {
     std::vector<int32_t> sequence{2};
     while (int64_t(sequence.size()) < length - 1) sequence.push_back(int32_t(19 + random.below(100)));
