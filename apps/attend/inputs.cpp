@@ -1,7 +1,6 @@
 #include "apps/attend/inputs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -16,9 +15,8 @@ namespace {
 std::vector<std::string> parameter_names() {
   std::vector<std::string> names;
   Generator generator(1);
-  for (const AttentionVariant* variant : attention_variants()) {
-    SpecReader reader({variant, "100", {}});
-    const std::unique_ptr<Attention> attention = variant->make(reader);
+  for (const std::string& spec : every_variant()) {
+    const std::unique_ptr<Attention> attention = make_attention(spec);
     attention->initialize(1, 1, generator);
     for (const NamedParameter& parameter : named_parameters(*attention)) names.push_back(parameter.first);
   }
@@ -74,10 +72,11 @@ Inputs checked_inputs(const TensorFile& file) {
   Reader read{file};
   const char* const where = file.where.c_str();
   Inputs in;
+  in.where = file.where;
   in.q = read.any("q"), in.k = read.any("k"), in.v = read.any("v");
   const Sizes s = expect(where, {{"q", in.q, "B N H D"}, optional({"k", in.k, "B S H D"}), {"v", in.v, "B S H M"}});
   if (in.q.dtype() == DType::bfloat16) {
-    in.bfloat16 = true;
+    in.notes.push_back("bfloat16 is taken as float32, and the results are float32");
     for (Tensor* x : {&in.q, &in.k, &in.v})
       if (x->defined()) *x = x->cast(DType::float32);
   }
@@ -116,17 +115,34 @@ Inputs checked_inputs(const TensorFile& file) {
     check(broadcast(mask.allowed.shape(), full, name.c_str()) == full, name, ": ", mask.allowed.shape(),
           " does not broadcast to [B, H, N, S] = ", full);
     const Tensor lengths = as_key_lengths(mask.allowed, s['B'], s['S']);
-    in.tail_mask = lengths.defined() && !mask.key_lengths.defined();
-    if (in.tail_mask) mask.key_lengths = lengths, mask.allowed = {};
+    if (lengths.defined() && !mask.key_lengths.defined()) {
+      in.notes.push_back("the mask hides a tail of keys, and is taken as key_lengths");
+      mask.key_lengths = lengths, mask.allowed = {};
+    }
   }
   for (const auto& [name, tensor] : file.tensors)
     if (std::find(read.known.begin(), read.known.end(), name) == read.known.end())
       in.unknown.push_back(cairn::concat(in_quotes(name), did_you_mean(name, read.known)));
-  in.shapes = read.shapes;
+  in.notes.insert(in.notes.begin(), read.shapes);
+  if (s['H'] > std::max(s['N'], s['S']))
+    in.notes.push_back(cairn::concat("more heads (", s['H'], ") than positions (", s['N'],
+                                     "); axes are [batch, position, head, element], so PyTorch's [B, H, N, D] must be ",
+                                     "transposed"));
   return in;
 }
 
 }  // namespace
+
+std::vector<std::string> every_variant() {
+  std::vector<std::string> specs;
+  for (const AttentionVariant* variant : attention_variants()) {
+    SpecReader reader({variant, "100", {}});
+    variant->make(reader);
+    const std::string& number = reader.number_asked();
+    specs.push_back(variant->name + std::string(number.empty() ? "" : number == "rounds" ? "-4" : "-32"));
+  }
+  return specs;
+}
 
 Inputs read_inputs(const TensorFile& file) {
   file.at("q"), file.at("v");
@@ -140,25 +156,19 @@ Inputs read_inputs(const TensorFile& file) {
 }
 
 TensorFile example_file(int64_t length, uint64_t seed) {
-  constexpr int64_t H = 4, D = 32;
-  constexpr uint32_t topics = 8;
+  constexpr int64_t H = 4, D = 32, topics = 8;
   RandomStream random(seed, 0, Purpose::data, 3);
-  std::vector<float> directions(size_t(H * topics * D));
-  for (float& x : directions) x = random.normal();
-  std::vector<uint32_t> topic;
-  while (int64_t(topic.size()) < length) topic.insert(topic.end(), 6 + random.below(20), random.below(topics));
+  std::vector<int32_t> topic;
+  while (int64_t(topic.size()) < length) {
+    const auto next = int32_t(random.below(topics));
+    topic.insert(topic.end(), 6 + random.below(20), next);
+  }
+  topic.resize(size_t(length));
+  const Tensor directions = random_normal({topics, H * D}, random);
+  const Tensor shared = gather_rows(directions, Tensor::from(topic, {length}));
   const auto rows = [&] {
-    std::vector<float> x;
-    for (int64_t i = 0; i < length; ++i)
-      for (int64_t h = 0; h < H; ++h)
-        for (int64_t d = 0; d < D; ++d) {
-          const int64_t pair = d / 2;
-          const double angle = double(i) / std::pow(300.0, 2 * double(pair) / D);
-          const double position = d % 2 ? std::cos(angle) : std::sin(angle);
-          x.push_back(0.9f * directions[size_t((h * topics + topic[size_t(i)]) * D + d)] + float(1.2 * position) +
-                      0.4f * random.normal());
-        }
-    return Tensor::from(x, {1, length, H, D});
+    const Tensor own = affine(random_normal({length, H * D}, random), 0.5);
+    return binary(Binary::add, shared, own).reshape({1, length, H, D});
   };
   TensorFile file;
   file.tensors = {{"q", rows()}, {"k", rows()}, {"v", random_normal({1, length, H, D}, random)}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "apps/common/program.h"
 #include "core/random.h"
@@ -63,53 +64,53 @@ std::vector<int64_t> sample_of(int64_t queries, uint64_t seed) {
   return sample;
 }
 
-void look_at(std::vector<Shown>& variants, const Runner& other, const Inputs& inputs,
+void look_at(std::vector<Result>& results, const Runner& other, const Inputs& inputs,
              const std::vector<int64_t>& sample, bool picture) {
   const int64_t H = inputs.heads(), S = inputs.keys(), heads = picture ? H : 0;
   const auto rows = int64_t(sample.size());
-  const double tiles = double(std::max<size_t>(1, variants.size()) * size_t(std::max<int64_t>(1, H)));
+  const double tiles = double(results.size()) * double(std::max<int64_t>(1, H));
   const auto side = std::clamp<int64_t>(int64_t(std::sqrt(cells_of_all_tiles / tiles)), 16, 128);
-  std::vector<std::vector<Pooled>> maps(variants.size(), std::vector<Pooled>(size_t(heads), {rows, S, side}));
-  std::vector<std::vector<double>> l1(variants.size(), std::vector<double>(size_t(inputs.batches() * H), 0));
+  std::vector<std::vector<Pooled>> maps(results.size(), std::vector<Pooled>(size_t(heads), {rows, S, side}));
+  std::vector<std::vector<double>> l1(results.size(), std::vector<double>(size_t(inputs.batches() * H), 0));
   for (int64_t first = 0; first < rows; first += at_once) {
     const std::vector<int64_t> part(sample.begin() + first, sample.begin() + std::min(rows, first + at_once));
     const Tensor others = other.weights(part);
-    for (size_t i = 0; i < variants.size(); ++i) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].runner) continue;
       if (interrupted()) throw Interrupted();
-      const Tensor own = variants[i].runner == &other ? others : variants[i].runner->weights(part);
+      const Tensor own = results[i].runner->weights(part);
       const auto distances = sum(unary(Unary::abs, binary(Binary::subtract, own, others)), {2, 3}).to_vector<float>();
       for (size_t head = 0; head < distances.size(); ++head) l1[i][head] += distances[head];
       for (int64_t h = 0; h < heads; ++h)
         maps[i][size_t(h)].add(own.data<float>() + h * int64_t(part.size()) * S, first, int64_t(part.size()), S);
     }
   }
-  // Rows beyond their length are zeros in all variants.
-  std::vector<double> rows_of;
+  std::vector<double> counted;  // rows of a batch element; those beyond its length are zeros in all variants
   for (int64_t b = 0; b < inputs.batches(); ++b)
-    rows_of.push_back(double(std::lower_bound(sample.begin(), sample.end(), inputs.queries_of(b)) - sample.begin()));
-  for (size_t i = 0; i < variants.size(); ++i) {
-    Shown& shown = variants[i];
-    double total = 0, count = 0;
-    for (int64_t row = 0; row < int64_t(l1[i].size()); ++row)
-      total += l1[i][size_t(row)], count += rows_of[size_t(row / H)];
-    shown.l1 = count > 0 ? total / count : NAN;
+    counted.push_back(double(std::lower_bound(sample.begin(), sample.end(), inputs.queries_of(b)) - sample.begin()));
+  for (size_t i = 0; i < results.size(); ++i) {
+    Result& result = results[i];
+    if (!result.runner) continue;
+    const double total = std::accumulate(l1[i].begin(), l1[i].end(), 0.0);
+    const double count = std::accumulate(counted.begin(), counted.end(), 0.0) * double(H);
+    if (count > 0) result.l1 = total / count;
     for (int64_t h = 0; h < heads; ++h) {
       Pooled& drawn = maps[i][size_t(h)];
-      const std::string title = H > 1 ? concat(shown.runner->spec(), ", head ", h + 1) : shown.runner->spec();
+      const std::string title = H > 1 ? concat(result.spec, ", head ", h + 1) : result.spec;
       drawn.map.title = "Attention weights of " + title;
-      drawn.color(shown.made, h, sample);
-      const double of_head = l1[i][size_t(h)] / rows_of[0];
-      shown.tiles.push_back({svg::draw(drawn.map), title,
-                             std::isnan(of_head) ? "" : concat("L1 to ", other.spec(), " ", svg::number(of_head))});
+      drawn.color(result.outcome.made, h, sample);
+      const double of_head = l1[i][size_t(h)] / counted[0];
+      result.tiles.push_back({svg::draw(drawn.map), title,
+                              std::isnan(of_head) ? "" : concat("L1 to ", other.spec(), " ", svg::number(of_head))});
     }
   }
 }
 
-std::string draw_picture(const std::vector<Shown>& variants, const Inputs& inputs, const std::vector<int64_t>& sample) {
+std::string draw_picture(const std::vector<Result>& results, const Inputs& inputs, const std::vector<int64_t>& sample) {
   std::vector<svg::Tile> tiles;
-  for (const Shown& shown : variants) tiles.insert(tiles.end(), shown.tiles.begin(), shown.tiles.end());
+  for (const Result& result : results) tiles.insert(tiles.end(), result.tiles.begin(), result.tiles.end());
   const bool all = int64_t(sample.size()) == inputs.queries();
-  const int64_t columns = inputs.heads() > 1 && variants.size() > 1 ? inputs.heads() : 4;
+  const int64_t columns = inputs.heads() > 1 && results.size() > 1 ? inputs.heads() : 4;
   return svg::sheet(concat("Attention weights of ", inputs.heads(), " heads"),
                     concat("A row for each ",
                            all ? "query" : concat("of ", sample.size(), " queries, drawn out of ", inputs.queries()),

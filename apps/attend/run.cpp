@@ -6,28 +6,18 @@
 namespace cairn::attend {
 namespace {
 
-// These positions of an axis.
-Tensor select(const Tensor& x, int axis, const std::vector<int64_t>& positions) {
-  std::vector<Tensor> parts;
-  for (const int64_t position : positions) parts.push_back(slice(x, axis, position, position + 1));
-  return concat(parts, axis);
-}
-
-// [n, 1, rows]: row positions[i] has a 1 in column i.
-Tensor unit_rows(int64_t n, const Tensor& positions) {
-  return compare(Compare::equal, arange(n, positions.device()).reshape({n, 1, 1}), positions);
-}
-
-// What full attention masks for some of the queries, [R] in `positions`, which are no longer where they were.
-Tensor visible_to(const AttentionMask& mask, const std::vector<int64_t>& rows, const Tensor& positions, int64_t S) {
-  Tensor allowed = mask.allowed;
-  if (allowed.defined() && allowed.rank() >= 2 && allowed.size(-2) > 1) allowed = select(allowed, -2, rows);
-  if (!mask.causal) return allowed;
-  const Tensor before =
-      compare(Compare::less_equal, arange(S, positions.device()), positions.reshape({positions.elements(), 1}));
-  if (!allowed.defined()) return before;
-  const Tensor seen = before.cast(DType::float32);
-  return where(allowed, seen, affine(seen, 0)).cast(DType::boolean);
+// A choice of each cluster, [B, H, C'] or [B, H, C', k'], as one of C clusters and k columns. What is missing, and what
+// clusters without members have, becomes `value`.
+template <class T>
+Tensor of_clusters(const Tensor& x, const Tensor& counts, int64_t columns, T value) {
+  const int64_t made = x.size(2), k = x.rank() == 4 ? x.size(3) : 1, C = counts.size(2);
+  const std::vector<T> from = x.to_vector<T>();
+  const std::vector<int32_t> members = counts.to_vector<int32_t>();
+  std::vector<T> to(members.size() * size_t(columns), value);
+  for (int64_t row = 0; row < counts.elements(); ++row)
+    if (members[size_t(row)] > 0)
+      std::copy_n(from.begin() + (row / C * made + row % C) * k, k, to.begin() + row * columns);
+  return Tensor::from(to, x.rank() == 4 ? Shape{x.size(0), x.size(1), C, columns} : counts.shape());
 }
 
 }  // namespace
@@ -77,8 +67,9 @@ Outcome Runner::run() {
     const Shape shape = inputs_.q.shape().with(3, inputs_.v.size(3));
     gradient = place(gradient.defined() ? gradient : Tensor::full(shape, 1, inputs_.q.dtype()));
   }
-  std::vector<NamedParameter> leaves = {{"q", q_}, {"v", v_}};
-  if (!attention_->shares_keys()) leaves.insert(leaves.begin() + 1, {"k", k_});
+  std::vector<NamedParameter> leaves = {{"q", q_}};
+  if (!attention_->shares_keys()) leaves.emplace_back("k", k_);
+  leaves.emplace_back("v", v_);
   leaves.insert(leaves.end(), parameters_.begin(), parameters_.end());
   std::vector<double> seconds;
   for (int64_t i = 0; i < options_.repeat; ++i) {
@@ -95,8 +86,9 @@ Outcome Runner::run() {
   }
   if (inputs_.given["labels"].defined() && outcome.made["labels"].defined())
     for (const int32_t label : inputs_.given["labels"].to_vector<int32_t>())
-      check<DataError>(label < outcome.made.numbers["clusters"], "tensor 'labels': expected numbers from -1 to ",
-                       outcome.made.numbers["clusters"] - 1, " for attention '", spec(), "', got ", label);
+      check<DataError>(label < outcome.made.numbers["clusters"], inputs_.where, ": tensor 'labels': expected numbers ",
+                       "from -1 to ", outcome.made.numbers["clusters"] - 1, " for attention '", spec(), "', got ",
+                       label);
   // Draws are named, so weights() would choose the same again, in more time.
   for (const char* choice : {"labels", "buckets"})
     if (const Tensor made = outcome.made[choice]; made.defined()) given_.tensors[choice] = made;
@@ -117,25 +109,55 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   Tensor positions = Tensor::from(std::vector<float>(rows.begin(), rows.end()), {R}).to(device);
   Tensor q = q_.value();
   AttentionMask mask = mask_;
-  if (parse_attention(spec()).variant->name == std::string("full")) {  // which sees each query alone
-    q = select(q, 1, rows);
-    mask.allowed = visible_to(mask, rows, positions, inputs_.keys());
-    mask.causal = false;
-    if (mask.query_lengths.defined()) {
-      std::vector<int32_t> lengths;  // rows rise
-      for (int64_t b = 0; b < inputs_.batches(); ++b)
-        lengths.push_back(int32_t(std::lower_bound(rows.begin(), rows.end(), inputs_.queries_of(b)) - rows.begin()));
-      mask.query_lengths = Tensor::from(lengths, {inputs_.batches()}).to(device);
-    }
+  const bool full = parse_attention(spec()).variant->name == std::string("full");
+  if (full && !mask.allowed.defined()) {  // which sees each query alone
+    std::vector<Tensor> chosen;
+    for (const int64_t row : rows) chosen.push_back(slice(q, 1, row, row + 1));
+    q = concat(chosen, 1);
+    std::vector<int32_t> lengths;  // rows rise
+    for (int64_t b = 0; b < inputs_.batches(); ++b)
+      lengths.push_back(int32_t(std::lower_bound(rows.begin(), rows.end(), inputs_.queries_of(b)) - rows.begin()));
+    mask.query_lengths = Tensor::from(lengths, {inputs_.batches()}).to(device);
+    if (mask.causal)
+      mask.allowed = compare(Compare::less_equal, arange(inputs_.keys(), device), positions.reshape({R, 1}));
+    mask.causal = false;  // they are no longer where they were
     positions = arange(R, device);
   }
-  const Tensor unit = unit_rows(q.size(1), positions).cast(q.dtype());
+  const Tensor unit = compare(Compare::equal, arange(q.size(1), device).reshape({q.size(1), 1, 1}), positions);
   const Variable v(Tensor::zeros(v_.value().shape().with(3, R), q.dtype(), device), true);
   const Variable fixed_q(q), fixed_k = attention_->shares_keys() ? fixed_q : Variable(k_.value());
   const Variable out = (*attention_)(fixed_q, fixed_k, v, mask, context());
-  backward(out, broadcast_to(unit, q.shape().with(3, R)));
+  backward(out, broadcast_to(unit.cast(q.dtype()), q.shape().with(3, R)));
   const Tensor transposed = v.grad().defined() ? v.grad() : v.value();  // [B, S, H, R]
   return permute(transposed, {0, 2, 3, 1}).to(Device::cpu).cast(DType::float32);
+}
+
+TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome) {
+  TensorFile file;
+  file.metadata = {{"attention", spec}};
+  file.tensors = {{"out", outcome.out}};
+  for (const auto& [name, gradient] : outcome.gradients) file.tensors.emplace_back("grad_" + name, gradient);
+  const AttentionChoices made = outcome.made.to(Device::cpu);
+  if (const Tensor codes = made["codes"]; codes.defined()) {  // the same 64 bits
+    const auto bits = codes.to_vector<uint64_t>();
+    file.tensors.emplace_back("codes", Tensor::from(std::vector<int64_t>(bits.begin(), bits.end()), codes.shape()));
+  }
+  for (const char* name : {"labels", "buckets"})
+    if (const Tensor choice = made[name]; choice.defined()) file.tensors.emplace_back(name, choice);
+  const Tensor labels = made["labels"];
+  if (!labels.defined()) return file;
+  const int64_t C = made.numbers.at("clusters"), N = inputs.queries();
+  Tensor counts = Tensor::zeros({inputs.batches(), inputs.heads(), C}, DType::int32);
+  int32_t* const members = counts.mutable_data<int32_t>();
+  for (int64_t i = 0; i < labels.elements(); ++i)
+    if (const int32_t label = labels.data<int32_t>()[i]; label >= 0) ++members[i / N * C + label];
+  file.tensors.emplace_back("counts", counts);
+  if (const Tensor topk = made["topk"]; topk.defined())
+    file.tensors.emplace_back("topk", of_clusters<int32_t>(topk, counts, made.numbers.at("top"), -1));
+  if (const Tensor mass = made["mass"]; mass.defined())
+    file.tensors.emplace_back("mass",
+                              of_clusters<double>(mass.cast(DType::float64), counts, 1, 0).cast(inputs.q.dtype()));
+  return file;
 }
 
 }  // namespace cairn::attend

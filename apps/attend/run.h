@@ -1,5 +1,6 @@
 #pragma once
-// One attention variant on given tensors: its output, gradients, choices and time, and its rows of attention weights.
+// One attention variant on given tensors: its output, gradients, choices and time, its rows of attention weights, and
+// the file that `attend` writes of it.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -52,5 +53,8 @@ class Runner {
   Variable q_, k_, v_;
   std::vector<NamedParameter> parameters_;
 };
+
+// What a run gives, as a file.
+TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome);
 
 }  // namespace cairn::attend

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <numeric>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 #include "apps/common/program.h"
 #include "core/ops.h"
@@ -32,75 +32,94 @@ int64_t runs_of_measurement(const std::function<void()>& work) {
   return std::clamp<int64_t>(int64_t(measured_at_once / std::max(once, 1e-7)), 1, 1000);
 }
 
-double quantile(const std::vector<double>& sorted, double q) {
-  const double at = q * double(sorted.size() - 1);
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * double(values.size() - 1);
   const auto low = size_t(at);
-  const size_t high = std::min(low + 1, sorted.size() - 1);
-  return sorted[low] + (at - double(low)) * (sorted[high] - sorted[low]);
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - double(low)) * (values[high] - values[low]);
 }
 
 }  // namespace
 
-Workload::Workload(const Problem& p, const Place& compute, uint64_t seed)
-    : problem_(p), device_(compute.device), generator_(seed) {
+Cost cost_of(const Problem& p, int64_t element_bytes) {
+  const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(element_bytes);
+  if (p.what == What::cluster)  // codes in, labels out; distances are no floating-point operations
+    return {0, tokens * double(p.heads) * (8 + 4)};
+  Cost cost;
+  const double passes = p.backward ? 3 : 1;  // a product backward is two
+  cost.flops = tokens * double(p.heads) *
+               make_attention(p.attention)->flops({double(p.length), double(p.head_size), p.backward});
+  cost.bytes = tokens * d * bytes * (p.backward ? 12 : 4);  // q, k, v, out; and again with their gradients
+  if (p.what == What::attention) return cost;
+  const double weights = 4 * d * d + 2 * d * double(p.feed_forward);
+  cost.flops += tokens * 2 * weights * passes;
+  // Each product reads a factor and writes its result: x, q, k, v, the attention's output, two sums and norms, the
+  // hidden layer.
+  cost.bytes += (tokens * (10 * d + 2 * double(p.feed_forward)) + weights) * bytes * passes;
+  return cost;
+}
+
+Workload::Workload(const Problem& p, const Place& compute, uint64_t seed) : device_(compute.device), generator_(seed) {
   RandomStream random(seed, 0, Purpose::data);
-  // A batch is one sequence many times over.
   const auto normal = [&](const Shape& shape) {
-    return broadcast_to(random_normal(shape.with(0, 1), random).cast(compute.activations).to(compute.device), shape);
+    return random_normal(shape, random).cast(compute.activations).to(compute.device);
   };
-  const Shape flat{p.batch, p.length, p.features()}, split{p.batch, p.length, p.heads, p.head_size};
+  const Context context{true, &generator_};
+  Generator parameters_of(seed);
   if (p.what == What::layer) {
     TransformerOptions options;
     options.heads = p.heads, options.head_size = p.head_size, options.feed_forward = p.feed_forward;
     options.attention = p.attention;
-    Generator parameters_of(seed);
-    layer_ = std::make_unique<EncoderLayer>(options, parameters_of);
-    move_to(*layer_, compute.device);
-    if (p.backward) learned_ = parameters(*layer_);
-    operands_ = {Variable(normal(flat), p.backward)};
-    if (p.backward) gradient_ = normal(flat);
-    return;
+    const auto layer = std::make_shared<EncoderLayer>(options, parameters_of);
+    move_to(*layer, compute.device);
+    const Variable x(normal({p.batch, p.length, p.features()}), p.backward);
+    forward_ = [=] { return (*layer)(x, {}, context); };
+    leaves_ = parameters(*layer);
+    leaves_.push_back(x);
+  } else {
+    const std::shared_ptr<Attention> attention = make_attention(p.attention);
+    attention->initialize(p.heads, p.head_size, parameters_of);
+    move_to(*attention, compute.device);
+    std::vector<Variable> qkv;
+    for (int i = 0; i < 3; ++i) qkv.emplace_back(normal({p.batch, p.length, p.heads, p.head_size}), p.backward);
+    if (p.what == What::cluster) {
+      cluster_alone(p, *attention, qkv);
+      return;
+    }
+    forward_ = [=] { return (*attention)(qkv[0], qkv[1], qkv[2], {}, AttentionContext{context}); };
+    leaves_ = parameters(*attention);
+    leaves_.insert(leaves_.end(), qkv.begin(), qkv.end());
   }
-  attention_ = make_attention(p.attention);
-  Generator parameters_of(seed);
-  attention_->initialize(p.heads, p.head_size, parameters_of);
-  move_to(*attention_, compute.device);
-  for (int i = 0; i < 3; ++i) operands_.emplace_back(normal(split), p.backward);
-  learned_ = parameters(*attention_);
-  if (p.backward) gradient_ = normal(split);
-  if (p.what != What::cluster) return;
-  // What the variant makes of these queries up to the codes.
+  if (p.backward) gradient_ = normal(leaves_.back().shape());
+}
+
+// Clusters alone: what a call of the variant makes of these queries up to the codes is done before.
+void Workload::cluster_alone(const Problem& p, const Attention& attention, const std::vector<Variable>& qkv) {
   AttentionChoices made;
-  AttentionContext inner{context()};
-  inner.report = &made;
+  AttentionContext context{{true, &generator_}};
+  context.report = &made;
   const NoGrad no_grad;
-  (*attention_)(operands_[0], operands_[1], operands_[2], {}, inner);
-  codes_ = made["codes"];
-  check<UsageError>(codes_.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
-  clusters_ = std::min(made.numbers["clusters"], p.length);
-  iterations_ = int(made.numbers["iterations"]);
-  operands_.clear();
+  attention(qkv[0], qkv[1], qkv[2], {}, context);
+  const Tensor codes = made["codes"];
+  check<UsageError>(codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
+  const int64_t clusters = std::min(made.numbers["clusters"], p.length);
+  const int iterations = int(made.numbers["iterations"]);
+  leaves_ = {Variable(codes)};
+  forward_ = [=, this] {
+    hamming_kmeans(codes, {}, clusters, iterations, generator_.draw(0, Purpose::clusters));
+    return Variable();
+  };
 }
 
 void Workload::run() {
-  if (problem_.what == What::cluster) return cluster();
   clear_gradients();
-  const Variable out = forward();
-  if (problem_.backward) backward(out, gradient_);
-}
-
-Variable Workload::forward() {
-  if (layer_) return (*layer_)(operands_[0], {}, context());
-  return (*attention_)(operands_[0], operands_[1], operands_[2], {}, AttentionContext{context()});
-}
-
-void Workload::cluster() {
-  labels_ = hamming_kmeans(codes_, {}, clusters_, iterations_, generator_.draw(0, Purpose::clusters));
+  const Variable out = forward_();
+  if (gradient_.defined()) backward(out, gradient_);
 }
 
 void Workload::clear_gradients() {
-  for (auto* list : {&operands_, &learned_})
-    for (Variable& x : *list) x.clear_grad();
+  for (Variable& x : leaves_) x.clear_grad();
 }
 
 double Workload::run_once() {
@@ -108,11 +127,8 @@ double Workload::run_once() {
   const MemoryCount before = memory(device_);
   const int64_t others = before.live - before.scratch;  // threads keep their scratch, which this run needs too
   const double seconds = seconds_of(Device::cpu, [this] { run(); });
-  int64_t own = 0;
-  for (const auto* list : {&operands_, &learned_})
-    for (const Variable& x : *list) own += int64_t(x.value().bytes());
-  for (const Tensor* x : {&gradient_, &codes_})
-    if (x->defined()) own += int64_t(x->bytes());
+  auto own = int64_t(gradient_.defined() ? gradient_.bytes() : 0);
+  for (const Variable& x : leaves_) own += int64_t(x.value().bytes());
   peak_ = memory(device_).peak - others + own;
   clear_gradients();
   return seconds;
@@ -126,54 +142,57 @@ double Workload::operator()() {
 }
 
 std::map<std::string, double> Workload::stages() {
-  if (problem_.what == What::cluster) return operation_seconds(device_, [&] { cluster(); });
   clear_gradients();
   Variable out;
-  auto seconds = operation_seconds(device_, [&] { out = forward(); });
-  if (problem_.backward)
+  auto seconds = operation_seconds(device_, [&] { out = forward_(); });
+  if (gradient_.defined())
     for (const auto& [kernel, time] : operation_seconds(device_, [&] { backward(out, gradient_); }))
       seconds["backward: " + kernel] = time;
   clear_gradients();
   return seconds;
 }
 
-Timing::Timing(std::vector<double> seconds) : repetitions(int64_t(seconds.size())) {
-  std::sort(seconds.begin(), seconds.end());
-  if (!seconds.empty())
-    median = quantile(seconds, 0.5), spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / 2;
+double Measurement::median() const { return quantile(seconds, 0.5); }
+double Measurement::spread() const { return (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / 2; }
+
+nlohmann::ordered_json Measurement::json() const {
+  return {{"attention", problem.attention},
+          {"length", problem.length},
+          {"batch", problem.batch},
+          {"median_seconds", median()},
+          {"spread", spread()},
+          {"repetitions", seconds.size()},
+          {"seconds_per_element", seconds_per_element()},
+          {"peak_bytes", peak_bytes},
+          {"bytes_per_element", bytes_per_element()}};
 }
 
 std::vector<Measurement> measure(const std::vector<Problem>& problems, const Place& compute, uint64_t seed,
                                  const Repetitions& repetitions, bool stages) {
-  std::vector<Measurement> results(problems.size());
-  // One repetition of each of `these` after another.
-  const auto in_turn = [&](const std::vector<size_t>& these) {
-    std::map<size_t, std::unique_ptr<Workload>> workloads;
-    std::map<size_t, double> spent;
-    for (const size_t i : these) {
-      workloads[i] = std::make_unique<Workload>(problems[i], compute, seed);
-      workloads[i]->run_once();  // kernels are loaded, caches warm, the peak known
-    }
-    for (int64_t n = 0; n < repetitions.maximum && !interrupted(); ++n)
-      for (const size_t i : these) {
-        if (n >= repetitions.minimum && spent[i] >= repetitions.seconds) continue;
+  constexpr int64_t fewest = 3;
+  std::vector<Measurement> results;
+  if (compute.device == Device::cuda && problems.size() > 1) {
+    for (const Problem& problem : problems)
+      results.push_back(measure({problem}, compute, seed, repetitions, stages).front());
+    return results;
+  }
+  std::vector<std::unique_ptr<Workload>> workloads;
+  for (const Problem& problem : problems) {
+    workloads.push_back(std::make_unique<Workload>(problem, compute, seed));
+    workloads.back()->run_once();  // kernels are loaded, caches warm, the peak known
+    results.push_back({problem});
+  }
+  std::vector<double> spent(problems.size(), 0);
+  for (int64_t n = 0; n < repetitions.maximum && !interrupted(); ++n)
+    for (size_t i = 0; i < problems.size(); ++i)
+      if (n < fewest || spent[i] < repetitions.seconds)
         spent[i] += seconds_of(Device::cpu, [&] { results[i].seconds.push_back((*workloads[i])()); });
-      }
-    for (const size_t i : these) {
-      results[i].peak_bytes = workloads[i]->peak_bytes();
-      if (stages && !interrupted()) results[i].stages = workloads[i]->stages();
-    }
-  };
-  std::vector<size_t> all(problems.size());
-  std::iota(all.begin(), all.end(), size_t(0));
-  if (compute.device == Device::cpu)
-    in_turn(all);
-  else
-    for (const size_t i : all) in_turn({i});
+  for (size_t i = 0; i < problems.size(); ++i) {
+    results[i].peak_bytes = workloads[i]->peak_bytes();
+    if (stages && !interrupted()) results[i].stages = workloads[i]->stages();
+  }
   return results;
 }
-
-double Ceilings::floor_seconds(const Cost& cost) const { return std::max(cost.flops / flops, cost.bytes / bytes); }
 
 Ceilings measure_ceilings(const Place& compute) {
   RandomStream random(1, 0, Purpose::test);

@@ -1,13 +1,12 @@
 // attention-bench figure: the paper's figure 4, time and memory of an element by the length of the sequence.
-#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "apps/attention_bench/commands.h"
-#include "apps/attention_bench/figure_output.h"
+#include "apps/attention_bench/figure.h"
 #include "apps/common/artifact.h"
 #include "apps/common/program.h"
 #include "apps/common/svg.h"
@@ -24,10 +23,11 @@ struct FigureCommand : Command {
             "figure", "Draw the paper's figure 4: time and memory by length",
             "Writes figure.json, figure.svg and report.html. By default the setting of the paper's C.1: a transformer "
             "layer,\n"
-            "forward and backward. All lengths are measured in several passes,\n"
-            "so that a slow moment of the machine hits no point alone, and all variants of a length in turn. A length\n"
-            "whose attention would take more than --longest seconds a repetition is left out for that variant.\n"
-            "The same command again continues a figure that was stopped.\n\n"
+            "forward and backward. All variants of a length are measured in turn, so that a slow moment of the "
+            "machine\n"
+            "hits all alike. A length whose attention would take more than --longest seconds a repetition is left out\n"
+            "for that variant.\n"
+            "The same command again continues a figure that was stopped, from the first length that it lacks.\n\n"
             "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096") {
     settings.repetitions.seconds = 4;
   }
@@ -45,74 +45,90 @@ struct FigureCommand : Command {
     if (Artifact::is_in(out)) continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
     const Json as_given = config();
     settings.finish(quiet);
-    const std::vector<std::string> specs = split_specs(attention);
-    check<UsageError>(!specs.empty(), "--attention: expected a variant");
+    Figure figure{settings, split_specs(attention)};
+    check<UsageError>(!figure.specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     Artifact folder(out, as_given, Resume::if_there);
-    for (const std::string& spec : specs)
-      for (const int64_t n : all) note_if_full(*make_attention(spec), n, n, quiet);
     catch_interrupts(quiet);
-    Sweep sweep{settings, specs, longest, measure_ceilings(settings.place), quiet};
-    measure_all(sweep, all, folder);
+    std::map<int64_t, Json> points = kept_points(folder);
+    for (const int64_t length : all) {
+      const std::vector<std::string> specs = not_too_slow(figure, length);
+      if (!points.count(length)) {
+        points[length] = measured(specs, length);
+        if (interrupted()) break;
+        folder.append({{"length", length}, {"of", made_with()}, {"points", points[length]}});
+      }
+      add(figure, length, points[length]);
+    }
+    if (!figure.points.empty()) figure.write(folder);
     if (interrupted()) {
-      note(sweep.measured().empty()
-               ? "interrupted; nothing was measured yet"
-               : concat("interrupted; ", out, " has what was measured until then, and the same command continues"),
-           quiet);
+      note(concat("interrupted; ", out, " has the lengths that were finished, and the same command continues"), quiet);
       throw Interrupted();
     }
-    write_figure(sweep, folder);
-    const Json result = figure_json(sweep);
-    tell(result, figure_text(sweep) + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+    std::string text;
+    for (const auto& [spec, words] : figure.crossovers()) text += concat(spec, ": ", words, '\n');
+    tell(figure.json(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
-  // Measures what the folder does not have yet.
-  void measure_all(Sweep& sweep, const std::vector<int64_t>& all, Artifact& folder) const {
-    const Json kept = kept_shares(folder);
-    // (A GPU is nobody else's meanwhile.)
-    const bool gpu = settings.place.device == Device::cuda;
-    const int64_t passes = gpu ? 1 : std::min<int64_t>(5, settings.repetitions.maximum);
-    for (int64_t pass = 1; pass <= passes; ++pass)
-      for (const int64_t length : all) {
-        if (interrupted()) return;
-        if (pass == 1) sweep.add_points(length);
-        const std::string place = concat("pass ", pass, ", length ", length);
-        if (kept.contains(place)) {
-          sweep.add(kept.at(place));
-          continue;
-        }
-        const Json share = sweep.measure_share(length, passes);
-        sweep.add(share);
-        if (!sweep.measured().empty()) write_figure(sweep, folder);  // whatever happens next, this is kept
-        if (interrupted()) return;
-        folder.append({{"place", place}, {"of", made_with()}, {"share", share}});
-        tell_share(sweep, length, concat("pass ", pass, " of ", passes));
-      }
+  // The variants of which one repetition at this length does not take too long, by what was measured before.
+  std::vector<std::string> not_too_slow(const Figure& figure, int64_t length) const {
+    std::vector<std::string> specs;
+    for (const std::string& spec : figure.specs) {
+      note_if_full(*make_attention(spec), length, length, quiet);
+      const std::vector<Measurement> before = figure.of(spec);
+      // Full attention takes four times as long at twice the length.
+      const double ratio = before.empty() ? 0 : double(length) / double(before.back().problem.length);
+      if (before.empty() || ratio * ratio * before.back().median() <= longest)
+        specs.push_back(spec);
+      else
+        note(concat(spec, " is left out at length ", length, ": --longest ", longest), quiet);
+    }
+    return specs;
   }
 
-  void tell_share(const Sweep& sweep, int64_t length, std::string line) const {
-    line += concat(", length ", length, ", us an element:");
-    for (const Point& p : sweep.measured())
-      if (p.problem.length == length)
-        line += concat(" ", p.problem.attention, " ", svg::number(p.seconds_per_element() * 1e6));
+  // The points of a length: [{"attention", "batch", "seconds", "peak_bytes"}].
+  Json measured(const std::vector<std::string>& specs, int64_t length) const {
+    std::vector<Problem> problems;
+    for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length));
+    Json points = Json::array();
+    for (const Measurement& point :
+         measure(problems, settings.place, uint64_t(settings.compute.seed), settings.repetitions))
+      points.push_back({{"attention", point.problem.attention},
+                        {"batch", point.problem.batch},
+                        {"seconds", point.seconds},
+                        {"peak_bytes", point.peak_bytes}});
+    return points;
+  }
+
+  void add(Figure& figure, int64_t length, const Json& points) const {
+    std::string line = concat("length ", length, ", us an element:");
+    for (const Json& one : points) {
+      Measurement& point = figure.points.emplace_back();
+      point.problem.attention = one.at("attention").get<std::string>();
+      point.problem.length = length;
+      point.problem.batch = one.at("batch").get<int64_t>();
+      point.seconds = one.at("seconds").get<std::vector<double>>();
+      point.peak_bytes = one.at("peak_bytes").get<int64_t>();
+      line += concat(" ", point.problem.attention, " ", svg::number(point.seconds_per_element() * 1e6));
+    }
     note(line, quiet);
   }
 
-  // What a share must have been measured with to be part of this figure.
+  // What a point must have been measured with to be part of this figure.
   Json made_with() const {
     Json with = provenance(std::string(name(settings.place.device)));
     with.erase("time");
     return with;
   }
 
-  // What was measured before, by its place. What another build or processor measured is measured again.
-  Json kept_shares(const Artifact& folder) const {
-    Json kept = Json::object();
+  // The points that were measured before, by length. What another build or processor measured is measured again.
+  std::map<int64_t, Json> kept_points(const Artifact& folder) const {
+    std::map<int64_t, Json> kept;
     bool others = false;
     for (const Json& line : folder.lines())
       if (line.value("of", Json()) == made_with())
-        kept[line.at("place").get<std::string>()] = line.at("share");
+        kept[line.at("length").get<int64_t>()] = line.at("points");
       else
         others = true;
     if (others) note(concat(out, ": what another build or processor measured is measured again"), quiet);

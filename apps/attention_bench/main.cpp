@@ -1,5 +1,5 @@
 // attention-bench: time and memory of attention variants (the paper's appendix C.1 and figure 4).
-#include "apps/attention_bench/commands.h"
+#include "apps/attention_bench/settings.h"
 
 #include "apps/common/program.h"
 

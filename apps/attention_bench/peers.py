@@ -4,35 +4,27 @@
     python3 -m venv peers && peers/bin/pip install torch            # outside the repository
     peers/bin/python apps/attention_bench/peers.py --program build/cpu/bin
 
-Each row times one of our programs and one peer in turn, with the same shapes and threads, and tells the medians and
-peer / ours: above 1, ours is faster. The table goes to standard error, an object a row to standard output. A row whose
-peer is not installed says so, and the others go on. The authors' code is installed by
-`pip install --no-build-isolation pytorch-fast-transformers`, with no nvcc on the PATH; it takes some minutes.
+Each row times one of our programs and one peer in turn, with the same shapes and threads, and prints an object: the
+medians in seconds and peer / ours: above 1, ours is faster. A row whose peer is not installed says so, and the others
+go on; where one of our programs fails, all ends. The rows of text-search embed need transformers too. The authors'
+code is installed by `pip install --no-build-isolation pytorch-fast-transformers`, with no nvcc on the PATH; it takes
+some minutes.
 """
 import argparse
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
 import random
-import re
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
-from typing import Callable
 
 HEADS, SIZE, HIDDEN = 6, 64, 1536
 FEATURES = HEADS * SIZE
 TOKENS = {"cpu": 16384, "cuda": 131072}
-
-
-class OursFailed(Exception):
-    """One of our programs failed: what it said."""
 
 
 # ---- ours: functions that return the seconds of one call
@@ -40,9 +32,9 @@ class OursFailed(Exception):
 
 def last_object(command):
     """The JSON object that one of our programs ends with."""
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise OursFailed(f"{done.stderr.strip()} (exit code {done.returncode})")
+    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:  # it has said why
+        sys.exit(1)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -79,43 +71,40 @@ def only_cudnn(device):
 
 
 def layer_peer(length, batch, device, precision):
-    """A post-norm layer with exact gelu and PyTorch's scaled_dot_product_attention, forward and backward."""
+    """PyTorch's post-norm layer with exact gelu and scaled_dot_product_attention, forward and backward."""
     import torch
-    from torch.nn import functional as F
 
-    dtype = {"float32": torch.float32, "bf16": torch.bfloat16}[precision]
-    projections = [torch.nn.Linear(FEATURES, FEATURES, device=device, dtype=dtype) for _ in range(4)]
-    norms = [torch.nn.LayerNorm(FEATURES, device=device, dtype=dtype) for _ in range(2)]
-    up = torch.nn.Linear(FEATURES, HIDDEN, device=device, dtype=dtype)
-    down = torch.nn.Linear(HIDDEN, FEATURES, device=device, dtype=dtype)
-    x = torch.randn(batch, length, FEATURES, device=device, dtype=dtype, requires_grad=True)
+    made = {"device": device, "dtype": {"float32": torch.float32, "bf16": torch.bfloat16}[precision]}
+    layer = torch.nn.TransformerEncoderLayer(FEATURES, HEADS, HIDDEN, 0.0, "gelu", batch_first=True, **made)
+    x = torch.randn(batch, length, FEATURES, requires_grad=True, **made)
     gradient = torch.randn_like(x)
-    learned = [parameter for module in (*projections, *norms, up, down) for parameter in module.parameters()]
 
     def once():
-        q, k, v = (projection(x).view(batch, length, HEADS, SIZE).transpose(1, 2) for projection in projections[:3])
         with only_cudnn(device):
-            attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
-        y = norms[0](x + projections[3](attended))
-        torch.autograd.grad(norms[1](y + down(F.gelu(up(y)))), [x, *learned], gradient)
+            out = layer(x)
+        torch.autograd.grad(out, [x, *layer.parameters()], gradient)
 
     return once
+
+
+def with_gradients(attention, shape, **made):
+    """A call of a function of q, k and v, forward and backward."""
+    import torch
+
+    q, k, v = (torch.randn(shape, requires_grad=True, **made) for _ in range(3))
+    gradient = torch.randn_like(q)
+    return lambda: torch.autograd.grad(attention(q, k, v), [q, k, v], gradient)
 
 
 def attention_peer(length, batch, device):
     import torch
     from torch.nn import functional as F
 
-    shape = (batch, HEADS, length, SIZE)
-    q, k, v = (torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-    gradient = torch.randn_like(q)
-
-    def once():
+    def attention(q, k, v):
         with only_cudnn(device):
-            out = F.scaled_dot_product_attention(q, k, v)
-        torch.autograd.grad(out, [q, k, v], gradient)
+            return F.scaled_dot_product_attention(q, k, v)
 
-    return once
+    return with_gradients(attention, (batch, HEADS, length, SIZE), device=device, dtype=torch.bfloat16)
 
 
 def authors_attention(kind, length, batch, device):
@@ -126,12 +115,10 @@ def authors_attention(kind, length, batch, device):
 
     settings = {"clusters": 100, "iterations": 10, "bits": 63, "attention_dropout": 0.0}
     attention = ImprovedClusteredAttention(topk=32, **settings) if kind[0] == "i" else ClusteredAttention(**settings)
-    shape = (batch, length, HEADS, SIZE)
-    q, k, v = (torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
     mask = FullMask(length, length, device=device)
     lengths = LengthMask(torch.full((batch,), length, device=device))
-    gradient = torch.randn(shape, device=device)
-    return lambda: torch.autograd.grad(attention(q, k, v, mask, lengths, lengths), [q, k, v], gradient)
+    return with_gradients(lambda q, k, v: attention(q, k, v, mask, lengths, lengths), (batch, length, HEADS, SIZE),
+                          device=device)
 
 
 def authors_kmeans(length, batch):
@@ -197,52 +184,21 @@ def embed(settings, length):
 
 
 def embed_peer(settings, length):
-    """The model's own layers in PyTorch, with scaled_dot_product_attention."""
-    import torch
-    from torch.nn import functional as F
-
+    """The model in PyTorch, with scaled_dot_product_attention."""
     if not settings.model:
         raise ValueError("--model is missing, the folder of a BERT (apps/text_search/README.md says how to get one)")
+    import torch
+    import transformers
+
     command = [settings.program / "text-search", "tokenize", "--model", settings.model, "--text-file", "-"]
     found = subprocess.run(command, input=texts_of(settings.model, length), check=True, capture_output=True, text=True)
     tokens = torch.tensor([json.loads(line) for line in found.stdout.splitlines()])
-    config = json.loads((settings.model / "config.json").read_text())
-    data = (settings.model / "model.safetensors").read_bytes()
-    (size,) = struct.unpack("<Q", data[:8])
-    kinds = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
-    weights = {}
-    for name, entry in json.loads(data[8 : 8 + size]).items():
-        if name != "__metadata__":
-            begin, end = (8 + size + offset for offset in entry["data_offsets"])
-            numbers = torch.frombuffer(bytearray(data[begin:end]), dtype=kinds[entry["dtype"]])
-            weights[name] = numbers.reshape(entry["shape"]).float()
-
-    def linear(x, name):
-        return F.linear(x, weights[name + ".weight"], weights[name + ".bias"])
-
-    def norm(x, name):
-        weight, bias = weights[name + ".weight"], weights[name + ".bias"]
-        return F.layer_norm(x, x.shape[-1:], weight, bias, config["layer_norm_eps"])
-
-    def split(x):
-        return x.unflatten(-1, (config["num_attention_heads"], -1)).transpose(1, 2)
-
-    def embeddings(tokens):
-        words, positions, types = (weights[f"embeddings.{name}_embeddings.weight"]
-                                   for name in ("word", "position", "token_type"))
-        x = norm(words[tokens] + positions[:length] + types[0], "embeddings.LayerNorm")
-        for i in range(config["num_hidden_layers"]):
-            layer = f"encoder.layer.{i}."
-            q, k, v = (split(linear(x, f"{layer}attention.self.{part}")) for part in ("query", "key", "value"))
-            mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-            x = norm(x + linear(mixed, layer + "attention.output.dense"), layer + "attention.output.LayerNorm")
-            hidden = F.gelu(linear(x, layer + "intermediate.dense"))
-            x = norm(x + linear(hidden, layer + "output.dense"), layer + "output.LayerNorm")
-        return F.normalize(x.mean(1), dim=1)
+    model = transformers.BertModel.from_pretrained(settings.model, attn_implementation="sdpa").eval()
 
     def once():
         with torch.inference_mode():
-            return torch.cat([embeddings(batch) for batch in tokens.split(16)])
+            for batch in tokens.split(16):
+                torch.nn.functional.normalize(model(batch).last_hidden_state.mean(1), dim=1)
 
     return once
 
@@ -250,13 +206,10 @@ def embed_peer(settings, length):
 # ---- the rows
 
 
-@dataclasses.dataclass
-class Row:
-    name: str
-    ours: Callable  # the seconds of one call
-    peer: Callable  # makes a function of one call; loads what it needs
-    must: float | None = None  # peer / ours
-    aim: float | None = None
+def row(name, ours, peer, must=None, aim=None):
+    """`ours` returns the seconds of one call; `peer` makes a function of one call, and loads what it needs. What peer /
+    ours must be, and is to be."""
+    return {"row": name, "ours": ours, "peer": peer, "must": must, "aim": aim}
 
 
 def rows(settings):
@@ -266,15 +219,15 @@ def rows(settings):
     def layer(name, attention, length, must, aim, precision):
         batch = max(1, tokens // length)
         ours = bench(settings, attention=attention, length=length, batch=batch, what="layer", precision=precision)
-        return Row(name, ours, lambda: layer_peer(length, batch, device, precision), must, aim)
+        return row(name, ours, lambda: layer_peer(length, batch, device, precision), must, aim)
 
     def clustered(kind, batch, must, aim):
         ours = bench(settings, attention=f"{kind}-100", length=4096, batch=batch, what="attention")
-        return Row(f"{kind}-attention-4096", ours, lambda: authors_attention(kind, 4096, batch, device), must, aim)
+        return row(f"{kind}-attention-4096", ours, lambda: authors_attention(kind, 4096, batch, device), must, aim)
 
     def kmeans(batch, peer, must, aim):
         ours = bench(settings, attention="clustered-100", length=16384, batch=batch, what="cluster")
-        return Row("kmeans-16384", ours, lambda: peer(16384, batch), must, aim)
+        return row("kmeans-16384", ours, lambda: peer(16384, batch), must, aim)
 
     if device == "cuda":
         full = bench(settings, attention="full", length=4096, batch=32, what="attention", precision="bf16")
@@ -282,7 +235,7 @@ def rows(settings):
             clustered("i-clustered", 32, 3, 10),
             clustered("clustered", 32, 3, 8),
             kmeans(8, flash_kmeans, 1, 10),
-            Row("full-attention-4096", full, lambda: attention_peer(4096, 32, device), 0.4, 0.7),
+            row("full-attention-4096", full, lambda: attention_peer(4096, 32, device), 0.4, 0.7),
             layer("i-clustered-layer-8192", "i-clustered-100", 8192, 1.5, 3.3, "bf16"),
             layer("i-clustered-layer-32768", "i-clustered-100", 32768, 4, 12, "bf16"),
         ]
@@ -292,10 +245,10 @@ def rows(settings):
         layer("i-clustered-layer-32768", "i-clustered-100", 32768, 14, 19, "float32"),
         clustered("i-clustered", 1, 4, 7),
         kmeans(1, authors_kmeans, 15, 40),
-        Row("copy-task-quick", copy_task(settings, "--quick"), lambda: copy_task_peer(2, 4, 32, 512), 1.0, 1.5),
-        Row("copy-task", copy_task(settings), lambda: copy_task_peer(4, 6, 32, 768), 1.0, 1.5),
-        Row("embed-128", embed(settings, 128), lambda: embed_peer(settings, 128)),
-        Row("embed-512", embed(settings, 512), lambda: embed_peer(settings, 512)),
+        row("copy-task-quick", copy_task(settings, "--quick"), lambda: copy_task_peer(2, 4, 32, 512), 1.0, 1.5),
+        row("copy-task", copy_task(settings), lambda: copy_task_peer(4, 6, 32, 768), 1.0, 1.5),
+        row("embed-128", embed(settings, 128), lambda: embed_peer(settings, 128)),
+        row("embed-512", embed(settings, 512), lambda: embed_peer(settings, 512)),
     ]
 
 
@@ -303,9 +256,10 @@ def rows(settings):
 
 
 def seconds_of(once, device):
-    """The median of three times of one call, or of fewer where they take long. On a GPU, of calls that last 5 ms."""
-
-    def timed(calls):
+    """The median of three times of one call, or of fewer where they take long; on a GPU, of twenty calls."""
+    calls = 20 if device == "cuda" else 1
+    times = []
+    while len(times) < 3 and sum(times) * calls < 2:
         start = time.perf_counter()
         for _ in range(calls):
             once()
@@ -313,58 +267,21 @@ def seconds_of(once, device):
             import torch
 
             torch.cuda.synchronize()
-        return (time.perf_counter() - start) / calls
-
-    times = [timed(1)]
-    calls = max(1, int(5e-3 / times[0])) if device == "cuda" else 1
-    while len(times) < 3 and sum(times) * calls < 2:
-        times.append(timed(calls))
+        times.append((time.perf_counter() - start) / calls)
     return statistics.median(times)
 
 
-def measure(row, settings):
-    """The object of a row; ours and the peer in turn. "left_out" says why there is no peer, "problem" why ours failed.
-    """
-    result = {"row": row.name, "device": settings.device, "threads": settings.threads}
+def measure(ours, peer, settings):
+    """Ours and the peer in turn; or "left_out", why there is no peer."""
     try:
-        once = row.peer()
+        once = peer()
         once()  # warms up
-        pairs = [(row.ours(), seconds_of(once, settings.device)) for _ in range(settings.repeat)]
-    except OursFailed as failure:
-        return {**result, "problem": " ".join(str(failure).split())}
     except Exception as error:  # a peer may fail in any way
-        return {**result, "left_out": " ".join(f"{type(error).__name__}: {error}".split())[:200]}
-    ours, peer = (statistics.median(times) for times in zip(*pairs))
-    ratios = sorted(theirs / mine for mine, theirs in pairs)
-    spread = (ratios[3 * len(ratios) // 4] - ratios[len(ratios) // 4]) / 2  # half the distance of the quartiles
-    return {**result, "ours_seconds": ours, "peer_seconds": peer, "ratio": peer / ours, "spread": spread,
-            "must": row.must, "aim": row.aim}
-
-
-def line(result):
-    for key, words in (("left_out", "left out"), ("problem", "FAILED")):
-        if key in result:
-            return f"{result['row']:24} {words}: {result[key]}"
-    must, aim = (f"{result[key]:g}" if result[key] else "-" for key in ("must", "aim"))
-    verdict = "" if must == "-" else "met" if result["ratio"] >= result["must"] else "NOT MET"
-    return (f"{result['row']:24} {result['ours_seconds'] * 1e3:10.2f} {result['peer_seconds'] * 1e3:10.2f} "
-            f"{result['ratio']:7.2f} {result['spread']:6.2f} {must:>5} {aim:>5}  {verdict}").rstrip()
-
-
-def machine(settings):
-    """The processor, and the versions of what is compared."""
-    processor = re.search(r"model name\s*: (.*)|$", pathlib.Path("/proc/cpuinfo").read_text())[1]
-    with contextlib.suppress(ImportError, RuntimeError):
-        import torch
-
-        torch.set_num_threads(settings.threads)
-        torch.manual_seed(1)
-        processor = torch.cuda.get_device_name() if settings.device == "cuda" else processor
-    versions = {each.name: each.version for each in metadata.distributions()
-                if each.name in ("torch", "pytorch-fast-transformers", "flash-kmeans")}
-    command = [settings.program / "attention-bench", "--version"]
-    versions["ours"] = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    return {"processor": processor, "versions": versions}
+        return {"left_out": " ".join(f"{type(error).__name__}: {error}".split())[:200]}
+    pairs = [(ours(), seconds_of(once, settings.device)) for _ in range(settings.repeat)]
+    ours_seconds, peer_seconds = (statistics.median(times) for times in zip(*pairs))
+    return {"ours_seconds": ours_seconds, "peer_seconds": peer_seconds, "ratio": peer_seconds / ours_seconds,
+            "ratios": sorted(theirs / mine for mine, theirs in pairs)}
 
 
 def main():
@@ -377,28 +294,19 @@ def main():
     parser.add_argument("--repeat", type=int, default=5, help="pairs of measurements; the medians count")
     settings = parser.parse_args()
     settings.program = settings.program or pathlib.Path("build", settings.device, "bin")
-    if settings.threads < 1 or settings.repeat < 1:
-        parser.error("--threads and --repeat: expected at least 1")
     if not os.access(settings.program / "attention-bench", os.X_OK):
         parser.error(f"{settings.program}/attention-bench: no such program; give our programs' folder by --program")
-    chosen = rows(settings)
-    if settings.rows:
-        wanted, names = settings.rows.split(","), [row.name for row in chosen]
-        for name in wanted:
-            if name not in names:
-                parser.error(f"--rows: no row {name!r} on {settings.device}; there are {', '.join(names)}")
-        chosen = [row for row in chosen if row.name in wanted]
-    here = machine(settings)
-    print(f"{here['processor']}; {settings.threads} threads; medians of {settings.repeat}\n"
-          f"{'row':24} {'ours ms':>10} {'peer ms':>10} {'ratio':>7} {'spread':>6} {'must':>5} {'aim':>5}",
-          file=sys.stderr)
-    failed = False
-    for row in chosen:
-        result = measure(row, settings)
-        print(line(result), file=sys.stderr)
-        print(json.dumps({**result, **here}), flush=True)
-        failed = failed or "problem" in result
-    sys.exit(1 if failed else 0)
+    chosen = {each["row"]: each for each in rows(settings)}
+    wanted = settings.rows.split(",") if settings.rows else chosen
+    for name in wanted:
+        if name not in chosen:
+            parser.error(f"--rows: no row {name!r} on {settings.device}; there are {', '.join(chosen)}")
+    os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # of PyTorch, which is not loaded yet
+    where = {"device": settings.device, "threads": settings.threads}
+    for name in wanted:
+        given = dict(chosen[name])
+        found = measure(given.pop("ours"), given.pop("peer"), settings)
+        print(json.dumps({**given, **found, **where}), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "apps/attention_bench/commands.h"
 #include "apps/attention_bench/settings.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
@@ -43,36 +42,30 @@ struct RunCommand : Command {
       note_if_full(*make_attention(spec), length, length, quiet);
       problems.push_back(settings.problem(spec, length));
     }
-    const auto measured =
+    const std::vector<Measurement> measured =
         measure(problems, settings.place, uint64_t(settings.compute.seed), settings.repetitions, stages || json);
     if (interrupted()) throw Interrupted();
     // Again, for the machine may have become faster meanwhile (other programs ended).
     const Ceilings after = measure_ceilings(settings.place);
     ceilings = {std::max(ceilings.flops, after.flops), std::max(ceilings.bytes, after.bytes)};
     Json results = Json::array();
-    for (size_t i = 0; i < problems.size(); ++i) results.push_back(result(problems[i], measured[i], ceilings));
+    for (const Measurement& one : measured) results.push_back(result(one, ceilings));
     Json all = specs.size() == 1 ? results[0] : Json{{"results", results}};
     all["gflops"] = ceilings.flops * 1e-9;
     all["gigabytes_per_second"] = ceilings.bytes * 1e-9;
     tell(all, table(results));
   }
 
-  Json result(const Problem& p, const Measurement& measured, const Ceilings& ceilings) const {
-    const Timing timing(measured.seconds);
+  Json result(const Measurement& measured, const Ceilings& ceilings) const {
+    const Problem& p = measured.problem;
     const Cost cost = cost_of(p, int64_t(size_of(settings.place.activations)));
-    Json found = {{"attention", p.attention},
-                  {"length", p.length},
-                  {"batch", p.batch},
-                  {"what", name_of(settings.what)},
-                  {"pass", p.backward ? "both" : "forward"},
-                  {"median_seconds", timing.median},
-                  {"spread", timing.spread},
-                  {"repetitions", timing.repetitions},
-                  {"peak_bytes", measured.peak_bytes},
-                  {"flops", finite_or_null(cost.flops)},
-                  {"bytes", finite_or_null(cost.bytes)},
-                  {"floor_seconds", finite_or_null(ceilings.floor_seconds(cost))},
-                  {"stages", Json::object()}};
+    Json found = measured.json();
+    found["what"] = name_of(p.what);
+    found["pass"] = p.backward ? "both" : "forward";
+    found["flops"] = finite_or_null(cost.flops);
+    found["bytes"] = finite_or_null(cost.bytes);
+    found["floor_seconds"] = finite_or_null(std::max(cost.flops / ceilings.flops, cost.bytes / ceilings.bytes));
+    found["stages"] = Json::object();
     for (const auto& [name, seconds] : measured.stages) found["stages"][name] = seconds;
     return found;
   }
@@ -81,12 +74,11 @@ struct RunCommand : Command {
     std::string lines = formatted("%-28s %7s %12s %9s %12s %12s %8s\n", "", "batch", "ms", "spread", "us a token",
                                   "bytes a token", "of floor");
     for (const Json& r : results) {
-      const double tokens = r.at("length").get<double>() * r.at("batch").get<double>(),
-                   seconds = r.at("median_seconds");
+      const double seconds = r.at("median_seconds");
       const double floor = r.at("floor_seconds").is_null() ? NAN : r.at("floor_seconds").get<double>();
       lines += formatted("%-28s %7lld %12.3f %9.3f %12.3f %13.0f ", r.at("attention").get<std::string>().c_str(),
                          (long long)r.at("batch"), seconds * 1e3, r.at("spread").get<double>() * 1e3,
-                         seconds / tokens * 1e6, r.at("peak_bytes").get<double>() / tokens);
+                         r.at("seconds_per_element").get<double>() * 1e6, r.at("bytes_per_element").get<double>());
       lines += std::isfinite(floor) && floor > 0 ? formatted("%7.0f%%\n", 100 * floor / seconds) : "       -\n";
       if (!stages) continue;
       std::vector<std::pair<double, std::string>> parts;

@@ -20,15 +20,15 @@ int64_t bytes_of(Problem problem, int64_t batch, const Settings& settings) {
 }  // namespace
 
 void Settings::fields(SettingFields& f) {
-  f("what", what, {{"attention", What::attention}, {"layer", What::layer}, {"cluster", What::cluster}},
+  f("what", shared.what, {{"attention", What::attention}, {"layer", What::layer}, {"cluster", What::cluster}},
     "attention alone, a transformer layer around it, or clustering alone, from hash codes to labels");
-  f("pass", both, {{"forward", false}, {"both", true}}, "forward, or both: forward and backward");
+  f("pass", shared.backward, {{"forward", false}, {"both", true}}, "forward, or both: forward and backward");
   f("tokens", tokens, {1, int64_t(1) << 40},
     "positions at once: the batch is this by the length; by default 16384, on a GPU 131072");
   f("batch", batch, Text::any, "sequences at once, in the place of --tokens; max: as many as fit");
-  f("heads", heads, {1, 1024}, "attention heads");
-  f("head-size", head_size, {1, 4096}, "size of a head");
-  f("feed-forward", feed_forward, {1, 1 << 20}, "hidden features of the layer's feed forward");
+  f("heads", shared.heads, {1, 1024}, "attention heads");
+  f("head-size", shared.head_size, {1, 4096}, "size of a head");
+  f("feed-forward", shared.feed_forward, {1, 1 << 20}, "hidden features of the layer's feed forward");
   f("repeat", repetitions.maximum, {1, 1'000'000}, "repetitions at the most; the median counts");
   f("seconds", repetitions.seconds, {0, 1e6},
     "of a measurement: after these, and three repetitions, no more are begun");
@@ -47,11 +47,9 @@ void Settings::finish(bool quietly) {
 }
 
 Problem Settings::problem(const std::string& attention, int64_t length) const {
-  Problem problem;
+  Problem problem = shared;
   problem.attention = attention, problem.length = length;
-  problem.what = what;
-  problem.backward = both && problem.what != What::cluster;
-  problem.heads = heads, problem.head_size = head_size, problem.feed_forward = feed_forward;
+  problem.backward = shared.backward && shared.what != What::cluster;
   if (batch.empty())
     problem.batch = std::max<int64_t>(1, tokens / length);
   else if (batch != "max")

@@ -1,15 +1,16 @@
 #pragma once
-// Settings that both commands share.
+// The commands of attention-bench, and the settings that both share.
+#include <memory>
+
 #include "apps/attention_bench/bench.h"
 #include "apps/common/command.h"
 
 namespace cairn::attention_bench {
 
 struct Settings {
-  What what = What::layer;
-  bool both = true;  // passes
+  Problem shared;  // what all problems have in common
   std::string batch;
-  int64_t tokens = 0, heads = 6, head_size = 64, feed_forward = 1536;
+  int64_t tokens = 0;
   Repetitions repetitions;
   ComputeSettings compute;
   Place place;
@@ -23,5 +24,8 @@ struct Settings {
   // memory of the device, by what one and two sequences take, which is told while it is measured.
   Problem problem(const std::string& attention, int64_t length) const;
 };
+
+std::unique_ptr<Command> make_run();
+std::unique_ptr<Command> make_figure();
 
 }  // namespace cairn::attention_bench

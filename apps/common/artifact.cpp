@@ -10,9 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
+#include <sstream>
 #include <system_error>
-#include <utility>
 
 #include "apps/common/commit.h"
 #include "core/device.h"
@@ -29,17 +28,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* config_name = "config.json";
 constexpr const char* lines_name = "metrics.jsonl";
 constexpr const char* result_name = "result.json";
-
-// Makes the folder that --out names, if need be.
-void make_folder(const fs::path& path) {
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  check(status.type() != fs::file_type::none, "--out ", path, ": cannot be looked at: ", error);
-  check<UsageError>(!fs::exists(status) || fs::is_directory(status), "--out ", path,
-                    ": expected a folder, or a name for a new one, got a file");
-  fs::create_directories(path, error);
-  check(!error, "--out ", path, ": cannot make the folder: ", error);
-}
 
 // The processor's name, as the system tells it.
 std::string processor() {
@@ -59,11 +47,7 @@ bool is_there(const fs::path& path) {
 bool Artifact::is_in(const fs::path& folder) { return is_there(folder / config_name); }
 
 Json Artifact::config(const char* option, const fs::path& folder) {
-  std::error_code ignored;
-  const auto status = fs::status(folder, ignored);
-  check<DataError>(fs::exists(status), option, ' ', folder, ": there is no such folder");
-  check<DataError>(fs::is_directory(status), option, ' ', folder, ": is a file, expected the folder of a run");
-  check<DataError>(is_in(folder), option, ' ', folder, ": the folder holds no run: it has no config.json");
+  check<DataError>(is_in(folder), option, ' ', folder, ": there is no run: ", folder / config_name, " is missing");
   return read_json(folder / config_name);
 }
 
@@ -73,7 +57,11 @@ Artifact::Artifact(const fs::path& folder, const Json& config, Resume resume) : 
     for (const char* name : {config_name, lines_name, result_name, "checkpoint", "report.html"})
       check<UsageError>(!is_there(folder / name), "--out ", folder, ": the folder has a ", name,
                         is_in(folder) ? "; continue the run with --resume, or" : ";", " choose another folder");
-  make_folder(folder);
+  std::error_code error;
+  check<UsageError>(!fs::exists(folder, error) || fs::is_directory(folder, error), "--out ", folder,
+                    ": expected a folder, or a name for a new one, got a file");
+  fs::create_directories(folder, error);
+  check(!error, "--out ", folder, ": cannot make the folder: ", error);
   lock_ = open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   check(lock_ >= 0, "--out ", folder, ": cannot write into the folder: ", std::strerror(errno));
   // A file system without locks fails in another way, and then nothing keeps others out.
@@ -117,14 +105,10 @@ std::vector<Json> Artifact::lines() const {
   std::vector<Json> found;
   const fs::path path = folder_ / lines_name;
   if (folder_.empty() || !is_there(path)) return found;
-  const std::string text = read_file(path);
-  std::string_view rest = std::string_view(text).substr(0, text.rfind('\n') + 1);
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    Json line = Json::parse(rest.substr(0, end), nullptr, false);
-    check<DataError>(line.is_object(), path, ": line ", found.size() + 1, ": expected a JSON object");
-    found.push_back(std::move(line));
-    rest.remove_prefix(end + 1);
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line) && !text.eof();) {
+    found.push_back(Json::parse(line, nullptr, false));
+    check<DataError>(found.back().is_object(), path, ": line ", found.size(), ": expected a JSON object");
   }
   return found;
 }
@@ -156,10 +140,9 @@ fs::path output_path(const char* option, const std::string& name, const std::str
                     ": is no regular file; results replace a file as a whole, so they cannot go there");
   check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
                     ": is the file that is read; choose another");
-  fs::path path = name;
-  if (fs::is_symlink(fs::symlink_status(path, error))) path = fs::weakly_canonical(path, error);
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  check<UsageError>(fs::is_directory(folder, error), option, ' ', name, ": there is no folder ", folder);
+  fs::path path = fs::weakly_canonical(fs::absolute(name, error), error);
+  check<UsageError>(fs::is_directory(path.parent_path(), error), option, ' ', name, ": there is no folder ",
+                    path.parent_path());
   return path;
 }
 

@@ -20,7 +20,7 @@ Command::Command(const char* name, const char* summary, std::string footer)
     : name_(name), summary_(summary), footer_(std::move(footer)), given_(new Json(Json::object())) {}
 Command::~Command() = default;
 
-void Command::define(CLI::App& app) {
+void Command::define(CLI::App& app, Communicator& ranks) {
   CLI::App& command = *name_ ? *app.add_subcommand(name_, summary_) : app;
   command.footer(footer_);
   fields_ = std::make_unique<SettingFields>(&command);
@@ -34,7 +34,7 @@ void Command::define(CLI::App& app) {
       ->allow_extra_args(false);
   (*fields_)("json", json, "print the result as one JSON object on the last line", Keep::no);
   (*fields_)("quiet", quiet, "print nothing but the result, errors, and what changes the result", Keep::no);
-  on_run(command, [this, &command](Communicator& ranks) {
+  command.callback([this, &command, &ranks] {
     check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": is computed by one process, and ",
                       ranks.size(), " were started; start it without mpirun");
     if (command.count("--config") > 0) try {
@@ -67,14 +67,6 @@ bool Command::given(const std::string& key) const { return given_->contains(key)
 Json Command::config() const { return fields_->config(); }
 
 void Command::tell(const Json& result, const std::string& text) const { print(json ? result.dump() + "\n" : text); }
-
-int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
-                int argc, char** argv) {
-  std::vector<std::unique_ptr<Command>> made;
-  return run_program(name, summary, footer, argc, argv, [&](CLI::App& app) {
-    for (const MakeCommand make : commands) made.emplace_back(make())->define(app);
-  });
-}
 
 void threads_field(SettingFields& f, int64_t& threads) {
   f("threads", threads, {1, 4096},

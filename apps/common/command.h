@@ -31,8 +31,8 @@ class Command {
   virtual void fields(SettingFields& f) = 0;  // its own; --json --quiet --config --set are everybody's
   virtual void run(Communicator& ranks) = 0;  // once the settings are taken
 
-  // Adds it, or itself, to a program.
-  void define(CLI::App& app);
+  // Adds it, or itself, to a program, which runs on these processes.
+  void define(CLI::App& app, Communicator& ranks);
 
  protected:
   // Continues a run with this configuration, which `where` has. Errors: it is not valid (DataError); the user gave
@@ -58,12 +58,6 @@ class Command {
   std::unique_ptr<SettingFields> fields_;
   std::unique_ptr<Json> given_;
 };
-
-using MakeCommand = std::unique_ptr<Command> (*)();
-
-// A program of these commands. Parses and runs one; returns the exit code (program.h).
-int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
-                int argc, char** argv);
 
 // Where a program computes, and the element type of its activations.
 struct Place {

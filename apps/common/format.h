@@ -4,7 +4,7 @@
 
 namespace cairn {
 
-// Text as printf writes it, of any length. Always with the C locale's decimal point, because files are made of it.
+// Text as printf writes it, of any length. Programs set no locale, so the decimal point is always a point.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 
 // A number for JSON, which has none for NaN and infinity: null.

@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
 
 #include "apps/common/format.h"
-#include "apps/common/program.h"
 #include "core/error.h"
 
 namespace cairn {
@@ -20,7 +18,8 @@ std::string bar(double fraction, int width) {
   const int full = int(fraction * width);
   std::string text;
   for (int i = 0; i < width; ++i) text += i < full ? "━" : "─";
-  if (!colors()) return text;
+  const char* no_color = std::getenv("NO_COLOR");
+  if (no_color && *no_color) return text;
   const size_t bytes = 3 * size_t(full);  // each stroke is three bytes of UTF-8
   return "\033[36m" + text.substr(0, bytes) + "\033[90m" + text.substr(bytes) + "\033[0m";
 }
@@ -39,34 +38,20 @@ std::string clock_time(double seconds) {
          formatted(":%02lld", (long long)whole % 60);
 }
 
-Progress::Progress(int64_t total, bool quiet, Counts counts)
-    : total_(total),
-      counts_(counts),
-      quiet_(quiet),
-      terminal_(isatty(STDERR_FILENO)),
-      start_(Clock::now()),
-      last_draw_(start_) {}
+Progress::Progress(int64_t total, bool quiet, int64_t done)
+    : total_(total), first_(done), last_done_(done), quiet_(quiet), terminal_(isatty(STDERR_FILENO)) {}
 
 Progress::~Progress() {
-  if (!quiet_ && terminal_ && drawn_) std::cerr << '\n';
+  if (drawn_) std::cerr << '\n';
 }
 
-void Progress::draw(int64_t done, const std::string& numbers, bool ended) {
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
-  const double rate = elapsed > 0 ? double(done - first_) / elapsed : 0;
-  const double fraction = total_ > 0 ? double(done) / double(total_) : 1;
-  const bool bytes = counts_ == Counts::bytes;
-  const std::string time = clock_time(elapsed),
-                    rates = bytes ? "  " + time : formatted("  %.1f steps/s  %s", rate, time.c_str()),
-                    left = concat(bytes ? "  about " : "  at most ",
-                                  rate > 0 ? clock_time(double(total_ - done) / rate) : "?", " more");
+void Progress::draw(bool ended) {
+  const double elapsed = clock_.seconds();
+  const double rate = elapsed > 0 ? double(last_done_ - first_) / elapsed : 0;
+  const std::string rates = formatted("  %.1f/s  %s", rate, clock_time(elapsed).c_str());
+  const std::string left = "  at most " + (rate > 0 ? clock_time(double(total_ - last_done_) / rate) : "?") + " more";
   // What matters most comes first; a narrow terminal loses the rest.
-  const bool small = total_ < 1'000'000;
-  const double unit = small ? 1e3 : 1e6;
-  std::string line = bytes
-                         ? formatted("%.1f/%.1f %s  ", double(done) / unit, double(total_) / unit, small ? "KB" : "MB")
-                         : std::to_string(done) + "/" + std::to_string(total_) + "  ";
-  line += numbers;
+  std::string line = concat(last_done_, "/", total_, "  ", last_numbers_);
   const size_t width = terminal_ ? std::max<size_t>(1, columns(STDERR_FILENO, 80) - 1) : std::string::npos;
   if (line.size() + rates.size() <= width) line += rates;
   if (!ended && line.size() + left.size() <= width) line += left;
@@ -74,40 +59,33 @@ void Progress::draw(int64_t done, const std::string& numbers, bool ended) {
     std::cerr << line << '\n';
     return;
   }
-  if (line.size() > width) line.resize(width);
+  line.resize(std::min(line.size(), width));
   const int room = int(width) - int(line.size()) - 1;
   std::cerr << "\r\033[K";
-  if (room >= 8) std::cerr << bar(fraction, std::min(room, 24)) << ' ';
+  if (room >= 8) std::cerr << bar(total_ > 0 ? double(last_done_) / double(total_) : 1, std::min(room, 24)) << ' ';
   std::cerr << line << std::flush;
   drawn_ = true;
-}
-
-void Progress::start_at(int64_t done) {
-  first_ = last_done_ = done;
-  start_ = last_draw_ = Clock::now();
 }
 
 void Progress::update(int64_t done, const std::string& numbers) {
   last_done_ = done;
   last_numbers_ = numbers;
   if (quiet_) return;
-  const auto now = Clock::now();
-  const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000);
-  if (now - last_draw_ < pause) return;
-  last_draw_ = now;
-  draw(done, numbers);
+  if (clock_.seconds() - last_draw_ < (terminal_ ? 0.1 : 10)) return;
+  last_draw_ = clock_.seconds();
+  draw(false);
 }
 
 void Progress::note(const std::string& text) {
   if (quiet_) return;
-  if (terminal_ && drawn_) std::cerr << "\r\033[K";
+  if (drawn_) std::cerr << "\r\033[K";
   std::cerr << text << '\n';
-  if (terminal_ && drawn_) draw(last_done_, last_numbers_);
+  if (drawn_) draw(false);
 }
 
 void Progress::finish() {
   if (quiet_) return;
-  draw(last_done_, last_numbers_, true);
+  draw(true);
   if (terminal_) std::cerr << '\n';
   drawn_ = false;
 }

@@ -22,16 +22,10 @@ class Stopwatch {
 
 class Progress {
  public:
-  enum class Counts { steps, bytes };
-
-  // `total` steps, or bytes that are shown as kilobytes or megabytes and without a rate; `quiet` shows nothing.
-  Progress(int64_t total, bool quiet, Counts counts = Counts::steps);
+  // Of `total` steps, `done` of which an earlier session made: they do not count in the rate. `quiet` shows nothing.
+  Progress(int64_t total, bool quiet, int64_t done = 0);
   ~Progress();
 
-  // Work begins here, behind `done` steps of an earlier session, which do not count in the rate.
-  void start_at(int64_t done);
-  // So many of what is done cost next to no time, so they do not count in the rate.
-  void skip(int64_t steps) { first_ += steps; }
   // After `done` steps, with live numbers such as "loss 1.83".
   void update(int64_t done, const std::string& numbers);
   // A line of its own above the bar, for what a reader should know.
@@ -40,16 +34,14 @@ class Progress {
   void finish();
 
  private:
-  void draw(int64_t done, const std::string& numbers, bool ended = false);
+  void draw(bool ended);
 
-  using Clock = std::chrono::steady_clock;
-  int64_t total_;
-  Counts counts_;
+  int64_t total_, first_, last_done_;
   bool quiet_, terminal_;
   bool drawn_ = false;
-  int64_t first_ = 0, last_done_ = 0;
   std::string last_numbers_;
-  Clock::time_point start_, last_draw_;
+  Stopwatch clock_;
+  double last_draw_ = 0;
 };
 
 // The width of a terminal; `otherwise` where the stream (STDOUT_FILENO, STDERR_FILENO) is none.

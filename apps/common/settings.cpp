@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -16,13 +17,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string with_underscores(std::string name) {
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-std::string with_dashes(std::string key) {
-  std::replace(key.begin(), key.end(), '_', '-');
-  return key;
+std::string replaced(std::string text, char from, char to) {
+  std::replace(text.begin(), text.end(), from, to);
+  return text;
 }
 
 // A value as it stands in a message, cut where it is long.
@@ -30,20 +27,23 @@ std::string shown(const Json& value) {
   const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
-// Text from outside as programs quote it.
-std::string quoted(const std::string& text) {
-  std::string result = concat(in_quotes(text));
-  result.front() = result[result.rfind('"')] = '\'';
-  return result;
+
+template <class T>
+bool is_number(const std::string& text, T& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end;
 }
 
-// A text as a number, decimal and in every locale the same; null: it is none. (CLI11's own conversions take hexadecimal
-// and octal numbers, infinity and the locale's point too.)
-template <class T>
-Json number_from(const std::string& text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? Json(number) : Json();
+// A text from the command line as JSON: a decimal number, true, false, or else the text. (CLI11's own conversions take
+// hexadecimal and octal numbers, infinity and the locale's point too.)
+Json value_of(const std::string& text) {
+  int64_t whole = 0;
+  double number = 0;
+  if (is_number(text, whole)) return whole;
+  if (is_number(text, number) && std::isfinite(number)) return number;
+  if (text == "true" || text == "false") return text == "true";
+  return text;
 }
 
 // The parts of "a,b,c"; of an empty list one empty part.
@@ -57,119 +57,93 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-bool is_whole_number(const Json& json, Between<int64_t> range) {
-  if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t(range.high)) return false;
-  return json.is_number_integer() && json.get<int64_t>() >= range.low && json.get<int64_t>() <= range.high;
-}
-
-// Error (UsageError): attention variants that are none.
-void check_variants(const std::string& text, Text kind) {
-  if (kind == Text::variant) make_attention(text);
-  if (kind == Text::variants)
-    for (const std::string& spec : split_specs(text)) make_attention(spec);
-}
-
 }  // namespace
 
-struct SettingFields::Setting {
-  std::string expected;                               // "a whole number from 1 to 1024"
-  std::function<bool(const Json&)> valid;             // may refuse with a UsageError of its own
-  std::function<Json(const std::string&)> from_text;  // null: the text is no value
-  std::function<void(const Json&)> assign;            // null: the default
-  std::function<Json()> current;                      // null: not set
-  std::string key{};                                  // "head_size"
+struct Setting {
+  std::string expected;                    // "a whole number from 1 to 1024"
+  std::function<bool(const Json&)> valid;  // may refuse with a UsageError of its own
+  std::function<void(const Json&)> assign;
+  std::function<Json()> current;
+  std::string key{};  // "head_size"
   Keep keep = Keep::fixed;
-  Json initial{};  // the default
+  Json initial{};           // the default
+  bool has_initial = true;  // false: the default is no valid value, but stands for "not set"
   CLI::Option* option = nullptr;
 
   // Error (UsageError): not a valid value.
-  void check_value(const Json& value, const std::string& where, const std::string& text) const {
+  void check_value(const Json& value, const std::string& where) const {
     bool is_valid = false;
-    about_option(where, [&] { is_valid = !value.is_null() && valid(value); });
-    check<UsageError>(is_valid, where, ": expected ", expected, ", got ", text);
+    about_option(where, [&] { is_valid = valid(value); });
+    check<UsageError>(is_valid, where, ": expected ", expected, ", got ", shown(value));
   }
-  Json value_of(const std::string& text, const std::string& where) const {
-    Json value = from_text(text);
-    check_value(value, where, quoted(text));
-    return value;
+  Json parsed(const std::string& text) const {
+    if (initial.is_string()) return text;
+    const Json value = value_of(text);
+    return initial.is_number_float() && value.is_number() ? Json(value.get<double>()) : value;
   }
 };
+
+namespace {
+
+template <class T>
+Setting setting_of(T& value, const std::string& expected, std::function<bool(const Json&)> valid) {
+  return {expected, std::move(valid), [&value](const Json& json) { json.get_to(value); },
+          [&value] { return Json(value); }};
+}
+
+}  // namespace
 
 SettingFields::SettingFields(CLI::App* command)
     : command_(command), quick_(new Json(Json::object())), withdrawn_(new Json(Json::object())) {}
 SettingFields::~SettingFields() = default;
 
-SettingFields::Setting& SettingFields::add(const char* name, const std::string& help, Keep keep, Setting setting) {
+void SettingFields::add(const char* name, const char* type, const std::string& help, Keep keep, Setting setting) {
   Setting& added = *settings_.emplace_back(std::make_unique<Setting>(std::move(setting)));
-  added.key = with_underscores(name);
+  added.key = replaced(name, '-', '_');
   added.keep = keep;
   added.initial = added.current();
-  if (!command_) return added;
+  added.has_initial = added.valid(added.initial);
+  if (!command_) return;
   const std::string option = concat("--", name);
   if (added.initial.is_boolean()) {
-    added.option = command_->add_flag(option, help)->disable_flag_override();
-  } else {
-    added.option = command_->add_option(option, CLI::callback_t(), help);
-    const Json& value = added.initial;
-    if (!value.is_null())
-      added.option->default_str(value.is_string()         ? value.get<std::string>()
-                                : value.is_number_float() ? concat(value.get<double>())
-                                                          : value.dump());
+    added.option = command_->add_flag(option, help);
+    return;
   }
-  return added;
+  added.option = command_->add_option(option, CLI::callback_t(), help)->type_name(type);
+  if (const Json& value = added.initial; added.has_initial)
+    added.option->default_str(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 void SettingFields::operator()(const char* name, int64_t& value, Between<int64_t> range, const std::string& help,
                                Keep keep) {
-  const int64_t initial = value;
-  Setting& setting =
-      add(name, help, keep,
-          {concat("a whole number from ", range.low, " to ", range.high),
-           [range](const Json& json) { return is_whole_number(json, range); }, number_from<int64_t>,
-           [&value, initial](const Json& json) { value = json.is_null() ? initial : json.get<int64_t>(); },
-           [&value, range] { return value < range.low ? Json() : Json(value); }});
-  if (setting.option) setting.option->type_name("N");
+  const auto valid = [range](const Json& json) {
+    return json.is_number_integer() && json >= range.low && json <= range.high;
+  };
+  const std::string expected = concat("a whole number from ", range.low, " to ", range.high);
+  add(name, "N", help, keep, setting_of(value, expected, valid));
 }
 
 void SettingFields::operator()(const char* name, double& value, Between<double> range, const std::string& help,
                                Keep keep) {
-  const double initial = value;
-  Setting& setting =
-      add(name, help, keep,
-          {concat("a finite number from ", range.low, " to ", range.high),
-           [range](const Json& json) { return json.is_number() && json >= range.low && json <= range.high; },
-           number_from<double>,
-           [&value, initial](const Json& json) { value = json.is_null() ? initial : json.get<double>(); },
-           [&value] { return Json(value); }});
-  if (setting.option) setting.option->type_name("X");
+  const auto valid = [range](const Json& json) { return json.is_number() && json >= range.low && json <= range.high; };
+  const std::string expected = concat("a finite number from ", range.low, " to ", range.high);
+  add(name, "X", help, keep, setting_of(value, expected, valid));
 }
 
 void SettingFields::operator()(const char* name, bool& value, const std::string& help, Keep keep) {
-  const auto from_text = [](const std::string& text) {
-    return text == "true" || text == "false" ? Json(text == "true") : Json();
-  };
-  const bool initial = value;
-  add(name, help, keep,
-      {"true or false", [](const Json& json) { return json.is_boolean(); }, from_text,
-       [&value, initial](const Json& json) { value = json.is_null() ? initial : json.get<bool>(); },
-       [&value] { return Json(value); }});
+  add(name, "", help, keep, setting_of(value, "true or false", [](const Json& json) { return json.is_boolean(); }));
 }
 
 void SettingFields::operator()(const char* name, std::string& value, Text kind, const std::string& help, Keep keep) {
-  const bool is_path = kind == Text::file || kind == Text::folder;
   const auto valid = [kind, initial = value](const Json& json) {
-    if (json.is_string() && json != initial) check_variants(json.get_ref<const std::string&>(), kind);
+    std::vector<std::string> specs;
+    if (kind == Text::variant && json.is_string() && json != initial) specs = {json.get<std::string>()};
+    if (kind == Text::variants && json.is_string()) specs = split_specs(json.get<std::string>());
+    for (const std::string& spec : specs) make_attention(spec);
     return json.is_string();
   };
-  const auto from_text = [is_path](const std::string& text) {
-    return is_path && text.empty() ? Json() : Json(text);  // in a configuration an empty path stands for none
-  };
-  const auto assign = [&value, initial = value](const Json& json) {
-    value = json.is_null() ? initial : json.get<std::string>();
-  };
-  const char* expected = kind == Text::folder ? "the name of a folder" : is_path ? "the name of a file" : "text";
-  Setting& setting = add(name, help, keep, {expected, valid, from_text, assign, [&value] { return Json(value); }});
-  if (setting.option) setting.option->type_name(kind == Text::folder ? "DIR" : is_path ? "FILE" : "TEXT");
+  const char* type = kind == Text::folder ? "DIR" : kind == Text::file ? "FILE" : "TEXT";
+  add(name, type, help, keep, setting_of(value, "text", valid));
 }
 
 void SettingFields::add_choice(const char* name, const std::vector<std::string>& names, std::function<size_t()> chosen,
@@ -177,14 +151,10 @@ void SettingFields::add_choice(const char* name, const std::vector<std::string>&
   const auto number = [names](const Json& json) {
     return size_t(std::find(names.begin(), names.end(), json.get<std::string>()) - names.begin());
   };
-  const size_t initial = chosen();
-  Setting& setting = add(name, help, keep,
-                         {"one of " + joined(names),
-                          [names, number](const Json& json) { return json.is_string() && number(json) < names.size(); },
-                          [](const std::string& text) { return Json(text); },
-                          [=](const Json& json) { choose(json.is_null() ? initial : number(json)); },
-                          [names, chosen] { return Json(names[chosen()]); }});
-  if (setting.option) setting.option->type_name("NAME");
+  const auto valid = [=](const Json& json) { return json.is_string() && number(json) < names.size(); };
+  add(name, "NAME", help, keep,
+      {"one of " + joined(names), valid, [=](const Json& json) { choose(number(json)); },
+       [=] { return Json(names[chosen()]); }});
 }
 
 void SettingFields::words(const char* name, std::vector<std::string>& values, const std::string& help) {
@@ -194,28 +164,24 @@ void SettingFields::words(const char* name, std::vector<std::string>& values, co
 
 void SettingFields::quick(const Json& values) {
   *quick_ = values;
-  const Setting* setting = find("quick");
   std::vector<std::string> words;
   for (const auto& [key, value] : values.items())
-    words.push_back(concat("--", with_dashes(key), ' ', value.is_string() ? value.get<std::string>() : value.dump()));
-  if (setting->option) setting->option->description(setting->option->get_description() + ": " + joined(words));
+    words.push_back(
+        concat("--", replaced(key, '_', '-'), ' ', value.is_string() ? value.get<std::string>() : value.dump()));
+  CLI::Option* option = known("quick", "").option;
+  if (option) option->description(option->get_description() + ": " + joined(words));
 }
 
 void SettingFields::withdrawn(const Json& values) { *withdrawn_ = values; }
 
-const SettingFields::Setting* SettingFields::find(const std::string& key) const {
-  for (const auto& setting : settings_)
-    if (setting->key == key) return setting.get();
-  return nullptr;
-}
-
-const SettingFields::Setting& SettingFields::known(const std::string& key, const std::string& where) const {
-  const Setting* setting = find(key);
-  if (setting && setting->keep != Keep::no) return *setting;
+const Setting& SettingFields::known(const std::string& key, const std::string& where) const {
   std::vector<std::string> keys;
-  for (const auto& each : settings_)
-    if (each->keep != Keep::no) keys.push_back(each->key);
-  throw UsageError(concat(where, ": unknown key ", quoted(key), did_you_mean(key, keys),
+  for (const auto& setting : settings_) {
+    if (setting->keep == Keep::no) continue;
+    if (setting->key == key) return *setting;
+    keys.push_back(setting->key);
+  }
+  throw UsageError(concat(where, ": unknown key '", key, "'", did_you_mean(key, keys),
                           nearest(key, keys).empty() ? "; there is " + joined(keys) : ""));
 }
 
@@ -229,7 +195,7 @@ Json SettingFields::checked(const Json& configuration, const std::string& where)
                         ", its old default, is accepted, got ", shown(value));
       continue;
     }
-    known(key, where).check_value(value, concat(where, ": key '", key, "'"), shown(value));
+    known(key, where).check_value(value, concat(where, ": key '", key, "'"));
     result[key] = value;
   }
   return result;
@@ -237,29 +203,34 @@ Json SettingFields::checked(const Json& configuration, const std::string& where)
 
 Json SettingFields::set(const std::string& text) const {
   const size_t equals = text.find('=');
-  check<UsageError>(equals != std::string::npos && equals > 0, "--set: expected key=value, got ", quoted(text));
-  const Setting& setting = known(with_underscores(text.substr(0, equals)), "--set");
-  return {{setting.key, setting.value_of(text.substr(equals + 1), "--set " + setting.key)}};
+  check<UsageError>(equals != std::string::npos && equals > 0, "--set: expected key=value, got '", text, "'");
+  const std::string key = replaced(text.substr(0, equals), '-', '_');
+  return checked({{key, known(key, "--set").parsed(text.substr(equals + 1))}}, "--set");
 }
 
 Json SettingFields::options() const {
   Json result = Json::object();
-  for (const auto& setting : settings_)
-    if (setting->option && setting->option->count() > 0)
-      result[setting->key] = setting->value_of(setting->option->results().back(), setting->option->get_name());
+  for (const auto& setting : settings_) {
+    if (!setting->option || setting->option->count() == 0) continue;
+    const std::string name = setting->option->get_name(), text = setting->option->results().back();
+    check<UsageError>(!text.empty(), name, ": expected a value behind it");
+    result[setting->key] = setting->parsed(text);
+    setting->check_value(result[setting->key], name);
+  }
   return result;
 }
 
 void SettingFields::assign(const Json& values) {
   Json all = values.value("quick", Json(false)) == true ? *quick_ : Json::object();
   all.update(values);
-  for (const auto& setting : settings_) setting->assign(all.value(setting->key, Json()));
+  for (const auto& setting : settings_) setting->assign(all.value(setting->key, setting->initial));
 }
 
 Json SettingFields::config() const {
   Json result = Json::object();
   for (const auto& setting : settings_)
-    if (Json value = setting->current(); setting->keep != Keep::no && !value.is_null())
+    if (Json value = setting->current();
+        setting->keep != Keep::no && (setting->has_initial || value != setting->initial))
       result[setting->key] = std::move(value);
   return result;
 }
@@ -270,9 +241,7 @@ std::string SettingFields::differences(const Json& given, const Json& of_run) co
     if (setting->keep != Keep::fixed || !given.contains(setting->key)) continue;
     // A run that was made before the setting existed has its default.
     const Json run = of_run.value(setting->key, setting->initial), &now = given.at(setting->key);
-    if (run != now)
-      found.push_back(
-          concat(setting->key, " (", run.is_null() ? "unset" : shown(run), " in the run, ", shown(now), " now)"));
+    if (run != now) found.push_back(concat(setting->key, " (", shown(run), " in the run, ", shown(now), " now)"));
   }
   return joined(found);
 }
@@ -286,25 +255,20 @@ void read_settings(SettingFields& fields, const Json& config, const std::string&
 std::vector<std::string> split_specs(const std::string& list) {
   std::vector<std::string> specs;
   if (list.empty()) return specs;
-  for (std::string item : split(list)) {
-    item.erase(0, item.find_first_not_of(' '));
-    item.erase(item.find_last_not_of(' ') + 1);
-    check<UsageError>(!item.empty(), "expected attention variants with a comma between, got nothing before or behind ",
-                      "one in ", in_quotes(list));
+  for (const std::string& item : split(list))
     if (!specs.empty() && item.find('=') != std::string::npos && item.find(':') == std::string::npos)
       specs.back() += "," + item;
     else
       specs.push_back(item);
-  }
   return specs;
 }
 
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
   std::vector<int64_t> result;
   for (const std::string& item : split(list)) {
-    const Json value = number_from<int64_t>(item);
-    check<UsageError>(value.is_number() && value >= 1 && value <= maximum, "expected whole numbers from 1 to ", maximum,
-                      " with a comma between, got ", in_quotes(list));
+    int64_t value = 0;
+    check<UsageError>(is_number(item, value) && value >= 1 && value <= maximum, "expected whole numbers from 1 to ",
+                      maximum, " with a comma between, got ", in_quotes(list));
     check<UsageError>(result.empty() || value > result.back(), "expected each larger than the one before, got ",
                       in_quotes(list));
     result.push_back(value);

@@ -15,10 +15,11 @@
 
 namespace CLI {
 class App;
-class Option;
-}  // namespace CLI
+}
 
 namespace cairn {
+
+struct Setting;  // one of them (settings.cpp)
 
 // In config.json: never another value in a resumed run; a resume may change it. no: not in config.json.
 enum class Keep { fixed, may_change, no };
@@ -87,13 +88,11 @@ class SettingFields {
   std::string differences(const Json& given, const Json& of_run) const;
 
  private:
-  struct Setting;
-  Setting& add(const char* name, const std::string& help, Keep keep, Setting setting);
+  void add(const char* name, const char* type, const std::string& help, Keep keep, Setting setting);
   void add_choice(const char* name, const std::vector<std::string>& names, std::function<size_t()> chosen,
                   std::function<void(size_t)> choose, const std::string& help, Keep keep);
-  // Error (UsageError): there is none, says what was close.
+  // Error (UsageError): there is none in configurations, says what was close.
   const Setting& known(const std::string& key, const std::string& where) const;
-  const Setting* find(const std::string& key) const;
 
   CLI::App* command_;
   std::vector<std::unique_ptr<Setting>> settings_;
@@ -105,7 +104,6 @@ class SettingFields {
 void read_settings(SettingFields& fields, const nlohmann::ordered_json& config, const std::string& where);
 
 // "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
-// Error (UsageError): an empty one among them.
 std::vector<std::string> split_specs(const std::string& list);
 
 // "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): it is not that.

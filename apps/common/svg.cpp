@@ -1,41 +1,15 @@
 #include "apps/common/svg.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <string_view>
 #include <utility>
 
 #include "apps/common/format.h"
-#include "apps/common/svg_canvas.h"
+#include "core/error.h"
 
 namespace cairn::svg {
 
-std::string coordinate(double value) {
-  std::string result = formatted("%.2f", value);
-  result.erase(result.find_last_not_of('0') + 1);
-  if (result.back() == '.') result.pop_back();
-  return result == "-0" ? "0" : result;
-}
-
-double width_of(const std::string& text) {
-  // Continuation bytes of UTF-8 take no room.
-  constexpr double character = 7.2;
-  return character * double(std::count_if(text.begin(), text.end(), [](char ch) { return (ch & 0xC0) != 0x80; }));
-}
-
-std::string ramp_class(int64_t level, int64_t levels) {
-  const int64_t step = levels > 1 ? 1 + (level - 1) * (ramp - 1) / (levels - 1) : ramp;
-  return cat('q', step);
-}
-
-std::string Canvas::finish(double w, double h, const std::string& title, const std::string& description, double minimum,
-                           double stretch) const {
-  return cat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"picture\" role=\"img\" viewBox=\"0 0 ", w, ' ', h,
-             "\" style=\"max-width:", w * stretch, "px;min-width:", minimum, "px\"><title>", escape(title), "</title>",
-             description.empty() ? std::string() : cat("<desc>", escape(description), "</desc>"), out, "</svg>\n");
-}
 std::string style() {
   std::string css =
       R"(:root{color-scheme:light dark;--surface:#fff;--panel:#f5f7f9;--ink:#1a222c;--soft:#566170;--line:#d5dbe2;--band:#f3ead6;
@@ -46,22 +20,22 @@ std::string style() {
 --q1:#1d2d3f;--q2:#234261;--q3:#2b5a86;--q4:#3573a8;--q5:#4a90c8;--q6:#6caede;--q7:#95caec;--q8:#c0e1f6;--q9:#edf7ff}}
 .picture{display:block;width:100%;height:auto;overflow:visible}
 .picture text{font-size:13px;fill:var(--ink);font-variant-numeric:tabular-nums}.picture .soft{fill:var(--soft)}
-.picture .small{font-size:11px}.picture .halo{paint-order:stroke;stroke:var(--surface);stroke-width:4px;stroke-linejoin:round}
-.picture .axis,.picture .grid,.picture .rule,.picture .tick{fill:none;stroke:var(--line)}.picture .axis{stroke:var(--soft)}
-.picture .rule{stroke:var(--soft);stroke-dasharray:4 3}.picture .band{fill:var(--band)}
-.picture .tick{stroke:var(--c1);stroke-width:2}.picture .diagonal{fill:none;stroke:var(--ink);stroke-width:1.5}
+.picture .small{font-size:11px}.picture .axis,.picture .grid{fill:none;stroke:var(--line)}.picture .axis{stroke:var(--soft)}
+.picture .band{fill:var(--band)}
+.picture .tick{fill:none;stroke:var(--c1);stroke-width:2}.picture .diagonal{fill:none;stroke:var(--ink);stroke-width:1.5}
 .picture .frame{fill:none;stroke:var(--line)}.picture .line{fill:none;stroke-width:2;stroke-linejoin:round}
 .picture .faint{stroke-width:1;opacity:.35}.picture .cells{fill:none;shape-rendering:crispEdges}
-.picture .odd{stroke:var(--soft);stroke-dasharray:.25 .25}.picture .on{fill:var(--surface)}
-.picture .cell{fill:none;stroke:var(--line)}.picture .hidden{fill:var(--soft);stroke:none}.picture .found{fill:none;stroke:var(--c2);stroke-width:2}
-.picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture text.bad{fill:var(--bad);font-weight:700}
+.picture .odd{stroke:var(--soft);stroke-dasharray:.25 .25}.picture .cell{fill:none;stroke:var(--line)}
+.picture .hidden{fill:var(--soft)}.picture .hidden+text{fill:var(--surface)}.picture .found{fill:none;stroke:var(--c2);stroke-width:2}
+.picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture .wrong+text{fill:var(--bad);font-weight:700}
 .picture .dots{stroke-width:6;stroke-linecap:round}
 )";
   for (int i = 0; i < colors; ++i)
-    css += cat(".picture .s", i, "{stroke:var(--c", i, ")}.picture .f", i, "{fill:var(--c", i, ")}.picture .t", i,
-               "{fill:var(--c", i, ");fill-opacity:.5}.picture .u", i, "{fill:var(--c", i, ");fill-opacity:.22}\n");
+    css += concat(".picture .s", i, "{stroke:var(--c", i, ")}.picture .f", i, "{fill:var(--c", i, ")}.picture .t", i,
+                  "{fill:var(--c", i, ");fill-opacity:.5}.picture .u", i, "{fill:var(--c", i, ");fill-opacity:.22}\n");
   for (int i = 1; i <= ramp; ++i)
-    css += cat(".picture .q", i, "{stroke:var(--q", i, ")}.picture .bq", i, "{fill:var(--q", i, ")}\n");
+    css += concat(".picture .q", i, "{stroke:var(--q", i, ")}.picture .bq", i, "{fill:var(--q", i, ")}",
+                  i > ramp / 2 ? concat(".picture .bq", i, "+text{fill:var(--surface)}") : "", "\n");
   return css;
 }
 
@@ -79,93 +53,305 @@ std::string escape(const std::string& text) {
 
 std::string number(double value, bool percent) {
   if (std::isnan(value)) return "–";
-  if (std::isinf(value)) return value > 0 ? "∞" : "−∞";
+  if (value < 0) return "−" + number(-value, percent);
+  if (std::isinf(value)) return "∞";
   if (percent && value > 0.99 && value < 1)  // what is missing counts: 99.96% is not 100%
     return formatted("%.2f%%", std::min(99.99, 100 * value));
   if (percent) return number(100 * value) + "%";
-  const double size = std::abs(value);
-  const std::string sign = value < 0 ? "−" : "";
-  if (size >= 1e15 || (size > 0 && size < 1e-4)) return sign + formatted("%.3g", size);
+  if (value < 999.5 || value >= 1e15) return formatted("%.3g", std::abs(value));  // no -0
   for (const auto& [unit, name] : {std::pair{1e12, "T"}, {1e9, "G"}, {1e6, "M"}})
-    if (size >= 0.9999995 * unit) return sign + number(std::round(size / unit * 100) / 100) + name;
-  if (size >= 999.5) {
-    const long long whole = std::llround(size);
-    return sign + formatted("%lld,%03lld", whole / 1000, whole % 1000);
-  }
-  // Three significant digits, written out.
-  const int decimals = size == 0 ? 0 : std::clamp(2 - int(std::floor(std::log10(size))), 0, 7);
-  std::string result = formatted("%.*f", decimals, size);
-  if (result.find('.') != std::string::npos) {
-    result.erase(result.find_last_not_of('0') + 1);
-    if (result.back() == '.') result.pop_back();
-  }
-  return result == "0" ? result : sign + result;
+    if (value >= 0.9999995 * unit) return number(value / unit) + name;
+  const long long whole = std::llround(value);
+  return formatted("%lld,%03lld", whole / 1000, whole % 1000);
 }
 
-// Width and height that the viewBox of a picture gives; zeros if it has none.
-static std::pair<double, double> size_of(const std::string& picture) {
-  constexpr std::string_view before = "viewBox=\"0 0 ";
-  double width = 0, height = 0;
-  if (const size_t at = picture.find(before); at != std::string::npos) {
-    const char* end = picture.data() + picture.size();
-    const char* space = std::from_chars(picture.data() + at + before.size(), end, width).ptr;
-    if (space != end) std::from_chars(space + 1, end, height);
-  }
-  return {width, height};
+namespace {
+
+// About as wide as the text is drawn.
+double width_of(const std::string& text) {
+  // Continuation bytes of UTF-8 take no room.
+  constexpr double character = 7.2;
+  return character * double(std::count_if(text.begin(), text.end(), [](char ch) { return (ch & 0xC0) != 0x80; }));
 }
 
-std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
-                  double tile_width, double max_height) {
-  constexpr double top = 22, bottom = 32, right = 10;
-  columns = std::max(1, columns);
-  const int64_t rows = (int64_t(tiles.size()) + columns - 1) / columns;
-  double scale = 1, highest = 0;
-  for (const Tile& tile : tiles)
-    if (const auto [width, height] = size_of(tile.svg); width > 0 && height > 0) {
-      scale = std::min({scale, (tile_width - right) / width, (max_height - top - bottom) / height});
-      highest = std::max(highest, height);
-    }
-  const double tile_height = top + scale * highest + bottom;
-  Canvas canvas;
-  for (size_t i = 0; i < tiles.size(); ++i) {
-    const size_t row = i / size_t(columns), column = i % size_t(columns);
-    const double x = tile_width * double(column), y = tile_height * double(row);
-    canvas.text(x + 10, y + 16, tiles[i].title);
-    // A picture within a picture has a place and a size.
-    std::string inner = tiles[i].svg;
-    const auto [width, height] = size_of(inner);
-    if (inner.rfind("<svg ", 0) == 0)
-      inner.insert(
-          5, cat("x=\"", x, "\" y=\"", y + top, "\" width=\"", width * scale, "\" height=\"", height * scale, "\" "));
-    canvas.out += inner;
-    canvas.text(x + 10, y + tile_height - 14, tiles[i].caption, "start", "soft");
-  }
-  const double w = tile_width * columns, h = tile_height * double(std::max<int64_t>(1, rows));
-  std::string text = canvas.finish(w, h, title, description);
-  text.insert(text.find('>') + 1,
-              cat("<style>", style(), ".picture{font-family:system-ui,sans-serif}</style><rect width=\"", w,
-                  "\" height=\"", h, "\" style=\"fill:var(--surface)\"/>"));
-  return text;
+// How many of the rising edges a value reaches.
+int64_t level_of(double value, const std::vector<double>& edges) {
+  return std::upper_bound(edges.begin(), edges.end(), value) - edges.begin();
 }
 
-std::string draw_levels(const std::vector<double>& edges, const std::string& label, bool percent) {
-  constexpr double box = 46;
-  Canvas canvas;
-  canvas.text(0, 13, label, "start", "soft");
+// The class of such a level, which is 1 at least.
+std::string level_class(int64_t level, const std::vector<double>& edges) {
   const auto levels = int64_t(edges.size());
-  for (int64_t level = 0; level <= levels; ++level) {
-    const double x = 1 + box * double(level);
-    if (level > 0) canvas.rect(x, 22, box, 14, cat("b", ramp_class(level, levels)));
-    if (level > 0) canvas.text(x, 51, number(edges[size_t(level - 1)], percent), "middle", "soft small");
+  return concat('q', levels > 1 ? 1 + (level - 1) * (ramp - 1) / (levels - 1) : ramp);
+}
+
+// Collects elements; every coordinate is in the units of the view box.
+struct Canvas {
+  std::string out;
+
+  void path(const std::string& d, const std::string& kind) {
+    if (!d.empty()) out += concat("<path class=\"", kind, "\" d=\"", d, "\"/>");
   }
-  canvas.rect(1, 22, box * double(levels + 1), 14, "frame");
-  const double width = std::max(box * double(levels + 1) + 20, width_of(label));
-  return canvas.finish(width, 56, label, "", std::min(width, 320.0), 1);
+  void line(double x1, double y1, double x2, double y2, const char* kind) {
+    path(concat('M', x1, ' ', y1, 'L', x2, ' ', y2), kind);
+  }
+  void rect(double x, double y, double w, double h, const std::string& kind) {
+    out += concat("<rect class=\"", kind, "\" x=\"", x, "\" y=\"", y, "\" width=\"", w, "\" height=\"", h, "\"/>");
+  }
+  // anchor: start, middle, end.
+  void text(double x, double y, const std::string& text, const char* anchor = "start", const std::string& kind = "") {
+    if (text.empty()) return;
+    out += concat("<text x=\"", x, "\" y=\"", y, '"');
+    if (anchor[0] != 's') out += concat(" text-anchor=\"", anchor, '"');
+    if (!kind.empty()) out += concat(" class=\"", kind, '"');
+    out += concat('>', escape(text), "</text>");
+  }
+  // The picture. At least `minimum` pixels wide, whatever the container; at most `stretch` times its own size.
+  std::string finish(double w, double h, const std::string& title, const std::string& description, double minimum = 0,
+                     double stretch = 1.25) const {
+    return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"picture\" role=\"img\" viewBox=\"0 0 ", w, ' ', h,
+                  "\" style=\"max-width:", w * stretch, "px;min-width:", minimum, "px\"><title>", escape(title),
+                  "</title>", description.empty() ? "" : "<desc>" + escape(description) + "</desc>", out, "</svg>\n");
+  }
+};
+
+// ---- lines over x
+
+// From data to a length.
+struct Mapping {
+  double low, high, from, to;
+  bool log;
+
+  bool has(double value) const { return std::isfinite(value) && (!log || value > 0); }
+  double operator()(double value) const {
+    const double at =
+        log ? (std::log(value) - std::log(low)) / (std::log(high) - std::log(low))  // a ratio may overflow
+            : (value - low) / (high - low);
+    return from + std::clamp(at, -0.5, 1.5) * (to - from);
+  }
+};
+
+// The range of an axis over the values of all series, widened to something that has an extent.
+Mapping fit(const Axis& axis, const std::vector<Series>& all, std::vector<double> Series::*values, double from,
+            double to) {
+  Mapping map{INFINITY, -INFINITY, from, to, axis.log};
+  for (const Series& series : all)
+    for (double value : series.*values)
+      if (map.has(value)) {
+        map.low = std::min(map.low, value);
+        map.high = std::max(map.high, value);
+      }
+  if (std::isfinite(axis.low)) map.low = axis.low;
+  if (std::isfinite(axis.high)) map.high = axis.high;
+  if (map.low > map.high) return {1, 10, from, to, axis.log};  // no data
+  if (map.low == map.high) map.high = axis.log ? map.low * 10 : map.low + std::max(1.0, std::abs(map.low));
+  return map;
+}
+
+// Round numbers within a mapping's range: some five of them.
+std::vector<double> ticks_of(const Axis& axis, const Mapping& map) {
+  std::vector<double> ticks = axis.ticks;
+  if (map.log && ticks.empty()) {
+    const int first = int(std::floor(std::log10(map.low))), last = int(std::ceil(std::log10(map.high)));
+    const std::vector<int> factors = last - first > 3 ? std::vector{1} : std::vector{1, 2, 5};
+    for (int e = first; e <= last; e += 1 + (last - first) / 6)
+      for (const int factor : factors) {
+        const double tick = factor * std::pow(10, e);
+        if (map.low <= tick && tick <= map.high) ticks.push_back(tick);
+      }
+    if (ticks.size() < 2) ticks.clear();
+  }
+  if (!ticks.empty()) return ticks;
+  const double raw = (map.high - map.low) / 5, power = std::pow(10, std::floor(std::log10(raw)));
+  double step = 10 * power;
+  for (double factor : {5.0, 2.0, 1.0})
+    if (factor * power >= raw * 0.999) step = factor * power;
+  const double first = std::ceil(map.low / step);
+  for (int i = 0; i < 10 && (first + i) * step <= map.high + step / 1000; ++i) ticks.push_back((first + i) * step);
+  return ticks;
+}
+
+// Draws the line; where it ends: the y of its last point, or NaN if it has none.
+double draw_series(Canvas& canvas, const Series& series, const Mapping& x, const Mapping& y) {
+  std::string line, dots;
+  bool pen = false;
+  double last = NAN;
+  for (size_t i = 0; i < series.x.size(); ++i) {
+    const bool is_point = x.has(series.x[i]) && y.has(series.y[i]);
+    if (is_point) {
+      last = std::clamp(y(series.y[i]), y.to, y.from);
+      const std::string at = concat(x(series.x[i]), ' ', last);
+      line += (pen ? 'L' : 'M') + at;
+      if (series.dots) dots += 'M' + at + "h.01";
+    }
+    pen = is_point;
+  }
+  const std::string color = concat('s', series.color % colors);
+  canvas.path(line, concat("line ", color, series.faint ? " faint" : ""));
+  canvas.path(dots, concat("line dots ", color));
+  return last;
+}
+
+struct Name {
+  double y;
+  const Series* series;
+};
+
+// The names of series at x, each beside the end of its line, but pushed apart where lines end close to each other.
+void write_names(Canvas& canvas, std::vector<Name> names, double x, double top, double bottom) {
+  constexpr double gap = 16;
+  std::stable_sort(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.y < b.y; });
+  for (size_t i = 0; i < names.size(); ++i) names[i].y = std::max(names[i].y, i > 0 ? names[i - 1].y + gap : top);
+  for (size_t i = names.size(); i-- > 0;)
+    names[i].y = std::min(names[i].y, i + 1 < names.size() ? names[i + 1].y - gap : bottom);
+  for (const Name& name : names)
+    canvas.text(x, name.y + 4.5, name.series->name, "start", concat('f', name.series->color % colors));
+}
+
+}  // namespace
+
+std::string draw(const LineChart& chart) {
+  double label_width = 0;
+  for (const Series& series : chart.series) label_width = std::max(label_width, width_of(series.name));
+  constexpr double width = 460, height = 290, left = 56, top = 30, bottom = height - 46;
+  const double right = width - 12 - (label_width > 0 ? label_width + 6 : 0);
+  const Mapping x = fit(chart.x, chart.series, &Series::x, left, right);
+  const Mapping y = fit(chart.y, chart.series, &Series::y, bottom, top);
+
+  Canvas canvas;
+  for (const Band& band : chart.bands) {
+    canvas.rect(x(band.low), top, std::max(1.0, x(band.high) - x(band.low)), bottom - top, "band");
+    canvas.text((x(band.low) + x(band.high)) / 2, top + 15, band.caption, "middle", "soft");
+  }
+  for (double tick : ticks_of(chart.y, y)) {
+    canvas.line(left, y(tick), right, y(tick), "grid");
+    canvas.text(left - 7, y(tick) + 4.5, number(tick, chart.y.percent), "end", "soft");
+  }
+  for (double tick : ticks_of(chart.x, x)) {
+    canvas.line(x(tick), bottom, x(tick), bottom + 4, "axis");
+    canvas.text(x(tick), bottom + 19, number(tick, chart.x.percent), "middle", "soft");
+  }
+  canvas.line(left, bottom, right, bottom, "axis");
+  canvas.text(0, 13, chart.y.label, "start", "soft");
+  canvas.text((left + right) / 2, height - 6, chart.x.label, "middle", "soft");
+
+  bool empty = true;
+  std::vector<Name> names;
+  for (const Series& series : chart.series) {
+    const double end = draw_series(canvas, series, x, y);
+    if (std::isnan(end)) continue;
+    empty = false;
+    if (!series.name.empty()) names.push_back({end, &series});
+  }
+  write_names(canvas, names, right + 7, top, bottom);
+  if (empty) canvas.text((left + right) / 2, (top + bottom) / 2, "no data", "middle", "soft");
+  return canvas.finish(width, height, chart.title, chart.description);
+}
+
+// ---- a matrix
+
+namespace {
+
+// Each cell the largest of a square of `factor` values; NaN only where all are.
+Heatmap pooled(const Heatmap& map, int64_t factor) {
+  Heatmap result = map;
+  result.rows = (map.rows + factor - 1) / factor;
+  result.columns = (map.columns + factor - 1) / factor;
+  result.values.assign(size_t(result.rows * result.columns), NAN);
+  for (int64_t r = 0; r < map.rows; ++r)
+    for (int64_t col = 0; col < map.columns; ++col) {
+      double& maximum = result.values[size_t(r / factor * result.columns + col / factor)];
+      const double value = map.values[size_t(r * map.columns + col)];
+      if (!(maximum >= value) && !std::isnan(value)) maximum = value;
+    }
+  for (auto* marks : {&result.marked_rows, &result.marked_columns, &result.diagonals})
+    for (int64_t& mark : *marks) mark /= factor;
+  result.row_colors.clear();
+  for (size_t r = 0; r < map.row_colors.size(); r += size_t(factor)) result.row_colors.push_back(map.row_colors[r]);
+  return result;
+}
+
+// One heatmap on its canvas: at most 256 wide and high.
+struct Drawing {
+  const Heatmap& map;
+  double cell = 256.0 / double(std::max<int64_t>(1, std::max(map.rows, map.columns)));
+  double left = map.row_colors.empty() ? 10 : 20, top = 10;
+  Canvas canvas{};
+
+  double x(double column) const { return left + cell * column; }
+  double y(double row) const { return top + cell * row; }
+
+  // -1: not finite.
+  int64_t level_at(int64_t r, int64_t col) const {
+    const double value = map.values[size_t(r * map.columns + col)];
+    return std::isfinite(value) ? level_of(value, map.edges) : -1;
+  }
+
+  // Runs of one level in a row are one stroke, and all strokes of a level one path.
+  void draw_cells() {
+    std::vector<std::string> paths(map.edges.size() + 1);
+    std::string odd;
+    for (int64_t r = 0; r < map.rows; ++r)
+      for (int64_t col = 0, end; col < map.columns; col = end) {
+        const int64_t level = level_at(r, col);
+        for (end = col + 1; end < map.columns && level_at(r, end) == level;) ++end;
+        if (level != 0) (level < 0 ? odd : paths[size_t(level)]) += concat('M', col, ' ', r, 'h', end - col);
+      }
+    canvas.out += concat("<g transform=\"translate(", left, ' ', y(0.5), ")scale(", cell, ")\">");
+    for (size_t level = 1; level < paths.size(); ++level)
+      canvas.path(paths[level], "cells " + level_class(int64_t(level), map.edges));
+    canvas.path(odd, "cells odd");
+    canvas.out += "</g>";
+  }
+
+  void mark() {
+    std::string ticks, diagonals;
+    for (int64_t r : map.marked_rows) ticks += concat('M', left - 7, ' ', y(double(r) + 0.5), "h5");
+    for (int64_t col : map.marked_columns) ticks += concat('M', x(double(col) + 0.5), ' ', top - 7, "v5");
+    canvas.path(ticks, "tick");
+    for (int64_t d : map.diagonals) {
+      const int64_t first = std::max<int64_t>(0, -d), end = std::min(map.rows, map.columns - d);
+      if (first >= end) continue;
+      diagonals += concat('M', x(double(first + d)), ' ', y(double(first)), "l-8 -8M", x(double(end + d)), ' ',
+                          y(double(end)), "l8 8");
+    }
+    canvas.path(diagonals, "diagonal");
+    // Runs of one color are one rectangle. Of rows that are pooled, the first counts.
+    const size_t rows = map.row_colors.size();
+    for (size_t r = 0, end; r < rows; r = end) {
+      const int32_t category = map.row_colors[r];
+      for (end = r + 1; end < rows && map.row_colors[end] == category;) ++end;
+      if (category >= 0)
+        canvas.rect(left - 10, y(double(r)), 7, cell * double(end - r), concat('f', category % colors));
+    }
+  }
+};
+
+}  // namespace
+
+std::string draw(const Heatmap& map) {
+  if (const int64_t factor = pooling(std::max(map.rows, map.columns)); factor > 1) return draw(pooled(map, factor));
+  Drawing drawing{map};
+  drawing.draw_cells();
+  const double width = drawing.cell * double(map.columns), height = drawing.cell * double(map.rows);
+  drawing.canvas.rect(drawing.left, drawing.top, width, height, "frame");
+  drawing.mark();
+  return drawing.canvas.finish(drawing.left + width + 10, drawing.top + height + 10, map.title, map.description);
+}
+
+// ---- rows of cells
+
+std::string category(int number) {
+  return number < 0 ? "cell" : concat(number / colors % 2 ? 'u' : 't', number % colors);
+}
+
+std::string level(double value, const std::vector<double>& edges) {
+  const int64_t reached = std::isnan(value) ? 0 : level_of(value, edges);
+  return reached > 0 ? concat('b', level_class(reached, edges)) : "cell";
 }
 
 std::string draw(const Cells& cells) {
-  constexpr double pitch = 19;
-  double left = 0, width = 0, y = 1;
+  double left = 0, width = 1, y = 1;
   for (const CellRow& row : cells.rows) left = std::max(left, row.label.empty() ? 0 : width_of(row.label) + 10);
   Canvas canvas;
   for (const CellRow& row : cells.rows) {
@@ -175,28 +361,54 @@ std::string draw(const Cells& cells) {
     if (row.gap) y += 10;
     canvas.text(0, y + tall / 2 + 4.5, row.label, "start", "soft");
     double x = left + 1;
-    std::string texts;
     for (const Cell& cell : row.cells) {
       if (cell.gap) x += 6;
-      static constexpr const char* kinds[] = {"cell", "hidden", "found", "wrong"};
-      if (cell.color >= 0)
-        canvas.rect(x, y, pitch - 1, tall, cat(cell.color / colors % 2 ? 'u' : 't', cell.color % colors));
-      else if (cell.mark == Cell::hidden)
-        canvas.rect(x, y, pitch - 1, tall, "hidden");
-      if (cell.mark != Cell::hidden && (cell.mark != Cell::plain || cell.color < 0))
-        canvas.rect(x + 0.5, y + 0.5, pitch - 2, tall - 1, kinds[cell.mark]);
-      const double center = x + (pitch - 1) / 2;
-      canvas.text(center, y + (notes ? 14 : tall / 2 + 4.5), cell.text, "middle",
-                  cell.mark == Cell::wrong                      ? "bad"
-                  : cell.mark == Cell::hidden && cell.color < 0 ? "on"
-                                                                : "");
+      const double center = x + cells.pitch / 2 - 0.5;
+      if (!cell.kind.empty()) canvas.rect(x + 0.5, y + 0.5, cells.pitch - 2, tall - 1, cell.kind);
+      canvas.text(center, y + (notes ? 14 : tall / 2 + 4.5), cell.text, "middle");
       canvas.text(center, y + tall - 4, cell.note, "middle", "soft small");
-      x += pitch;
+      x += cells.pitch;
     }
     width = std::max(width, x);
     y += tall + 3;
   }
-  return canvas.finish(std::max(width, 1.0), y, cells.title, cells.description, 0.72 * width);
+  return canvas.finish(width, y, cells.title, cells.description, 0.72 * width);
+}
+
+std::string draw_levels(const std::vector<double>& edges, const std::string& label) {
+  Cells cells{label, "", {}, 46};
+  cells.rows.push_back({label + ", at least", {}});
+  for (const double edge : edges) cells.rows[0].cells.push_back({number(edge, true), level(edge, edges)});
+  return draw(cells);
+}
+
+// ---- several pictures
+
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
+                  double tile_width, double tile_height) {
+  constexpr double top = 22, bottom = 32, side = 10;
+  columns = std::max(1, columns);
+  const int rows = std::max(1, (int(tiles.size()) + columns - 1) / columns);
+  Canvas canvas;
+  for (int i = 0; i < int(tiles.size()); ++i) {
+    const Tile& tile = tiles[size_t(i)];
+    const double x = tile_width * (i % columns) + side, y = tile_height * (i / columns);
+    canvas.text(x, y + 16, tile.title);
+    // A picture within a picture has a place and a size, into which it fits itself.
+    std::string picture = tile.svg;
+    const std::string page_class = " class=\"picture\"";
+    picture.replace(picture.find(page_class), page_class.size(),
+                    concat(" x=\"", x, "\" y=\"", y + top, "\" width=\"", tile_width - 2 * side, "\" height=\"",
+                           tile_height - top - bottom, "\" preserveAspectRatio=\"xMinYMin\""));
+    canvas.out += picture;
+    canvas.text(x, y + tile_height - 14, tile.caption, "start", "soft");
+  }
+  const double width = tile_width * columns, height = tile_height * rows;
+  std::string text = canvas.finish(width, height, title, description);
+  text.insert(text.find('>') + 1,
+              concat("<style>", style(), ".picture{font-family:system-ui,sans-serif}</style><rect width=\"", width,
+                     "\" height=\"", height, "\" style=\"fill:var(--surface)\"/>"));
+  return text;
 }
 
 }  // namespace cairn::svg

@@ -34,13 +34,9 @@ struct Series {
   int color = 0;
   bool faint = false, dots = false;
 };
-// A shaded range of x, and a dashed line at one y.
+// A shaded range of x.
 struct Band {
   double low, high;
-  std::string caption;
-};
-struct Rule {
-  double value;
   std::string caption;
 };
 struct LineChart {
@@ -48,7 +44,6 @@ struct LineChart {
   Axis x, y;
   std::vector<Series> series;
   std::vector<Band> bands;
-  std::vector<Rule> rules;
 };
 std::string draw(const LineChart& chart);
 
@@ -57,36 +52,24 @@ struct Heatmap {
   std::string title, description;
   int64_t rows = 0, columns = 0;
   std::vector<double> values;  // [rows][columns]; what is not finite is hatched
-  // Rising; a value's level is the number of edges that it reaches, and level 0 is left blank. Empty: even steps.
+  // Rising; a value's level is the number of edges that it reaches, and level 0 is left blank.
   std::vector<double> edges;
-  std::string row_title, column_title;
-  std::vector<std::string> row_labels, column_labels;  // none, or one each
-  bool write_values = false, percent = false;          // the number in each cell
-  std::vector<int64_t> marked_rows, marked_columns;    // ticks at the frame
-  std::vector<int64_t> diagonals;                      // marked where they meet the frame: column - row
-  std::vector<int32_t> row_colors;                     // none, or a category a row, shown beside it; -1: none
+  std::vector<int64_t> marked_rows, marked_columns;  // ticks at the frame
+  std::vector<int64_t> diagonals;                    // marked where they meet the frame: column - row
+  std::vector<int32_t> row_colors;                   // none, or a category a row, shown beside it; -1: none
 };
-// More than 128 rows or columns without labels are pooled: each cell shows the largest of pooling(n)^2 values.
+// More than 128 rows or columns are pooled: each cell shows the largest of pooling(n)^2 values.
 std::string draw(const Heatmap& map);
 inline int64_t pooling(int64_t n) { return (n + 127) / 128; }
-// What the colors of a heatmap's levels mean.
-std::string draw_levels(const std::vector<double>& edges, const std::string& label, bool percent);
 
-// ---- several pictures in a file of their own, which follows the reader's light or dark theme
-struct Tile {
-  std::string svg, title, caption;
-};
-// Tiles are `tile_width` pixels wide and at most `max_height` high; all pictures have one scale, at most 1, at which
-// each fits into its tile.
-std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
-                  double tile_width = 290, double max_height = 330);
-
-// ---- rows of small cells with text
+// ---- rows of cells with text
+// How a cell is drawn: "" without a box, "cell" with an empty one, "hidden" masked in the input, "found" answered right
+// there, "wrong" answered wrong; or in the color of a category (they repeat; -1: none), or of the level of a share.
+std::string category(int number);
+std::string level(double value, const std::vector<double>& edges);
 struct Cell {
-  std::string text, note{};                                // the note stands small below the text
-  int color = -1;                                          // a category; -1: none
-  enum Mark { plain, hidden, found, wrong } mark = plain;  // masked in the input; answered right there; answered wrong
-  bool gap = false;                                        // before it
+  std::string text, kind, note{};  // the note stands small below the text
+  bool gap = false;                // before it
 };
 struct CellRow {
   std::string label;
@@ -96,7 +79,18 @@ struct CellRow {
 struct Cells {
   std::string title, description;
   std::vector<CellRow> rows;
+  double pitch = 19;  // the width of a cell
 };
 std::string draw(const Cells& cells);
+// What the colors of a heatmap's levels mean, which are shares.
+std::string draw_levels(const std::vector<double>& edges, const std::string& label);
+
+// ---- several pictures in a file of their own, which follows the reader's light or dark theme
+struct Tile {
+  std::string svg, title, caption;
+};
+// Each picture is as large as its tile has room.
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
+                  double tile_width = 290, double tile_height = 330);
 
 }  // namespace cairn::svg

@@ -1,9 +1,9 @@
 #pragma once
 // --trace FILE: where the time went, for chrome://tracing or ui.perfetto.dev.
+#include <fstream>
 #include <string>
 
 #include "apps/common/settings.h"
-#include "core/trace.h"
 
 namespace cairn {
 
@@ -12,7 +12,7 @@ class TraceFile {
  public:
   static void field(SettingFields& f, std::string& path);
   // Error (UsageError): the file cannot be written.
-  explicit TraceFile(std::string path);
+  explicit TraceFile(const std::string& path);
   // Writes the file after an error or an interruption too.
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
@@ -22,10 +22,7 @@ class TraceFile {
 
  private:
   std::string path_;
+  std::ofstream out_;
 };
-
-// Writes the recording of a program in Chrome's trace event format. Errors: the file cannot be opened (UsageError), or
-// not be written.
-void write_trace(const std::string& path, const trace::Recording& recording, const std::string& program);
 
 }  // namespace cairn

@@ -1,6 +1,5 @@
 #include "apps/common/training.h"
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -24,11 +23,7 @@ bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0
 std::string numbers(double loss, const Json& metrics) {
   std::string text = formatted("loss %.4f", loss);
   for (const auto& [name, value] : metrics.items())
-    if (name != "loss" && value.is_number()) {
-      std::string words = name;
-      std::replace(words.begin(), words.end(), '_', ' ');
-      text += formatted("  %s %.3f", words.c_str(), value.get<double>());
-    }
+    if (name != "loss" && value.is_number()) text += formatted("  %s %.3f", name.c_str(), value.get<double>());
   return text;
 }
 
@@ -104,8 +99,7 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
     if (average_every > 0 && !is_due(average_every, state.step)) return true;
     return state.step < options.iterations && !state.ended && !of_rank_0(ranks, interrupted());
   };
-  Progress progress(options.iterations, quiet);
-  progress.start_at(state.step);
+  Progress progress(options.iterations, quiet, state.step);
   const Stopwatch clock(state.seconds);
   try {
     while (goes_on()) {

@@ -6,7 +6,6 @@
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
-#include "apps/common/training_options.h"
 #include "core/trace.h"
 
 namespace cairn {
@@ -27,15 +26,11 @@ Json provenance_of(Module& model) { return provenance(std::string(name(parameter
 TrainState Keeper::begin(int64_t iterations) {
   TrainState state;
   if (!run_.keeps()) return state;
-  if (auto found = newest_checkpoint(run_.folder(), ", and the damaged one is removed")) {
+  if (auto found = newest_checkpoint(run_.folder())) {
     state = state_of(*found);
     check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
                       " steps already");
-    try {
-      schedule_.set_state(state.schedule);
-    } catch (const DataError& error) {
-      throw DataError(concat(found->folder / "checkpoint.json", ": ", error.what()));
-    }
+    schedule_.set_state(state.schedule);
     run_.lines();  // damage is told before anything is trained
     restore(*found, model_, &optimizer_);
     if (!found->damage.empty()) {  // or the next save would keep the damaged one, and drop this
@@ -79,44 +74,33 @@ std::string Keeper::what_is_saved() const {
   return concat("; the checkpoint of step ", saved_, " is in ", run_ / "checkpoint");
 }
 
-std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run, const char* and_then) {
-  std::optional<FoundCheckpoint> found;
-  try {
-    found = find_checkpoint(run);
-  } catch (const DataError& error) {
-    throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ", run / "config.json",
-                           " --out ANOTHER"));
-  }
+std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run) try {
+  std::optional<FoundCheckpoint> found = find_checkpoint(run);
   if (found && !found->damage.empty())  // also with --quiet, for it changes the result
-    note(concat(found->damage, "; the checkpoint of step ", state_of(*found).step, " in ", found->folder, " is used",
-                and_then),
+    note(concat(found->damage, "; the checkpoint of step ", state_of(*found).step, " in ", found->folder, " is used"),
          false);
   return found;
+} catch (const DataError& error) {
+  throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ", run / "config.json",
+                         " --out ANOTHER"));
 }
 
-TrainState state_of(const FoundCheckpoint& checkpoint) {
-  const std::string where = (checkpoint.folder / "checkpoint.json").string();
-  try {
-    const Json &about = *checkpoint.about, &at = about.at("progress");
-    check<DataError>(about.at("program") == program(), where, ": the checkpoint of another program");
-    check<DataError>(about.at("provenance").is_object(), where, ": expected the run's provenance as an object");
-    check<DataError>(at.at("step").is_number_unsigned() && at.at("step").get<uint64_t>() <= uint64_t(max_steps) &&
-                         at.at("seconds").is_number() && at.at("seconds") >= 0,
-                     where, ": impossible numbers in \"progress\"");
-    // Of a plateau before its first evaluation the best is infinite, which JSON cannot hold.
-    const auto number = [](const Json& value) { return value.is_null() ? INFINITY : value.get<double>(); };
-    TrainState state{at.at("step"),
-                     at.at("seconds"),
-                     at.at("latest"),
-                     at.at("stopped"),
-                     number(at.value("best", Json())),
-                     at.value("since_best", int64_t(0)),
-                     {}};
-    for (const Json& value : at.value("schedule", Json::array())) state.schedule.push_back(number(value));
-    return state;
-  } catch (const Json::exception&) {
-    throw DataError(concat(where, ": not that of a run of ", program()));
-  }
+TrainState state_of(const FoundCheckpoint& checkpoint) try {
+  const Json &about = *checkpoint.about, &at = about.at("progress");
+  check<DataError>(about.at("program") == program(), checkpoint.folder, ": the checkpoint of another program");
+  // Before the first evaluation the best is infinite, which JSON cannot hold.
+  const auto number = [](const Json& value) { return value.is_null() ? INFINITY : value.get<double>(); };
+  TrainState state{at.at("step"),
+                   at.at("seconds"),
+                   at.at("latest"),
+                   at.at("stopped"),
+                   number(at.value("best", Json())),
+                   at.value("since_best", int64_t(0)),
+                   {}};
+  for (const Json& value : at.value("schedule", Json::array())) state.schedule.push_back(number(value));
+  return state;
+} catch (const Json::exception&) {
+  throw DataError(concat(checkpoint.folder, ": not the checkpoint of a run of ", program()));
 }
 
 }  // namespace cairn

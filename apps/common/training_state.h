@@ -28,8 +28,8 @@ struct TrainState {
 };
 
 // The newest good checkpoint of a run, if there is any. What is used in the place of a damaged one is said on standard
-// error, and `and_then` behind it. Error (DataError): all are damaged.
-std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run, const char* and_then = "");
+// error. Error (DataError): all are damaged.
+std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run);
 // How far the run of a checkpoint had come. Error (DataError): it is not one of this program's.
 TrainState state_of(const FoundCheckpoint& checkpoint);
 

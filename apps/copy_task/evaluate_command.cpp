@@ -1,5 +1,4 @@
 // copy-task evaluate: a run's weights on fresh sequences, also with other attention variants.
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -19,30 +18,25 @@ struct EvaluateCommand : Command {
     run_.fields(f, "the run's folder");
     f("attention", attention, Text::variants, "variants, comma-separated; by default the run's own");
     f("sequences", sequences, {1, 1 << 20}, "how many fresh sequences");
-    f("seed", seed, {0, std::numeric_limits<int64_t>::max()},
-      "names the sequences; by default the run's, for those that training ends with");
   }
 
   void run(Communicator&) override {
-    Trained trained = run_.read();
-    const Settings& settings = trained.settings;
+    run_.read();
+    const Settings& settings = run_.settings;
     std::vector<std::string> specs = split_specs(attention);
     if (specs.empty()) specs = {settings.model.attention};
     for (const std::string& spec : specs)  // refuses all before it evaluates any
-      about_option("--attention " + spec, [&] { trained.swap_attention(spec); });
+      about_option("--attention " + spec, [&] { run_.swap_attention(spec); });
     catch_interrupts(quiet);
     Json result;
     std::string text;
     for (const std::string& spec : specs) {
-      trained.swap_attention(spec);
+      run_.swap_attention(spec);
       note("evaluating " + spec, quiet || specs.size() == 1);
-      note_if_full(trained.attention(), trained.positions(), trained.positions(), quiet);
-      const int64_t names = seed >= 0 ? seed : settings.compute.seed;
-      const Metrics found = evaluate(*trained.model, settings.length, sequences, uint64_t(names), unseen_step, true);
-      if (interrupted()) {
-        note("interrupted in the evaluation of " + spec + "; there is no result", quiet);
-        throw Interrupted();
-      }
+      run_.note_if_full(quiet);
+      const auto seed = uint64_t(settings.compute.seed);  // the sequences that training ended with
+      const Metrics found = evaluate(*run_.model, settings.length, sequences, seed, unseen_step, true);
+      if (interrupted()) throw Interrupted();
       Json row = {{"attention", spec}};
       row.update(as_json(found));
       text += metrics_text(row);
@@ -51,14 +45,14 @@ struct EvaluateCommand : Command {
       else
         result["also"].push_back(row);
     }
-    result.update({{"run", run_.folder}, {"iterations", trained.step}, {"sequences", sequences}});
+    result.update({{"run", run_.folder}, {"iterations", run_.step}, {"sequences", sequences}});
     result["trained_with"] = settings.model.attention;
     tell(result, text);
   }
 
-  RunSettings run_;
+  SavedRun run_;
   std::string attention;
-  int64_t sequences = final_sequences, seed = -1;
+  int64_t sequences = final_sequences;
 };
 
 }  // namespace

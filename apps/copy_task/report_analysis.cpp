@@ -7,25 +7,6 @@
 
 namespace cairn::copy_task {
 
-std::optional<Plateau> find_plateau(const std::vector<EvaluationRecord>& evaluations) {
-  size_t best = 0, best_size = 1;
-  const auto flat = [&](size_t i) { return i < evaluations.size() && evaluations[i].evaluation.on_plateau(); };
-  for (size_t i = 0, end; i < evaluations.size(); i = end + 1) {
-    for (end = i; flat(end);) ++end;
-    if (end - i > best_size) best = i, best_size = end - i;
-  }
-  if (best_size < 2) return {};
-  const size_t end = best + best_size;
-  Plateau result{evaluations[best].step, evaluations[end - 1].step, 0, 0, {}};
-  for (size_t i = best; i < end; ++i) {
-    result.accuracy += evaluations[i].evaluation.accuracy / double(best_size);
-    result.masked_accuracy += evaluations[i].evaluation.masked_accuracy / double(best_size);
-  }
-  if (end < evaluations.size() && evaluations[end].evaluation.masked_accuracy >= 0.3)
-    result.over = evaluations[end].step;
-  return result;
-}
-
 Example run_example(Model& model, const Batch& batch, uint64_t seed) {
   const NoGrad no_grad;
   const Generator generator(~seed);
@@ -42,22 +23,25 @@ Example run_example(Model& model, const Batch& batch, uint64_t seed) {
   return example;
 }
 
-double l1_distance(const std::vector<float>& a, const std::vector<float>& b, int64_t n) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(double(a[i]) - double(b[i]));
-  return sum / double(n);
+std::vector<std::vector<double>> other_copy_shares(const Example& example) {
+  const int64_t n = example.size();
+  std::vector<std::vector<double>> shares;
+  for (const Observation& seen : example.layers) {
+    shares.emplace_back();
+    for (int64_t head = 0; head < seen.weights.size(1); ++head) {
+      const float* weights = seen.weights.data<float>() + head * n * n;
+      double sum = 0;
+      int64_t masked = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        if (!example.is_masked(i)) continue;
+        sum += double(weights[i * n + example.other(i)]);
+        ++masked;
+      }
+      shares.back().push_back(masked > 0 ? sum / double(masked) : NAN);
+    }
+  }
+  return shares;
 }
-
-double to_other_copy(const float* weights, const std::vector<int32_t>& input) {
-  const auto n = int64_t(input.size());
-  double sum = 0;
-  int64_t masked = 0;
-  for (int64_t i = 0; i < n; ++i)
-    if (input[size_t(i)] == mask_token) sum += weights[i * n + (i + n / 2) % n], ++masked;
-  return masked ? sum / double(masked) : NAN;
-}
-
-double PairCount::share() const { return all > 0 ? double(together) / double(all) : NAN; }
 
 void ClusterPairs::add(const int32_t* labels, const int32_t* input, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
@@ -111,24 +95,16 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
   return pairs;
 }
 
-double median(std::vector<double> values) {
-  values.erase(std::remove_if(values.begin(), values.end(), [](double v) { return std::isnan(v); }), values.end());
-  if (values.empty()) return NAN;
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
-std::vector<int> cluster_names(const int32_t* labels, int64_t n) {
-  std::vector<int> names(size_t(n), -1);
-  int next = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    if (labels[i] < 0 || names[size_t(i)] >= 0 || std::count(labels, labels + n, labels[i]) < 2) continue;
-    for (int64_t j = i; j < n; ++j)
-      if (labels[j] == labels[i]) names[size_t(j)] = next;
-    ++next;
+double median_share(const std::vector<ClusterPairs>& heads, PairCount ClusterPairs::*kind) {
+  std::vector<double> shares;
+  for (const ClusterPairs& head : heads) {
+    const PairCount& count = head.*kind;
+    if (count.all > 0) shares.push_back(double(count.together) / double(count.all));
   }
-  return names;
+  if (shares.empty()) return NAN;
+  std::sort(shares.begin(), shares.end());
+  const size_t n = shares.size();
+  return (shares[(n - 1) / 2] + shares[n / 2]) / 2;
 }
 
 }  // namespace cairn::copy_task

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "apps/common/progress.h"
 #include "apps/common/svg.h"
@@ -14,218 +15,142 @@ namespace {
 using svg::number;
 using Json = nlohmann::ordered_json;
 
-Report::Pairs pairs(const Json& object) {
-  Report::Pairs result;
-  for (const auto& [key, value] : object.items())
-    result.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
-  return result;
-}
-
 std::string percent(double value) { return number(value, true); }
-// "1 masked symbol", "2 masked symbols".
+// "1 step", "2 steps".
 std::string count(int64_t n, const std::string& what) {
   return concat(number(double(n)), " ", what, n == 1 ? "" : "s");
 }
 
-// ---- curves
+// What metrics.jsonl has of the training.
+struct Records {
+  svg::Series loss;  // of the training batches
+  svg::Series all{"all", {}, {}, 0, false, true}, masked{"masked", {}, {}, 1, false, true};
+  Metrics latest{NAN, NAN, NAN};
+  // The first and the last evaluation where unmasked symbols were copied and masked ones still guessed.
+  double plateau_begin = NAN, plateau_end = NAN;
 
-// At most about `points` points: of each bucket of records its least and its largest (raw), or the mean of a window
-// around it (smooth).
-void thin(const std::vector<LossRecord>& losses, size_t points, svg::Series& raw, svg::Series& smooth) {
-  const size_t n = losses.size(), bucket = std::max<size_t>(1, n / points), window = std::max<size_t>(1, n / 50);
-  for (size_t begin = 0; begin < n; begin += bucket) {
-    const size_t end = std::min(n, begin + bucket);
-    const auto [low, high] = std::minmax_element(losses.begin() + long(begin), losses.begin() + long(end),
-                                                 [](const auto& a, const auto& b) { return a.loss < b.loss; });
-    for (auto it : {std::min(low, high), std::max(low, high)}) {
-      if (!raw.x.empty() && raw.x.back() == double(it->step)) continue;  // one record is both
-      raw.x.push_back(double(it->step)), raw.y.push_back(it->loss);
-    }
-    const size_t middle = (begin + end - 1) / 2, from = middle - std::min(middle, window / 2),
-                 to = std::min(n, middle + window / 2 + 1);
-    double sum = 0;
-    for (size_t i = from; i < to; ++i) sum += losses[i].loss;
-    smooth.x.push_back(double(losses[middle].step)), smooth.y.push_back(sum / double(to - from));
+  void add(double step, const Metrics& found) {
+    all.x.push_back(step);
+    all.y.push_back(found.accuracy);
+    masked.x.push_back(step);
+    masked.y.push_back(found.masked_accuracy);
+    latest = found;
+    if (!found.on_plateau()) return;
+    if (std::isnan(plateau_begin)) plateau_begin = step;
+    plateau_end = step;
   }
-}
-
-// Is the loss of a step drawn faint, under its mean?
-bool is_long(const ReportInput& in) { return in.losses.size() >= 250; }
-
-struct Curves {
-  svg::LineChart loss, accuracy;
 };
 
-Curves draw_curves(const ReportInput& in) {
-  const auto plateau = find_plateau(in.evaluations);
-  svg::LineChart loss{
-      "Training loss", "Cross entropy of each training batch over the training steps.", {}, {}, {}, {}, {}};
-  loss.x.label = "training step", loss.y.label = "loss, nats a symbol";
-  svg::Series raw{"", {}, {}, 0, is_long(in), false}, smooth{"", {}, {}, 0, false, false};
-  thin(in.losses, 300, raw, smooth);
-  const auto [low, high] = std::minmax_element(raw.y.begin(), raw.y.end());
-  loss.y.log = !raw.y.empty() && *low > 0 && *high > 20 * *low;
-  if (!loss.y.log) loss.y.low = 0;
-  loss.series.push_back(raw);
-  if (is_long(in)) loss.series.push_back(smooth);
-
-  svg::LineChart accuracy{
-      "Accuracy on fresh sequences", "Share of symbols answered right, over the training steps.", {}, {}, {}, {}, {}};
-  accuracy.x.label = "training step", accuracy.y.label = "symbols answered right";
-  accuracy.y.percent = true, accuracy.y.low = 0, accuracy.y.high = 1;
-  svg::Series all{"all", {}, {}, 0, false, true}, hidden{"masked", {}, {}, 1, false, true};
-  for (const EvaluationRecord& record : in.evaluations) {
-    for (svg::Series* series : {&all, &hidden}) series->x.push_back(double(record.step));
-    all.y.push_back(record.evaluation.accuracy), hidden.y.push_back(record.evaluation.masked_accuracy);
+Records records_of(const Artifact& run) try {
+  Records records;
+  for (const Json& line : run.lines()) {
+    const double step = line.at("step"), loss = line.at("loss");
+    records.loss.x.push_back(step);
+    records.loss.y.push_back(loss);
+    if (line.contains("evaluation")) records.add(step, metrics_from(line.at("evaluation")));
   }
-  accuracy.series = {all};
-  if (masked_per_half(in.length) > 0) {
-    accuracy.series.push_back(hidden);
-    accuracy.rules.push_back({1.0 / symbols, "guessing"});
-  }
-  for (svg::LineChart* chart : {&loss, &accuracy}) {
-    chart->x.low = 0;
-    if (in.steps > 0) chart->x.high = double(in.steps);
-    if (plateau) chart->bands.push_back({double(plateau->first), double(plateau->last), "plateau"});
-  }
-  return {loss, accuracy};
+  return records;
+} catch (const Json::exception&) {
+  throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a copy-task run"));
 }
 
-void write_curves(Report& page, const ReportInput& in) {
+// Of each so many points their mean, at the last of them.
+svg::Series means(const svg::Series& all, size_t points) {
+  svg::Series result;
+  for (size_t begin = 0; begin < all.x.size(); begin += points) {
+    const size_t end = std::min(all.x.size(), begin + points);
+    const double sum = std::accumulate(all.y.begin() + long(begin), all.y.begin() + long(end), 0.0);
+    result.x.push_back(all.x[end - 1]);
+    result.y.push_back(sum / double(end - begin));
+  }
+  return result;
+}
+
+void write_curves(Report& page, const Records& records, int64_t steps) {
   page.section("Learning");
-  if (int64_t(in.losses.size()) < in.steps)
-    page.text(concat("Of ", count(in.steps, "step"), " metrics.jsonl has the records of ", in.losses.size(),
+  const auto recorded = int64_t(records.loss.x.size()), batches = (recorded + 299) / 300;
+  if (recorded < steps)
+    page.text(concat("Of ", count(steps, "step"), " metrics.jsonl has the records of ", recorded,
                      " alone; the curves show those."));
-  const auto plateau = find_plateau(in.evaluations);
-  const double n = double(sequence_length(in.length)), masked = 2 * double(masked_per_half(in.length));
-  const Curves curves = draw_curves(in);
-
-  if (plateau) {
-    const int64_t one_in = std::llround(1 / std::max(plateau->masked_accuracy, 1e-3));
-    page.text(concat("From step ", number(double(plateau->first)), " to step ", number(double(plateau->last)),
-                     " training stood on a plateau (shaded). Unmasked symbols were copied, masked ones guessed: ",
-                     percent(plateau->accuracy), " of all symbols were right, but only ",
-                     percent(plateau->masked_accuracy), " of the masked ones, about 1 in ", one_in,
-                     ". To do better, the attention has to find the other copy. ",
-                     plateau->over ? concat("By step ", number(double(*plateau->over)), " it had begun to.")
-                                   : std::string("In this run it had not done so by the last evaluation.")));
+  std::vector<svg::Band> plateau;
+  if (records.plateau_begin < records.plateau_end) {
+    plateau.push_back({records.plateau_begin, records.plateau_end, "plateau"});
+    page.text(concat("From step ", number(records.plateau_begin), " to step ", number(records.plateau_end),
+                     " training stood on a plateau (shaded): unmasked symbols were copied, masked ones still guessed. "
+                     "To do better, the attention has to find the other copy."));
   }
-  std::string loss_text =
-      curves.loss.y.log ? "Loss of each training batch, on a log scale" : "Loss of each training batch";
-  if (is_long(in))
-    loss_text += concat("; the strong line is its mean over ", std::max<size_t>(1, in.losses.size() / 50), " steps");
-  std::string accuracy_text = "Share of symbols answered right on fresh sequences";
-  if (masked > 0)
-    accuracy_text +=
-        concat(", over all positions and over the masked ones alone. Guessing one of the ", symbols,
-               " symbols is right ", percent(1.0 / symbols), " of the time; whoever copies what is visible and ",
-               "guesses the rest gets ", percent(1 - masked / n * (1 - 1.0 / symbols)), " of all symbols");
-  std::vector<Report::Picture> pictures{{svg::draw(curves.loss), loss_text + "."}};
-  if (!in.evaluations.empty()) pictures.push_back({svg::draw(curves.accuracy), accuracy_text + "."});
+  const auto curves = [&](const char* title, const svg::Axis& y, const std::vector<svg::Series>& series,
+                          const std::string& caption) {
+    svg::LineChart chart;
+    chart.title = title;
+    chart.description = caption;
+    chart.x.label = "training step";
+    chart.x.low = 0;
+    if (steps > 0) chart.x.high = double(steps);
+    chart.y = y;
+    chart.series = series;
+    chart.bands = plateau;
+    return Report::Picture{svg::draw(chart), caption};
+  };
+  std::vector<Report::Picture> pictures;
+  svg::Axis loss, accuracy;
+  loss.label = "loss, nats a symbol";
+  loss.log = true;
+  pictures.push_back(curves("Training loss", loss, {means(records.loss, size_t(batches))},
+                            batches > 1 ? concat("Mean loss of each ", batches, " training batches, on a log scale.")
+                                        : std::string("Loss of each training batch, on a log scale.")));
+  accuracy.label = "symbols answered right";
+  accuracy.percent = true;
+  accuracy.low = 0;
+  accuracy.high = 1;
+  const svg::Series guessing{"guessing", {0, double(steps)}, {1.0 / symbols, 1.0 / symbols}, 7};
+  if (!records.all.x.empty())
+    pictures.push_back(curves("Accuracy on fresh sequences", accuracy, {records.all, records.masked, guessing},
+                              "Share of symbols answered right on fresh sequences, over all positions and over the "
+                              "masked ones alone. Copying what is visible gives about 80% of all already."));
   page.figures(pictures, 2);
-}
-
-// ---- one example
-
-void write_example(Report& page, const Example& example) {
-  page.section("One example");
-  constexpr int64_t row = 32;
-  const int64_t n = example.size(), half = n / 2, shown = std::min(half, 2 * row);
-  svg::Cells cells{"One sequence: input, target and answer", "Both copies, aligned.", {}};
-  for (int64_t begin = 0; begin < shown; begin += row)
-    for (int64_t copy = 0; copy < 2; ++copy) {
-      svg::CellRow input{concat("copy ", copy + 1, ": input"), {}, begin + copy > 0}, target{"target", {}},
-          answer{"answer", {}};
-      for (int64_t i = copy * half + begin; i < copy * half + std::min(shown, begin + row); ++i) {
-        const bool masked = example.is_masked(i);
-        input.cells.push_back(
-            {token_text(example.input[size_t(i)]), "", -1, masked ? svg::Cell::hidden : svg::Cell::plain});
-        target.cells.push_back({token_text(example.target[size_t(i)])});
-        answer.cells.push_back({token_text(example.answer[size_t(i)]), "", -1,
-                                !example.is_right(i) ? svg::Cell::wrong
-                                : masked             ? svg::Cell::found
-                                                     : svg::Cell::plain});
-      }
-      for (auto* each : {&input, &target, &answer}) cells.rows.push_back(*each);
-    }
-  int64_t masked = 0, found = 0, wrong = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    masked += example.is_masked(i), found += example.is_masked(i) && example.is_right(i);
-    wrong += !example.is_right(i);
-  }
-  std::string caption =
-      concat("A fresh sequence. M is masked; the same place of the other copy has the symbol. The model answered ",
-             found, " of ", count(masked, "masked symbol"), " right (outlined) and was wrong on ", wrong, " of ", n,
-             " positions (filled).");
-  if (shown < half) caption += concat(" Shown: the first ", shown, " of ", half, " places of each copy.");
-  page.figure({svg::draw(cells), caption});
 }
 
 }  // namespace
 
-std::string make_report(const ReportInput& in) {
-  const NoGrad no_grad;
-  const Metrics result = in.result                ? *in.result
-                         : in.evaluations.empty() ? Metrics{NAN, NAN, NAN}
-                                                  : in.evaluations.back().evaluation;
-  const int64_t masked = masked_per_half(in.length);
-  Report page(concat("Copy task with ", in.attention, " attention"),
-              concat("A transformer of ", count(in.options.layers, "layer"), " with ", count(in.options.heads, "head"),
-                     " was trained on sequences 0w0w with ", count(in.length, "symbol"), " in w, of which ", masked,
-                     " in each copy are masked. What is masked in one copy stands in the other."));
-  page.summary({{"Masked symbols right", percent(result.masked_accuracy), "on fresh sequences"},
-                {"All symbols right", percent(result.accuracy), "copying what is visible included"},
-                {"Loss", number(result.loss), "nats a symbol"},
-                {"Training", clock_time(in.seconds), count(in.steps, "step")},
-                {"Parameters", number(double(parameter_count(in.model))), concat("seed ", in.seed)}});
-  if (!in.result)
-    page.text(concat("The run was interrupted after ", count(in.steps, "step"),
-                     "; the figures above are those of its last evaluation."));
-  const int64_t n = sequence_length(in.length);
-  const std::string note = full_attention_note(*in.model.encoder.layers[0]->attention.attention, n, n);
-  if (!note.empty()) page.text(note + ".");
-  write_curves(page, in);
-  RandomStream random(in.seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
-  const Example example = run_example(in.model, make_batch(1, in.length, random), in.seed);
-  write_example(page, example);
-  write_attention(page, in, example);
-  write_clusters(page, in, example);
-  page.section("How this run was made");
-  page.table("Configuration", in.configuration);
-  page.table("Provenance", in.provenance);
-  return page.html();
-}
-
 void write_report(Artifact& run, const Settings& settings, Model& model, const TrainState& state, const Json& result) {
   if (!run.keeps()) return;
+  const NoGrad no_grad;
   model.place(Device::cpu, DType::float32);
-  ReportInput in{model,
-                 settings.transformer(),
-                 settings.length,
-                 uint64_t(settings.compute.seed),
-                 settings.model.attention,
-                 {},
-                 {},
-                 {},
-                 pairs(Artifact::config("--out", run.folder())),
-                 pairs(provenance(std::string(name(Device::cpu)))),
-                 state.seconds,
-                 state.step};
-  try {
-    for (const Json& record : run.lines()) {
-      const int64_t step = record.at("step");
-      in.losses.push_back({step, record.at("loss")});
-      if (record.contains("evaluation")) in.evaluations.push_back({step, metrics_from(record.at("evaluation"))});
-    }
-  } catch (const Json::exception&) {
-    throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a copy-task run"));
-  }
-  if (!result.is_null()) {
-    in.result = metrics_from(result);
-    if (in.evaluations.empty() || in.evaluations.back().step < state.step)
-      in.evaluations.push_back({state.step, *in.result});
-  }
-  run.write("report.html", make_report(in));
+  const auto seed = uint64_t(settings.compute.seed);
+  const int64_t n = sequence_length(settings.length);
+  Records records = records_of(run);
+  if (!result.is_null() && (records.all.x.empty() || records.all.x.back() < double(state.step)))
+    records.add(double(state.step), metrics_from(result));
+  const Metrics found = result.is_null() ? records.latest : metrics_from(result);
+  const TransformerOptions& options = settings.model;
+  Report page(concat("Copy task with ", options.attention, " attention"),
+              concat("A transformer of ", count(options.layers, "layer"), " with ", count(options.heads, "head"),
+                     " was trained on sequences 0w0w with ", count(settings.length, "symbol"), " in w, of which ",
+                     masked_per_half(settings.length),
+                     " in each copy are masked. What is masked in one copy stands in the other."));
+  page.summary({{"Masked symbols right", percent(found.masked_accuracy), "on fresh sequences"},
+                {"All symbols right", percent(found.accuracy), "copying what is visible included"},
+                {"Loss", number(found.loss), "nats a symbol"},
+                {"Training", clock_time(state.seconds), count(state.step, "step")},
+                {"Parameters", number(double(parameter_count(model))), concat("seed ", seed)}});
+  if (result.is_null())
+    page.text(concat("The run was interrupted after ", count(state.step, "step"),
+                     "; the figures above are those of its last evaluation."));
+  const std::string note = full_attention_note(*model.encoder.layers[0]->attention.attention, n, n);
+  if (!note.empty()) page.text(note + ".");
+  write_curves(page, records, state.step);
+
+  RandomStream random(seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
+  const Example example = run_example(model, make_batch(1, settings.length, random), seed);
+  write_example(page, example);
+  write_attention(page, options.attention, example);
+  write_clusters(page, settings, model, example);
+  page.section("How this run was made");
+  page.table("Configuration", pairs(Artifact::config("--out", run.folder())));
+  if (const auto saved = newest_checkpoint(run.folder()))
+    page.table("Provenance", pairs(saved->about->at("provenance")));
+  run.write("report.html", page.html());
 }
 
 }  // namespace cairn::copy_task

@@ -7,6 +7,7 @@
 #include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
+#include "apps/common/training_state.h"
 #include "core/parallel.h"
 
 namespace cairn::copy_task {
@@ -24,22 +25,31 @@ FoundCheckpoint checkpoint_of(const char* option, const std::filesystem::path& r
 
 }  // namespace
 
-void Trained::swap_attention(const std::string& spec) {
+void SavedRun::fields(SettingFields& f, const std::string& help) {
+  f("run", folder, Text::folder, help, Keep::no);
+  threads_field(f, threads);
+}
+
+void SavedRun::read() {
+  check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
+  if (threads > 0) set_threads(int(threads));
+  SettingFields fields;
+  settings.fields(fields);
+  read_settings(fields, Artifact::config("--run", folder), (std::filesystem::path(folder) / "config.json").string());
+  const FoundCheckpoint checkpoint = checkpoint_of("--run", folder);
+  step = state_of(checkpoint).step;
+  Generator generator(uint64_t(settings.compute.seed));
+  model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator);
+  restore(checkpoint, *model, nullptr);
+}
+
+void SavedRun::swap_attention(const std::string& spec) {
   model->encoder.swap_attention(spec, settings.transformer().attention_defaults);
 }
 
-Trained read_run(const char* option, const std::filesystem::path& run) {
-  Trained trained;
-  Settings& settings = trained.settings;
-  SettingFields fields;
-  settings.fields(fields);
-  read_settings(fields, Artifact::config(option, run), (run / "config.json").string());
-  const FoundCheckpoint checkpoint = checkpoint_of(option, run);
-  trained.step = state_of(checkpoint).step;
-  Generator generator(uint64_t(settings.compute.seed));
-  trained.model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator);
-  restore(checkpoint, *trained.model, nullptr);
-  return trained;
+void SavedRun::note_if_full(bool quiet) const {
+  const int64_t n = model->positions.size(0);
+  cairn::note_if_full(*model->encoder.layers[0]->attention.attention, n, n, quiet);
 }
 
 void initialize(Model& model, const std::filesystem::path& run) {
@@ -71,15 +81,11 @@ std::string metrics_text(const Json& json) {
                    figure("loss").c_str(), figure("accuracy").c_str(), figure("masked_accuracy").c_str());
 }
 
-void RunSettings::fields(SettingFields& f, const std::string& help) {
-  f("run", folder, Text::folder, help, Keep::no);
-  threads_field(f, threads);
-}
-
-Trained RunSettings::read() const {
-  check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
-  if (threads > 0) set_threads(int(threads));
-  return read_run("--run", folder);
+Report::Pairs pairs(const Json& object) {
+  Report::Pairs result;
+  for (const auto& [key, value] : object.items())
+    result.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+  return result;
 }
 
 }  // namespace cairn::copy_task

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
@@ -96,19 +95,19 @@ Json train_run(CopyTask& task, Artifact& run, bool quiet, Communicator& ranks) {
   reset_peak_memory(task.device());
   const TrainState state = train(task, settings.training, run, quiet, ranks);
   const bool is_over = state.ended || state.step == settings.training.iterations;
-  std::optional<Json> result = run.result();
-  if (result && (!is_over || result->at("iterations") != state.step)) result.reset();  // of fewer steps
-  const bool is_new = !result;
+  Json result = run.result().value_or(Json());
+  // Or the old one is of fewer steps. Rank 0 alone has it.
+  const bool is_new = of_rank_0(ranks, result.is_null() || result.at("iterations") != state.step);
   try {
     if (!is_over) throw Interrupted();
-    if (is_new) result = std::make_optional(result_of(task, state, ranks));
+    if (is_new) result = result_of(task, state, ranks);
   } catch (const Interrupted&) {
     write_report(run, settings, task.model(), state, {});
     throw;
   }
-  write_report(run, settings, task.model(), state, *result);
-  if (is_new) run.write_result(*result);  // the last of all: nothing is left to do
-  return *result;
+  write_report(run, settings, task.model(), state, result);
+  if (is_new) run.write_result(result);  // the last of all: nothing is left to do
+  return result;
 }
 
 bool is_finished(const Json& result, const Settings& settings) {

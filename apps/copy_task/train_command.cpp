@@ -64,8 +64,7 @@ struct TrainCommand : Command {
     try {
       tell_result(train_run(task, folder, quiet, ranks));
     } catch (const Interrupted&) {
-      note(out.empty() ? "Not saved: no --out"
-                       : "Saved; continue with: copy-task train --out " + shell_word(out) + " --resume",
+      note(out.empty() ? "Not saved: no --out" : "Saved; continue with: copy-task train --out " + out + " --resume",
            quiet);
       throw;
     }
@@ -79,14 +78,11 @@ struct TrainCommand : Command {
     if (masked_per_half(settings.length) == 0)
       note(concat("with --length ", settings.length, " nothing is masked: there will be no masked accuracy"), quiet);
     note_if_full(*make_attention(model.attention, model.attention_defaults), n, n, quiet);
-    const auto result = folder.result();
-    if (!result || !is_finished(*result, settings)) return;
-    note(concat(out, ": this run is finished: it ",
-                result->at("stopped").get<bool>()
-                    ? concat("reached --stop-at ", settings.stop_at, "; to go beyond, start another with --config ",
-                             shell_word((folder / "config.json").string()), " --set stop_at=0 --out ANOTHER")
-                    : "made its steps; more --iterations would continue it"),
-         quiet);
+    if (const auto result = folder.result(); result && is_finished(*result, settings))
+      note(concat(out, ": this run is finished: it ",
+                  result->at("stopped").get<bool>() ? "reached --stop-at"
+                                                    : "made its steps; more --iterations would continue it"),
+           quiet);
   }
 
   void tell_result(Json result) const {

@@ -1,38 +1,28 @@
 #include "apps/text_search/compare.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
-#include "apps/common/settings.h"
-#include "apps/common/svg.h"
+#include "apps/text_search/files.h"
 #include "core/error.h"
 #include "core/ops.h"
+#include "nn/io/hash.h"
+#include "nn/io/json.h"
 
 namespace cairn::text_search {
 namespace {
 
-constexpr int64_t neighbors = 10;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t neighbors_kept_of = 10, neighbors_that_vote = 5;
 constexpr double rounding = 1e-6;
 
 }  // namespace
-
-std::vector<std::string> variants_of(Embedder& embedder, const std::string& list) {
-  const std::string before = embedder.attention();
-  std::vector<std::string> specs{"full"};
-  about_option("--variants", [&] {
-    for (const std::string& spec : split_specs(list)) {
-      if (std::count(specs.begin(), specs.end(), spec) > 0) continue;
-      embedder.set_attention(spec);  // which looks at it
-      specs.push_back(spec);
-    }
-  });
-  embedder.set_attention(before);
-  return specs;
-}
 
 Sequences cut_sequences(const Sequences& texts, const WordPiece& tokenizer, int64_t length, int64_t maximum) {
   Sequences all;
@@ -52,31 +42,26 @@ Sequences cut_sequences(const Sequences& texts, const WordPiece& tokenizer, int6
   return kept;
 }
 
-std::vector<std::vector<int32_t>> nearest_rows(const Tensor& a, const Tensor& b, int64_t k, bool same) {
-  const int64_t n = a.size(0), rows = b.size(0);
-  std::vector<std::vector<int32_t>> result;
-  std::vector<int32_t> order(static_cast<size_t>(rows));
-  for (int64_t i = 0; i < n; ++i) {
-    const Tensor scores = matmul(a.slice(i, i + 1), b, false, true);
-    const float* score = scores.data<float>();
-    std::iota(order.begin(), order.end(), 0);
-    auto end = order.end();
-    if (same) {
-      std::rotate(order.begin() + i, order.begin() + i + 1, order.end());
-      --end;
-    }
-    const auto enough = order.begin() + std::min<int64_t>(k, end - order.begin());
-    std::partial_sort(order.begin(), enough, end,
-                      [score](int32_t x, int32_t y) { return score[x] != score[y] ? score[x] > score[y] : x < y; });
-    result.emplace_back(order.begin(), enough);
+std::vector<std::vector<Neighbor>> nearest_rows(const Tensor& a, const Tensor& b, int64_t k, bool same) {
+  std::vector<std::vector<Neighbor>> result;
+  for (int64_t i = 0; i < a.size(0); ++i) {
+    const Tensor cosines = matmul(a.slice(i, i + 1), b, false, true);
+    std::vector<Neighbor> all;
+    for (int64_t j = 0; j < b.size(0); ++j)
+      if (!same || j != i) all.push_back({int32_t(j), cosines.data<float>()[j]});
+    const auto end = all.begin() + std::min(k, int64_t(all.size()));
+    std::partial_sort(all.begin(), end, all.end(), [](const Neighbor& x, const Neighbor& y) {
+      return x.cosine != y.cosine ? x.cosine > y.cosine : x.row < y.row;
+    });
+    result.emplace_back(all.begin(), end);
   }
   return result;
 }
 
-nlohmann::ordered_json difference_of(const Tensor& mine, const Tensor& full) {
+Json difference_of(const Tensor& mine, const Tensor& full) {
   const int64_t n = full.size(0), features = full.size(1);
-  const auto my_nearest = nearest_rows(mine, mine, neighbors, true),
-             nearest = nearest_rows(full, full, neighbors, true);
+  const auto my_nearest = nearest_rows(mine, mine, neighbors_kept_of, true),
+             nearest = nearest_rows(full, full, neighbors_kept_of, true);
   double sum = 0, largest = 0;
   int64_t kept = 0, all = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -85,7 +70,8 @@ nlohmann::ordered_json difference_of(const Tensor& mine, const Tensor& full) {
     sum += error;
     largest = std::max(largest, error);
     const auto& wanted = nearest[size_t(i)];
-    for (const int32_t j : my_nearest[size_t(i)]) kept += std::count(wanted.begin(), wanted.end(), j);
+    for (const Neighbor& found : my_nearest[size_t(i)])
+      kept += std::count_if(wanted.begin(), wanted.end(), [&](const Neighbor& each) { return each.row == found.row; });
     all += int64_t(wanted.size());
   }
   const double mean = sum / double(n);
@@ -94,30 +80,61 @@ nlohmann::ordered_json difference_of(const Tensor& mine, const Tensor& full) {
           {"neighbors_kept", double(kept) / double(all)}};
 }
 
-std::string comparison_picture(const nlohmann::ordered_json& rows) {
-  std::map<int64_t, svg::LineChart> charts;  // by length
-  for (const auto& row : rows) {
-    const std::string spec = row["attention"], name = spec.substr(0, spec.find(':'));
-    if (spec == "full") continue;
-    svg::LineChart& chart = charts[row["length"]];
-    chart.title = concat(row["length"].get<int64_t>(), " tokens");
-    chart.description = "Error against time, a line for each variant.";
-    chart.x.label = "microseconds a token";
-    chart.y.label = "1 - mean cosine";
-    chart.y.log = true;
-    auto series = std::find_if(chart.series.begin(), chart.series.end(), [&](const auto& s) { return s.name == name; });
-    if (series == chart.series.end()) {
-      const int color = int(chart.series.size());
-      series = chart.series.insert(series, {name, {}, {}, color, false, true});
+std::vector<Example> read_examples(const std::string& text, const std::string& where) {
+  std::vector<Example> examples;
+  for (const std::string& line : lines_of(text)) {
+    const std::string here = concat(where, ", line ", examples.size() + 1);
+    const Json json = parse_json(line, here);
+    try {
+      examples.push_back({json.at("text"), json.at("label"), json.at("group")});
+    } catch (const Json::exception&) {
+      throw DataError(concat(here, ": expected an object with the strings text, label and group"));
     }
-    series->x.push_back(row["seconds_per_token"].get<double>() * 1e6);
-    series->y.push_back(row["mean_error"]);
   }
-  std::vector<svg::Tile> tiles;
-  for (const auto& [length, chart] : charts) tiles.push_back({svg::draw(chart), chart.title, ""});
-  return svg::sheet("Embeddings by other attention: error against time",
-                    "A line joins what differs in its options. Error: from the embeddings by full attention.", tiles,
-                    int(std::min<size_t>(2, tiles.size())), 520, 390);
+  return examples;
+}
+
+Split split_by_group(std::vector<Example> examples, int64_t maximum) {
+  const auto place_of = [](const Example& example) { return std::pair(xxh128(example.group), example.group); };
+  std::stable_sort(examples.begin(), examples.end(),
+                   [&](const Example& a, const Example& b) { return place_of(a) < place_of(b); });
+  const auto size = int64_t(examples.size()), asked = std::min(maximum, size / 5);
+  int64_t given = asked;  // where the given ones begin
+  while (given > 0 && given < size && examples[size_t(given)].group == examples[size_t(given) - 1].group) ++given;
+  check<UsageError>(asked > 0 && given < size, "--labeled: expected at least 5 texts of several groups, got ", size);
+  const auto begin = examples.begin();
+  return {{begin, begin + asked}, {begin + given, begin + std::min(size, given + 4 * asked)}};
+}
+
+std::string knn_correct(const Split& split, const Tensor& rows) {
+  const auto count = int64_t(split.asked.size());
+  const auto nearest = nearest_rows(rows.slice(0, count), rows.slice(count, rows.size(0)), neighbors_that_vote, false);
+  std::string right;
+  for (size_t i = 0; i < split.asked.size(); ++i) {
+    std::map<std::string, std::pair<int64_t, double>> votes;  // of a label: how many, and the sum of their cosines
+    for (const Neighbor& neighbor : nearest[i]) {
+      auto& vote = votes[split.given[size_t(neighbor.row)].label];
+      ++vote.first;
+      vote.second += neighbor.cosine;
+    }
+    const auto best =
+        std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    right += best->first == split.asked[i].label ? '1' : '0';
+  }
+  return right;
+}
+
+std::vector<double> interval_of(const std::string& right, const std::string& other,
+                                const std::vector<Example>& examples) {
+  const auto n = double(examples.size());
+  const double mean =
+      double(std::count(right.begin(), right.end(), '1') - std::count(other.begin(), other.end(), '1')) / n;
+  std::map<std::string, double> deviations;  // of a group, in sum
+  for (size_t i = 0; i < examples.size(); ++i) deviations[examples[i].group] += right[i] - other[i] - mean;
+  double square = 0;
+  for (const auto& [group, deviation] : deviations) square += deviation * deviation;
+  const double half = 1.96 * std::sqrt(square) / n;
+  return {mean, mean - half, mean + half};
 }
 
 }  // namespace cairn::text_search

@@ -7,34 +7,32 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/settings.h"
+
 namespace cairn::text_search {
 
-// Larger files are skipped: they are hardly ever text that somebody wrote.
-inline constexpr uintmax_t max_file_bytes = 16'000'000;
-
-// How many files and folders were passed over, by reason: binary, empty, links, name, too large, unreadable.
-using SkippedCounts = std::map<std::string, int64_t>;
-
 struct FileSearch {
-  std::vector<std::string> paths;        // files and folders; symbolic links among them are followed
-  std::vector<std::string> exclude;      // globs (fnmatch) for a name, or for a path below its folder in `paths`
-  std::filesystem::path leave_out = {};  // a folder
+  std::vector<std::string> paths;  // files and folders; symbolic links among them are followed
+  std::string exclude;             // "build,*.o": globs (fnmatch) for a name, or for a path below its folder in `paths`
+
+  // Declares PATH and --exclude.
+  void fields(SettingFields& f);
 };
 
 // The files, as absolute paths in their order, each once. Left out below a folder: hidden files and folders, what
-// `exclude` matches, what is neither file nor folder, folders that may not be read. Counted: symbolic links, which may
-// form loops; files larger than max_file_bytes; names that are not UTF-8. Error (UsageError): a path is missing, or
+// `exclude` matches, folders that may not be read, and the folder `model`. Error (UsageError): a path is missing, or
 // there is none.
-std::vector<std::filesystem::path> find_files(const FileSearch& search, SkippedCounts& skipped);
+std::vector<std::filesystem::path> find_files(const FileSearch& search, const std::filesystem::path& model);
 
-// A file's bytes; none, and counted, if it cannot be read or has a NUL byte, and so is taken for a binary one.
+// How many files were passed over, by reason: binary, empty, links, name, too large, unreadable.
+using SkippedCounts = std::map<std::string, int64_t>;
+
+// A file's bytes. None, and counted: a symbolic link, which may form a loop; a name that is not UTF-8; more than 16 MB;
+// what cannot be read; what has a NUL byte, and so is taken for a binary file.
 std::optional<std::string> read_text(const std::filesystem::path& file, SkippedCounts& skipped);
 
-// The globs in "*.o,build/". Error (UsageError): an empty one.
-std::vector<std::string> split_patterns(const std::string& list);
-
-// The lines of a text, without their line feeds; the last one may lack it.
-std::vector<std::string> lines_of(const std::string& text);
+// The lines of a text, or parts that end with another character, without what ends them; the last one may lack it.
+std::vector<std::string> lines_of(const std::string& text, char end = '\n');
 // The bytes of a file; "-" is standard input. Error (DataError): it cannot be read.
 std::string read_input(const std::string& file);
 

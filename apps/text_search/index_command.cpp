@@ -1,6 +1,5 @@
 // text-search index: files, cut into passages and embedded.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -16,22 +15,19 @@
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/text_search/commands.h"
+#include "apps/text_search/embedder.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/index.h"
-#include "apps/text_search/model_settings.h"
 #include "apps/text_search/passages.h"
-#include "nn/attention/attention.h"
+#include "core/error.h"
 
 namespace cairn::text_search {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t default_passage_tokens = 256;
 constexpr int64_t min_passage_tokens = int64_t(max_word_bytes) + 2;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 struct IndexCommand : Command {
   IndexCommand()
@@ -46,66 +42,36 @@ struct IndexCommand : Command {
             "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25") {}
 
   void fields(SettingFields& f) override {
-    f.words("PATH", search.paths, "files and folders");
-    model.model_field(f);
+    search.fields(f);
     f("out", out, Text::file, "the index", Keep::no);
-    f("attention", attention, Text::variant, "the attention variant");
+    f("attention", options.attention, Text::variant, "the attention variant");
     f("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
       "tokens of a passage at most, [CLS] and [SEP] included; by default 256, or what the model takes");
-    f("exclude", exclude, Text::any,
-      "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated");
     f("save-every", save_every, {0, 86400}, "seconds between two saves: what a killed run loses at most");
-    model.fields(f, "passages that are embedded together");
+    options.fields(f);
   }
 
   void run(Communicator&) override {
     catch_interrupts(quiet);
-    const auto begin = Clock::now();
     check<UsageError>(!out.empty(), "expected --out with a file for the index; see text-search index --help");
-    EmbedderOptions embedder_options = model.embedder_options("index", attention);
-    embedder_options.model = fs::absolute(model.model).lexically_normal();
-    search.exclude = split_patterns(exclude);
-    search.leave_out = fs::weakly_canonical(model.model);
-    const std::vector<fs::path> files = find_files(search, skipped);
-    // Before --out is checked: it may be an index of an older version, a folder.
-    std::optional<Index> old;
-    if (is_there(out)) old = read_old();
     const fs::path file = output_path("--out", out, "");
-
-    const Embedder embedder(embedder_options);
+    const std::vector<fs::path> files = find_files(search, options.model);
+    const Embedder embedder(options);
     if (passage_tokens < 1) passage_tokens = std::min(default_passage_tokens, embedder.max_tokens());
     check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: the model takes at most ",
                       embedder.max_tokens(), ", got ", passage_tokens);
-    note_if_full(*make_attention(embedder.attention()), passage_tokens, passage_tokens, quiet);
-    Index index{
-        {embedder.fingerprint(), embedder_options.model.string(), attention, model.compute.seed, passage_tokens},
-        false,
-        {}};
-    index.records = records_of(files, embedder.tokenizer());
-    if (old && !old->settings.agrees_with(index.settings))
-      note(concat(out, ": was made with another model or other settings, so all passages are embedded"), quiet);
-    else if (old)
-      reuse_rows(*old, index);
-    old.reset();
+    Index index;
+    index.fingerprint = embedder.fingerprint();
+    index.attention = options.attention;
+    index.seed = options.compute.seed;
+    index.model = fs::absolute(options.model).lexically_normal().string();
+    add_records(files, embedder.tokenizer(), index);
+    if (is_there(file)) reuse_rows(read_index(file), index);
     embed_new(embedder, file, index);
-    if (index.complete || embedded > 0) write_index(file, index);
-    print_summary(index, seconds_since(begin));
-    if (index.complete) return;
-    note("interrupted: what was embedded is kept, and the same command goes on", quiet);
-    throw Interrupted();
   }
 
-  Index read_old() const {
-    try {
-      return read_index(out);
-    } catch (const DataError& error) {
-      throw DataError(concat("--out ", error.what(), "; choose another file, or remove it if it is a damaged index"));
-    }
-  }
-
-  std::vector<Record> records_of(const std::vector<fs::path>& files, const WordPiece& tokenizer) {
+  void add_records(const std::vector<fs::path>& files, const WordPiece& tokenizer, Index& index) {
     const auto count_tokens = [&](std::string_view word) { return tokenizer.tokenize(word).size(); };
-    std::vector<Record> records;
     for (const fs::path& path : files) {
       if (interrupted()) throw Interrupted();
       const std::optional<std::string> text = read_text(path, skipped);
@@ -115,94 +81,75 @@ struct IndexCommand : Command {
         ++skipped["empty"];
       else
         ++files_indexed;
-      for (const Passage& passage : passages) {
-        const auto bytes = std::string_view(*text).substr(passage.begin, passage.end - passage.begin);
-        records.push_back({path.string(),
-                           passage.line,
-                           passage.last_line,
-                           int64_t(passage.begin),
-                           int64_t(passage.end),
-                           valid_utf8(bytes),
-                           {}});
-      }
+      for (const Passage& passage : passages)
+        index.records.push_back({path.string(), passage.line, passage.last_line, valid_utf8(passage.text), {}});
     }
-    return records;
   }
 
   // Passages have the rows of those in the old index that have the same text.
-  void reuse_rows(const Index& old, Index& index) {
+  void reuse_rows(const Index& old, Index& index) const {
+    if (old.fingerprint != index.fingerprint || old.attention != index.attention || old.seed != index.seed) {
+      note(concat(out, ": was made with another model or other settings, so all passages are embedded"), quiet);
+      return;
+    }
     std::unordered_map<std::string_view, const Record*> by_text;
     for (const Record& record : old.records) by_text.emplace(record.text, &record);
-    for (Record& record : index.records) {
-      const auto found = by_text.find(record.text);
-      if (found == by_text.end()) continue;
-      record.row = found->second->row;
-      ++reused;
-    }
+    for (Record& record : index.records)
+      if (const auto found = by_text.find(record.text); found != by_text.end()) record.row = found->second->row;
   }
 
-  // Embeds the passages without a row, the longest first, and saves now and then. Interrupted, it leaves the index
-  // incomplete.
-  void embed_new(const Embedder& embedder, const fs::path& file, Index& index) {
-    struct Waiting {
-      Record* record;
-      std::vector<int32_t> tokens;
-    };
-    std::vector<Waiting> waiting;
-    int64_t bytes = 0;
+  // Embeds the passages without a row, and saves now and then, at the end and when it is interrupted.
+  void embed_new(const Embedder& embedder, const fs::path& file, Index& index) const {
+    std::vector<Record*> waiting;
+    Sequences sequences;
+    int64_t tokens = 0;
     for (Record& record : index.records) {
       if (!record.row.empty()) continue;
-      waiting.push_back({&record, embedder.tokenizer().encode(record.text, passage_tokens)});
-      bytes += int64_t(record.text.size());
+      waiting.push_back(&record);
+      sequences.push_back(embedder.tokenizer().encode(record.text, passage_tokens));
+      tokens += int64_t(sequences.back().size());
     }
-    std::stable_sort(waiting.begin(), waiting.end(),
-                     [](const Waiting& a, const Waiting& b) { return a.tokens.size() > b.tokens.size(); });
-    Progress progress(bytes, quiet || waiting.empty(), Progress::Counts::bytes);
-    const auto begin = Clock::now();
-    auto saved = begin;
-    int64_t bytes_done = 0;
-    for (size_t first = 0; first < waiting.size(); first += size_t(model.batch)) {
-      if (interrupted()) return;
-      const size_t end = std::min(waiting.size(), first + size_t(model.batch));
-      std::vector<std::vector<int32_t>> sequences;
-      for (size_t i = first; i < end; ++i) sequences.push_back(waiting[i].tokens);
-      const Tensor rows = embedder.embed(sequences);
-      for (size_t i = first; i < end; ++i) {
-        const float* row = rows.data<float>() + int64_t(i - first) * embedder.features();
-        waiting[i].record->row.assign(row, row + embedder.features());
-        tokens += int64_t(waiting[i].tokens.size());
-        bytes_done += int64_t(waiting[i].record->text.size());
-      }
-      embedded = int64_t(end);
-      progress.update(bytes_done, formatted("%lld passages embedded  %.0f tokens/s", (long long)embedded,
-                                            double(tokens) / std::max(seconds_since(begin), 1e-3)));
-      if (seconds_since(saved) < save_every) continue;
-      write_index(file, index);
-      saved = Clock::now();
+    const Stopwatch time;
+    double saved = 0;
+    bool is_new = false;
+    try {
+      embedder.embed(sequences, quiet, [&](const std::vector<size_t>& batch, const Tensor& rows) {
+        const float* row = rows.data<float>();
+        for (const size_t i : batch) {
+          waiting[i]->row.assign(row, row + embedder.features());
+          row += embedder.features();
+        }
+        is_new = true;
+        if (time.seconds() - saved < save_every) return;
+        write_index(file, index);
+        saved = time.seconds();
+      });
+    } catch (const Interrupted&) {
+      if (is_new) write_index(file, index);
+      note("interrupted: what was embedded is kept, and the same command goes on", quiet);
+      throw;
     }
-    progress.finish();
     index.complete = true;
-  }
-
-  void print_summary(const Index& index, double seconds) const {
-    const int64_t count = reused + embedded;
-    std::vector<std::string> reasons;
-    for (const auto& [reason, files] : skipped) reasons.push_back(concat(files, ' ', reason));
-    const Json result = {{"out", out},           {"complete", index.complete}, {"files", files_indexed},
-                         {"skipped", skipped},   {"passages", count},          {"reused", reused},
-                         {"embedded", embedded}, {"tokens", tokens},           {"seconds", seconds}};
-    tell(result, concat(out, ": ", count, index.complete ? "" : concat(" of ", index.records.size()), " passages of ",
-                        files_indexed, " files", reasons.empty() ? "" : "; skipped: ", joined(reasons), "; ", embedded,
-                        " embedded (", tokens, " tokens) in ", formatted("%.1f s\n", seconds)));
+    write_index(file, index);
+    std::string passed_over;
+    for (const auto& [reason, count] : skipped) passed_over += concat(", ", count, " files skipped: ", reason);
+    tell({{"out", out},
+          {"files", files_indexed},
+          {"skipped", skipped},
+          {"passages", index.records.size()},
+          {"embedded", waiting.size()},
+          {"tokens", tokens},
+          {"seconds", time.seconds()}},
+         concat(out, ": ", index.records.size(), " passages of ", files_indexed, " files, ", waiting.size(),
+                " embedded (", tokens, " tokens) in ", formatted("%.1f s", time.seconds()), passed_over, "\n"));
   }
 
   FileSearch search;
   SkippedCounts skipped;
-  ModelSettings model{"", 32, {}};
-  std::string exclude, out, attention = "full";
-  int64_t passage_tokens = 0;
+  EmbedderOptions options;
+  std::string out;
+  int64_t passage_tokens = 0, files_indexed = 0;
   double save_every = 60;
-  int64_t files_indexed = 0, reused = 0, embedded = 0, tokens = 0;  // of passages: all but files_indexed
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // text-search: texts found by their meaning.
+#include "apps/common/program.h"
 #include "apps/text_search/commands.h"
 
 int main(int argc, char** argv) {

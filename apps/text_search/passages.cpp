@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-
 namespace cairn::text_search {
 namespace {
 
@@ -39,47 +37,28 @@ std::vector<Word> words_of(std::string_view text, const std::function<size_t(std
   }
 }
 
-size_t tokens_in(const std::vector<Word>& words, size_t begin, size_t end) {
-  return words[end].tokens_before - words[begin].tokens_before;
-}
-
-// Where the passage from word `first` on ends best: behind word `reached`, and with at most `max_tokens`.
-size_t best_end(const std::vector<Word>& words, size_t first, size_t reached, size_t max_tokens) {
+// The word behind which the passage from word `first` on ends best.
+size_t best_end(const std::vector<Word>& words, size_t first, size_t max_tokens) {
   const size_t count = words.size() - 1;
-  size_t room = reached + 1;
-  while (room < count && tokens_in(words, first, room + 1) <= max_tokens) ++room;
-  if (room == count) return room;
-  for (const Gap wanted : {Gap::paragraph, Gap::line, Gap::space})
-    for (size_t end = room; end > std::max(reached, first + (room - first) / 2); --end)
-      if (words[end].gap >= wanted) return end;
-  return room;
-}
-
-// Where the passage behind words `first` to `end` begins. No word is in more than two passages.
-size_t next_begin(const std::vector<Word>& words, size_t first, size_t reached, size_t end) {
-  const size_t most = std::min(max_overlap, tokens_in(words, first, end) / 4);
-  size_t least = end;
-  while (least > reached && tokens_in(words, least - 1, end) <= most) --least;
-  for (const Gap wanted : {Gap::line, Gap::space})
-    for (size_t begin = least; begin < end; ++begin)
-      if (words[begin].gap >= wanted) return begin;
-  return end;
+  size_t longest = first + 1;
+  while (longest < count && words[longest + 1].tokens_before - words[first].tokens_before <= max_tokens) ++longest;
+  if (longest == count) return count;
+  size_t best = longest;
+  for (size_t end = longest; end > first + (longest - first) / 2; --end)
+    if (words[end].gap > words[best].gap) best = end;
+  return best;
 }
 
 }  // namespace
 
 std::vector<Passage> cut_passages(std::string_view text, const std::function<size_t(std::string_view)>& count_tokens,
                                   size_t max_tokens) {
-  check(max_tokens >= max_word_bytes, "passages: expected at least ", max_word_bytes, " tokens, got ", max_tokens);
   const std::vector<Word> words = words_of(text, count_tokens);
   std::vector<Passage> passages;
-  size_t first = 0, reached = 0;  // the next passage's first word, and the first that no passage has
-  while (reached + 1 < words.size()) {
-    if (tokens_in(words, first, reached + 1) > max_tokens) first = reached;
-    const size_t end = best_end(words, first, reached, max_tokens);
-    passages.push_back({words[first].begin, words[end - 1].end, words[first].line, words[end - 1].line});
-    first = next_begin(words, first, reached, end);
-    reached = end;
+  for (size_t first = 0, end; first + 1 < words.size(); first = end) {
+    end = best_end(words, first, max_tokens);
+    const Word &begins = words[first], &ends = words[end - 1];
+    passages.push_back({begins.line, ends.line, text.substr(begins.begin, ends.end - begins.begin)});
   }
   return passages;
 }

@@ -16,16 +16,11 @@
 #include "apps/text_search/commands.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/index.h"
-#include "apps/text_search/search.h"
-#include "apps/text_search/wordpiece.h"
 #include "core/error.h"
-#include "core/parallel.h"
 #include "nn/io/json.h"
 
 namespace cairn::text_search {
 namespace {
-
-size_t width() { return columns(STDOUT_FILENO, 160); }
 
 struct QueryCommand : Command {
   QueryCommand()
@@ -34,35 +29,36 @@ struct QueryCommand : Command {
                 "--json prints an object a query: \"query\" and \"hits\", an array of objects with path, "
                 "line, last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
                 "  text-search query 'how are checkpoints saved?' --index notes.index\n"
-                "  text-search query --index notes.index --top 1 --json <questions.txt") {}
+                "  text-search query --index notes.index --top 1 --json <questions.txt") {
+    options.compute.device = Device::cpu;
+  }
 
   void fields(SettingFields& f) override {
     f.words("words", words, "what to look for");
     f("index", index_file, Text::file, "the index", Keep::no);
-    f("model", model, Text::folder, "the model's folder; by default where it was when the index was made", Keep::no);
+    f("model", options.model, Text::folder, "the model's folder; by default where it was when the index was made",
+      Keep::no);
     f("top", top, {1, 10000}, "how many passages");
-    threads_field(f, threads);
+    threads_field(f, options.compute.threads);
   }
 
   void run(Communicator&) override {
-    if (threads > 0) set_threads(int(threads));
     check<UsageError>(!index_file.empty(), "expected --index with an index; see text-search query --help");
-    std::string query;
-    for (const std::string& word : words) query += (query.empty() ? "" : " ") + word;
-    check<UsageError>(words.empty() || !one_line(query, SIZE_MAX).empty(), "expected words to look for, got none");
     index = read_index(index_file);
     if (!index.complete)
       note("the index is not complete: its run was stopped; the same text-search index goes on", quiet);
     if (index.records.empty()) note("the index is empty: none of the indexed files contains text", quiet);
     open_model();
-    if (!words.empty()) return answer(query);
+    std::string query;
+    for (const std::string& word : words) query += (query.empty() ? "" : " ") + word;
+    if (!query.empty()) return answer(query);
     const bool asks = isatty(STDIN_FILENO) && !quiet;
     note("A query a line; Ctrl-D ends.", !asks);
     while (true) {
       if (asks) std::cerr << "> " << std::flush;
       if (!std::getline(std::cin, query)) break;
       if (one_line(query, SIZE_MAX).empty()) continue;
-      if (!json && !asks) print(one_line(query, width()) + "\n");
+      if (!json && !asks) print(one_line(query, width) + "\n");
       answer(query);
       if (!json) print("\n");
     }
@@ -70,16 +66,13 @@ struct QueryCommand : Command {
   }
 
   void open_model() {
-    const IndexSettings& settings = index.settings;
-    if (model.empty()) model = settings.model;
-    EmbedderOptions embedder_options;
-    embedder_options.model = model;
-    embedder_options.attention = settings.attention;
-    embedder_options.seed = uint64_t(settings.seed);
-    embedder = std::make_unique<Embedder>(embedder_options);
+    if (options.model.empty()) options.model = index.model;
+    options.attention = index.attention;
+    options.compute.seed = index.seed;
+    embedder = std::make_unique<Embedder>(options);
     const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder->features());
-    check<DataError>(embedder->fingerprint() == settings.fingerprint && same_features, "--index ", index_file,
-                     ": was made by another model than ", in_quotes(model),
+    check<DataError>(embedder->fingerprint() == index.fingerprint && same_features, "--index ", index_file,
+                     ": was made by another model than ", in_quotes(options.model),
                      " is now; name its folder with --model, or index again");
   }
 
@@ -100,15 +93,17 @@ struct QueryCommand : Command {
                                {"text", record->text}});
       const std::string path = record->path.substr(record->path.starts_with(current) ? current.size() : 0);
       const std::string place = concat(one_line(path, SIZE_MAX), ':', excerpt.line, formatted("  %.3f  ", score));
-      text += place + one_line(excerpt.text, std::max<size_t>(width() - std::min(width(), place.size()), 20)) + "\n";
+      text += place + one_line(excerpt.text, std::max<size_t>(width - std::min(width, place.size()), 20)) + "\n";
     }
     // A query may be no UTF-8.
     print(json ? found.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text);
   }
 
   std::vector<std::string> words;
-  std::string index_file, model;
-  int64_t top = 5, threads = 0;
+  EmbedderOptions options;
+  std::string index_file;
+  int64_t top = 5;
+  const size_t width = columns(STDOUT_FILENO, 160);
   Index index;
   std::unique_ptr<Embedder> embedder;
 };

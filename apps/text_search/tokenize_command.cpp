@@ -6,7 +6,6 @@
 #include "apps/common/program.h"
 #include "apps/text_search/commands.h"
 #include "apps/text_search/files.h"
-#include "apps/text_search/model_settings.h"
 #include "apps/text_search/wordpiece.h"
 #include "core/error.h"
 
@@ -28,7 +27,6 @@ struct TokenizeCommand : Command {
   }
 
   void run(Communicator&) override {
-    expect_model(model, "tokenize");
     check<UsageError>(!file.empty(), "expected --text-file with a file, or - for standard input");
     const WordPiece tokenizer = read_wordpiece(model);
     for (const std::string& line : lines_of(read_input(file)))

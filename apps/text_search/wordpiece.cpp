@@ -9,10 +9,10 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "apps/common/artifact.h"
+#include "apps/text_search/files.h"
 #include "core/error.h"
 #include "nn/io/file.h"
 #include "nn/io/json.h"
@@ -36,9 +36,6 @@ utf8proc_category_t category_of(int32_t c) {
   }
 }
 
-// The canonical combining class: 0 is a starter; other marks behind a starter are sorted by it.
-int combining_class(int32_t c) { return utf8proc_get_property(c)->combining_class; }
-
 bool is_space(int32_t c, utf8proc_category_t category) {
   return c == '\t' || c == '\n' || c == '\r' || (category >= UTF8PROC_CATEGORY_ZS && category <= UTF8PROC_CATEGORY_ZP);
 }
@@ -48,13 +45,10 @@ bool is_removed(int32_t c, utf8proc_category_t category) {
   return category >= UTF8PROC_CATEGORY_CC || c == replacement_character;
 }
 
-constexpr bool is_ascii_punctuation(int32_t c) {
-  return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
-}
-
 bool is_punctuation(int32_t c) {
   const utf8proc_category_t category = category_of(c);
-  return (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO) || is_ascii_punctuation(c);
+  return (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO) || (c >= '!' && c <= '/') ||
+         (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
 // The blocks of CJK ideographs, as `tokenizers` has them: it leaves out U+2B820 to U+2B91F.
@@ -81,24 +75,30 @@ std::string utf8_of(int32_t c) {
   return {bytes.begin(), bytes.begin() + size};
 }
 
-// Code points decomposed (NFD), without the accents. Other marks stay, in their canonical order.
-std::vector<int32_t> without_accents(const std::vector<int32_t>& code_points) {
-  std::vector<int32_t> all;
-  for (const int32_t c : code_points) {
-    std::array<utf8proc_int32_t, 16> parts{};  // the longest canonical decomposition has 4
-    int unused = 0;
-    const auto count =
-        utf8proc_decompose_char(c, parts.data(), utf8proc_ssize_t(parts.size()), UTF8PROC_DECOMPOSE, &unused);
-    all.insert(all.end(), parts.begin(), parts.begin() + count);
-  }
-  const auto is_starter = [](int32_t c) { return combining_class(c) == 0; };
-  for (auto begin = all.begin(), end = begin; begin != all.end(); begin = end) {
-    begin = std::find_if_not(begin, all.end(), is_starter);
-    end = std::find_if(begin, all.end(), is_starter);
-    std::stable_sort(begin, end, [](int32_t a, int32_t b) { return combining_class(a) < combining_class(b); });
-  }
-  std::erase_if(all, [](int32_t c) { return category_of(c) == UTF8PROC_CATEGORY_MN; });
-  return all;
+// What a code point becomes in a word, before it is lowered: decomposed (NFD) where accents are stripped.
+std::vector<int32_t> parts_of(int32_t c, const WordPieceOptions& options) {
+  // The only one whose lower case is two: i and a dot above.
+  if (c == 0x130 && options.lower_case && !options.strip_accents) return {'i', 0x307};
+  if (!options.strip_accents) return {c};
+  std::vector<int32_t> parts(16);  // the longest canonical decomposition has 4
+  int unused = 0;
+  const auto count =
+      utf8proc_decompose_char(c, parts.data(), utf8proc_ssize_t(parts.size()), UTF8PROC_DECOMPOSE, &unused);
+  parts.resize(size_t(count));
+  return parts;
+}
+
+// Appends a part. Accents are left out where they are stripped; other marks then stand in their canonical order, the
+// marks behind a starter sorted by their class. `marks` is where those behind the last starter begin.
+void add_part(int32_t part, const WordPieceOptions& options, std::vector<int32_t>& word, size_t& marks) {
+  const auto class_of = [](int32_t c) { return utf8proc_get_property(c)->combining_class; };  // 0: a starter
+  size_t at = word.size();
+  if (options.strip_accents)
+    while (class_of(part) > 0 && at > marks && class_of(word[at - 1]) > class_of(part)) --at;
+  const bool is_accent = options.strip_accents && category_of(part) == UTF8PROC_CATEGORY_MN;
+  if (!is_accent && word.size() <= max_word_characters)
+    word.insert(word.begin() + int64_t(at), options.lower_case ? utf8proc_tolower(part) : part);
+  if (class_of(part) == 0) marks = word.size();
 }
 
 }  // namespace
@@ -107,10 +107,7 @@ std::string valid_utf8(std::string_view text) {
   std::string valid;
   while (!text.empty()) {
     const auto [c, bytes] = first_code_point(text);
-    if (c == replacement_character)
-      valid += "\xEF\xBF\xBD";
-    else
-      valid += text.substr(0, bytes);
+    valid += utf8_of(c);
     text.remove_prefix(bytes);
   }
   return valid;
@@ -139,8 +136,6 @@ WordPiece::WordPiece(std::vector<std::string> vocabulary, const WordPieceOptions
   for (size_t i = 0; i < vocabulary_.size(); ++i) {
     const std::string& token = vocabulary_[i];
     check<DataError>(!token.empty(), where, ": line ", i + 1, ": empty, expected a token");
-    check<DataError>(valid_utf8(token) == token, where, ": line ", i + 1, ": token ", in_quotes(token),
-                     " is not UTF-8");
     const auto [there, is_new] = ids_.emplace(token, int32_t(i));
     check<DataError>(is_new, where, ": line ", i + 1, ": token ", in_quotes(token), " is that of line ",
                      there->second + 1, " too");
@@ -167,10 +162,16 @@ int32_t WordPiece::special_at(std::string_view text) const {
 }
 
 std::vector<int32_t> WordPiece::tokenize(std::string_view text) const {
-  std::vector<int32_t> tokens, code_points;  // since the last white space
+  std::vector<int32_t> tokens, word;
+  size_t marks = 0;
+  const auto end_word = [&] {
+    add_pieces(word, tokens);
+    word.clear();
+    marks = 0;
+  };
   for (size_t at = 0; at < text.size();) {
     if (const int32_t special = special_at(text.substr(at)); special >= 0) {
-      add_words(code_points, tokens);
+      end_word();
       tokens.push_back(special);
       at += token(special).size();
       continue;
@@ -179,18 +180,21 @@ std::vector<int32_t> WordPiece::tokenize(std::string_view text) const {
     at += bytes;
     const utf8proc_category_t category = category_of(c);
     const bool space = is_space(c, category);
-    const bool alone = is_ascii_punctuation(c) || (options_.split_cjk && is_cjk(c));
-    if (space || alone) add_words(code_points, tokens);
-    if (!space && !is_removed(c, category)) code_points.push_back(c);
-    if (alone) add_words(code_points, tokens);
+    if (space) end_word();
+    if (space || is_removed(c, category)) continue;
+    const bool ideograph = options_.split_cjk && is_cjk(c);
+    for (const int32_t part : parts_of(c, options_)) {
+      const bool alone = ideograph || is_punctuation(part);
+      if (alone) end_word();
+      add_part(part, options_, word, marks);
+      if (alone) end_word();
+    }
   }
-  add_words(code_points, tokens);
+  end_word();
   return tokens;
 }
 
 std::vector<int32_t> WordPiece::encode(std::string_view text, int64_t max_tokens) const {
-  check<UsageError>(max_tokens == 0 || max_tokens >= 2, "WordPiece: at most ", max_tokens,
-                    " tokens, expected 2 or more");
   std::vector<int32_t> ids = tokenize(text);
   if (max_tokens > 0) ids.resize(std::min(ids.size(), size_t(max_tokens) - 2));
   ids.insert(ids.begin(), cls_);
@@ -198,44 +202,15 @@ std::vector<int32_t> WordPiece::encode(std::string_view text, int64_t max_tokens
   return ids;
 }
 
-void WordPiece::add_words(std::vector<int32_t>& code_points, std::vector<int32_t>& tokens) const {
-  if (options_.strip_accents) code_points = without_accents(code_points);
+void WordPiece::add_pieces(const std::vector<int32_t>& code_points, std::vector<int32_t>& tokens) const {
   std::string word;
-  size_t count = 0;  // its code points
-  const auto extend_word = [&](int32_t c) {
-    if (++count <= max_word_characters) word += utf8_of(c);
-  };
-  const auto end_word = [&] {
-    if (count > max_word_characters)
-      tokens.push_back(unknown_);
-    else if (count > 0)
-      add_pieces(word, tokens);
-    word.clear();
-    count = 0;
-  };
-  for (const int32_t c : code_points) {
-    if (options_.lower_case && c == 0x130) {  // the only one whose lower case is two: i and a dot above
-      extend_word('i');
-      extend_word(0x307);
-      continue;
-    }
-    const int32_t lower = options_.lower_case ? utf8proc_tolower(c) : c;
-    const bool alone = is_punctuation(lower);
-    if (alone) end_word();
-    extend_word(lower);
-    if (alone) end_word();
-  }
-  end_word();
-  code_points.clear();
-}
-
-void WordPiece::add_pieces(const std::string& word, std::vector<int32_t>& tokens) const {
+  for (const int32_t c : code_points) word += utf8_of(c);
   const size_t before = tokens.size();
   for (size_t from = 0; from < word.size();) {
     const std::string prefix = from == 0 ? "" : "##";
     std::string piece = prefix + word.substr(from, longest_);
     while (piece.size() > prefix.size() && !ids_.contains(piece)) piece.pop_back();
-    if (piece.size() == prefix.size()) {
+    if (piece.size() == prefix.size() || code_points.size() > max_word_characters) {
       tokens.resize(before);
       tokens.push_back(unknown_);
       return;
@@ -245,40 +220,25 @@ void WordPiece::add_pieces(const std::string& word, std::vector<int32_t>& tokens
   }
 }
 
-void expect_model_file(const std::filesystem::path& folder, const char* name) {
-  constexpr const char* files = "config.json, model.safetensors and vocab.txt";
-  std::error_code error;
-  check<DataError>(!is_there(folder) || std::filesystem::is_directory(folder, error), folder,
-                   ": is a file; expected a model's folder, with ", files);
-  check<DataError>(is_there(folder / name), folder / name, ": cannot be opened: it is missing; a model's folder has ",
-                   files);
-}
-
 WordPiece read_wordpiece(const std::filesystem::path& folder) {
-  expect_model_file(folder, "vocab.txt");
+  check<UsageError>(!folder.empty(), "expected --model with a model's folder");
   const std::filesystem::path path = folder / "vocab.txt", config_path = folder / "tokenizer_config.json";
-  const std::string text = read_file(path);
-  std::vector<std::string> vocabulary;
-  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    vocabulary.push_back(text.substr(begin, end - begin));
-    if (vocabulary.back().ends_with('\r')) vocabulary.back().pop_back();
-  }
   WordPieceOptions options;
-  if (!is_there(config_path)) return {std::move(vocabulary), options, path.string()};
-  const nlohmann::ordered_json config = read_json(config_path);
-  check<DataError>(config.is_object(), config_path, ": expected an object, got ", config.type_name());
-  const auto read = [&](const char* key, bool absent) {
-    const auto found = config.find(key);
-    if (found == config.end() || found->is_null()) return absent;
-    check<DataError>(found->is_boolean(), config_path, ": ", key, ": expected true, false or null, got ",
-                     found->type_name());
-    return found->get<bool>();
-  };
-  options.lower_case = read("do_lower_case", true);
-  options.strip_accents = read("strip_accents", options.lower_case);
-  options.split_cjk = read("tokenize_chinese_chars", true);
-  return {std::move(vocabulary), options, path.string()};
+  if (is_there(config_path)) {
+    const nlohmann::ordered_json config = read_json(config_path);
+    check<DataError>(config.is_object(), config_path, ": expected an object, got ", config.type_name());
+    const auto read = [&](const char* key, bool absent) {
+      const auto found = config.find(key);
+      if (found == config.end() || found->is_null()) return absent;
+      check<DataError>(found->is_boolean(), config_path, ": ", key, ": expected true, false or null, got ",
+                       found->type_name());
+      return found->get<bool>();
+    };
+    options.lower_case = read("do_lower_case", true);
+    options.strip_accents = read("strip_accents", options.lower_case);
+    options.split_cjk = read("tokenize_chinese_chars", true);
+  }
+  return {lines_of(read_file(path)), options, path.string()};
 }
 
 }  // namespace cairn::text_search

@@ -26,7 +26,7 @@ struct WordPieceOptions {
 class WordPiece {
  public:
   // Token i is vocabulary[i]. `where` begins every message. Errors (DataError): [UNK], [CLS], [SEP] or [PAD] is
-  // missing; a token is empty, listed twice or not UTF-8.
+  // missing; a token is empty or listed twice.
   WordPiece(std::vector<std::string> vocabulary, const WordPieceOptions& options, const std::string& where);
   WordPiece(WordPiece&&) = default;
 
@@ -45,11 +45,8 @@ class WordPiece {
  private:
   // The special token that `text` begins with; -1 where there is none.
   int32_t special_at(std::string_view text) const;
-  // Appends the tokens of code points without white space between them, which it takes: strips accents, lowers, splits
-  // at punctuation.
-  void add_words(std::vector<int32_t>& code_points, std::vector<int32_t>& tokens) const;
-  // Appends the longest pieces of a word of normalized text, or [UNK].
-  void add_pieces(const std::string& word, std::vector<int32_t>& tokens) const;
+  // Appends the longest pieces of a normalized word, or [UNK].
+  void add_pieces(const std::vector<int32_t>& code_points, std::vector<int32_t>& tokens) const;
 
   std::vector<std::string> vocabulary_;
   WordPieceOptions options_;
@@ -59,11 +56,9 @@ class WordPiece {
   int32_t unknown_ = 0, cls_ = 0, sep_ = 0, pad_ = 0;
 };
 
-// Error (DataError): a model's folder is none, or lacks the file of this name.
-void expect_model_file(const std::filesystem::path& folder, const char* name);
-
 // That of a model's folder: vocab.txt, a token a line, and, where it is there, tokenizer_config.json (do_lower_case,
-// strip_accents, tokenize_chinese_chars). Errors (DataError): a file is missing or damaged.
+// strip_accents, tokenize_chinese_chars). Errors: UsageError: no folder is given; DataError: a file is missing or
+// damaged.
 WordPiece read_wordpiece(const std::filesystem::path& folder);
 
 }  // namespace cairn::text_search

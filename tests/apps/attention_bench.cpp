@@ -1,98 +1,75 @@
 // The program attention-bench: what its result holds, and what it refuses. Times are nobody's to assert.
-#include <unistd.h>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "apps/attention_bench/analysis.h"
-#include "apps/attention_bench/cost.h"
+#include "apps/attention_bench/figure.h"
 #include "tests/apps/markup.h"
 #include "tests/apps/process.h"
-#include "tests/catch.h"
+#include "tests/io/io_test.h"
 
 using namespace cairn;  // NOLINT: tests only
 using attention_bench::What;
 
 TEST_CASE("attention-bench run tells what it promises", "[attention-bench]") {
-  for (const std::string what : {"attention", "layer", "cluster"})
-    for (const std::string pass : {"forward", "both"}) {
-      const auto run =
-          run_process("attention-bench",
-                      "run --json --quiet --attention clustered-5 --length 30 --batch 2 --heads 2 --head-size 8 "
-                      "--feed-forward 16 --repeat 1 --what " +
-                          what + " --pass " + pass);
-      INFO(what << ' ' << pass << ' ' << run.err);
-      REQUIRE(run.exit_code == 0);
-      const auto json = nlohmann::json::parse(last_line(run.out));
-      CHECK(json.at("median_seconds").get<double>() > 0);
-      CHECK(json.at("peak_bytes").get<int64_t>() > 0);
-      for (const char* key : {"spread", "flops", "bytes", "floor_seconds", "gflops", "gigabytes_per_second"})
-        CHECK(json.at(key).is_number());
-      CHECK(json.at("stages").count("hamming_kmeans") == 1);
-      CHECK(json.at("stages").count("backward: attention") == (what != "cluster" && pass == "both"));
-      CHECK(json.at("batch") == 2);
-    }
-}
-
-TEST_CASE("attention-bench figure writes its numbers and a report", "[attention-bench]") {
-  const auto folder = std::filesystem::temp_directory_path() / ("cairn-bench-" + std::to_string(getpid()));
-  const auto run =
-      run_process("attention-bench",
-                  "figure --json --quiet --lengths 16,32,64 --tokens 64 --heads 2 --head-size 8 --repeat 1 "
-                  "--attention full,i-clustered-4:topk=3 --out " +
-                      folder.string());
-  INFO(run.err);
-  REQUIRE(run.exit_code == 0);
-  const auto json = nlohmann::json::parse(last_line(run.out));
-  CHECK(json.at("points").size() == 6);
-  CHECK(json.at("crossovers").size() == 1);
-  std::ifstream file(folder / "report.html");
-  std::string page{std::istreambuf_iterator<char>(file), {}};
-  CHECK(page.find("i-clustered-4:topk=3") != std::string::npos);
-  std::ifstream picture(folder / "figure.svg");
-  CHECK(markup_error({std::istreambuf_iterator<char>(picture), {}}).empty());
-  std::filesystem::remove_all(folder);
+  for (const auto& [what, pass] : {std::pair{"attention", "both"}, {"layer", "forward"}, {"cluster", "both"}}) {
+    const auto run =
+        run_process("attention-bench",
+                    concat("run --json --quiet --attention clustered-5 --length 30 --batch 2 --heads 2 --head-size 8 "
+                           "--feed-forward 16 --repeat 1 --what ",
+                           what, " --pass ", pass));
+    INFO(what << ' ' << pass << ' ' << run.err);
+    REQUIRE(run.exit_code == 0);
+    const auto json = nlohmann::json::parse(last_line(run.out));
+    CHECK(json.at("median_seconds").get<double>() > 0);
+    CHECK(json.at("peak_bytes").get<int64_t>() > 0);
+    for (const char* key : {"spread", "flops", "bytes", "floor_seconds", "gflops", "gigabytes_per_second"})
+      CHECK(json.at(key).is_number());
+    CHECK(json.at("stages").count("hamming_kmeans") == 1);
+    CHECK(json.at("stages").count("backward: attention") == (what == std::string("attention")));
+    CHECK(json.at("batch") == 2);
+  }
 }
 
 TEST_CASE("attention-bench figure goes on where it was stopped", "[attention-bench]") {
-  const auto folder = std::filesystem::temp_directory_path() / ("cairn-bench-stopped-" + std::to_string(getpid()));
+  const TemporaryFolder folder;
   const std::string arguments =
-      "figure --json --quiet --longest 60000 --lengths 16,4096 --tokens 64 --heads 2 --head-size 8 --repeat 5 "
-      "--attention full --out " +
-      folder.string();
+      "figure --json --quiet --longest 60000 --lengths 16,8192 --tokens 64 --heads 2 --head-size 8 --repeat 5 "
+      "--attention full,clustered-4 --out " +
+      folder.path().string();
   // Stopped as soon as something is kept; then what is kept gets a time that nobody measured.
   const auto stopped =
-      run_process("attention-bench", arguments + " >/dev/null & pid=$!; until [ -s '" + folder.string() +
+      run_process("attention-bench", arguments + " >/dev/null & pid=$!; until [ -s '" + folder.path().string() +
                                          "/metrics.jsonl' ]; do sleep 0.02; done; kill $pid; wait $pid");
   INFO(stopped.err);
   REQUIRE(stopped.exit_code == 130);
-  std::string line;
-  std::getline(std::ifstream(folder / "metrics.jsonl"), line);
-  auto mine = nlohmann::ordered_json::parse(line), of_another = mine;
-  REQUIRE(mine.at("place") == "pass 1, length 16");
-  mine["share"]["points"][0]["seconds"] = std::vector<double>(20, 1.0);
+  CHECK(std::filesystem::exists(folder / "report.html"));
+  auto mine = nlohmann::ordered_json::parse(bytes_of_file(folder / "metrics.jsonl")), of_another = mine;
+  REQUIRE(mine.at("length") == 16);
+  mine["points"][0]["seconds"] = std::vector<double>(3, 1.0);
   of_another["of"]["processor"] = "another";
-  of_another["place"] = "pass 2, length 16";
-  of_another["share"]["points"][0]["seconds"] = std::vector<double>(200, 1e6);
-  std::ofstream(folder / "metrics.jsonl") << mine.dump() << '\n' << of_another.dump() << '\n' << "{\"cut off";
+  of_another["length"] = 8192;
+  put_file(folder / "metrics.jsonl", mine.dump() + '\n' + of_another.dump() + "\n{\"cut off");
 
   const auto run = run_process("attention-bench", arguments);
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   const auto figure = nlohmann::json::parse(last_line(run.out));
-  // 4096 takes 65536 times as long as what was measured before, however fast this run is.
-  REQUIRE(figure.at("points").size() == 1);
-  CHECK(figure.at("points")[0].at("median_seconds") == 1);       // kept, and more of it than what was measured besides
+  // 8192 takes full attention 262144 times as long as what was kept, however fast this run is.
+  REQUIRE(figure.at("points").size() == 3);
+  CHECK(figure.at("points")[0].at("median_seconds") == 1);
+  CHECK(figure.at("points")[2].at("attention") == "clustered-4");
+  CHECK(figure.at("points")[2].at("length") == 8192);
+  CHECK(figure.at("crossovers").at("clustered-4") == 16);
+  CHECK(bytes_of_file(folder / "report.html").find("faster than full from length 16 on") != std::string::npos);
+  CHECK(markup_error(bytes_of_file(folder / "figure.svg")).empty());
   const auto again = run_process("attention-bench", arguments);  // nothing is left to measure
   CHECK(nlohmann::json::parse(last_line(again.out)).at("points") == figure.at("points"));
   const auto other = run_process("attention-bench", arguments + " --lengths 16,32");
   CHECK(other.exit_code == 2);
   CHECK_THAT(other.err, Catch::Matchers::ContainsSubstring("these differ: lengths"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("where one variant becomes faster than another", "[attention-bench]") {

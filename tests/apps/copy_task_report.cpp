@@ -1,110 +1,76 @@
-#include "apps/copy_task/report_page.h"
-
-#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "apps/copy_task/report_page.h"
+#include "apps/copy_task/run.h"
 #include "tests/apps/markup.h"
 #include "tests/catch.h"
+#include "tests/io/io_test.h"
 
 using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
+using Json = nlohmann::ordered_json;
 
 namespace {
 
-std::vector<EvaluationRecord> evaluations(const std::vector<std::pair<double, double>>& accuracies) {
-  std::vector<EvaluationRecord> result;
-  for (const auto& [all, masked] : accuracies) result.push_back({100 * int64_t(result.size() + 1), {0.5, all, masked}});
-  return result;
-}
-
-std::string report_of(const char* attention, int64_t length, const std::vector<EvaluationRecord>& records,
-                      std::vector<LossRecord> losses, int64_t layers = 2) {
-  TransformerOptions options;
-  options.layers = layers, options.heads = 2, options.head_size = 8, options.feed_forward = 16;
-  options.attention = attention;
+// The report of a run with these accuracies, over all and masked symbols, every hundredth step.
+std::string report_of(const char* attention, int64_t length, int64_t steps,
+                      const std::vector<std::pair<double, double>>& accuracies, int64_t layers = 2) {
+  Settings settings;
+  settings.length = length;
+  settings.model.layers = layers;
+  settings.model.heads = 2;
+  settings.model.head_size = 8;
+  settings.model.feed_forward = 16;
+  settings.model.attention = attention;
   Generator generator(3);
-  Model model(options, sequence_length(length), generator);
-  const int64_t steps = std::max(losses.empty() ? 0 : losses.back().step, records.empty() ? 0 : records.back().step);
-  return make_report({model,
-                      options,
-                      length,
-                      5,
-                      attention,
-                      std::move(losses),
-                      records,
-                      Metrics{NAN, 0.5, NAN},
-                      {{"a", "<b>"}},
-                      {{"c", "&"}},
-                      61,
-                      steps});
+  Model model(settings.model, sequence_length(length), generator);
+  const TemporaryFolder folder;
+  Artifact run(folder.path(), {{"a", "<b>"}, {"c", "&"}}, Resume::if_there);
+  for (int64_t step = 1; step <= steps; ++step) {
+    Json line = {{"step", step}, {"loss", 3.0 / double(step)}};
+    if (const auto k = size_t(step) / 100; step % 100 == 0 && k <= accuracies.size())
+      line["evaluation"] = as_json({0.5, accuracies[k - 1].first, accuracies[k - 1].second});
+    run.append(line);
+  }
+  TrainState state;
+  state.step = steps;
+  state.seconds = 61;
+  write_report(run, settings, model, state, as_json({NAN, 0.5, NAN}));
+  return bytes_of_file(folder / "report.html");
 }
 
 bool says(const std::string& html, const std::string& text) { return html.find(text) != std::string::npos; }
 
 }  // namespace
 
-TEST_CASE("a plateau is the longest run where symbols are copied and masked ones guessed", "[copy-task]") {
-  CHECK(!find_plateau({}));
-  CHECK(!find_plateau(evaluations({{0.5, 0.1}, {0.7, 0.1}, {0.99, 0.95}})));
-  CHECK(!find_plateau(evaluations({{0.5, 0.1}, {0.83, 0.1}, {0.99, 0.95}})));  // one evaluation is none
-  CHECK(!find_plateau(evaluations({{0.9, NAN}, {0.9, NAN}})));                 // nothing is masked
-  const auto plateau = find_plateau(
-      evaluations({{0.81, 0.1}, {0.5, 0.1}, {0.82, 0.1}, {0.84, 0.14}, {0.83, 0.12}, {0.9, 0.5}, {0.82, 0.1}}));
-  REQUIRE(plateau);
-  CHECK(plateau->first == 300);
-  CHECK(plateau->last == 500);
-  CHECK(plateau->accuracy == Approx(0.83));
-  CHECK(plateau->masked_accuracy == Approx(0.12));
-  CHECK(plateau->over == 600);
-  const auto open = find_plateau(evaluations({{0.82, 0.1}, {0.84, 0.14}}));
-  REQUIRE(open);
-  CHECK(open->last == 200);
-  CHECK(!open->over);
-  const auto unlearned = find_plateau(evaluations({{0.82, 0.1}, {0.84, 0.14}, {0.7, 0.1}}));
-  REQUIRE(unlearned);
-  CHECK(!unlearned->over);  // it forgot, it did not find the other copy
-}
-
 // 0w0w with w of 7 symbols: positions 0..15, the copies 8 apart.
 TEST_CASE("pairs of positions are counted by the one thing that they have in common", "[copy-task]") {
   const std::vector<int32_t> input{0, 1, 2, 3, 11, 5, 6, 7, 0, 1, 2, 11, 4, 5, 6, 7};
-  const auto pairs_of = [&](const std::vector<int32_t>& labels) {
-    ClusterPairs pairs;
+  // Of 120 pairs, at most 4 apart are 15 + 14 + 13 + 12, all of different tokens; of the 7 pairs of equal tokens, 6 are
+  // the same place, and of the 8 pairs of the same place 2 hold different tokens.
+  std::vector<ClusterPairs> heads;
+  const auto together = [&](const std::vector<int32_t>& labels) {
+    ClusterPairs& pairs = heads.emplace_back();
     pairs.add(labels.data(), input.data(), 16);
-    return pairs;
+    const bool has_clusters = labels[0] >= 0;
+    CHECK(pairs.none.all == (has_clusters ? 57 : 0));
+    CHECK(pairs.near.all == (has_clusters ? 54 : 0));
+    CHECK(pairs.token.all == (has_clusters ? 1 : 0));
+    CHECK(pairs.place.all == (has_clusters ? 2 : 0));
+    return std::vector{pairs.none.together, pairs.near.together, pairs.token.together, pairs.place.together};
   };
-  const auto of = [](const PairCount& count) { return std::vector<int64_t>{count.together, count.all}; };
+  using Counts = std::vector<int64_t>;
+  CHECK(together(std::vector<int32_t>(16, -1)) == Counts{0, 0, 0, 0});  // in no cluster
+  CHECK(together(std::vector<int32_t>(16, 0)) == Counts{57, 54, 1, 2});
+  CHECK(together(input) == Counts{0, 0, 1, 0});
+  CHECK(together({0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) == Counts{0, 0, 0, 2});
+  CHECK(together({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3})[1] == 24);
 
-  // One cluster of 120 pairs. At most 4 apart are 15 + 14 + 13 + 12 pairs, all of different tokens; of the 7 pairs of
-  // equal tokens, 6 are the same place, and of the 8 pairs of the same place 2 hold different tokens.
-  const ClusterPairs one = pairs_of(std::vector<int32_t>(16, 0));
-  CHECK(of(one.none) == std::vector<int64_t>{57, 57});
-  CHECK(of(one.near) == std::vector<int64_t>{54, 54});
-  CHECK(of(one.token) == std::vector<int64_t>{1, 1});
-  CHECK(of(one.place) == std::vector<int64_t>{2, 2});
-  CHECK(one.none.share() == 1);
-
-  const ClusterPairs content = pairs_of(input);  // clusters are the tokens
-  CHECK(of(content.none) == std::vector<int64_t>{0, 57});
-  CHECK(of(content.near) == std::vector<int64_t>{0, 54});
-  CHECK(of(content.token) == std::vector<int64_t>{1, 1});
-  CHECK(of(content.place) == std::vector<int64_t>{0, 2});
-
-  const ClusterPairs near = pairs_of({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3});
-  CHECK(of(near.near) == std::vector<int64_t>{24, 54});
-  CHECK(of(near.token) == std::vector<int64_t>{0, 1});
-  CHECK(of(near.place) == std::vector<int64_t>{0, 2});
-  CHECK(near.near.share() == Approx(24.0 / 54));
-
-  const ClusterPairs place = pairs_of({0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(of(place.place) == std::vector<int64_t>{2, 2});
-  CHECK(of(place.near) == std::vector<int64_t>{0, 54});
-  CHECK(of(place.token) == std::vector<int64_t>{0, 1});
-
-  // Positions in no cluster are not counted.
-  const ClusterPairs none = pairs_of(std::vector<int32_t>(16, -1));
-  CHECK(none.none.all == 0);
-  CHECK(std::isnan(none.none.share()));
+  CHECK(median_share(heads, &ClusterPairs::near) == Approx(12.0 / 54));  // of 1, 0, 0 and 24 / 54
+  heads.pop_back();
+  CHECK(median_share(heads, &ClusterPairs::near) == 0);
+  CHECK(std::isnan(median_share(heads, &ClusterPairs::next)));
 }
 
 TEST_CASE("pairs that share a cluster are looked up in the next layer", "[copy-task]") {
@@ -116,50 +82,46 @@ TEST_CASE("pairs that share a cluster are looked up in the next layer", "[copy-t
   CHECK((pairs.next.all == 8 && pairs.next.together == 6));
 }
 
-TEST_CASE("what a report says of weights and clusters", "[copy-task]") {
-  const std::vector<int32_t> labels{7, 3, -1, 7, 5, 3, 7};
-  CHECK(cluster_names(labels.data(), 7) == std::vector<int>{0, 1, -1, 0, -1, 1, 0});  // one alone, one in none
-  CHECK(median({3, NAN, 1, 2}) == 2);
-  CHECK(median({4, 1, 2, 3}) == 2.5);
-  CHECK(std::isnan(median({NAN})));
-  CHECK(l1_distance({1, 0, 0.5, 0.5}, {0, 1, 0.5, 0.5}, 2) == 1);
+TEST_CASE("attention on the other copy is the mean over masked positions", "[copy-task]") {
   // Position 1 is masked; its place in the other copy is 3.
-  const float weights[16] = {1, 0, 0, 0, 0, 0.25f, 0, 0.75f, 0, 0, 1, 0, 0, 1, 0, 0};
-  CHECK(to_other_copy(weights, {0, mask_token, 0, 4}) == 0.75);
-  CHECK(std::isnan(to_other_copy(weights, {0, 4, 0, 4})));
+  Example example{{0, mask_token, 0, 4}, {0, 4, 0, 4}, {}, {}};
+  example.layers.resize(1);
+  const std::vector<float> weights{1, 0, 0, 0, 0, 0.25f, 0, 0.75f, 0, 0, 1, 0, 0, 1, 0, 0};
+  example.layers[0].weights = Tensor::from(weights, {1, 1, 4, 4});
+  CHECK(other_copy_shares(example) == std::vector<std::vector<double>>{{0.75}});
+  example.input[1] = 4;
+  CHECK(std::isnan(other_copy_shares(example)[0][0]));
 }
 
-TEST_CASE("reports are well-formed and the same for the same input", "[copy-task]") {
-  std::vector<LossRecord> losses;
-  for (int64_t i = 1; i <= 700; ++i) losses.push_back({i, i % 50 == 0 ? NAN : 3.0 / double(i)});
+TEST_CASE("reports are well-formed", "[copy-task]") {
   for (const char* attention : {"full", "shared-full", "clustered-3", "i-clustered-3:topk=2", "oracle-top-2"})
     for (int64_t length : {1, 7, 40}) {
       INFO(attention << " length " << length);
-      const std::string html = report_of(attention, length, evaluations({{0.9, 0.1}, {NAN, NAN}}), losses);
+      const std::string html = report_of(attention, length, 400, {{0.9, 0.1}, {NAN, NAN}});
       CHECK(markup_error(html.substr(html.find("<html"))) == "");
       for (const char* bad : {" nan", "nan ", "\"nan", "Mnan", "Lnan", ">nan"}) CHECK(!says(html, bad));
-      CHECK(html == report_of(attention, length, evaluations({{0.9, 0.1}, {NAN, NAN}}), losses));
       const bool clustered = says(attention, "clustered");
       CHECK(says(html, "What shares a cluster") == clustered);
       CHECK(says(html, "apart in the next layer") == clustered);
     }
 }
 
-TEST_CASE("a report says of a plateau only what the run had", "[copy-task]") {
-  const auto ended = report_of("full", 7, evaluations({{0.83, 0.12}, {0.84, 0.13}, {0.99, 0.97}}), {});
-  CHECK(says(ended, "From step 100 to step 200 training stood on a plateau"));
-  CHECK(says(ended, "about 1 in 8"));
-  CHECK(says(ended, "By step 300 it had begun to."));
-  CHECK(says(report_of("full", 7, evaluations({{0.83, 0.12}, {0.84, 0.13}}), {}), "had not done so"));
-  CHECK(!says(report_of("full", 7, evaluations({{0.5, 0.1}, {0.99, 0.97}}), {}), "plateau"));
-  CHECK(!says(report_of("full", 7, {}, {}), "plateau"));
-  CHECK(says(report_of("full", 7, evaluations({{0.5, 0.1}}), {}), "no data"));
-  CHECK(!says(report_of("full", 7, evaluations({{0.5, 0.1}}), {{1, 2.5}, {2, 2.25}}), "no data"));
+TEST_CASE("a plateau is where symbols are copied and masked ones guessed", "[copy-task]") {
+  const auto html_of = [](const std::vector<std::pair<double, double>>& accuracies) {
+    return report_of("full", 7, int64_t(100 * accuracies.size()), accuracies);
+  };
+  CHECK(says(html_of({{0.7, 0.1}, {0.83, 0.12}, {0.84, 0.13}, {0.99, 0.97}}), "From step 200 to step 300 training"));
+  CHECK(!says(html_of({{0.5, 0.1}, {0.83, 0.1}, {0.99, 0.97}}), "plateau"));  // one evaluation is none
+  CHECK(!says(html_of({{0.9, NAN}, {0.9, NAN}}), "plateau"));                 // nothing is masked
+}
+
+TEST_CASE("a short run has a loss curve, and one of no steps says that it has none", "[copy-task]") {
+  CHECK(!says(report_of("full", 7, 60, {}), "no data"));
+  CHECK(says(report_of("full", 7, 0, {}), "no data"));
 }
 
 TEST_CASE("the report of a long sequence and a deep model stays small", "[copy-task][slow]") {
-  const std::string html = report_of("i-clustered-15", 255, {}, {}, 6);
+  const std::string html = report_of("i-clustered-15", 255, 0, {}, 6);
   CHECK(html.size() < 3000000);
-  CHECK(says(html, "Of 6 layers the first and the last are shown."));
   CHECK(says(html, "largest of 4 x 4 weights"));
 }

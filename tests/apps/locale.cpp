@@ -1,4 +1,4 @@
-// What is written and read is the same whatever locale the process has set: that of C++ and that of C.
+// What the library writes and reads is the same whatever locale its user has set: that of C++ and that of C.
 #include <clocale>
 #include <cstdlib>
 #include <filesystem>
@@ -6,11 +6,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/artifact.h"
-#include "apps/common/progress.h"
-#include "apps/common/settings.h"
-#include "apps/common/svg.h"
-#include "apps/common/trace_file.h"
 #include "core/tensor.h"
 #include "nn/attention/attention.h"
 #include "nn/io/checkpoint.h"
@@ -54,36 +49,13 @@ std::map<std::string, std::string> everything(const std::filesystem::path& folde
   all["large"] = parse_json("[1.5,\n 12345678901234567890123]", "here").dump();
   all["huge"] = refused([] { parse_json(concat(std::string(2000, ' '), "1.5e999"), "here"); });
 
-  SettingFields fields;
-  double rate = 0;
-  int64_t steps = 0;
-  fields("rate", rate, {0, 12345.5}, "");
-  fields("steps", steps, {0, 123456}, "");
-  fields.assign(fields.checked(parse_json(R"({"rate": 1234.5, "steps": 12345})", "here"), "here"));
-  all["settings"] = fields.config().dump();
-  all["setting"] = refused([&] { fields.checked(parse_json(R"({"steps": 1234567})", "here"), "here"); });
-
-  svg::LineChart chart;
-  chart.title = "loss", chart.series = {{"a", {0.5, 1000.5, 20000}, {1234.5, 0.125, 1e-9}}};
-  const std::string picture = svg::draw(chart);
-  all["picture"] = picture;
-  all["sheet"] = svg::sheet("all", "", {{"one", picture, "1"}, {"two", picture, "2"}}, 2, 500, 300);
-  all["numbers"] = svg::number(1234) + svg::number(0.125) + svg::number(0.9996, true) + clock_time(12345);
-
-  write_trace(folder / "trace.json", {{{"step", "module", "", 1234567, 12345678, 1234}}, 1234}, "test");
-  all["trace"] = bytes_of_file(folder / "trace.json");
-
-  Artifact run(folder / "run", {{"rate", 1234.5}}, Resume::no);
-  run.append({{"step", 12345}, {"loss", 1234.5}});
-  all["metrics"] = bytes_of_file(run / "metrics.jsonl");
-
   Generator generator(1);
   Linear linear(1500, 2, generator);
   RAdam optimizer(parameters(linear), 0.125);
-  save_checkpoint(run.folder(), linear, optimizer, {{"step", 12345}, {"loss", 1234.5}});
+  save_checkpoint(folder / "run", linear, optimizer, {{"step", 12345}, {"loss", 1234.5}});
   for (const char* file : {"weights.safetensors", "optimizer.safetensors", "checkpoint.json", "checksums"})
-    all[file] = bytes_of_file(run.folder() / "checkpoint" / file);
-  const auto found = find_checkpoint(run.folder());
+    all[file] = bytes_of_file(folder / "run/checkpoint" / file);
+  const auto found = find_checkpoint(folder / "run");
   restore(*found, linear, &optimizer);
   all["about"] = found->about->dump();
   put_file(folder / "cut", all["weights.safetensors"].substr(0, 9000));

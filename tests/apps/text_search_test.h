@@ -19,18 +19,14 @@ inline EmbedderOptions small_options(int64_t batch = 32, const std::string& atte
   options.model = small_model;
   options.batch = batch;
   options.attention = attention;
+  options.compute.device = Device::cpu;
   return options;
 }
 
-inline const WordPiece& small_tokenizer() {
-  static const WordPiece made = read_wordpiece(small_model);
-  return made;
-}
-
 // [CLS], letters, [SEP]: as many tokens as `lengths` says.
-inline std::vector<std::vector<int32_t>> random_sequences(const std::vector<int64_t>& lengths) {
+inline Sequences random_sequences(const std::vector<int64_t>& lengths) {
   RandomStream random(7, 0, Purpose::test);
-  std::vector<std::vector<int32_t>> sequences;
+  Sequences sequences;
   for (const int64_t length : lengths) {
     std::vector<int32_t> sequence{2};
     while (int64_t(sequence.size()) < length - 1) sequence.push_back(int32_t(19 + random.below(100)));
@@ -46,6 +42,13 @@ struct InFolder {
 
   ProcessResult run(const std::string& arguments, const std::string& before = "") const {
     return run_process("text-search", arguments, concat("cd ", folder.path(), " && ", before));
+  }
+  // The program ends well; its standard output.
+  std::string printed(const std::string& arguments) const {
+    const ProcessResult result = run(arguments);
+    INFO(arguments << ": " << result.err);
+    REQUIRE(result.exit_code == 0);
+    return result.out;
   }
   // The program ends with this code and one line.
   void refuses(const std::string& arguments, int exit_code, const std::string& message) const {

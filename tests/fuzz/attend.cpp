@@ -1,5 +1,4 @@
 // Bytes are refused with one short line, or they are tensors on which variants of every kind compute, gradients too.
-#include "apps/attend/outputs.h"
 #include "apps/attend/run.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,5 @@
 // Bytes read as an index end with a DataError of one short line, or with passages that a search finds in order.
 #include "apps/text_search/index.h"
-#include "apps/text_search/search.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace cairn;

@@ -1,0 +1,187 @@
+// What the report shows of the model on one sequence.
+#include <algorithm>
+#include <numeric>
+
+#include "apps/common/svg.h"
+#include "apps/copy_task/report_page.h"
+
+namespace cairn::copy_task {
+namespace {
+
+std::string percent(double value) { return svg::number(value, true); }
+
+// Positions in rows of at most 32.
+using Rows = std::vector<std::vector<int64_t>>;
+constexpr int64_t row_length = 32;
+
+// A row of the first copy, and below it the same places of the second.
+Rows by_position(int64_t n) {
+  Rows rows;
+  for (int64_t begin = 0; begin < n / 2; begin += row_length)
+    for (const int64_t copy : {int64_t(0), n / 2}) {
+      rows.emplace_back(size_t(std::min(row_length, n / 2 - begin)));
+      std::iota(rows.back().begin(), rows.back().end(), copy + begin);
+    }
+  return rows;
+}
+
+// Rows of one token each, sorted by cluster.
+Rows by_token(const std::vector<int32_t>& tokens, const int32_t* labels) {
+  std::vector<int64_t> order(tokens.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return std::pair(tokens[size_t(a)], labels[a]) < std::pair(tokens[size_t(b)], labels[b]);
+  });
+  Rows rows;
+  for (const int64_t i : order) {
+    const bool goes_on = !rows.empty() && tokens[size_t(rows.back().back())] == tokens[size_t(i)];
+    if (!goes_on || int64_t(rows.back().size()) == row_length) rows.emplace_back();
+    rows.back().push_back(i);
+  }
+  return rows;
+}
+
+// a, b, ... z, aa, ab, ...
+std::string letters(int cluster) {
+  if (cluster < 0) return "";
+  return (cluster >= 26 ? letters(cluster / 26 - 1) : std::string()) + char('a' + cluster % 26);
+}
+
+// Each position's token, with the color and the letter of its cluster unless it is alone in it.
+std::string draw_clusters(const std::string& title, const Example& example, const int32_t* labels, const Rows& rows) {
+  svg::Cells cells{title, "", {}};
+  for (const std::vector<int64_t>& row : rows) {
+    cells.rows.push_back({"", {}});
+    for (const int64_t i : row) {
+      const bool is_alone = std::count(labels, labels + example.size(), labels[i]) == 1;
+      const int cluster = is_alone ? -1 : labels[i];
+      cells.rows.back().cells.push_back(
+          {token_text(example.input[size_t(i)]), svg::category(cluster), letters(cluster)});
+    }
+  }
+  return svg::draw(cells);
+}
+
+// The head of a layer that is drawn: the one that looks at the other copy most.
+int64_t drawn_head(const std::vector<double>& shares) {
+  return std::max_element(shares.begin(), shares.end()) - shares.begin();
+}
+
+std::string name_of(size_t layer, int64_t head) { return concat("Layer ", layer + 1, ", head ", head + 1); }
+
+}  // namespace
+
+void write_example(Report& page, const Example& example) {
+  page.section("One example");
+  const int64_t n = example.size();
+  std::string caption =
+      "A fresh sequence. M is masked; the same place of the other copy has the symbol. Masked symbols that the model "
+      "answered right are outlined, wrong answers are filled.";
+  Rows rows = by_position(n);
+  constexpr size_t most = 4;
+  if (rows.size() > most) {
+    rows.resize(most);
+    caption += concat(" Shown: the first ", 2 * row_length, " of ", n / 2, " places of each copy.");
+  }
+  svg::Cells cells{"One sequence: input, target and answer", "Both copies, aligned.", {}};
+  for (const std::vector<int64_t>& row : rows) {
+    svg::CellRow input{concat("copy ", row[0] < n / 2 ? 1 : 2, ": input"), {}, !cells.rows.empty()};
+    svg::CellRow target{"target", {}}, answer{"answer", {}};
+    for (const int64_t i : row) {
+      const bool is_masked = example.is_masked(i);
+      input.cells.push_back({token_text(example.input[size_t(i)]), is_masked ? "hidden" : "cell"});
+      target.cells.push_back({token_text(example.target[size_t(i)]), "cell"});
+      answer.cells.push_back({token_text(example.answer[size_t(i)]), !example.is_right(i) ? "wrong"
+                                                                     : is_masked          ? "found"
+                                                                                          : "cell"});
+    }
+    cells.rows.insert(cells.rows.end(), {input, target, answer});
+  }
+  page.figure({svg::draw(cells), caption});
+}
+
+void write_attention(Report& page, const std::string& attention, const Example& example) {
+  page.section("What the attention looks at");
+  if (example.layers.empty()) return page.text("The sequences are too long to write out dense attention weights.");
+  const int64_t n = example.size();
+  page.text(
+      concat("The true attention weights of the trained model on the example above: what ", attention,
+             " computes, beside what full attention would make of the same queries and keys. Of each layer the head is "
+             "shown whose masked positions look most at their own place in the other copy, where the symbol stands."));
+  std::string reading = concat(
+      "How to read a map: each row is a position that asks, each column one that it looks at, from left to right and "
+      "top to bottom; a row sums to 100%. Ticks mark masked positions. The main diagonal is a position looking at "
+      "itself; the strokes outside the frame mark the two diagonals ",
+      n / 2, " positions away, the same place of the other copy.");
+  if (svg::pooling(n) > 1)
+    reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
+  const std::vector<double> edges{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
+  page.figure({svg::draw_levels(edges, "attention weight"), reading});
+
+  svg::Heatmap map;
+  map.rows = n;
+  map.columns = n;
+  map.edges = edges;
+  map.diagonals = {n / 2, -n / 2};
+  for (int64_t i = 0; i < n; ++i)
+    if (example.is_masked(i)) map.marked_rows.push_back(i);
+  map.marked_columns = map.marked_rows;
+  std::vector<Report::Picture> maps;
+  const auto add = [&](const std::string& title, const float* weights) {
+    map.title = title;
+    map.values.assign(weights, weights + n * n);
+    maps.push_back({svg::draw(map), title});
+  };
+  const auto shares = other_copy_shares(example);
+  for (size_t layer = 0; layer < shares.size(); ++layer) {
+    const int64_t head = drawn_head(shares[layer]);
+    const Observation& seen = example.layers[layer];
+    add(concat(name_of(layer, head), ": ", attention, ". Masked to other copy: ", percent(shares[layer][size_t(head)])),
+        seen.weights.data<float>() + head * n * n);
+    if (attention != "full") add(name_of(layer, head) + ": full attention", seen.full.data<float>() + head * n * n);
+  }
+  page.figures(maps, 4);
+}
+
+void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {
+  if (example.layers.empty() || !example.layers[0].choices["labels"].defined()) return;
+  page.section("What shares a cluster: proximity or content?");
+  constexpr int64_t sequences = 64;
+  page.text(concat(
+      "The share of pairs of positions that are in one cluster, by what the two have in common, over ", sequences,
+      " fresh sequences; medians over the heads. What decides has a share far above that of pairs with nothing in "
+      "common. Near: at most ",
+      ClusterPairs::reach,
+      " positions apart. Same token: the same input token (M is one). Same place: position i of both copies. Pairs "
+      "with two of these in common are left out. Last column: of all pairs in one cluster, those that a head of the "
+      "next layer parts."));
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& heads : count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed)))
+    rows.push_back(
+        {concat("Layer ", rows.size() + 1), percent(median_share(heads, &ClusterPairs::none)),
+         percent(median_share(heads, &ClusterPairs::near)), percent(median_share(heads, &ClusterPairs::token)),
+         percent(median_share(heads, &ClusterPairs::place)), percent(1 - median_share(heads, &ClusterPairs::next))});
+  page.columns({"", "nothing in common", "near", "same token", "same place", "apart in the next layer"}, rows);
+
+  page.text(
+      "Below, each cell is a position of the example with its input token, in the heads that are drawn above. "
+      "Positions of one color and letter share a cluster; those without a color share theirs with nobody. By position, "
+      "the two copies stand above each other: blocks of one color would mean that proximity decides, equal colors "
+      "above each other that the place in the copy does. By token, a row has all positions of one token: rows of one "
+      "color would mean that content decides.");
+  std::vector<Report::Picture> pictures;
+  const auto shares = other_copy_shares(example);
+  for (size_t layer = 0; layer < shares.size(); ++layer) {
+    const int64_t head = drawn_head(shares[layer]), n = example.size();
+    const int32_t* labels = example.layers[layer].choices["labels"].data<int32_t>() + head * n;
+    const auto add = [&](const char* order, const Rows& positions) {
+      const std::string title = concat(name_of(layer, head), ": clusters by ", order);
+      pictures.push_back({draw_clusters(title, example, labels, positions), title});
+    };
+    add("position", by_position(n));
+    add("token", by_token(example.input, labels));
+  }
+  page.figures(pictures, 2);
+}
+
+}  // namespace cairn::copy_task
