@@ -1,9 +1,11 @@
 #include "autograd/tape.h"
 
+#include <ostream>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "autograd/check_finite.h"
 #include "core/ops.h"
 #include "core/ops/checks.h"
 #include "core/trace.h"
@@ -13,6 +15,8 @@ namespace {
 
 thread_local bool is_recording = true;
 thread_local const char* running_gradient = nullptr;  // the operation whose gradient runs, for messages
+// Leaves without an optimizer that backward passes reached beside parameters of one.
+thread_local std::unordered_map<const Variable::State*, std::weak_ptr<Variable::State>> reached;
 
 Edge edge_to(const Variable& input) {
   const Variable::State& state = input.state();
@@ -29,6 +33,20 @@ void add_to(Tensor& slot, const Tensor& gradient) {
     accumulate(slot, gradient);
   else
     slot = binary(Binary::add, slot, gradient);
+}
+
+void note_leaves(const std::vector<Node*>& nodes) {
+  bool any_has_optimizer = false;
+  std::vector<std::shared_ptr<Variable::State>> others;
+  for (const Node* node : nodes)
+    for (const Edge& edge : node->inputs) {
+      if (!edge.leaf) continue;
+      any_has_optimizer = any_has_optimizer || edge.leaf->has_optimizer;
+      if (!edge.leaf->has_optimizer) others.push_back(edge.leaf);
+    }
+  if (!any_has_optimizer || others.empty()) return;
+  std::erase_if(reached, [](const auto& entry) { return entry.second.expired(); });
+  for (const auto& leaf : others) reached[leaf.get()] = leaf;
 }
 
 // Nodes that `root` depends on, each behind those it depends on. Without recursion: graphs can be deep.
@@ -87,12 +105,15 @@ std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> 
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
   needed = needed && is_recording;
 
+  CheckFinite* const finite = CheckFinite::current();
+  const std::string module = finite ? finite->check_results(operation, values, inputs) : "";
   std::shared_ptr<Node> node;
   if (needed) {
     node = std::make_shared<Node>();
     node->name = operation;
     for (const Variable& input : inputs) node->inputs.push_back(edge_to(input));
     node->gradient = std::move(gradient);
+    node->module = module;
   }
   std::vector<Variable> outputs;
   for (Tensor& value : values) {
@@ -122,6 +143,7 @@ void backward(const Variable& output, const Tensor& gradient) {
   check(output.requires_grad(), "backward: this output depends on no variable that requires a gradient");
   expect("backward", {{"the output", output.value(), "*R"}, {"its gradient", gradient, "*R"}});
   const NoGrad no_grad;
+  const CheckFinite* const finite = CheckFinite::current();
   Variable::State& state = output.state();
   if (!state.node) return add_to(state.grad, gradient);
 
@@ -130,6 +152,7 @@ void backward(const Variable& output, const Tensor& gradient) {
     check(!node->unwound, "backward: the graph was unwound by an earlier backward pass (at ", node->name,
           "); run the forward pass again");
 
+  note_leaves(order);
   std::unordered_map<const Node*, Gradients> pending;
   const auto slot = [&](const Node* node, int index) -> Tensor& {
     Gradients& slots = pending[node];
@@ -175,13 +198,16 @@ void backward(const Variable& output, const Tensor& gradient) {
 
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Edge& edge = node.inputs[i];
-      if (!inputs[i].defined() || !edge.needed()) continue;
-      Tensor reduced = sum_to(inputs[i], edge.shape);
-      inputs[i] = Tensor();
+      if (!edge.needed()) continue;
       Tensor& sum = sum_at(edge);
-      // A leaf's gradient belongs to its owner, who may change it in place.
-      if (edge.leaf && !sum.defined() && !reduced.unique()) reduced = reduced.clone();
-      add_to(sum, reduced);
+      if (inputs[i].defined()) {
+        Tensor reduced = sum_to(inputs[i], edge.shape);
+        inputs[i] = Tensor();
+        // A leaf's gradient belongs to its owner, who may change it in place.
+        if (edge.leaf && !sum.defined() && !reduced.unique()) reduced = reduced.clone();
+        add_to(sum, reduced);
+      }
+      if (finite) finite->check_gradient(node, i, sum);
     }
   }
 }
@@ -190,8 +216,32 @@ NoGrad::NoGrad() : before_(is_recording) { is_recording = false; }
 NoGrad::~NoGrad() { is_recording = before_; }
 bool recording() { return is_recording; }
 
-std::string graph_to_string(const Variable& output) {
-  if (!output.state().node) return concat("leaf ", output.shape(), "\n");
+std::optional<Shape> leaf_without_optimizer() {
+  for (const auto& entry : reached)
+    if (const auto leaf = entry.second.lock(); leaf && !leaf->has_optimizer && leaf->grad.defined())
+      return leaf->grad.shape();
+  return {};
+}
+
+std::ostream& operator<<(std::ostream& out, const Variable& x) {
+  if (!x.defined()) return out << "(no variable)";
+  const Variable::State& state = x.state();
+  std::string from = ", constant";
+  if (state.node)
+    from = concat(", from ", state.node->name);
+  else if (state.requires_grad)
+    from = state.grad.defined() ? ", leaf with a gradient" : ", leaf without a gradient";
+  return out << to_string(state.value, from);
+}
+
+std::string graph_to_string(const Variable& output, const NamedVariables& names) {
+  std::unordered_map<const Variable::State*, std::string> name_of;
+  for (const auto& [name, variable] : names) name_of[&variable.state()] = name;
+  const auto leaf_text = [&](const Variable::State* leaf, const Shape& shape) {
+    const auto found = name_of.find(leaf);
+    return concat(found != name_of.end() ? found->second : leaf ? "leaf" : "constant", ' ', shape);
+  };
+  if (!output.state().node) return leaf_text(&output.state(), output.shape()) + '\n';
   const std::vector<Node*> order = ordered(output.state().node.get());
   std::unordered_map<const Node*, size_t> number;
   std::string text;
@@ -205,7 +255,7 @@ std::string graph_to_string(const Variable& output) {
       if (edge.node)
         text += concat('#', number[edge.node.get()]);
       else
-        text += concat(edge.leaf ? "leaf " : "constant ", edge.shape);
+        text += leaf_text(edge.leaf.get(), edge.shape);
       if (edge.node && edge.node->outputs.size() > 1) text += concat('.', edge.output);
       separator = ", ";
     }

@@ -2,6 +2,7 @@
 // The tape: what operations record, and the walk back over it that computes gradients. Un-broadcasting and accumulation
 // are done here, once, so that an operation's gradient is only its mathematics.
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ struct Node {
   };
   std::vector<Output> outputs;
   bool unwound = false;
+  std::string module;  // after which parameter it came, while a CheckFinite lives
 
   ~Node();
 };
@@ -97,7 +99,12 @@ class NoGrad {
 };
 bool recording();
 
+// The shape of a leaf that is no optimizer's parameter and has a gradient from a backward pass of this thread that also
+// reached parameters of one.
+std::optional<Shape> leaf_without_optimizer();
+
 // One line an operation, inputs before users: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is the output with index 2.
-std::string graph_to_string(const Variable& output);
+// Leaves that have a name here (named_parameters of a module) stand there with it: "encoder.layers.0.weight [4, 8]".
+std::string graph_to_string(const Variable& output, const NamedVariables& names = {});
 
 }  // namespace cairn

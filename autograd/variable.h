@@ -1,6 +1,10 @@
 #pragma once
 // A tensor that remembers how it was made. Copies of a Variable are the same variable.
+#include <iosfwd>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -39,6 +43,7 @@ class Variable {
     bool requires_grad = false;
     std::shared_ptr<Node> node;  // what made it; null for a leaf
     int output = 0;              // which of the node's outputs it is
+    bool has_optimizer = false;
   };
   State& state() const {
     check(defined(), "variable: this variable was never given a value");
@@ -49,5 +54,10 @@ class Variable {
  private:
   std::shared_ptr<State> state_;
 };
+
+// The tensor, and where the variable comes from: a constant, a leaf with or without a gradient, or an operation.
+std::ostream& operator<<(std::ostream& out, const Variable& x);
+
+using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 
 }  // namespace cairn

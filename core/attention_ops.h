@@ -18,6 +18,8 @@ struct AttentionMask {
   bool causal = false;   // key j is visible to query i when j <= i
   Pattern pattern{};     // and what is visible by positions besides
 
+  // Of sequences that are padded behind their lengths, int32 [B].
+  static AttentionMask padded(const Tensor& lengths) { return {lengths, lengths, {}, false, {}}; }
   bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
   // The same without the queries' lengths, for queries that are centroids.
   AttentionMask of_keys() const { return {{}, key_lengths, {}, false}; }

@@ -117,6 +117,17 @@ Tensor Tensor::cast(DType dtype) const {
   return result;
 }
 
+int64_t Tensor::position_of(std::initializer_list<int64_t> index) const {
+  check(int64_t(index.size()) == rank(), "at: ", index.size(), " indices for the shape ", shape_);
+  int64_t position = 0;
+  int axis = 0;
+  for (const int64_t i : index) {
+    check(i >= 0 && i < size(axis), "at: index ", i, " of axis ", axis, " is out of range for ", shape_);
+    position = position * size(axis++) + i;
+  }
+  return position;
+}
+
 double Tensor::item() const {
   check(elements_ == 1, "item: expected one element, got a tensor of shape ", shape_);
   const Tensor host = to(Device::cpu);

@@ -2,7 +2,10 @@
 // Numbers in memory: a shape and an element type over (a part of) a storage. Row-major, contiguous, no gradients.
 // Copying a Tensor shares its storage; clone() copies the numbers.
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
@@ -11,6 +14,9 @@
 #include "core/storage.h"
 
 namespace cairn {
+
+template <class T>
+class Nested;
 
 class Tensor {
  public:
@@ -24,6 +30,12 @@ class Tensor {
   // A copy of `values` on the CPU. Error: their number is not that of the shape.
   template <class T>
   static Tensor from(const std::vector<T>& values, Shape shape);
+  // Numbers in nested braces, on the CPU: Tensor::of<float>({{1, 2, 3}, {4, 5, 6}}) has the shape [2, 3]. Error: the
+  // rows of an axis differ in shape.
+  template <class T>
+  static Tensor of(const Nested<T>& rows) {
+    return from(rows.values, rows.shape);
+  }
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -68,12 +80,22 @@ class Tensor {
 
   // The one element of a tensor, converted. Waits for the device. Error: not exactly one element.
   double item() const;
+  // The element with these indices, one an axis. Waits for the device. Errors: T is not the element type; another
+  // number of indices; one that is out of range.
+  template <class T>
+  T at(std::initializer_list<int64_t> index) const {
+    expect_dtype(dtype_of<T>);
+    const int64_t position = position_of(index);
+    return reshape({-1}).slice(position, position + 1).template to_vector<T>()[0];
+  }
   // All elements, on the host. Waits for the device. Error: T is not the element type.
   template <class T>
   std::vector<T> to_vector() const;
 
  private:
   void expect_dtype(DType dtype) const;
+  // Of an element among all, counted row by row.
+  int64_t position_of(std::initializer_list<int64_t> index) const;
 
   std::shared_ptr<Storage> storage_;
   int64_t offset_ = 0;  // in elements
@@ -81,6 +103,31 @@ class Tensor {
   Shape shape_;
   DType dtype_ = DType::float32;
   Device device_ = Device::cpu;
+};
+
+// As NumPy prints it, then element type, shape and device: "[1.  2.5] (float32 [2], cpu)"; `more` stands behind these.
+// Of more than 1000 elements, only the first and the last three along each axis. Waits for the device.
+std::string to_string(const Tensor& x, std::string_view more = "");
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
+
+// A number, or rows of one shape in braces: what Tensor::of takes.
+template <class T>
+class Nested {
+ public:
+  Nested(T value) : values{value} {}
+  Nested(std::initializer_list<Nested> rows) {
+    shape.push_back(int64_t(rows.size()));
+    for (const Nested& row : rows) {
+      const Shape &expected = rows.begin()->shape, &got = row.shape;
+      check(got == expected, "of: a row of shape ", got, " beside one of shape ", expected);
+      values.insert(values.end(), row.values.begin(), row.values.end());
+    }
+    if (rows.size() > 0)
+      for (const int64_t size : rows.begin()->shape) shape.push_back(size);
+  }
+
+  Shape shape;
+  std::vector<T> values;
 };
 
 template <class T>

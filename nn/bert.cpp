@@ -56,14 +56,7 @@ Variable Bert::operator()(const Tensor& tokens, const Tensor& lengths, const Con
   const Variable position = positions(arange(n, tokens.device()).cast(DType::int32));
   const Variable type = types(Tensor::zeros({1}, DType::int32, tokens.device()));
   const Variable x = norm(cast(words(tokens) + (position + type), activation_dtype));
-  return encoder(x, {lengths, lengths, {}, false, {}}, context);
-}
-
-Variable mean_over_length(const Variable& x, const Tensor& lengths) {
-  const Variable zero(Tensor::zeros({}, x.dtype(), x.device()));
-  const Tensor inside = within(lengths, x.size(1)).reshape({x.size(0), x.size(1), 1});
-  const Variable count(lengths.cast(x.dtype()).reshape({x.size(0), 1}));
-  return divide_or_zero(sum(where(inside, x, zero), {1}), count);
+  return encoder(x, AttentionMask::padded(lengths), context);
 }
 
 }  // namespace cairn

@@ -31,8 +31,4 @@ struct Bert : Module {
   Variable operator()(const Tensor& tokens, const Tensor& lengths, const Context& context) const;
 };
 
-// The mean of each sequence's first `lengths` rows: x [B, N, features], lengths int32 [B] -> [B, features]. A sequence
-// of length 0 gives zeros.
-Variable mean_over_length(const Variable& x, const Tensor& lengths);
-
 }  // namespace cairn

@@ -11,11 +11,24 @@ Linear::Linear(int64_t in, int64_t out, Generator& generator)
     : weight(uniform_parameter({out, in}, 1 / std::sqrt(double(in)), generator)),
       bias(uniform_parameter({out}, 1 / std::sqrt(double(in)), generator)) {}
 
+void check_features(const char* layer, const Variable& x, int64_t features) {
+  check(x.shape().rank() >= 1 && x.size(-1) == features, layer, ": expected [..., ", features, " features], got ",
+        x.shape());
+}
+
+void check_sequences(const char* layer, const Variable& x, int64_t features) {
+  check(x.shape().rank() == 3 && x.size(2) == features, layer, ": expected [batch, position, ", features,
+        " features], got ", x.shape());
+}
+
 Variable cast_like(const Variable& x, const Variable& parameter) {
   return x.dtype() == DType::bfloat16 ? cast(parameter, DType::bfloat16) : parameter;
 }
 
-Variable Linear::operator()(const Variable& x) const { return linear(x, cast_like(x, weight), cast_like(x, bias)); }
+Variable Linear::operator()(const Variable& x) const {
+  check_features("linear", x, weight.size(1));
+  return linear(x, cast_like(x, weight), cast_like(x, bias));
+}
 
 Embedding::Embedding(int64_t tokens, int64_t features, Generator& generator)
     : weight(normal_parameter({tokens, features}, generator)) {}
@@ -26,6 +39,7 @@ LayerNorm::LayerNorm(int64_t features)
     : weight(constant_parameter({features}, 1)), bias(constant_parameter({features}, 0)) {}
 
 Variable LayerNorm::operator()(const Variable& x) const {
+  check_features("layer_norm", x, weight.size(0));
   return layer_norm(x, cast_like(x, weight), cast_like(x, bias), epsilon);
 }
 
@@ -38,6 +52,7 @@ FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation
 
 Variable FeedForward::operator()(const Variable& x, const Context& context) const {
   const trace::Span span("feed forward", "module");
+  check_features("feed_forward", x, linear1.weight.size(1));
   const Variable product = linear(x, cast_like(x, linear1.weight), {});
   const Variable active = bias_activation(product, cast_like(x, linear1.bias), activation);
   return linear2(apply_dropout(active, dropout, context, Purpose::feed_forward_dropout));
@@ -49,6 +64,13 @@ Variable apply_dropout(const Variable& x, double p, const Context& context, Purp
 
 Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose) {
   return context.training && p > 0 ? dropout_add(x, p, context.draw(purpose), residual) : residual + x;
+}
+
+Variable mean_over_length(const Variable& x, const Tensor& lengths) {
+  const Variable zero(Tensor::zeros({}, x.dtype(), x.device()));
+  const Tensor inside = within(lengths, x.size(1)).reshape({x.size(0), x.size(1), 1});
+  const Variable count(lengths.cast(x.dtype()).reshape({x.size(0), 1}));
+  return divide_or_zero(sum(where(inside, x, zero), {1}), count);
 }
 
 Tensor sinusoidal_positions(int64_t n, int64_t features) {

@@ -6,6 +6,10 @@
 
 namespace cairn {
 
+// What a layer is given. Error: not [..., features], or not [batch, position, features]; names the layer.
+void check_features(const char* layer, const Variable& x, int64_t features);
+void check_sequences(const char* layer, const Variable& x, int64_t features);
+
 // A parameter as a layer uses it on x.
 Variable cast_like(const Variable& x, const Variable& parameter);
 
@@ -63,6 +67,10 @@ Variable apply_dropout(const Variable& x, double p, const Context& context, Purp
 
 // residual + x, with dropout of x in training.
 Variable residual_sum(const Variable& residual, const Variable& x, double p, const Context& context, Purpose purpose);
+
+// The mean of each sequence's first `lengths` rows: x [B, N, features], lengths int32 [B] -> [B, features]. A sequence
+// of length 0 gives zeros.
+Variable mean_over_length(const Variable& x, const Tensor& lengths);
 
 // Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features], element 2 i of row p being
 // sin(p / 10000^(2 i / features)) and element 2 i + 1 its cosine.

@@ -1,6 +1,7 @@
 #include "nn/module.h"
 
 #include <type_traits>
+#include <unordered_set>
 
 namespace cairn {
 namespace {
@@ -30,10 +31,15 @@ class Prefixed : public Fields {
   Fields& fields_;
 };
 
-// f(name, parameter) for all parameters.
+// f(name, parameter) for all parameters. Error: two have the same name.
 template <class F>
 void each(Module& module, F&& f) {
-  Visitor<std::remove_reference_t<F>> visitor(f);
+  std::unordered_set<std::string> names;
+  const auto once = [&](const std::string& name, Variable& parameter) {
+    check(names.insert(name).second, "module: two parameters are called ", name, "; see fields()");
+    f(name, parameter);
+  };
+  Visitor visitor(once);
   module.fields(visitor);
 }
 
@@ -44,8 +50,8 @@ void Fields::operator()(const std::string& name, Module& module) {
   module.fields(within);
 }
 
-std::vector<NamedParameter> named_parameters(Module& module) {
-  std::vector<NamedParameter> result;
+NamedVariables named_parameters(Module& module) {
+  NamedVariables result;
   each(module, [&](const std::string& name, Variable& parameter) { result.emplace_back(name, parameter); });
   return result;
 }

@@ -28,15 +28,19 @@ class Fields {
   }
 };
 
+// A module cannot be copied: the copy's parameters would be the same variables.
 class Module {
  public:
+  Module() = default;
   virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
   virtual void fields(Fields& fields) = 0;
 };
 
-using NamedParameter = std::pair<std::string, Variable>;
-// In the order of fields().
-std::vector<NamedParameter> named_parameters(Module& module);
+using NamedParameter = NamedVariables::value_type;
+// In the order of fields(). Error: two have the same name.
+NamedVariables named_parameters(Module& module);
 std::vector<Variable> parameters(Module& module);
 std::vector<Variable> parameters(std::initializer_list<Module*> modules);
 // How many numbers there are to learn.

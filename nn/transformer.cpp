@@ -38,6 +38,7 @@ Encoder::Encoder(const TransformerOptions& options, Generator& generator) {
 }
 
 Variable Encoder::operator()(const Variable& x, const AttentionMask& mask, const Context& context) const {
+  check_sequences("encoder", x, layers.front()->norm1.weight.size(0));
   Variable y = x;
   for (size_t i = 0; i < layers.size(); ++i) {
     const trace::Span span("encoder layer", "module", i);
@@ -75,6 +76,8 @@ DecoderLayer::DecoderLayer(const DecoderOptions& o, Generator& generator)
 
 Variable DecoderLayer::operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
                                   const Context& context) const {
+  check_sequences("decoder_layer", x, norm1.weight.size(0));
+  check_sequences("decoder_layer: memory", memory, norm1.weight.size(0));
   const AttentionMask causal{mask.query_lengths, mask.query_lengths, {}, true};
   const Context crossing = context.at_layer(context.layer + 1);
   const Variable y = residual(x, norm1, Purpose::attention_output_dropout, context,

@@ -12,9 +12,9 @@ enum class Norm { post, pre };
 struct TransformerOptions {
   int64_t layers = 4, heads = 6, head_size = 32, feed_forward = 768;
   std::string attention = "i-clustered-15";
-  std::map<std::string, std::string> attention_defaults;  // for options that the specification leaves open
-  double dropout = 0;                                     // of each block's output and the feed forward's hidden layer
-  double attention_dropout = 0;                           // of attention weights
+  std::map<std::string, std::string> attention_defaults{};  // for options that the specification leaves open
+  double dropout = 0;            // of each block's output and the feed forward's hidden layer
+  double attention_dropout = 0;  // of attention weights
   Norm norm = Norm::post;
   Activation activation = Activation::gelu;
   bool final_norm = false;

@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "autograd/check_finite.h"
 #include "autograd/tape.h"
 #include "core/trace.h"
 #include "nn/optim/r_adam.h"
@@ -99,6 +101,8 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
     if (average_every > 0 && !is_due(average_every, state.step)) return true;
     return state.step < options.iterations && !state.ended && !of_rank_0(ranks, interrupted());
   };
+  std::optional<CheckFinite> finite;
+  if (options.check_finite) finite.emplace(named_parameters(task.model()));
   Progress progress(options.iterations, quiet, state.step);
   const Stopwatch clock(state.seconds);
   try {
@@ -120,7 +124,8 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
     state.seconds = clock.seconds();
     keeper.save(state);
   } catch (const DivergedError& error) {
-    throw DivergedError(concat(error.what(), keeper.what_is_saved()));
+    const char* const hint = finite ? "" : " (--check-finite)";
+    throw DivergedError(concat(error.what(), hint, keeper.what_is_saved()));
   }
   return state;
 }

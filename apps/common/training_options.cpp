@@ -30,6 +30,9 @@ void TrainingOptions::fields(SettingFields& f) {
     "weights "
     "become their mean; 0: gradients are summed in every step. --iterations, --evaluate-every and --checkpoint-every "
     "must be multiples of N");
+  f("check-finite", check_finite,
+    "look at the result and the gradient of each operation, and end at the first NaN or infinity, naming it; slow",
+    Keep::may_change);
 }
 
 void TrainingOptions::validate() const {

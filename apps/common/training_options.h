@@ -19,6 +19,7 @@ struct TrainingOptions {
   int64_t evaluate_every = 250;
   int64_t checkpoint_every = 250;  // 0: only at the end
   int64_t average_every = 0;       // steps that processes train by themselves before their weights become their mean
+  bool check_finite = false;       // names the first operation that is not finite
   bool keep_best = false;          // saves the model with the least score in best/, beside the checkpoints
   int64_t patience = 0;            // evaluations without a lesser score after which training ends; 0: never
 

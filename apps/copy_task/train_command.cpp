@@ -1,13 +1,14 @@
 // copy-task train
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/common/program.h"
-#include "apps/common/trace_file.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/train.h"
+#include "nn/io/trace_file.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -30,7 +31,7 @@ struct TrainCommand : Command {
     settings.fields(f);
     f("out", out, Text::folder, "keep the run in this folder: settings, metrics, checkpoints, report", Keep::no);
     f("resume", resume, "continue the run in --out from its newest checkpoint", Keep::no);
-    TraceFile::field(f, trace);
+    f("trace", trace, Text::file, "write a trace of what ran when, for ui.perfetto.dev", Keep::no);
   }
 
   void run(Communicator& ranks) override {
@@ -68,7 +69,8 @@ struct TrainCommand : Command {
            quiet);
       throw;
     }
-    trace_file.finish();
+    if (const int64_t dropped = trace_file.finish(); dropped > 0)
+      note(concat(trace, ": the last ", dropped, " spans are not in it"), false);
   }
 
   void tell_before(const Artifact& folder) const {

@@ -56,6 +56,8 @@ void MultiHeadAttention::swap_attention(std::unique_ptr<Attention> other) {
 Variable MultiHeadAttention::operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
                                         const Context& context) const {
   const trace::Span span("attention", "module", attention->spec());
+  check_sequences("attention", x, query.weight.size(1));
+  check_sequences("attention: memory", memory, value.weight.size(1));
   // Heads are another reading of the same memory: [B, N, heads * size] as [B, N, heads, size].
   const auto split = [this](const Variable& y) { return reshape(y, {y.size(0), y.size(1), heads, y.size(2) / heads}); };
   const Variable q = split(query(x)), k = key ? split((*key)(memory)) : q, v = split(value(memory));

@@ -86,6 +86,11 @@ std::vector<const Tensor*> matched(const TensorFile& found, const TensorFile& ex
   return result;
 }
 
+void put(const std::vector<const Tensor*>& weights, Module& module) {
+  auto weight = weights.begin();
+  for (auto& [name, parameter] : named_parameters(module)) parameter.mutable_value().copy_from(**weight++);
+}
+
 // ---- one folder
 
 // A file's line in checksums, in the format of xxh128sum.
@@ -140,6 +145,13 @@ std::optional<FoundCheckpoint> newest_usable(const fs::path& run) {
 
 }  // namespace
 
+void save(const fs::path& file, Module& module) { write_safetensors(file, tensors_of(module)); }
+
+void load(const fs::path& file, Module& module) {
+  const TensorFile found = read_safetensors(file);
+  put(matched(found, tensors_of(module)), module);
+}
+
 void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimizer, const Json& about) {
   const TensorFile weights = tensors_of(model), state = tensors_of(optimizer);
   for (const auto& [name, tensor] : weights.tensors) check_finite(name, tensor);
@@ -187,8 +199,7 @@ void restore(const FoundCheckpoint& found, Module& model, Optimizer* optimizer) 
     optimizer->set_state(state);
     for (Optimizer::Moment moment : optimizer->moments()) moment.tensor.copy_from(**part++);
   }
-  auto weight = weights.begin();
-  for (auto& [name, parameter] : named_parameters(model)) parameter.mutable_value().copy_from(**weight++);
+  put(weights, model);
 }
 
 }  // namespace cairn

@@ -1,7 +1,7 @@
 #pragma once
-// A model and its optimizer on disk, so that training goes on where it was whenever it was stopped: bit for bit on the
-// same device with the same build, for any number of threads. Another processor level (cpu_vectors()), device or build
-// rounds differently.
+// A module's weights on disk, and a model with its optimizer, so that training goes on where it was whenever it was
+// stopped: bit for bit on the same device with the same build, for any number of threads. Another processor level
+// (cpu_vectors()), device or build rounds differently.
 //
 //   run/checkpoint/            the newest: weights.safetensors, optimizer.safetensors, checkpoint.json, checksums
 //   run/checkpoint.previous/   the one before
@@ -23,6 +23,12 @@
 #include "nn/optim/optimizer.h"
 
 namespace cairn {
+
+// A module's parameters under their names, as a safetensors file. Error: as write_safetensors.
+void save(const std::filesystem::path& file, Module& module);
+// Reads them back, all or none. Error (DataError): the file is damaged; a tensor is missing or no parameter's, or has
+// another dtype or shape.
+void load(const std::filesystem::path& file, Module& module);
 
 // Saves into the folder `run`, which is made if it is not there. `about`: configuration, provenance, progress; it must
 // not hold NaN or infinity, which JSON cannot. Errors, after which what was saved before stays: something cannot be

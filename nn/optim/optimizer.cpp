@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "autograd/tape.h"
 #include "core/dispatch.h"
 #include "core/ops/checks.h"
 #include "core/trace.h"
@@ -61,6 +62,7 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
           ")");
     const auto [before, is_new] = seen.emplace(&parameters_[i].state(), i);
     check(is_new, "optimizer: ", name, " is the same variable as parameter ", before->second);
+    parameters_[i].state().has_optimizer = true;
   }
 
   const auto zeros = [this] {
@@ -133,6 +135,10 @@ void Optimizer::step() {
     any = any || parameters_[i].grad().defined();
   }
   check(any, "optimizer: no parameter has a gradient; call backward() before step()");
+  if (std::exchange(is_first_step_, false))
+    if (const auto shape = leaf_without_optimizer())
+      throw Error(concat("optimizer: a leaf of shape ", *shape,
+                         " got a gradient, but no optimizer has it: does fields() ", "of its module list it?"));
 
   visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { send_list<T>(); });
   auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
@@ -149,7 +155,7 @@ void Optimizer::check_diverged(const OptimizerState& now) {
   check<DivergedError>(now.skipped_in_a_row <= skipped_steps_allowed,
                        "optimizer: diverged: the gradient was not finite in ", now.skipped_in_a_row,
                        " steps in a row, after ", now.step,
-                       " steps taken; lower the learning rate or clip the gradient");
+                       " steps taken; lower the learning rate or clip the gradient; CheckFinite names the operation");
 }
 
 void Optimizer::set_learning_rate(double rate) {

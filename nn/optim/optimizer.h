@@ -34,7 +34,9 @@ class Optimizer {
 
   // Changes the parameters by their gradients. On the CPU it ends with check_diverged(); on CUDA it does not wait for
   // the device, so call check_diverged() wherever the loss is read.
-  // Errors: no parameter has a gradient; a gradient's or a parameter's dtype, device or shape is no longer right.
+  // Errors: no parameter has a gradient; a gradient's or a parameter's dtype, device or shape is no longer right; in
+  // the first step, a leaf that no optimizer has got a gradient: then fields() of its module lacks it. (Clear the
+  // gradients of what is not to be trained.)
   void step();
   // Forgets the gradients of all parameters.
   void clear_gradients();
@@ -97,6 +99,7 @@ class Optimizer {
   int64_t count_ = 0;                   // of pieces
   Tensor state_;                        // an OptimizerState's bytes, on the device
   double learning_rate_, max_gradient_norm_ = 0;
+  bool is_first_step_ = true;
 };
 
 // Error (UsageError): `value` is not finite or outside [low, high). The message names the optimizer and the option.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/error.h"
 
@@ -26,6 +27,20 @@ WarmUp::WarmUp(double rate, int64_t steps) : rate_(rate), steps_(steps) {
 double WarmUp::learning_rate(int64_t step) const {
   return step + 1 < steps_ ? rate_ * double(step + 1) / double(steps_) : rate_;
 }
+
+Decay::Decay(double rate, int64_t steps, int64_t warm_up) : rate_(rate), steps_(steps), warm_up_(warm_up) {
+  check_rate("decay", rate);
+  check<UsageError>(warm_up >= 0 && warm_up < steps, "decay: expected a warm-up of 0 to ", steps - 1, " steps, got ",
+                    warm_up);
+}
+
+double Decay::learning_rate(int64_t step) const {
+  if (step < warm_up_) return rate_ * double(step + 1) / double(warm_up_);
+  const double share = double(step - warm_up_) / double(steps_ - warm_up_);
+  return rate_ * left_after(std::min(share, 1.0));
+}
+
+double CosineDecay::left_after(double share) const { return (1 + std::cos(std::numbers::pi * share)) / 2; }
 
 DropOnPlateau::DropOnPlateau(double rate, const PlateauOptions& options)
     : options_(options), rate_(rate), best_(INFINITY) {

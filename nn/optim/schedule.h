@@ -47,6 +47,40 @@ class WarmUp : public Schedule {
   int64_t steps_;
 };
 
+// Rises over the first `warm_up` steps as WarmUp does, then falls until `steps` steps are done, and stays there.
+class Decay : public Schedule {
+ public:
+  // Error (UsageError): a rate that is negative or not finite; warm_up outside [0, steps).
+  Decay(double rate, int64_t steps, int64_t warm_up);
+  double learning_rate(int64_t step) const override;
+
+ protected:
+  // What is left of the rate after this share, 0 to 1, of the steps behind the warm-up.
+  virtual double left_after(double share) const = 0;
+
+ private:
+  double rate_;
+  int64_t steps_, warm_up_;
+};
+
+// In equal parts to 0.
+class LinearDecay : public Decay {
+ public:
+  explicit LinearDecay(double rate, int64_t steps, int64_t warm_up = 0) : Decay(rate, steps, warm_up) {}
+
+ protected:
+  double left_after(double share) const override { return 1 - share; }
+};
+
+// Along half a cosine to 0: slow, fast, slow (Loshchilov and Hutter 2017, without restarts).
+class CosineDecay : public Decay {
+ public:
+  explicit CosineDecay(double rate, int64_t steps, int64_t warm_up = 0) : Decay(rate, steps, warm_up) {}
+
+ protected:
+  double left_after(double share) const override;
+};
+
 struct PlateauOptions {
   double factor = 0.1;      // what a drop multiplies the rate by, in (0, 1)
   int64_t patience = 10;    // evaluations without improvement that are put up with: the next one drops the rate

@@ -17,6 +17,20 @@ TEST_CASE("constant and warm-up", "[schedule]") {
   CHECK(WarmUp(2, 1).learning_rate(0) == 2);
 }
 
+TEST_CASE("decays rise first, and end at zero", "[schedule]") {
+  const LinearDecay linear(8, 6, 2);
+  const std::vector<double> expected{4, 8, 8, 6, 4, 2, 0, 0};
+  for (size_t step = 0; step < expected.size(); ++step) CHECK(linear.learning_rate(int64_t(step)) == expected[step]);
+  const CosineDecay cosine(8, 4);
+  CHECK(cosine.learning_rate(0) == 8);
+  CHECK(cosine.learning_rate(1) == Approx(4 + 4 * std::sqrt(0.5)));
+  CHECK(cosine.learning_rate(2) == Approx(4));
+  CHECK(cosine.learning_rate(4) == Approx(0).margin(1e-15));
+  CHECK(cosine.learning_rate(9) == Approx(0).margin(1e-15));
+  CHECK_THROWS_AS(LinearDecay(8, 4, 4), UsageError);
+  CHECK_THROWS_AS(CosineDecay(-1, 4), UsageError);
+}
+
 TEST_CASE("drop on plateau", "[schedule]") {
   DropOnPlateau schedule(8, {.factor = 0.5, .patience = 2, .minimum = 1.5, .threshold = 0.1});
   const auto rates = [&schedule](const std::vector<double>& metrics) {

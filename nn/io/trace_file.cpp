@@ -1,4 +1,4 @@
-#include "apps/common/trace_file.h"
+#include "nn/io/trace_file.h"
 
 #include <cerrno>
 #include <cstring>
@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "apps/common/program.h"
 #include "core/error.h"
 #include "core/trace.h"
 
@@ -26,23 +25,18 @@ Json json_of(const trace::Event& event) {
 
 }  // namespace
 
-void TraceFile::field(SettingFields& f, std::string& path) {
-  f("trace", path, Text::file, "write a trace of what ran when, for chrome://tracing or ui.perfetto.dev", Keep::no);
-}
-
 TraceFile::TraceFile(const std::string& path) : path_(path) {
   if (path.empty()) return;
   out_.open(path);
-  check<UsageError>(out_.is_open(), "--trace ", path, ": cannot be written: ", std::strerror(errno));
+  check<UsageError>(out_.is_open(), "trace ", path, ": cannot be written: ", std::strerror(errno));
   trace::start();
 }
 
-TraceFile::~TraceFile() try { finish(); } catch (const std::exception& error) {
-  note(error.what(), false);
+TraceFile::~TraceFile() try { finish(); } catch (const std::exception&) {
 }
 
-void TraceFile::finish() {
-  if (!out_.is_open()) return;
+int64_t TraceFile::finish() {
+  if (!out_.is_open()) return 0;
   const trace::Recording recording = trace::stop();
   out_ << R"({"displayTimeUnit":"ms","otherData":{"dropped":)" << recording.dropped << "},\"traceEvents\":[";
   const char* before = "\n";
@@ -50,11 +44,8 @@ void TraceFile::finish() {
     out_ << std::exchange(before, ",\n") << json_of(event).dump(-1, ' ', false, Json::error_handler_t::replace);
   out_ << "\n]}\n";
   out_.close();
-  check(bool(out_), "--trace ", path_, ": cannot be written: ", std::strerror(errno));
-  if (recording.dropped > 0)
-    note(concat("--trace: ", recording.dropped, " spans came after the first ", recording.events.size(),
-                " and were dropped"),
-         false);
+  check(bool(out_), "trace ", path_, ": cannot be written: ", std::strerror(errno));
+  return recording.dropped;
 }
 
 }  // namespace cairn

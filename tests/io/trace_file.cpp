@@ -1,4 +1,4 @@
-#include "apps/common/trace_file.h"
+#include "nn/io/trace_file.h"
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ TEST_CASE("a trace file is JSON in Chrome's format", "[trace]") {
     const trace::Span forward("forward", "module", "\"\\ \n");
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  trace.finish();
+  CHECK(trace.finish() == 0);
   const auto json = nlohmann::json::parse(read_file(folder / "trace.json"));
   CHECK(json["otherData"]["dropped"] == 0);
   REQUIRE(json["traceEvents"].size() == 2);

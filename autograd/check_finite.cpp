@@ -1,0 +1,72 @@
+#include "autograd/check_finite.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "autograd/tape.h"
+#include "core/dispatch.h"
+
+namespace cairn {
+namespace {
+
+thread_local CheckFinite* living = nullptr;
+
+// Which element is not finite, "element [0, 3] is NaN"; nothing if all are.
+std::string fault_of(const Tensor& x) {
+  if (!x.defined() || !is_floating(x.dtype())) return "";
+  const Tensor host = x.to(Device::cpu);
+  return visit_floating(x.dtype(), "check_finite", [&]<class T>(T) -> std::string {
+    const T* data = host.data<T>();
+    for (int64_t i = 0; i < host.elements(); ++i) {
+      const double element = double(Accum<T>(data[i]));
+      if (std::isfinite(element)) continue;
+      std::vector<int64_t> index;
+      int64_t rest = i;
+      for (int axis = host.rank(); axis-- > 0; rest /= host.size(axis))
+        index.insert(index.begin(), rest % host.size(axis));
+      return concat("element ", Shape(index.begin(), index.end()), " is ", std::isnan(element) ? "NaN" : "infinite");
+    }
+    return "";
+  });
+}
+
+std::string place(const char* operation, const std::string& module) {
+  return module.empty() ? operation : concat(operation, ", after ", module);
+}
+
+}  // namespace
+
+CheckFinite::CheckFinite(const NamedVariables& names) {
+  check(!living, "check_finite: another one lives on this thread");
+  living = this;
+  for (const auto& [name, parameter] : names) modules_[&parameter.state()] = name;
+}
+
+CheckFinite::~CheckFinite() { living = nullptr; }
+
+CheckFinite* CheckFinite::current() { return living; }
+
+std::string CheckFinite::check_results(const char* operation, const std::vector<Tensor>& results,
+                                       const std::vector<Variable>& inputs) {
+  for (const Variable& input : inputs)
+    if (const auto found = modules_.find(&input.state()); found != modules_.end()) latest_ = found->second;
+  for (const Tensor& result : results) {
+    const std::string fault = fault_of(result);
+    if (fault.empty()) continue;
+    std::string earlier;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (const std::string before = fault_of(inputs[i].value()); !before.empty())
+        earlier += concat("; its input ", i, ' ', inputs[i].shape(), " was not finite: ", before);
+    throw DivergedError(concat(place(operation, latest_), ": ", fault, " in the result ", result.shape(), earlier));
+  }
+  return latest_;
+}
+
+void CheckFinite::check_gradient(const Node& node, size_t input, const Tensor& gradient) const {
+  if (const std::string fault = fault_of(gradient); !fault.empty())
+    throw DivergedError(concat("gradient of ", place(node.name, node.module), ": ", fault, " in the gradient of input ",
+                               input, ' ', gradient.shape()));
+}
+
+}  // namespace cairn
