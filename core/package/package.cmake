@@ -5,14 +5,9 @@ include(CMakePackageConfigHelpers)
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
 set(templates ${PROJECT_SOURCE_DIR}/core/package)
 
-# Headers keep their paths below include/cairn. Those of the CPU's kernels stay here: what they compute depends on the
-# options that they are compiled with, so a program must not have two versions of it.
-file(GLOB_RECURSE headers CONFIGURE_DEPENDS core/*.h autograd/*.h nn/*.h)
-list(FILTER headers EXCLUDE REGEX "/core/(cpu/|functors\\.h)")
-target_sources(cairn PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
 install(TARGETS cairn EXPORT cairn ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-        FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cairn
-        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cairn)
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${public_headers}/cairn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 install(EXPORT cairn FILE cairn-targets.cmake NAMESPACE cairn:: DESTINATION ${cmake_folder})
 configure_package_config_file(${templates}/cairn-config.cmake.in ${PROJECT_BINARY_DIR}/package/cairn-config.cmake

@@ -3,7 +3,7 @@
 #   install       the build in folder BUILD into a prefix below WORK, which then moves
 #   find_package  a CMake project finds the moved library, is built and learns; a plugin with the library within it works
 #   pkg-config    the same with one line of the compiler; exits with 77 where there is no pkg-config
-#   subdirectory  a project around this one can be configured and keeps its own settings
+#   subdirectory  a project around this one can be configured, keeps its own settings and finds the headers
 set -eu
 step=$1 build=$2 work=$3 cmake=$4 generator=$5 compiler=$6
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,13 +28,15 @@ case $step in
     PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name cairn.pc)"):${PKG_CONFIG_PATH:-}
     export PKG_CONFIG_PATH
     # shellcheck disable=SC2046  # words of the command line
-    "$compiler" "$here/main.cpp" -o "$work/consumer" $(pkg-config --cflags --libs cairn)
+    "$compiler" -I "$here/own" "$here/main.cpp" -o "$work/consumer" $(pkg-config --cflags --libs cairn)
     learns "$work/consumer"
     # shellcheck disable=SC2046
     "$compiler" -shared -fPIC "$here/plugin.cpp" -o "$work/plugin.so" $(pkg-config --cflags --libs cairn)
     "$compiler" "$here/host.cpp" -o "$work/host" -ldl
     "$work/host" "$work/plugin.so" ;;
   subdirectory)
-    "$cmake" -G "$generator" -S "$here" -B "$work/around" -DCAIRN_SOURCE="$here/../.." -DCMAKE_CXX_COMPILER="$compiler" ;;
+    "$cmake" -G "$generator" -S "$here" -B "$work/around" -DCAIRN_SOURCE="$here/../.." -DCMAKE_CXX_COMPILER="$compiler"
+    "$cmake" --build "$work/around" --target cairn_headers
+    "$compiler" -std=c++20 -fsyntax-only -I "$here/own" -I "$work/around/cairn/include" "$here/main.cpp" ;;
   *) echo "check.sh: no such step: $step"; exit 2 ;;
 esac

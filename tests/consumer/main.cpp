@@ -1,3 +1,4 @@
+#include <cairn/cairn.h>
 #include <unistd.h>
 
 #include <clocale>
@@ -7,10 +8,11 @@
 #include <locale>
 #include <nlohmann/json.hpp>
 
-#include "nn/io/checkpoint.h"
-#include "nn/optim/r_adam.h"
-#include "nn/transformer.h"
+#include "core/error.h"
+#include "core/shape.h"
 using namespace cairn;
+
+static_assert(::Shape{3}.sides == 3 && ::Error::consumer != ::Error::none, "these are not the consumer's own headers");
 
 // Groups digits: 1234 is 1'2'3'4.
 struct Grouping : std::numpunct<char> {

@@ -1,6 +1,6 @@
 // Built as a shared library with the static one within it.
-#include "autograd/ops.h"
-#include "core/parallel.h"
+#include <cairn/autograd/ops.h>
+#include <cairn/core/parallel.h>
 using namespace cairn;
 
 // The sum of a product of matrices of ones, and of its gradient, computed on three threads: 2 n^3.
