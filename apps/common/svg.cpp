@@ -214,7 +214,7 @@ std::string draw(const LineChart& chart) {
   double label_width = 0;
   for (const Series& series : chart.series) label_width = std::max(label_width, width_of(series.name));
   constexpr double width = 460, height = 290, left = 56, top = 30, bottom = height - 46;
-  const double right = width - 12 - (label_width > 0 ? label_width + 6 : 0);
+  const double right = width - 24 - (label_width > 0 ? label_width + 6 : 0);
   const Mapping x = fit(chart.x, chart.series, &Series::x, left, right);
   const Mapping y = fit(chart.y, chart.series, &Series::y, bottom, top);
 
