@@ -363,13 +363,13 @@ namespace {
 Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_t taken,
               const std::vector<int64_t>& sizes) {
   const auto place = [=](const Tensor& x) { return (rounded ? x.cast(DType::bfloat16) : x).cast(dtype).to(device); };
-  const auto numbers = [=](const Shape& shape, uint64_t seed) {
+  const auto drawn = [=](const Shape& shape, uint64_t seed) {
     return place(random_tensor(shape, DType::float32, seed));
   };
   Parameters parameters;
-  for (const int64_t n : sizes) parameters.emplace_back(numbers({n}, uint64_t(n)), true);
+  for (const int64_t n : sizes) parameters.emplace_back(drawn({n}, uint64_t(n)), true);
   // A view of memory that no pack of elements starts at.
-  parameters.emplace_back(numbers({1032}, 1).slice(1, 1032), true);
+  parameters.emplace_back(drawn({1032}, 1).slice(1, 1032), true);
   const auto optimizer = kind.of(parameters);
   OptimizerState state = optimizer->state();
   state.step = taken;
@@ -378,7 +378,7 @@ Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_
   Tensors results;
   for (uint64_t step = 0; step < 3; ++step) {
     for (size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i].mutable_grad() = step == 0 && i == 2 ? Tensor() : numbers(parameters[i].shape(), 10 * i + step);
+      parameters[i].mutable_grad() = step == 0 && i == 2 ? Tensor() : drawn(parameters[i].shape(), 10 * i + step);
       if (step == 1 && i == 1) parameters[i].mutable_grad() = place(Tensor::full(parameters[i].shape(), INFINITY));
     }
     optimizer->set_max_gradient_norm(step == 2 ? 2 : 0);
