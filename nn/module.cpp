@@ -1,6 +1,5 @@
 #include "nn/module.h"
 
-#include <type_traits>
 #include <unordered_set>
 
 namespace cairn {

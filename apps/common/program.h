@@ -3,6 +3,7 @@
 // 4 device or out of memory, 5 diverged, 130 interrupted. Whatever goes wrong is one line on standard error,
 // "<program>: error: what, where, got, expected, what to do".
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>

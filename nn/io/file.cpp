@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <system_error>
 
 #include "core/error.h"

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <sstream>
 
 #include "tests/ops/ops_test.h"

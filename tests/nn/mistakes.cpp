@@ -1,4 +1,5 @@
 // What somebody who writes a model gets wrong first, and what the library says.
+#include <filesystem>
 #include <type_traits>
 
 #include "nn/io/checkpoint.h"

@@ -1,6 +1,7 @@
 #include "nn/optim/schedule.h"
 
 #include <cmath>
+#include <cstddef>
 
 #include "core/error.h"
 #include "tests/catch.h"
