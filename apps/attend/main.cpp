@@ -93,11 +93,11 @@ struct Attend : Command {
     if (options.repeat < 1) options.repeat = compare.empty() ? 1 : 5;
     check<UsageError>(fs::path(picture).extension() != ".png", "--picture ", picture,
                       ": is written as SVG; choose a name that ends in .svg");
-    const std::string given = picture;
+    const std::string picture_name = picture;
     if (!out.empty()) out = output_path("--out", out, in).string();
     if (!picture.empty()) picture = output_path("--picture", picture, in).string();
     check<UsageError>(picture.empty() || fs::path(out).lexically_normal() != fs::path(picture).lexically_normal(),
-                      "--picture ", given, ": is the file of --out too");
+                      "--picture ", picture_name, ": is the file of --out too");
     inputs = read_inputs(read_safetensors(in));
     inputs.mask.causal = causal;
     check<UsageError>(picture.empty() || inputs.batches() * inputs.heads() > 0,

@@ -24,7 +24,7 @@ std::string style() {
 .picture .band{fill:var(--band)}
 .picture .tick{fill:none;stroke:var(--c1);stroke-width:2}.picture .diagonal{fill:none;stroke:var(--ink);stroke-width:1.5}
 .picture .frame{fill:none;stroke:var(--line)}.picture .line{fill:none;stroke-width:2;stroke-linejoin:round}
-.picture .faint{stroke-width:1;opacity:.35}.picture .cells{fill:none;shape-rendering:crispEdges}
+.picture .cells{fill:none;shape-rendering:crispEdges}
 .picture .odd{stroke:var(--soft);stroke-dasharray:.25 .25}.picture .cell{fill:none;stroke:var(--line)}
 .picture .hidden{fill:var(--soft)}.picture .hidden+text{fill:var(--surface)}.picture .found{fill:none;stroke:var(--c2);stroke-width:2}
 .picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture .wrong+text{fill:var(--bad);font-weight:700}
@@ -187,7 +187,7 @@ double draw_series(Canvas& canvas, const Series& series, const Mapping& x, const
     pen = is_point;
   }
   const std::string color = concat('s', series.color % colors);
-  canvas.path(line, concat("line ", color, series.faint ? " faint" : ""));
+  canvas.path(line, concat("line ", color));
   canvas.path(dots, concat("line dots ", color));
   return last;
 }
@@ -362,7 +362,6 @@ std::string draw(const Cells& cells) {
     canvas.text(0, y + tall / 2 + 4.5, row.label, "start", "soft");
     double x = left + 1;
     for (const Cell& cell : row.cells) {
-      if (cell.gap) x += 6;
       const double center = x + cells.pitch / 2 - 0.5;
       if (!cell.kind.empty()) canvas.rect(x + 0.5, y + 0.5, cells.pitch - 2, tall - 1, cell.kind);
       canvas.text(center, y + (notes ? 14 : tall / 2 + 4.5), cell.text, "middle");

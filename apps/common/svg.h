@@ -32,7 +32,7 @@ struct Series {
   std::string name;  // written at its last point; empty: not
   std::vector<double> x, y;
   int color = 0;
-  bool faint = false, dots = false;
+  bool dots = false;
 };
 // A shaded range of x.
 struct Band {
@@ -69,7 +69,6 @@ std::string category(int number);
 std::string level(double value, const std::vector<double>& edges);
 struct Cell {
   std::string text, kind, note{};  // the note stands small below the text
-  bool gap = false;                // before it
 };
 struct CellRow {
   std::string label;

@@ -124,7 +124,7 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
     state.seconds = clock.seconds();
     keeper.save(state);
   } catch (const DivergedError& error) {
-    const char* const hint = finite ? "" : " (--check-finite)";
+    const char* const hint = finite ? "" : "; --check-finite names the operation";
     throw DivergedError(concat(error.what(), hint, keeper.what_is_saved()));
   }
   return state;

@@ -24,7 +24,7 @@ std::string count(int64_t n, const std::string& what) {
 // What metrics.jsonl has of the training.
 struct Records {
   svg::Series loss;  // of the training batches
-  svg::Series all{"all", {}, {}, 0, false, true}, masked{"masked", {}, {}, 1, false, true};
+  svg::Series all{"all", {}, {}, 0, true}, masked{"masked", {}, {}, 1, true};
   Metrics latest{NAN, NAN, NAN};
   // The first and the last evaluation where unmasked symbols were copied and masked ones still guessed.
   double plateau_begin = NAN, plateau_end = NAN;

@@ -7,14 +7,7 @@ list(FILTER headers EXCLUDE REGEX "^core/(cpu/|functors\\.h)")
 foreach(header IN LISTS headers)
   file(READ ${SOURCE}/${header} text)
   string(REGEX REPLACE "#include \"(core|autograd|nn)/" "#include \"cairn/\\1/" text "${text}")
-  set(copy ${OUT}/cairn/${header})
-  set(before "")
-  if(EXISTS ${copy})
-    file(READ ${copy} before)
-  endif()
-  if(NOT text STREQUAL before)
-    file(WRITE ${copy} "${text}")
-  endif()
+  file(CONFIGURE OUTPUT ${OUT}/cairn/${header} CONTENT "${text}" @ONLY)  # which writes what differs
 endforeach()
 
 # cairn.h includes what users write programs with, and by that the rest.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
@@ -71,18 +72,21 @@ void check_finite(const std::string& name, const Tensor& tensor) {
 // The tensors of `found` in the order of `expected`. Error (DataError): it has other ones, or of another dtype or
 // shape.
 std::vector<const Tensor*> matched(const TensorFile& found, const TensorFile& expected) {
+  std::map<std::string_view, const Tensor*> left;
+  for (const auto& [name, tensor] : found.tensors) left.emplace(name, &tensor);
   std::vector<const Tensor*> result;
   for (const auto& [name, tensor] : expected.tensors) {
-    const Tensor& from = found.at(name);
+    const auto at = left.find(name);
+    const Tensor& from = at == left.end() ? found.at(name) : *at->second;  // at() says that there is none
     check<DataError>(from.dtype() == tensor.dtype() && from.shape() == tensor.shape(), found.where, ": tensor ",
                      in_quotes(name), ": expected ", cairn::name(tensor.dtype()), " of shape ", tensor.shape(),
                      ", got ", cairn::name(from.dtype()), " of shape ", from.shape());
     result.push_back(&from);
+    left.erase(at);
   }
-  for (const auto& [name, tensor] : found.tensors)
-    if (!expected.find(name))
-      throw DataError(concat(found.where, ": tensor ", in_quotes(name), " is not part of what is being restored",
-                             expected.suggest(name)));
+  for (const auto& [name, tensor] : left)
+    throw DataError(concat(found.where, ": tensor ", in_quotes(name), " is not part of what is being restored",
+                           expected.suggest(name)));
   return result;
 }
 

@@ -155,7 +155,7 @@ void Optimizer::check_diverged(const OptimizerState& now) {
   check<DivergedError>(now.skipped_in_a_row <= skipped_steps_allowed,
                        "optimizer: diverged: the gradient was not finite in ", now.skipped_in_a_row,
                        " steps in a row, after ", now.step,
-                       " steps taken; lower the learning rate or clip the gradient; CheckFinite names the operation");
+                       " steps taken; lower the learning rate or clip the gradient; see CheckFinite");
 }
 
 void Optimizer::set_learning_rate(double rate) {

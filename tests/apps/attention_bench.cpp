@@ -40,9 +40,9 @@ TEST_CASE("attention-bench figure goes on where it was stopped", "[attention-ben
       "--attention full,clustered-4 --out " +
       folder.path().string();
   // Stopped as soon as something is kept; then what is kept gets a time that nobody measured.
-  const auto stopped =
-      run_process("attention-bench", arguments + " >/dev/null & pid=$!; until [ -s '" + folder.path().string() +
-                                         "/metrics.jsonl' ]; do sleep 0.02; done; kill $pid; wait $pid");
+  const auto stopped = run_process(
+      "attention-bench", arguments + " >/dev/null & pid=$!; until [ -s '" + folder.path().string() +
+                             "/metrics.jsonl' ] || ! kill -0 $pid; do sleep 0.02; done; kill $pid; wait $pid");
   INFO(stopped.err);
   REQUIRE(stopped.exit_code == 130);
   CHECK(std::filesystem::exists(folder / "report.html"));

@@ -41,7 +41,7 @@ TEST_CASE("pictures of odd data are well-formed, and say NaN or infinity nowhere
       for (size_t i = 0; i < values.size(); ++i) steps.push_back(double(i));
       svg::LineChart lines{"<&\">", "&", {}, {}, {}, {{0, 1, "<b>"}}};
       lines.x.log = lines.y.log = log;
-      lines.series = {{"one & two", steps, values, 0, false, true}, {"", values, steps, 9, true, false}};
+      lines.series = {{"one & two", steps, values, 0, true}, {"", values, steps, 9, false}};
       pictures += svg::draw(lines);
       const auto rows = int64_t(values.size());
       pictures += svg::draw(svg::Heatmap{"<", "&", rows, 1, values, {0, 2}, {}, {}, {0, 5}, {}});

@@ -60,10 +60,10 @@ struct InFolder {
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
     CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring(message));
   }
-  // Starts the program, sends it SIGTERM once `what`, a shell's condition, is true, and waits.
+  // Starts the program, sends it SIGTERM once `what`, a shell's condition, is true or it has ended, and waits.
   ProcessResult interrupted(const std::string& arguments, const std::string& what) const {
     return run(arguments, concat("interrupt() { \"$@\" & pid=$!; until ", what,
-                                 "; do sleep 0.01; done; kill -TERM $pid; wait $pid; }; interrupt "));
+                                 " || ! kill -0 $pid; do sleep 0.01; done; kill -TERM $pid; wait $pid; }; interrupt "));
   }
 };
 
