@@ -1,20 +1,39 @@
 #!/bin/sh
-# check_paths: what documents name or link to exists. In the README, under "<!-- reading path -->", each numbered line
-# names `file` and, in brackets behind it, (`text`) that must stand in that file; there are at most six.
+# check_paths: checks that what documents name or link to exists, and the reading paths of core/READING.md. A heading
+# "## ..., at most N lines" begins a path. Each stop, "1. `file` (`text`): ...", names a file and a text in it. The files of a
+# path have at most N lines together.
 set -eu
 cd "$(dirname "$0")/../.."
-steps=$(sed -n '/<!-- reading path -->/,/<!-- end -->/p' README.md | grep -E '^[0-9]+\. ')
-count=$(echo "$steps" | wc -l)
-[ "$count" -ge 2 ] && [ "$count" -le 6 ] || { echo "expected 2 to 6 places, got $count"; exit 1; }
-echo "$steps" | while IFS= read -r step; do
-  file=$(echo "$step" | sed -E 's/^[0-9]+\. `([^`]+)`.*/\1/')
-  text=$(echo "$step" | sed -E 's/^[^(]*\(`([^`]+)`\).*/\1/')
-  [ -f "$file" ] || { echo "no such file: $file"; exit 1; }
-  grep -qF -- "$text" "$file" || { echo "$file does not contain '$text'"; exit 1; }
-done
+status=0
+fail() {
+  echo "core/READING.md: $1"
+  status=1
+}
+paths=0 path='' stops=0 lines=0 limit=0
+end_path() {
+  [ -z "$path" ] || [ "$stops" -gt 0 ] || fail "no stops: $path"
+  [ "$lines" -le "$limit" ] || fail "$lines lines: $path"
+}
+while IFS= read -r line; do
+  case $line in
+    '## '*', at most '*' lines')
+      end_path
+      path=${line#'## '} limit=$(echo "${line##*at most }" | tr -cd 0-9) paths=$((paths + 1)) stops=0 lines=0
+      ;;
+    [0-9]*'. '*)
+      file=$(echo "$line" | sed -E 's/^[0-9]+\. `([^`]+)`.*/\1/')
+      text=$(echo "$line" | sed -E 's/^[^(]*\(`([^`]+)`\).*/\1/')
+      stops=$((stops + 1))
+      [ -f "$file" ] || { fail "no such file: $file"; continue; }
+      grep -qF -- "$text" "$file" || fail "$file does not contain '$text'"
+      lines=$((lines + $(wc -l <"$file")))
+      ;;
+  esac
+done <core/READING.md
+end_path
+[ "$paths" -eq 3 ] || fail "expected 3 paths, got $paths"
 # Every file or folder that a document names in backquotes with a slash exists (in cuda/README.md's predictions these are
 # kernels).
-status=0
 for readme in *.md */*.md */*/*.md; do
   for name in $(sed '/<!-- predictions/,/<!-- end/d' "$readme" | grep -oE '`[a-z_]+/[A-Za-z0-9_./-]*`' | tr -d '`' | grep -vE '^build/|foo'); do
     [ -e "$name" ] || { echo "$readme: no such file: $name"; status=1; }
