@@ -21,8 +21,8 @@ struct AttentionMask {
   // Of sequences that are padded behind their lengths, int32 [B].
   static AttentionMask padded(const Tensor& lengths) { return {lengths, lengths, {}, false, {}}; }
   bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
-  // The same without the queries' lengths, for queries that are centroids.
-  AttentionMask of_keys() const { return {{}, key_lengths, {}, false}; }
+  // The mask of centroids over the keys: a centroid has no position, so only the keys' lengths remain.
+  AttentionMask key_lengths_only() const { return {{}, key_lengths, {}, false}; }
 };
 
 // How weights are dropped: p = 0, nothing.
