@@ -30,7 +30,7 @@ class Generator {
   }
   // From now on `draws` gets what each draw is named, for tests: two of one name would share their numbers.
   void record_draws(std::vector<std::pair<uint32_t, Purpose>>* draws) { recorded_ = draws; }
-  // A number of its own for each parameter initialized from this generator.
+  // The index of the next parameter to be initialized from this generator: 0, 1, ...
   uint32_t next_parameter() { return parameters_++; }
 
  private:
@@ -40,10 +40,11 @@ class Generator {
   std::vector<std::pair<uint32_t, Purpose>>* recorded_ = nullptr;
 };
 
-// One random number after another, on the host, from a draw: for data and tests.
+// One random number after another, on the host: for parameters, data and tests. `index` tells the streams of one
+// purpose apart, such as those of two parameters.
 class RandomStream {
  public:
-  RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer = 0);
+  RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t index = 0);
 
   uint32_t next();
   uint32_t below(uint32_t n) { return cairn::below(next(), n); }
