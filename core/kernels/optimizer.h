@@ -1,5 +1,5 @@
 #pragma once
-// Optimizer steps over all parameters at once, a list of `count` pieces. The optimizer's state is in the device's
+// Optimizer steps over all parameters at once, a list of `count` slices. The optimizer's state is in the device's
 // memory, so that a step that is skipped does not wait for the host.
 #include <cstdint>
 
@@ -7,11 +7,11 @@
 
 namespace cairn {
 
-// A piece of a parameter: its numbers, its gradient and the optimizer's two moments (null where unused), n of each. The
-// host cuts parameters into pieces of similar length; kernels share out pieces and take any length. A parameter without
+// A slice of a parameter: its numbers, its gradient and the optimizer's two moments (null where unused), n of each. The
+// host cuts parameters into slices of similar length; kernels share out slices and take any length. A parameter without
 // a gradient (null) is passed over: its numbers and its moments stay as they are.
 template <class T>
-struct ParameterPiece {
+struct ParameterSlice {
   T* value = nullptr;
   const T* gradient = nullptr;
   T* first = nullptr;
@@ -41,17 +41,17 @@ CAIRN_KERNELS(
     // Before a step: the gradient's norm, the scale that clips it to max_norm (0: no clipping), and whether the step is
     // to be skipped (a norm that is not finite); else `step` advances.
     template <class T>
-    void prepare_step(Stream, int64_t count, const ParameterPiece<T>*, double max_norm, OptimizerState*);
+    void prepare_step(Stream, int64_t count, const ParameterSlice<T>*, double max_norm, OptimizerState*);
     // The steps below do nothing where `skip` is set. Their arithmetic is in optimizer_step.h.
     //
     // R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch). Decoupled weight decay.
     template <class T>
-    void r_adam_step(Stream, int64_t count, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);
+    void r_adam_step(Stream, int64_t count, const ParameterSlice<T>*, AdamOptions, const OptimizerState*);
     // Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019).
     template <class T>
-    void adam_step(Stream, int64_t count, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);
+    void adam_step(Stream, int64_t count, const ParameterSlice<T>*, AdamOptions, const OptimizerState*);
     // SGD with momentum: m = momentum m + g + weight_decay x; x -= lr m. m is `first`; null where momentum is 0.
     template <class T>
-    void sgd_step(Stream, int64_t count, const ParameterPiece<T>*, SgdOptions, const OptimizerState*);)
+    void sgd_step(Stream, int64_t count, const ParameterSlice<T>*, SgdOptions, const OptimizerState*);)
 
 }  // namespace cairn
