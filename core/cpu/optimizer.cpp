@@ -10,7 +10,7 @@
 namespace cairn::cpu {
 namespace {
 
-// f(slice, i) for every element i of every slice that has a gradient.
+// Calls f(slice, i) for every element i of every slice that has a gradient.
 template <class T, class F>
 void for_each_element(int64_t count, const ParameterSlice<T>* slices, F&& f) {
   parallel_tasks(count, [&](int64_t task) {
