@@ -10,7 +10,7 @@ Tensor bias_activation(const Tensor& x, const Tensor& bias, Activation activatio
   Tensor y = like(x);
   CAIRN_RUN(
       "bias_activation", x,
-      bias_activation_forward<T>(stream, activation, filled_rows(s), x.data<T>(), bias.data<T>(), y.mutable_data<T>()));
+      bias_activation_forward<T>(stream, activation, rows_of(s), x.data<T>(), bias.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
@@ -18,7 +18,7 @@ Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation 
   const Sizes s = expect("bias_activation", {{"x", x, "*R C"}, {"bias", bias, "C"}, {"the gradient", dy, "*R C"}});
   Tensor dx = like(x);
   CAIRN_RUN("bias_activation", x,
-            bias_activation_backward<T>(stream, activation, filled_rows(s), x.data<T>(), bias.data<T>(), dy.data<T>(),
+            bias_activation_backward<T>(stream, activation, rows_of(s), x.data<T>(), bias.data<T>(), dy.data<T>(),
                                         dx.mutable_data<T>()));
   return dx;
 }

@@ -21,7 +21,7 @@ static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& group
   check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
                     " up to ", end, " of ", rounds, ", expected one or more of them");
   check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
-  const Shape rows{size.B, size.H, rounds, size.N};  // an error where H * rounds overflows
+  const Shape rows{size.B, size.H, rounds, size.N};  // throws if H * rounds overflows
   groups.check("bucket_attention", {size.B, size.H * rounds, size.N}, device);
   const int64_t longest = std::min(chunk, std::max<int64_t>(1, size.N));
   return {view(groups), size.N, groups.clusters(), rounds, first, end, longest, bucket_mask, deduplicate, self, wrap};

@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// Checks logits [..., C] and targets [...]. Error (on the CPU): a target that is no class.
+// Checks logits [..., C] and targets [...]. Error (on the CPU): a target is no class.
 static Sizes check_targets(const Tensor& logits, const Tensor& targets) {
   const Sizes s =
       expect("cross_entropy", {{"logits", logits, "*R C"}, of_type(DType::int32, "targets", targets, "*R")});

@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// `more` of the shapes of q, k, v, groups, topk [B, H, C, T] and mass [B, H, C].
+// The sizes of q, k, v, groups, topk [B, H, C, T], mass [B, H, C] and of `more`.
 static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                    const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                    Operand more) {
