@@ -2,7 +2,7 @@
 // Finds the operation that NaN or infinity comes from:
 //
 //   const CheckFinite check(named_parameters(model));
-//   backward(loss_of(model, batch));  // DivergedError: "softmax, after encoder.layers.1.attention.key: element ..."
+//   backward(loss_of(model, batch));  // DivergedError: "softmax, after encoder.layers.1.norm1.bias: element ..."
 //
 // It reads each result and each gradient, and on CUDA waits for it. So training takes about twice as long.
 #include <cstddef>

@@ -1,6 +1,6 @@
 # CAIRN_CPU=v3+v4: one installation for every processor from x86-64-v3 on. The library is shared, and built a second time
 # for x86-64-v4, into a folder where the loader (glibc 2.33 or later) looks first on such a processor. Programs link to it
-# as usual.
+# as usual. GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F in the environment makes the loader take the build for v3.
 if(NOT CAIRN_CPU STREQUAL v3+v4)
   return()
 endif()
