@@ -3,13 +3,11 @@
 // loads keep the processor's arithmetic busy. Around it:
 //
 // - B is packed into panels. A panel has the columns of two vectors, one step of the depth behind the other, so the
-// loop
-//   reads it in order, whatever the strides of B are. All panels are multiplied with a block's rows of A before the
-//   next block: these rows stay in the L1 cache, and the panels come from the L2 cache.
+//   loop reads it in order, whatever the strides of B are. All panels are multiplied with a block's rows of A before
+//   the next block: these rows stay in the L1 cache, and the panels come from the L2 cache.
 // - A is not packed. A step needs one number of each row, and the cache lines of these numbers serve the next steps
-// too.
-//   If A is transposed, a step's numbers are neighbors; with many panels, they are copied together. Meanwhile the next
-//   block's rows are fetched into the L2 cache.
+//   too. If A is transposed, a step's numbers are neighbors; with many panels, they are copied together. Meanwhile the
+//   next block's rows are fetched into the L2 cache.
 // - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that the panels fit into the L2
 //   cache.
 //
@@ -52,7 +50,7 @@ using Vector __attribute__((vector_size(vector_bytes))) = T;
 
 constexpr int64_t packed_depth = 512, packed_columns = 384;  // of B, at most
 
-// By reference: how a vector is passed by value depends on what the processor has.
+// By reference: how a vector is passed by value depends on the processor that this is compiled for.
 template <class V, class T>
 inline void load(V& v, const T* from) {
   std::memcpy(&v, from, sizeof v);

@@ -14,7 +14,7 @@ inline constexpr int64_t elements_a_task = 1 << 14;
 inline int64_t inner_step(const Strides& s, int t) { return s.rank ? s.steps[t][s.rank - 1] : 0; }
 
 // Calls f(first, at, n) for n elements that follow each other along the innermost axis. They are elements first,
-// first + 1, ... of the loop. The first one is element at[t] of tensor t. The calls are tasks of the thread pool.
+// first + 1, ... of the loop. The first one is element at[t] of tensor t. Threads share the calls.
 template <class F>
 void each_inner_loop(const Strides& s, F&& f) {
   const int inner_axis = s.rank - 1;
