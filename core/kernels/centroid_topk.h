@@ -8,10 +8,9 @@ namespace cairn {
 
 CAIRN_KERNELS(
     // With A = softmax(scale Q^c K^T + mask), for each of N centroids (or single queries), which are the operands' q:
-    //   topk [B, H, N, k]   the top keys: those with the k largest scores, of equal ones the lower index; in rising
-    //   order,
-    //                       filled up with -1. Keys that are masked or have a score of NaN or minus infinity are never
-    //                       among them. Without `choose`, they are an input in this form.
+    //   topk [B, H, N, k]   the keys with the k largest scores, of equal ones the lower index; rising, then -1.
+    //                       Keys that are masked or have a score of NaN or minus infinity are never among them.
+    //                       Without `choose`, they are an input in this form.
     //   logsumexp [B, H, N]
     //   mass [B, H, N]      m = sum of A over the top keys
     //   rest [B, N, H, M]   sum of A V over the other keys, dropout by (centroid, key); null: not computed
