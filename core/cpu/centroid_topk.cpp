@@ -38,7 +38,7 @@ class TopKeyList {
   // Offers n scores; adds to `displaced` the keys before first_key that they displace.
   void offer(const T* scores, int64_t n, int64_t first_key, std::vector<Displaced<T>>& displaced) {
     constexpr int64_t step = 32;
-    if (count_ == 0) floor_ = below_k_of(scores, n);
+    if (count_ == 0) floor_ = lower_bound(scores, n);
     for (int64_t j = 0; j < n; j += step) {
       const T minimum = threshold();
       uint32_t above = 0;  // a bit for each score
@@ -59,7 +59,7 @@ class TopKeyList {
   // A number that at least k of n scores exceed: below it, scores need no insertion. The scores are split into 2 k
   // groups or more; the k-th largest group maximum is a lower bound for the k-th largest score. Minus infinity where
   // this gains nothing.
-  T below_k_of(const T* scores, int64_t n) const {
+  T lower_bound(const T* scores, int64_t n) const {
     constexpr int64_t max_groups = 256, step = 16;
     constexpr T none = -std::numeric_limits<T>::infinity();
     const int64_t groups = (2 * k_ + step - 1) / step * step;

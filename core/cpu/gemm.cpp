@@ -174,10 +174,10 @@ void pack_rows(int64_t k, int64_t rows, const T* a, int64_t step, T* to) {
 // Fetches rows of A into the L2 cache, a share of them with each of `calls` calls. The processor does not fetch them by
 // itself, because they are too many streams at once.
 template <class T>
-class Ahead {
+class Prefetch {
  public:
   // `rows` rows and `steps` steps of the depth. Element (i, l) is a[i * row + l * step]; row or step is 1.
-  Ahead(const T* a, int64_t rows, int64_t steps, int64_t row, int64_t step, int64_t calls)
+  Prefetch(const T* a, int64_t rows, int64_t steps, int64_t row, int64_t step, int64_t calls)
       : from_(reinterpret_cast<const char*>(a)),
         stride_((step == 1 ? row : step) * int64_t(sizeof(T))),
         bytes_((step == 1 ? steps : rows) * int64_t(sizeof(T))),
@@ -242,8 +242,8 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
       for (int64_t i = 0; i < m; i += rows) {
         const int64_t here = std::min(rows, m - i), next = m * k > cached ? std::min(rows, m - i - here) : 0;
         const T* of_a = a + i * a_row + l0 * a_step;
-        Ahead<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
-                       (columns + panel<T> - 1) / panel<T>);
+        Prefetch<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
+                          (columns + panel<T> - 1) / panel<T>);
         if (copied) pack_rows(steps, here, of_a, lda, packed_rows), of_a = packed_rows;
         for (int64_t j = 0; j < columns; j += panel<T>) {
           ahead.fetch();

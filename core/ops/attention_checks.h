@@ -23,7 +23,7 @@ void check_top_keys(const char* operation, const Tensor& topk, int64_t S);
 // ---- kernels' operands
 // The size for a kernel that writes this many elements. If it writes none, B becomes 0, so that it loops over nothing.
 template <class Size>
-Size visited(Size size, int64_t elements) {
+Size unless_empty(Size size, int64_t elements) {
   if (elements == 0) size.B = 0;
   return size;
 }

@@ -48,7 +48,7 @@ AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, co
                                     {"the gradient", dout, "B N H M"}});
   const AttentionSize size = kernel_size(s, options);
   const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
-  AttentionGradient g{like(q), like(k), like(v)};
+  AttentionGradient g{empty_like(q), empty_like(k), empty_like(v)};
   CAIRN_RUN("bucket_attention", q,
             bucket_attention_backward<T>(stream, operands<T>(size, q, k, v, options), rounds, head_view<T>(saved.out),
                                          saved.logsumexp.data<Accum<T>>(), head_view<T>(dout), head_view<T>(g.dq),

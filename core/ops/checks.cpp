@@ -99,7 +99,7 @@ void check_values(const char* operation, const char* name, const Tensor& tensor,
 
 Rows rows_of(const Sizes& s) { return {s['C'] ? s['R'] : 0, s['C']}; }
 
-Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
+Tensor empty_like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
 
 Shape appended(Shape shape, int64_t size) {
   shape.push_back(size);

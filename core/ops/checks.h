@@ -73,7 +73,7 @@ void check_values(const char* operation, const char* name, const Tensor& tensor,
 // R rows of C columns; zero rows if C is 0, so that kernels do not loop over empty rows.
 Rows rows_of(const Sizes& s);
 // An uninitialized tensor of x's shape, dtype and device.
-Tensor like(const Tensor& x);
+Tensor empty_like(const Tensor& x);
 // `shape` with one more axis, the last.
 Shape appended(Shape shape, int64_t size);
 

@@ -38,7 +38,7 @@ Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const
                           of_type(DType::int32, "the saved count", saved.count, ""),
                           {"the gradient", dloss, ""}},
                          check_targets(logits, targets));
-  Tensor dlogits = like(logits);
+  Tensor dlogits = empty_like(logits);
   CAIRN_RUN("cross_entropy", logits,
             cross_entropy_backward<T>(stream, Rows{s['R'], s['C']}, logits.data<T>(), targets.data<int32_t>(),
                                       saved.logsumexp.data<Accum<T>>(), saved.count.data<int32_t>(), dloss.data<T>(),
