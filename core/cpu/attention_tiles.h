@@ -147,8 +147,7 @@ void sum_splits(const T* partial, int64_t splits, const AttentionSize& size, Hea
 // The gradient of tiled attention. With A the weights, recomputed from logsumexp, z dropout and g = dout:
 //   dA = z (g V^T), but dmass at top keys;  dS = scale A (dA - delta);  dQ = dS K;  dK = dS^T Q;
 //   dV = (z A without top keys)^T g
-// delta [B, H, N] is the sum over keys of A dA. Writes all of dq, dk, dv. With `add`, it
-// adds to dk and dv instead.
+// delta [B, H, N] is the sum over keys of A dA. Writes all of dq, dk, dv. With `add`, it adds to dk and dv instead.
 template <class T>
 void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, const Accum<T>* logsumexp,
                         const T* delta, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv,
