@@ -12,7 +12,7 @@ namespace {
 
 thread_local CheckFinite* living = nullptr;
 
-// Which element is not finite, "element [0, 3] is NaN"; nothing if all are.
+// The first element that is not finite, as "element [0, 3] is NaN"; empty if all are finite.
 std::string fault_of(const Tensor& x) {
   if (!x.defined() || !is_floating(x.dtype())) return "";
   const Tensor host = x.to(Device::cpu);

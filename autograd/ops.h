@@ -1,6 +1,6 @@
 #pragma once
-// Every differentiable function. Each is defined in ops/<stem>.cpp: the forward pass and its gradient on one screen.
-// Shapes broadcast as in NumPy where it says so. Errors are those of the tensor operation of the same name.
+// Every differentiable function. ops/<stem>.cpp defines it, forward pass and gradient side by side. Errors are those of
+// the tensor operation of the same name (core/ops.h).
 #include <initializer_list>
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// ---- elementwise (ops/elementwise.cpp). Operands broadcast.
+// ---- elementwise (ops/elementwise.cpp). Operands broadcast as in NumPy.
 Variable operator+(const Variable& a, const Variable& b);
 Variable operator-(const Variable& a, const Variable& b);
 Variable operator*(const Variable& a, const Variable& b);
@@ -23,8 +23,8 @@ inline Variable operator+(double beta, const Variable& x) { return x + beta; }
 inline Variable operator-(const Variable& x, double beta) { return x + -beta; }
 inline Variable operator-(double beta, const Variable& x) { return -x + beta; }
 Variable operator/(double alpha, const Variable& x);
-Variable divide_or_zero(const Variable& a, const Variable& b);  // 0 where b is 0, without a gradient there
-Variable maximum(const Variable& a, const Variable& b);         // of equal ones, a has the gradient
+Variable divide_or_zero(const Variable& a, const Variable& b);  // where b is 0, it and its gradients are 0
+Variable maximum(const Variable& a, const Variable& b);         // if a = b, a gets the gradient
 Variable pow(const Variable& a, const Variable& b);
 Variable pow(const Variable& x, double exponent);
 Variable exp(const Variable& x);
@@ -42,29 +42,29 @@ Variable elu_plus_one(const Variable& x);  // x + 1 above 0, else e^x
 // a where the condition (bool) is true, else b.
 Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 
-// The same numbers in another floating type; x itself where it has that type already.
+// The same numbers in another floating type; x itself if it has this type already.
 Variable cast(const Variable& x, DType dtype);
 
 // ---- shapes (ops/strided_copy.cpp). Negative axes count from the end.
 Variable reshape(const Variable& x, const Shape& shape);
-Variable reshape(const Variable& x, std::initializer_list<int64_t> sizes);  // one of them may be -1: what is left
+Variable reshape(const Variable& x, std::initializer_list<int64_t> sizes);  // one may be -1: the size that is left
 Variable permute(const Variable& x, const Axes& axes);                      // axis i of the result is axes[i] of x
 Variable slice(const Variable& x, int axis, int64_t begin, int64_t end);    // positions [begin, end)
 Variable concat(const std::vector<Variable>& parts, int axis);
 Variable stack(const std::vector<Variable>& parts, int axis);  // along a new axis
 Variable broadcast_to(const Variable& x, const Shape& shape);
 
-// ---- reductions (ops/reduce.cpp): of all elements, to a scalar, or over some axes, which disappear, or with `keep`
+// ---- reductions (ops/reduce.cpp), over all elements to a scalar, or over some axes. These disappear; with `keep` they
 // have one element.
 Variable sum(const Variable& x);
 Variable sum(const Variable& x, const Axes& axes, bool keep = false);
 Variable mean(const Variable& x);
 Variable mean(const Variable& x, const Axes& axes, bool keep = false);
-Variable max(const Variable& x);  // the first of the largest elements has the gradient; a NaN is the largest
+Variable max(const Variable& x);  // the first of equal elements gets the gradient; a NaN is the largest
 Variable max(const Variable& x, const Axes& axes, bool keep = false);
 
 // ---- matrices (ops/gemm.cpp)
-// op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one may be a matrix for all of the other.
+// op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one operand may be a single matrix.
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
 // x weight^T + bias: [..., in], [out, in], [out] -> [..., out]. bias may be undefined.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
@@ -74,19 +74,19 @@ Variable bias_activation(const Variable& x, const Variable& bias, Activation act
 // ---- rows
 Variable softmax(const Variable& x);      // over the last axis (ops/softmax.cpp)
 Variable log_softmax(const Variable& x);  // NaN in a row of minus infinities (ops/composed.cpp)
-// Rows of unit length, over the last axis; a row of zeros stays zeros, and has no gradient (ops/composed.cpp).
+// Rows of unit length, over the last axis; a row of zeros stays zeros, with gradient 0 (ops/composed.cpp).
 Variable l2_normalize(const Variable& x);
 // (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis (ops/layer_norm.cpp).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double epsilon = 1e-5);
 // 0 with probability p, else scaled by 1 / (1 - p) (ops/dropout.cpp).
 Variable dropout(const Variable& x, double p, Draw draw);
-// residual + dropout(x), of one shape, in one pass.
+// residual + dropout(x) in one pass; both have one shape.
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual);
 // Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp).
 Variable gather_rows(const Variable& table, const Tensor& index);
 // [n, cols] with the rows of x [..., cols] added at index [...].
 Variable scatter_add_rows(const Variable& x, const Tensor& index, int64_t n);
-// x [..., C] at one column a row, int32 [...]: [...]; column -1 gives 0.
+// One column of each row of x [..., C], columns int32 [...] -> [...]; column -1 gives 0.
 Variable gather_columns(const Variable& x, const Tensor& columns);
 
 // ---- losses, to a scalar
@@ -102,25 +102,25 @@ Variable mean_squared_error(const Variable& x, const Variable& target);
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options = {});
 // The mean of x [B, N, H, D] over each cluster: [B, C, H, D] (ops/segment_mean.cpp; equation 3).
 Variable segment_mean(const Variable& x, const Groups& groups);
-// Every query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).
+// Each query gets its cluster's row of x [B, C, H, M]: [B, N, H, M] (equation 6).
 Variable segment_broadcast(const Variable& x, const Groups& groups);
 
-// Attention of centroids, split into the `top` keys with the most of it and the rest (ops/centroid_topk.cpp).
+// Attention of centroids, split into their `top` top keys and the rest (ops/centroid_topk.cpp).
 struct TopKeysAndRest {
   Tensor topk;    // int32 [B, H, C, top], without gradient
-  Variable mass;  // [B, H, C]: the attention that the top keys get together (equation 9)
+  Variable mass;  // [B, H, C]: sum of the attention to the top keys (equation 9)
   Variable rest;  // [B, C, H, M]: sum over the other keys of attention times value
 };
-// `given`: the top keys if they are not to be chosen (see the tensor operation).
+// `given`: the top keys; if undefined, the operation chooses them (core/attention_ops.h).
 TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const Variable& v, int64_t top,
                              const AttentionOptions& options = {}, const Tensor& given = {});
 // Each query's own attention over its cluster's top keys, times the mass, plus the rest (ops/topk_attention.cpp;
-// equations 10 and 11). Undefined mass and rest: 1 and 0.
+// equations 10 and 11). If mass and rest are undefined, they are 1 and 0.
 Variable topk_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                         const Tensor& topk, const Variable& mass, const Variable& rest,
                         const AttentionOptions& options = {});
 
-// ---- lsh: queries for keys, in buckets
+// ---- lsh: attention in buckets, with the queries as keys
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (ops/bucket_attention.cpp).
 Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                           const BucketOptions& buckets, const AttentionOptions& options = {});

@@ -14,8 +14,8 @@ namespace cairn {
 namespace {
 
 thread_local bool is_recording = true;
-thread_local const char* running_gradient = nullptr;  // the operation whose gradient runs, for messages
-// Leaves without an optimizer that backward passes reached beside parameters of one.
+thread_local const char* running_gradient = nullptr;  // the operation whose gradient is being computed, for messages
+// Leaves without an optimizer that a backward pass reached beside leaves with one.
 thread_local std::unordered_map<const Variable::State*, std::weak_ptr<Variable::State>> reached;
 
 Edge edge_to(const Variable& input) {
@@ -25,7 +25,7 @@ Edge edge_to(const Variable& input) {
   return {nullptr, 0, input.shared_state(), state.value.shape()};
 }
 
-// slot += gradient. The slot's tensor is changed in place only if nobody else looks at it.
+// slot += gradient; in place only if nothing else shares the slot's storage.
 void add_to(Tensor& slot, const Tensor& gradient) {
   if (!slot.defined())
     slot = gradient;
@@ -49,7 +49,7 @@ void note_leaves(const std::vector<Node*>& nodes) {
   for (const auto& leaf : others) reached[leaf.get()] = leaf;
 }
 
-// Nodes that `root` depends on, each behind those it depends on. Without recursion: graphs can be deep.
+// `root` and the nodes that it depends on, inputs before users. Without recursion, because graphs can be deep.
 std::vector<Node*> ordered(Node* root) {
   std::vector<Node*> order;
   std::unordered_set<Node*> seen{root};
@@ -69,7 +69,7 @@ std::vector<Node*> ordered(Node* root) {
 
 }  // namespace
 
-// Releases a long chain of nodes one after another instead of each inside the last one's destructor.
+// Releases a chain of nodes one after another. Nested destructors would overflow the stack on a long one.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> pending;
   const auto detach = [&pending](Node& node) {
@@ -160,7 +160,7 @@ void backward(const Variable& output, const Tensor& gradient) {
     return slots[size_t(index)];
   };
   slot(state.node.get(), state.output) = gradient;
-  // The sum of the gradients of what an edge leads to.
+  // The gradient so far of the edge's target.
   const auto sum_at = [&](const Edge& edge) -> Tensor& {
     return edge.node ? slot(edge.node.get(), edge.output) : edge.leaf->grad;
   };
@@ -203,7 +203,7 @@ void backward(const Variable& output, const Tensor& gradient) {
       if (inputs[i].defined()) {
         Tensor reduced = sum_to(inputs[i], edge.shape);
         inputs[i] = Tensor();
-        // A leaf's gradient belongs to its owner, who may change it in place.
+        // The user may change a leaf's gradient in place, so it must not share storage.
         if (edge.leaf && !sum.defined() && !reduced.unique()) reduced = reduced.clone();
         add_to(sum, reduced);
       }

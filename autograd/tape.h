@@ -1,6 +1,6 @@
 #pragma once
-// The tape: what operations record, and the walk back over it that computes gradients. Un-broadcasting and accumulation
-// are done here, once, so that an operation's gradient is only its mathematics.
+// The tape records operations and computes gradients by going back over them. It sums gradients to the shapes of
+// broadcast inputs and adds them up, so an operation's gradient is only its mathematics.
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,14 +12,14 @@
 
 namespace cairn {
 
-// One gradient for each input of an operation; an undefined one stands for zeros.
+// One gradient for each input of an operation. An undefined one stands for zeros.
 using Gradients = std::vector<Tensor>;
-// From the gradients of an operation's outputs to those of its inputs. sums[i] is the gradient of input i so far (of a
-// leaf also from earlier passes), or undefined: there is none yet, or somebody else holds it. A closure may add to it
-// in place; then its own gradient i is undefined.
+// Maps the gradients of an operation's outputs to those of its inputs. sums[i] is the gradient of input i so far (for a
+// leaf, earlier passes included); it is undefined if there is none yet or if something else shares its storage. A
+// function may add to sums[i] in place; then it returns an undefined gradient i.
 using GradientFunction = std::function<Gradients(const Gradients& outputs, const Gradients& sums)>;
 
-// Where a gradient goes: to an output of the node that made the input, or to the leaf that it is.
+// Where the gradient of an input goes: to an output of the node that made the input, or to a leaf.
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;
@@ -29,7 +29,7 @@ struct Edge {
   bool needed() const { return node || leaf; }
 };
 
-// One recorded operation. It holds no values but those its gradient captured, and these only until it has run.
+// One recorded operation. It holds only the values that its gradient captured, until the gradient has run.
 struct Node {
   const char* name;
   std::vector<Edge> inputs;
@@ -41,18 +41,18 @@ struct Node {
   };
   std::vector<Output> outputs;
   bool unwound = false;
-  std::string module;  // after which parameter it came, while a CheckFinite lives
+  std::string module;  // with CheckFinite: the parameter that was used last before it
 
   ~Node();
 };
 
-// A tensor kept for a gradient, with the version it had. A closure captures these, never variables, so that there are
-// no cycles.
+// A tensor that is saved for backward, with its version. Closures capture these, never variables, so there are no
+// cycles.
 class SavedTensor {
  public:
   SavedTensor() = default;
   explicit SavedTensor(Tensor tensor) : tensor_(std::move(tensor)), version_(tensor_.version()) {}
-  // Error: the tensor was changed since it was saved; names the operation whose gradient wants it.
+  // Error: the tensor has changed since it was saved. The message names the operation whose gradient reads it.
   const Tensor& operator()() const;
 
  private:
@@ -60,33 +60,33 @@ class SavedTensor {
   uint64_t version_ = 0;
 };
 
-// Tensors that a gradient reads besides its operands: masks and top keys. (Groups notice by themselves.)
+// Tensors that a gradient reads besides its operands: masks and top keys. (Groups check themselves.)
 class VersionGuard {
  public:
   VersionGuard& add(const Tensor& tensor);
-  // Error: one of them was changed.
+  // Error: one of them has changed.
   void operator()() const;
 
  private:
   std::vector<SavedTensor> tensors_;
 };
 
-// The result of an operation: a variable over `value`, which, unless no input needs a gradient, remembers its inputs
-// and how the gradient of `value` becomes one gradient for each of them. A gradient may have the shape that its input
-// was broadcast to.
+// The result of an operation, as a variable. If an input needs a gradient, it records the inputs and `gradient`, which
+// maps the gradient of `value` to one gradient for each input. These may have the shape that the input was broadcast
+// to.
 Variable record(const char* operation, Tensor value, const std::vector<Variable>& inputs,
                 std::function<Gradients(const Tensor&)> gradient);
 // The same for an operation with several outputs.
 std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
                                      const std::vector<Variable>& inputs, GradientFunction gradient);
 
-// Adds d loss / d leaf to the gradient of every leaf that `loss` depends on, and frees what the graph captured on the
-// way. With a weight: the gradient of weight times the loss. Errors: loss is not a scalar (then give its gradient),
-// does not depend on a parameter, or was unwound before.
+// Adds d (weight * loss) / d leaf to the gradient of every leaf that `loss` depends on, and frees what the graph
+// captured. Errors: the loss is not a scalar (pass its gradient then), does not depend on a parameter, or was unwound
+// before.
 void backward(const Variable& loss, double weight = 1);
 void backward(const Variable& output, const Tensor& gradient);
 
-// While one of these lives on a thread, that thread records nothing.
+// While one of these exists on a thread, that thread records nothing.
 class NoGrad {
  public:
   NoGrad();
@@ -99,12 +99,12 @@ class NoGrad {
 };
 bool recording();
 
-// The shape of a leaf that is no optimizer's parameter and has a gradient from a backward pass of this thread that also
-// reached parameters of one.
+// The shape of a leaf without an optimizer that got a gradient beside leaves with one, in a backward pass of this
+// thread. It may be a forgotten parameter.
 std::optional<Shape> leaf_without_optimizer();
 
-// One line an operation, inputs before users: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is the output with index 2.
-// Leaves that have a name here (named_parameters of a module) stand there with it: "encoder.layers.0.weight [4, 8]".
+// One line for each operation, inputs before users: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is output 2 of #1.
+// Leaves in `names` (named_parameters of a module) have their name: "encoder.layers.0.weight [4, 8]".
 std::string graph_to_string(const Variable& output, const NamedVariables& names = {});
 
 }  // namespace cairn

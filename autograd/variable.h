@@ -14,23 +14,23 @@ struct Node;
 
 class Variable {
  public:
-  Variable() = default;  // no variable at all: defined() is false
+  Variable() = default;  // no variable: defined() is false
   explicit Variable(Tensor value, bool requires_grad = false);
 
   bool defined() const { return state_ != nullptr; }
   const Tensor& value() const { return state().value; }
-  // For changing a leaf in place (initializing, loading, optimizing). A gradient still to be computed from the old
-  // numbers then fails.
+  // For changing a leaf in place (to initialize, load or optimize it). A later backward pass that needs the old numbers
+  // fails.
   Tensor& mutable_value() { return state().value; }
   const Shape& shape() const { return value().shape(); }
   int64_t size(int axis) const { return value().size(axis); }
   Device device() const { return value().device(); }
   DType dtype() const { return value().dtype(); }
 
-  // True for parameters and whatever is computed from them.
+  // True for parameters and for variables that are computed from them.
   bool requires_grad() const { return state().requires_grad; }
-  // The sum of the gradients of the backward passes since it was last cleared; undefined before the first. Kept for
-  // leaves (variables that no operation made) alone.
+  // The sum of the gradients of all backward passes since it was cleared; undefined before the first. Only leaves,
+  // variables that no operation made, have one.
   const Tensor& grad() const { return state().grad; }
   Tensor& mutable_grad() { return state().grad; }
   void clear_grad() { state().grad = Tensor(); }
@@ -41,7 +41,7 @@ class Variable {
   struct State {
     Tensor value, grad;
     bool requires_grad = false;
-    std::shared_ptr<Node> node;  // what made it; null for a leaf
+    std::shared_ptr<Node> node;  // the operation that made it; null for a leaf
     int output = 0;              // which of the node's outputs it is
     bool has_optimizer = false;
   };
@@ -55,7 +55,7 @@ class Variable {
   std::shared_ptr<State> state_;
 };
 
-// The tensor, and where the variable comes from: a constant, a leaf with or without a gradient, or an operation.
+// The tensor and its origin: a constant, a leaf with or without a gradient, or an operation.
 std::ostream& operator<<(std::ostream& out, const Variable& x);
 
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;

@@ -10,28 +10,29 @@
 
 namespace cairn {
 
-// Which keys each query may attend to; what is undefined masks nothing.
+// Which keys each query may attend to. An undefined tensor masks nothing.
 struct AttentionMask {
   Tensor query_lengths;  // int32 [B]: queries beyond get zeros
   Tensor key_lengths;    // int32 [B]: keys beyond get no weight
   Tensor allowed;        // bool, broadcastable to [B, H, N, S]: true = may attend
   bool causal = false;   // key j is visible to query i when j <= i
-  Pattern pattern{};     // and what is visible by positions besides
+  Pattern pattern{};     // which positions see each other
 
-  // Of sequences that are padded behind their lengths, int32 [B].
+  // For self-attention over padded sequences of these lengths, int32 [B].
   static AttentionMask padded(const Tensor& lengths) { return {lengths, lengths, {}, false, {}}; }
+  // Does it hide keys within the lengths?
   bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
-  // The same without the queries' lengths, for queries that are centroids.
-  AttentionMask of_keys() const { return {{}, key_lengths, {}, false}; }
+  // The mask of centroids over the keys: a centroid has no position, so only the keys' lengths remain.
+  AttentionMask key_lengths_only() const { return {{}, key_lengths, {}, false}; }
 };
 
-// How weights are dropped: p = 0, nothing.
+// Dropout of the weights with probability p.
 struct AttentionDropout {
   double p = 0;
   Draw draw{};
 };
 
-// What an attention operation computes besides its operands. scale 0 stands for 1 / sqrt(D).
+// Options of all attention operations. scale 0 stands for 1 / sqrt(D).
 struct AttentionOptions {
   AttentionMask mask{};
   AttentionDropout dropout{};
@@ -57,18 +58,19 @@ Tensor hash_codes(const Tensor& q, const Tensor& planes);
 // int32 [B, H, N], -1 beyond the lengths (undefined: all N). Errors: clusters < 1, iterations < 0.
 Tensor hamming_kmeans(const Tensor& codes, const Tensor& lengths, int64_t clusters, int iterations, Draw draw);
 
-// A partition of queries. Members of cluster c: permutation[offsets[c]] up to permutation[offsets[c + 1]], rising. Only
-// group() makes one, so its tensors fit together; kernels rely on that and read its contents unchecked.
+// A partition of queries into clusters. The members of cluster c are permutation[offsets[c]] up to
+// permutation[offsets[c + 1]], in rising order. Only group() makes one, so its tensors fit together, and kernels read
+// them unchecked.
 class Groups {
  public:
-  Groups() = default;  // no partition: no operation takes it
+  Groups() = default;  // no partition; every operation rejects it
 
-  const Tensor& labels() const { return labels_; }            // int32 [B, H, N], outside [0, C): in no cluster
+  const Tensor& labels() const { return labels_; }            // int32 [B, H, N]; outside [0, C): no cluster
   const Tensor& permutation() const { return permutation_; }  // int32 [B, H, N]
   const Tensor& offsets() const { return offsets_; }          // int32 [B, H, C + 1]
   int64_t clusters() const { return clusters_; }              // C
 
-  // Error: not a partition of `shape` = [B, H, N] on this device, or one of its tensors was changed since it was made.
+  // Error: not a partition of `shape` = [B, H, N] on this device, or one of its tensors has changed.
   void check(const char* operation, const Shape& shape, Device device) const;
 
  private:
@@ -77,15 +79,15 @@ class Groups {
 
   Tensor labels_, permutation_, offsets_;
   int64_t clusters_ = 0;
-  uint64_t version_ = 0;  // when it was made; versions only rise, and so does their sum
+  uint64_t version_ = 0;  // version() when it was made; versions only rise, and so does their sum
 };
 // Error: clusters outside 0..2^31 - 1. Labels outside [0, clusters) count as -1.
 Groups group(const Tensor& labels, int64_t clusters);
 
 // Sum or mean of x [B, N, H, D] over each cluster: [B, C, H, D].
 Tensor segment_reduce(Segment kind, const Tensor& x, const Groups& groups);
-// Each query gets its cluster's row of x [B, C, H, D] (with `mean`, divided by the cluster's size): [B, N, H, D]. A
-// given sum is added to, in place.
+// Each query gets its cluster's row of x [B, C, H, D] (with `mean`, divided by the cluster's size): [B, N, H, D]. If
+// `sum` is given, adds to it in place.
 Tensor segment_broadcast(Segment kind, const Tensor& x, const Groups& groups, const Tensor& sum = {});
 
 // ---- top keys of centroids
@@ -93,58 +95,59 @@ struct CentroidTopK {
   Tensor topk;       // int32 [B, H, C, k]
   Tensor logsumexp;  // [B, H, C]
   Tensor mass;       // [B, H, C]
-  Tensor rest;       // [B, C, H, M], undefined where not asked for
+  Tensor rest;       // [B, C, H, M]; undefined without `with_rest`
 };
-// `given`: the top keys, int32 [B, H, C, top], each row rising and then -1; undefined: the largest. Error: top < 1.
+// The top keys are `given`, int32 [B, H, C, top], each row rising and then -1; if undefined, those with the largest
+// scores. Error: top < 1.
 CentroidTopK centroid_topk(const Tensor& centroids, const Tensor& k, const Tensor& v, int64_t top, bool with_rest,
                            const AttentionOptions& options, const Tensor& given = {});
-// Given dk and dv are added to, in place.
+// If dk and dv are given, adds to them in place.
 AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& k, const Tensor& v,
                                          const AttentionOptions& options, const CentroidTopK& saved,
                                          const Tensor& dmass, const Tensor& drest, const Tensor& dk = {},
                                          const Tensor& dv = {});
 
-// mass and rest may both be undefined: 1 and 0.
+// mass and rest may be undefined, both together: they are 1 and 0 then.
 Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups, const Tensor& topk,
                       const Tensor& mass, const Tensor& rest, const AttentionOptions& options);
 struct TopKAttentionGradient {
-  Tensor dq, dk, dv, dmass, drest;  // the last two undefined where mass and rest are
+  Tensor dq, dk, dv, dmass, drest;  // the last two are undefined if mass and rest are
 };
 TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                               const Tensor& dout);
 
 // ---- other groups of queries
-// Each query's group of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1
-// beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a group. C >= n: each query is a
-// group. Error: clusters < 1.
+// Labels of groups of consecutive queries, int32 `shape` = [B, H, N]: floor(i C / n) for query i of n valid ones, -1
+// beyond the lengths (undefined: all N are valid). `shift` moves the borders by half a group. If C >= n, each query is
+// a group. Error: clusters < 1.
 Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device);
 // float32 [n]: 0, 1, ..., n - 1.
 Tensor arange(int64_t n, Device device);
-// bool [B, n]: whether position j stands within the length of batch element b.
+// bool [B, n]: is position j within the length of batch element b?
 Tensor within(const Tensor& lengths, int64_t n);
 
-// ---- lsh: queries for keys, in buckets
+// ---- lsh: attention in buckets, with the queries as keys
 // float32 [rounds, columns, D]. Errors: rounds or columns < 1.
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device);
-// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: a number of buckets that is odd or
-// negative, chunk < 1; rotations that do not fit q or have fewer than half as many columns as N queries have buckets.
+// int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: an odd or negative number of buckets;
+// chunk < 1; rotations that do not fit q, or with fewer columns than half the buckets of N queries.
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
 
 struct BucketOptions {
   int64_t rounds = 1;
-  int64_t first = 0, end = 1;  // those of them that count
+  int64_t first = 0, end = 1;  // attention is over rounds [first, end)
   int64_t chunk = 32;
   bool bucket_mask = true;
   bool deduplicate = false;
   bool self = false;
   bool wrap = true;
 };
-// Buckets int32 [B, H, rounds, N] as the partitions that bucket_attention takes: groups of [B, H * rounds, N]. Error:
-// another shape.
+// The groups that bucket_attention takes, from buckets int32 [B, H, rounds, N]: partitions of [B, H * rounds, N].
+// Error: another shape.
 Groups group_buckets(const Tensor& buckets, int64_t count);
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (core/kernels/bucket_attention.h).
-// Errors: another number of keys than of queries, rounds that the groups do not have, chunk < 1.
+// Errors: the numbers of keys and queries differ; the groups do not have these rounds; chunk < 1.
 AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                  const BucketOptions& buckets, const AttentionOptions& options = {});
 AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,

@@ -1,5 +1,5 @@
 #pragma once
-// Where numbers live, and the opaque stream that orders work on a device.
+// Devices, and the stream that orders work on a device.
 #include <string_view>
 
 namespace cairn {
@@ -13,17 +13,17 @@ struct Stream {
   void* handle = nullptr;
 };
 
-// How this library was built, for people: "cpu", "cpu, cuda", or "cpu, cuda-host (...)" where CUDA kernels are executed
-// on the CPU. Code asks CAIRN_HAS_CUDA and CAIRN_CUDA_HOST.
+// The backends of this build, for display: "cpu", "cpu, cuda", or "cpu, cuda-host (...)" if CUDA kernels run on the
+// CPU. Code tests CAIRN_HAS_CUDA and CAIRN_CUDA_HOST.
 std::string_view backends();
 
-// The vectors that the CPU's kernels were compiled for: "AVX-512", "AVX2" or "128 bits". They decide how sums are cut,
-// and so the last bits of results.
+// The vectors that the CPU's kernels were compiled for: "AVX-512", "AVX2" or "128 bits". The order of sums, and so the
+// last bits of results, depend on them.
 std::string_view cpu_vectors();
 
-// How CUDA multiplies float32 matrices: in full, or with operands rounded to TF32 (10 bits of mantissa, sums in
-// float32), which tensor cores do several times faster. Full unless set. It is for neither attention, which keeps
-// float32's precision, nor the CPU.
+// How CUDA multiplies float32 matrices: in full (the default), or with operands rounded to TF32 (10 bits of mantissa,
+// sums in float32), which tensor cores do several times faster. Attention keeps the precision of float32. The CPU
+// ignores it.
 enum class Float32Products { full, tf32 };
 Float32Products float32_products();
 void set_float32_products(Float32Products products);

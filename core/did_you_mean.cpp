@@ -24,11 +24,11 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  // Not near: two letters more than may be mistyped, or all of them.
+  // A candidate is near if at most 2 letters differ, or a third of the word's, but never all of them.
   size_t best_distance = std::min(std::max<size_t>(2, word.size() / 3) + 1, std::max<size_t>(1, word.size()));
   for (const auto& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
-    // Of equally near ones, one that begins as the word does.
+    // Of equally near candidates, prefer one with the word's first letter.
     const bool better_start = distance == best_distance && !word.empty() && !best.empty() && !candidate.empty() &&
                               candidate[0] == word[0] && best[0] != word[0];
     if (distance < best_distance || better_start) best = candidate, best_distance = distance;

@@ -1,15 +1,15 @@
 #pragma once
-// Suggestions for names that are not known.
+// Suggestions for unknown names.
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace cairn {
 
-// The candidate nearest to `word` in edit distance, if it is near enough to be what was meant; else empty.
+// The candidate nearest to `word` in edit distance; empty if none is near enough to be meant.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// " (did you mean 'x'?)" or nothing: the end of a message about an unknown name. Looked up when it is written.
+// The end of a message about an unknown name: " (did you mean 'x'?)" or nothing. Searched only when it is written.
 struct DidYouMean {
   std::string_view word;
   const std::vector<std::string>& candidates;

@@ -1,13 +1,13 @@
 #pragma once
-// How one declaration reaches the implementations of the CPU and of CUDA.
+// How one declaration serves the CPU's kernels and CUDA's.
 //
 // A kernel is declared once, in core/kernels/<stem>.h, inside CAIRN_KERNELS(...). That declares it in the namespaces
 // `cpu` (defined in core/cpu/<stem>.cpp) and `gpu` (defined in cuda/<stem>.cu). An operation calls it with
 //
 //   CAIRN_RUN("softmax", x, softmax_forward<T>(stream, rows, x.data<T>(), y.mutable_data<T>()));
 //
-// There is no registry. The last lines of a definition's file are its element types, CAIRN_CPU_TYPES(softmax_forward):
-// where the definition is missing, or differs from the declaration, that line is an error of the compiler.
+// There is no registry. A definition's file ends with its element types, CAIRN_CPU_TYPES(softmax_forward). If the
+// definition is missing or differs from the declaration, that line is a compiler error.
 #include <type_traits>
 
 #include "core/device.h"
@@ -23,7 +23,7 @@
   __VA_ARGS__                                              \
   }
 
-// Instantiates the kernel of that name, a template of the element type.
+// Instantiates the kernel of this name for the device's element types.
 #define CAIRN_CPU_TYPES(kernel)                   \
   template decltype(kernel<float>) kernel<float>; \
   template decltype(kernel<double>) kernel<double>;
@@ -33,13 +33,13 @@
 
 namespace cairn {
 
-// The same types, for the choice of a kernel.
+// The element types of kernels on each device, the same as above.
 template <class T>
 inline constexpr bool cpu_computes = !std::is_same_v<T, bfloat16>;
 template <class T>
 inline constexpr bool gpu_computes = !std::is_same_v<T, double>;
 
-// Throws the error of an operation on CUDA in a build without it.
+// Throws the error of an operation that needs CUDA in a build without it.
 [[noreturn]] void no_cuda(const char* operation);
 [[noreturn]] void not_computed_in(const char* operation, DType dtype, Device device);
 
@@ -72,7 +72,7 @@ auto visit(DType dtype, F&& f) {
 
 }  // namespace cairn
 
-// Runs an expression of namespace gpu, or says that this build has no CUDA, and which operation (or "") asked for it.
+// Evaluates an expression of namespace gpu. In a build without CUDA: an error that names the operation ("": none).
 #if CAIRN_HAS_CUDA
 #define CAIRN_ON_CUDA(operation, ...) (__VA_ARGS__)
 #else
@@ -95,7 +95,7 @@ auto visit(DType dtype, F&& f) {
   else                                        \
     ::cairn::not_computed_in(operation, ::cairn::dtype_of<T>, ::cairn::Device::cpu)
 
-// Calls a kernel of element type T on the device of the tensor x, whose shape a trace shows.
+// Calls a kernel of element type T on the device of the tensor x; a trace shows x's shape.
 #define CAIRN_DISPATCH(operation, T, x, ...)                                 \
   do {                                                                       \
     const ::cairn::trace::Span cairn_span(operation, "kernel", (x).shape()); \
@@ -106,8 +106,7 @@ auto visit(DType dtype, F&& f) {
     }                                                                        \
   } while (false)
 
-// Calls a kernel for the floating element type, the device and the stream of the tensor x; the call may name them `T`
-// and `stream`.
+// Calls a kernel on the device of the tensor x. The call can use `T`, the floating element type of x, and `stream`.
 #define CAIRN_RUN(operation, x, ...)                                            \
   ::cairn::visit_floating((x).dtype(), operation, [&]<class T>(T) {             \
     [[maybe_unused]] const auto stream = ::cairn::current_stream((x).device()); \

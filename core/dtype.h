@@ -1,5 +1,5 @@
 #pragma once
-// Element types. float32 everywhere; float64 on the CPU, for the gradient checks; bfloat16 for storage and on CUDA.
+// Element types. float32 is computed everywhere, float64 on the CPU (for gradient checks), bfloat16 on CUDA.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +51,7 @@ inline constexpr DType dtype_of = [] {
   if constexpr (std::is_same_v<T, bool>) return DType::boolean;
 }();
 
-// What sums of T are kept in: float for bfloat16, else T itself.
+// The type of sums of T: float for bfloat16, else T.
 template <class T>
 using Accum = std::conditional_t<std::is_same_v<T, bfloat16>, float, T>;
 

@@ -1,5 +1,5 @@
 #pragma once
-// One family of exceptions. A message names the operation, the argument, what was got and what was expected.
+// The exceptions. A message names the operation, the argument, what it got and what it expected.
 #include <concepts>
 #include <cstdint>
 #include <stdexcept>
@@ -21,7 +21,7 @@ struct UsageError : Error {
 struct DataError : Error {
   using Error::Error;
 };
-// No such device, not built for it, or out of memory.
+// The device does not exist, this build does not support it, or it is out of memory.
 struct DeviceError : Error {
   using Error::Error;
 };
@@ -39,9 +39,9 @@ void append_integer(std::string& text, uint64_t value);
 void append_real(std::string& text, double value);
 }  // namespace detail
 
-// Writes a value behind a text, the same in every locale: text and characters as they are, bool as 0 or 1, whole
-// numbers in full, others with at most six significant digits (as printf's %g), paths, error codes as their message.
-// For another type, declare beside it `void append(std::string& text, const Type& value)`.
+// Appends a value to a text, the same in every locale: text, characters and paths as they are, bool as 0 or 1, whole
+// numbers in full, others with up to six significant digits (printf's %g), error codes as their message. For another
+// type, declare `void append(std::string& text, const Type& value)` beside it.
 template <class T>
 void append(std::string& text, const T& value) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>)
@@ -60,7 +60,7 @@ void append(std::string& text, const T& value) {
     text += value.string();
 }
 
-// All arguments written one after another, by append().
+// All arguments, one after another, by append().
 template <class... Args>
 std::string concat(const Args&... args) {
   std::string text;
@@ -68,8 +68,8 @@ std::string concat(const Args&... args) {
   return text;
 }
 
-// The message is only written when the condition is false. So arguments should be values that cost nothing until then:
-// a path, not its string().
+// Throws E if the condition is false. The message is only built then, so pass values that cost nothing until then: a
+// path, not its string().
 template <class E = Error, class... Args>
 void check(bool condition, const Args&... message) {
   if (!condition) throw E(concat(message...));

@@ -1,6 +1,7 @@
 #pragma once
-// The functions of single elements: all that both devices, the gradients and messages know of one is its line here.
-// core/functors.h makes C++ of the formulas, for T = float or double; it has the functions that they call.
+// The functions of single elements. Both devices, the gradients and messages use these lists; a function is defined
+// nowhere else. core/functors.h turns the formulas into C++ for T = float or double, and has the functions that they
+// call.
 
 namespace cairn {
 

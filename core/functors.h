@@ -1,6 +1,6 @@
 #pragma once
-// Scalar arithmetic, written once for the CPU and for CUDA. On the CPU the float versions have no branches and no
-// calls, so that the compiler vectorizes the loops around them.
+// Scalar arithmetic, written once for the CPU and for CUDA. On the CPU, the float versions have no branches and no
+// calls, so that the compiler vectorizes loops over them.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -31,7 +31,7 @@ CAIRN_HD inline float exponential(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  // 2^(n-1) from its bits, then twice it, because 2^128 has none.
+  // 2^(n-1) from its bits, then doubled, because a float cannot hold 2^128.
   return p * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + (126u << 23)) * 2.0f;
 #endif
 }
@@ -70,7 +70,7 @@ CAIRN_HD inline float hyperbolic_tangent(float x) {
 #ifdef __CUDA_ARCH__
   return tanhf(x);
 #else
-  // 1 - 2 / (e^2x + 1) has no correct digits near 0; there, the Taylor series.
+  // Near 0, 1 - 2 / (e^2x + 1) has no correct digits, so the Taylor series takes its place.
   const float square = x * x, far = 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);
   const float series =
       x * (1.0f + square * (-1.0f / 3 + square * (2.0f / 15 + square * (-17.0f / 315 + square * (62.0f / 2835)))));
@@ -79,13 +79,13 @@ CAIRN_HD inline float hyperbolic_tangent(float x) {
 }
 CAIRN_HD inline double hyperbolic_tangent(double x) { return std::tanh(x); }
 
-// Whether the maximum of a and b is a. A NaN is larger than any number.
+// Is a the maximum of a and b? A NaN is larger than any number.
 template <class T>
 CAIRN_HD bool first_is_larger(T a, T b) {
   return a != a || a >= b;
 }
 
-// f(x), f'(x), f(a, b), the derivative by a (operand 0) or b (1), and a comparison, by the lists of functions.h.
+// f(x), f'(x), f(a, b), the derivative by a (operand 0) or b (1), and a comparison, from the lists of functions.h.
 #define CAIRN_FORMULA(name, formula, ...) \
   if constexpr (op == Op::name) return formula;
 #define CAIRN_DERIVATIVE(name, formula, derivative) \
@@ -148,8 +148,8 @@ void choose(Activation activation, F&& f) {
   }
 }
 
-// x as another element type. bfloat16 goes by way of float. What is beyond an integer type becomes its nearest number,
-// NaN 0.
+// x as another element type; bfloat16 is converted by way of float. A number beyond an integer type becomes the nearest
+// number of this type, NaN becomes 0.
 template <class To, class From>
 CAIRN_HD To convert(From x) {
   if constexpr (std::is_same_v<From, To>)

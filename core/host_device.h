@@ -1,5 +1,5 @@
 #pragma once
-// Marks what runs on the host and in a CUDA kernel alike. Nothing, where nvcc does not compile.
+// CAIRN_HD marks functions for the host and for CUDA kernels. It is empty unless nvcc compiles.
 #ifdef __CUDACC__
 #define CAIRN_HD __host__ __device__
 #else

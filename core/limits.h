@@ -1,6 +1,6 @@
 #pragma once
-// What the control group of this process (Linux's cgroups, version 2) leaves to it. A container's limits are such. Who
-// takes more memory is killed without a word; who runs more threads waits.
+// The limits of this process's control group (Linux's cgroups, version 2), such as those of a container. The system
+// kills a process that takes more memory, and slows down one that uses more processor time.
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -8,15 +8,15 @@
 namespace cairn {
 
 struct Limits {
-  int processors = std::numeric_limits<int>::max();    // of processor time in a second, rounded up, at least 1
+  int processors = std::numeric_limits<int>::max();    // seconds of processor time per second, rounded up
   size_t memory = std::numeric_limits<size_t>::max();  // bytes
 };
 
-// From the texts of a group's files cpu.max ("QUOTA PERIOD" or "max PERIOD", in microseconds) and memory.max. What is
-// no number is no limit.
+// The limits in the texts of a group's files cpu.max ("QUOTA PERIOD" or "max PERIOD", in microseconds) and memory.max.
+// A text without numbers is no limit.
 Limits parse_limits(const std::string& cpu_max, const std::string& memory_max);
 
-// Those of this process, read once. What cannot be read is no limit.
+// The limits of this process, read once. A file that cannot be read is no limit.
 const Limits& limits();
 
 }  // namespace cairn

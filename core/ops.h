@@ -1,7 +1,7 @@
 #pragma once
-// Operations from tensors to tensors: each checks its arguments, allocates its result and calls the kernel of the
-// device. Autograd and code without gradients (labels, metrics, data) call these. Floating operands of one operation
-// must agree in dtype and device; a message says which did not. Empty tensors are fine everywhere.
+// Operations from tensors to tensors. Each checks its arguments, allocates its result and calls the kernel of the
+// device. Autograd and code without gradients (labels, metrics, data) call them. The floating operands of an operation
+// must agree in dtype and device; the error names the one that does not. All operations accept empty tensors.
 
 #include <vector>
 
@@ -16,7 +16,7 @@ namespace cairn {
 Tensor unary(Unary op, const Tensor& x);
 // f'(x) dy.
 Tensor unary_backward(Unary op, const Tensor& x, const Tensor& dy);
-// Shapes broadcast as in NumPy. Error: they do not.
+// Shapes broadcast as in NumPy. Error: they do not broadcast.
 Tensor binary(Binary op, const Tensor& a, const Tensor& b);
 // df / da dy (operand 0) or df / db dy (operand 1), in the shape that a and b broadcast to.
 Tensor binary_backward(Binary op, int operand, const Tensor& a, const Tensor& b, const Tensor& dy);
@@ -29,34 +29,35 @@ Tensor affine(const Tensor& x, double alpha, double beta = 0);
 // y += alpha x, in place, for tensors of one shape.
 void accumulate(Tensor& y, const Tensor& x, double alpha = 1);
 
-// ---- shapes, for tensors of any dtype. Negative axes count from the end. Error: an axis that is not there, or twice.
+// ---- shapes, for tensors of any dtype. Negative axes count from the end. Error: an axis is out of range or given
+// twice.
 using Axes = std::vector<int>;
 // Axis i of the result is axis axes[i] of x.
 Tensor permute(const Tensor& x, const Axes& axes);
 // Positions [begin, end) of one axis. Error: out of range.
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
-// x in place of positions [begin, begin + x.size(axis)) of one axis of y. Error: it does not fit there.
+// Writes x to positions [begin, begin + x.size(axis)) of one axis of y. Error: it does not fit.
 void assign(Tensor& y, int axis, int64_t begin, const Tensor& x);
-// One behind the other, along an axis. Error: none, or the other axes differ.
+// Joins tensors along an axis. Error: there are none, or their other axes differ.
 Tensor concat(const std::vector<Tensor>& tensors, int axis);
 // x repeated to `shape`. Error: x does not broadcast to it.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 // ---- reductions
-// Over some axes, which disappear, or with `keep` have one element. A sum over no elements is 0.
+// Over some axes. They disappear; with `keep` they have one element. A sum over no elements is 0.
 Tensor sum(const Tensor& x, const Axes& axes, bool keep = false);
 // Over all elements, to a scalar.
 Tensor sum(const Tensor& x);
-// The gradient of broadcasting `shape` to x's: sums over the axes that were stretched or added.
+// The gradient of broadcasting from `shape` to x's shape: sums over the axes that were stretched or added.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // ---- matrices
-// op(a) op(b) for a [..., m, k] and b [..., k, n] with equal leading axes, or one of them a matrix for all of the
-// other; a transposed operand is given [..., k, m] or [..., n, k]. Error: sizes disagree.
+// op(a) op(b) for a [..., m, k] and b [..., k, n]. Leading axes are equal, or one operand is a single matrix. A
+// transposed operand has the shape [..., k, m] or [..., n, k]. Error: sizes disagree.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
-// x weight^T + bias for x [..., in], weight [out, in], bias [out] (or undefined: none).
+// x weight^T + bias for x [..., in], weight [out, in] and bias [out], which may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
-// f(x + bias) in one pass, for x [..., cols], bias [cols] and f of the activation.
+// f(x + bias) in one pass, for x [..., cols], bias [cols] and the activation f.
 Tensor bias_activation(const Tensor& x, const Tensor& bias, Activation activation);
 // f'(x + bias) dy.
 Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation activation, const Tensor& dy);
@@ -77,14 +78,13 @@ struct LayerNormGradient {
 LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, const LayerNormResult& saved,
                                       const Tensor& dy);
 
-// Zero with probability p, else scaled by 1 / (1 - p). The gradient is the same function of the gradient. Axis 0 counts
-// examples, of which a scalar has none.
-// Error: p outside [0, 1].
+// Each element is 0 with probability p, else scaled by 1 / (1 - p). The gradient is the same function of dy. Axis 0 is
+// the axis of examples (see Draw::first). Error: p outside [0, 1].
 Tensor dropout(const Tensor& x, double p, Draw draw);
 // residual + dropout(x), in one pass.
 Tensor dropout_add(const Tensor& x, double p, Draw draw, const Tensor& residual);
 
-// table [n, cols], index [...] int32 -> [..., cols]; index -1 gives zeros. Error (on the CPU): index outside [-1, n).
+// table [n, cols], index int32 [...] -> [..., cols]; index -1 gives zeros. Error (on the CPU): index outside [-1, n).
 Tensor gather_rows(const Tensor& table, const Tensor& index);
 // The gradient: [n, cols] with x [..., cols] added at index [...].
 Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n);
@@ -92,18 +92,19 @@ Tensor scatter_add_rows(const Tensor& x, const Tensor& index, int64_t n);
 struct CrossEntropy {
   Tensor loss, logsumexp, count;  // scalar, [rows], int32 scalar
 };
-// Mean of -log softmax(logits)[target] over the rows whose target is not negative. logits [..., classes], targets [...]
-// int32. Error (on the CPU): a target that is no class.
+// Mean of -log softmax(logits)[target] over the rows whose target is not negative. logits [..., classes], targets int32
+// [...]. Error (on the CPU): a target is no class.
 CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets);
 Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
                               const Tensor& dloss);
 
-// Where the largest of the last axis stands, int32 [...]: of equal ones the first; a NaN is the largest. With lengths
-// int32 [B], for x [B, ..., N, C]: -1 for position i >= lengths[b] of N. Error: the axis is empty.
+// The index of the largest element along the last axis, int32 [...]; the first of equal ones; a NaN is the largest.
+// With lengths int32 [B] and x [B, ..., N, C]: -1 for positions i >= lengths[b] of N. Error: the axis is empty.
 Tensor argmax(const Tensor& x, const Tensor& lengths = {});
-// x [..., C] at one column a row, int32 [...]: [...]; column -1 gives 0. Error (on the CPU): column outside [-1, C).
+// One column of each row of x [..., C], columns int32 [...] -> [...]; column -1 gives 0. Error (on the CPU): column
+// outside [-1, C).
 Tensor gather_columns(const Tensor& x, const Tensor& columns);
-// The gradient: [..., n], y [...] at those columns and 0 elsewhere.
+// The gradient: [..., n] with y [...] at these columns and 0 elsewhere.
 Tensor scatter_columns(const Tensor& y, const Tensor& columns, int64_t n);
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
 // A pool of threads that take chunks from a counter. Unlike the barrier of an OpenMP loop, the end of a loop waits only
-// for threads that took part in it: one that the system did not let run in time costs nothing, which on a shared
-// machine is the difference between slower and many times slower.
+// for threads that took part in it. A thread that the system did not run in time costs nothing: on a shared machine,
+// such waits make loops many times slower.
 #include "core/parallel.h"
 
 #include <pthread.h>
@@ -19,7 +19,8 @@
 namespace cairn {
 namespace {
 
-// Processors that this process may run on (taskset and containers limit them), or as many as it gets the time of.
+// The processors that this process may use: those of its affinity (taskset, containers), at most as many as its control
+// group has time for.
 int available() {
   cpu_set_t allowed;
   const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
@@ -40,8 +41,8 @@ void pause_processor() {
 #endif
 }
 
-// Waits until `value` is no longer `old`: some 20 (AMD) to 60 (Intel) microseconds awake, because the next loop usually
-// comes at once, then asleep.
+// Waits until `value` is no longer `old`. For about 20 (AMD) to 60 (Intel) microseconds it spins, because the next loop
+// usually comes at once; then it sleeps.
 void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int i = 0; i < 1000; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
@@ -79,11 +80,11 @@ class Pool {
     for (int i = 0; i < workers_; ++i) pthread_join(handles_[i], nullptr);
   }
 
-  // Runs the chunks on `threads` threads, this one among them. False: another thread's loop is running.
+  // Runs the chunks on `threads` threads, this one included. Returns false if another thread's loop is running.
   bool run(int threads, int64_t chunks, detail::ChunkBody body, void* closure) {
     const std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
-    // Where the system gives no more threads: results are the same with those there are.
+    // If the system gives no more threads, fewer give the same results.
     while (workers_ < std::min(threads - 1, max_workers) &&
            pthread_create(&handles_[workers_], nullptr, serve, this) == 0)
       ++workers_;
@@ -96,7 +97,7 @@ class Pool {
     taking_part_.fetch_and(~closed, std::memory_order_release);
     announce();
     job_.work();
-    // From here on nobody joins; those who did are waited for.
+    // From here on no thread may join; wait for those that did.
     taking_part_.fetch_or(closed);
     for (uint32_t now; (now = taking_part_.load(std::memory_order_acquire)) != closed;)
       wait_while_equal(taking_part_, now);

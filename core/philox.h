@@ -1,6 +1,6 @@
 #pragma once
-// Random numbers that are named, not drawn in turn: a number depends on (seed, step, layer, purpose, coordinates) and
-// on nothing else, so any thread of any device computes any of them, in any order, with the same bits.
+// Random numbers without a sequence: a number depends on (seed, step, layer, purpose, coordinates) and on nothing else.
+// So any thread of any device computes any of them, in any order, with the same bits.
 //
 // The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 #include <cstdint>
@@ -27,28 +27,28 @@ CAIRN_HD inline PhiloxWords philox(PhiloxKey key, PhiloxWords c) {
   return c;
 }
 
-// What a draw is for. Two purposes never share a number. The caller numbers them: nn/purpose.h.
+// What a draw is for. Two purposes never share a number. nn/purpose.h has the values.
 enum class Purpose : uint32_t;
 
-// Names a family of numbers; the coordinates pick one. It is a value: who keeps it draws the same numbers again.
+// Names a set of random numbers; coordinates pick one of them. A copy of a Draw draws the same numbers again.
 struct Draw {
   uint64_t seed = 0, step = 0;
   uint32_t layer = 0;
   Purpose purpose{};
-  // What a batch that is shared by several processes has before the first example here: examples for an operation,
-  // rows of (batch, head) or elements for a kernel.
+  // If processes share a batch: what comes before this process's part. An operation counts examples; a kernel counts
+  // rows of (batch, head), or elements.
   uint64_t first = 0;
 
-  // An operation's draw as its kernel takes it. per_example: the rows, or elements, of an example; 0 for a draw that
-  // all examples share.
+  // The draw that an operation passes to its kernel. per_example: the rows, or elements, of an example; 0 if all
+  // examples share the draw.
   Draw for_kernel(int64_t per_example = 0) const {
     Draw result = *this;
     result.first *= uint64_t(per_example);
     return result;
   }
-  // The coordinate of a row of (batch, head): its number within the whole batch.
+  // The coordinate of a row of (batch, head): its index in the whole batch.
   CAIRN_HD uint32_t row(int64_t batch_head) const { return uint32_t(first + uint64_t(batch_head)); }
-  // Everything but the coordinates, folded into a key.
+  // Everything but the coordinates, hashed to a key.
   CAIRN_HD PhiloxKey key() const {
     const PhiloxWords name{{uint32_t(step), uint32_t(step >> 32), layer, uint32_t(purpose)}};
     const PhiloxWords mixed = philox({uint32_t(seed), uint32_t(seed >> 32)}, name);
@@ -57,7 +57,7 @@ struct Draw {
 };
 
 // A normal number of mean 0 and variance 1 (to 2e-10; |x| <= 6): the sum of twelve 16-bit integers, centered and
-// scaled, so that it is exact in float and the same on every device. Shape of the tails: Irwin-Hall with n = 12.
+// scaled. So it is exact in float and the same on every device. Its distribution is Irwin-Hall's with n = 12.
 CAIRN_HD inline float normal(PhiloxKey key, uint32_t i, uint32_t j, uint32_t k = 0) {
   const PhiloxWords x = philox(key, {{i, j, 0, k}}), y = philox(key, {{i, j, 1, k}});
   int sum = 0;
@@ -78,11 +78,11 @@ struct Dropout {
   CAIRN_HD float scale() const { return p < 1 ? 1 / (1 - p) : 0.0f; }
   // A weight is dropped where its 32 bits are below this. (p = 1 drops all but one in 2^32 of them, scaled by 0.)
   CAIRN_HD uint32_t threshold() const { return p < 1 ? uint32_t(double(p) * 4294967296.0) : 0xffffffffu; }
-  // The four words that decide over keys 4 (j / 4) .. 4 (j / 4) + 3 of query i; `row` is draw.row(batch_head).
+  // The four words that decide on keys 4 (j / 4) .. 4 (j / 4) + 3 of query i; `row` is draw.row(batch_head).
   CAIRN_HD static PhiloxWords words(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) {
     return philox(key, {{j / 4, i, row, 0}});
   }
-  // What the weight of key j alone is multiplied with.
+  // The factor of the weight of key j: 0 or scale().
   CAIRN_HD float factor(PhiloxKey key, int64_t batch_head, uint32_t i, uint32_t j) const {
     return words(key, draw.row(batch_head), i, j).w[j % 4] < threshold() ? 0.0f : scale();
   }

@@ -12,12 +12,12 @@
 namespace cairn {
 namespace {
 
-constexpr int64_t many_elements = 1000;  // more are not all shown
-constexpr int64_t at_each_end = 3;       // of an axis
+constexpr int64_t many_elements = 1000;  // larger tensors are shortened
+constexpr int64_t at_each_end = 3;       // elements of an axis that a shortened tensor shows
 constexpr int most_decimals = 4;
 constexpr size_t line_width = 80;
 
-// How the floating elements of a tensor are written, all alike.
+// The format of all floating elements of a tensor.
 struct Format {
   std::chars_format kind = std::chars_format::fixed;
   int decimals = most_decimals;
@@ -29,7 +29,7 @@ std::string digits_of(double value, Format format) {
   return std::string(digits, end);
 }
 
-// With a point, and blanks in the place of zeros at the end, as NumPy has it.
+// As NumPy does: with a point, and blanks in place of zeros at the end.
 std::string written(double value, Format format) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -41,8 +41,7 @@ std::string written(double value, Format format) {
   return text.substr(0, length) + std::string(text.size() - length, ' ');
 }
 
-// With an exponent where four decimals would hide a number or a number would be long; with as many decimals as the
-// elements need.
+// An exponent if four decimals would hide a number or a number would be long; as many decimals as the elements need.
 Format format_of(const std::vector<double>& elements) {
   double largest = 0, smallest = INFINITY;
   for (const double element : elements)
@@ -64,7 +63,7 @@ Format format_of(const std::vector<double>& elements) {
   return format;
 }
 
-// The elements at these positions, all as wide.
+// The elements at these positions, padded to one width.
 std::vector<std::string> texts_of(const Tensor& host, const std::vector<int64_t>& positions) {
   std::vector<std::string> texts;
   visit(host.dtype(), [&]<class T>(T) {
@@ -86,14 +85,15 @@ std::vector<std::string> texts_of(const Tensor& host, const std::vector<int64_t>
   return texts;
 }
 
-// The brackets around the elements behind `first` that stand below this axis; element(i) gives the text of element i.
+// The elements of this axis and the axes inside it, in brackets, from element `first` on; element(i) is the text of
+// element i.
 template <class F>
 std::string bracketed(const Shape& shape, int axis, int64_t first, F&& element) {
   if (axis == shape.rank()) return element(first);
   const bool shortened = shape.elements() > many_elements && shape[axis] > 2 * at_each_end;
   const int inner_axes = shape.rank() - axis - 1;
   const std::string line = '\n' + std::string(size_t(axis) + 1, ' ');
-  // Matrices of more axes stand apart: an empty line for each axis between.
+  // An axis outside of matrices puts empty lines between its elements: one more for each axis further out.
   const std::string separator = inner_axes == 0 ? " " : std::string(size_t(inner_axes) - 1, '\n') + line;
   const int64_t step = shape[axis] > 0 ? Shape(shape.begin() + axis + 1, shape.end()).elements() : 0;
   std::string text = "[";

@@ -9,8 +9,8 @@ void Generator::set_first_example(int64_t example) {
   first_example_ = example;
 }
 
-RandomStream::RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer)
-    : key_(Draw{seed, step, layer, purpose}.key()) {}
+RandomStream::RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t index)
+    : key_(Draw{seed, step, index, purpose}.key()) {}
 
 uint32_t RandomStream::next() {
   if (drawn_ % 4 == 0) words_ = philox(key_, {{drawn_ / 4, 0, 2, 0}});

@@ -1,5 +1,5 @@
 #pragma once
-// The generator that names draws, and random tensors. The numbers are philox.h's.
+// The generator of draws, random streams and random tensors. The numbers come from philox.h.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace cairn {
 
-// The seed and the step: set_step() before each training step. It cannot be copied: a copy would draw the same numbers.
+// Makes draws from a seed and a step; call set_step() before each training step. It cannot be copied, because a copy
+// would draw the same numbers.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : seed_(seed) {}
@@ -20,17 +21,17 @@ class Generator {
   uint64_t step() const { return step_; }
   void set_step(uint64_t step) { step_ = step; }
   void advance() { ++step_; }
-  // For processes that share a batch: example 0 here is this one of the whole batch. From now on, examples are drawn
-  // for as they are by a process that has the whole batch. Error: negative.
+  // If processes share a batch: the index in the whole batch of this process's first example. Its examples then get the
+  // numbers that they get in a process that has the whole batch. Error: negative.
   void set_first_example(int64_t example);
 
   Draw draw(uint32_t layer, Purpose purpose) const {
     if (recorded_) recorded_->emplace_back(layer, purpose);
     return {seed_, step_, layer, purpose, uint64_t(first_example_)};
   }
-  // From now on `draws` gets what each draw is named, for tests: two of one name would share their numbers.
+  // For tests: appends layer and purpose of each draw to `draws`. Two equal ones would share their numbers.
   void record_draws(std::vector<std::pair<uint32_t, Purpose>>* draws) { recorded_ = draws; }
-  // A number of its own for each parameter initialized from this generator.
+  // The index of the next parameter to be initialized from this generator: 0, 1, ...
   uint32_t next_parameter() { return parameters_++; }
 
  private:
@@ -40,10 +41,11 @@ class Generator {
   std::vector<std::pair<uint32_t, Purpose>>* recorded_ = nullptr;
 };
 
-// One random number after another, on the host, from a draw: for data and tests.
+// One random number after another, on the host: for parameters, data and tests. `index` tells the streams of one
+// purpose apart, such as those of two parameters.
 class RandomStream {
  public:
-  RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t layer = 0);
+  RandomStream(uint64_t seed, uint64_t step, Purpose purpose, uint32_t index = 0);
 
   uint32_t next();
   uint32_t below(uint32_t n) { return cairn::below(next(), n); }

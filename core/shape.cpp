@@ -13,7 +13,7 @@ void Shape::push_back(int64_t size) {
   check(rank_ < max_rank, "shape: more than ", max_rank, " axes");
   check(size >= 0, "shape: negative size ", size, " of axis ", rank_);
   sizes_[size_t(rank_++)] = size;
-  elements();  // refuses shapes whose number of elements overflows
+  elements();  // throws if the number of elements overflows
 }
 
 int64_t Shape::elements() const {

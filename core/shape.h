@@ -48,8 +48,8 @@ std::string to_string(const Shape& shape);
 // The shape that `a` and `b` broadcast to: axes aligned at the end, sizes equal or 1. Error names the operation.
 Shape broadcast(const Shape& a, const Shape& b, const char* operation);
 
-// The axes of a loop over elements, outermost first, and how far each of up to three tensors moves along them, in
-// elements. Axes of one element are left out, and neighbors along which every tensor moves as along one are one.
+// The axes of a loop over elements, outermost first, and the strides of up to three tensors along them, in elements.
+// Axes of one element are left out. Neighboring axes become one if that is the same for every tensor.
 struct Strides {
   static constexpr int max_tensors = 3;
   using Steps = std::array<int64_t, max_tensors>;
@@ -58,10 +58,10 @@ struct Strides {
   int64_t sizes[max_rank] = {};
   int64_t steps[max_tensors][max_rank] = {};
 
-  // One more axis, inside the others.
+  // Adds an axis inside the others.
   void push_back(int64_t size, const Steps& along);
 };
-// Those of tensors that broadcast to `result`: 0 along axes that are stretched.
+// The strides of tensors that broadcast to `result`: 0 along stretched axes.
 Strides broadcast_strides(const Shape& result, std::initializer_list<Shape> tensors);
 
 }  // namespace cairn

@@ -41,7 +41,7 @@ std::atomic<int64_t>& scratch_bytes() {
   return bytes;
 }
 
-// Free blocks of the CPU: at most as many bytes as tensors ever had at once, or 64 MB.
+// Freed blocks of the CPU, at most the peak of live bytes or 64 MB.
 class Cache {
  public:
   void* take(size_t bytes) {
@@ -58,7 +58,7 @@ class Cache {
     trim_to(limit());
     return true;
   } catch (const std::bad_alloc&) {
-    return false;  // no memory left even to remember it
+    return false;  // no memory left for the list
   }
   void trim() {
     std::lock_guard guard(mutex_);
@@ -76,7 +76,7 @@ class Cache {
  private:
   struct Blocks {
     std::vector<void*> blocks;
-    uint64_t freed = 0;  // when the last one was, in blocks freed
+    uint64_t freed = 0;  // when the latest one was freed: clock_ counts freed blocks
   };
   using BySize = std::map<size_t, Blocks>;
 
@@ -87,7 +87,7 @@ class Cache {
     held_ -= same.first;
     return block;
   }
-  // Frees blocks of the size that was not freed for longest, and then of the next.
+  // Frees blocks until `maximum` bytes are left: first of the size whose latest block is the oldest.
   void trim_to(size_t maximum) {
     while (held_ > maximum) {
       const auto oldest = std::min_element(by_size_.begin(), by_size_.end(), [](const auto& a, const auto& b) {
@@ -108,7 +108,7 @@ Cache& cache() {
   return *instance;
 }
 
-// Under the address sanitizer nothing is kept, so that a use after free is seen.
+// Under the address sanitizer nothing is cached, so that it sees a use after free.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define CAIRN_CACHING false
@@ -123,7 +123,7 @@ constexpr bool caching = CAIRN_CACHING;
 
 size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Large blocks ask for large pages: heads are read at strides that touch a page for every few rows.
+// Large blocks ask for large pages, because the rows of a head are far apart: a few rows fill a small page.
 void* new_block(size_t bytes) {
   constexpr size_t line = 64, large_page = size_t{2} << 20;
   if (bytes < 2 * large_page) return std::aligned_alloc(line, bytes);
@@ -137,7 +137,7 @@ void* new_block(size_t bytes) {
 
 void* allocate_on_cpu(size_t bytes) {
   if (void* block = caching ? cache().take(bytes) : nullptr) return block;
-  // The system gives more than there is, and kills who then writes to it.
+  // The system grants more memory than there is, and kills the process when it writes to it.
   const size_t live = size_t(counter(Device::cpu).live), maximum = available_memory(Device::cpu);
   if (live + bytes > maximum) return nullptr;
   if (live + size_t(cache().held()) + bytes > maximum) release_cached_memory();
@@ -189,7 +189,7 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
   if (!fill) return;
   try {
     fill_with_nan(data_, bytes, device);
-  } catch (...) {  // a launch that failed: the destructor will not come
+  } catch (...) {  // a launch failed; the destructor will not run
     give_back(data_, bytes, device);
     throw;
   }
@@ -203,7 +203,7 @@ size_t available_memory(Device device) {
   if (device == Device::cuda) return CAIRN_ON_CUDA("", gpu::free_memory(current_stream(device)));
   static const size_t maximum = [] {
     const size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)), group = limits().memory;
-    return std::min(machine, group - group / 16);  // a group counts what is no tensor too
+    return std::min(machine, group - group / 16);  // the group counts other memory too
   }();
   return maximum;
 }

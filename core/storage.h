@@ -1,5 +1,5 @@
 #pragma once
-// A block of memory on a device, shared by the tensors that look at it, with a count of the changes made to it.
+// A block of memory on a device, shared by the tensors over it, with a count of its changes.
 #include <cstddef>
 #include <cstdint>
 
@@ -9,9 +9,9 @@ namespace cairn {
 
 class Storage {
  public:
-  // Uninitialized memory, aligned to 64 bytes; where the environment has CAIRN_FILL_NAN=1, bytes of 0xFF, which as
-  // floating numbers are NaN, so that tests see what was read before it was written. Error: OutOfMemory, with the bytes
-  // requested, in use and (on CUDA) free.
+  // Uninitialized memory, aligned to 64 bytes. If the environment has CAIRN_FILL_NAN=1, all bytes are 0xFF: as floating
+  // numbers these are NaN, so tests notice reads before writes. Error: OutOfMemory, with the bytes requested, in use
+  // and available.
   Storage(size_t bytes, Device device);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -21,7 +21,7 @@ class Storage {
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
 
-  // Rises with every change, so that an operation which saved this memory can tell that it has changed.
+  // Rises with every change, so that an operation that saved this memory notices changes.
   uint64_t version() const { return version_; }
   void changed() { ++version_; }
 
@@ -32,19 +32,21 @@ class Storage {
   uint64_t version_ = 0;
 };
 
-// What a device can still give: free memory of the GPU; for the CPU, whose pages come when touched, the machine's
-// memory, or 15/16 of what its control group leaves to this process (limits.h).
+// The limit for allocations on a device, in bytes. CUDA: the free memory. CPU: all memory of the machine, or 15/16 of
+// this process's control group if that is less (limits.h).
 size_t available_memory(Device device);
 
-// Bytes held by storages on a device: now, and the most since the last reset; and (of the CPU) by freed blocks that are
-// kept for the next request of the same size, because a training step asks for the same sizes again and fresh pages are
-// slow: at most 64 MB or the peak, whichever is more. Those freed longest ago go first. scratch: what of `live` threads
-// keep for their next task (workspace.h).
+// Bytes of a device.
+//   live     held by storages
+//   peak     the most that `live` was since the last reset
+//   cached   (CPU) freed blocks that are kept for requests of the same size: a training step asks for the same sizes
+//            again, and fresh pages are slow. At most 64 MB or the peak, whichever is more; the oldest go first.
+//   scratch  the part of `live` that threads keep for their next task (workspace.h)
 struct MemoryCount {
   int64_t live = 0, peak = 0, cached = 0, scratch = 0;
 };
 MemoryCount memory(Device device);
-void count_scratch(int64_t bytes);  // taken, or (negative) given back
+void count_scratch(int64_t bytes);  // taken; negative: given back
 void reset_peak_memory(Device device);
 // Gives the CPU's cached blocks back to the system.
 void release_cached_memory();

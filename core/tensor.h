@@ -1,6 +1,6 @@
 #pragma once
-// Numbers in memory: a shape and an element type over (a part of) a storage. Row-major, contiguous, no gradients.
-// Copying a Tensor shares its storage; clone() copies the numbers.
+// Numbers in memory: a shape and an element type over a storage or a part of it. Row-major, contiguous, no gradients. A
+// copy of a Tensor shares its storage; clone() copies the numbers.
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
@@ -20,14 +20,14 @@ class Nested;
 
 class Tensor {
  public:
-  Tensor() = default;  // no tensor at all: defined() is false
+  Tensor() = default;  // no tensor: defined() is false
   // Uninitialized numbers.
   explicit Tensor(Shape shape, DType dtype = DType::float32, Device device = Device::cpu);
   static Tensor full(Shape shape, double value, DType dtype = DType::float32, Device device = Device::cpu);
   static Tensor zeros(Shape shape, DType dtype = DType::float32, Device device = Device::cpu) {
     return full(shape, 0, dtype, device);
   }
-  // A copy of `values` on the CPU. Error: their number is not that of the shape.
+  // A copy of `values` on the CPU. Error: the shape has another number of elements.
   template <class T>
   static Tensor from(const std::vector<T>& values, Shape shape);
   // Numbers in nested braces, on the CPU: Tensor::of<float>({{1, 2, 3}, {4, 5, 6}}) has the shape [2, 3]. Error: the
@@ -52,7 +52,7 @@ class Tensor {
     expect_dtype(dtype_of<T>);
     return static_cast<const T*>(raw());
   }
-  // The same for writing: counts as a change of the storage (see Storage::version).
+  // The same for writing. It counts as a change of the storage (see Storage::version).
   template <class T>
   T* mutable_data() {
     expect_dtype(dtype_of<T>);
@@ -66,22 +66,23 @@ class Tensor {
 
   // The same numbers in another shape. Error: another number of elements.
   Tensor reshape(const Shape& shape) const;
-  // One of the sizes may be -1: what is left.
+  // One of the sizes may be -1: the size that is left.
   Tensor reshape(std::initializer_list<int64_t> sizes) const;
   // Rows [begin, end) of the first axis, sharing the storage. Error: out of range.
   Tensor slice(int64_t begin, int64_t end) const;
 
   Tensor clone() const;
   Tensor to(Device device) const;  // itself if it is there already
-  // Itself if it has that type already. What is beyond an integer type becomes its nearest number, NaN 0.
+  // Itself if it has this type already. A number beyond an integer type becomes the type's nearest number, NaN becomes
+  // 0.
   Tensor cast(DType dtype) const;
-  // Copies the numbers of `source` (same shape and dtype, any device) into this tensor's memory.
+  // Copies the numbers of `source` (same shape and dtype, any device) to this tensor's memory.
   void copy_from(const Tensor& source);
 
   // The one element of a tensor, converted. Waits for the device. Error: not exactly one element.
   double item() const;
-  // The element with these indices, one an axis. Waits for the device. Errors: T is not the element type; another
-  // number of indices; one that is out of range.
+  // The element with these indices, one per axis. Waits for the device. Errors: T is not the element type; there are
+  // too many or too few indices; an index is out of range.
   template <class T>
   T at(std::initializer_list<int64_t> index) const {
     expect_dtype(dtype_of<T>);
@@ -94,7 +95,7 @@ class Tensor {
 
  private:
   void expect_dtype(DType dtype) const;
-  // Of an element among all, counted row by row.
+  // The index of an element among all elements, in row-major order.
   int64_t position_of(std::initializer_list<int64_t> index) const;
 
   std::shared_ptr<Storage> storage_;
@@ -105,12 +106,12 @@ class Tensor {
   Device device_ = Device::cpu;
 };
 
-// As NumPy prints it, then element type, shape and device: "[1.  2.5] (float32 [2], cpu)"; `more` stands behind these.
-// Of more than 1000 elements, only the first and the last three along each axis. Waits for the device.
+// The elements as NumPy prints them, then element type, shape, device and `more`: "[1.  2.5] (float32 [2], cpu)". A
+// tensor of more than 1000 elements shows the first and last three along each axis. Waits for the device.
 std::string to_string(const Tensor& x, std::string_view more = "");
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
-// A number, or rows of one shape in braces: what Tensor::of takes.
+// The argument of Tensor::of: a number, or rows of one shape in braces.
 template <class T>
 class Nested {
  public:

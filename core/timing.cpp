@@ -11,7 +11,7 @@
 namespace cairn {
 namespace {
 
-// Called by destructors, so it does not throw: what went wrong on the device is an error of the next call, too.
+// Destructors call this, so it does not throw: an error of the device shows up in the next call as well.
 void wait_for_device() noexcept try {
   CAIRN_ON_CUDA("timing", gpu::synchronize(current_stream(Device::cuda)));
 } catch (const Error&) {

@@ -1,5 +1,5 @@
 #pragma once
-// How long work takes on its device, all of it and operation by operation.
+// How long work takes on its device, as a whole and by operation.
 #include <functional>
 #include <map>
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace cairn {
 
-// Seconds that `work` takes: on the CPU by the clock; on CUDA between two events of the device, which begins when all
-// is queued. So on CUDA the work must not wait for the device.
+// Seconds that `work` takes. On the CPU, by the clock. On CUDA, between two events of the device, which begins when all
+// work is queued; so the work must not wait for the device.
 double seconds_of(Device device, const std::function<void()>& work);
 
-// Seconds of each operation of `work`, by name ("softmax"), its calls added up. They are the spans of core/trace.h. On
-// CUDA the host waits for the device at the end of each span, so operations do not overlap.
+// Seconds of each operation of `work`, by name ("softmax"); the calls of an operation are added up. Times are those of
+// the spans of core/trace.h. On CUDA the host waits for the device at the end of each span, so operations do not
+// overlap.
 std::map<std::string, double> operation_seconds(Device device, const std::function<void()>& work);
 
 }  // namespace cairn

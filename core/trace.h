@@ -1,5 +1,5 @@
 #pragma once
-// What ran, when and for how long: named spans of time, nested as they were opened.
+// Records what runs, when and for how long, as named spans of time. Spans can be nested.
 //
 //   trace::start();
 //   {
@@ -8,9 +8,9 @@
 //   }
 //   const trace::Recording recording = trace::stop();
 //
-// Kernels (core/dispatch.h), gradients (the tape), modules and the optimizer open theirs by themselves. Off, as it is
-// until start(), a span costs one look at a flag. On CUDA a kernel's span is the time to queue it, not to run it,
-// unless the recording waits for the device (core/timing.h).
+// Kernels (core/dispatch.h), gradients (the tape), modules and the optimizer open spans by themselves. Before start(),
+// a span costs one test of a flag. On CUDA a kernel's span is the time to queue it, not to run it, unless the recording
+// waits for the device (core/timing.h).
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,15 +31,14 @@ struct Event {
 };
 
 struct Recording {
-  std::vector<Event> events;  // by their begin; an outer span stands before those inside it
-  int64_t dropped = 0;        // spans that came after the most that were to be kept
+  std::vector<Event> events;  // by their begin; an outer span comes before the spans inside it
+  int64_t dropped = 0;        // spans beyond the maximum
 };
 
-// Records from now on, on all threads; what was recorded before is forgotten. The first `maximum` spans that are opened
-// are kept, so memory is bounded: about 100 bytes a span. `before_end` is called when a span ends, before its duration
-// is taken: it may wait for the device.
+// Starts a new recording, on all threads; an earlier one is dropped. It keeps the first `maximum` spans, about 100
+// bytes each. `before_end` is called at the end of each span, before its duration is taken: it may wait for the device.
 void start(size_t maximum = 1'000'000, void (*before_end)() noexcept = nullptr);
-// Ends the recording and hands it over. Spans that are still open are not part of it.
+// Ends the recording and returns it. Spans that are still open are not part of it.
 Recording stop();
 
 namespace detail {
@@ -51,8 +50,8 @@ inline bool recording() { return detail::recording.load(std::memory_order_relaxe
 // A span from its construction to its destruction, on one thread.
 class Span {
  public:
-  // The name and the category are kept as pointers: use literals, or what lives as long as the program. The details are
-  // written one after another, while recording.
+  // Name and category are kept as pointers: use literals, or strings that live as long as the program. The details are
+  // written one after another, only while recording.
   template <class... Details>
   explicit Span(const char* name, const char* category, const Details&... details) {
     if (!recording()) [[likely]]

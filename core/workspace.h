@@ -1,5 +1,5 @@
 #pragma once
-// Memory that kernels compute in. It counts like any other, in live and peak bytes.
+// Temporary memory of kernels. It counts like any other, in live and peak bytes.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace cairn {
 
-// Memory that a kernel needs only while it runs.
+// The temporary memory of one call of a kernel.
 class Workspace {
  public:
   explicit Workspace(Device device) : device_(device) {}
 
-  // n uninitialized elements, which live as long as the workspace. Error: OutOfMemory.
+  // n uninitialized elements that live as long as the workspace. Error: OutOfMemory.
   template <class T>
   T* take(int64_t n) {
     check<OutOfMemory>(n >= 0 && n < int64_t{1} << 56, "out of memory: ", n, " elements of workspace requested");
@@ -27,9 +27,9 @@ class Workspace {
   std::vector<std::unique_ptr<Storage>> blocks_;
 };
 
-// Memory of the calling thread, on the CPU, for tasks that are too short to take some each time:
-// `thread_local Scratch<float> scores;`. The thread keeps it for its next task, so it counts from its first use until
-// the thread ends, and also by itself, as MemoryCount::scratch.
+// CPU memory that the calling thread keeps from task to task, for tasks that are too short to allocate each time:
+// `thread_local Scratch<float> scores;`. It counts as live memory from its first use until the thread ends, and also as
+// MemoryCount::scratch.
 template <class T>
 class Scratch {
  public:

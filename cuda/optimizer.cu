@@ -1,16 +1,16 @@
 // Optimizer steps over all parameters at once; the arithmetic of an element is that of core/kernels/optimizer_step.h in
 // float32, for values, gradients and moments in float32 or bfloat16.
 //
-// The parameters come as a list of pieces in the memory of the device, which the host has cut to similar lengths.
-// Blocks take pieces in turn. So a block finds its work with one load, however many parameters there are.
+// The parameters come as a list of slices in the memory of the device, which the host has cut to similar lengths.
+// Blocks take slices in turn. So a block finds its work with one load, however many parameters there are.
 //
 // Launch.
-//   add_squares   up to 512 blocks of 256 threads: the sum of squares of a block's pieces, in float64
+//   add_squares   up to 512 blocks of 256 threads: the sum of squares of a block's slices, in float64
 //   finish        one block of 512 threads: the norm, and what it does to the state. All sums have one order.
 //   take_step     up to 512 blocks of 256 threads. A block's first thread works out what is the same for all elements;
 //                 then a thread updates 16 bytes at a time, or an element where an address is not aligned.
 // Traffic for n elements of e bytes: prepare_step e n; Adam and R-Adam 7 e n (four numbers read, three written), SGD 5
-// e n, or 3 e n without momentum: the floor. 40 bytes of the list a piece. Bound by memory.
+// e n, or 3 e n without momentum: the floor. 40 bytes of the list a slice. Bound by memory.
 #include "core/kernels/optimizer.h"
 
 #include <algorithm>
@@ -29,15 +29,15 @@ constexpr int most_blocks = 512;
 
 int64_t grid(int64_t count) { return std::clamp<int64_t>(count, 1, most_blocks); }
 
-// f(piece) for the pieces of this block that have a gradient.
+// f(slice) for the slices of this block that have a gradient.
 template <class T, class F>
-__device__ void each_piece(int64_t count, const ParameterPiece<T>* pieces, F f) {
+__device__ void each_slice(int64_t count, const ParameterSlice<T>* slices, F f) {
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x)
-    if (const ParameterPiece<T> piece = pieces[i]; piece.gradient) f(piece);
+    if (const ParameterSlice<T> slice = slices[i]; slice.gradient) f(slice);
 }
 
 template <bool packs, class T>
-__device__ double add_chunks(const ParameterPiece<T>& p, double sum) {
+__device__ double add_chunks(const ParameterSlice<T>& p, double sum) {
   each_chunk<threads>(p.n, [&](int64_t c) {
     for (const float g : load_chunk<packs>(p.gradient, p.n, c).element) sum += double(g) * double(g);
   });
@@ -47,9 +47,9 @@ __device__ double add_chunks(const ParameterPiece<T>& p, double sum) {
 // partial [blocks]
 template <class T>
 __global__ void __launch_bounds__(threads)
-    add_squares(int64_t count, const ParameterPiece<T>* pieces, double* partial) {
+    add_squares(int64_t count, const ParameterSlice<T>* slices, double* partial) {
   double sum = 0;
-  each_piece(count, pieces, [&](const ParameterPiece<T>& p) {
+  each_slice(count, slices, [&](const ParameterSlice<T>& p) {
     sum = rows_hold_packs(p.n, p.gradient) ? add_chunks<true>(p, sum) : add_chunks<false>(p, sum);
   });
   sum = block_reduce(sum, 0.0, Sum{});
@@ -83,9 +83,9 @@ struct SgdRule {
   }
 };
 
-// Updates elements i of all arrays of a piece, which are T or packs of it. A moment that is null counts as 0.
+// Updates elements i of all arrays of a slice, which are T or packs of it. A moment that is null counts as 0.
 template <class Rule, class T, int width>
-__device__ void update(const typename Rule::Step& step, const ParameterPiece<T>& p, int64_t i) {
+__device__ void update(const typename Rule::Step& step, const ParameterSlice<T>& p, int64_t i) {
   using Word = Pack<T, width>;
   Word x = pack<width>(p.value, i);
   Word first = p.first ? pack<width>(p.first, i) : Word{}, second = p.second ? pack<width>(p.second, i) : Word{};
@@ -103,7 +103,7 @@ __device__ void update(const typename Rule::Step& step, const ParameterPiece<T>&
 
 template <class T, class Rule>
 __global__ void __launch_bounds__(threads)
-    take_step(int64_t count, const ParameterPiece<T>* pieces, Rule rule, const OptimizerState* state) {
+    take_step(int64_t count, const ParameterSlice<T>* slices, Rule rule, const OptimizerState* state) {
   using Step = typename Rule::Step;
   __shared__ __align__(16) unsigned char memory[sizeof(Step)];  // a Step has no default constructor
   if (state->skip) return;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(threads)
   const Step step = *std::launder(reinterpret_cast<const Step*>(memory));
 
   constexpr int width = 16 / sizeof(T);
-  each_piece(count, pieces, [&](const ParameterPiece<T>& p) {
+  each_slice(count, slices, [&](const ParameterSlice<T>& p) {
     int64_t begin = 0;
     if (holds_packs<width>(p.value, p.gradient, p.first, p.second)) {
       for (int64_t i = threadIdx.x; i < p.n / width; i += threads) update<Rule, T, width>(step, p, i);
@@ -125,30 +125,30 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 template <class T>
-void prepare_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, double max_norm,
+void prepare_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, double max_norm,
                   OptimizerState* state) {
   Workspace workspace(Device::cuda);
   double* const partial = workspace.take<double>(grid(count));
-  launch(add_squares<T>, {grid(count), threads, 0, stream}, count, pieces, partial);
+  launch(add_squares<T>, {grid(count), threads, 0, stream}, count, slices, partial);
   launch(finish, {1, most_blocks, 0, stream}, grid(count), partial, max_norm, state);
 }
 
 template <class T>
-void r_adam_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
+void r_adam_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
                  const OptimizerState* state) {
-  launch(take_step<T, RAdamRule>, {grid(count), threads, 0, stream}, count, pieces, RAdamRule{options}, state);
+  launch(take_step<T, RAdamRule>, {grid(count), threads, 0, stream}, count, slices, RAdamRule{options}, state);
 }
 
 template <class T>
-void adam_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
+void adam_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
                const OptimizerState* state) {
-  launch(take_step<T, AdamRule>, {grid(count), threads, 0, stream}, count, pieces, AdamRule{{options}}, state);
+  launch(take_step<T, AdamRule>, {grid(count), threads, 0, stream}, count, slices, AdamRule{{options}}, state);
 }
 
 template <class T>
-void sgd_step(Stream stream, int64_t count, const ParameterPiece<T>* pieces, SgdOptions options,
+void sgd_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, SgdOptions options,
               const OptimizerState* state) {
-  launch(take_step<T, SgdRule>, {grid(count), threads, 0, stream}, count, pieces, SgdRule{options}, state);
+  launch(take_step<T, SgdRule>, {grid(count), threads, 0, stream}, count, slices, SgdRule{options}, state);
 }
 
 CAIRN_GPU_TYPES(prepare_step)

@@ -157,7 +157,8 @@ Inputs read_inputs(const TensorFile& file) {
 
 TensorFile example_file(int64_t length, uint64_t seed) {
   constexpr int64_t H = 4, D = 32, topics = 8;
-  RandomStream random(seed, 0, Purpose::data, 3);
+  constexpr uint32_t example_data = 3;  // another stream than that of sample_of()
+  RandomStream random(seed, 0, Purpose::data, example_data);
   std::vector<int32_t> topic;
   while (int64_t(topic.size()) < length) {
     const auto next = int32_t(random.below(topics));

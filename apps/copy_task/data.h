@@ -2,6 +2,7 @@
 // The masked copy task (the paper's appendix C.2, figure 6). The target is 0w0w with w of random symbols 1..10; in the
 // input, some positions of the first copy and others of the second are masked, so that each masked symbol can be read
 // in the other copy.
+#include <cstdint>
 #include <string>
 
 #include "core/random.h"
@@ -24,7 +25,10 @@ struct Batch {
   Tensor input, target;  // int32 [batch, 2 (length + 1)]
 };
 
-// `batch` fresh sequences. The same for the same random sequence.
+// Indices of the random streams that sequences come from (Purpose::data). Training, evaluation and what reports and
+// `show` display have one each, so they share no sequences.
+inline constexpr uint32_t training_data = 0, evaluation_data = 1, displayed_data = 2;
+// `batch` fresh sequences. The same for the same random stream.
 Batch make_batch(int64_t batch, int64_t length, RandomStream& random);
 
 }  // namespace cairn::copy_task

@@ -28,7 +28,7 @@ Variable Model::operator()(const Tensor& input, const Context& context) const {
 Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step, bool may_stop) {
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
-  RandomStream random(seed, step, Purpose::data, 1);
+  RandomStream random(seed, step, Purpose::data, evaluation_data);
   Generator generator(~seed);  // draws of its own: training's stay what they are
   double loss = 0;
   int64_t right = 0, all = 0, masked_right = 0, masked = 0;

@@ -71,7 +71,7 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
   const int64_t heads = layers[0]->attention.heads;
   std::vector<std::vector<ClusterPairs>> pairs(layers.size(), std::vector<ClusterPairs>(size_t(heads)));
   std::vector<AttentionChoices> made(layers.size());
-  RandomStream random(seed, 1, Purpose::data, 2);
+  RandomStream random(seed, 1, Purpose::data, displayed_data);
   Generator generator(~seed);
   for (int64_t done = 0; done < sequences; done += evaluation_batch) {
     const Batch batch = make_batch(std::min(evaluation_batch, sequences - done), length, random);

@@ -141,7 +141,7 @@ void write_report(Artifact& run, const Settings& settings, Model& model, const T
   if (!note.empty()) page.text(note + ".");
   write_curves(page, records, state.step);
 
-  RandomStream random(seed, 0, Purpose::data, 2);  // sequences that neither training nor evaluation has seen
+  RandomStream random(seed, 0, Purpose::data, displayed_data);
   const Example example = run_example(model, make_batch(1, settings.length, random), seed);
   write_example(page, example);
   write_attention(page, options.attention, example);

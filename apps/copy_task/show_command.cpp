@@ -143,7 +143,7 @@ struct ShowCommand : Command {
     check<UsageError>(words.empty() || !given("example"), "--example: leave it out, or the sequence");
     if (has_run) read_run();
     if (length == 0) length = 31;
-    RandomStream random(1, uint64_t(example), Purpose::data, 2);
+    RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);
     const Batch batch = words.empty() ? make_batch(1, length, random) : read_sequence(words, length);
     Example shown{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
     if (has_run) shown = run_example(*run_.model, batch, uint64_t(run_.settings.compute.seed));

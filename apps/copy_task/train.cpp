@@ -28,7 +28,7 @@ CopyTask::CopyTask(const Settings& settings, const Place& place, const std::stri
 
 int64_t CopyTask::load(int64_t step) {
   const trace::Span span("data", "program");
-  RandomStream random(uint64_t(settings_.compute.seed), uint64_t(step), Purpose::data);
+  RandomStream random(uint64_t(settings_.compute.seed), uint64_t(step), Purpose::data, training_data);
   const Batch batch = make_batch(settings_.batch, settings_.length, random);
   batch_ = {batch.input.to(place_.device), batch.target.to(place_.device)};
   generator_.set_step(uint64_t(step));

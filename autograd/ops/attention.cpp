@@ -5,7 +5,7 @@ namespace cairn {
 
 // With A = softmax(scale Q K^T) and g the gradient of A V:
 //   dV = A^T g,  dA = g V^T,  dS = scale A (dA - sum over keys of A dA),  dQ = dS K,  dK = dS^T Q.
-// The kernel computes A again, tile by tile, from one logsumexp a query.
+// The kernel recomputes A, tile by tile, from the logsumexp of each query.
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionOptions& options) {
   const AttentionResult saved = attention(q.value(), k.value(), v.value(), options);
   return record(

@@ -2,7 +2,7 @@
 
 namespace cairn {
 
-// y = f(x + b):  dx = f'(x + b) dy,  db = the sum of dx over rows (by the tape). The sum x + b is not kept.
+// y = f(x + b):  dx = f'(x + b) dy,  db = the sum of dx over rows (by the tape). x + b is not saved.
 Variable bias_activation(const Variable& x, const Variable& bias, Activation activation) {
   return record(
       "bias_activation", bias_activation(x.value(), bias.value(), activation), {x, bias},

@@ -3,8 +3,8 @@
 
 namespace cairn {
 
-// Softmax over (round, key) pairs, so its gradient is that of attention in which a key that a query sees in several
-// rounds stands several times. A query that sees itself alone: out_i = v_i, dv_i += g_i.
+// Softmax over (round, key) pairs. Its gradient is that of attention where a key of several rounds occurs several
+// times. A query that sees only itself: out_i = v_i, dv_i += g_i.
 Variable bucket_attention(const Variable& q, const Variable& k, const Variable& v, const Groups& groups,
                           const BucketOptions& buckets, const AttentionOptions& options) {
   const AttentionResult saved = bucket_attention(q.value(), k.value(), v.value(), groups, buckets, options);

@@ -15,7 +15,7 @@ TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const
                          guard = guard(options.mask).add(saved.topk), topk = saved.topk, logsumexp = saved.logsumexp,
                          options](const Gradients& g, const Gradients& sums) -> Gradients {
     guard();
-    const bool add = sums[1].defined() && sums[2].defined();  // those of the top keys are there already
+    const bool add = sums[1].defined() && sums[2].defined();  // the gradients of the top keys are there already
     auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1],
                                                add ? sums[1] : Tensor(), add ? sums[2] : Tensor());
     return add ? Gradients{dq, {}, {}} : Gradients{dq, dk, dv};

@@ -1,9 +1,9 @@
-// Functions made of others.
+// Functions that are composed of others.
 #include "autograd/ops.h"
 
 namespace cairn {
 
-// f(x), for bfloat16 in float32: what comes between needs more digits.
+// f(x); bfloat16 is computed in float32, because intermediate results need more digits.
 template <class F>
 static Variable in_float32(const Variable& x, F f) {
   return x.dtype() == DType::bfloat16 ? cast(f(cast(x, DType::float32)), DType::bfloat16) : f(x);
@@ -16,8 +16,8 @@ Variable log_softmax(const Variable& x) {
   });
 }
 
-// The largest element is taken out first, so that no square overflows or vanishes. It is a constant: the length of x
-// makes no difference.
+// Divides by the largest element first, so that no square overflows or underflows. It needs no gradient, because the
+// result does not depend on the length of x.
 Variable l2_normalize(const Variable& x) {
   if (x.value().elements() == 0) return x;
   return in_float32(x, [](const Variable& rows) {

@@ -2,7 +2,7 @@
 
 namespace cairn {
 
-// dlogits = (softmax(logits) - one-hot(target)) / number of rows that count
+// dlogits = (softmax(logits) - one-hot(target)) / number of rows with a target
 Variable cross_entropy(const Variable& logits, const Tensor& targets) {
   const CrossEntropy saved = cross_entropy(logits.value(), targets);
   return record("cross_entropy", saved.loss, {logits},

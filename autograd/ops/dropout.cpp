@@ -2,7 +2,7 @@
 
 namespace cairn {
 
-// The mask is drawn again for the gradient instead of being kept: the same draw has the same numbers.
+// The mask is not saved: the gradient draws it again, with the same numbers.
 Variable dropout(const Variable& x, double p, Draw draw) {
   if (p == 0) return x;
   return record("dropout", dropout(x.value(), p, draw), {x},

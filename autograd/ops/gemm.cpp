@@ -2,8 +2,8 @@
 
 namespace cairn {
 
-// C = op(A) op(B):  d op(A) = dC op(B)^T,  d op(B) = op(A)^T dC; each comes out as A or B is stored. The tape sums over
-// the members of a batch that share an operand.
+// C = op(A) op(B):  d op(A) = dC op(B)^T,  d op(B) = op(A)^T dC; each has the layout of A or B. If the members of a
+// batch share an operand, the tape sums its gradient over them.
 Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
   return record("matmul", matmul(a.value(), b.value(), ta, tb), {a, b},
                 [a = SavedTensor(a.value()), b = SavedTensor(b.value()), ta, tb](const Tensor& g) -> Gradients {

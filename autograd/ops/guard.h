@@ -1,5 +1,5 @@
 #pragma once
-// What the gradients of attention read besides their operands.
+// The tensors that gradients of attention read besides their operands.
 #include "autograd/tape.h"
 #include "core/attention_ops.h"
 

@@ -40,7 +40,7 @@ Variable mean(const Variable& x, const Axes& axes, bool keep) {
 }
 Variable mean(const Variable& x) { return mean(x, all_axes(x)); }
 
-// The axes go last and become one; argmax finds the first of the largest there.
+// The axes are moved to the end and merged; argmax finds the first largest element there.
 Variable max(const Variable& x, const Axes& axes, bool keep) {
   const Shape with_ones = kept(x.shape(), axes);
   Axes order, last;

@@ -5,7 +5,7 @@ namespace cairn {
 // Equation 3:  Q^c_j = mean of Q_i over cluster j;  dQ_i = dQ^c_j / count_j.
 Variable segment_mean(const Variable& x, const Groups& groups) {
   const auto gradient = [groups](const Gradients& g, const Gradients& sums) -> Gradients {
-    const bool add = sums[0].defined();  // the queries' own attention has given its gradient already
+    const bool add = sums[0].defined();  // attention over the top keys has already added its part
     const Tensor dx = segment_broadcast(Segment::mean, g[0], groups, sums[0]);
     return {add ? Tensor() : dx};
   };

@@ -8,7 +8,7 @@
 
 namespace cairn::cpu {
 
-// The first column of which `holds` is true; INT32_MAX: of none. Without branches, so that it vectorizes.
+// The first column where `holds` is true; INT32_MAX if there is none. Without branches, so that it vectorizes.
 template <class T, class F>
 static int32_t first_where(const T* row, int64_t cols, F holds) {
   int32_t first = INT32_MAX;

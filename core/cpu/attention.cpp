@@ -1,4 +1,4 @@
-// Full attention in tiles, with a running maximum and sum of exponentials for each query.
+// Full attention in tiles. Each query has a running maximum and a running sum of exponentials.
 #include "core/kernels/attention.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     T *running_max = max_memory.take(tile_queries), *sum = sum_memory.take(tile_queries);
     std::fill_n(running_max, tile_queries, none);
     std::fill_n(sum, tile_queries, T(0));
-    bool first = true;  // so far, nothing stands in `out`
+    bool first = true;  // `out` holds nothing yet
 
     each_keys(mask, q0, q1, 0, mask.keys(b, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
       const Tile t{b, h, q0, q1, k0, k1};

@@ -1,5 +1,5 @@
 #pragma once
-// What the tiled attention kernels share: blocks of queries against blocks of keys, by products of matrices.
+// What the tiled attention kernels share: tiles of scores, their masks, dropout, and the gradient.
 #include <algorithm>
 #include <limits>
 
@@ -11,9 +11,9 @@
 
 namespace cairn::cpu {
 
-// Rows of a tile are queries, columns keys. A tile of scores of the forward pass and the keys it meets fit in an L2
-// cache; backward, two such tiles are alive. Keys and values are packed again for each tile, so a taller tile packs
-// less. But only whole tiles that a mask hides are skipped, so with a mask tiles are shorter.
+// Rows of a tile are queries, columns are keys. Forward, a tile of scores and its keys fit into an L2 cache; backward
+// needs two tiles at once, so it takes fewer keys. Keys and values are packed again for each tile, so taller tiles pack
+// less. With a mask, tiles are shorter, because only tiles that are hidden as a whole are skipped.
 struct TileSize {
   int64_t queries, keys, keys_backward;
 };
@@ -21,16 +21,16 @@ inline TileSize tile_size(const Mask& mask) {
   return mask.Positions::all() ? TileSize{256, 512, 384} : TileSize{128, 512, 256};
 }
 
-// Elements from a row of a tile to the next. Not a power of two: rows would meet in few sets of the L1 cache.
+// Elements from a row of a tile to the next. Not a power of two: the rows would share a few sets of the L1 cache.
 inline constexpr int64_t tile_row(int64_t keys) { return keys + 16; }
 
-// Into how many parts one (batch element, head) is cut where parts need buffers of their own: depends on the shape
-// alone, and is 1 where batch and heads give enough work to share out.
-inline int64_t parts_of(int64_t batch_heads, int64_t limit) {
+// Splits of the keys per (batch element, head), at most `limit`: more than 1 only when B H gives too few tasks. Depends
+// on the shape alone.
+inline int64_t key_splits(int64_t batch_heads, int64_t limit) {
   return std::clamp<int64_t>(batch_heads ? (8 + batch_heads - 1) / batch_heads : 1, 1, std::max<int64_t>(1, limit));
 }
 
-// A block of queries [q0, q1) and keys [k0, k1) of one (batch element, head).
+// Queries [q0, q1) by keys [k0, k1) of one (batch element, head).
 struct Tile {
   int64_t batch, head, q0, q1, k0, k1;
   int64_t rows() const { return q1 - q0; }
@@ -38,30 +38,30 @@ struct Tile {
   int64_t row() const { return tile_row(cols()); }
 };
 
-// Calls f(begin, end) for the runs of positions that next(from, limit) finds, at most `max_length` at a time. `from`
-// and `max_length` are multiples of 4, and then so is begin.
+// Calls f(begin, end) for the ranges of positions that next(from, limit) finds, cut to at most `max_length`. If `from`
+// and `max_length` are multiples of 4, so is begin.
 template <class Next, class F>
-void each_run(int64_t from, int64_t limit, int64_t max_length, Next&& next, F&& f) {
+void each_range(int64_t from, int64_t limit, int64_t max_length, Next&& next, F&& f) {
   while (from < limit) {
-    const Range<int64_t> run = next(from, limit);
-    from = std::min(run.end, run.begin + max_length);
-    if (run.begin < limit) f(run.begin, from);
+    const Range<int64_t> range = next(from, limit);
+    from = std::min(range.end, range.begin + max_length);
+    if (range.begin < limit) f(range.begin, from);
   }
 }
-// f(begin, end) for runs of keys of [from, limit) that one of queries [q0, q1) may see.
+// Calls f(begin, end) for the ranges of keys in [from, limit) that some query of [q0, q1) may see.
 template <class F>
 void each_keys(const Mask& mask, int64_t q0, int64_t q1, int64_t from, int64_t limit, int64_t max_length, F&& f) {
-  each_run(
+  each_range(
       from, limit, max_length, [&](int64_t at, int64_t end) { return mask.next_keys(q0, q1, at, end); }, f);
 }
-// f(begin, end) for runs of queries of [0, limit) that may see one of keys [k0, k1).
+// Calls f(begin, end) for the ranges of queries in [0, limit) that may see some key of [k0, k1).
 template <class F>
 void each_queries(const Mask& mask, int64_t k0, int64_t k1, int64_t limit, int64_t max_length, F&& f) {
-  each_run(
+  each_range(
       0, limit, max_length, [&](int64_t at, int64_t end) { return mask.next_queries(k0, k1, at, end); }, f);
 }
 
-// scores [rows, cols], whose rows are t.row() apart, = scale Q K^T, minus infinity where masked.
+// scores [rows, cols] = scale Q K^T, minus infinity where masked. The rows are t.row() apart.
 template <class T>
 void score_tile(const AttentionOperands<T>& in, const Tile& t, T* scores) {
   const Mask& mask = in.mask;
@@ -87,8 +87,8 @@ void dropout_factors(const Dropout& dropout, PhiloxKey key, int64_t batch_head, 
   }
 }
 
-// The keys that queries up to q1 can see at all.
-inline int64_t last_key(const Mask& mask, const AttentionSize& size, int64_t batch, int64_t q1) {
+// Queries below q1 see no key from this one on.
+inline int64_t end_of_keys(const Mask& mask, const AttentionSize& size, int64_t batch, int64_t q1) {
   const int64_t keys = mask.keys(batch, size.S);
   return mask.causal ? std::min(keys, q1) : keys;
 }
@@ -98,27 +98,27 @@ void zero_rows(HeadView<T> x, int64_t batch, int64_t head, int64_t begin, int64_
   for (int64_t i = begin; i < end; ++i) std::fill_n(x.at(batch, i, head), cols, T(0));
 }
 
-// f(i, row) for `count` rows of (batch, head) that stand anywhere in memory, each of n elements.
+// Calls f(i, row) for i = 0 .. count-1: `row` is row rows[i] of (batch, head), n elements.
 template <class T, class F>
 void each_row(HeadView<T> x, int64_t batch, int64_t head, const int32_t* rows, int64_t count, int64_t n, F&& f) {
   each_fetched_row(
       count, n, [=](int64_t i) { return x.at(batch, rows[i], head); }, f);
 }
-// Copies such rows to `to` [count, n].
+// Copies these rows to `to` [count, n].
 template <class T>
 void gather_rows(HeadView<const T> x, int64_t batch, int64_t head, const int32_t* rows, int64_t count, int64_t n,
                  T* to) {
   each_row(x, batch, head, rows, count, n, [=](int64_t i, const T* row) { std::copy_n(row, n, to + i * n); });
 }
 
-// The top keys (i-clustered): the sum over values skips them, and the gradient of their weights is dmass.
+// The top keys of i-clustered attention. The sum over values skips them; the gradient of their weights is dmass.
 template <class T>
 struct TopKeys {
   int64_t k = 0;                  // 0: none
   const int32_t* keys = nullptr;  // [B, H, N, k], rising, then -1
   const T* dmass = nullptr;       // [B, H, N]
 
-  // f(column) for the keys of `row` (of batch, heads and queries) within the tile.
+  // Calls f(column) for the top keys of `row` in [0, B H N) that lie in the tile.
   template <class F>
   void each(int64_t row, const Tile& t, F&& f) const {
     for (int64_t i = 0; i < k; ++i) {
@@ -129,17 +129,17 @@ struct TopKeys {
   }
 };
 
-// Gives dq, row by row, the sum of its parts: partial [B, H, parts, N, D].
+// dq = the sum over splits of partial [B, H, splits, N, D], in order.
 template <class T>
-void sum_parts(const T* partial, int64_t parts, const AttentionSize& size, HeadView<T> dq) {
+void sum_splits(const T* partial, int64_t splits, const AttentionSize& size, HeadView<T> dq) {
   const int64_t H = size.H, N = size.N, D = size.D;
   parallel_for(size.B * H * N, 256, [=](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch_head = row / N, i = row % N;
       T* out = dq.at(batch_head / H, i, batch_head % H);
-      std::copy_n(partial + (batch_head * parts * N + i) * D, D, out);
-      for (int64_t part = 1; part < parts; ++part)
-        add_scaled(out, D, T(1), partial + ((batch_head * parts + part) * N + i) * D);
+      std::copy_n(partial + (batch_head * splits * N + i) * D, D, out);
+      for (int64_t split = 1; split < splits; ++split)
+        add_scaled(out, D, T(1), partial + ((batch_head * splits + split) * N + i) * D);
     }
   });
 }
@@ -147,7 +147,7 @@ void sum_parts(const T* partial, int64_t parts, const AttentionSize& size, HeadV
 // The gradient of tiled attention. With A the weights, recomputed from logsumexp, z dropout and g = dout:
 //   dA = z (g V^T), but dmass at top keys;  dS = scale A (dA - delta);  dQ = dS K;  dK = dS^T Q;
 //   dV = (z A without top keys)^T g
-// delta [B, H, N] is the sum over keys of A dA. All of dq, dk, dv is written; with `add`, dk and dv are added to.
+// delta [B, H, N] is the sum over keys of A dA. Writes all of dq, dk, dv. With `add`, it adds to dk and dv instead.
 template <class T>
 void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, const Accum<T>* logsumexp,
                         const T* delta, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv,
@@ -157,22 +157,22 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
   const Mask& mask = in.mask;
   const Dropout& dropout = in.dropout;
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
-  // Each part owns the keys of its range, and so their dk and dv; dq gets a contribution from every part.
+  // A split of the keys computes dk and dv of its keys, and its part of dq.
   const int64_t tile_queries = tile_size(mask).queries, tile_keys = tile_size(mask).keys_backward;
   const int64_t key_tiles = (S + tile_keys - 1) / tile_keys;
-  const int64_t parts = parts_of(B * H, key_tiles);
+  const int64_t splits = key_splits(B * H, key_tiles);
   Workspace workspace(Device::cpu);
   T* partial = nullptr;
-  if (parts > 1) partial = workspace.take<T>(B * H * parts * N * D);
+  if (splits > 1) partial = workspace.take<T>(B * H * splits * N * D);
 
-  parallel_tasks(B * H * parts, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
+  parallel_tasks(B * H * splits, [&, N = N, S = S, D = D, M = M, H = H](int64_t task) {
     thread_local Scratch<T> weight_memory, gradient_memory, factor_memory;
     T* weights = weight_memory.take(tile_queries * tile_row(tile_keys));
     T* gradient = gradient_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
-    const int64_t batch_head = task / parts, part = task % parts, b = batch_head / H, h = batch_head % H;
+    const int64_t batch_head = task / splits, split = task % splits, b = batch_head / H, h = batch_head % H;
     const int64_t queries = mask.queries(b, N), keys = mask.keys(b, S);
-    const int64_t first_tile = part * key_tiles / parts, end_tile = (part + 1) * key_tiles / parts;
+    const int64_t first_tile = split * key_tiles / splits, end_tile = (split + 1) * key_tiles / splits;
     T* dq_rows = partial ? partial + task * N * D : dq.batch_head(b, h);
     const int64_t dq_stride = partial ? D : dq.row_stride;
     for (int64_t i = 0; i < N; ++i) std::fill_n(dq_rows + i * dq_stride, D, T(0));
@@ -219,7 +219,7 @@ void attention_gradient(const AttentionOperands<T>& in, const TopKeys<T>& top, c
       });
     }
   });
-  if (partial) sum_parts(partial, parts, in.size, dq);
+  if (partial) sum_splits(partial, splits, in.size, dq);
 }
 
 }  // namespace cairn::cpu

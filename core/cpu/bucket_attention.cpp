@@ -1,6 +1,6 @@
-// Chunks of sorted positions against themselves and the chunk before. A task takes a run of chunks: their rows are
-// gathered once, and serve both the chunk they belong to and the next one. What a query has seen so far is the weighted
-// mean in `out` and its logsumexp; each tile of a run, of any round, is merged into that.
+// Attention of each chunk of sorted positions to itself and to the chunk before it. A task takes several neighboring
+// chunks: it gathers the rows of a chunk once, for this chunk and for the next. `out` and `logsumexp` hold the
+// attention to the keys seen so far; each further tile, of any round, is merged into them.
 #include "core/kernels/bucket_attention.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace cairn::cpu {
 namespace {
 
 constexpr int64_t max_queries = 64, max_keys = 128;  // of a tile
-constexpr int64_t run_rows = 256;  // of a run, if a chunk is no longer: with their gradients they fit into an L2 cache
+constexpr int64_t task_rows = 256;  // of a task (a longer chunk is a task of its own): with gradients, they fit into L2
 
 template <class T>
 struct BucketProblem : AttentionOperands<T> {
@@ -34,8 +34,8 @@ struct BucketProblem : AttentionOperands<T> {
   }
 
   int64_t batch_heads() const { return size.B * size.H; }
-  int64_t chunks_a_run() const { return std::max<int64_t>(1, run_rows / rounds.chunk); }
-  int64_t runs() const { return Chunks{size.N, chunks_a_run() * rounds.chunk}.count(); }
+  int64_t chunks_a_task() const { return std::max<int64_t>(1, task_rows / rounds.chunk); }
+  int64_t tasks() const { return Chunks{size.N, chunks_a_task() * rounds.chunk}.count(); }
   // Does the mask let query i see key j?
   bool visible(int64_t batch_head, int64_t i, int64_t j) const {
     const int64_t b = batch_head / size.H;
@@ -45,19 +45,18 @@ struct BucketProblem : AttentionOperands<T> {
     return dropout.active() ? T(dropout.factor(dropout_key, uint32_t(batch_head), uint32_t(i), uint32_t(j))) : T(1);
   }
 
-  // f(batch_head, round, run, turn) for all runs. A query is in one chunk of a round: a round's turns come one after
-  // the other, and so do the rounds of a batch_head; of few batch_heads at a time, so that a round finds in the caches
-  // what the one before has used.
+  // Calls f(batch_head, round, task, pass) for all tasks. The passes of a round come one after the other, and so do the
+  // rounds of a batch_head. Few batch_heads at a time: a round then finds in the caches what the round before has used.
   template <class F>
-  void each_run(int64_t turns, F&& f) const {
-    const int64_t runs_a_head = runs(), some = std::max<int64_t>(1, 64 / std::max<int64_t>(1, runs_a_head));
+  void each_task(int64_t passes, F&& f) const {
+    const int64_t tasks_a_head = tasks(), some = std::max<int64_t>(1, 64 / std::max<int64_t>(1, tasks_a_head));
     for (int64_t batch_head = 0; batch_head < batch_heads(); batch_head += some)
       for (int64_t round = rounds.first; round < rounds.end; ++round)
-        for (int64_t turn = 0; turn < turns; ++turn)
-          parallel_tasks(std::min(some, batch_heads() - batch_head) * runs_a_head,
-                         [&](int64_t task) { f(batch_head + task / runs_a_head, round, task % runs_a_head, turn); });
+        for (int64_t pass = 0; pass < passes; ++pass)
+          parallel_tasks(std::min(some, batch_heads() - batch_head) * tasks_a_head,
+                         [&](int64_t task) { f(batch_head + task / tasks_a_head, round, task % tasks_a_head, pass); });
   }
-  // f(batch_head, i) for all queries, in the order of memory.
+  // Calls f(batch_head, i) for all queries, in the order of memory.
   template <class F>
   void each_query(F&& f) const {
     parallel_for(size.B * size.N, 64, [&](int64_t begin, int64_t end) {
@@ -67,25 +66,25 @@ struct BucketProblem : AttentionOperands<T> {
   }
 };
 
-// Consecutive chunks of a round, gathered. Its keys are the chunk before the first one, and then its queries: query i
-// of the run is its key before + i.
+// The chunks of a task, gathered. Its keys are the chunk before the first one, then its queries: query i is key
+// before + i.
 template <class T>
-struct Run {
+struct Task {
   const BucketProblem<T>& p;
   int64_t batch_head, round, batch, head;
   Chunks chunks;
   int64_t first, end;                      // its chunks
-  int64_t queries, before, keys;           // how many; keys = before + queries
+  int64_t queries, before, keys;           // counts; keys = before + queries
   int32_t* position;                       // [keys]
-  int32_t *label_of_key, *label_of_query;  // [keys], [queries]: alike where the bucket and the lengths let them meet
+  int32_t *label_of_key, *label_of_query;  // [keys], [queries]: equal where bucket and lengths let them meet
   T *q, *k, *v;                            // [queries, D], [keys, D], [keys, M]
   T *weights, *dweights;                   // of a tile
-  T* next;                                 // room for results
+  T* next;                                 // the free rest of the scratch memory
 
-  Run(const BucketProblem<T>& problem, int64_t batch_head_, int64_t round_, int64_t index)
+  Task(const BucketProblem<T>& problem, int64_t batch_head_, int64_t round_, int64_t index)
       : p(problem), batch_head(batch_head_), round(round_), batch(batch_head / p.size.H), head(batch_head % p.size.H) {
     const int64_t N = p.size.N, D = p.size.D, M = p.size.M;
-    const int64_t row = p.rounds.row(batch_head, round), own_chunks = p.chunks_a_run();
+    const int64_t row = p.rounds.row(batch_head, round), own_chunks = p.chunks_a_task();
     chunks = p.rounds.chunks(row);
     first = std::min(index * own_chunks, chunks.count()), end = std::min(first + own_chunks, chunks.count());
     const int64_t place = first * chunks.size;                                      // of the first query
@@ -128,7 +127,7 @@ struct Run {
     each_row(to, batch, head, rows, count, n, [=](int64_t i, T* row) { add_scaled(row, n, T(1), from + i * n); });
   }
 
-  // f(tile) for all tiles of the run, by numbers of its queries and keys.
+  // Calls f(tile) for all tiles of the task; a tile counts the task's queries and keys.
   template <class F>
   void each_tile(F&& f) const {
     for (int64_t c = first; c < end; ++c) {
@@ -140,7 +139,7 @@ struct Run {
     }
   }
 
-  // weights = scale Q K^T, minus infinity where a key is not seen.
+  // weights = scale Q K^T, minus infinity where the query does not see the key.
   void scores(const Tile& t) const {
     constexpr T none = -std::numeric_limits<T>::infinity();
     const int64_t D = p.size.D;
@@ -162,7 +161,7 @@ struct Run {
           score[j] = none;
     }
   }
-  // x, a tile, times the factors of dropout.
+  // Multiplies x, a tile, with the factors of dropout.
   void drop(const Tile& t, T* x) const {
     if (!p.dropout.active()) return;
     for (int64_t i = t.q0; i < t.q1; ++i)
@@ -172,23 +171,23 @@ struct Run {
 };
 
 template <class T>
-void attend(Run<T> run, HeadView<T> out, Accum<T>* logsumexp) {
-  const int64_t M = run.p.size.M;
-  T* const values = run.take(std::min(max_queries, run.queries) * M);
-  run.each_tile([&](const Tile& t) {
-    run.scores(t);
+void attend(Task<T> task, HeadView<T> out, Accum<T>* logsumexp) {
+  const int64_t M = task.p.size.M;
+  T* const values = task.take(std::min(max_queries, task.queries) * M);
+  task.each_tile([&](const Tile& t) {
+    task.scores(t);
     T sums[max_queries], running_max[max_queries];
     for (int64_t i = 0; i < t.rows(); ++i) {
-      T* row = run.weights + i * t.row();
+      T* row = task.weights + i * t.row();
       running_max[i] = maximum(row, t.cols());
       sums[i] = exponentials(row, t.cols(), finite_shift(running_max[i]), row);
     }
-    run.drop(t, run.weights);
-    gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, run.weights, t.row(), run.v + t.k0 * M, M, 0.0, values, M);
-    const int32_t* const queries = run.query_position() + t.q0;
-    each_row(out, run.batch, run.head, queries, t.rows(), M, [&](int64_t i, T* to) {
+    task.drop(t, task.weights);
+    gemm_tile(false, false, t.rows(), M, t.cols(), 1.0, task.weights, t.row(), task.v + t.k0 * M, M, 0.0, values, M);
+    const int32_t* const queries = task.query_position() + t.q0;
+    each_row(out, task.batch, task.head, queries, t.rows(), M, [&](int64_t i, T* to) {
       if (sums[i] == 0) return;  // sees none of these keys
-      Accum<T>& kept = logsumexp[run.batch_head * run.p.size.N + queries[i]];
+      Accum<T>& kept = logsumexp[task.batch_head * task.p.size.N + queries[i]];
       const MergedKeys<T> merged(kept, finite_shift(running_max[i]) + std::log(sums[i]));
       if (std::exchange(kept, merged.logsumexp) == -std::numeric_limits<T>::infinity())
         std::fill_n(to, M, T(0));  // the first keys that it sees: nothing is written before
@@ -200,41 +199,41 @@ void attend(Run<T> run, HeadView<T> out, Accum<T>* logsumexp) {
 }
 
 template <class T>
-void add_gradient(Run<T> run, const Accum<T>* logsumexp, const T* delta, HeadView<const T> dout, HeadView<T> dq,
+void add_gradient(Task<T> task, const Accum<T>* logsumexp, const T* delta, HeadView<const T> dout, HeadView<T> dq,
                   HeadView<T> dk, HeadView<T> dv) {
-  const int64_t N = run.p.size.N, D = run.p.size.D, M = run.p.size.M;
-  const T* const g = run.gathered(dout, run.query_position(), run.queries, M);
-  T *const of_queries = run.zeros(run.queries * D), *const of_keys = run.zeros(run.keys * D);
-  T* const of_values = run.zeros(run.keys * M);
-  T *const weights = run.weights, *const dscores = run.dweights;
-  run.each_tile([&](const Tile& t) {
+  const int64_t N = task.p.size.N, D = task.p.size.D, M = task.p.size.M;
+  const T* const g = task.gathered(dout, task.query_position(), task.queries, M);
+  T *const of_queries = task.zeros(task.queries * D), *const of_keys = task.zeros(task.keys * D);
+  T* const of_values = task.zeros(task.keys * M);
+  T *const weights = task.weights, *const dscores = task.dweights;
+  task.each_tile([&](const Tile& t) {
     const int64_t rows = t.rows(), cols = t.cols();
-    const T *const q_rows = run.q + t.q0 * D, *const g_rows = g + t.q0 * M;
-    run.scores(t);
-    gemm_tile(false, true, rows, cols, M, 1.0, g_rows, M, run.v + t.k0 * M, M, 0.0, dscores, t.row());
-    run.drop(t, dscores);
+    const T *const q_rows = task.q + t.q0 * D, *const g_rows = g + t.q0 * M;
+    task.scores(t);
+    gemm_tile(false, true, rows, cols, M, 1.0, g_rows, M, task.v + t.k0 * M, M, 0.0, dscores, t.row());
+    task.drop(t, dscores);
     for (int64_t i = 0; i < rows; ++i) {
       T *a = weights + i * t.row(), *ds = dscores + i * t.row();
-      const int64_t row = run.batch_head * N + run.query_position()[t.q0 + i];
+      const int64_t row = task.batch_head * N + task.query_position()[t.q0 + i];
       const T shift = finite_shift(logsumexp[row]), row_delta = delta[row];
       for (int64_t j = 0; j < cols; ++j) {
         a[j] = exponential(a[j] - shift);
-        ds[j] = T(run.p.size.scale) * a[j] * (ds[j] - row_delta);
+        ds[j] = T(task.p.size.scale) * a[j] * (ds[j] - row_delta);
       }
     }
-    run.drop(t, weights);
-    gemm_tile(false, false, rows, D, cols, 1.0, dscores, t.row(), run.k + t.k0 * D, D, 1.0, of_queries + t.q0 * D, D);
+    task.drop(t, weights);
+    gemm_tile(false, false, rows, D, cols, 1.0, dscores, t.row(), task.k + t.k0 * D, D, 1.0, of_queries + t.q0 * D, D);
     gemm_tile(true, false, cols, D, rows, 1.0, dscores, t.row(), q_rows, D, 1.0, of_keys + t.k0 * D, D);
     gemm_tile(true, false, cols, M, rows, 1.0, weights, t.row(), g_rows, M, 1.0, of_values + t.k0 * M, M);
   });
-  run.add(of_queries, run.query_position(), run.queries, D, dq);
-  run.add(of_keys, run.position, run.keys, D, dk);
-  run.add(of_values, run.position, run.keys, M, dv);
+  task.add(of_queries, task.query_position(), task.queries, D, dq);
+  task.add(of_keys, task.position, task.keys, D, dk);
+  task.add(of_values, task.position, task.keys, M, dv);
 }
 
-// Runs of one turn have no keys in common: the even ones, the odd ones, and, where that is even like the last one, to
-// which it wraps, the first.
-int64_t turn_of(int64_t run, int64_t count) { return run == 0 && count > 1 && count % 2 == 1 ? 2 : run % 2; }
+// The backward pass of a task: 0 for even tasks, 1 for odd ones. No two tasks of a pass share a key. Task 0 wraps to
+// the last one; if both are even, it has pass 2 for itself.
+int64_t pass_of(int64_t task, int64_t count) { return task == 0 && count > 1 && count % 2 == 1 ? 2 : task % 2; }
 
 }  // namespace
 
@@ -246,10 +245,10 @@ void bucket_attention_forward(Stream, const AttentionOperands<T>& in, BucketRoun
   const int64_t H = in.size.H, N = in.size.N, M = in.size.M;
   constexpr T none = -std::numeric_limits<T>::infinity();
   std::fill_n(logsumexp, p.batch_heads() * N, none);
-  p.each_run(1, [&](int64_t batch_head, int64_t round, int64_t run, int64_t) {
-    attend(Run<T>(p, batch_head, round, run), out, logsumexp);
+  p.each_task(1, [&](int64_t batch_head, int64_t round, int64_t task, int64_t) {
+    attend(Task<T>(p, batch_head, round, task), out, logsumexp);
   });
-  // Whoever saw no other key sees itself.
+  // A query that sees no other key sees itself.
   p.each_query([&](int64_t batch_head, int64_t i) {
     if (logsumexp[batch_head * N + i] != none) return;
     const int64_t b = batch_head / H, h = batch_head % H;
@@ -275,10 +274,10 @@ void bucket_attention_backward(Stream, const AttentionOperands<T>& in, BucketRou
     if (logsumexp[row] == -std::numeric_limits<T>::infinity() && p.visible(batch_head, i, i))  // out_i = z v_i
       add_scaled(dv.at(b, i, h), M, p.factor(batch_head, i, i), dout.at(b, i, h));
   });
-  p.each_run(3, [&](int64_t batch_head, int64_t round, int64_t run, int64_t turn) {
+  p.each_task(3, [&](int64_t batch_head, int64_t round, int64_t task, int64_t pass) {
     const Chunks all = rounds.chunks(rounds.row(batch_head, round));
-    if (turn == turn_of(run, Chunks{all.n, p.chunks_a_run() * all.size}.count()))
-      add_gradient(Run<T>(p, batch_head, round, run), logsumexp, delta, dout, dq, dk, dv);
+    if (pass == pass_of(task, Chunks{all.n, p.chunks_a_task() * all.size}.count()))
+      add_gradient(Task<T>(p, batch_head, round, task), logsumexp, delta, dout, dq, dk, dv);
   });
 }
 

@@ -1,7 +1,7 @@
 // Centroid attention, split into its top keys and the rest, in one pass over tiles of scores. A running maximum and sum
-// of exponentials stand for the softmax so far; the keys that are among the top so far are left out of the sum over
-// values, and a key that a later one displaces is added to it then. The gradient is attention_gradient of
-// attention_tiles.h, with another gradient of the weights.
+// of exponentials hold the softmax so far. The sum over values leaves out the keys that are among the top so far; when
+// a later key displaces one of them, that one is added. The gradient is attention_gradient of attention_tiles.h, with
+// another gradient of the weights.
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace cairn::cpu {
 namespace {
 
-// A key that is not among the largest any more.
+// A key that no longer is among the largest.
 template <class T>
 struct Displaced {
   int64_t row;
@@ -24,20 +24,21 @@ struct Displaced {
   T score;
 };
 
-// The k largest scores seen so far of one row, largest first, equal ones in the order of arrival (by rising index).
+// The k largest scores of a row so far, largest first. Equal scores stay in the order of arrival, which is by rising
+// index.
 template <class T>
 class TopKeyList {
  public:
   TopKeyList(int64_t row, T* scores, int32_t* keys, int64_t k) : row_(row), scores_(scores), keys_(keys), k_(k) {}
 
   int64_t count() const { return count_; }
-  // Whatever is not above this cannot enter. A later score equal to the last one kept loses, as its index is higher.
+  // Only a score above this enters the list. A score equal to the last one loses, because its index is higher.
   T threshold() const { return count_ < k_ ? floor_ : scores_[k_ - 1]; }
 
   // Offers n scores; adds to `displaced` the keys before first_key that they displace.
   void offer(const T* scores, int64_t n, int64_t first_key, std::vector<Displaced<T>>& displaced) {
     constexpr int64_t step = 32;
-    if (count_ == 0) floor_ = below_k_of(scores, n);
+    if (count_ == 0) floor_ = lower_bound(scores, n);
     for (int64_t j = 0; j < n; j += step) {
       const T minimum = threshold();
       uint32_t above = 0;  // a bit for each score
@@ -55,10 +56,10 @@ class TopKeyList {
   }
 
  private:
-  // A number that at least k of n scores exceed, so that few but the k largest are inserted: the scores are split into
-  // 2 k groups or more, and the k-th largest of the groups' maxima is the bound. Minus infinity where that gains
-  // nothing.
-  T below_k_of(const T* scores, int64_t n) const {
+  // A number that at least k of n scores exceed: below it, scores need no insertion. The scores are split into 2 k
+  // groups or more; the k-th largest group maximum is a lower bound for the k-th largest score. Minus infinity where
+  // this gains nothing.
+  T lower_bound(const T* scores, int64_t n) const {
     constexpr int64_t max_groups = 256, step = 16;
     constexpr T none = -std::numeric_limits<T>::infinity();
     const int64_t groups = (2 * k_ + step - 1) / step * step;
@@ -88,15 +89,14 @@ class TopKeyList {
   T floor_ = -std::numeric_limits<T>::infinity();
 };
 
-// The scores of given keys that lie within a tile.
+// Keeps the scores of the given keys that lie in a tile.
 template <class T>
 void keep_given(const int32_t* keys, int64_t k, const Tile& t, const T* row, T* scores) {
   for (int64_t l = 0; l < k; ++l)
     if (keys[l] >= t.k0 && keys[l] < t.k1) scores[l] = row[keys[l] - t.k0];
 }
 
-// Gives keys that no longer are among the top ones their part in the rows of `rest`, where the weights are relative to
-// exp(running_max).
+// Adds to `rest` the displaced keys: weight times value. The weights are relative to exp(running_max).
 template <class T>
 void add_displaced(const AttentionOperands<T>& in, const PhiloxKey& dropout_key, const Tile& t,
                    const std::vector<Displaced<T>>& displaced, const T* running_max, HeadView<T> rest) {
@@ -126,7 +126,7 @@ void centroid_topk_forward(Stream, const AttentionOperands<T>& in, int64_t k, bo
     thread_local Scratch<T> score_memory, factor_memory, largest_memory;
     const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % blocks * rows_a_block, end = std::min(N, q0 + rows_a_block);
-    const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), last = last_key(mask, size, b, q1);
+    const int64_t q1 = std::clamp(mask.queries(b, N), q0, end), last = end_of_keys(mask, size, b, q1);
     T* scores = score_memory.take(rows_a_block * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
     T* largest_scores = largest_memory.take(rows_a_block * k);

@@ -11,7 +11,7 @@ void dropout(Stream, int64_t n, Dropout dropout, const T* x, const T* residual, 
   const PhiloxKey key = dropout.active() ? dropout.draw.key() : PhiloxKey{};
   const uint32_t threshold = dropout.threshold();
   const T scale = T(dropout.scale());
-  // Counted from the first number of its four, the first element is number `skipped`.
+  // One Philox call decides four elements. The first element here is number `skipped` of its four.
   const auto skipped = int64_t(dropout.draw.first % 4);
   const uint64_t first_four = dropout.draw.first / 4;
   parallel_for(skipped + n, 1 << 13, [=](int64_t begin, int64_t end) {

@@ -28,16 +28,16 @@ void unary_backward(Stream, Unary op, int64_t n, const T* x, const T* dy, T* dx)
   });
 }
 
-// n elements of a tensor, `step` apart (1, or 0: one for all).
+// Elements of a tensor that are `step` apart; step 0 repeats one element.
 template <class T>
-struct Run {
+struct Strided {
   const T* x;
   int64_t step;
 };
 
 // y_i = f(a_i, more_i...).
 template <class F, class Y, class A, class... More>
-static void map_run(F f, int64_t n, Y* y, Run<A> a, Run<More>... more) {
+static void map_inner_loop(F f, int64_t n, Y* y, Strided<A> a, Strided<More>... more) {
   if (a.step == 1 && ((more.step == 1) && ...))
     for (int64_t i = 0; i < n; ++i) y[i] = f(a.x[i], more.x[i]...);
   else if (a.step == 1 && ((more.step == 0) && ...))
@@ -46,12 +46,12 @@ static void map_run(F f, int64_t n, Y* y, Run<A> a, Run<More>... more) {
     for (int64_t i = 0; i < n; ++i) y[i] = f(a.x[i * a.step], more.x[i * more.step]...);
 }
 
-// y = f(x...), where the x move by their strides and y is contiguous.
+// y = f(x...). Each x has its strides; y is contiguous.
 template <class F, class Y, class... X>
 static void map(const Strides& strides, F f, Y* y, const X*... x) {
-  each_run(strides, [&](int64_t first, const Strides::Steps& at, int64_t n) {
+  each_inner_loop(strides, [&](int64_t first, const Strides::Steps& at, int64_t n) {
     [&]<size_t... t>(std::index_sequence<t...>) {
-      map_run(f, n, y + first, Run<X>{x + at[t], inner_step(strides, int(t))}...);
+      map_inner_loop(f, n, y + first, Strided<X>{x + at[t], inner_step(strides, int(t))}...);
     }
     (std::index_sequence_for<X...>{});
   });

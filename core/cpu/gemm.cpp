@@ -1,18 +1,18 @@
-// Matrix products. Everything rests on one small loop, multiply_block: a block of C, max_rows by two vectors, stays in
-// registers over the whole depth, and each step is one outer product of a column of A with a row of B. Its 28
-// multiply-adds for 16 loads (with AVX-512) keep the processor's arithmetic busy. Around it:
+// Matrix products. The inner loop is multiply_block: it keeps a block of C, max_rows by two vectors, in registers over
+// the depth. Each step adds one outer product of a column of A and a row of B: with AVX-512, 28 multiply-adds for 16
+// loads keep the processor's arithmetic busy. Around it:
 //
-// - B is packed into panels of two vectors' columns, one step of the depth behind the other, so that the loop reads it
-//   in order whatever its strides are. The panels pass a block's rows of A one after the other: the rows stay in the L1
-//   cache, the panels come from the L2 cache in order, and C is written along its rows.
-// - A is read where it stands, unless it is transposed: a step needs one number of each row, and the cache lines that
-//   these come from serve the following steps as well. Transposed, a step's numbers are neighbors, and are copied
-//   together if there are many panels. The next block's rows are fetched into the L2 cache meanwhile.
-// - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that their panels fit into the L2
+// - B is packed into panels. A panel has the columns of two vectors, one step of the depth behind the other, so the
+//   loop reads it in order, whatever the strides of B are. All panels are multiplied with a block's rows of A before
+//   the next block: these rows stay in the L1 cache, and the panels come from the L2 cache.
+// - A is not packed. A step needs one number of each row, and the cache lines of these numbers serve the next steps
+//   too. If A is transposed, a step's numbers are neighbors; with many panels, they are copied together. Meanwhile the
+//   next block's rows are fetched into the L2 cache.
+// - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that the panels fit into the L2
 //   cache.
 //
-// The blocks follow from the shape alone, and each number of C is one chain of fused multiply-adds for each part of the
-// depth: the same bits for any number of threads. apps/attention_bench/NOTES.md compares it with OpenBLAS and oneDNN.
+// The blocks depend on the shape alone, and each element of C is one chain of fused multiply-adds per cut of the depth.
+// So any number of threads gives the same bits. apps/attention_bench/NOTES.md compares it with OpenBLAS and oneDNN.
 #include "core/cpu/gemm.h"
 
 #include <algorithm>
@@ -29,8 +29,8 @@ namespace cairn {
 namespace cpu {
 namespace {
 
-// The widest vectors of the processor that this is compiled for, and the rows of a block: as many as leave registers
-// for B. (16 registers, or 32 with AVX-512.)
+// The widest vectors of the processor that this is compiled for, and the rows of a block: the 16 registers (32 with
+// AVX-512) hold a block and two vectors of B.
 #if defined(__AVX512F__)
 constexpr int64_t vector_bytes = 64, max_rows = 14;
 constexpr std::string_view vectors = "AVX-512";
@@ -48,9 +48,9 @@ constexpr int64_t panel = 2 * lanes<T>;  // columns of B
 template <class T>
 using Vector __attribute__((vector_size(vector_bytes))) = T;
 
-constexpr int64_t part_depth = 512, part_columns = 384;
+constexpr int64_t packed_depth = 512, packed_columns = 384;  // of B, at most
 
-// By reference: how a vector is passed by value depends on what the processor has.
+// By reference: how a vector is passed by value depends on the processor that this is compiled for.
 template <class V, class T>
 inline void load(V& v, const T* from) {
   std::memcpy(&v, from, sizeof v);
@@ -60,8 +60,8 @@ inline void store(T* to, const V& v) {
   std::memcpy(to, &v, sizeof v);
 }
 
-// C = beta C + alpha A B for a block of C: rows by `columns`, at most a panel. Element (i, l) of A is a[i * row + l *
-// step]; B is a packed panel.
+// C = beta C + alpha A B for a block of C of at most a panel's columns. Element (i, l) of A is a[i * row + l * step]; B
+// is a packed panel.
 template <class T>
 struct Block {
   int64_t k;
@@ -117,7 +117,8 @@ constexpr auto blocks_of_rows(std::integer_sequence<int, rows...>) {
 template <class T>
 constexpr auto multiply_rows = blocks_of_rows<T>(std::make_integer_sequence<int, int(max_rows)>());
 
-// One step of a transposition of lanes<T> vectors: exchanges the parts of x and y that lie `distance` off the diagonal.
+// One step of the transposition of lanes<T> vectors: exchanges the elements of x and y that are `distance` off the
+// diagonal.
 template <class T, int distance, size_t... lane>
 inline void exchange(Vector<T>& x, Vector<T>& y, std::index_sequence<lane...>) {
   constexpr int w = int(lanes<T>);
@@ -133,8 +134,8 @@ inline void transpose(Vector<T> (&x)[lanes<T>]) {
   if constexpr (2 * distance < lanes<T>) transpose<T, 2 * distance>(x);
 }
 
-// Packs `columns` columns of B, at most a panel, and k steps; the columns that a panel has beyond are zeros. Element
-// (l, j) of B is b[l * step + j * column], and one of both is 1.
+// Packs `columns` columns of B, at most a panel, and k steps; missing columns become zeros. Element (l, j) of B is
+// b[l * step + j * column]; step or column is 1.
 template <class T>
 void pack_panel(int64_t k, int64_t columns, const T* b, int64_t step, int64_t column, T* to) {
   constexpr int64_t w = lanes<T>, all = panel<T>;
@@ -157,10 +158,10 @@ void pack_panel(int64_t k, int64_t columns, const T* b, int64_t step, int64_t co
   }
 }
 
-// Copies `rows` rows of a transposed A, whose steps are `step` apart, one step of the depth behind the other.
+// Copies `rows` rows of a transposed A, one step of the depth behind the other. In A, the steps are `step` apart.
 template <class T>
 void pack_rows(int64_t k, int64_t rows, const T* a, int64_t step, T* to) {
-  constexpr int64_t some = 8;  // twice that many, which may overlap, are copied faster than any number
+  constexpr int64_t some = 8;  // two copies of a fixed size, which may overlap, are faster than one of any size
   for (int64_t l = 0; l < k; ++l, a += step, to += rows)
     if (rows >= some && rows <= 2 * some) {
       std::memcpy(to, a, some * sizeof(T));
@@ -170,13 +171,13 @@ void pack_rows(int64_t k, int64_t rows, const T* a, int64_t step, T* to) {
     }
 }
 
-// Fetches rows of A into the L2 cache, a share of them with each of `calls` calls: they are too many streams, read side
-// by side, for the processor to do it by itself.
+// Fetches rows of A into the L2 cache, a share of them with each of `calls` calls. The processor does not fetch them by
+// itself, because they are too many streams at once.
 template <class T>
-class Ahead {
+class Prefetch {
  public:
-  // `rows` rows and `steps` steps of the depth from a on: element (i, l) is a[i * row + l * step], one of both is 1.
-  Ahead(const T* a, int64_t rows, int64_t steps, int64_t row, int64_t step, int64_t calls)
+  // `rows` rows and `steps` steps of the depth. Element (i, l) is a[i * row + l * step]; row or step is 1.
+  Prefetch(const T* a, int64_t rows, int64_t steps, int64_t row, int64_t step, int64_t calls)
       : from_(reinterpret_cast<const char*>(a)),
         stride_((step == 1 ? row : step) * int64_t(sizeof(T))),
         bytes_((step == 1 ? steps : rows) * int64_t(sizeof(T))),
@@ -196,23 +197,23 @@ class Ahead {
   int64_t stride_, bytes_, left_, share_, at_ = 0;
 };
 
-// Memory for the packed part of B, of the calling thread.
+// The calling thread's memory for packed panels of B.
 template <class T>
 T* packing_memory() {
-  thread_local Scratch<T> packed;  // as aligned as a storage, which is at least vector_bytes
-  return packed.take(part_depth * (part_columns + panel<T>));
+  thread_local Scratch<T> packed;  // aligned to at least vector_bytes, as every storage
+  return packed.take(packed_depth * (packed_columns + panel<T>));
 }
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-// A row of beta C; where beta is 0, C is not read.
+// c = beta c for a row of C. With beta 0, C is not read.
 template <class T>
 void scale_row(T* c, int64_t n, double beta) {
   for (int64_t j = 0; j < n; ++j) c[j] = beta == 0 ? T(0) : T(beta) * c[j];
 }
-// Parts of [0, n) that are alike, none larger than `maximum`.
-int64_t even_part(int64_t n, int64_t maximum) {
-  const int64_t parts = std::max<int64_t>(1, (n + maximum - 1) / maximum);
-  return std::max<int64_t>(1, (n + parts - 1) / parts);
+// The size of equal cuts of [0, n), at most `maximum`.
+int64_t even_cut(int64_t n, int64_t maximum) {
+  const int64_t cuts = std::max<int64_t>(1, (n + maximum - 1) / maximum);
+  return std::max<int64_t>(1, (n + cuts - 1) / cuts);
 }
 
 }  // namespace
@@ -226,23 +227,23 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
   }
   const int64_t a_row = transpose_a ? 1 : lda, a_step = transpose_a ? lda : 1;
   const int64_t b_step = transpose_b ? 1 : ldb, b_column = transpose_b ? ldb : 1;
-  const int64_t depth = even_part(k, part_depth), rows = even_part(m, max_rows);
-  constexpr int64_t cached = int64_t(1) << 17;  // elements of A that are in the L2 cache anyway
+  const int64_t depth = even_cut(k, packed_depth), rows = even_cut(m, max_rows);
+  constexpr int64_t cached = int64_t(1) << 17;  // an A of at most these elements stays in the L2 cache
   T* const packed = packing_memory<T>();
-  alignas(vector_bytes) T packed_rows[part_depth * max_rows];
+  alignas(vector_bytes) T packed_rows[packed_depth * max_rows];
 
-  for (int64_t j0 = 0; j0 < n; j0 += part_columns)
+  for (int64_t j0 = 0; j0 < n; j0 += packed_columns)
     for (int64_t l0 = 0; l0 < k; l0 += depth) {
-      const int64_t columns = std::min(part_columns, n - j0), steps = std::min(depth, k - l0);
-      const bool copied = transpose_a && columns >= 8 * panel<T>;  // which many panels have to be worth
+      const int64_t columns = std::min(packed_columns, n - j0), steps = std::min(depth, k - l0);
+      const bool copied = transpose_a && columns >= 8 * panel<T>;  // fewer panels do not pay for the copy
       for (int64_t j = 0; j < columns; j += panel<T>)
         pack_panel(steps, std::min(panel<T>, columns - j), b + l0 * b_step + (j0 + j) * b_column, b_step, b_column,
                    packed + j * steps);
       for (int64_t i = 0; i < m; i += rows) {
         const int64_t here = std::min(rows, m - i), next = m * k > cached ? std::min(rows, m - i - here) : 0;
         const T* of_a = a + i * a_row + l0 * a_step;
-        Ahead<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
-                       (columns + panel<T> - 1) / panel<T>);
+        Prefetch<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
+                          (columns + panel<T> - 1) / panel<T>);
         if (copied) pack_rows(steps, here, of_a, lda, packed_rows), of_a = packed_rows;
         for (int64_t j = 0; j < columns; j += panel<T>) {
           ahead.fetch();
@@ -254,40 +255,42 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
     }
 }
 
-// Products are shared out in tiles of C. Where the depth is long, as in the gradient of a weight, it is shared out
-// before, so that A and B are read as seldom as can be, and the parts are added up in order.
+// A task computes a tile of C. If C is small and the depth is long, as in the gradient of a weight, the depth is split
+// too: then tiles stay large, so A and B are read less often. The splits are added in order.
 template <class T>
 void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
-  if (g.batch == 0 || g.m == 0 || g.n == 0) return;                // the others may be as large as can be
-  constexpr int64_t wanted = 16, min_rows = 192, min_depth = 512;  // B is packed once a tile: that must be little
-  const int64_t tile_n = g.n > 4 * part_columns ? part_columns : std::max<int64_t>(1, g.n);
+  if (g.batch == 0 || g.m == 0 || g.n == 0) return;                // the other sizes may be huge
+  constexpr int64_t wanted = 16, min_rows = 192, min_depth = 512;  // large tiles: B is packed once a tile
+  const int64_t tile_n = g.n > 4 * packed_columns ? packed_columns : std::max<int64_t>(1, g.n);
   const int64_t columns = (g.n + tile_n - 1) / tile_n, across = std::max<int64_t>(1, g.batch * columns);
   const int64_t wanted_tiles = std::max<int64_t>(1, wanted / std::max<int64_t>(1, g.k / min_depth));
   const int64_t tile_m = std::max(min_rows, rounded_up((g.m * across + wanted_tiles - 1) / wanted_tiles, max_rows));
   const int64_t rows = (g.m + tile_m - 1) / tile_m, tiles = g.batch * rows * columns;
-  const int64_t parts = std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / min_depth), 1, wanted);
-  const int64_t steps = (g.k + parts - 1) / parts;
+  const int64_t splits =
+      std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / min_depth), 1, wanted);
+  const int64_t steps = (g.k + splits - 1) / splits;
   Workspace workspace(Device::cpu);
-  T* const partial = parts > 1 ? workspace.take<T>(parts * g.batch * g.m * g.n) : nullptr;  // [batch, parts, m, n]
+  T* const partial = splits > 1 ? workspace.take<T>(splits * g.batch * g.m * g.n) : nullptr;  // [batch, splits, m, n]
 
-  parallel_tasks(tiles * parts, [&](int64_t task) {
-    const int64_t tile = task / parts, part = task % parts, l = part * steps;
+  parallel_tasks(tiles * splits, [&](int64_t task) {
+    const int64_t tile = task / splits, split = task % splits, l = split * steps;
     const int64_t member = tile / (rows * columns), i = tile / columns % rows * tile_m, j = tile % columns * tile_n;
     const T* from_a = a + member * g.stride_a + (g.transpose_a ? l * g.lda + i : i * g.lda + l);
     const T* from_b = b + member * g.stride_b + (g.transpose_b ? j * g.ldb + l : l * g.ldb + j);
-    T* to = partial ? partial + ((member * parts + part) * g.m + i) * g.n + j : c + member * g.stride_c + i * g.ldc + j;
+    T* to =
+        partial ? partial + ((member * splits + split) * g.m + i) * g.n + j : c + member * g.stride_c + i * g.ldc + j;
     gemm_tile(g.transpose_a, g.transpose_b, std::min(tile_m, g.m - i), std::min(tile_n, g.n - j),
               std::min(steps, g.k - l), g.alpha, from_a, g.lda, from_b, g.ldb, partial ? 0.0 : g.beta, to,
               partial ? g.n : g.ldc);
   });
   if (!partial) return;
-  parallel_for(g.batch * g.m, rows_a_task(parts * g.n), [&](int64_t begin, int64_t end) {
+  parallel_for(g.batch * g.m, rows_a_task(splits * g.n), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t member = row / g.m, i = row % g.m;
       T* to = c + member * g.stride_c + i * g.ldc;
       scale_row(to, g.n, g.beta);
-      for (int64_t part = 0; part < parts; ++part)
-        add_scaled(to, g.n, T(1), partial + ((member * parts + part) * g.m + i) * g.n);
+      for (int64_t split = 0; split < splits; ++split)
+        add_scaled(to, g.n, T(1), partial + ((member * splits + split) * g.m + i) * g.n);
     }
   });
 }

@@ -12,12 +12,12 @@ void group(Stream, GroupSize size, const int32_t* labels, int32_t* permutation, 
     const int32_t* label = labels + batch_head * N;
     int32_t* offset = offsets + batch_head * (C + 1);
     const auto in_cluster = [=](int64_t i) { return label[i] >= 0 && label[i] < C; };
-    // Counts, one place on; their running sums are the places where clusters begin.
+    // Count the members of cluster c in offset[c + 1]; running sums turn the counts into the clusters' beginnings.
     std::fill_n(offset, C + 1, 0);
     for (int64_t i = 0; i < N; ++i)
       if (in_cluster(i)) ++offset[label[i] + 1];
     for (int64_t c = 0; c < C; ++c) offset[c + 1] += offset[c];
-    // Filling a cluster moves its beginning to its end, which is the next one's beginning; then all move back.
+    // Each member moves its cluster's offset on by one, in the end to the next cluster's beginning. So shift all back.
     int32_t outside = offset[C];
     for (int64_t i = 0; i < N; ++i)
       permutation[batch_head * N + (in_cluster(i) ? offset[label[i]]++ : outside++)] = int32_t(i);

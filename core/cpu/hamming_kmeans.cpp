@@ -1,11 +1,11 @@
-// Lloyd's algorithm on codes. Pieces of queries are assigned and their bits counted by different threads; counts are
-// whole numbers, so their sums have no order.
+// Lloyd's algorithm on codes. A task assigns a chunk of queries and counts the bits of its codes. Counts are whole
+// numbers, so the order of their sums does not matter.
 //
-// Distances and counts are bytes, of as many queries at a time as a vector has bytes. Four bits of a code and four of a
-// centroid differ in at most 4 places: a shuffle of bytes looks that up, in a table for these four bits of the centroid
-// (the idea of Mula's population count: Mula, Kurz, Lemire, "Faster population counts using AVX2 instructions", 2018).
-// That takes 1.1 instructions a query and centroid with AVX-512, 2.2 with AVX2, and is as fast as the instruction that
-// counts the bits of 64-bit words, which only newer processors have (apps/attention_bench/NOTES.md).
+// Distances are bytes, so a vector holds those of as many queries as it has bytes. They are looked up four bits at a
+// time: for four bits of the centroid, a table of 16 bytes has the distance to each four bits of a code, and one
+// shuffle of bytes reads it for a whole vector (Mula, Kurz, Lemire, "Faster population counts using AVX2 instructions",
+// 2018). This takes 1.1 instructions per query and centroid with AVX-512, 2.2 with AVX2. It is as fast as the
+// instruction that counts bits of 64-bit words, which only newer processors have (apps/attention_bench/NOTES.md).
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>
@@ -31,13 +31,13 @@ constexpr int width = 16;
 #endif
 using Bytes __attribute__((vector_size(width))) = uint8_t;
 
-// By reference: how a vector is passed by value depends on what the processor has.
+// By reference: how a vector is passed by value depends on the processor that this is compiled for.
 inline void load(Bytes& bytes, const uint8_t* from) { std::memcpy(&bytes, from, width); }
 
 // bytes = table[index], of 16 numbers.
 inline void look_up(Bytes& bytes, const uint8_t* table, const Bytes& index) {
 #if defined(__AVX512BW__)
-  // (GCC 12 warns of what _mm512_broadcast_i32x4 leaves undefined.)
+  // (For _mm512_broadcast_i32x4, GCC 12 warns of an undefined value.)
   const __m128i one = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   const __m512i tables = _mm512_maskz_broadcast_i32x4(0xffff, one);
   bytes = Bytes(_mm512_shuffle_epi8(tables, __m512i(index)));
@@ -73,7 +73,7 @@ inline void add_bits(uint8_t* count, uint64_t code) {
 
 constexpr int digits = 16;  // of four bits each
 
-// different[x][y]: in how many of four bits x and y differ.
+// different[x][y]: the number of bits, of four, in which x and y differ.
 constexpr auto different = [] {
   std::array<std::array<uint8_t, 16>, 16> table{};
   for (unsigned x = 0; x < 16; ++x)
@@ -81,9 +81,9 @@ constexpr auto different = [] {
   return table;
 }();
 
-// labels[i] = the nearest of C centroids, ties to the lowest.
+// labels[i] = the nearest of C centroids; ties go to the lowest.
 void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t C, int32_t* labels) {
-  constexpr int vectors = 4, block = vectors * width, at_once = 256;  // clusters whose numbers are bytes
+  constexpr int vectors = 4, block = vectors * width, at_once = 256;  // clusters, so that their numbers are bytes
   for (int64_t i = 0; i < n; i += block) {
     const int count = int(std::min<int64_t>(block, n - i));
     uint64_t code[block] = {};
@@ -126,10 +126,10 @@ void assign(const uint64_t* codes, int64_t n, const uint64_t* centroids, int64_t
   }
 }
 
-// The members of a cluster and how many of them have each bit.
+// The number of members of a cluster, and of those that have each bit.
 struct Counters {
-  uint8_t few[64];  // of the latest members, at most 255
-  int32_t bit[64];  // of all before them
+  uint8_t few[64];  // counts of the latest members, at most 255
+  int32_t bit[64];  // counts of all members before them
   int32_t members;
 
   void add(uint64_t code) {
@@ -139,19 +139,19 @@ struct Counters {
   void flush() {
     for (int j = 0; j < 64; ++j) bit[j] += few[j], few[j] = 0;
   }
-  // Both are flushed.
+  // Both must be flushed.
   void add(const Counters& other) {
     for (int j = 0; j < 64; ++j) bit[j] += other.bit[j];
     members += other.members;
   }
-  // The bits that more than half of the members have, and those that more than half have not.
+  // The bits that are 1 in more than half of the members, and those that are 0 in more than half.
   uint64_t set_in_majority() const {
     return collect([this](uint32_t j) { return 2 * bit[j] > members; });
   }
   uint64_t clear_in_majority() const {
     return collect([this](uint32_t j) { return 2 * bit[j] < members; });
   }
-  // In halves, because a vector shifts 32 bits by a lane's number twice as fast as 64.
+  // In halves, because vectors shift 32-bit lanes twice as fast as 64-bit ones.
   template <class F>
   static uint64_t collect(F&& test) {
     uint32_t low = 0, high = 0;
@@ -169,8 +169,8 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
   const auto [B, H, N, C, iterations] = size;
   if (B * H * N == 0) return;
   const PhiloxKey key = draw.key();
-  const int64_t piece = 4096, pieces = (N + piece - 1) / piece;
-  Counters* counts = workspace.take<Counters>(B * H * pieces * C);
+  const int64_t chunk = 4096, chunks = (N + chunk - 1) / chunk;
+  Counters* counts = workspace.take<Counters>(B * H * chunks * C);
   uint64_t* centroids = workspace.take<uint64_t>(B * H * C);
 
   const auto valid = [&, N = N, H = H](int64_t batch_head) { return lengths ? int64_t(lengths[batch_head / H]) : N; };
@@ -190,9 +190,9 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
 
   for (int iteration = 1; iteration <= iterations + 1; ++iteration) {
     const bool last = iteration > iterations;
-    parallel_tasks(B * H * pieces, [&, N = N, C = C](int64_t task) {
-      const int64_t batch_head = task / pieces, n = valid(batch_head);
-      const int64_t first = task % pieces * piece, end = std::min(n, first + piece);
+    parallel_tasks(B * H * chunks, [&, N = N, C = C](int64_t task) {
+      const int64_t batch_head = task / chunks, n = valid(batch_head);
+      const int64_t first = task % chunks * chunk, end = std::min(n, first + chunk);
       if (C >= n || first >= end) return;
       const uint64_t* code = codes + batch_head * N;
       int32_t* label = labels + batch_head * N;
@@ -205,9 +205,9 @@ void hamming_kmeans(Stream, KMeansSize size, const uint64_t* codes, const int32_
     });
     if (last) break;
     parallel_tasks(B * H, [&, C = C](int64_t batch_head) {
-      const int64_t n = valid(batch_head), used = (n + piece - 1) / piece;
+      const int64_t n = valid(batch_head), used = (n + chunk - 1) / chunk;
       if (C >= n) return;
-      Counters* total = counts + batch_head * pieces * C;
+      Counters* total = counts + batch_head * chunks * C;
       for (int64_t p = 1; p < used; ++p)
         for (int64_t c = 0; c < C; ++c) total[c].add(total[p * C + c]);
       for (int64_t c = 0; c < C; ++c) {

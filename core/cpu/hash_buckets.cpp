@@ -8,12 +8,12 @@
 
 namespace cairn::cpu {
 
-// The largest of y_0 .. y_{c-1}, -y_0 .. -y_{c-1} and its index, as LargestProjection finds it: that of the |y|, kept
-// for each of 16 lanes, so that a step is a few vector operations. |y| and, for equal ones, whether y >= 0, whose index
-// is the lower one, make one integer that is ordered like that: twice the bits of |y|, and one more or two. 0: a NaN.
+// The index of the largest of y_0 .. y_{c-1}, -y_0 .. -y_{c-1}, as LargestProjection finds it. It is the largest |y|;
+// 16 lanes each keep their own, so that a step is a few vector operations. Comparisons use one integer: twice the bits
+// of |y|, plus 2 if y >= 0, else plus 1, because of equal |y| the positive one has the lower index. A NaN is 0.
 class LargestOfBothSigns {
  public:
-  // y_first .. y_{first + 63}; those from y_c on do not count.
+  // Adds y_first .. y_{first + 63}, without those from y_c on.
   void see(const float* y, int32_t first, int32_t c) {
     uint32_t order[lanes];
     int32_t column[lanes];  // copies, because y might be these members
@@ -57,9 +57,10 @@ void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* l
                   int32_t* buckets) {
   constexpr int64_t width = Projections::width, rows_a_task = 128, rounds_at_once = 8;
   const int64_t H = size.H, N = size.N, D = size.D, max_columns = std::min(size.count(N) / 2, size.columns);
-  const int64_t tiles = D > 0 ? (max_columns + width - 1) / width : 0;  // of columns; without numbers all are alike
+  const int64_t tiles =
+      D > 0 ? (max_columns + width - 1) / width : 0;  // of columns; none if D = 0, when all products are 0
   const int64_t tasks = (N + rows_a_task - 1) / rows_a_task, rounds = size.B * H * N > 0 ? size.rounds : 0;
-  // A few rounds at a time: they read the same queries, and however many there are, their vectors take no more memory.
+  // A few rounds at a time: they read the same queries, and the memory for their vectors stays bounded.
   for (int64_t begin = 0; begin < rounds; begin += rounds_at_once) {
     const int64_t end = std::min(begin + rounds_at_once, rounds);
     std::vector<Projections> project(static_cast<size_t>((end - begin) * tiles), Projections(D));
@@ -68,7 +69,7 @@ void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* l
         project[size_t((round - begin) * tiles + j / width)].set(int(j % width),
                                                                  rotations + (round * size.columns + j) * D);
 
-    // Heads of the same positions follow each other: they read the same memory.
+    // The heads of the same positions follow each other, because they share cache lines.
     parallel_tasks(size.B * tasks * H, [&](int64_t task) {
       const int64_t h = task % H, b = task / H / tasks, first = task / H % tasks * rows_a_task;
       const int64_t n = lengths ? std::clamp<int64_t>(lengths[b], 0, N) : N;

@@ -29,7 +29,7 @@ void hash_codes(Stream, HashSize size, HeadView<const T> q, const float* planes,
       return q.at(batch_head / size.H, row % size.N, batch_head % size.H);
     };
     project.each(begin, end, query, [&](int64_t row, const float* product) {
-      // In halves: vectors shift 32 bits by a lane's number.
+      // In halves, because vectors shift 32-bit lanes faster than 64-bit ones.
       uint32_t low = 0, high = 0;
       for (uint32_t j = 0; j < 32; ++j) low |= uint32_t(product[j] > threshold[j]) << j;
       for (uint32_t j = 0; j < 32; ++j) high |= uint32_t(product[32 + j] > threshold[32 + j]) << j;

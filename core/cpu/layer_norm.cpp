@@ -32,10 +32,10 @@ void layer_norm_forward(Stream, Rows size, double epsilon, const T* x, const T* 
 template <class T>
 void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const Accum<T>* mean, const Accum<T>* rstd,
                          const T* dy, T* dx, T* dweight, T* dbias) {
-  const int64_t cols = size.cols, piece = 128, pieces = (size.rows + piece - 1) / piece;
-  std::vector<T> partial(size_t(2 * pieces * cols));  // of dweight and dbias, one pair of rows a piece
-  parallel_for(size.rows, piece, [&](int64_t begin, int64_t end) {
-    T* partial_weight = partial.data() + begin / piece * 2 * cols;
+  const int64_t cols = size.cols, chunk = 128, chunks = (size.rows + chunk - 1) / chunk;
+  std::vector<T> partial(size_t(2 * chunks * cols));  // of dweight and dbias: two rows a chunk
+  parallel_for(size.rows, chunk, [&](int64_t begin, int64_t end) {
+    T* partial_weight = partial.data() + begin / chunk * 2 * cols;
     T* partial_bias = partial_weight + cols;
     for (int64_t r = begin; r < end; ++r) {
       const T *in = x + r * cols, *g = dy + r * cols;
@@ -53,7 +53,7 @@ void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const A
   });
   std::fill(dweight, dweight + cols, T(0));
   std::fill(dbias, dbias + cols, T(0));
-  for (int64_t i = 0; i < pieces; ++i) {
+  for (int64_t i = 0; i < chunks; ++i) {
     add_scaled(dweight, cols, T(1), partial.data() + i * 2 * cols);
     add_scaled(dbias, cols, T(1), partial.data() + (i * 2 + 1) * cols);
   }

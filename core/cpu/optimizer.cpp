@@ -10,25 +10,25 @@
 namespace cairn::cpu {
 namespace {
 
-// f(piece, i) for every element i of every piece that has a gradient.
+// Calls f(slice, i) for every element i of every slice that has a gradient.
 template <class T, class F>
-void for_each_element(int64_t count, const ParameterPiece<T>* pieces, F&& f) {
+void for_each_element(int64_t count, const ParameterSlice<T>* slices, F&& f) {
   parallel_tasks(count, [&](int64_t task) {
-    const ParameterPiece<T> piece = pieces[task];
-    for (int64_t i = 0; piece.gradient && i < piece.n; ++i) f(piece, i);
+    const ParameterSlice<T> slice = slices[task];
+    for (int64_t i = 0; slice.gradient && i < slice.n; ++i) f(slice, i);
   });
 }
 
 }  // namespace
 
 template <class T>
-void prepare_step(Stream, int64_t count, const ParameterPiece<T>* pieces, double max_norm, OptimizerState* state) {
+void prepare_step(Stream, int64_t count, const ParameterSlice<T>* slices, double max_norm, OptimizerState* state) {
   std::vector<double> squares(static_cast<size_t>(count));
   parallel_tasks(count, [&](int64_t task) {
-    const T* const gradient = pieces[task].gradient;
+    const T* const gradient = slices[task].gradient;
     if (gradient)
       squares[size_t(task)] =
-          sum_of<double>(pieces[task].n, [=](int64_t i) { return double(gradient[i]) * double(gradient[i]); });
+          sum_of<double>(slices[task].n, [=](int64_t i) { return double(gradient[i]) * double(gradient[i]); });
   });
   double sum = 0;
   for (double square : squares) sum += square;
@@ -37,27 +37,27 @@ void prepare_step(Stream, int64_t count, const ParameterPiece<T>* pieces, double
 }
 
 template <class T>
-void r_adam_step(Stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
+void r_adam_step(Stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
                  const OptimizerState* state) {
   if (state->skip) return;
-  for_each_element(count, pieces, [step = r_adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
+  for_each_element(count, slices, [step = r_adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
     adam_update(step, p.gradient[i], p.value[i], p.first[i], p.second[i]);
   });
 }
 
 template <class T>
-void adam_step(Stream, int64_t count, const ParameterPiece<T>* pieces, AdamOptions options,
+void adam_step(Stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
                const OptimizerState* state) {
   if (state->skip) return;
-  for_each_element(count, pieces, [step = adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
+  for_each_element(count, slices, [step = adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
     adam_update(step, p.gradient[i], p.value[i], p.first[i], p.second[i]);
   });
 }
 
 template <class T>
-void sgd_step(Stream, int64_t count, const ParameterPiece<T>* pieces, SgdOptions options, const OptimizerState* state) {
+void sgd_step(Stream, int64_t count, const ParameterSlice<T>* slices, SgdOptions options, const OptimizerState* state) {
   if (state->skip) return;
-  for_each_element(count, pieces, [step = SgdStep<T>(options, *state)](const auto& p, int64_t i) {
+  for_each_element(count, slices, [step = SgdStep<T>(options, *state)](const auto& p, int64_t i) {
     T none = 0;
     sgd_update(step, p.gradient[i], p.value[i], p.first ? p.first[i] : none);
   });

@@ -20,7 +20,7 @@ void gather_rows(Stream, RowSelection size, const T* table, const int32_t* index
   });
 }
 
-// Threads share out the columns, so that each element of the table sums its rows in order.
+// Tasks take columns, not rows, so that each element of the table adds its rows in order.
 template <class T>
 void scatter_add_rows(Stream, RowSelection size, const T* x, const int32_t* index, T* table) {
   const auto [rows, cols, table_rows] = size;

@@ -32,7 +32,7 @@ void segment_broadcast(Stream, Segment kind, GroupSize size, int64_t D, GroupVie
                        HeadView<T> out, bool add) {
   const int64_t H = size.H, N = size.N, C = size.C;
   parallel_for(size.B * H * N, 64, [=](int64_t begin, int64_t end) {
-    thread_local Scratch<T> scratch;  // what is added is rounded first
+    thread_local Scratch<T> scratch;  // the summand, rounded before it is added
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch_head = row / N, b = batch_head / H, h = batch_head % H, c = groups.labels[row];
       T *sum = out.at(b, row % N, h), *share = add ? scratch.take(D) : sum;

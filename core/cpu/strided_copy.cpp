@@ -10,7 +10,7 @@ namespace cairn::cpu {
 template <class T>
 void strided_copy(Stream, const Strides& strides, const T* x, T* y) {
   const int64_t step_x = inner_step(strides, 0), step_y = inner_step(strides, 1);
-  each_run(strides, [=](int64_t, const Strides::Steps& at, int64_t n) {
+  each_inner_loop(strides, [=](int64_t, const Strides::Steps& at, int64_t n) {
     const T* from = x + at[0];
     T* to = y + at[1];
     if (step_x == 1 && step_y == 1)

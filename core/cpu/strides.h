@@ -1,5 +1,5 @@
 #pragma once
-// Loops over elements that move by strides.
+// Loops over the elements of tensors with strides.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,10 +13,10 @@ inline constexpr int64_t elements_a_task = 1 << 14;
 // How far tensor t moves along the innermost axis.
 inline int64_t inner_step(const Strides& s, int t) { return s.rank ? s.steps[t][s.rank - 1] : 0; }
 
-// Calls f(first, at, n) for runs of n elements along the innermost axis, shared between threads: they are elements
-// first, first + 1, ... of the loop, and start at at[t] of tensor t.
+// Calls f(first, at, n) for n elements that follow each other along the innermost axis. They are elements first,
+// first + 1, ... of the loop. The first one is element at[t] of tensor t. Threads share the calls.
 template <class F>
-void each_run(const Strides& s, F&& f) {
+void each_inner_loop(const Strides& s, F&& f) {
   const int inner_axis = s.rank - 1;
   const int64_t inner = s.rank ? s.sizes[inner_axis] : 1;
   int64_t outer = 1;

@@ -1,5 +1,5 @@
-// Queries against the top keys of their cluster. A cluster's keys and values are gathered once, then its members come
-// in blocks.
+// Attention of queries to the top keys of their cluster. A cluster's keys and values are gathered once for all of its
+// members, which come in blocks.
 #include "core/kernels/topk_attention.h"
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace {
 
 constexpr int64_t members_a_block = 64;
 
-// The members of one cluster, a block at a time, with its top keys.
+// A block of members of one cluster, with the cluster's top keys.
 template <class T>
 struct Block {
   const AttentionSize& size;
   const Dropout& dropout;
   PhiloxKey dropout_key;
-  int64_t k;         // top keys at most
-  int64_t top = 0;   // top keys there are: rows over them are this wide
+  int64_t k;         // most top keys
+  int64_t top = 0;   // top keys of this cluster: the width of weights
   int64_t rows = 0;  // members in this block
   int64_t batch = 0, head = 0, batch_head = 0;
   const int32_t* keys = nullptr;     // their indices
@@ -51,7 +51,7 @@ struct Block {
     gather_rows(value, batch, head, keys, top, size.M, value_rows);
   }
 
-  // weights = softmax over the top keys of scale q . k for members [first, first + count); with dropout also factors.
+  // weights = softmax over the top keys of scale q . k for members [first, first + count); with dropout, factors too.
   void begin_members(const int32_t* first, int64_t count, HeadView<const T> q) {
     members = first, rows = count;
     gather_rows(q, batch, head, members, rows, size.D, query_rows);
@@ -70,15 +70,15 @@ struct Block {
   }
 };
 
-// Weights times the mass and, unless there are none, the factors of dropout. Two loops: in one, the compiler makes of
-// the choice a masked load of the factors, which is slow where no page was ever written.
+// Multiplies weights with the mass and, unless null, the factors of dropout. Two loops: in a single one, the compiler
+// loads the factors with a mask, which is slow where their pages were never written.
 template <class T>
 void multiply_weights(T* weights, int64_t n, T mass, const T* factors) {
   if (!factors) return scale(weights, n, mass);
   for (int64_t l = 0; l < n; ++l) weights[l] *= mass * factors[l];
 }
 
-// f(first, count) for the members of a cluster, a block at a time.
+// Calls f(first, count) for the members of a cluster, a block at a time.
 template <class F>
 void each_block(const int32_t* permutation, const int32_t* offsets, F&& f) {
   for (int64_t first = offsets[0]; first < offsets[1]; first += members_a_block)
@@ -119,7 +119,7 @@ void topk_attention_forward(Stream, const AttentionOperands<T>& in, int64_t C, i
       });
     }
   });
-  // Queries of no cluster stand behind the last one.
+  // Queries of no cluster come after the last cluster.
   parallel_tasks(size.B * H, [&](int64_t batch_head) {
     for (int64_t member = groups.offsets[batch_head * (C + 1) + C]; member < N; ++member)
       std::fill_n(out.at(batch_head / H, groups.permutation[batch_head * N + member], batch_head % H), M, T(0));
@@ -133,7 +133,7 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
   const AttentionSize& size = in.size;
   const Dropout& dropout = in.dropout;
   const int64_t H = size.H, N = size.N, S = size.S, D = size.D, M = size.M;
-  // One task a (batch element, head): clusters share keys, and their gradients are summed in order.
+  // One task per (batch element, head): clusters share keys, so their gradients are added in order.
   parallel_tasks(size.B * H, [&](int64_t batch_head) {
     const int64_t b = batch_head / H, h = batch_head % H;
     zero_rows(dk, b, h, 0, S, D);
@@ -151,7 +151,7 @@ void topk_attention_backward(Stream, const AttentionOperands<T>& in, int64_t C, 
       const T m = mass ? mass[cluster] : T(1);
       block.begin_cluster(batch_head, topk + cluster * k, in.k, in.v);
       const int64_t top = block.top;
-      double before = 0;  // of dk and dv: nothing before the first block
+      double before = 0;  // factor of dk and dv so far: the first block writes, the others add
       each_block(groups.permutation + batch_head * N, offsets, [&](const int32_t* members, int64_t rows) {
         block.begin_members(members, rows, in.q);
         gather_rows(dout, b, h, members, rows, M, block.gradient_rows);

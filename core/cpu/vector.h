@@ -1,6 +1,6 @@
 #pragma once
-// Loops over one row of numbers that several kernels share. Sums run over 16 partial sums, in a fixed order, so that
-// the compiler may use vectors without being allowed to reorder.
+// Loops over one row of numbers that several kernels share. Sums have 16 partial sums in a fixed order, so that the
+// compiler can use vectors although it must not reorder sums.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace cairn::cpu {
 
-// How many rows make a task worth a thread's while.
+// Rows of a task: enough work for a thread.
 inline int64_t rows_a_task(int64_t cols) { return std::max<int64_t>(1, (1 << 13) / std::max<int64_t>(1, cols)); }
 
 inline constexpr int lanes = 16;
@@ -33,7 +33,7 @@ inline T dot(const T* a, const T* b, int64_t n) {
   return sum_of<T>(n, [=](int64_t i) { return a[i] * b[i]; });
 }
 
-// The largest of n numbers; minus infinity for none. NaNs are passed over.
+// The largest of n numbers; minus infinity for none. NaNs are skipped.
 template <class T>
 inline T maximum(const T* x, int64_t n) {
   T lane[lanes];
@@ -47,8 +47,8 @@ inline T maximum(const T* x, int64_t n) {
   return lane[0];
 }
 
-// What to subtract from scores before exponentials: their maximum, or 0 where all are masked (minus infinity), so that
-// masked scores give 0 and never NaN.
+// The number that is subtracted from scores before their exponentials: their maximum, or 0 where all are masked (minus
+// infinity). So masked scores give 0, never NaN.
 template <class T>
 inline T finite_shift(T maximum) {
   return maximum == -std::numeric_limits<T>::infinity() ? T(0) : maximum;
@@ -71,14 +71,14 @@ inline void add_scaled(T* y, int64_t n, T alpha, const T* x) {
   for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
 }
 
-// Fetches a row of n elements into the caches, to be written to unless it is const: where rows stand far apart or in no
-// order, the processor cannot foresee the next one.
+// Prefetches a row of n elements, for writing unless it is const: if rows are far apart or in no order, the processor
+// cannot foresee the next one.
 template <class T>
 inline void fetch_row(T* row, int64_t n) {
   for (int64_t j = 0; j < n; j += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + j, std::is_const_v<T> ? 0 : 1);
 }
 
-// f(i, row) for rows 0 .. count-1 of n elements, which stand at(i). Rows ahead are fetched meanwhile.
+// Calls f(i, at(i)) for i = 0 .. count-1, where at(i) points to n elements. Prefetches the rows ahead.
 template <class At, class F>
 inline void each_fetched_row(int64_t count, int64_t n, At&& at, F&& f) {
   constexpr int64_t ahead = 8;

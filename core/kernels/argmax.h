@@ -7,20 +7,20 @@
 
 namespace cairn {
 
-// Rows of which each batch element has `batch`, and of these `positions` follow one another, again and again (its
-// heads).
+// Rows [B, ..., positions, cols]: a batch element has `batch` rows, which are those of `positions` positions once per
+// head.
 struct RowsOfPositions {
   int64_t rows = 0, cols = 0, batch = 1, positions = 1;
 
-  // Whether row r is within its batch element's length (lengths [B], or null: all are).
+  // Is row r within its batch element's length? (lengths [B]; null: all are.)
   CAIRN_HD bool valid(const int32_t* lengths, int64_t r) const {
     return lengths == nullptr || r % positions < lengths[r / batch];
   }
 };
 
 CAIRN_KERNELS(
-    // columns[r]: where the largest number of row r stands; of equal ones the first, a NaN the largest; -1 beyond the
-    // lengths. At least one column.
+    // columns[r]: the column of the largest number of row r, the first of equal ones; a NaN is the largest. -1 beyond
+    // the lengths. There must be at least one column.
     template <class T> void argmax(Stream, RowsOfPositions, const T* x, const int32_t* lengths, int32_t* columns);)
 
 }  // namespace cairn

@@ -1,5 +1,5 @@
 #pragma once
-// A linear layer's bias and the activation behind it, in one pass over the product.
+// The bias of a linear layer and the activation after it, in one pass over the product.
 #include "core/dispatch.h"
 #include "core/functions.h"
 #include "core/kernels/matrix.h"

@@ -1,6 +1,6 @@
 #pragma once
 // Attention of sorted positions in chunks (Reformer, Kitaev et al. 2020, section 2): the positions of a (batch element,
-// head, round) are sorted by their bucket, and each chunk of them attends to itself and the one before it.
+// head, round) are sorted by their bucket. Each chunk of them attends to itself and to the chunk before it.
 #include <cmath>
 
 #include "core/dispatch.h"
@@ -9,33 +9,33 @@
 
 namespace cairn {
 
-// n sorted places in chunks of `size`, the last one perhaps shorter.
+// n sorted places in chunks of `size`; the last chunk may be shorter.
 struct Chunks {
   int64_t n = 0, size = 1;
-  bool wrap = true;  // the first one attends to the last
+  bool wrap = true;  // the first chunk attends to the last
 
   CAIRN_HD int64_t count() const { return (n + size - 1) / size; }
-  // The chunk that `chunk` attends to besides itself. That of a lone chunk, or of the first one without `wrap`, is
-  // itself.
+  // The chunk that `chunk` attends to besides itself. For a lone chunk, and without `wrap` for the first one, it is the
+  // chunk itself.
   CAIRN_HD int64_t before(int64_t chunk) const { return chunk > 0 ? chunk - 1 : wrap ? count() - 1 : 0; }
-  // Do a query and a key at these places meet?
+  // Does the query at this place attend to the chunk of the key at that place?
   CAIRN_HD bool meet(int64_t query, int64_t key) const {
     const int64_t chunk = query / size, other = key / size;
     return query < n && key < n && (other == chunk || other == before(chunk));
   }
 };
 
-// Rounds of sorting. Row (batch_head * rounds + round) of the groups is that of (batch element, head) `batch_head`.
+// Rounds of sorting. Row batch_head * rounds + round of the groups belongs to (batch element, head) `batch_head`.
 struct BucketRounds {
   GroupView groups;  // labels and permutation [B, H, rounds, N], offsets [B, H, rounds, buckets + 1]
   int64_t N = 0, buckets = 0, rounds = 1;
-  int64_t first = 0, end = 1;  // those that count
+  int64_t first = 0, end = 1;  // attention is over rounds [first, end)
   int64_t chunk = 32;
   bool bucket_mask = true;          // keys of other buckets are not visible
-  bool deduplicate = false;         // a key counts in the first of the rounds alone in which a query sees it
+  bool deduplicate = false;         // a key counts only in the first round in which the query sees it
   bool self = false;                // a position attends to itself as it does to other keys
   bool wrap = true;                 // the first chunk attends to the last
-  const int32_t* places = nullptr;  // the inverse of each permutation, needed to deduplicate; a kernel makes it
+  const int32_t* places = nullptr;  // the inverse of each permutation, for `deduplicate`; kernels make it
 
   CAIRN_HD int64_t row(int64_t batch_head, int64_t round) const { return batch_head * rounds + round; }
   CAIRN_HD const int32_t* labels(int64_t row) const { return groups.labels + row * N; }
@@ -44,7 +44,7 @@ struct BucketRounds {
   CAIRN_HD bool same_bucket(int64_t row, int64_t i, int64_t j) const {
     return !bucket_mask || labels(row)[i] == labels(row)[j];
   }
-  // Of query i and key j of a batch_head: did they meet before this round?
+  // Did query i see key j of this batch_head in an earlier round?
   CAIRN_HD bool met_before(int64_t batch_head, int64_t round, int64_t i, int64_t j) const {
     for (int64_t earlier = first; earlier < round; ++earlier) {
       const int64_t r = row(batch_head, earlier);
@@ -55,7 +55,7 @@ struct BucketRounds {
   }
 };
 
-// Merges the attention to two sets of keys: the logsumexp of both, and the factor of each set's output.
+// Merges the attention to two sets of keys: the logsumexp of their union, and the factor of each set's output.
 template <class T>
 struct MergedKeys {
   T logsumexp, old_factor, new_factor;
@@ -71,14 +71,14 @@ struct MergedKeys {
 };
 
 CAIRN_KERNELS(
-    // out_i = softmax over (round, key) pairs of scale q_i . k_j times v_j: all keys j that the mask, the chunk
-    // and the bucket of i in that round let it see, i itself only with `self`. A key that is seen in several rounds
-    // counts as often. If there is none in any round, out_i = v_i, if the mask lets i see i, else 0. Dropout by (query,
-    // key), the same in all rounds. logsumexp [B, H, N] of the scores of those keys, minus infinity if there is none.
-    // size.S = size.N; positions of no bucket (label -1) see nothing and are seen by none.
+    // out_i = sum over (round, key) pairs of softmax(scale q_i . k_j) v_j. The keys j of a round are those that the
+    // mask, the chunk and the bucket let i see; i itself only with `self`. A key of several rounds counts once for
+    // each. If i sees no key in any round, out_i = v_i if the mask lets i see i, else 0. Dropout by (query, key), the
+    // same in all rounds. logsumexp [B, H, N] of these scores; minus infinity if there are none. Requires size.S =
+    // size.N. A position without a bucket (label -1) sees no key, and no query sees it.
     template <class T> void bucket_attention_forward(Stream, const AttentionOperands<T>&, BucketRounds, HeadView<T> out,
                                                      Accum<T>* logsumexp);
-    // All of dq, dk, dv is written.
+    // Writes all of dq, dk, dv.
     template <class T>
     void bucket_attention_backward(Stream, const AttentionOperands<T>&, BucketRounds, HeadView<const T> out,
                                    const Accum<T>* logsumexp, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,

@@ -1,6 +1,6 @@
 #pragma once
-// Attention of centroids, split into the k keys with the most of it and the rest (equations 4, 9 and the second case of
-// equation 10), in tiles: C x S never exists in memory.
+// Attention of centroids, split into their k top keys and the rest (equations 4, 9 and the second case of equation 10),
+// in tiles: the C x S matrix of weights is never in memory as a whole.
 #include "core/dispatch.h"
 #include "core/kernels/head_view.h"
 
@@ -8,9 +8,9 @@ namespace cairn {
 
 CAIRN_KERNELS(
     // With A = softmax(scale Q^c K^T + mask), for each of N centroids (or single queries), which are the operands' q:
-    //   topk [B, H, N, k]   top: where `choose`, the k keys with the largest scores, rising; ties: lower index; masked
-    //                       keys never; missing entries are -1 and stand last. A score of NaN or minus infinity is
-    //                       never among them. Without `choose` the caller gives them, in that form.
+    //   topk [B, H, N, k]   the keys with the k largest scores, of equal ones the lower index; rising, then -1.
+    //                       Keys that are masked or have a score of NaN or minus infinity are never among them.
+    //                       Without `choose`, they are an input in this form.
     //   logsumexp [B, H, N]
     //   mass [B, H, N]      m = sum of A over the top keys
     //   rest [B, N, H, M]   sum of A V over the other keys, dropout by (centroid, key); null: not computed
@@ -19,7 +19,7 @@ CAIRN_KERNELS(
     // Gradients for fixed top keys, with dm and dB those of mass and rest:
     //   dA_l = dm for l in top, else dropout_l dB . V_l;   dS = A (dA - m dm - rest . dB) elementwise
     //   dQ^c = scale dS K, dK = scale dS^T Q^c, dV_l = sum over centroids of dropout_l A_l dB for l outside top
-    // All of dq, dk, dv is written; with `add`, dk and dv are added to.
+    // Writes all of dq, dk, dv. With `add`, it adds to dk and dv instead.
     template <class T>
     void centroid_topk_backward(Stream, const AttentionOperands<T>&, int64_t k, const int32_t* topk,
                                 const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,

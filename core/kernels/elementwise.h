@@ -13,9 +13,9 @@ CAIRN_KERNELS(
     template <class T> void unary(Stream, Unary, int64_t n, const T* x, T* y);
     // dx = f'(x) dy.
     template <class T> void unary_backward(Stream, Unary, int64_t n, const T* x, const T* dy, T* dx);
-    // y = f(a, b). a and b move by their strides, y is contiguous.
+    // y = f(a, b). a and b have strides, y is contiguous.
     template <class T> void binary(Stream, Binary, const Strides&, const T* a, const T* b, T* y);
-    // dx = df / da dy (operand 0) or df / db dy (operand 1). dy, a and b move by their strides.
+    // dx = df / da dy (operand 0) or df / db dy (operand 1). dy, a and b have strides.
     template <class T>
     void binary_backward(Stream, Binary, int operand, const Strides&, const T* dy, const T* a, const T* b, T* dx);
     template <class T> void compare(Stream, Compare, const Strides&, const T* a, const T* b, bool* y);

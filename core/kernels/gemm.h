@@ -6,9 +6,9 @@
 
 namespace cairn {
 
-// C = alpha op(A) op(B) + beta C for every member of a batch. op(A) is [m, k], op(B) [k, n], C [m, n], row-major with
-// rows lda, ldb, ldc apart; a transposed operand is stored [k, m] or [n, k]. Batch members are stride_* apart (0 shares
-// an operand between them).
+// C = alpha op(A) op(B) + beta C for every member of a batch. op(A) is [m, k], op(B) [k, n], C [m, n], row-major; rows
+// are lda, ldb, ldc apart. A transposed operand is stored as [k, m] or [n, k]. Batch members are stride_* apart; with 0
+// they share an operand.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;

@@ -10,8 +10,8 @@ struct GroupSize {
   int64_t B = 0, H = 0, N = 0, C = 0;
 };
 
-// The queries of cluster c of a (batch element, head): permutation[offsets[c]] up to permutation[offsets[c + 1]],
-// rising. Queries of no cluster (label -1) stand behind offsets[C].
+// The queries of cluster c of a (batch element, head) are permutation[offsets[c]] up to permutation[offsets[c + 1]], in
+// rising order. Queries of no cluster (label -1) come last, from offsets[C] on.
 struct GroupView {
   const int32_t* labels = nullptr;       // [B, H, N]
   const int32_t* permutation = nullptr;  // [B, H, N]

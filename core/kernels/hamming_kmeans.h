@@ -5,21 +5,21 @@
 
 namespace cairn {
 
-// C clusters; `iterations` times an assignment and an update of the centroids, and then one more assignment.
+// C clusters. Each iteration assigns the codes and updates the centroids; one more assignment follows.
 struct KMeansSize {
   int64_t B = 0, H = 0, N = 0, C = 0;
   int iterations = 0;
 };
 
-// A query, of n valid ones, for cluster c of C <= n: in iteration 0 one of the c-th of C strata, positions
-// floor(c n / C) up to floor((c + 1) n / C); later one of all. `row` is draw.row(batch_head).
+// A random query out of n valid ones, for cluster c of C <= n: in iteration 0 from stratum c, positions floor(c n / C)
+// up to floor((c + 1) n / C); later from all. `row` is draw.row(batch_head).
 CAIRN_HD inline int64_t draw_query(PhiloxKey key, uint32_t row, int64_t c, int64_t C, int64_t n, int iteration) {
   const int64_t low = iteration == 0 ? c * n / C : 0, high = iteration == 0 ? (c + 1) * n / C : n;
   const PhiloxWords words = philox(key, {{row, uint32_t(c), uint32_t(iteration), 0}});
   return low + below(words.w[0], uint32_t(high - low));
 }
 
-// 64 random bits, which decide the ties of cluster c in an iteration; from the same Philox call as draw_query.
+// 64 random bits that decide the ties of cluster c in an iteration; from the same Philox call as draw_query.
 CAIRN_HD inline uint64_t draw_ties(PhiloxKey key, uint32_t row, int64_t c, int iteration) {
   const PhiloxWords words = philox(key, {{row, uint32_t(c), uint32_t(iteration), 0}});
   return uint64_t(words.w[3]) << 32 | words.w[2];
@@ -29,11 +29,11 @@ CAIRN_KERNELS(
     // labels [B, H, N] of codes [B, H, N]: the cluster of each query, -1 beyond the batch element's length (lengths
     // [B], or null: all N). Per (batch element, head), with n valid queries:
     //   start      centroid j is the code of a query drawn from stratum j (draw_query)
-    //   assign     each code to the nearest centroid, ties to the lowest index
-    //   update     each bit of a centroid becomes the strict majority of its members', on a tie it is that of draw_ties
-    //              (keeping the old bit would end k-means after one or two iterations); a centroid without members
-    //              becomes the code of a query drawn by (iteration, cluster)
-    // C >= n: every query is its own cluster.
+    //   assign     each code goes to the nearest centroid, the lowest index of equally near ones
+    //   update     each bit of a centroid becomes the strict majority of its members' bits; a tie takes the bit of
+    //              draw_ties (keeping the old bit would end k-means after one or two iterations). A centroid without
+    //              members becomes the code of a query drawn by (iteration, cluster)
+    // If C >= n, every query is its own cluster.
     void hamming_kmeans(Stream, KMeansSize, const uint64_t* codes, const int32_t* lengths, Draw, int32_t* labels);)
 
 }  // namespace cairn

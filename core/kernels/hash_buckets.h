@@ -1,6 +1,7 @@
 #pragma once
-// Locality-sensitive hashing into buckets by the largest of random projections and their opposites (Andoni et al. 2015;
-// Reformer, Kitaev et al. 2020, section 2): vectors of similar direction share a bucket, opposite ones never do.
+// Locality-sensitive hashing into buckets (Andoni et al. 2015; Reformer, Kitaev et al. 2020, section 2): the bucket is
+// the index of the largest of some random projections and their negatives. Vectors of similar direction often share a
+// bucket, opposite ones never do.
 #include <cmath>
 
 #include "core/dispatch.h"
@@ -8,7 +9,7 @@
 
 namespace cairn {
 
-// How many buckets there are: `given`, or, where that is 0, as many as chunks, rounded up to an even number.
+// The number of buckets: `given`, or if that is 0, the number of chunks, rounded up to an even number.
 struct BucketCount {
   int64_t given = 0, chunk = 32;
 
@@ -23,12 +24,12 @@ struct BucketCount {
 struct BucketSize {
   int64_t B = 0, H = 0, N = 0, D = 0;
   int64_t rounds = 1;
-  int64_t columns = 1;  // that a rotation has: at least half of count(N)
+  int64_t columns = 1;  // of a rotation: at least count(N) / 2
   BucketCount count{};
 };
 
-// The largest of numbers that are seen in any order; equal ones by the lowest index. NaNs are passed over; index 0 if
-// that leaves none.
+// The largest of the numbers seen so far, in any order, and its index; of equal ones the lowest. NaNs are skipped; if
+// all are NaN, the index is 0.
 struct LargestProjection {
   float value = -INFINITY;
   int32_t index = 0;
@@ -39,13 +40,13 @@ struct LargestProjection {
 };
 
 CAIRN_KERNELS(
-    // rotations [rounds, columns, D], normal. Number (round, column, d) of the draw stands at [round, column, d], so
-    // the rotations do not depend on the number of rounds or of columns.
+    // rotations [rounds, columns, D], normal. Element [round, column, d] is number (round, column, d) of the draw, so
+    // it does not depend on how many rounds and columns there are.
     void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw, float* rotations);
-    // buckets [B, H, rounds, N]: of n valid queries (`lengths` [B], null: N), with y = q . r_j for the first
-    // c = count(n) / 2 columns of a round's rotation, the argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}), ties: lowest;
-    // -1 beyond n. The product is one chain of fused multiply-adds over d = 0 .. D-1 in float32 on every device: the
-    // same q get the same buckets everywhere.
+    // buckets [B, H, rounds, N]. With n valid queries (`lengths` [B]; null: N), c = count(n) / 2 and y_j = q . r_j for
+    // the first c columns r_j of a round's rotation: the argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}), the lowest index
+    // of equal ones; -1 beyond n. On every device the product is one chain of fused multiply-adds over d = 0 .. D-1 in
+    // float32, so the same q get the same buckets everywhere.
     template <class T> void hash_buckets(Stream, BucketSize, HeadView<const T> q, const int32_t* lengths,
                                          const float* rotations, int32_t* buckets);)
 

@@ -1,6 +1,6 @@
 #pragma once
-// How attention kernels see their operands: [batch, row, head, element] with any strides but a contiguous element axis,
-// so that activations [B, N, H * D] serve as they are.
+// How attention kernels see their operands: [batch, row, head, element] with any strides and contiguous elements. So
+// activations [B, N, H * D] need no copy.
 #include <concepts>
 #include <cstdint>
 
@@ -32,16 +32,16 @@ struct AttentionSize {
   double scale = 1;
 };
 
-// Which keys a query may attend to: by positions, and by what follows. Whatever is null masks nothing.
+// Which keys a query may attend to: by positions, lengths and a mask of single scores. A null pointer masks nothing.
 struct Mask : Positions {
-  const int32_t* query_lengths = nullptr;  // [B]: queries beyond give zero
-  const int32_t* key_lengths = nullptr;    // [B]: keys beyond have no weight
+  const int32_t* query_lengths = nullptr;  // [B]: queries beyond get zeros
+  const int32_t* key_lengths = nullptr;    // [B]: keys beyond get no weight
   const uint8_t* allowed = nullptr;        // 0 forbids; element strides below (0 where broadcast)
   int64_t allowed_batch = 0, allowed_head = 0, allowed_query = 0, allowed_key = 0;
 
   CAIRN_HD int64_t queries(int64_t batch, int64_t N) const { return query_lengths ? query_lengths[batch] : N; }
   CAIRN_HD int64_t keys(int64_t batch, int64_t S) const { return key_lengths ? key_lengths[batch] : S; }
-  // Whether it hides more than the lengths do.
+  // Does it hide keys within the lengths?
   CAIRN_HD bool elementwise() const { return allowed || !all(); }
   CAIRN_HD bool visible(int64_t batch, int64_t head, int64_t query, int64_t key) const {
     return sees(query, key) &&

@@ -6,8 +6,8 @@
 namespace cairn {
 
 CAIRN_KERNELS(
-    // y = (x - mean) / sqrt(variance + epsilon) * weight + bias; the variance is the mean of squares (divided by cols).
-    // mean and rstd [rows] are kept for the gradient.
+    // y = (x - mean) / sqrt(variance + epsilon) * weight + bias; the variance divides by cols, not by cols - 1. mean
+    // and rstd = 1 / sqrt(variance + epsilon), both [rows], are saved for backward.
     template <class T> void layer_norm_forward(Stream, Rows, double epsilon, const T* x, const T* weight, const T* bias,
                                                T* y, Accum<T>* mean, Accum<T>* rstd);
     // Gradients of x [rows, cols], weight [cols] and bias [cols].

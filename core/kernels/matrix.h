@@ -1,5 +1,5 @@
 #pragma once
-// The operand of kernels that work on rows.
+// The size of what kernels over rows work on.
 #include <cstdint>
 
 namespace cairn {

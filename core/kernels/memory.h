@@ -1,5 +1,5 @@
 #pragma once
-// Memory of the CUDA device, and the stream that work is queued on. Allocation is ordered with the work of the stream.
+// Memory of the CUDA device, and the stream that work is queued on. Allocation happens in the order of the stream.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,27 +8,28 @@
 
 namespace cairn::gpu {
 
-// The one stream of this process. Host threads may use CUDA at the same time: what they queue, blocks that they
-// allocate and free too, runs in one order, and each gets the bits that it would get alone.
+// The one stream of this process. Several host threads may use CUDA at the same time: their kernels, allocations and
+// frees run in one order, and each thread gets the bits that it would get alone.
 Stream stream();
-// `bytes` of device memory, or null if there are not as many.
+// A block of `bytes` of device memory; null if there is not enough.
 void* allocate(Stream stream, size_t bytes);
 void deallocate(Stream stream, void* block);
-// Freed blocks are kept for the next request; this gives them back to the system, and waits for the device.
+// Freed blocks are cached for later requests. This gives them back to the system, and waits for the device.
 void release_freed_memory(Stream stream);
-// Bytes of the device that nobody uses. Releases freed memory.
+// Free bytes of the device. Gives cached blocks back first.
 size_t free_memory(Stream stream);
-// Copies between host and device or within the device; when it returns, the host may use both ends. Only copies to the
-// host wait for the device, and large ones from it.
+// Copies between host and device or within the device. When it returns, the host may use both ends. Copies to the host,
+// and large ones from it, wait for the device.
 void copy(Stream stream, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 // Sets every byte of a block.
 void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes);
 // Waits until all work queued on the stream is done.
 void synchronize(Stream stream);
-// How many CUDA devices there are. 0 without a driver.
+// The number of CUDA devices. 0 without a driver.
 int device_count();
-// Why the device of this process, the first unless another was chosen, cannot be used: no driver or too old a one, no
-// device, no memory pools, none of the architectures that this build was compiled for. Empty if it can be.
+// Why this process cannot use its device: no driver, one that is too old, no device, no memory pools, or no
+// architecture that this build was compiled for. Empty if it can. The device is the first one unless another was
+// chosen.
 std::string device_problem();
 
 }  // namespace cairn::gpu

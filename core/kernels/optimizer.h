@@ -1,17 +1,17 @@
 #pragma once
-// Optimizer steps over all parameters at once, a list of `count` pieces. The optimizer's state is in the device's
-// memory, so that a step that is skipped does not wait for the host.
+// Optimizer steps over all parameters at once, given as a list of `count` slices. The optimizer's state is in device
+// memory, so skipping a step does not wait for the host.
 #include <cstdint>
 
 #include "core/dispatch.h"
 
 namespace cairn {
 
-// A piece of a parameter: its numbers, its gradient and the optimizer's two moments (null where unused), n of each. The
-// host cuts parameters into pieces of similar length; kernels share out pieces and take any length. A parameter without
-// a gradient (null) is passed over: its numbers and its moments stay as they are.
+// n elements of a parameter: values, gradient and the optimizer's two moments (null if unused). The host cuts
+// parameters into slices of similar length; kernels take any length. If the gradient is null, values and moments stay
+// as they are.
 template <class T>
-struct ParameterPiece {
+struct ParameterSlice {
   T* value = nullptr;
   const T* gradient = nullptr;
   T* first = nullptr;
@@ -19,7 +19,7 @@ struct ParameterPiece {
   int64_t n = 0;
 };
 
-// On the device. `step` counts the steps taken, `skip` is 1 while the gradient is not finite.
+// On the device. `step` counts the steps taken; `skip` is 1 if the gradient is not finite.
 struct OptimizerState {
   int64_t step = 0;
   double learning_rate = 0;
@@ -27,7 +27,7 @@ struct OptimizerState {
   double gradient_scale = 1;  // min(1, max_norm / norm)
   int64_t skip = 0;
   int64_t skipped = 0;           // steps skipped in all
-  int64_t skipped_in_a_row = 0;  // up to now
+  int64_t skipped_in_a_row = 0;  // the latest ones
 };
 
 struct AdamOptions {
@@ -38,20 +38,20 @@ struct SgdOptions {
 };
 
 CAIRN_KERNELS(
-    // Before a step: the gradient's norm, the scale that clips it to max_norm (0: no clipping), and whether the step is
-    // to be skipped (a norm that is not finite); else `step` advances.
+    // Before a step: computes the gradient's norm and the scale that clips it to max_norm (0: no clipping). If the norm
+    // is not finite, sets `skip`; else `step` advances.
     template <class T>
-    void prepare_step(Stream, int64_t count, const ParameterPiece<T>*, double max_norm, OptimizerState*);
-    // The steps below do nothing where `skip` is set. Their arithmetic is in optimizer_step.h.
+    void prepare_step(Stream, int64_t count, const ParameterSlice<T>*, double max_norm, OptimizerState*);
+    // The steps below do nothing if `skip` is set. Their arithmetic is in optimizer_step.h.
     //
     // R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch). Decoupled weight decay.
     template <class T>
-    void r_adam_step(Stream, int64_t count, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);
+    void r_adam_step(Stream, int64_t count, const ParameterSlice<T>*, AdamOptions, const OptimizerState*);
     // Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019).
     template <class T>
-    void adam_step(Stream, int64_t count, const ParameterPiece<T>*, AdamOptions, const OptimizerState*);
-    // SGD with momentum: m = momentum m + g + weight_decay x; x -= lr m. m is `first`; null where momentum is 0.
+    void adam_step(Stream, int64_t count, const ParameterSlice<T>*, AdamOptions, const OptimizerState*);
+    // SGD with momentum: m = momentum m + g + weight_decay x; x -= lr m. m is `first`, null if momentum is 0.
     template <class T>
-    void sgd_step(Stream, int64_t count, const ParameterPiece<T>*, SgdOptions, const OptimizerState*);)
+    void sgd_step(Stream, int64_t count, const ParameterSlice<T>*, SgdOptions, const OptimizerState*);)
 
 }  // namespace cairn

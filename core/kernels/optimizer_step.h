@@ -1,14 +1,13 @@
 #pragma once
-// The arithmetic of optimizers, written once for the CPU and for CUDA. What one step does to all elements alike is
-// computed once, in double, from the counts; the update of an element is then a few operations. T is what the
-// arithmetic is done in.
+// The arithmetic of optimizers, written once for the CPU and for CUDA. The coefficients that all elements of a step
+// share are computed once, in double; the update of an element is then a few operations in T.
 #include <cmath>
 
 #include "core/kernels/optimizer.h"
 
 namespace cairn {
 
-// What a gradient of this norm does to the state: the scale that clips it to max_norm (0: none), and skip or advance.
+// Updates the state for a gradient of this norm: the scale that clips it to max_norm (0: no clipping), skip or advance.
 CAIRN_HD inline void prepare_state(double norm, double max_norm, OptimizerState& state) {
   state.gradient_norm = norm;
   state.gradient_scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
@@ -23,7 +22,7 @@ CAIRN_HD inline void prepare_state(double norm, double max_norm, OptimizerState&
 }
 
 // m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,  x = decay x - step_size m / (root_scale sqrt(v) +
-// epsilon), for the clipped gradient g. Where not `adaptive`, the denominator is 1.
+// epsilon), for the clipped gradient g. If not `adaptive`, the denominator is 1.
 template <class T>
 struct AdamStep {
   T gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, root_scale, epsilon;
@@ -42,16 +41,16 @@ struct AdamStep {
         adaptive(is_adaptive) {}
 };
 
-// Adam: both moments are divided by what their weights sum to after t steps, 1 - beta^t.
+// Adam: both moments are divided by the sum of their weights after t steps, 1 - beta^t.
 template <class T>
 CAIRN_HD AdamStep<T> adam_coefficients(const AdamOptions& o, const OptimizerState& state) {
   const double t = double(state.step), correction1 = 1 - pow(o.beta1, t), correction2 = 1 - pow(o.beta2, t);
   return {o, state, state.learning_rate / correction1, 1 / std::sqrt(correction2), true};
 }
 
-// R-Adam: rho_t is the number of gradients that v effectively averages over. Above 5 its variance is finite and the
-// step is rectified for it (Liu et al. 2020, equation 4 and Algorithm 2); below, v is not used. Here sqrt(v) + epsilon
-// is not corrected for bias, the step size is.
+// R-Adam: rho_t is the number of gradients that v effectively averages over. Above 5, the variance of the adaptive step
+// is finite, and the step is rectified for it (Liu et al. 2020, equation 4 and Algorithm 2); below, v is not used. The
+// bias correction is in the step size; sqrt(v) + epsilon has none.
 template <class T>
 CAIRN_HD AdamStep<T> r_adam_coefficients(const AdamOptions& o, const OptimizerState& state) {
   const double t = double(state.step), power2 = pow(o.beta2, t);
@@ -63,7 +62,7 @@ CAIRN_HD AdamStep<T> r_adam_coefficients(const AdamOptions& o, const OptimizerSt
   return {o, state, step_size * rectification * std::sqrt(correction2), 1, true};
 }
 
-// One element's update, of Adam and of R-Adam.
+// Updates one element, for Adam and R-Adam.
 template <class T>
 CAIRN_HD void adam_update(const AdamStep<T>& step, T gradient, T& x, T& first, T& second) {
   const T g = step.gradient_scale * gradient;

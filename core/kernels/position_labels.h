@@ -8,10 +8,10 @@
 
 namespace cairn {
 
-// The group of query i of n valid ones in C groups: floor(i C / n), or with `shift` that of the query half a group
-// further on, the last ones sharing a group with the first. C >= n: every query is its own group.
+// The group of query i out of n valid ones, of C groups: floor(i C / n). With `shift` it is the group of the query half
+// a group further on; the last queries then share the first group. If C >= n, every query is its own group.
 CAIRN_HD inline int32_t position_label(int64_t i, int64_t n, int64_t C, bool shift) {
-  if (C > n) C = n;  // so that labels are below n, however many groups there could be
+  if (C > n) C = n;  // so that labels are below n
   if (shift) i = (i + (n + 2 * C - 1) / (2 * C)) % n;
   return int32_t(i * C / n);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Which keys a query may see by their positions alone, and so which tiles of scores are worth computing: both devices
-// go from tile to tile by next_keys() and next_queries(), which cost the same however many tiles they leave out.
+// Which keys a query may see by their positions alone, and so which tiles of scores need to be computed. Both devices
+// go from tile to tile by next_keys() and next_queries(); a step costs the same, however many tiles it skips.
 #include <cstdint>
 
 #include "core/host_device.h"
@@ -13,10 +13,10 @@ struct Range {
   Int begin, end;
 };
 
-// Positions i and j see each other where |i - j| <= window, where (i - j) mod stride = 0, and where one of them is
-// among the `global` first ones. As everywhere in this file, sums that could overflow are written as differences.
+// Positions i and j see each other if |i - j| <= window, if (i - j) mod stride = 0, or if one of them is below
+// `global`. In this file, sums that could overflow are written as differences.
 struct Pattern {
-  int32_t window = -1;  // negative: all see all, whatever follows
+  int32_t window = -1;  // negative: all positions see each other
   int32_t stride = 0;   // 0: none
   int32_t global = 0;
 
@@ -27,37 +27,38 @@ struct Pattern {
     return all() || distance <= window || i < global || j < global || (stride > 0 && distance % stride == 0);
   }
 
-  // The first run of positions in [from, limit) that some position of [begin, end) sees; empty and at `limit` if there
-  // is none. Runs and `from` begin at multiples of 4, because dropout draws for four keys at once; runs end there too,
-  // or at `limit`. In a run, each four has a position that is seen. Two runs may touch.
+  // The first range in [from, limit) of positions that some position of [begin, end) sees; {limit, limit} if there is
+  // none. Dropout draws for four keys at once, so ranges are rounded out to multiples of 4, or end at `limit`; each
+  // four of a range has a position that is seen. `from` must be a multiple of 4. Two ranges may touch.
   template <class Int>
   CAIRN_HD Range<Int> next(Int begin, Int end, Int from, Int limit) const {
     if (begin >= end || from >= limit) return {limit, limit};
     const Int rows = end - begin;
     if (all() || begin < global || (stride > 0 && rows >= stride)) return {from, limit};
-    Range<Int> run{limit, limit};
+    Range<Int> range{limit, limit};
     if (from < global) {
-      run = {from, limit < global ? limit : Int(global)};
+      range = {from, limit < global ? limit : Int(global)};
     } else {
       // The windows together are [begin - window, end + window).
       const Int first = from > begin - window ? from : begin - window;
-      if (from - end < window && first < limit) run = {first, limit - end < window ? limit : end + window};
+      if (from - end < window && first < limit) range = {first, limit - end < window ? limit : end + window};
       if (stride > 0) {
-        // Whole rows repeat every `stride` positions: `from` is `phase` behind the beginning of one.
+        // Ranges of `rows` positions repeat every `stride` positions; `from` is `phase` behind the beginning of one.
         const Int remainder = (from - begin) % stride, phase = remainder < 0 ? remainder + stride : remainder;
         const Int skipped = phase < rows ? 0 : stride - phase, length = phase < rows ? rows - phase : rows;
-        if (skipped < run.begin - from) {
+        if (skipped < range.begin - from) {
           const Int strided = from + skipped;
-          run = {strided, limit - strided < length ? limit : strided + length};
+          range = {strided, limit - strided < length ? limit : strided + length};
         }
       }
     }
-    const Int beyond = (4 - run.end % 4) % 4;
-    return {run.begin == limit ? limit : run.begin / 4 * 4, limit - run.end < beyond ? limit : run.end + beyond};
+    const Int beyond = (4 - range.end % 4) % 4;
+    return {range.begin == limit ? limit : range.begin / 4 * 4,
+            limit - range.end < beyond ? limit : range.end + beyond};
   }
 };
 
-// A pattern and, perhaps, a causal mask.
+// A pattern and a causal flag.
 struct Positions {
   bool causal = false;  // key j is visible to query i when j <= i
   Pattern pattern;
@@ -67,20 +68,20 @@ struct Positions {
   CAIRN_HD bool sees(Int query, Int key) const {
     return !(causal && key > query) && pattern.sees(query, key);
   }
-  // Is every one of keys [k0, k1) visible to every one of queries [q0, q1)? (No, if in doubt.)
+  // True only if every query of [q0, q1) sees every key of [k0, k1); it may be false although they do.
   template <class Int>
   CAIRN_HD bool sees_all(Int q0, Int q1, Int k0, Int k1) const {
     if (causal && k1 - 1 > q0) return false;
     return pattern.all() || (q1 - 1 - k0 <= pattern.window && k1 - 1 - q0 <= pattern.window) || q1 <= pattern.global ||
            k1 <= pattern.global;
   }
-  // Pattern::next() of the keys that queries [q0, q1) see, and of the queries that see keys [k0, k1). Every
-  // position sees itself, so cutting a run at the causal limit drops only keys that no query of [q0, q1) sees.
+  // Pattern::next() of the keys that queries [q0, q1) see, and of the queries that see keys [k0, k1). Every position
+  // sees itself, so a range that ends at the causal limit drops only keys that no query of [q0, q1) sees.
   template <class Int>
   CAIRN_HD Range<Int> next_keys(Int q0, Int q1, Int from, Int limit) const {
     const Int end = causal && q1 < limit ? q1 : limit;
-    const Range<Int> run = pattern.next(q0, q1, from, end);
-    return run.begin < end ? run : Range<Int>{limit, limit};
+    const Range<Int> range = pattern.next(q0, q1, from, end);
+    return range.begin < end ? range : Range<Int>{limit, limit};
   }
   template <class Int>
   CAIRN_HD Range<Int> next_queries(Int k0, Int k1, Int from, Int limit) const {

@@ -8,12 +8,12 @@ namespace cairn {
 enum class Segment { sum, mean };
 
 CAIRN_KERNELS(
-    // out[c] = sum or mean of x over the members of cluster c (equation 3); a cluster without members gives 0.
+    // out[c] = sum or mean of x over the members of cluster c (equation 3); 0 for a cluster without members.
     // x [B, N, H, D], out [B, C, H, D].
     template <class T>
     void segment_reduce(Stream, Segment, GroupSize, int64_t D, GroupView, HeadView<const T> x, HeadView<T> out);
-    // out[i] = x[label of i], with `mean` divided by the size of the cluster; 0 where the label is -1 (equation 6).
-    // With `add`, this is added to out. Each is the gradient of the other. x [B, C, H, D], out [B, N, H, D].
+    // out[i] = x[label of i], with `mean` divided by the size of the cluster; 0 if the label is -1 (equation 6). With
+    // `add`, it adds to out instead. x [B, C, H, D], out [B, N, H, D]. The two kernels are each other's gradients.
     template <class T> void segment_broadcast(Stream, Segment, GroupSize, int64_t D, GroupView, HeadView<const T> x,
                                               HeadView<T> out, bool add);)
 

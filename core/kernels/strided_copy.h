@@ -1,13 +1,12 @@
 #pragma once
-// Elements put in another order, or repeated: permuting, cutting and joining tensors, and broadcasting.
+// Copies elements in another order, or repeats them: permute, slice, concat and broadcast.
 #include "core/dispatch.h"
 #include "core/shape.h"
 
 namespace cairn {
 
 CAIRN_KERNELS(
-    // Each element of x, where it moves by the first strides, to y, by the second ones. T is an unsigned integer of the
-    // elements' size.
+    // Copies x, with the first strides, to y, with the second ones. T is an unsigned integer of the elements' size.
     template <class T> void strided_copy(Stream, const Strides&, const T* x, T* y);)
 
 }  // namespace cairn

@@ -1,5 +1,5 @@
 #pragma once
-// Each query attends to the top keys of its cluster, and takes the rest from the centroid (the first case of equation
+// Each query attends to the top keys of its cluster, and gets the rest from the centroid (the first case of equation
 // 10, and equation 11).
 #include "core/dispatch.h"
 #include "core/kernels/group.h"
@@ -10,13 +10,13 @@ namespace cairn {
 CAIRN_KERNELS(
     // For query i of cluster j: a = softmax over l in top_j of scale q_i . k_l; out_i = m_j (a V_top) + rest_j.
     // topk [B, H, C, k] (-1: no such key), mass [B, H, C], rest [B, C, H, M]; both may be null: m = 1, rest = 0.
-    // out [B, N, H, M], 0 for a query of no cluster. Dropout acts on a, by (query, key). The mask is not read: top has
-    // no masked keys.
+    // out [B, N, H, M], 0 for a query of no cluster. Dropout acts on a, by (query, key). Kernels do not read the mask:
+    // top has no masked keys.
     template <class T>
     void topk_attention_forward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
                                 const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out);
     // With g the gradient of out: dm_j = sum_i g_i . (a_i V_top); drest_j = sum_i g_i; and attention over top with the
-    // gradient m_j g_i. dmass and drest are left out where null. All of dq, dk, dv is written.
+    // gradient m_j g_i. dmass and drest may be null. Writes all of dq, dk, dv.
     template <class T>
     void topk_attention_backward(Stream, const AttentionOperands<T>&, int64_t C, int64_t k, GroupView,
                                  const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq,

@@ -22,9 +22,9 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
                                     sums("the saved logsumexp", saved.logsumexp, "B H N"),
                                     {"the gradient", dout, "B N H M"}});
   const AttentionSize size = kernel_size(s, options);
-  AttentionGradient g{like(q), like(k), like(v)};
+  AttentionGradient g{empty_like(q), empty_like(k), empty_like(v)};
   CAIRN_RUN("attention", q,
-            attention_backward<T>(stream, operands<T>(visited(size, elements(g)), q, k, v, options),
+            attention_backward<T>(stream, operands<T>(unless_empty(size, elements(g)), q, k, v, options),
                                   head_view<T>(saved.out), saved.logsumexp.data<Accum<T>>(), head_view<T>(dout),
                                   head_view<T>(g.dq), head_view<T>(g.dk), head_view<T>(g.dv)));
   return g;

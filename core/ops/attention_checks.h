@@ -1,5 +1,5 @@
 #pragma once
-// What the operations of the attention family share: the checks of their operands, and these as kernels see them.
+// What the operations of the attention family share: checks of operands, and their conversion to kernels' operands.
 #include <cstdint>
 #include <initializer_list>
 
@@ -9,27 +9,26 @@
 namespace cairn {
 
 // ---- checks
-// The sizes of q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] and of `more`. Errors: they do not fit, the options do
-// not.
+// The sizes of q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] and of `more`. Error: operands or options do not fit.
 Sizes expect_attention(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionOptions& options, std::initializer_list<Operand> more = {});
 AttentionSize kernel_size(const Sizes& s, const AttentionOptions& options);
-// Error: a number of clusters (`minimum` or more of them) or of what belongs to them that int32 does not hold.
+// Error: `clusters` is below `minimum`, or int32 does not hold it or N.
 void check_clusters(const char* operation, int64_t clusters, int64_t minimum, int64_t N);
-// Error: a number of bits outside 1..64.
+// Error: `bits` is outside 1..64.
 void check_bits(const char* operation, int64_t bits);
-// Error (on the CPU): a row of topk [B, H, C, k] that does not rise and then hold -1, or a key outside [-1, S).
+// Error (on the CPU): a row of topk [B, H, C, k] does not rise and then hold -1, or has a key outside [-1, S).
 void check_top_keys(const char* operation, const Tensor& topk, int64_t S);
 
-// ---- operands as kernels see them
-// A size for a kernel that writes so many elements: without any it visits no head, however many there are.
+// ---- kernels' operands
+// The size for a kernel that writes this many elements. If it writes none, B becomes 0, so that it loops over nothing.
 template <class Size>
-Size visited(Size size, int64_t elements) {
+Size unless_empty(Size size, int64_t elements) {
   if (elements == 0) size.B = 0;
   return size;
 }
 inline int64_t elements(const AttentionGradient& g) { return g.dq.elements() + g.dk.elements() + g.dv.elements(); }
-// [B, N, H, D], contiguous, as attention kernels see it.
+// The view of x [B, N, H, D].
 template <class T>
 HeadView<const T> head_view(const Tensor& x) {
   return {x.data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
@@ -38,7 +37,7 @@ template <class T>
 HeadView<T> head_view(Tensor& x) {
   return {x.mutable_data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
 }
-// An operand that may be missing.
+// The same for an operand that may be undefined.
 template <class T>
 HeadView<const T> optional_head_view(const Tensor& x) {
   return x.defined() ? head_view<T>(x) : HeadView<const T>{};

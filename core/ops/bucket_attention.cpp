@@ -21,7 +21,7 @@ static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& group
   check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
                     " up to ", end, " of ", rounds, ", expected one or more of them");
   check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
-  const Shape rows{size.B, size.H, rounds, size.N};  // an error where H * rounds overflows
+  const Shape rows{size.B, size.H, rounds, size.N};  // throws if H * rounds overflows
   groups.check("bucket_attention", {size.B, size.H * rounds, size.N}, device);
   const int64_t longest = std::min(chunk, std::max<int64_t>(1, size.N));
   return {view(groups), size.N, groups.clusters(), rounds, first, end, longest, bucket_mask, deduplicate, self, wrap};
@@ -48,7 +48,7 @@ AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, co
                                     {"the gradient", dout, "B N H M"}});
   const AttentionSize size = kernel_size(s, options);
   const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());
-  AttentionGradient g{like(q), like(k), like(v)};
+  AttentionGradient g{empty_like(q), empty_like(k), empty_like(v)};
   CAIRN_RUN("bucket_attention", q,
             bucket_attention_backward<T>(stream, operands<T>(size, q, k, v, options), rounds, head_view<T>(saved.out),
                                          saved.logsumexp.data<Accum<T>>(), head_view<T>(dout), head_view<T>(g.dq),

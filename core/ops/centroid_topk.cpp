@@ -47,10 +47,10 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
   check_top_keys("centroid_topk", saved.topk, size.S);
   check(dk.defined() == dv.defined(), "centroid_topk: expected dk and dv, or neither");
   const bool add = dk.defined();
-  AttentionGradient g{like(centroids), add ? dk : like(k), add ? dv : like(v)};
+  AttentionGradient g{empty_like(centroids), add ? dk : empty_like(k), add ? dv : empty_like(v)};
   CAIRN_RUN(
       "centroid_topk", k,
-      centroid_topk_backward<T>(stream, operands<T>(visited(size, elements(g)), centroids, k, v, options), s['T'],
+      centroid_topk_backward<T>(stream, operands<T>(unless_empty(size, elements(g)), centroids, k, v, options), s['T'],
                                 saved.topk.data<int32_t>(), saved.logsumexp.data<Accum<T>>(), saved.mass.data<T>(),
                                 head_view<T>(saved.rest), dmass.data<T>(), head_view<T>(drest), head_view<T>(g.dq),
                                 head_view<T>(g.dk), head_view<T>(g.dv), add));

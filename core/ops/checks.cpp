@@ -12,7 +12,7 @@ int64_t Sizes::operator[](char letter) const {
   return size;
 }
 
-// Gives letters their sizes. False: the shape is another one.
+// Sets the sizes of new letters. Returns false if the shape does not match.
 bool Sizes::match(const char* pattern, const Shape& shape) {
   int axes = 0;
   for (const char* at = pattern; *at; ++at) axes += *at >= 'A' && (at == pattern || at[-1] != '*');
@@ -40,7 +40,7 @@ bool Sizes::match(const char* pattern, const Shape& shape) {
   return true;
 }
 
-// The pattern with the sizes that are known.
+// The pattern, with numbers for the known sizes.
 std::string Sizes::text(const char* pattern) const {
   std::string axes;
   const auto add = [&](const auto& axis) { append(axes, concat(axes.empty() ? "" : ", ", axis)); };
@@ -97,9 +97,9 @@ void check_values(const char* operation, const char* name, const Tensor& tensor,
           lowest, " to ", highest);
 }
 
-Rows filled_rows(const Sizes& s) { return {s['C'] ? s['R'] : 0, s['C']}; }
+Rows rows_of(const Sizes& s) { return {s['C'] ? s['R'] : 0, s['C']}; }
 
-Tensor like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
+Tensor empty_like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
 
 Shape appended(Shape shape, int64_t size) {
   shape.push_back(size);

@@ -1,5 +1,5 @@
 #pragma once
-// What operations share: the check of their operands (core/README.md has the rule), and the shapes they make.
+// What operations share: the check of their operands (core/README.md has the rule), and shapes.
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -11,18 +11,18 @@
 
 namespace cairn {
 
-// The dtype of sums of x's elements, and of what is saved of them: float32 for bfloat16, else x's own.
+// The dtype of sums of x's elements, and of what is saved for backward: float32 for bfloat16, else x's dtype.
 inline DType sums_of(DType dtype) { return dtype == DType::bfloat16 ? DType::float32 : dtype; }
 inline DType sums_of(const Tensor& x) { return sums_of(x.dtype()); }
 
-// A tensor that an operation is given, and what it must be: of this shape (see expect(); null: of any), on the device
-// of the first operand, and floating, of the dtype of the first one that has no dtype of its own here.
+// An operand of an operation, and its requirements: this shape (see expect(); null: any), the device of the first
+// operand, and the dtype of the first operand without `dtype` and `sums`, which must be floating.
 struct Operand {
   const char* name;  // in messages
   const Tensor& tensor;
   const char* shape;
-  std::optional<DType> dtype{};  // another dtype than that
-  bool sums = false;             // the dtype of sums
+  std::optional<DType> dtype{};  // this dtype instead
+  bool sums = false;             // the dtype of sums instead
   bool optional = false;         // may be undefined
 };
 inline Operand sums(const char* name, const Tensor& tensor, const char* shape) {
@@ -40,7 +40,7 @@ inline Operand optional(Operand operand) {
 class Sizes {
  public:
   Sizes() { sizes_.fill(unknown); }
-  // Error: nothing has given it a size.
+  // Error: no shape has this letter.
   int64_t operator[](char letter) const;
 
  private:
@@ -57,23 +57,23 @@ class Sizes {
   DType dtype_{};
 };
 
-// Checks the operands of an operation; returns the sizes that their shapes name, and those `known` before.
+// Checks the operands of an operation. Returns the sizes of the letters in their shapes, added to those in `known`.
 //
 //   expect("layer_norm", {{"x", x, "*R C"}, {"weight", weight, "C"}, sums("the saved mean", saved.mean, "R")})
 //
-// A shape is a letter an axis. The first axis of a letter gives its size, and others must agree. "*R" is any number of
-// axes, in front of the others; another "*R" the same ones, and "R" a single axis whose length is their product.
-// Error: an operand is not what it must be.
+// A shape has a letter for each axis. A letter's first axis gives its size, and others must agree. "*R" stands for any
+// number of leading axes; another "*R" must be the same ones, and "R" is a single axis of their product.
+// Error: an operand does not meet its requirements.
 Sizes expect(const char* operation, std::initializer_list<Operand> operands, Sizes known = {});
 
-// Error: an element of an int32 tensor is outside [lowest, highest]. On CUDA nothing is read back: kernels pass over
-// such ones. Undefined tensors have none.
+// Error: an element of an int32 tensor is outside [lowest, highest]. Checks only on the CPU: CUDA reads nothing back,
+// and its kernels skip such elements. The tensor may be undefined.
 void check_values(const char* operation, const char* name, const Tensor& tensor, int64_t lowest, int64_t highest);
 
-// R rows of C columns, for a kernel that need not visit rows of nothing, however many there are.
-Rows filled_rows(const Sizes& s);
+// R rows of C columns; zero rows if C is 0, so that kernels do not loop over empty rows.
+Rows rows_of(const Sizes& s);
 // An uninitialized tensor of x's shape, dtype and device.
-Tensor like(const Tensor& x);
+Tensor empty_like(const Tensor& x);
 // `shape` with one more axis, the last.
 Shape appended(Shape shape, int64_t size);
 

@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// Checks logits [..., C] and targets [...]. Error (on the CPU): a target that is no class.
+// Checks logits [..., C] and targets [...]. Error (on the CPU): a target is no class.
 static Sizes check_targets(const Tensor& logits, const Tensor& targets) {
   const Sizes s =
       expect("cross_entropy", {{"logits", logits, "*R C"}, of_type(DType::int32, "targets", targets, "*R")});
@@ -38,7 +38,7 @@ Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const
                           of_type(DType::int32, "the saved count", saved.count, ""),
                           {"the gradient", dloss, ""}},
                          check_targets(logits, targets));
-  Tensor dlogits = like(logits);
+  Tensor dlogits = empty_like(logits);
   CAIRN_RUN("cross_entropy", logits,
             cross_entropy_backward<T>(stream, Rows{s['R'], s['C']}, logits.data<T>(), targets.data<int32_t>(),
                                       saved.logsumexp.data<Accum<T>>(), saved.count.data<int32_t>(), dloss.data<T>(),

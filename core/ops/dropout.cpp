@@ -6,11 +6,11 @@
 
 namespace cairn {
 
-// residual: undefined for none.
+// residual may be undefined.
 static Tensor run_dropout(const char* operation, const Tensor& x, double p, Draw draw, const Tensor& residual) {
   check(p >= 0 && p <= 1, operation, ": expected a probability, got ", p);
   const int64_t per_example = x.rank() == 0 ? 0 : x.shape().without(0).elements();
-  Tensor y = like(x);
+  Tensor y = empty_like(x);
   CAIRN_RUN(operation, x,
             dropout<T>(stream, x.elements(), Dropout{draw.for_kernel(per_example), float(p)}, x.data<T>(),
                        residual.defined() ? residual.data<T>() : nullptr, y.mutable_data<T>()));

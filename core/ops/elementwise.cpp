@@ -7,14 +7,14 @@ namespace cairn {
 
 Tensor unary(Unary op, const Tensor& x) {
   expect(name(op), {{"x", x, "*R"}});
-  Tensor y = like(x);
+  Tensor y = empty_like(x);
   CAIRN_RUN(name(op), x, unary<T>(stream, op, x.elements(), x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 Tensor unary_backward(Unary op, const Tensor& x, const Tensor& dy) {
   expect(name(op), {{"x", x, "*R"}, {"the gradient", dy, "*R"}});
-  Tensor dx = like(x);
+  Tensor dx = empty_like(x);
   CAIRN_RUN(name(op), x, unary_backward<T>(stream, op, x.elements(), x.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
 }
@@ -35,7 +35,7 @@ Tensor binary_backward(Binary op, int operand, const Tensor& a, const Tensor& b,
   const Shape shape = broadcast_shape(name(op), a, b);
   expect(name(op), {{"the first operand", a, "*A"}, {"the gradient", dy, "*G"}});
   check(dy.shape() == shape, name(op), ": expected the gradient of shape ", shape, ", got ", dy.shape());
-  Tensor dx = like(dy);
+  Tensor dx = empty_like(dy);
   const Strides strides = broadcast_strides(shape, {shape, a.shape(), b.shape()});
   CAIRN_RUN(
       name(op), a,
@@ -62,7 +62,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 
 Tensor affine(const Tensor& x, double alpha, double beta) {
   expect("affine", {{"x", x, "*R"}});
-  Tensor y = like(x);
+  Tensor y = empty_like(x);
   CAIRN_RUN("affine", x, affine<T>(stream, x.elements(), alpha, beta, x.data<T>(), y.mutable_data<T>()));
   return y;
 }

@@ -40,7 +40,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Shape shape = x.shape().with(-1, out);
   Tensor y;
   if (bias.defined()) {
-    // The product is added onto the bias.
+    // y starts as the bias, and the product is added.
     y = shape == bias.shape() ? bias.clone() : broadcast_to(bias, shape);
   } else {
     y = Tensor(shape, x.dtype(), x.device());

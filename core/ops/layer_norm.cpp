@@ -9,7 +9,7 @@ namespace cairn {
 LayerNormResult layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   const Sizes s = expect("layer_norm", {{"x", x, "*R C"}, {"weight", weight, "C"}, {"bias", bias, "C"}});
   const Rows size{s['R'], s['C']};
-  LayerNormResult result{like(x), Tensor({size.rows}, sums_of(x), x.device()),
+  LayerNormResult result{empty_like(x), Tensor({size.rows}, sums_of(x), x.device()),
                          Tensor({size.rows}, sums_of(x), x.device())};
   CAIRN_RUN("layer_norm", x,
             layer_norm_forward<T>(stream, size, epsilon, x.data<T>(), weight.data<T>(), bias.data<T>(),
@@ -26,7 +26,7 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
                                         sums("the saved mean", saved.mean, "R"),
                                         sums("the saved rstd", saved.rstd, "R")});
   const Rows size{s['R'], s['C']};
-  LayerNormGradient g{like(x), like(weight), like(weight)};
+  LayerNormGradient g{empty_like(x), empty_like(weight), empty_like(weight)};
   CAIRN_RUN("layer_norm", x,
             layer_norm_backward<T>(stream, size, x.data<T>(), weight.data<T>(), saved.mean.data<Accum<T>>(),
                                    saved.rstd.data<Accum<T>>(), dy.data<T>(), g.dx.mutable_data<T>(),

@@ -19,7 +19,7 @@ Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t cluste
   CAIRN_DISPATCH(
       "position_labels", int32_t, labels,
       position_labels(current_stream(device),
-                      visited(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
+                      unless_empty(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
                       lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
   return labels;
 }

@@ -14,7 +14,7 @@ Tensor sum(const Tensor& x, const Axes& axes, bool keep) {
     check(!summed[axis], "sum: axis ", given, " is given twice");
     summed[axis] = true;
   }
-  // Axes that are neighbors go in one pass, the innermost first.
+  // Neighboring axes are summed in one pass, the innermost first.
   Tensor y = x;
   Shape shape;  // without the axes that are summed
   for (int last = x.rank() - 1; last >= 0; --last) {
@@ -28,7 +28,7 @@ Tensor sum(const Tensor& x, const Axes& axes, bool keep) {
     }
     for (int axis = 0; axis <= last; ++axis) size.outer *= y.size(axis);
     Tensor next(to, x.dtype(), x.device());
-    if (next.elements() == 0) size.n = 0;  // however many there are
+    if (next.elements() == 0) size.n = 0;  // do not loop over empty rows
     CAIRN_RUN("sum", y, sum<T>(stream, size, y.data<T>(), next.mutable_data<T>()));
     y = next;
   }

@@ -8,15 +8,15 @@ namespace cairn {
 
 Tensor softmax(const Tensor& x) {
   const Sizes s = expect("softmax", {{"x", x, "*R C"}});
-  Tensor y = like(x);
-  CAIRN_RUN("softmax", x, softmax_forward<T>(stream, filled_rows(s), x.data<T>(), y.mutable_data<T>()));
+  Tensor y = empty_like(x);
+  CAIRN_RUN("softmax", x, softmax_forward<T>(stream, rows_of(s), x.data<T>(), y.mutable_data<T>()));
   return y;
 }
 
 Tensor softmax_backward(const Tensor& y, const Tensor& dy) {
   const Sizes s = expect("softmax", {{"y", y, "*R C"}, {"the gradient", dy, "*R C"}});
-  Tensor dx = like(y);
-  CAIRN_RUN("softmax", y, softmax_backward<T>(stream, filled_rows(s), y.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
+  Tensor dx = empty_like(y);
+  CAIRN_RUN("softmax", y, softmax_backward<T>(stream, rows_of(s), y.data<T>(), dy.data<T>(), dx.mutable_data<T>()));
   return dx;
 }
 

@@ -12,7 +12,7 @@
 namespace cairn {
 namespace {
 
-// x from its element `from` on, to y from its element `to` on.
+// Copies x, from element `from` on, to y, from element `to` on.
 void copy(const char* operation, const Strides& strides, const Tensor& x, int64_t from, Tensor& y, int64_t to) {
   const auto run = [&]<class T>(T) {
     const T* source = static_cast<const T*>(x.raw()) + from;
@@ -27,14 +27,14 @@ void copy(const char* operation, const Strides& strides, const Tensor& x, int64_
   }
 }
 
-// How far a contiguous tensor of this shape moves along each axis.
+// The strides of a contiguous tensor of this shape.
 std::vector<int64_t> steps_of(const Shape& shape) {
   std::vector<int64_t> steps(size_t(shape.rank()), 1);
   for (int axis = shape.rank() - 1; axis > 0; --axis) steps[size_t(axis - 1)] = steps[size_t(axis)] * shape[axis];
   return steps;
 }
 
-// Copies part of one tensor to part of another, of that shape, where both are contiguous tensors' parts.
+// Copies a part of x to a part of y. Both parts have the shape `part`.
 void copy_part(const char* operation, const Shape& part, const Tensor& x, int64_t from, Tensor& y, int64_t to) {
   const std::vector<int64_t> in = steps_of(x.shape()), out = steps_of(y.shape());
   Strides strides;
@@ -42,7 +42,7 @@ void copy_part(const char* operation, const Shape& part, const Tensor& x, int64_
   copy(operation, strides, x, from, y, to);
 }
 
-// `axis` of x, a tensor of any dtype, counted from the front.
+// `axis` of x, of any dtype, counted from the front.
 int axis_of(const char* operation, const Tensor& x, int axis) {
   expect(operation, {of_type(x.dtype(), "x", x, "*R")});
   check(axis >= -x.rank() && axis < x.rank(), operation, ": axis ", axis, " out of range for ", x.shape());

@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// `more` of the shapes of q, k, v, groups, topk [B, H, C, T] and mass [B, H, C].
+// The sizes of q, k, v, groups, topk [B, H, C, T], mass [B, H, C] and of `more`.
 static Sizes expect_topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                    const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                    Operand more) {
@@ -38,9 +38,9 @@ TopKAttentionGradient topk_attention_backward(const Tensor& q, const Tensor& k, 
                                               const Tensor& topk, const Tensor& mass, const AttentionOptions& options,
                                               const Tensor& dout) {
   const Sizes s = expect_topk_attention(q, k, v, groups, topk, mass, options, {"the gradient", dout, "B N H M"});
-  TopKAttentionGradient g{like(q), like(k), like(v), {}, {}};
+  TopKAttentionGradient g{empty_like(q), empty_like(k), empty_like(v), {}, {}};
   if (mass.defined()) {
-    g.dmass = like(mass);
+    g.dmass = empty_like(mass);
     g.drest = Tensor({s['B'], s['C'], s['H'], s['M']}, q.dtype(), q.device());
   }
   CAIRN_RUN("topk_attention", q,

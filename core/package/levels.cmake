@@ -1,6 +1,6 @@
-# CAIRN_CPU=v3+v4: one installation for every processor since x86-64-v3. The library is shared, and built again for
-# x86-64-v4 into a folder where the loader (glibc 2.33 or later) looks first on a processor that has it. Whoever links to
-# the library knows nothing of that.
+# CAIRN_CPU=v3+v4: one installation for every processor from x86-64-v3 on. The library is shared, and built a second time
+# for x86-64-v4, into a folder where the loader (glibc 2.33 or later) looks first on such a processor. Programs link to it
+# as usual. GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F in the environment makes the loader take the build for v3.
 if(NOT CAIRN_CPU STREQUAL v3+v4)
   return()
 endif()
@@ -17,13 +17,13 @@ target_compile_options(cairn_v4 PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-march=x86-64
 set_target_properties(cairn_v4 PROPERTIES OUTPUT_NAME cairn LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${v4_folder})
 add_dependencies(cairn cairn_v4)
 foreach(library cairn cairn_v4)
-  # A library's calls of its own functions stay within it: they may not end in a program's copy, compiled for less.
+  # The library calls its own functions, never a program's copies of them, which are compiled for other processors.
   target_compile_options(${library} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
   target_link_options(${library} PRIVATE -Wl,-Bsymbolic-functions)
   set_target_properties(${library} PROPERTIES VERSION ${PROJECT_VERSION}
                         SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 endforeach()
-# Programs find the library wherever the prefix is moved to.
+# Programs find the library after the prefix was moved, too.
 if(CAIRN_INSTALL)
   include(GNUInstallDirs)
   file(RELATIVE_PATH from_programs ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})

@@ -1,5 +1,5 @@
-# `cmake --install`: the library, its headers, and what find_package(cairn) and pkg-config read. No file names the folder
-# that it was installed to, so a prefix may be moved.
+# `cmake --install`: the library, its headers, and the files for find_package(cairn) and pkg-config. No file contains the
+# path of the prefix, so the prefix may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
@@ -17,7 +17,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/cairn-config-vers
 install(FILES ${PROJECT_BINARY_DIR}/package/cairn-config.cmake ${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
         DESTINATION ${cmake_folder})
 
-# pkg-config. What a static library needs is never private.
+# pkg-config. Programs that link a static library also link what it needs, so nothing is private.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
            OUTPUT_VARIABLE prefix_from_pc)
 if(NOT CAIRN_CUDA STREQUAL OFF)
@@ -26,10 +26,10 @@ endif()
 if(CAIRN_CUDA STREQUAL HOST)
   string(APPEND pc_definitions " -DCAIRN_CUDA_HOST=1")
 elseif(CAIRN_CUDA STREQUAL ON)
-  string(APPEND pc_libraries " -lcublas -lcudart_static -ldl -lrt")  # from wherever -L says that the CUDA Toolkit is
+  string(APPEND pc_libraries " -lcublas -lcudart_static -ldl -lrt")  # -L gives the folder of the CUDA Toolkit
 endif()
 if(CAIRN_CPU STREQUAL v3+v4)
-  string(APPEND pc_libraries " -Wl,-rpath,\${libdir}")  # programs find the shared library wherever the prefix is
+  string(APPEND pc_libraries " -Wl,-rpath,\${libdir}")  # programs find the shared library without ldconfig
 endif()
 configure_file(${templates}/cairn.pc.in ${PROJECT_BINARY_DIR}/package/cairn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/package/cairn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -31,9 +31,9 @@ struct ImprovedClustered : Attention {
     const Groups groups = (*group_queries)(q.value(), k.value(), mask, context);  // section 3.2.2
     const Variable centroids = segment_mean(q, groups);                           // Q^c, equation 3
     // A^c of equation 4, split at the k largest: their mass m (equation 9), and the sum of A^c V over the rest.
-    const auto [topk, mass, rest] =
-        centroid_topk(centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
-                      options(mask.of_keys(), context, Purpose::attention_rest_dropout), context.replayed("topk"));
+    const auto [topk, mass, rest] = centroid_topk(
+        centroids, k, v, std::clamp<int64_t>(top, 1, std::max<int64_t>(1, k.size(1))),
+        options(mask.key_lengths_only(), context, Purpose::attention_rest_dropout), context.replayed("topk"));
     context.report_choice("topk", topk);  // int32 [B, H, C, k], with C and k no larger than there are queries and keys
     context.report_choice("mass", mass.value());  // [B, H, C]
     context.report_choice("top", top);

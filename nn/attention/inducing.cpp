@@ -30,7 +30,7 @@ struct Inducing : Attention {
                       const AttentionContext& context) const override {
     lengths_only(mask, "queries see the keys through points alone");
     const Variable p = points_for(q);
-    const AttentionOptions over_keys{mask.of_keys(), {}, scale()};
+    const AttentionOptions over_keys{mask.key_lengths_only(), {}, scale()};
     return attention(q, attention(p, k, k, over_keys), attention(p, k, v, over_keys),
                      options({mask.query_lengths, {}, {}, false}, context));
   }

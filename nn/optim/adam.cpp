@@ -12,7 +12,7 @@ Adam::Adam(std::vector<Variable> parameters, double learning_rate, const AdamOpt
 }
 
 void Adam::update() {
-  CAIRN_RUN("adam", first_value(), adam_step<T>(stream, count(), pieces<T>(), options_, device_state()));
+  CAIRN_RUN("adam", first_value(), adam_step<T>(stream, count(), slices<T>(), options_, device_state()));
 }
 
 }  // namespace cairn

@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t skipped_steps_allowed = 9;  // in a row
 
-// A piece is short enough to keep a whole GPU busy with a small model. There are about as many pieces at most, besides
+// A slice is short enough to keep a whole GPU busy with a small model. There are about as many slices at most, besides
 // one for each parameter, so that the list stays small: the host sends it in every step.
-constexpr int64_t shortest_piece = 4096, many_pieces = 2048;
+constexpr int64_t shortest_slice = 4096, many_slices = 2048;
 
 Tensor bytes_of(const OptimizerState& state) {
   Tensor bytes({int64_t(sizeof(state))}, DType::uint8);
@@ -81,15 +81,15 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
 // Writes down where parameters, gradients and moments are, and sends that to the device in every step. Gradients move:
 // every backward pass makes new ones.
 //
-// Where pieces begin depends on the parameters' lengths alone, and so does the order in which squares are added up.
+// Where slices begin depends on the parameters' lengths alone, and so does the order in which squares are added up.
 template <class T>
 void Optimizer::send_list() {
   int64_t total = 0;
   for (const Variable& parameter : parameters_) total += parameter.value().elements();
-  int64_t length = shortest_piece;
-  while (total / length > many_pieces) length *= 2;
+  int64_t length = shortest_slice;
+  while (total / length > many_slices) length *= 2;
 
-  std::vector<ParameterPiece<T>> list;
+  std::vector<ParameterSlice<T>> list;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int64_t n = parameters_[i].value().elements();
     const size_t first = list.size();
@@ -105,7 +105,7 @@ void Optimizer::send_list() {
                                               std::min(length, n - begin)};
   }
   count_ = int64_t(list.size());
-  Tensor bytes({int64_t(list.size() * sizeof(ParameterPiece<T>))}, DType::uint8);
+  Tensor bytes({int64_t(list.size() * sizeof(ParameterSlice<T>))}, DType::uint8);
   if (count_ > 0) std::memcpy(bytes.mutable_raw(), list.data(), bytes.bytes());
   list_ = bytes.to(first_value().device());
 }
@@ -142,7 +142,7 @@ void Optimizer::step() {
 
   visit_floating(first_value().dtype(), "optimizer", [this]<class T>(T) { send_list<T>(); });
   auto* state = static_cast<OptimizerState*>(state_.mutable_raw());
-  CAIRN_RUN("optimizer", first_value(), prepare_step<T>(stream, count(), pieces<T>(), max_gradient_norm_, state));
+  CAIRN_RUN("optimizer", first_value(), prepare_step<T>(stream, count(), slices<T>(), max_gradient_norm_, state));
   update();
   if (state_.device() == Device::cpu) check_diverged();
 }

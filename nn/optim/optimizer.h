@@ -76,14 +76,14 @@ class Optimizer {
   // The optimizer's own kernel, over the arguments below; prepare_step has run.
   virtual void update() = 0;
 
-  // How many pieces the parameters are cut into.
+  // How many slices the parameters are cut into.
   int64_t count() const { return count_; }
   // What CAIRN_RUN takes dtype and device from.
   const Tensor& first_value() const { return parameters_.front().value(); }
   // [count], on the device.
   template <class T>
-  const ParameterPiece<T>* pieces() const {
-    return static_cast<const ParameterPiece<T>*>(list_.raw());
+  const ParameterSlice<T>* slices() const {
+    return static_cast<const ParameterSlice<T>*>(list_.raw());
   }
   const OptimizerState* device_state() const { return static_cast<const OptimizerState*>(state_.raw()); }
 
@@ -95,8 +95,8 @@ class Optimizer {
 
   std::vector<Variable> parameters_;
   std::vector<Tensor> first_, second_;  // one a parameter, or none
-  Tensor list_;                         // the pieces' bytes, on the device
-  int64_t count_ = 0;                   // of pieces
+  Tensor list_;                         // the slices' bytes, on the device
+  int64_t count_ = 0;                   // of slices
   Tensor state_;                        // an OptimizerState's bytes, on the device
   double learning_rate_, max_gradient_norm_ = 0;
   bool is_first_step_ = true;

@@ -12,7 +12,7 @@ RAdam::RAdam(std::vector<Variable> parameters, double learning_rate, const AdamO
 }
 
 void RAdam::update() {
-  CAIRN_RUN("r_adam", first_value(), r_adam_step<T>(stream, count(), pieces<T>(), options_, device_state()));
+  CAIRN_RUN("r_adam", first_value(), r_adam_step<T>(stream, count(), slices<T>(), options_, device_state()));
 }
 
 }  // namespace cairn

@@ -15,7 +15,7 @@ Sgd::Sgd(std::vector<Variable> parameters, double learning_rate, const SgdOption
 }
 
 void Sgd::update() {
-  CAIRN_RUN("sgd", first_value(), sgd_step<T>(stream, count(), pieces<T>(), options_, device_state()));
+  CAIRN_RUN("sgd", first_value(), sgd_step<T>(stream, count(), slices<T>(), options_, device_state()));
 }
 
 }  // namespace cairn

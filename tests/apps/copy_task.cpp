@@ -73,7 +73,7 @@ TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
   bias[3] = 5;
   model.output.bias.mutable_value() = Tensor::from(bias, {classes});
   const Metrics e = evaluate(model, 5, 100, 7, 0);
-  RandomStream random(7, 0, Purpose::data, 1);
+  RandomStream random(7, 0, Purpose::data, evaluation_data);
   int64_t right = 0, masked = 0, masked_right = 0;
   for (int64_t done = 0; done < 100; done += evaluation_batch) {
     const Batch batch = make_batch(std::min(evaluation_batch, 100 - done), 5, random);

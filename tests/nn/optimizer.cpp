@@ -169,7 +169,7 @@ TEST_CASE("a gradient too large for float32's square is clipped, not skipped", "
 
 // ---------------------------------------------------------------------------------------------- threads, checkpoints
 
-// Sizes on both sides of a thread's piece.
+// Sizes on both sides of a thread's slice.
 static Parameters large_parameters() {
   return {parameter(random_tensor({131, 257}, DType::float32, 1)), parameter(random_tensor({7}, DType::float32, 2)),
           parameter(random_tensor({0, 3}, DType::float32, 3)), parameter(random_tensor({16384}, DType::float32, 4)),
@@ -183,7 +183,7 @@ static void give_random(const Parameters& parameters, uint64_t seed) {
 }
 
 TEST_CASE("every element of every parameter takes part once", "[optimizer]") {
-  for (const int64_t largest : {7, 9000001}) {  // the second is cut into longer pieces
+  for (const int64_t largest : {7, 9000001}) {  // the second is cut into longer slices
     Parameters parameters;
     double squares = 0;
     for (const int64_t n : {int64_t{0}, int64_t{4097}, int64_t{3}, int64_t{16384}, largest, int64_t{33667}}) {
