@@ -34,7 +34,7 @@ struct MmaShape {
 // ---- what of a strip is visible, and what dropout keeps of it: bit 4 n + e is for element e of sums n.
 
 template <int tiles>
-__device__ unsigned visible_of_queries(const BatchHead& batch_head, int query, int key) {  // of the strip's corner
+__device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int query, int key) {  // of the strip's corner
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ unsigned visible_of_queries(const BatchHead& batch_head, int query, i
 }
 // Where rows are keys.
 template <int tiles>
-__device__ unsigned visible_of_keys(const BatchHead& batch_head, int query, int key) {
+__device__ unsigned mma_visible_key_rows(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
@@ -58,7 +58,7 @@ __device__ unsigned visible_of_keys(const BatchHead& batch_head, int query, int 
 // One draw decides four neighboring keys of a query. Two lanes hold these scores, for the same two rows. The even lane
 // draws for the first row, the odd lane for the second. Then they exchange bits.
 template <int tiles>
-__device__ unsigned kept_of_queries(const TileDropout& dropout, int query, int key) {
+__device__ unsigned mma_keep_query_rows(const TileDropout& dropout, int query, int key) {
   const int odd = mma_t() % 2;
   const unsigned mine =
       score_bits<tiles>([&](int n) { return dropout.keep(query + mma_g() + 8 * odd, key + 8 * n + mma_t() / 2 * 4); });
@@ -69,7 +69,7 @@ __device__ unsigned kept_of_queries(const TileDropout& dropout, int query, int k
 // Where rows are keys, the four keys are with four lanes, each of which needs one bit of four draws: lane e of them
 // draws what element e needs.
 template <int tiles>
-__device__ unsigned kept_of_keys(const TileDropout& dropout, int query, int key) {
+__device__ unsigned mma_keep_key_rows(const TileDropout& dropout, int query, int key) {
   const int me = mma_g() % 4;
   const unsigned mine = score_bits<tiles>(
       [&](int n) { return dropout.keep(query + 8 * n + 2 * mma_t() + me % 2, key + mma_g() / 4 * 4 + 8 * (me / 2)); });
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
   const int begin = batch_head.next_key(task.row, Shape::own, task.first_key(p.size.S));
   const int end = min(batch_head.keys, task.end_key(p.size.S));
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
   RunningSoftmax<2, 4> softmax;
   float sums[1][columns / 8][4] = {};
 
@@ -155,9 +155,9 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
       float s[1][keys / 8][4];
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { own.row(strip).load_a(step, a); }, k, s);
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { own.row(warp_row).load_a(step, a); }, k, s);
       if (batch_head.masks_rows(query0, query0 + 16, k0, k0 + keys)) {
-        const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
+        const unsigned visible = mma_visible_query_rows<keys / 8>(batch_head, query0, k0);
         each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
       }
       // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       // [eq. 1] [eq. 4]
       each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });
       if (dropout.active) {
-        const unsigned keep = kept_of_queries<keys / 8>(dropout.behind_barrier(), query0, k0);
+        const unsigned keep = mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0);
         each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
       }
       // [eq. 2] [eq. 5]
@@ -199,8 +199,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
 // s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query, in_top(n,
 // e) says whether its key is a top key (cuda/centroid_topk.cu); visible() and keep() give bits.
 template <class Top, int tiles, class State, class InTop, class Visible, class Kept>
-__device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, InTop in_top,
-                               bool masks, Visible visible, const TileDropout& dropout, Kept keep) {
+__device__ void warp_tile_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, InTop in_top,
+                                   bool masks, Visible visible, const TileDropout& dropout, Kept keep) {
   const unsigned kept_bits = dropout.active ? keep() : ~0u;
   const auto drop = [&](float& x, int bit) { x *= kept_bits >> bit & 1 ? dropout.scale : 0.0f; };
   if (dropout.active) each_sum(g, drop);
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   };
   const int begin = next_tile(task.first_key(p.size.S));
   const int end = min(batch_head.end_of_keys(task.row + Shape::own), task.end_key(p.size.S));
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
   float sums[1][columns / 8][4] = {};
 
   if (begin < end && task.row < batch_head.queries) {
@@ -259,20 +259,20 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;
       float s[1][keys / 8][4], ds[1][keys / 8][4];
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(warp_row).load_a(step, a); }, k, s);
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(warp_row).load_a(step, a); }, v, ds);
       uint64_t top_bits[2];  // from this lane's first key on, for rows g and g + 8
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         top_bits[half] = top.bits_from(p.size, batch_head, query0 + mma_g() + 8 * half, k0 + 2 * mma_t());
-      const State state[2] = {own_states[strip + mma_g()], own_states[strip + mma_g() + 8]};
+      const State state[2] = {own_states[warp_row + mma_g()], own_states[warp_row + mma_g() + 8]};
       const int row = optimization_barrier(query0);  // otherwise registers are spilled
-      strip_gradient<Top>(
+      warp_tile_gradient<Top>(
           s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
           [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
           batch_head.masks_rows(row, row + 16, k0, k0 + keys),
-          [&] { return visible_of_queries<keys / 8>(batch_head, query0, k0); }, dropout,
-          [&] { return kept_of_queries<keys / 8>(dropout.behind_barrier(), query0, k0); });
+          [&] { return mma_visible_query_rows<keys / 8>(batch_head, query0, k0); }, dropout,
+          [&] { return mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
     });
   }
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   const TileTask task(p.size.S, Shape::own, 0, 1);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const int strip = int(threadIdx.x / 32) * 16, key0 = task.row + strip;  // this warp's
+  const int warp_row = int(threadIdx.x / 32) * 16, key0 = task.row + warp_row;  // this warp's
   const int begin = batch_head.next_query(task.row, Shape::own, 0);
   float sums_k[1][columns / 8][4] = {}, sums_v[1][columns / 8][4] = {};
 
@@ -339,17 +339,17 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       if (batch_head.next_query(optimization_barrier(key0), 16, q0) >= min(q0 + queries, batch_head.queries)) continue;
 
       float s[1][queries / 8][4], ds[1][queries / 8][4];
-      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
-      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(strip).load_a(step, a); }, g, ds);
+      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(warp_row).load_a(step, a); }, q, s);
+      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(warp_row).load_a(step, a); }, g, ds);
       const int row = optimization_barrier(key0);  // otherwise registers are spilled
       const State* const state = all_states + place + 2 * mma_t();
       const uint64_t* const bits = all_bits + place + 2 * mma_t();
-      strip_gradient<Top>(
+      warp_tile_gradient<Top>(
           s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
-          [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (strip + mma_g() + 8 * (e / 2)) & 1; },
+          [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (warp_row + mma_g() + 8 * (e / 2)) & 1; },
           batch_head.masks(q0, q0 + queries, row, row + 16),
-          [&] { return visible_of_keys<queries / 8>(batch_head, q0, row); }, dropout,
-          [&] { return kept_of_keys<queries / 8>(dropout, q0, row); });
+          [&] { return mma_visible_key_rows<queries / 8>(batch_head, q0, row); }, dropout,
+          [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, row); });
       // [grad. 2] [grad. 5] dV, then dK
       mma_weighted_rows<1, queries>(s, g, sums_v);
       mma_weighted_rows<1, queries>(ds, q, sums_k);

@@ -78,8 +78,8 @@ struct TileTask {
                       int64_t first_tile = 0)
       : splits(splits_of_keys) {
     int64_t block = blockIdx.x;
-    const int64_t tiles = ceil_div(rows, tile_rows), parts = tile_parts(columns, tile_columns);
-    column = int(block % parts) * tile_columns, block /= parts;
+    const int64_t tiles = ceil_div(rows, tile_rows), across = column_tiles(columns, tile_columns);
+    column = int(block % across) * tile_columns, block /= across;
     split = int(block % splits), block = block / splits + first_tile;
     row = int(block % tiles) * tile_rows;
     batch_head = block / tiles;
@@ -91,7 +91,7 @@ struct TileTask {
   }
 
   // At least one, so that what is computed besides the columns is computed even if there are none.
-  CAIRN_HD static constexpr int64_t tile_parts(int64_t columns, int tile_columns) {
+  CAIRN_HD static constexpr int64_t column_tiles(int64_t columns, int tile_columns) {
     return columns > 0 ? (columns + tile_columns - 1) / tile_columns : 1;
   }
 };
@@ -224,22 +224,22 @@ using TileOf = float[8][4];
 
 // Bit 4 i + j says whether query tile_row(i) may attend to key tile_column() + j; keep_mask: whether dropout keeps that
 // weight.
-inline __device__ unsigned visible_in(const BatchHead& batch_head, int q0, int k0) {
+inline __device__ unsigned visible_query_rows(const BatchHead& batch_head, int q0, int k0) {
   if (!batch_head.masks_rows(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int i) { return batch_head.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
 }
-inline __device__ unsigned keep_mask(const TileDropout& dropout, int q0, int k0) {
+inline __device__ unsigned keep_query_rows(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
   return score_bits([&](int i) { return dropout.keep(q0 + tile_row(i), k0 + tile_column()); });
 }
 // The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
 inline __device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
-inline __device__ unsigned visible_to(const BatchHead& batch_head, int q0, int k0) {
+inline __device__ unsigned visible_key_rows(const BatchHead& batch_head, int q0, int k0) {
   if (!batch_head.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits(
       [&](int n) { return batch_head.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
-inline __device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
+inline __device__ unsigned keep_key_rows(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
   return score_bits([&](int n) { return dropout.keep(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
@@ -382,7 +382,7 @@ __device__ unsigned pair_bits(F f) {
 }
 
 // A tile of products becomes weights in the running softmax of its rows, whose sums of weighted rows so far are
-// corrected. Bits of `visible` and `keep` as of visible_in.
+// corrected. Bits of `visible` and `keep` as of visible_query_rows.
 template <int items>
 __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsigned keep,
                                RunningSoftmax<8, 16>& softmax, float (&sum)[8][items]) {

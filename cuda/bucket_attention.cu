@@ -396,7 +396,7 @@ HeadView<float> sums_of(HeadView<T> result, const AttentionSize& size, int64_t c
 
 // A block for every 64 places and every `width` columns.
 Launch tiles(Stream stream, const AttentionSize& size, int64_t columns, int width) {
-  return {size.B * size.H * ceil_div(size.N, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+  return {size.B * size.H * ceil_div(size.N, tile) * TileTask::column_tiles(columns, width), tile_threads, tile_bytes,
           stream};
 }
 

@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(tile_threads, 4)
   TileOf s;
   row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
                p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), dynamic_shared<float>(), s);
-  const unsigned visible = visible_in(batch_head, q0, k0);
-  const int64_t slot0 = blockIdx.x / TileTask::tile_parts(p.size.S, tile) * tile;
+  const unsigned visible = visible_query_rows(batch_head, q0, k0);
+  const int64_t slot0 = blockIdx.x / TileTask::column_tiles(p.size.S, tile) * tile;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
 #pragma unroll
@@ -130,16 +130,17 @@ CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k, const More
 template <class T>
 void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32_t* topk, float* logsumexp, T* mass,
                   HeadView<T> rest) {
-  constexpr int64_t most_scores = int64_t{1} << 26;  // at a time, or those of one tile of centroids
+  constexpr int64_t max_scores = int64_t{1} << 26;  // at a time, or those of one tile of centroids
   const auto& [B, H, N, S, D, M, scale] = p.size;
   const int64_t tiles = B * H * ceil_div(N, tile);
-  const int64_t at_once = std::clamp<int64_t>(most_scores / std::max<int64_t>(1, tile * S), 1, tiles);
+  const int64_t round = std::clamp<int64_t>(max_scores / std::max<int64_t>(1, tile * S), 1, tiles);
   Workspace workspace(Device::cuda);
-  float* const scores = workspace.take<float>(at_once * tile * S);
+  float* const scores = workspace.take<float>(round * tile * S);
   uint32_t* const bits = workspace.take<uint32_t>(p.centroids() * words(S));
-  for (int64_t first = 0; first < tiles; first += at_once) {
-    const int64_t now = std::min(at_once, tiles - first);
-    launch(store_scores<T>, {now * TileTask::tile_parts(S, tile), tile_threads, tile_bytes, stream}, p, first, scores);
+  for (int64_t first = 0; first < tiles; first += round) {
+    const int64_t now = std::min(round, tiles - first);
+    launch(store_scores<T>, {now * TileTask::column_tiles(S, tile), tile_threads, tile_bytes, stream}, p, first,
+           scores);
     launch(choose_keys<T>, {now * tile / rows_per_block, row_threads<32>, 0, stream}, p, first, scores, choose, topk,
            logsumexp, mass, bits);
   }

@@ -27,7 +27,7 @@ namespace cairn::gpu {
 template <class T, int columns>
 struct CentroidShape {
   static constexpr int rows = 16 * mma_warps, row_bytes = columns * int(sizeof(T)), keys = row_bytes <= 256 ? 64 : 32;
-  static constexpr int piece = keys / 4;  // scores
+  static constexpr int group_scores = keys / 4;  // of a group in one tile
   static constexpr int scan_bytes = row_bytes * (rows + 2 * keys), rest_bytes = row_bytes * (rows + 4 * keys);
 };
 
@@ -51,9 +51,9 @@ struct CentroidScan {
   int32_t* chosen = nullptr;                    // [slots, max_chosen]
   int32_t* count = nullptr;                     // [slots]
   float *lse2 = nullptr, *threshold = nullptr;  // [slots]
-  float* pieces = nullptr;                      // [slots, max_chosen, span(), piece]
+  float* scores = nullptr;                      // [slots, max_chosen, span(), group_scores]
   float* partial = nullptr;                     // [slots, splits, M]
-  ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span() * piece], if that is more than 256
+  ScoredKey* large = nullptr;  // [slots, 2, max_chosen * span() * group_scores], if that is more than 256
 
   CAIRN_HD int span() const { return 1 << span_log2; }
   CAIRN_HD int64_t slots() const { return tiles * tile; }
@@ -77,11 +77,11 @@ inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
 
 // The scores of a strip of centroids from `query` on, before the scale; minus infinity where masked.
 template <int keys, class T, int columns>
-__device__ void strip_scores(const BatchHead& batch_head, const MmaTile<T, columns>& strip, int query, int k0,
-                             const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) {
-  mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { strip.load_a(step, a); }, k, s);
+__device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& centroids, int query, int k0,
+                                 const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) {
+  mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { centroids.load_a(step, a); }, k, s);
   if (!batch_head.masks_rows(query, query + 16, k0, k0 + keys)) return;
-  const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
+  const unsigned visible = mma_visible_query_rows<keys / 8>(batch_head, query, k0);
   each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
 }
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const KeyTiles<T, columns, keys, false> tiles{p, batch_head, all_k, all_k};
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
   float running_max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, largest_of_group[2] = {-INFINITY, -INFINITY};
   int span = begin / keys >> scan.span_log2;
 
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
     for (; span < next; ++span)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int64_t slot = task.slot + strip + mma_g() + 8 * half;
+        const int64_t slot = task.slot + warp_row + mma_g() + 8 * half;
         scan.maxima[slot * scan.groups + 4 * span + mma_t()] = largest_of_group[half];
         largest_of_group[half] = -INFINITY;
       }
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
         [&](int k0, const Tile& k, const Tile&) {
           finish_groups(k0 / keys >> scan.span_log2);
           float s[1][keys / 8][4];
-          strip_scores<keys>(batch_head, own.row(strip), query0, k0, k, s);
+          warp_tile_scores<keys>(batch_head, own.row(warp_row), query0, k0, k, s);
           float largest[2] = {-INFINITY, -INFINITY};
           each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
           float shift[2];
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
     float total = sum[half] * exp2_approx(running_max[half] - finite_shift(largest));
     for (int distance = 2; distance > 0; distance /= 2) total += __shfl_xor_sync(full_warp, total, distance);
-    const int64_t slot = task.slot + strip + mma_g() + 8 * half;
+    const int64_t slot = task.slot + warp_row + mma_g() + 8 * half;
     if (mma_t() == 0) scan.softmax[slot * p.splits + task.split] = {largest, total};
   }
 }
@@ -204,8 +204,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys, with_rest> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;
-  const int64_t slot0 = task.slot + strip + mma_g();
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
+  const int64_t slot0 = task.slot + warp_row + mma_g();
   float sums[1][columns / 8][4] = {};
 
   if (begin < end) {
@@ -230,15 +230,15 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             place[half] =
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
           float s[1][keys / 8][4];
-          strip_scores<keys>(batch_head, own.row(strip), query0, k0, k, s);
+          warp_tile_scores<keys>(batch_head, own.row(warp_row), query0, k0, k, s);
           float limit[2];  // what reaches it is not part of the rest
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             limit[half] = place[half] >= 0 ? threshold[half] : NAN;
             if (place[half] < 0) continue;
-            float* const to = scan.pieces + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
+            float* const to = scan.scores + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
                                              number % scan.span()) *
-                                                Shape::piece;
+                                                Shape::group_scores;
             const auto stored = [&](int n, int e) { return fmaxf(s[0][n][2 * half + e], -INFINITY); };  // not NaN
 #pragma unroll
             for (int n = 0; n < keys / 8; n += 2)
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
               x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
             });
             if (dropout.active) {
-              const unsigned keep = kept_of_queries<keys / 8>(dropout, query0, k0);
+              const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
               each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
             }
             // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
@@ -267,35 +267,35 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
 // ---- The top keys
 
 // Scores of a centroid that a warp looks at; in shared memory there is room for so many.
-inline constexpr int room_for_large = 256;
+inline constexpr int short_list_size = 256;
 
 // The large scores of a centroid, in the order of their groups: writes up to `room` of them, and returns how many there
 // are. `end`: behind the last key that sum_rest_mma went through.
 template <int keys>
-__device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, int end, ScoredKey* list, int room) {
-  constexpr int piece = keys / 4;
-  const int pieces = scan.count[own.slot] << scan.span_log2, lane = int(threadIdx.x % 32);
+__device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, int end, ScoredKey* list, int capacity) {
+  constexpr int group_scores = keys / 4;
+  const int n = (scan.count[own.slot] << scan.span_log2) * group_scores, lane = int(threadIdx.x % 32);
   const float threshold = scan.threshold[own.slot];
-  const float* const from = scan.pieces + own.slot * scan.max_chosen * scan.span() * piece;
+  const float* const from = scan.scores + own.slot * scan.max_chosen * scan.span() * group_scores;
   const int32_t* const chosen = scan.chosen + own.slot * scan.max_chosen;
   constexpr int batch = 4;  // loads under way
   int count = 0;
 #pragma unroll 1
-  for (int base = 0; base < pieces * piece; base += 32 * batch) {
+  for (int base = 0; base < n; base += 32 * batch) {
     float score[batch];
     int group[batch];
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
-      const int i = min(base + 32 * b + lane, pieces * piece - 1);
-      score[b] = from[i], group[b] = chosen[i / piece >> scan.span_log2];
+      const int i = min(base + 32 * b + lane, n - 1);
+      score[b] = from[i], group[b] = chosen[i / group_scores >> scan.span_log2];
     }
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
-      const int i = base + 32 * b + lane, e = i % piece;
-      const int key0 = ((group[b] / 4 << scan.span_log2) + i / piece % scan.span()) * keys;
-      const bool has = i < pieces * piece && key0 < end && !(score[b] < threshold);
+      const int i = base + 32 * b + lane, e = i % group_scores;
+      const int key0 = ((group[b] / 4 << scan.span_log2) + i / group_scores % scan.span()) * keys;
+      const bool has = i < n && key0 < end && !(score[b] < threshold);
       const int place = place_in_list(has, count);
-      if (has && place < room) list[place] = {score[b], key0 + e / 2 * 8 + group[b] % 4 * 2 + e % 2};
+      if (has && place < capacity) list[place] = {score[b], key0 + e / 2 * 8 + group[b] % 4 * 2 + e % 2};
     }
   }
   __syncwarp();
@@ -341,8 +341,8 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
   using Tile = MmaTile<T, columns>;
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const Tile rows = Tile{dynamic_shared<T>()}.row(16 * warp);
-  ScoredKey* const of_warp =
-      reinterpret_cast<ScoredKey*>(Tile{dynamic_shared<T>()}.row(16 * rows_per_block).data) + 2 * room_for_large * warp;
+  ScoredKey* const of_warp = reinterpret_cast<ScoredKey*>(Tile{dynamic_shared<T>()}.row(16 * rows_per_block).data) +
+                             2 * short_list_size * warp;
   const CentroidRow own(p, scan.first_tile);
   if (!own.there) return;
   const BatchHead batch_head(p.size, p.mask, own.batch_head);
@@ -436,14 +436,14 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
       }
   };
 
-  const int n = collect_large<Shape::keys>(scan, own, end, of_warp, room_for_large);
-  if (n <= room_for_large) {
-    finish.template operator()<true>(of_warp, of_warp + room_for_large, n);
+  const int n = collect_large<Shape::keys>(scan, own, end, of_warp, short_list_size);
+  if (n <= short_list_size) {
+    finish.template operator()<true>(of_warp, of_warp + short_list_size, n);
   } else {
-    const int room = scan.max_chosen * scan.span() * Shape::piece;
-    ScoredKey* const list = scan.large + own.slot * 2 * room;
-    collect_large<Shape::keys>(scan, own, end, list, room);
-    finish.template operator()<false>(list, list + room, n);
+    const int capacity = scan.max_chosen * scan.span() * Shape::group_scores;
+    ScoredKey* const list = scan.large + own.slot * 2 * capacity;
+    collect_large<Shape::keys>(scan, own, end, list, capacity);
+    finish.template operator()<false>(list, list + capacity, n);
   }
   if (!rest) return;
   const float factor = own.query < batch_head.queries ? dropout.scale : 0.0f;
@@ -456,7 +456,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
 }
 
 template <class T, int columns>
-constexpr size_t finish_bytes = rows_per_block*(16 * columns * sizeof(T) + 2 * room_for_large * sizeof(ScoredKey));
+constexpr size_t finish_bytes = rows_per_block*(16 * columns * sizeof(T) + 2 * short_list_size * sizeof(ScoredKey));
 
 // ---- the host's part
 
@@ -464,17 +464,18 @@ template <class T, int columns>
 void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32_t* topk, float* logsumexp, T* mass,
                                HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
-  constexpr int64_t most_bytes = int64_t{256} << 20;  // of workspace in a round, or of a single tile
+  constexpr int64_t max_bytes = int64_t{256} << 20;  // of workspace in a round, or of a single tile
   const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   CentroidScan scan;
   scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));
   scan.groups = int(4 * ceil_div(key_tiles, scan.span()));
   scan.max_chosen = std::min(scan.groups, p.top + 3);
-  const int64_t large = int64_t{scan.max_chosen} * scan.span() * Shape::piece, sums = rest ? p.splits * p.size.M : 0;
-  const bool may_be_many = large > room_for_large;
+  const int64_t large = int64_t{scan.max_chosen} * scan.span() * Shape::group_scores,
+                sums = rest ? p.splits * p.size.M : 0;
+  const bool may_be_many = large > short_list_size;
   const int64_t slot_bytes = 12 + 8 * p.splits + 8 * scan.groups + 4 * scan.max_chosen + 4 * large + 4 * sums +
                              (may_be_many ? 2 * large * int64_t(sizeof(ScoredKey)) : 0);
-  scan.tiles = std::clamp<int64_t>(most_bytes / (slot_bytes * tile), 1, tiles);
+  scan.tiles = std::clamp<int64_t>(max_bytes / (slot_bytes * tile), 1, tiles);
 
   Workspace workspace(Device::cuda);
   const int64_t slots = scan.slots();
@@ -485,7 +486,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32
   scan.count = workspace.take<int32_t>(slots);
   scan.lse2 = workspace.take<float>(slots);
   scan.threshold = workspace.take<float>(slots);
-  scan.pieces = workspace.take<float>(slots * large);
+  scan.scores = workspace.take<float>(slots * large);
   if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
   if (may_be_many) scan.large = workspace.take<ScoredKey>(slots * 2 * large);
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {

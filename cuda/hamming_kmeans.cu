@@ -8,9 +8,9 @@
 //   members [R, C]     how many members a cluster has
 //   arrived [R]        how many blocks of the row have added their counts
 //
-// Launch. One kernel, once an iteration and once more for the final assignment. A block takes a piece of a row's
-// queries, a thread one query at a time. Pieces are as small as they can be with all blocks on the GPU at once
-// (piece_of).
+// Launch. One kernel, once an iteration and once more for the final assignment. A block takes a chunk of a row's
+// queries, a thread one query at a time. Chunks are as small as they can be with all blocks on the GPU at once
+// (chunk_of).
 //   assign   the centroids pass through shared memory, up to 256 at a time; every thread keeps its nearest one
 //   count    the block counts members and their bits in shared memory, up to 256 clusters at a time, and adds what is
 //            not 0 to the row's totals
@@ -48,7 +48,7 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int block_threads = 256, block_warps = block_threads / 32;
-constexpr int most_tile = 256;  // so that counters take 33 KB of shared memory
+constexpr int max_tile = 256;   // so that counters take 33 KB of shared memory
 constexpr int words = 32;       // of the counters of a cluster, two bits each
 constexpr int low_bits = 8191;  // the lowest 13 bits of a score: this minus the centroid's number
 
@@ -59,8 +59,8 @@ struct Problem {
   const uint64_t* codes = nullptr;
   const int32_t* lengths = nullptr;
   Draw draw;
-  int64_t piece = 0;           // queries of a block
-  int64_t pieces_per_row = 0;  // blocks of a row
+  int64_t chunk = 0;           // queries of a block
+  int64_t chunks_per_row = 0;  // blocks of a row
   int tile = 0;                // centroids in shared memory at a time, a multiple of 8
   uint64_t* centroids = nullptr;
   Pair* totals = nullptr;
@@ -106,7 +106,7 @@ __device__ uint4 signs_of(uint64_t code, int t) {
 // The score of the nearest centroid of a tile: 2^13 (32 - distance) + 2^13 - 1 - centroid. On tensor cores, for the 32
 // queries of a warp; centroids [tile, 4] are bytes of 64 and -64. Row g + 8 t of the product is the query of lane
 // 4 g + t, so the four lanes of a group have the four queries that they need, and each ends with its own.
-__device__ int nearest_of_strip(uint64_t code, const uint4* centroids, int tile) {
+__device__ int nearest_by_mma(uint64_t code, const uint4* centroids, int tile) {
   const int lane = int(threadIdx.x % 32), t = lane % 4;
   uint32_t a[2][2][4];  // of 16 queries and 32 bits each
   for (int m = 0; m < 2; ++m) {
@@ -137,7 +137,7 @@ __device__ int nearest_of_strip(uint64_t code, const uint4* centroids, int tile)
 }
 
 // The same by popcounts, for one query.
-__device__ int nearest_of_tile(uint64_t code, const uint64_t* centroids, int tile) {
+__device__ int nearest_by_popcount(uint64_t code, const uint64_t* centroids, int tile) {
   int best = INT_MIN;
   for (int c = 0; c < tile; ++c) best = max(best, ((32 - __popcll(code ^ centroids[c])) << 13) + low_bits - c);
   return best;
@@ -171,9 +171,9 @@ __device__ void assign(const Row& row, int64_t begin, int64_t end) {
       if (first_query == begin || C > row.p.tile) load_centroids<tensor_cores>(row, first);
       int score;
       if constexpr (tensor_cores)
-        score = nearest_of_strip(code, dynamic_shared<uint4>(), row.p.tile);
+        score = nearest_by_mma(code, dynamic_shared<uint4>(), row.p.tile);
       else
-        score = nearest_of_tile(code, dynamic_shared<uint64_t>(), row.p.tile);
+        score = nearest_by_popcount(code, dynamic_shared<uint64_t>(), row.p.tile);
       if (score >> 13 <= closeness) continue;  // a tie is for the lower centroid
       closeness = score >> 13;
       label = first + low_bits - (score & low_bits);
@@ -265,11 +265,11 @@ __device__ void vote(const Row& row) {
   }
 }
 
-// Block (row, piece) in iteration number `iteration`, from 1. After the last iteration comes an assignment alone.
+// Block (row, chunk) in iteration number `iteration`, from 1. After the last iteration comes an assignment alone.
 template <bool tensor_cores>
 __global__ void __launch_bounds__(block_threads) kmeans_iteration(const Problem p, int iteration) {
-  const Row row(p, blockIdx.x / p.pieces_per_row, iteration);
-  const int64_t begin = blockIdx.x % p.pieces_per_row * p.piece, end = min(begin + p.piece, p.size.N);
+  const Row row(p, blockIdx.x / p.chunks_per_row, iteration);
+  const int64_t begin = blockIdx.x % p.chunks_per_row * p.chunk, end = min(begin + p.chunk, p.size.N);
   const bool own_clusters = p.size.C >= row.n;
   for (int64_t query = begin + threadIdx.x; query < end; query += block_threads) {
     if (query >= row.n)
@@ -283,21 +283,21 @@ __global__ void __launch_bounds__(block_threads) kmeans_iteration(const Problem 
   assign<tensor_cores>(row, begin, valid_end);
   if (iteration > p.size.iterations) return;
   count(row, begin, valid_end);
-  if (last_of_row(row, ceil_div(row.n, p.piece))) vote(row);
+  if (last_of_row(row, ceil_div(row.n, p.chunk))) vote(row);
 }
 
 // How many queries a block takes, if the GPU runs `wave` blocks at once. All blocks make one wave, because a few blocks
-// more would double the time. If even one block a row is more than that, pieces of 2048 queries keep the last wave
-// short. Results do not depend on the pieces.
-constexpr int64_t piece_of(int64_t rows, int64_t N, int64_t wave) {
+// more would double the time. If even one block a row is more than that, chunks of 2048 queries keep the last wave
+// short. Results do not depend on the chunks.
+constexpr int64_t chunk_of(int64_t rows, int64_t N, int64_t wave) {
   constexpr int64_t most = (1 << 16) / block_threads - 1;  // counts are below 2^16
-  const int64_t strips = ceil_div(N, block_threads);       // a thread takes a query of each
-  return block_threads * std::min(most, rows <= wave ? ceil_div(strips, wave / rows) : 8);
+  const int64_t rounds = ceil_div(N, block_threads);       // a thread takes a query of each
+  return block_threads * std::min(most, rows <= wave ? ceil_div(rounds, wave / rows) : 8);
 }
-static_assert(piece_of(24, 4096, 264) == 512);        // 192 blocks; pieces of 256 would make 384
-static_assert(piece_of(24, 4096, 792) == 256);        // 384 blocks
-static_assert(piece_of(1, 1 << 20, 8) == 255 * 256);  // more than a wave, because a piece has a limit
-static_assert(piece_of(512, 4096, 264) == 2048);      // 1024 blocks in any case
+static_assert(chunk_of(24, 4096, 264) == 512);        // 192 blocks; chunks of 256 would make 384
+static_assert(chunk_of(24, 4096, 792) == 256);        // 384 blocks
+static_assert(chunk_of(1, 1 << 20, 8) == 255 * 256);  // more than a wave, because a chunk has a limit
+static_assert(chunk_of(512, 4096, 264) == 2048);      // 1024 blocks in any case
 
 // The blocks that the GPU runs at once.
 int64_t wave_of(void (*kernel)(Problem, int), size_t shared) {
@@ -316,13 +316,13 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
   const int64_t rows = size.B * size.H, clusters = rows * size.C;
   if (rows * size.N == 0) return;
 
-  const int64_t tiles = ceil_div(size.C, most_tile);
+  const int64_t tiles = ceil_div(size.C, max_tile);
   const int tile = int(8 * ceil_div(size.C, 8 * tiles));
   const size_t shared = size_t(tile) * (words + 1) * sizeof(uint32_t);  // counters; centroids take less
   const auto kernel = has_mma() ? kmeans_iteration<true> : kmeans_iteration<false>;
-  const int64_t piece = piece_of(rows, size.N, wave_of(kernel, shared));
+  const int64_t chunk = chunk_of(rows, size.N, wave_of(kernel, shared));
 
-  Problem p{size, codes, lengths, draw, piece, ceil_div(size.N, piece), tile};
+  Problem p{size, codes, lengths, draw, chunk, ceil_div(size.N, chunk), tile};
   p.centroids = workspace.take<uint64_t>(clusters);
   p.totals = workspace.take<Pair>(clusters * words);
   p.members = workspace.take<uint32_t>(clusters);
@@ -333,7 +333,7 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
   set_bytes(stream, p.arrived, 0, size_t(rows) * sizeof(uint32_t));
 
   for (int iteration = 1; iteration <= size.iterations + 1; ++iteration)
-    launch(kernel, {rows * p.pieces_per_row, block_threads, shared, stream}, p, iteration);
+    launch(kernel, {rows * p.chunks_per_row, block_threads, shared, stream}, p, iteration);
 }
 
 }  // namespace cairn::gpu

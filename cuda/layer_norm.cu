@@ -24,7 +24,7 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int column_warps = 8;
-constexpr int64_t column_piece = 512;
+constexpr int64_t block_rows = 512;
 
 template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(row_threads<lanes>)
@@ -126,14 +126,14 @@ template <class T, bool packs>
 __global__ void __launch_bounds__(32 * column_warps)
     column_gradients(Rows size, const T* x, const float* mean, const float* rstd, const T* dy, float* partial) {
   constexpr int lanes_a_row = 32 / chunk_size, rows_at_once = column_warps * chunk_size;
-  const int64_t tiles = ceil_div(size.cols, 32), tasks = tiles * ceil_div(size.rows, column_piece);
+  const int64_t tiles = ceil_div(size.cols, 32), tasks = tiles * ceil_div(size.rows, block_rows);
   for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t piece = task / tiles, first_chunk = task % tiles * lanes_a_row;
-    const int64_t chunk = first_chunk + threadIdx.x % lanes_a_row, end = min(size.rows, (piece + 1) * column_piece);
+    const int64_t row_block = task / tiles, first_chunk = task % tiles * lanes_a_row;
+    const int64_t chunk = first_chunk + threadIdx.x % lanes_a_row, end = min(size.rows, (row_block + 1) * block_rows);
     float of_weight[chunk_size] = {}, of_bias[chunk_size] = {};
     if (chunk * chunk_size < size.cols)
 #pragma unroll 4
-      for (int64_t row = piece * column_piece + threadIdx.x / lanes_a_row; row < end; row += rows_at_once) {
+      for (int64_t row = row_block * block_rows + threadIdx.x / lanes_a_row; row < end; row += rows_at_once) {
         const auto g = load_chunk<packs>(dy + row * size.cols, size.cols, chunk);
         const auto value = load_chunk<packs>(x + row * size.cols, size.cols, chunk);
         const float m = mean[row], s = rstd[row];
@@ -153,23 +153,23 @@ __global__ void __launch_bounds__(32 * column_warps)
     add_warps(of_weight, of_bias, sum_weight, sum_bias);
     const int64_t column = first_chunk * chunk_size + threadIdx.x;
     if (threadIdx.x < 32 && column < size.cols) {
-      partial[2 * piece * size.cols + column] = sum_weight;
-      partial[(2 * piece + 1) * size.cols + column] = sum_bias;
+      partial[2 * row_block * size.cols + column] = sum_weight;
+      partial[(2 * row_block + 1) * size.cols + column] = sum_bias;
     }
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(32 * column_warps)
-    add_pieces(int64_t count, int64_t cols, const float* partial, T* dweight, T* dbias) {
+    add_row_blocks(int64_t count, int64_t cols, const float* partial, T* dweight, T* dbias) {
   for (int64_t tile = blockIdx.x; tile < ceil_div(cols, 32); tile += gridDim.x) {
     const int64_t column = tile * 32 + threadIdx.x % 32;
     float of_weight[1] = {}, of_bias[1] = {};
     if (column < cols)
 #pragma unroll 2
-      for (int64_t piece = threadIdx.x / 32; piece < count; piece += column_warps) {
-        of_weight[0] += partial[2 * piece * cols + column];
-        of_bias[0] += partial[(2 * piece + 1) * cols + column];
+      for (int64_t row_block = threadIdx.x / 32; row_block < count; row_block += column_warps) {
+        of_weight[0] += partial[2 * row_block * cols + column];
+        of_bias[0] += partial[(2 * row_block + 1) * cols + column];
       }
     float sum_weight, sum_bias;
     add_warps(of_weight, of_bias, sum_weight, sum_bias);
@@ -196,7 +196,7 @@ template <class T>
 void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, const Accum<T>* mean,
                          const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   if (size.cols == 0) return;
-  const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, column_piece);
+  const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, block_rows);
   Workspace workspace(Device::cuda);
   float* const partial = workspace.take<float>(2 * count * size.cols);
   const bool all_packs = rows_hold_packs(size.cols, x, weight, dy, dx);
@@ -206,7 +206,7 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
       launch(column_gradients<T, packs>, {blocks(tiles * count), 32 * column_warps, 0, stream}, size, x, mean, rstd, dy,
              partial);
     });
-  launch(add_pieces<T>, {blocks(tiles), 32 * column_warps, 0, stream}, count, size.cols, partial, dweight, dbias);
+  launch(add_row_blocks<T>, {blocks(tiles), 32 * column_warps, 0, stream}, count, size.cols, partial, dweight, dbias);
 }
 
 CAIRN_GPU_TYPES(layer_norm_forward)

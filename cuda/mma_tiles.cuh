@@ -124,29 +124,29 @@ struct MmaTile {
   }
 };
 
-// products[strip][n] = A B^T: own(strip, step, a) gives fragments of A, B's rows are those of x, eight an n.
-template <int strips, int rows, class T, int columns, class Own>
-__device__ void mma_row_products(Own own, const MmaTile<T, columns>& x, float (&products)[strips][rows / 8][4]) {
+// products[w][n] = A B^T: own(strip, step, a) gives fragments of A, B's rows are those of x, eight an n.
+template <int warp_tiles, int rows, class T, int columns, class Own>
+__device__ void mma_row_products(Own own, const MmaTile<T, columns>& x, float (&products)[warp_tiles][rows / 8][4]) {
 #pragma unroll
-  for (int strip = 0; strip < strips; ++strip)
+  for (int w = 0; w < warp_tiles; ++w)
 #pragma unroll
     for (int n = 0; n < rows / 8; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) products[strip][n][e] = 0;
+      for (int e = 0; e < 4; ++e) products[w][n][e] = 0;
 #pragma unroll
   for (int step = 0; step < MmaTile<T, columns>::steps; ++step) {
-    uint32_t a[strips][4];
+    uint32_t a[warp_tiles][4];
 #pragma unroll
-    for (int strip = 0; strip < strips; ++strip) own(strip, step, a[strip]);
+    for (int w = 0; w < warp_tiles; ++w) own(w, step, a[w]);
 #pragma unroll
     for (int n = 0; n < rows / 8; n += 2) {
       uint32_t b[4];  // of n and n + 1
       const int lane = mma_lane();
       load_matrices(b, x.chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 8 * n, 2 * step));
 #pragma unroll
-      for (int strip = 0; strip < strips; ++strip) {
-        mma<T>(products[strip][n], a[strip], b[0], b[1]);
-        mma<T>(products[strip][n + 1], a[strip], b[2], b[3]);
+      for (int w = 0; w < warp_tiles; ++w) {
+        mma<T>(products[w][n], a[w], b[0], b[1]);
+        mma<T>(products[w][n + 1], a[w], b[2], b[3]);
       }
     }
   }
@@ -172,9 +172,9 @@ __device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)
 }
 
 // sums += A X for the rows of X that one step takes. a: fragments of A; X: x from column 8 `first` on, `first` even.
-template <int strips, class T, int columns, int tiles>
-__device__ void mma_add_rows(const uint32_t (&a)[strips][4], const MmaTile<T, columns>& x, int step, int first,
-                             float (&sums)[strips][tiles][4]) {
+template <int warp_tiles, class T, int columns, int tiles>
+__device__ void mma_add_rows(const uint32_t (&a)[warp_tiles][4], const MmaTile<T, columns>& x, int step, int first,
+                             float (&sums)[warp_tiles][tiles][4]) {
 #pragma unroll
   for (int n = 0; n < tiles; n += 2) {
     uint32_t b[4];  // of columns 8 n and 8 n + 8
@@ -187,22 +187,22 @@ __device__ void mma_add_rows(const uint32_t (&a)[strips][4], const MmaTile<T, co
             x.chunk(8 * step + 2 * mma_t() + i % 2, 2 * (first + n + i / 2) + mma_g() / 4)[mma_g() % 4]);
     }
 #pragma unroll
-    for (int strip = 0; strip < strips; ++strip) {
-      mma<T>(sums[strip][n], a[strip], b[0], b[1]);
-      mma<T>(sums[strip][n + 1], a[strip], b[2], b[3]);
+    for (int w = 0; w < warp_tiles; ++w) {
+      mma<T>(sums[w][n], a[w], b[0], b[1]);
+      mma<T>(sums[w][n + 1], a[w], b[2], b[3]);
     }
   }
 }
 
 // sums += W X: W are sums of a former product, X is x.
-template <int strips, int rows, class T, int columns>
-__device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], const MmaTile<T, columns>& x,
-                                  float (&sums)[strips][columns / 8][4]) {
+template <int warp_tiles, int rows, class T, int columns>
+__device__ void mma_weighted_rows(const float (&weights)[warp_tiles][rows / 8][4], const MmaTile<T, columns>& x,
+                                  float (&sums)[warp_tiles][columns / 8][4]) {
 #pragma unroll
   for (int step = 0; step < rows / mma_depth<T>; ++step) {
-    uint32_t a[strips][4];
+    uint32_t a[warp_tiles][4];
 #pragma unroll
-    for (int strip = 0; strip < strips; ++strip) fragment_of_sums<T>(weights[strip], step, a[strip]);
+    for (int w = 0; w < warp_tiles; ++w) fragment_of_sums<T>(weights[w], step, a[w]);
     mma_add_rows(a, x, step, 0, sums);
   }
 }

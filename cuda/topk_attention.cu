@@ -116,9 +116,9 @@ template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
     attend_top(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
   float* const shared = dynamic_shared<float>();
-  const unsigned parts = unsigned(TileTask::tile_parts(p.size.M, width));
-  const int column = int(blockIdx.x % parts) * width;
-  const MemberTask task(p, 0, blockIdx.x / parts);
+  const unsigned column_tiles = unsigned(TileTask::column_tiles(p.size.M, width));
+  const int column = int(blockIdx.x % column_tiles) * width;
+  const MemberTask task(p, 0, blockIdx.x / column_tiles);
   if (task.first >= task.end) return;
   const Members<T> block(p, task);
   const bool with_rest = rest && task.cluster < p.C;
@@ -162,9 +162,9 @@ template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
     member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
   float* const shared = dynamic_shared<float>();
-  const unsigned column_parts = unsigned(TileTask::tile_parts(max(p.size.D, p.size.M), tile));
-  const int column = int(blockIdx.x % column_parts) * tile;
-  const MemberTask task(p, parts.first_batch_head, blockIdx.x / column_parts);
+  const unsigned column_tiles = unsigned(TileTask::column_tiles(max(p.size.D, p.size.M), tile));
+  const int column = int(blockIdx.x % column_tiles) * tile;
+  const MemberTask task(p, parts.first_batch_head, blockIdx.x / column_tiles);
   if (column == 0) parts.write_keys(p, task);
   if (task.first >= task.end) return;
   const Members<T> block(p, task);
@@ -300,7 +300,7 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
     return;
   }
   with_tile_width(size.M, [&]<int width> {
-    launch(attend_top<T, width>, {tasks * TileTask::tile_parts(size.M, width), tile_threads, tile_bytes, stream}, p,
+    launch(attend_top<T, width>, {tasks * TileTask::column_tiles(size.M, width), tile_threads, tile_bytes, stream}, p,
            rest, out);
   });
 }
@@ -336,8 +336,8 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
       });
     else
       launch(member_gradient<T>,
-             {tasks * TileTask::tile_parts(std::max(size.D, size.M), tile), tile_threads, tile_bytes, stream}, p, dout,
-             parts, dq);
+             {tasks * TileTask::column_tiles(std::max(size.D, size.M), tile), tile_threads, tile_bytes, stream}, p,
+             dout, parts, dq);
     group(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +

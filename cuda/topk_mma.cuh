@@ -75,7 +75,7 @@ struct GatheredTiles {
   }
   // Bit l: there is key l.
   __device__ unsigned keys_there() const { return __ballot_sync(full_warp, indices.keys[mma_lane()] >= 0); }
-  __device__ static int strip() { return int(threadIdx.x / 32) * 16; }  // this warp's first member
+  __device__ static int warp_row() { return int(threadIdx.x / 32) * 16; }  // this warp's first member
 
   // Bit 4 n + e for element e of sums n: dropout keeps that weight.
   __device__ unsigned kept() const {
@@ -84,7 +84,7 @@ struct GatheredTiles {
       unsigned bits = 0;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int query = indices.members[strip() + mma_g() + 8 * (e / 2)],
+        const int query = indices.members[warp_row() + mma_g() + 8 * (e / 2)],
                   l = indices.keys[8 * n + 2 * mma_t() + e % 2];
         bits |= (dropout.keep(query, l & ~3) >> (l & 3) & 1) << e;
       }
@@ -93,7 +93,8 @@ struct GatheredTiles {
   }
   // Products of this warp's members with the gathered rows of the other side.
   __device__ static void products(const Tile& members, const Tile& others, float (&s)[1][keys / 8][4]) {
-    mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { members.row(strip()).load_a(step, a); }, others, s);
+    mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { members.row(warp_row()).load_a(step, a); }, others,
+                              s);
   }
   // Scores times log2 e; minus infinity for keys that are not there.
   __device__ void scores(float (&s)[1][keys / 8][4], unsigned there) const {
@@ -105,11 +106,11 @@ struct GatheredTiles {
   }
 };
 
-using StripSoftmax = RunningSoftmax<2, 4>;
+using WarpTileSoftmax = RunningSoftmax<2, 4>;
 
 // Takes note of a strip's new scores. The sums of its two rows have to be multiplied with `correction`.
 template <int tiles>
-__device__ void raise(StripSoftmax& softmax, float (&s)[tiles][4], float (&correction)[2]) {
+__device__ void raise(WarpTileSoftmax& softmax, float (&s)[tiles][4], float (&correction)[2]) {
   float largest[2] = {-INFINITY, -INFINITY};
   each_sum(s, [&](float x, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], x); });
 #pragma unroll
@@ -135,12 +136,12 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
 
   for (int m0 = task.first; m0 < task.end; m0 += task_tile) {
     const float mass = task.mass(p);
-    StripSoftmax softmax;
+    WarpTileSoftmax softmax;
     float sums[1][columns / 8][4] = {};
     for (int l0 = 0; l0 == 0 || l0 < end_of_keys; l0 += keys) {
       block.gather(m0, l0, {});
       const unsigned there = block.keys_there();
-      if (there == 0 || m0 + block.strip() >= task.end) continue;
+      if (there == 0 || m0 + block.warp_row() >= task.end) continue;
       float s[1][keys / 8][4], correction[2];
       block.scores(s, there);
       raise(softmax, s[0], correction);
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (const int query = indices.members[block.strip() + mma_g() + 8 * half]; query >= 0)
+      if (const int query = indices.members[block.warp_row() + mma_g() + 8 * half]; query >= 0)
         write_sums(sums[0], half, 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head), p.M());
   }
 }
@@ -179,9 +180,9 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
     member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
   constexpr int keys = TopShape<T, columns>::gradient_keys;
   // A warp sums up 16 keys of dK_top or dV_top: all their columns, or half of them if a tile has but 16 keys.
-  constexpr int key_strips = keys / 16, width = columns * key_strips / 2;
-  const int warp = int(threadIdx.x / 32), key_strip = warp % key_strips * 16;
-  const int first_column = warp / key_strips % (2 / key_strips) * width;
+  constexpr int key_tiles = keys / 16, width = columns * key_tiles / 2;
+  const int warp = int(threadIdx.x / 32), key_row = warp % key_tiles * 16;
+  const int first_column = warp / key_tiles % (2 / key_tiles) * width;
   const bool of_values = warp >= 2;
   __shared__ GatheredIndices indices;
   const MemberTask task(p, parts.first_batch_head, blockIdx.x);
@@ -194,8 +195,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
 
   for (int m0 = task.first; m0 == task.first || (once && m0 < task.end); m0 += task_tile) {
     const int first =
-        optimization_barrier(m0) + block.strip();  // this warp's; without the barrier, registers are spilled
-    StripSoftmax softmax;
+        optimization_barrier(m0) + block.warp_row();  // this warp's; without the barrier, registers are spilled
+    WarpTileSoftmax softmax;
     float sums[1][columns / 8][4] = {}, delta[2] = {};
     const auto finish = [&] {
       softmax.finish();
@@ -246,8 +247,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
                 ds[0][n][e] = there ? weight * (ds[0][n][e] - delta[e / 2]) : 0.0f;
                 s[0][n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
               }
-            weights.row(block.strip()).store_sums(s[0]);
-            score_gradients.row(block.strip()).store_sums(ds[0]);
+            weights.row(block.warp_row()).store_sums(s[0]);
+            score_gradients.row(block.warp_row()).store_sums(ds[0]);
             mma_weighted_rows<1, keys>(ds, block.k, sums);
           }
         }
@@ -260,14 +261,14 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
 #pragma unroll 1
         for (int m = 0; m < members / mma_depth<T>; ++m) {
           uint32_t a[1][4];
-          by_key.load_a_transposed(key_strip, m, a[0]);
+          by_key.load_a_transposed(key_row, m, a[0]);
           // [grad. 16] dK and dV over the top keys
           mma_add_rows(a, rows, m, first_column / 8, key_sums);
         }
         if (once && m0 + task_tile < task.end) continue;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int l = key_strip + mma_g() + 8 * half;
+          const int l = key_row + mma_g() + 8 * half;
           if (!(keys_there >> l & 1)) continue;
           float* const to = parts.rows + (parts.first(p, task) + l0 + l) * (p.size.D + p.size.M) + first_column;
           const int columns_there = of_values ? p.M() : p.D();
@@ -280,7 +281,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = indices.members[block.strip() + mma_g() + 8 * half];
+      const int query = indices.members[block.warp_row() + mma_g() + 8 * half];
       if (query >= 0)
         write_sums(sums[0], half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
     }

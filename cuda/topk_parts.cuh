@@ -5,8 +5,8 @@
 namespace cairn::gpu {
 
 inline constexpr int sum_warps = 8, keys_of_warp = 8, sum_keys = sum_warps * keys_of_warp;
-inline constexpr int sum_rows = 4;    // loads under way at a time
-inline constexpr int most_rows = 32;  // of a key that a warp sums up by itself
+inline constexpr int sum_rows = 4;           // loads under way at a time
+inline constexpr int max_rows_of_warp = 32;  // of a key that a warp sums up by itself
 
 // sum += every `step`th of the parts order[begin .. end), one after another. A part has `columns` floats. Each lane
 // knows where one of 32 stands.
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
 #pragma unroll 1
   for (int key = warp * keys_of_warp; key < min((warp + 1) * keys_of_warp, keys); ++key) {
     const int begin = starts[key], end = starts[key + 1];
-    if (end - begin > most_rows) {
+    if (end - begin > max_rows_of_warp) {
       popular = 1;
       continue;
     }
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
   if (!__syncthreads_or(popular)) return;
 #pragma unroll 1
   for (int key = 0; key < keys; ++key) {  // all warps share the rows of a popular key
-    if (starts[key + 1] - starts[key] <= most_rows) continue;
+    if (starts[key + 1] - starts[key] <= max_rows_of_warp) continue;
     float sum[width] = {};
     add_parts(rows, columns, order, starts[key] + warp, starts[key + 1], sum_warps, sum);
 #pragma unroll

@@ -42,7 +42,7 @@ namespace cairn::host_cuda {
 // Waits for all threads of the block that have not ended; gives the number of them whose predicate is not 0.
 int block_barrier(int predicate, SourceLine where);
 
-enum class WarpOp { sync, ballot, any, up, down, flip };
+enum class WarpOp { sync, ballot, indexed, up, down, exclusive_or };
 // Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
 // named by `argument`, within groups of `width` lanes.
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
@@ -87,7 +87,7 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, CAIRN_HERE) {
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::any, mask, value, lane, width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::indexed, mask, value, lane, width, where);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
@@ -99,7 +99,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::flip, mask, value, lane_mask, width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::exclusive_or, mask, value, lane_mask, width, where);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
   return unsigned(

@@ -15,13 +15,13 @@ namespace cairn::host_cuda {
 namespace {
 
 #if CAIRN_HOST_CUDA_TSAN
-// What precedes one thread's leave() happens before what follows another thread's enter() of the same thing.
-void leave(void* meeting_point) { __tsan_release(meeting_point); }
-void enter(void* meeting_point) { __tsan_acquire(meeting_point); }
+// What precedes one thread's release() happens before what follows another thread's acquire() of the same thing.
+void release(void* sync_address) { __tsan_release(sync_address); }
+void acquire(void* sync_address) { __tsan_acquire(sync_address); }
 constexpr bool thread_sanitizer = true;
 #else
-void leave(void*) {}
-void enter(void*) {}
+void release(void*) {}
+void acquire(void*) {}
 constexpr bool thread_sanitizer = false;
 #endif
 
@@ -48,10 +48,10 @@ int source_lane(WarpOp op, int lane, int argument, int width) {
   switch (op) {
     case WarpOp::sync:
     case WarpOp::ballot: return -1;
-    case WarpOp::any: source = first + (argument & (width - 1)); break;
+    case WarpOp::indexed: source = first + (argument & (width - 1)); break;
     case WarpOp::up: source = lane - argument; break;
     case WarpOp::down: source = lane + argument; break;
-    case WarpOp::flip: source = lane ^ argument; break;
+    case WarpOp::exclusive_or: source = lane ^ argument; break;
   }
   const bool beyond = source < 0 || source >= end || (op == WarpOp::up && source < first);
   return beyond ? lane : source;
@@ -122,9 +122,9 @@ void Multiprocessor::run(const Grid& grid, uint3 block) {
   blockDim = grid.threads;
   gridDim = grid.blocks;
   running_block = this;
-  leave(&grid_);
+  release(&grid_);
   suspend(host_);  // until nobody can run
-  enter(&alive_);
+  acquire(&alive_);
   running_block = nullptr;
   if (alive_ == 0 && !failure_) return;
 
@@ -144,7 +144,7 @@ void Multiprocessor::fiber_main() {
 }
 
 void Multiprocessor::run_current_thread() {
-  enter(&grid_);
+  acquire(&grid_);
   try {
     grid_->run_thread();
     check_dynamic_shared("its end", grid_->where);
@@ -162,12 +162,12 @@ void Multiprocessor::end_current_thread() {
   warp.alive &= ~(1u << me.lane);
   // Those who waited for us need not any more.
   if (in_barrier_ > 0 && in_barrier_ == alive_) complete_barrier();
-  complete_meetings(me.warp);
+  complete_collectives(me.warp);
 }
 
 // Leaves the stack `from` for the next CUDA thread that can run, or for the host's if there is none.
 void Multiprocessor::suspend(Fiber& from) {
-  leave(&alive_);  // only the host enters it
+  release(&alive_);  // only the host enters it
   Fiber* to = &host_;
   if (!failure_ && !runnable_.empty()) {
     running_ = runnable_.back();
@@ -205,11 +205,11 @@ int Multiprocessor::block_barrier(int predicate, SourceLine where) {
          where, me);
   me.state = State::in_barrier;
   ++in_barrier_;
-  char* const meeting_point = meeting_points_ + barriers_ % 2;
-  leave(meeting_point);
+  char* const sync_address = sync_addresses_ + barriers_ % 2;
+  release(sync_address);
   if (in_barrier_ == alive_) complete_barrier();
   suspend(*me.fiber);
-  enter(meeting_point);
+  acquire(sync_address);
   return me.predicate;
 }
 
@@ -238,8 +238,8 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
     fail(concat(name(op), ": the width must be a power of two up to 32, got ", width), where, me);
 
   int i = 0;
-  while (i < warp.under_way && warp.meetings[i].mask != mask) {
-    const Meeting& other = warp.meetings[i++];
+  while (i < warp.pending && warp.collectives[i].mask != mask) {
+    const Collective& other = warp.collectives[i++];
     // Somebody whom we would wait for waits for us already.
     if ((other.mask >> me.lane & 1) && (other.arrived & mask)) {
       const CudaThread& waiting = lane(me.warp, lowest(other.arrived & mask));
@@ -248,12 +248,12 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
            where, me);
     }
   }
-  Meeting& meeting = warp.meetings[i];
-  if (i == warp.under_way) {
-    meeting = {mask, 0};
-    ++warp.under_way;
+  Collective& collective = warp.collectives[i];
+  if (i == warp.pending) {
+    collective = {mask, 0};
+    ++warp.pending;
   } else {
-    const CudaThread& other = lane(me.warp, lowest(meeting.arrived));
+    const CudaThread& other = lane(me.warp, lowest(collective.arrived));
     if (other.op != op || !(other.where == where))
       fail(concat("lanes of a warp meet in different collectives: this one in ", name(op), ", thread ",
                   text(other.index), " in ", name(other.op), " at ", to_string(other.where)),
@@ -265,29 +265,29 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
   me.source = source_lane(op, int(me.lane), argument, width);
   me.where = where;
   me.state = State::in_warp;
-  meeting.arrived |= 1u << me.lane;
-  leave(&warp);
-  complete_meetings(me.warp);
+  collective.arrived |= 1u << me.lane;
+  release(&warp);
+  complete_collectives(me.warp);
   suspend(*me.fiber);
-  enter(&warp);
+  acquire(&warp);
   return me.value;
 }
 
-// Ends the meetings to which all lanes have come that have not ended.
-void Multiprocessor::complete_meetings(unsigned warp_number) {
+// Ends the collectives to which all lanes have come that have not ended.
+void Multiprocessor::complete_collectives(unsigned warp_number) {
   Warp& warp = warps_[warp_number];
-  for (int i = 0; i < warp.under_way;) {
-    const Meeting meeting = warp.meetings[i];
-    if (meeting.arrived != (meeting.mask & warp.alive)) {
+  for (int i = 0; i < warp.pending;) {
+    const Collective collective = warp.collectives[i];
+    if (collective.arrived != (collective.mask & warp.alive)) {
       ++i;
       continue;
     }
-    warp.meetings[i] = warp.meetings[--warp.under_way];
-    complete_collective(warp_number, meeting.arrived);
+    warp.collectives[i] = warp.collectives[--warp.pending];
+    exchange_values(warp_number, collective.arrived);
   }
 }
 
-void Multiprocessor::complete_collective(unsigned warp, unsigned taking_part) {
+void Multiprocessor::exchange_values(unsigned warp, unsigned taking_part) {
   uint64_t votes = 0, results[32];
   for (unsigned rest = taking_part; rest; rest &= rest - 1) {
     CudaThread& thread = lane(warp, lowest(rest));
@@ -351,10 +351,10 @@ void Multiprocessor::fail_deadlocked() const {
                       text(thread->index), ")");
   if (const CudaThread* thread = first[1]) {
     const Warp& warp = warps_[thread->warp];
-    const Meeting* meeting = warp.meetings;
-    while (meeting->mask != thread->mask) ++meeting;
+    const Collective* collective = warp.collectives;
+    while (collective->mask != thread->mask) ++collective;
     message += concat(", ", waiting[1], " wait in ", name(thread->op), " at ", to_string(thread->where), " with mask ",
-                      hex(meeting->mask), ", lanes ", hex(meeting->mask & warp.alive & ~meeting->arrived),
+                      hex(collective->mask), ", lanes ", hex(collective->mask & warp.alive & ~collective->arrived),
                       " missing (thread ", text(thread->index), ")");
   }
   throw KernelError(message + launched());
@@ -371,10 +371,10 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
 
 void fence() {
-  static char meeting_point;  // of all threads of all blocks
+  static char sync_address;  // of all threads of all blocks
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  leave(&meeting_point);
-  enter(&meeting_point);
+  release(&sync_address);
+  acquire(&sync_address);
 }
 
 void refuse(const char* what, SourceLine where) { Multiprocessor::current().refuse(what, where); }

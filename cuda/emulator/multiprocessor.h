@@ -48,7 +48,9 @@ class Multiprocessor {
   void fill_static_shared();
   [[noreturn]] void refuse(const char* what, SourceLine where) const;
 
-  WarpTable warp_table() { return {warps_[running_->warp].brought, int(running_->lane), warps_[running_->warp].alive}; }
+  WarpTable warp_table() {
+    return {warps_[running_->warp].contributions, int(running_->lane), warps_[running_->warp].alive};
+  }
   AsyncCopies& async_copies() { return running_->copies; }
   bool copies_at_once();
 
@@ -60,7 +62,7 @@ class Multiprocessor {
     unsigned lane = 0, warp = 0;
     State state = State::runnable;
     Fiber* fiber = nullptr;
-    // What it waits for, and what it brought.
+    // What it waits for, and its contributions.
     SourceLine where;
     int predicate = 0;
     WarpOp op = WarpOp::sync;
@@ -71,14 +73,14 @@ class Multiprocessor {
   };
 
   // A collective under way, known by its mask, and the lanes that have come to it.
-  struct Meeting {
+  struct Collective {
     unsigned mask, arrived;
   };
   struct Warp {
     unsigned alive = 0;  // lanes that have not ended
-    int under_way = 0;
-    Meeting meetings[32];
-    const void* brought[32];
+    int pending = 0;
+    Collective collectives[32];
+    const void* contributions[32];
   };
 
   void prepare(const Grid& grid, uint3 block);
@@ -89,8 +91,8 @@ class Multiprocessor {
   void resume_group();
 
   void complete_barrier();
-  void complete_meetings(unsigned warp);
-  void complete_collective(unsigned warp, unsigned taking_part);
+  void complete_collectives(unsigned warp);
+  void exchange_values(unsigned warp, unsigned taking_part);
   CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
 
   void check_dynamic_shared(const char* before, SourceLine where) const;
@@ -109,7 +111,7 @@ class Multiprocessor {
   unsigned barriers_ = 0;  // that are behind the block
   // For the thread sanitizer: the barriers take turns, because a thread comes to the next one before others have left
   // this one.
-  char meeting_points_[2] = {};
+  char sync_addresses_[2] = {};
   std::vector<CudaThread*> runnable_;  // the last one goes first
   std::vector<CudaThread*> group_;     // who is about to become runnable
   CudaThread* running_ = nullptr;

@@ -10,7 +10,7 @@ namespace cairn::host_cuda {
 
 // A warp's place for what its lanes bring, the calling lane, and which lanes have not ended.
 struct WarpTable {
-  const void** brought;
+  const void** contributions;
   int lane;
   unsigned alive;
 };
@@ -20,10 +20,10 @@ WarpTable warp_table();
 template <class T, class F>
 void warp_exchange(const T& mine, F&& read, SourceLine where) {
   const WarpTable table = warp_table();
-  table.brought[table.lane] = &mine;
+  table.contributions[table.lane] = &mine;
   warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);
   if (~warp_table().alive) refuse("an instruction of a whole warp, of which lanes are missing", where);
-  read([&](int lane) -> const T& { return *static_cast<const T*>(table.brought[lane]); }, table.lane);
+  read([&](int lane) -> const T& { return *static_cast<const T*>(table.contributions[lane]); }, table.lane);
   warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);  // now what was brought may go
 }
 

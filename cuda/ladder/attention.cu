@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(mma_threads)
     on_tensor_cores(Heads size, Elements q, Elements k, Elements v, float* out) {
   const MmaTile<bfloat16, D> of_q{dynamic_shared<bfloat16>()}, of_k = of_q.row(side), of_v = of_k.row(side);
   const int64_t i0 = int64_t(blockIdx.x) * side, first = int64_t(blockIdx.y) * size.N;
-  const int strip = int(threadIdx.x / 32) * 16;
+  const int warp_row = int(threadIdx.x / 32) * 16;
   float sums[1][D / 8][4] = {};
   RunningSoftmax<2, 4> softmax;
   of_q.copy<side>(q + (first + i0) * D, D, side, D);
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(mma_threads)
     wait_for_copies<0>();
     __syncthreads();
     float s[1][side / 8][4], largest[2] = {-INFINITY, -INFINITY}, correction[2];
-    mma_row_products<1, side>([&](int, int step, uint32_t(&a)[4]) { of_q.row(strip).load_a(step, a); }, of_k, s);
+    mma_row_products<1, side>([&](int, int step, uint32_t(&a)[4]) { of_q.row(warp_row).load_a(step, a); }, of_k, s);
     // Element e of four is of row g where e < 2, else of row g + 8: e / 2 is bit / 2 % 2.
     each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
     for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, scale_2 * largest[half]);
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(mma_threads)
   }
   softmax.finish();
   for (int half = 0; half < 2; ++half) {
-    const int64_t row = first + i0 + strip + mma_g() + 8 * half;
+    const int64_t row = first + i0 + warp_row + mma_g() + 8 * half;
     write_sums(sums[0], half, softmax.inverse(half), out + row * D, D);
   }
 }

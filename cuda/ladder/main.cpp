@@ -42,7 +42,7 @@ void print(const std::string& title, double work, const char* unit, const Steps&
                 times.back().second / time);
 }
 
-void softmax_stairs() {
+void time_softmax() {
   const Rows size = emulated ? Rows{100, 1000} : Rows{16384, 1024};
   const Shape shape{size.rows, size.cols};
   RandomStream sequence(1, 0, Purpose{});
@@ -54,7 +54,7 @@ void softmax_stairs() {
       [&] { softmax(x); });
 }
 
-void attention_stairs() {
+void time_attention() {
   const Heads size = emulated ? Heads{2, 192} : Heads{16, 4096};
   const Shape shape{size.heads, size.N, 1, ladder::head_size};  // to the library, a head is an element of the batch
   RandomStream sequence(3, 0, Purpose{});
@@ -73,8 +73,8 @@ void attention_stairs() {
 
 int main() try {
   if (emulated) std::printf("The kernels are executed on the CPU: the times mean nothing.\n");
-  softmax_stairs();
-  attention_stairs();
+  time_softmax();
+  time_attention();
   return 0;
 } catch (const Error& error) {
   std::fprintf(stderr, "cairn-ladder: error: %s\n", error.what());

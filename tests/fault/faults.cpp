@@ -254,10 +254,10 @@ ssize_t pwrite(int file, const void* bytes, size_t size, off_t at) {
                      [&](const void* some, size_t n) { return ssize_t(syscall(SYS_pwrite64, file, some, n, at)); });
 }
 ssize_t pwrite64(int file, const void* bytes, size_t size, off_t at) __attribute__((alias("pwrite")));
-ssize_t writev(int file, const iovec* pieces, int count) {
+ssize_t writev(int file, const iovec* buffers, int count) {
   return write_bytes("writev", file, "", 2, [&](const void*, size_t n) {
     // Half of them is the first piece.
-    return ssize_t(syscall(SYS_writev, file, pieces, n == 2 ? count : 1));
+    return ssize_t(syscall(SYS_writev, file, buffers, n == 2 ? count : 1));
   });
 }
 

@@ -82,7 +82,7 @@ class Bench:
     def must(self, command, folder, **how):
         ended = self.run(command, folder, **how)
         if ended.returncode:
-            raise Failure(f"{command}: {told(ended)}")
+            raise Failure(f"{command}: {outcome(ended)}")
         return ended
 
 
@@ -90,7 +90,7 @@ class Failure(Exception):
     """What is wrong."""
 
 
-def told(ended):
+def outcome(ended):
     return f"exit code {ended.returncode}, {ended.stderr[-400:]!r}"
 
 
@@ -101,12 +101,12 @@ def expect(condition, *what):
 
 def expect_error(ended, *codes, message=""):
     """It ended with one of the codes and, unless that is 0 or 130, with one line."""
-    expect(ended.returncode in codes, f"expected exit code {codes}, got {told(ended)}")
+    expect(ended.returncode in codes, f"expected exit code {codes}, got {outcome(ended)}")
     if ended.returncode in (0, 130):
         return
     lines = ended.stderr.splitlines()
     expect(lines and re.match(r"[\w-]+: error: ", lines[-1]) and re.search(message, lines[-1]),
-           f"expected one line that says /{message}/, got {told(ended)}")
+           f"expected one line that says /{message}/, got {outcome(ended)}")
 
 
 def without_times(value):
@@ -145,7 +145,7 @@ def expect_same(folder, reference, what):
 
 # ---- calls that fail, and kills
 
-def of_target(bench, target, every):
+def target_cases(bench, target, every):
     """Pairs of a name and a function that fails where something is wrong."""
     folder = bench.folder()
     bench.must(target.prepare, folder)
@@ -162,7 +162,7 @@ def of_target(bench, target, every):
         what = f"{mode}:{number}" + (f":{error}" if error else "")
         ended = bench.run(target.command, here, fault=what)
         if mode in ("kill", "power"):
-            expect(ended.returncode == -signal.SIGKILL, f"was not killed: {told(ended)}")
+            expect(ended.returncode == -signal.SIGKILL, f"was not killed: {outcome(ended)}")
         else:
             expect_error(ended, 0, 1)
         expect_error(bench.run(target.again, here), 0)
@@ -188,16 +188,16 @@ DAMAGE = {
 }
 
 
-def of_damage(bench, reference):
+def damage_cases(bench, reference):
     def newest(damage):
         folder = bench.folder()
         bench.must(f"{TRAIN}; {damage}", folder)
         ended = bench.must(EVALUATE, folder)
-        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, told(ended))
+        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, outcome(ended))
         bench.must(RESUME, folder)
         expect_same(folder, reference, "resumed")
         ended = bench.must(f"{damage}; {EVALUATE}", folder)  # the save after the resume kept the good one
-        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, told(ended))
+        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, outcome(ended))
 
     def both(damage):
         folder = bench.folder()
@@ -229,7 +229,7 @@ def start_endless(bench, folder):
     return process
 
 
-def goes_on(bench, folder):
+def expect_resumable(bench, folder):
     """A run that was stopped anywhere goes on to what it would have been."""
     saved = json.loads((folder / "run/checkpoint/checkpoint.json").read_text())["about"]["progress"]["step"]
     steps = f"--iterations {saved + 2 + saved % 2}"
@@ -240,21 +240,21 @@ def goes_on(bench, folder):
     expect_same(folder, contents(whole), "resumed")
 
 
-def signalled(bench, number):
+def stop_by_signal(bench, number):
     folder = bench.folder()
     process = start_endless(bench, folder)
     process.send_signal(number)
     process.communicate(timeout=WATCHDOG)
     expect(process.returncode == 130, f"expected exit code 130, got {process.returncode}")
-    goes_on(bench, folder)
+    expect_resumable(bench, folder)
 
 
-def killed(bench):
+def stop_by_kill(bench):
     folder = bench.folder()
     process = start_endless(bench, folder)
     process.kill()
     process.communicate(timeout=WATCHDOG)
-    goes_on(bench, folder)
+    expect_resumable(bench, folder)
 
 
 def two_on_one_folder(bench):
@@ -285,24 +285,24 @@ def with_stream(bench, shell, *codes):
     bench.must(f"{RESUME} >/dev/null", folder)
 
 
-def without_room(bench, limit, reference):
+def with_file_limit(bench, limit, reference):
     folder = bench.folder()
     expect_error(bench.run(f"ulimit -f {limit}; {TRAIN}", folder), 1, message="[Ff]ile too large")
     bench.must(f"{RESUME} || {TRAIN}", folder)
     expect_same(folder, reference, "once there is room")
 
 
-def of_system(bench, reference):
+def system_cases(bench, reference):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        yield f"{signal.Signals(number).name} in a training", lambda n=number: signalled(bench, n)
-    yield "a training is killed", lambda: killed(bench)
+        yield f"{signal.Signals(number).name} in a training", lambda n=number: stop_by_signal(bench, n)
+    yield "a training is killed", lambda: stop_by_kill(bench)
     yield "two trainings in one folder", lambda: two_on_one_folder(bench)
     yield "two processes of one figure", lambda: two_on_one_figure(bench)
     yield "standard output is closed", lambda: with_stream(bench, ">&-", 1)
     yield "standard output is a full device", lambda: with_stream(bench, ">/dev/full", 1)
     yield "standard error is closed", lambda: with_stream(bench, "2>&-", 0)
     for limit in (1, 2, 4):
-        yield f"files may have {limit} KB", lambda n=limit: without_room(bench, n, reference)
+        yield f"files may have {limit} KB", lambda n=limit: with_file_limit(bench, n, reference)
 
 
 def main():
@@ -328,9 +328,9 @@ def main():
         whole = bench.folder()
         bench.must(TRAIN, whole)
         reference = contents(whole)
-        cases = [*of_damage(bench, reference), *of_system(bench, reference)]
+        cases = [*damage_cases(bench, reference), *system_cases(bench, reference)]
         for target in TARGETS:
-            cases += of_target(bench, target, options.every)
+            cases += target_cases(bench, target, options.every)
         cases = [case for case in cases if re.search(options.only, case[0])]
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(attempt, cases))
