@@ -1,6 +1,8 @@
 #pragma once
-// The kernels of cuda/attention.cu on tensor cores (Dao 2023). A warp keeps its sums in registers. It keeps the weights
-// there too: they become the A fragments of the second product.
+// The kernels of cuda/attention.cu on tensor cores (Dao 2023). A warp keeps its sums and its weights in registers: the
+// weights become the A fragments of the second product.
+//
+// A warp tile is the 16 rows of a tile that one warp multiplies. warp_row is its first row in the tile.
 #include <algorithm>
 #include <cmath>
 
@@ -11,13 +13,13 @@
 
 namespace cairn::gpu {
 
-// How much a block takes at a time, by the bytes of a row: within 99 KB of shared memory, which every GPU with these
-// instructions has, and within the registers.
+// Tile sizes, by the bytes of a row. They fit into the registers and into 99 KB of shared memory, which every GPU with
+// these instructions has.
 template <class T, int columns>
 struct MmaShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
-  // Own rows, a strip of 16 a warp, and rows of a tile of the other side, forward and backward. Shared memory holds two
-  // tiles. The gradient of the keys has twice the sums.
+  // own: rows of the block, 16 for each warp. The others: rows of a tile of the other side, forward and backward, of
+  // which shared memory holds two. The gradient of the keys has twice the sums.
   static constexpr int own = 16 * mma_warps;
   static constexpr int keys = columns <= 64 ? 64 : 32;
   static constexpr int forward_bytes = row_bytes * (own + 4 * keys);
@@ -31,10 +33,11 @@ struct MmaShape {
                                             2 * other_queries*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
 };
 
-// ---- what of a strip is visible, and what dropout keeps of it: bit 4 n + e is for element e of sums n.
+// ---- visibility and dropout of a warp tile: bit 4 n + e is for element e of sums n. The tile's rows are queries in
+// ..._query_rows and keys in ..._key_rows; its first row and column are `query` and `key`.
 
 template <int tiles>
-__device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int query, int key) {  // of the strip's corner
+__device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
@@ -43,7 +46,6 @@ __device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int quer
     return bits;
   });
 }
-// Where rows are keys.
 template <int tiles>
 __device__ unsigned mma_visible_key_rows(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
@@ -66,8 +68,8 @@ __device__ unsigned mma_keep_query_rows(const TileDropout& dropout, int query, i
   const unsigned first = odd ? theirs : mine, second = odd ? mine : theirs;
   return (first >> 2 * odd & 0x33333333u) | (second >> 2 * odd & 0x33333333u) << 2;
 }
-// Where rows are keys, the four keys are with four lanes, each of which needs one bit of four draws: lane e of them
-// draws what element e needs.
+// Where rows are keys, four lanes hold the four keys of a draw, and each of them needs one bit of four draws. Lane e of
+// the four draws for element e.
 template <int tiles>
 __device__ unsigned mma_keep_key_rows(const TileDropout& dropout, int query, int key) {
   const int me = mma_g() % 4;
@@ -80,7 +82,7 @@ __device__ unsigned mma_keep_key_rows(const TileDropout& dropout, int query, int
   return bits;
 }
 
-// Calls f(sum, bit) for the elements of a strip's sums.
+// Calls f(sum, bit) for the elements of a warp tile.
 template <int tiles, class F>
 __device__ void each_sum(float (&sums)[tiles][4], F f) {
 #pragma unroll
@@ -91,8 +93,8 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
 
 // ---- tiles of keys
 
-// A block goes through the keys of its split (first_key to end_key), a tile at a time. Two tiles of keys and two of
-// values are in shared memory: one is multiplied while the next is copied.
+// The tiles of keys and values of a split (first_key to end_key). Shared memory holds two of each: one is multiplied
+// while the next is copied.
 template <class T, int columns, int keys, bool with_values = true>
 struct KeyTiles {
   using Tile = MmaTile<T, columns>;
@@ -107,15 +109,15 @@ struct KeyTiles {
       v.row(place).template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, rows, p.M());
     commit_copies();
   }
-  // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next_tile(from) is
-  // where the first tile at or behind `from` begins.
+  // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next_tile(from)
+  // returns where the first tile at or after `from` begins.
   template <class Next, class F>
   __device__ void each(int begin, int end, Next next_tile, F f) const {
     for (int k0 = begin, next, place = 0; k0 < end; k0 = next, place ^= keys) {
       const Tile k_now = k.row(place), v_now = v.row(place);
       next = next_tile(k0 + keys);
       wait_for_copies<0>();
-      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      __syncthreads();  // all see this tile, and no thread reads the other one any more
       if (next < end) copy(next, place ^ keys);
       f(k0, k_now, v_now);
     }
@@ -124,8 +126,8 @@ struct KeyTiles {
 
 // ---- forward
 
-// Writes the output of a tile. If there are splits, it writes the sums of one instead: unnormalized, with the maximum
-// and the sum of exponentials that they are relative to.
+// Writes the output of a tile. If there are splits, it writes the unnormalized sums of its split, with their maximum
+// and sum of exponentials.
 template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     attend_mma(AttentionProblem<T> p, Splits splits, HeadView<T> out, float* logsumexp) {
@@ -196,8 +198,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
 
 // ---- backward
 
-// s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query, in_top(n,
-// e) says whether its key is a top key (cuda/centroid_topk.cu); visible() and keep() give bits.
+// Turns s = q . k and g = dout . v of a warp tile into z A and dS / scale. state(n, e) is the state of the score's
+// query; in_top(n, e) says whether its key is a top key (cuda/centroid_topk.cu); visible() and keep() return bits.
 template <class Top, int tiles, class State, class InTop, class Visible, class Kept>
 __device__ void warp_tile_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, InTop in_top,
                                    bool masks, Visible visible, const TileDropout& dropout, Kept keep) {
@@ -237,7 +239,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
-  // The top keys' bits are read in 64-bit words. So with them, tiles begin at multiples of `keys`, and none is skipped.
+  // The bits of the top keys are read as 64-bit words. So with top keys, tiles begin at multiples of `keys`, and none
+  // is skipped.
   const auto next_tile = [&](int from) {
     return Top::some ? from : batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
   };
@@ -290,7 +293,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   }
 }
 
-// Rows are keys here. (0: the compiler decides how many blocks a multiprocessor has.)
+// The tile's rows are keys here. (0: the compiler chooses the number of blocks of a multiprocessor.)
 template <class T, int columns, class Top>
 __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 && !Top::some ? 3 : 0)
     key_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
@@ -334,7 +337,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       const Tile q = all_q.row(place), g = all_g.row(place);
       next = batch_head.next_query(optimization_barrier(task.row), Shape::own, q0 + queries);
       wait_for_copies<0>();
-      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      __syncthreads();  // all see this tile, and no thread reads the other one any more
       if (next < batch_head.queries) copy_queries(next, place ^ queries);
       if (batch_head.next_query(optimization_barrier(key0), 16, q0) >= min(q0 + queries, batch_head.queries)) continue;
 
@@ -367,8 +370,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
 
 // ---- the host's part
 
-// Whether tensor cores take this problem: rows are whole 16-byte chunks of at most 128 elements, the scale is positive,
-// and the GPU has the instructions.
+// Whether tensor cores can take this problem: rows consist of whole 16-byte chunks and at most 128 elements, the scale
+// is positive, and the GPU has the instructions.
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
   const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
@@ -376,7 +379,7 @@ bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
          aligned(p.v, 16) && (aligned(more, 16) && ...) && has_mma();
 }
 
-// Calls f with the shape for the smallest size of rows that holds all of D and M.
+// Calls f with the smallest shape that has room for D and M.
 template <class T, class F>
 void with_mma_shape(const AttentionSize& size, F&& f) {
   const int64_t columns = std::max(size.D, size.M);
@@ -388,7 +391,7 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
     f.template operator()<128>(MmaShape<T, 128>{});
 }
 
-// The gradients of attention, by whichever kernels take them.
+// The gradients of attention, on tensor cores or in float32 arithmetic.
 template <class T, class Top>
 void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
                          const typename Top::State* states, Top top, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {

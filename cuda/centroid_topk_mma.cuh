@@ -1,18 +1,29 @@
 #pragma once
 // The kernels of cuda/centroid_topk.cu on tensor cores.
 //
-// Forward, four launches. The keys are divided into groups. A span is `span` neighboring tiles. Each span has four
-// groups, t = 0..3. Group t has columns 8 n + 2 t and 8 n + 2 t + 1 of each tile of the span; one lane holds them. The
-// part of a group in one tile is a piece.
-//   scan_keys_mma    a block has a tile of 64 centroids and a split of the keys: maximum, sum of exponentials, and the
-//                    largest score of each group
-//   choose_groups    a warp a centroid: logsumexp, and the k groups with the largest maxima. Every top key is in one
-//                    of them, and at or above the smallest of these maxima, the threshold. At least k scores reach the
-//                    threshold. Few of them are no top keys: of 4096 keys in 256 groups, about 35 reach it for k = 32.
-//   sum_rest_mma     the scores again, and their product with V, but for the scores of the chosen groups at or above
-//                    the threshold. It stores the pieces of these groups.
-//   finish_rows      a warp a centroid: of those scores the k largest are the top keys'; adds the others to the rest,
-//                    with the sums of the splits
+// The keys are divided into groups. A span is a number of neighboring tiles, and each span has four groups, t = 0..3.
+// Group t has columns 8 n + 2 t and 8 n + 2 t + 1 of each tile of the span; one lane holds them. With spans of two
+// tiles:
+//
+//   keys     | tile 0     | tile 1     | tile 2     | tile 3     |
+//   columns  | 0 1 2 3 .. | 0 1 2 3 .. | 0 1 2 3 .. | 0 1 2 3 .. |    t = column / 2 % 4
+//   groups     0 0 1 1 ..   0 0 1 1 ..   4 4 5 5 ..   4 4 5 5 ..      4 span + t
+//
+// Forward takes four launches.
+//   scan_keys_mma    a block takes a tile of 64 centroids and a split of the keys: the maximum, the sum of
+//   exponentials,
+//                    and the largest score of each group
+//   choose_groups    a warp takes a centroid: logsumexp, and the k groups with the largest maxima. The smallest of
+//   these
+//                    maxima is the threshold. All top keys are in the chosen groups, and their scores reach the
+//                    threshold. At least k scores reach it, and few more: about 35 for k = 32, 4096 keys and 256
+//                    groups.
+//   sum_rest_mma     computes the scores again and multiplies the weights with V, except for scores of the chosen
+//   groups
+//                    that reach the threshold. Stores the scores of the chosen groups.
+//   finish_rows      a warp takes a centroid: the k largest of the stored scores belong to the top keys. Adds the
+//   others
+//                    that reach the threshold, and the sums of the splits, to the rest.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -39,12 +50,13 @@ struct ScoredKey {
   int32_t key;
 };
 
-// What the kernels pass on to each other. The centroids are taken in rounds, a round in slots: 64 for each tile.
+// The workspace through which the kernels pass on their results. It is for the centroids of one round. Each tile of
+// centroids has 64 slots in it, one for each centroid.
 struct CentroidScan {
   int64_t first_tile = 0, tiles = 0;            // of centroids, in this round
   int span_log2 = 0;                            // of the tiles in a span
   int groups = 0;                               // of a centroid
-  int max_chosen = 0;                           // groups that may be chosen
+  int max_chosen = 0;                           // groups: upper limit of those chosen
   RowSoftmax* softmax = nullptr;                // [slots, splits]
   float* maxima = nullptr;                      // [slots, groups]
   int32_t* places = nullptr;                    // [slots, groups]: the group's place among the chosen ones, or -1
@@ -59,7 +71,8 @@ struct CentroidScan {
   CAIRN_HD int64_t slots() const { return tiles * tile; }
 };
 
-// A block's tile of centroids, its first slot, and the keys of its split, whole groups of them.
+// The task of a block: a tile of centroids, its first slot, and the keys [begin, end) of its split, whole spans of
+// them.
 struct CentroidTile : TileTask {
   int64_t slot;
   int begin, end;
@@ -75,7 +88,7 @@ inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
   return tile_row < batch_head.queries ? batch_head.end_of_keys(tile_row + tile) : 0;
 }
 
-// The scores of a strip of centroids from `query` on, before the scale; minus infinity where masked.
+// The scores of a warp tile, 16 centroids from `query` on, before the scale; minus infinity where masked.
 template <int keys, class T, int columns>
 __device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& centroids, int query, int k0,
                                  const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) {
@@ -101,7 +114,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
   float running_max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, largest_of_group[2] = {-INFINITY, -INFINITY};
   int span = begin / keys >> scan.span_log2;
 
-  // Writes the maxima of the groups before `next`.
+  // Writes the maxima of the groups of the spans before `next`.
   const auto finish_groups = [&](int next) {
     for (; span < next; ++span)
 #pragma unroll
@@ -168,7 +181,7 @@ __global__ void __launch_bounds__(row_threads<32>)
 #pragma unroll 8
   for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
   __syncwarp();
-  // Of spans with equal scores the first are chosen, and all groups of a span alike.
+  // Of equal maxima those of the first spans are chosen. Groups of one span with equal maxima are all chosen.
   Cut cut;
   if (p.top < scan.groups)
     cut = cut_after(
@@ -231,7 +244,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
           float s[1][keys / 8][4];
           warp_tile_scores<keys>(batch_head, own.row(warp_row), query0, k0, k, s);
-          float limit[2];  // what reaches it is not part of the rest
+          float limit[2];  // scores that reach it do not belong to the rest
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             limit[half] = place[half] >= 0 ? threshold[half] : NAN;
@@ -253,7 +266,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
               const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
               each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
             }
-            // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
+            // [eq. 10] [eq. 13] [eq. 17] The other keys have the weights of the centroid.
             mma_weighted_rows<1, keys>(s, v, sums);
           }
         });
@@ -264,13 +277,13 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
       write_sums(sums[0], half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
 }
 
-// ---- The top keys
+// ---- the top keys
 
-// Scores of a centroid that a warp looks at; in shared memory there is room for so many.
+// The longest list of large scores of a centroid that fits into shared memory.
 inline constexpr int short_list_size = 256;
 
-// The large scores of a centroid, in the order of their groups: writes up to `room` of them, and returns how many there
-// are. `end`: behind the last key that sum_rest_mma went through.
+// Lists the large scores of a centroid, which reach the threshold, in the order of their groups. Writes at most
+// `capacity` of them, and returns how many there are. sum_rest_mma has processed the keys before `end`.
 template <int keys>
 __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, int end, ScoredKey* list, int capacity) {
   constexpr int group_scores = keys / 4;
@@ -278,7 +291,7 @@ __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, i
   const float threshold = scan.threshold[own.slot];
   const float* const from = scan.scores + own.slot * scan.max_chosen * scan.span() * group_scores;
   const int32_t* const chosen = scan.chosen + own.slot * scan.max_chosen;
-  constexpr int batch = 4;  // loads under way
+  constexpr int batch = 4;  // loads in flight
   int count = 0;
 #pragma unroll 1
   for (int base = 0; base < n; base += 32 * batch) {
@@ -302,8 +315,8 @@ __device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, i
   return count;
 }
 
-// Of a list of `n` the `top` largest scores, of equal ones those of lower keys: writes them to the front of `sorted`,
-// and the others behind them. Returns how many the first are. A short list is sorted altogether, by counting.
+// Moves the `top` largest of n scores to the front of `sorted`, of equal scores those of lower keys, and the others
+// behind them. Returns how many are in front. A short list is sorted as a whole, by counting.
 template <bool is_short>
 __device__ int split_list(const ScoredKey* list, int n, int top, ScoredKey* sorted) {
   const int lane = int(threadIdx.x % 32);
@@ -350,7 +363,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
   const float lse2 = scan.lse2[own.slot];
   const int end = end_of_keys(batch_head, own.query / tile * tile);
 
-  // The sums of the splits: this lane has columns 2 lane and the next of each 64.
+  // The sums of the splits. This lane has columns 2 lane and 2 lane + 1 in each 64.
   constexpr int parts = (columns + 63) / 64;
   float sum[parts][2] = {};
   if (scan.partial)
@@ -358,7 +371,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
     for (int part = 0; part < parts; ++part)
       if (const int column = 64 * part + 2 * lane; column < p.M())
 #pragma unroll 1
-        for (int s0 = 0; s0 < p.splits; s0 += 8) {  // eight under way at a time
+        for (int s0 = 0; s0 < p.splits; s0 += 8) {  // eight loads in flight
           Pack<float, 2> two[8];
 #pragma unroll
           for (int i = 0; i < 8; ++i)
@@ -389,8 +402,8 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
     }
     if (!scan.partial) return;
 
-    // The other large scores belong to the rest. One product adds 16 of them: A has 16 equal rows of their weights, so
-    // each row of the result is their sum.
+    // The other large scores belong to the rest. One product adds 16 of them: all 16 rows of A are their weights, so
+    // each row of the result is the sum.
     float sums[1][columns / 8][4] = {};
 #pragma unroll 1
     for (int l0 = count; l0 < n; l0 += 16) {
@@ -403,7 +416,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
         copy_async<16>(rows.chunk(r, c), there ? from + c * in_chunk : from, there);
       }
       commit_copies();
-      // This lane's four of the 16.
+      // This lane has four of the 16.
       const auto mine = [&](int i) { return l0 + 8 * (i / 2) + 2 * mma_t() + i % 2; };
       unsigned dropped = 0;
       if (dropout.active)
@@ -422,7 +435,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
       mma_weighted_rows<1, 16>(weights, rows, sums);
       __syncwarp();
     }
-    // Row 0 goes through shared memory, so that each lane gets its columns.
+    // Row 0 goes through shared memory to the lanes that have its columns.
     float* const of_row = reinterpret_cast<float*>(rows.data);
 #pragma unroll
     for (int n8 = 0; n8 < columns / 8; ++n8)
@@ -464,7 +477,7 @@ template <class T, int columns>
 void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32_t* topk, float* logsumexp, T* mass,
                                HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
-  constexpr int64_t max_bytes = int64_t{256} << 20;  // of workspace in a round, or of a single tile
+  constexpr int64_t max_bytes = int64_t{256} << 20;  // of workspace in a round, unless a single tile needs more
   const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   CentroidScan scan;
   scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));

@@ -4,15 +4,15 @@
 //   dx = rstd (h - mean(h) - z mean(h z)) with h = dy weight,  dweight = sum_r dy z,  dbias = sum_r dy
 //
 // x, y, dy, dx [rows, cols], weight, bias and their gradients [cols] in float32 or bfloat16; mean, rstd [rows] and all
-// arithmetic in float32. The variance is that of the differences from the mean, a second pass over the row.
+// arithmetic in float32. The variance is computed from differences from the mean, in a second pass over the row.
 //
-// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block; a block of 256 threads takes a longer
-// one; they go over it three times for y, twice for dx. dweight and dbias: a block takes 32 columns of 512 rows; a
-// second kernel adds up these pieces. Elements move 16 bytes at a time, or one by one where rows do not start at
-// multiples of 16 bytes. All sums have one order, which does not depend on that.
-// Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 5 e n, where the floor is 3 e n: x
-// and dy are read once more for the columns' sums. Later readings of a row are not in it: they come from the L1 cache,
-// where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
+// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer
+// row. They go over it three times for y, twice for dx. dweight and dbias: a block takes 32 columns of a row block, 512
+// rows; a second kernel adds up the row blocks. Elements move 16 bytes at a time, or one by one where rows do not start
+// at multiples of 16 bytes; the order of sums is the same.
+// Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 5 e n. The floor of backward is 3
+// e n: x and dy are read again for the sums of columns. Later readings of a row do not count: they come from the L1
+// cache, where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
 #include "core/kernels/layer_norm.h"
 
 #include <cmath>
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(row_threads<lanes>)
   });
 }
 
-// What dx needs of a chunk. All of it is 0 beyond the end of a row, but for z.
+// dx needs these of a chunk. Beyond the end of a row, dy and weight are 0.
 struct Terms {
   Chunk dy, weight, z;
 };
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(row_threads<lanes>)
 
 // ---- dweight and dbias
 
-// Adds up what the warps of a block have for 32 columns, in the order of the warps: a and b of column threadIdx.x, for
-// warp 0. The first lanes of each warp give `n` columns each.
+// Adds up the sums of a block's warps for 32 columns, in the order of the warps. In warp 0, a and b become the results
+// of column threadIdx.x. The first lanes of each warp contribute `n` columns each.
 template <int n>
 __device__ void add_warps(const float (&of_a)[n], const float (&of_b)[n], float& a, float& b) {
   __shared__ float of_warp[2][column_warps][32];
@@ -117,11 +117,11 @@ __device__ void add_warps(const float (&of_a)[n], const float (&of_b)[n], float&
     a += of_warp[0][w][lane];
     b += of_warp[1][w][lane];
   }
-  __syncthreads();  // of_warp is written again
+  __syncthreads();  // before of_warp is written again
 }
 
-// partial [pieces, 2, cols]: the two sums over the rows of each piece. A lane takes one of four chunks of the 32
-// columns, and every 64th row.
+// partial [row blocks, 2, cols]: the two sums over each row block. A lane takes one of four chunks of the 32 columns,
+// and every 64th row.
 template <class T, bool packs>
 __global__ void __launch_bounds__(32 * column_warps)
     column_gradients(Rows size, const T* x, const float* mean, const float* rstd, const T* dy, float* partial) {

@@ -1,12 +1,13 @@
-// Sums over the middle axis of [outer, n, inner], float32 or bfloat16; they are kept in float32, in an order that the
-// shape alone decides.
+// Sums over the middle axis of [outer, n, inner], float32 or bfloat16. They are in float32, in an order that depends on
+// the shape alone.
 //
-// Launch. A pass cuts the axis into chunks and sums each: [outer, n, inner] -> [outer, chunks, inner]; passes follow
-// until there is one chunk. The results between passes are float32.
-//   sum_rows     (inner = 1) a warp takes a chunk of up to 1024 elements, a lane every 32nd of them
+// Launch. A pass cuts the axis into chunks and sums up each: [outer, n, inner] -> [outer, chunks, inner]. Passes follow
+// until there is one chunk. Between passes, results are float32.
+//   sum_rows     (inner = 1) a warp takes an axis of up to 1024 elements, a lane every 32nd of them
 //   sum_chunks   (inner = 1) a block of 256 threads takes a chunk of up to 16384 elements, a thread every 256th
-//   sum_columns  (inner > 1) a block takes 32 columns of a chunk of up to 512 rows: a lane is a column, each of 8
-//                   warps takes every 8th row, and their sums are added in shared memory
+//   sum_columns  (inner > 1) a block takes 32 columns of a chunk of up to 512 rows. A lane takes a column, each of 8
+//   warps every
+//                8th row; their sums are added in shared memory.
 // Traffic: each element is read once, the floor; the passes after the first add 1/512 or less. Bound by memory.
 #include "core/kernels/reduce.h"
 
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(32 * column_warps)
       for (int w = 1; w < column_warps; ++w) result += of_warp[w][lane];
       y[chunk * size.inner + column] = To(result);
     }
-    __syncthreads();  // of_warp is written again
+    __syncthreads();  // before of_warp is written again
   }
 }
 

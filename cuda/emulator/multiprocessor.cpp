@@ -15,7 +15,7 @@ namespace cairn::host_cuda {
 namespace {
 
 #if CAIRN_HOST_CUDA_TSAN
-// What precedes one thread's release() happens before what follows another thread's acquire() of the same thing.
+// Events before a thread's release() of an address happen before events after another thread's acquire() of it.
 void release(void* sync_address) { __tsan_release(sync_address); }
 void acquire(void* sync_address) { __tsan_acquire(sync_address); }
 constexpr bool thread_sanitizer = true;
@@ -40,8 +40,8 @@ std::string hex(unsigned mask) {
   return "0x" + std::string(digits, std::to_chars(digits, digits + sizeof(digits), mask, 16).ptr);
 }
 
-// The lane whose value a shuffle gives to `lane`; -1 for what is no shuffle. It stays within its group of `width`
-// lanes: who would read beyond it reads itself. (xor may read earlier groups, as on a GPU.)
+// The lane whose value a shuffle gives to `lane`; -1 if op is no shuffle. A lane that would read beyond its group of
+// `width` lanes reads itself. (xor may read earlier groups, as on a GPU.)
 int source_lane(WarpOp op, int lane, int argument, int width) {
   const int first = lane & ~(width - 1), end = first + width;
   int source = -1;
@@ -59,7 +59,7 @@ int source_lane(WarpOp op, int lane, int argument, int width) {
 
 unsigned lowest(unsigned lanes) { return unsigned(std::countr_zero(lanes)); }
 
-// The numbers of shuffled orders (Marsaglia's xorshift64, 2003); state is never 0.
+// Random numbers for shuffled orders (Marsaglia's xorshift64, 2003); state is never 0.
 uint64_t next_random(uint64_t& state) {
   state ^= state << 13;
   state ^= state >> 7;
@@ -87,7 +87,7 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   dynamic_shared_.start_block(grid.shared_bytes);
   dynamic_shared_used_ = false;
   static_shared_filled = false;
-  if (thread_sanitizer) fill_static_shared();  // not by one of the threads, which would look like a race
+  if (thread_sanitizer) fill_static_shared();  // filled by one of the CUDA threads, it would look like a race
   grid_ = &grid;
   block_ = block;
   random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
@@ -99,8 +99,8 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   group_.clear();
   failure_ = nullptr;
   alive_ = n;
-  // Nothing grows while the block runs: the thread sanitizer does not see that the fibers, which would do it, run in
-  // turn.
+  // These vectors must not grow while the block runs: the fibers would do it, and the thread sanitizer does not know
+  // that they run one after another.
   runnable_.reserve(n);
   group_.reserve(n);
   while (fibers_.size() < n)
@@ -123,18 +123,18 @@ void Multiprocessor::run(const Grid& grid, uint3 block) {
   gridDim = grid.blocks;
   running_block = this;
   release(&grid_);
-  suspend(host_);  // until nobody can run
+  suspend(host_);  // until no thread is runnable
   acquire(&alive_);
   running_block = nullptr;
   if (alive_ == 0 && !failure_) return;
 
-  // Whoever still waits will never go on: take their stacks away from them.
+  // Threads that still wait will never continue, so their stacks are reset.
   for (auto& fiber : fibers_) fiber->restart();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   fail_deadlocked();
 }
 
-// On every fiber but the host's: runs a CUDA thread of each block from its first step to its end.
+// The entry of every fiber but the host's: runs one CUDA thread of each block, from beginning to end.
 void Multiprocessor::fiber_main() {
   for (;;) {
     Multiprocessor& self = *running_block;
@@ -160,14 +160,14 @@ void Multiprocessor::end_current_thread() {
   --alive_;
   Warp& warp = warps_[me.warp];
   warp.alive &= ~(1u << me.lane);
-  // Those who waited for us need not any more.
+  // Barriers and collectives no longer wait for this thread.
   if (in_barrier_ > 0 && in_barrier_ == alive_) complete_barrier();
   complete_collectives(me.warp);
 }
 
-// Leaves the stack `from` for the next CUDA thread that can run, or for the host's if there is none.
+// Switches from the stack `from` to the next runnable CUDA thread, or to the host's stack if there is none.
 void Multiprocessor::suspend(Fiber& from) {
-  release(&alive_);  // only the host enters it
+  release(&alive_);  // only the host acquires it
   Fiber* to = &host_;
   if (!failure_ && !runnable_.empty()) {
     running_ = runnable_.back();
@@ -178,8 +178,8 @@ void Multiprocessor::suspend(Fiber& from) {
   if (to != &from) Fiber::switch_to(from, *to);
 }
 
-// Makes the threads of group_, which are in rising order, runnable in the order of the options. They go on before
-// the threads that were runnable already: so few stacks are in use at a time, and stay in cache.
+// Makes the threads of group_, which are in rising order, runnable in the order of the options. They run before the
+// threads that are runnable already, so that few stacks are in use at a time and stay in cache.
 void Multiprocessor::resume_group() {
   if (grid_->options.order == Order::shuffled)
     for (size_t i = group_.size(); i > 1; --i) std::swap(group_[i - 1], group_[next_random(random_) % i]);
@@ -190,7 +190,7 @@ void Multiprocessor::resume_group() {
   group_.clear();
 }
 
-// ---- the block meets
+// ---- block barriers
 
 int Multiprocessor::block_barrier(int predicate, SourceLine where) {
   CudaThread& me = *running_;
@@ -226,7 +226,7 @@ void Multiprocessor::complete_barrier() {
   resume_group();
 }
 
-// ---- a warp meets
+// ---- warp collectives
 
 uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width,
                                          SourceLine where) {
@@ -240,7 +240,7 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
   int i = 0;
   while (i < warp.pending && warp.collectives[i].mask != mask) {
     const Collective& other = warp.collectives[i++];
-    // Somebody whom we would wait for waits for us already.
+    // A thread for which this one would wait is waiting for this one already.
     if ((other.mask >> me.lane & 1) && (other.arrived & mask)) {
       const CudaThread& waiting = lane(me.warp, lowest(other.arrived & mask));
       fail(concat(name(op), " with mask ", hex(mask), ", while thread ", text(waiting.index), " waits for this one in ",
@@ -273,7 +273,7 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
   return me.value;
 }
 
-// Ends the collectives to which all lanes have come that have not ended.
+// Completes the collectives at which all lanes of the mask that have not ended have arrived.
 void Multiprocessor::complete_collectives(unsigned warp_number) {
   Warp& warp = warps_[warp_number];
   for (int i = 0; i < warp.pending;) {
@@ -316,7 +316,7 @@ void Multiprocessor::fill_static_shared() {
   static_shared_filled = true;
 }
 
-// The threads of a block run in turn, so what is found when one of them comes to wait or end is its doing.
+// The threads of a block run one after another. So damage found when a thread waits or ends was done by that thread.
 void Multiprocessor::check_dynamic_shared(const char* before, SourceLine where) const {
   if (!dynamic_shared_used_) return;
   if (const auto at = dynamic_shared_.damage())
@@ -371,7 +371,7 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
 
 void fence() {
-  static char sync_address;  // of all threads of all blocks
+  static char sync_address;  // shared by all threads of all blocks
   std::atomic_thread_fence(std::memory_order_seq_cst);
   release(&sync_address);
   acquire(&sync_address);
