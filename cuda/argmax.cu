@@ -2,7 +2,8 @@
 // the first column counts; a NaN is larger than any number. -1 for rows beyond their batch element's length.
 //
 // Launch. A warp takes a row, four rows a block; a lane takes elements lane, lane + 32, ... Then the lanes compare
-// their largest elements. Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.
+// their largest elements.
+// Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.
 #include "core/kernels/argmax.h"
 
 #include "cuda/common.cuh"

@@ -5,9 +5,10 @@
 //
 // Launch. A thread takes packs of four elements (or single elements, if the columns are no multiple of four or an
 // address is not aligned), a grid's stride apart. It updates its column in each step, so that the loop has no division.
-// At most 4096 blocks of 256 threads. Traffic for n elements of e bytes: 2 e n forward and 3 e n backward, the floor.
-// The bias comes from the cache. A separate kernel for the bias would take 2 e n more. Bound by memory, with Phi
-// counted as 20 FLOPs and the density as 7.
+// At most 4096 blocks of 256 threads.
+// Traffic for n elements of e bytes: 2 e n forward and 3 e n backward, the floor. The bias comes from the cache. A
+// separate kernel for the bias would take 2 e n more. Bound by memory, with Phi counted as 20 FLOPs and the density as
+// 7.
 #include "core/kernels/bias_activation.h"
 
 #include <algorithm>

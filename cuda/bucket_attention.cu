@@ -9,8 +9,8 @@
 //   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
 //
 // q, k, dq, dk [B, N, H, D], v, dv, out, dout [B, N, H, M], with any strides, in float32 or bfloat16; labels and
-// permutation [B, H, R, N], offsets [B, H, R, buckets + 1]; logsumexp [B, H, N]. Sums are in float32, in a
-// fixed order, without atomics.
+// permutation [B, H, R, N], offsets [B, H, R, buckets + 1]; logsumexp [B, H, N]. Sums are in float32, in a fixed
+// order, without atomics.
 //
 // Launch. Each round has a launch of its own. In a round a query is in one chunk only, so a block has its queries (or
 // keys) to itself, and adds to the results of earlier rounds. A block takes 64 neighbors of the sorted order, whatever
@@ -26,13 +26,12 @@
 //   bucket_key_gradient    a block takes 64 keys, and goes through the queries of their chunks and the chunk after
 //   finish_gradient a warp takes a query: dv of queries that see themselves; converts results to bfloat16
 //   invert_orders   for deduplication: the place of each position. By it a pair that has met in an earlier round, and
-//   so
-//                   counts there, is recognized.
+//                   so counts there, is recognized.
 // For bfloat16, sums are in float32 in the workspace: N M floats forward, N (2 D + M) backward.
 // Cost: with chunks of 32, 64 queries meet 96 keys; 128 are computed, and a query sees at most 64. Traffic: the
 // operands twice or three times in each round, mostly from the L2 cache, and the sums read and written once in each
-// round. Floor: operands and results once. Bound by arithmetic; tensor cores would make it bound by memory. Registers
-// for sm_80 (nothing spills): attend_chunks 224 (242 for 128 columns), the gradients 254.
+// round. Floor: operands and results once. Bound by arithmetic; tensor cores would make it bound by memory.
+// Registers for sm_80 (nothing spills): attend_chunks 224 (242 for 128 columns), the gradients 254.
 #include "core/kernels/bucket_attention.h"
 
 #include <algorithm>

@@ -11,19 +11,15 @@
 //
 // Forward takes four launches.
 //   scan_keys_mma    a block takes a tile of 64 centroids and a split of the keys: the maximum, the sum of
-//   exponentials,
-//                    and the largest score of each group
+//                    exponentials, and the largest score of each group
 //   choose_groups    a warp takes a centroid: logsumexp, and the k groups with the largest maxima. The smallest of
-//   these
-//                    maxima is the threshold. All top keys are in the chosen groups, and their scores reach the
+//                    these maxima is the threshold. All top keys are in the chosen groups, and their scores reach the
 //                    threshold. At least k scores reach it, and few more: about 35 for k = 32, 4096 keys and 256
 //                    groups.
 //   sum_rest_mma     computes the scores again and multiplies the weights with V, except for scores of the chosen
-//   groups
-//                    that reach the threshold. Stores the scores of the chosen groups.
+//                    groups that reach the threshold. Stores the scores of the chosen groups.
 //   finish_rows      a warp takes a centroid: the k largest of the stored scores belong to the top keys. Adds the
-//   others
-//                    that reach the threshold, and the sums of the splits, to the rest.
+//                    others that reach the threshold, and the sums of the splits, to the rest.
 #include <algorithm>
 #include <bit>
 #include <cmath>

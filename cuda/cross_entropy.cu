@@ -9,8 +9,9 @@
 //
 // Launch. A warp takes a row of up to 1024 columns, four rows a block. A block of 256 threads takes a longer row. A
 // thread takes 16 bytes at a time, or the same elements one by one where rows do not start at multiples of 16 bytes.
-// One block then adds up the losses of all rows, in a fixed order. Traffic of n = rows * cols logits of e bytes:
-// forward e n, backward 2 e n, the floor, and about 30 bytes a row. Bound by memory.
+// One block then adds up the losses of all rows, in a fixed order.
+// Traffic of n = rows * cols logits of e bytes: forward e n, backward 2 e n, the floor, and about 30 bytes a row. Bound
+// by memory.
 #include "core/kernels/cross_entropy.h"
 
 #include <cmath>

@@ -3,9 +3,9 @@
 // CPU's.
 //
 // Launch. A thread takes four elements at a time, for which it draws once. There are at most 4096 blocks of 256
-// threads, so that a thread computes the key, which takes ten rounds of Philox, once for many elements. Traffic for
-// elements of e bytes: 2 e n bytes, or 3 e n with a residual (5 e n if it were added by a kernel of its own), the
-// floor. Bound by memory: about 25 integer instructions an element take less time.
+// threads, so that a thread computes the key, which takes ten rounds of Philox, once for many elements.
+// Traffic for elements of e bytes: 2 e n bytes, or 3 e n with a residual (5 e n if it were added by a kernel of its
+// own), the floor. Bound by memory: about 25 integer instructions an element take less time.
 #include "core/kernels/dropout.h"
 
 #include <algorithm>

@@ -2,8 +2,9 @@
 // operands are to be rounded to TF32 (core/device.h).
 //
 // cuBLAS expects column-major matrices. To it a row-major matrix is the transpose, so we ask for C^T = op(B)^T op(A)^T:
-// the operands change places and nothing is copied. Cost: 2 m n k operations for each member of the batch. For k = 0 a
-// kernel of our own scales C: a warp takes a row, a lane every 32nd element.
+// the operands change places and nothing is copied.
+// Cost: 2 m n k operations for each member of the batch. For k = 0 a kernel of our own scales C: a warp takes a row, a
+// lane every 32nd element.
 //
 // The emulator has no cuBLAS: there core/cpu/gemm.cpp computes in float32, and bfloat16 results are rounded once.
 #include "core/kernels/gemm.h"

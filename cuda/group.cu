@@ -17,8 +17,9 @@
 //           lower lanes with the same label. Lanes with equal labels find each other by one ballot for each bit. So no
 //           atomics are needed, and the result does not depend on the order of lanes.
 // There are about 256 blocks. A chunk has at least 512 queries, and a row at most 16 chunks, because with more,
-// counting would take far longer than placing. Traffic: 8 bytes a query, the floor. A row is read once for each chunk
-// and each 512 buckets; all readings but the first come from the L2 cache.
+// counting would take far longer than placing.
+// Traffic: 8 bytes a query, the floor. A row is read once for each chunk and each 512 buckets; all readings but the
+// first come from the L2 cache.
 #include "core/kernels/group.h"
 
 #include <algorithm>

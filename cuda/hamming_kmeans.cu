@@ -14,9 +14,8 @@
 //   queries  |---- chunk 0 ----|---- chunk 1 ----|- chunk 2 -|
 //   block           0                 1                2         assign, count; the last block to arrive votes
 //
-//   assign   centroids go through shared memory, up to 256 at a time; each thread keeps the nearest centroid of its
-//   query count    the block counts members and their bits in shared memory, up to 256 clusters at a time, and adds the
-//   counts
+//   assign   centroids go through shared memory, up to 256 at a time; each thread keeps the nearest one of its query
+//   count    the block counts members and their bits in shared memory, up to 256 clusters at a time, and adds counts
 //            that are not 0 to the row's totals
 //   vote     the last block of the row to arrive (last_of_row) sees all counts of the row. A warp takes a cluster: it
 //            reads the totals, resets them to 0 for the next iteration, and votes the new centroid.
@@ -100,8 +99,8 @@ struct Row {
 
 // Bits i, i + 8, i + 16, i + 24 of a word as four bytes, i < 8: 64 if the bit is set, -64 if not.
 __device__ uint32_t signs_of(uint32_t word, int i) { return ((word << (7 - i)) & 0x80808080u) ^ 0xc0c0c0c0u; }
-// The bits of a code that lane 4 g + t holds in fragments of mma_s8: 4 (t % 2) .. 4 (t % 2) + 3 of each byte of word t
-// / 2. (The bits may be in any order that is the same for queries and centroids.)
+// The bits of a code that lane 4 g + t holds in fragments of mma_s8: bits 4 (t % 2) .. 4 (t % 2) + 3 of each byte of
+// word t / 2. (The bits may be in any order that is the same for queries and centroids.)
 __device__ uint4 signs_of(uint64_t code, int t) {
   const uint32_t word = uint32_t(code >> 32 * (t / 2));
   const int first = 4 * (t % 2);

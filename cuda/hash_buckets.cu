@@ -12,9 +12,8 @@
 // Launch.
 //   make_rotations  a thread computes one number
 //   make_buckets    a block takes 128 queries of a (batch element, head, round), a warp 16 of them, a lane two columns
-//   in
-//                   each 64 (projections.cuh). The lanes find the largest product together; lane i keeps that of query
-//                   i.
+//                   in each 64 (projections.cuh). The lanes find the largest product together; lane i keeps that of
+//                   query i.
 // Traffic: e D bytes a query for every 64 columns, mostly from the L2 cache, and 4 written; the rotation once for each
 // block. Floor: e D + 4 R a query. Bound by arithmetic: R D c multiply-adds a query. c grows with N, so this is the
 // part of lsh attention that is not linear in N.

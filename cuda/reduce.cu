@@ -6,8 +6,7 @@
 //   sum_rows     (inner = 1) a warp takes an axis of up to 1024 elements, a lane every 32nd of them
 //   sum_chunks   (inner = 1) a block of 256 threads takes a chunk of up to 16384 elements, a thread every 256th
 //   sum_columns  (inner > 1) a block takes 32 columns of a chunk of up to 512 rows. A lane takes a column, each of 8
-//   warps every
-//                8th row; their sums are added in shared memory.
+//                warps every 8th row; their sums are added in shared memory.
 // Traffic: each element is read once, the floor; the passes after the first add 1/512 or less. Bound by memory.
 #include "core/kernels/reduce.h"
 

@@ -6,8 +6,8 @@
 //
 // Launch.
 //   gather       a warp takes a row, a lane every 32nd word: 16 bytes where rows and addresses allow it, else an
-//   element scatter_add  group.cu sorts the rows by index. Then a warp takes the rows with one index and 128 columns,
-//   four a
+//                element
+//   scatter_add  group.cu sorts the rows by index. Then a warp takes the rows with one index and 128 columns, four a
 //                lane. It adds the rows one after another: no atomics, so each sum has one order. A row of the table
 //                that no index names is not touched.
 //   pick         a thread takes an element of y

@@ -34,22 +34,22 @@
 // rows for tiles of 64 members and 64 top keys (cuda/attention_tiles.cuh):
 //   attend_top          has the tiles of full attention's forward pass (cuda/attention_simt.cuh)
 //   member_gradient     computes the scores twice: for the softmax and delta, and for dq and the parts of dK_top and
-//   dV_top
+//                       dV_top
 // A part is what one task adds to dK_top and dV_top of one key, a row of D + M floats in the workspace. Both versions
 // of member_gradient write the parts of their task and the key of each part. Then, after either version:
 //   group               sorts the parts by key (cuda/group.cu)
 //   topk_key_gradient   sums up the parts of each key, in order. A warp has 8 keys and 128 columns (32 if rows do not
-//   move
-//                       four columns at a time). If a key has more than 32 parts, the 8 warps of the block share them:
-//                       each takes every eighth. Further blocks sum up dm; a warp takes a cluster.
+//                       move four columns at a time). If a key has more than 32 parts, the 8 warps of the block share
+//                       them: each takes every eighth. Further blocks sum up dm; a warp takes a cluster.
 // segment_reduce computes drest. The other three kernels process as many (batch, head) pairs at a time as fit into 64
 // MB of workspace.
 //
 // Traffic: queries, outputs and their gradients once; for each task k rows of keys and values, mostly from the L2
 // cache; backward, for each task k (D + M) floats written and read. Floor: everything but those floats once. Bound by
 // memory on tensor cores, otherwise by arithmetic. With clusters of one or two members (oracle-top), bound by gathering
-// keys and values. Shared memory in KB (1024 bytes): attend_top_mma 8 to 65, member_gradient_mma 20 to 88, attend_top
-// and member_gradient 27, topk_key_gradient 4.
+// keys and values.
+// Shared memory in KB (1024 bytes): attend_top_mma 8 to 65, member_gradient_mma 20 to 88, attend_top and
+// member_gradient 27, topk_key_gradient 4.
 #include <algorithm>
 #include <bit>
 #include <cmath>
