@@ -41,7 +41,7 @@ inline bool has_mma() {
   return false;
 }
 
-// The instruction, or, on the emulator, the statements after it.
+// CAIRN_PTX_HERE: on the emulator, the last parameter of a function, the line of its call. CAIRN_PTX: the instruction.
 #if !defined(__CUDACC__)
 #define CAIRN_PTX_HERE SourceLine where = SourceLine::current()
 #define CAIRN_PTX_HERE_TOO , CAIRN_PTX_HERE
@@ -152,7 +152,7 @@ __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4],
 #endif
 }
 
-// c += A B of signed bytes. The sums are exact: whole numbers.
+// c += A B of signed bytes. The sums are exact.
 inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
 #ifdef __CUDACC__
   CAIRN_PTX(
