@@ -1,8 +1,9 @@
-// The column of the largest number of each row of x [rows, cols], float32 or bfloat16: columns [rows]. Of
-// equal numbers the first column counts; a NaN is the largest. -1 for rows beyond their batch element's length.
+// columns [rows]: the column of the largest number of each row of x [rows, cols], float32 or bfloat16. Of equal numbers
+// the first column counts; a NaN is larger than any number. -1 for rows beyond their batch element's length.
 //
-// Launch. A warp a row, four rows a block; a lane has elements lane, lane + 32, ... Then the lanes' largest are
-// compared. Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.
+// Launch. A warp takes a row, four rows a block; a lane takes elements lane, lane + 32, ... Then the lanes compare
+// their largest elements.
+// Traffic: e rows cols + 4 rows bytes, the floor. Bound by memory.
 #include "core/kernels/argmax.h"
 
 #include "cuda/common.cuh"
@@ -10,7 +11,7 @@
 namespace cairn::gpu {
 namespace {
 
-// The largest of numbers that are seen in any order, of equal ones the first column's. A NaN is larger than any number.
+// The largest of some numbers, seen in any order.
 struct RowMaximum {
   float value = 0;
   int32_t column = INT32_MAX;  // nothing seen

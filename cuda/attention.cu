@@ -1,35 +1,34 @@
-// Full attention (the paper's equations 1 and 2) and its gradient, in tiles (Dao et al. 2022): neither the N x S
-// weights nor anything of that size exists in memory.
+// Full attention (the paper's equations 1 and 2) and its gradient, in tiles (Dao et al. 2022): no N x S matrix is ever
+// in memory.
 //
 //   s_ij = scale q_i . k_j, minus infinity where masked;  A = softmax(s);  out_i = sum_j z_ij A_ij v_j,  z dropout
 //   with g = dout:  dA = z (g V^T);  delta_i = g_i . out_i;  dS = A (dA - delta);
 //   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
 //
 // q, dq [B, N, H, D], k, dk [B, S, H, D], v, dv [B, S, H, M], out, dout [B, N, H, M], with any strides, in float32 or
-// bfloat16; logsumexp [B, H, N] of the scores s. Sums are in float32. Nothing is added up by atomics: the gradient of
-// the queries and that of the keys and values each work out the weights again, so that results are the same bits every
-// time. Before them, output_states prepares delta, a warp a query.
+// bfloat16; logsumexp [B, H, N] of the scores s. Sums are in float32. No atomics: query_gradient and key_gradient each
+// compute the weights again, so results have the same bits every time. Before them, output_states computes delta; a
+// warp takes a query.
 //
-// Launch, in either form: a block of 128 threads takes a tile of queries and goes through the keys; for dK and dV it
-// takes a tile of keys and goes through the queries. It skips the tiles of the other side that a causal mask or a
-// pattern of positions hides (core/kernels/positions.h): a tile begins where something is visible. It keeps the sums of
-// its rows in registers, with a running maximum of the scores.
+// Launch, on tensor cores or not. A block of 128 threads takes a tile of queries and goes through the keys. For dK and
+// dV it takes a tile of keys and goes through the queries. It skips tiles of the other side that a causal mask or a
+// pattern of positions hides (core/kernels/positions.h): each tile begins at a visible position. The sums of its rows
+// stay in registers, with a running maximum of the scores. Few queries, such as the centroids of clustered attention,
+// give too few blocks; then the keys are cut into splits (cuda/attention_splits.cuh).
 //
-// On tensor cores (cuda/attention_mma.cuh); compute capability 8.0 or newer, a positive scale, D and M up to 128 and
-// rows made of whole chunks of 16 bytes. bfloat16 is multiplied as it is, float32 by three products in TF32, to which
-// infinity is NaN (cuda/mma_tiles.cuh). In bfloat16, weights and their gradients are rounded to be multiplied. Zeros
-// fill up rows to 32, 64 or 128 columns. A block takes 64 rows of its own, a strip of 16 a warp, and 64, 32 or 16 of
-// the other side at a time. While these are multiplied the next ones are copied to shared memory, of which a block has
-// 20 KB (bfloat16, 32 columns) to 97 KB (float32, 128 columns). With two strips a warp, what ldmatrix loads would serve
-// both of them, but a multiprocessor would have two blocks instead of three, or registers would be spilled.
+// On tensor cores (cuda/attention_mma.cuh): for compute capability 8.0 or newer, a positive scale, D and M up to 128,
+// and rows of whole 16-byte chunks. bfloat16 is multiplied directly. float32 takes three products in TF32, in which
+// infinity becomes NaN (cuda/mma_tiles.cuh). In bfloat16, weights and their gradients are rounded before they are
+// multiplied. Rows are filled up with zeros to 32, 64 or 128 columns. A block has 64 rows of its own, 16 for each warp,
+// and takes 64, 32 or 16 rows of the other side at a time. While it multiplies these, the next ones are copied to
+// shared memory: 20 KB (bfloat16, 32 columns) to 97 KB (float32, 128 columns). With 32 rows for each warp, ldmatrix
+// would load half as much, but a multiprocessor would have two blocks instead of three, or registers would be spilled.
 //
-// Elsewhere in float32 arithmetic, bfloat16 too (cuda/attention_simt.cuh).
+// Otherwise in float32 arithmetic, bfloat16 too (cuda/attention_simt.cuh).
 //
-// Cost, if nothing is masked: 2 (D + M) operations a score forward and 2 (4 D + 3 M) backward (3 D + 2 M if the weights
-// were worked out once). Traffic: the operands once for each tile of the other side, mostly from the L2 cache, some
+// Cost without a mask: 2 (D + M) operations a score forward, 2 (4 D + 3 M) backward (3 D + 2 M if the weights were
+// computed once). Traffic: the operands once for each tile of the other side, mostly from the L2 cache, about
 // e (D + M) / 64 bytes a score. Floor: operands and results once. Bound by arithmetic.
-//
-// Where queries are few (those of clustered attention are centroids), keys are cut into splits.
 #include "core/kernels/attention.h"
 
 #include "core/workspace.h"

@@ -1,6 +1,8 @@
 #pragma once
-// The kernels of cuda/attention.cu on tensor cores (Dao 2023). A warp keeps its sums in registers. It keeps the weights
-// there too: they become the A fragments of the second product.
+// The kernels of cuda/attention.cu on tensor cores (Dao 2023). A warp keeps its sums and its weights in registers: the
+// weights become the A fragments of the second product.
+//
+// A warp tile is the 16 rows of a tile that one warp multiplies. warp_row is its first row in the tile.
 #include <algorithm>
 #include <cmath>
 
@@ -11,13 +13,13 @@
 
 namespace cairn::gpu {
 
-// How much a block takes at a time, by the bytes of a row: within 99 KB of shared memory, which every GPU with these
-// instructions has, and within the registers.
+// Tile sizes, by the bytes of a row. They fit into the registers and into 99 KB of shared memory, which every GPU with
+// these instructions has.
 template <class T, int columns>
 struct MmaShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
-  // Own rows, a strip of 16 a warp, and rows of a tile of the other side, forward and backward. Shared memory holds two
-  // tiles. The gradient of the keys has twice the sums.
+  // own: rows of the block, 16 for each warp. The others: rows of a tile of the other side, forward and backward, of
+  // which shared memory holds two. The gradient of the keys has twice the sums.
   static constexpr int own = 16 * mma_warps;
   static constexpr int keys = columns <= 64 ? 64 : 32;
   static constexpr int forward_bytes = row_bytes * (own + 4 * keys);
@@ -31,10 +33,11 @@ struct MmaShape {
                                             2 * other_queries*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
 };
 
-// ---- what of a strip is visible, and what dropout keeps of it: bit 4 n + e is for element e of sums n.
+// ---- visibility and dropout of a warp tile: bit 4 n + e is for element e of sums n. The tile's rows are queries in
+// ..._query_rows and keys in ..._key_rows; its first row and column are `query` and `key`.
 
 template <int tiles>
-__device__ unsigned visible_of_queries(const BatchHead& batch_head, int query, int key) {  // of the strip's corner
+__device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
@@ -43,9 +46,8 @@ __device__ unsigned visible_of_queries(const BatchHead& batch_head, int query, i
     return bits;
   });
 }
-// Where rows are keys.
 template <int tiles>
-__device__ unsigned visible_of_keys(const BatchHead& batch_head, int query, int key) {
+__device__ unsigned mma_visible_key_rows(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
@@ -58,7 +60,7 @@ __device__ unsigned visible_of_keys(const BatchHead& batch_head, int query, int 
 // One draw decides four neighboring keys of a query. Two lanes hold these scores, for the same two rows. The even lane
 // draws for the first row, the odd lane for the second. Then they exchange bits.
 template <int tiles>
-__device__ unsigned kept_of_queries(const TileDropout& dropout, int query, int key) {
+__device__ unsigned mma_keep_query_rows(const TileDropout& dropout, int query, int key) {
   const int odd = mma_t() % 2;
   const unsigned mine =
       score_bits<tiles>([&](int n) { return dropout.keep(query + mma_g() + 8 * odd, key + 8 * n + mma_t() / 2 * 4); });
@@ -66,10 +68,10 @@ __device__ unsigned kept_of_queries(const TileDropout& dropout, int query, int k
   const unsigned first = odd ? theirs : mine, second = odd ? mine : theirs;
   return (first >> 2 * odd & 0x33333333u) | (second >> 2 * odd & 0x33333333u) << 2;
 }
-// Where rows are keys, the four keys are with four lanes, each of which needs one bit of four draws: lane e of them
-// draws what element e needs.
+// Where rows are keys, four lanes hold the four keys of a draw, and each of them needs one bit of four draws. Lane e of
+// the four draws for element e.
 template <int tiles>
-__device__ unsigned kept_of_keys(const TileDropout& dropout, int query, int key) {
+__device__ unsigned mma_keep_key_rows(const TileDropout& dropout, int query, int key) {
   const int me = mma_g() % 4;
   const unsigned mine = score_bits<tiles>(
       [&](int n) { return dropout.keep(query + 8 * n + 2 * mma_t() + me % 2, key + mma_g() / 4 * 4 + 8 * (me / 2)); });
@@ -80,7 +82,7 @@ __device__ unsigned kept_of_keys(const TileDropout& dropout, int query, int key)
   return bits;
 }
 
-// Calls f(sum, bit) for the elements of a strip's sums.
+// Calls f(sum, bit) for the elements of a warp tile.
 template <int tiles, class F>
 __device__ void each_sum(float (&sums)[tiles][4], F f) {
 #pragma unroll
@@ -91,8 +93,8 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
 
 // ---- tiles of keys
 
-// A block goes through the keys of its split (first_key to end_key), a tile at a time. Two tiles of keys and two of
-// values are in shared memory: one is multiplied while the next is copied.
+// The tiles of keys and values of a split (first_key to end_key). Shared memory holds two of each: one is multiplied
+// while the next is copied.
 template <class T, int columns, int keys, bool with_values = true>
 struct KeyTiles {
   using Tile = MmaTile<T, columns>;
@@ -107,15 +109,15 @@ struct KeyTiles {
       v.row(place).template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, rows, p.M());
     commit_copies();
   }
-  // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next_tile(from) is
-  // where the first tile at or behind `from` begins.
+  // Calls f(k0, k, v) for the tile at `begin`, whose copy has been started, and for those after it. next_tile(from)
+  // returns where the first tile at or after `from` begins.
   template <class Next, class F>
   __device__ void each(int begin, int end, Next next_tile, F f) const {
     for (int k0 = begin, next, place = 0; k0 < end; k0 = next, place ^= keys) {
       const Tile k_now = k.row(place), v_now = v.row(place);
       next = next_tile(k0 + keys);
       wait_for_copies<0>();
-      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      __syncthreads();  // all see this tile, and no thread reads the other one any more
       if (next < end) copy(next, place ^ keys);
       f(k0, k_now, v_now);
     }
@@ -124,8 +126,8 @@ struct KeyTiles {
 
 // ---- forward
 
-// Writes the output of a tile. If there are splits, it writes the sums of one instead: unnormalized, with the maximum
-// and the sum of exponentials that they are relative to.
+// Writes the output of a tile. If there are splits, it writes the unnormalized sums of its split, with their maximum
+// and sum of exponentials.
 template <class T, int columns>
 __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     attend_mma(AttentionProblem<T> p, Splits splits, HeadView<T> out, float* logsumexp) {
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
   const int begin = batch_head.next_key(task.row, Shape::own, task.first_key(p.size.S));
   const int end = min(batch_head.keys, task.end_key(p.size.S));
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
   RunningSoftmax<2, 4> softmax;
   float sums[1][columns / 8][4] = {};
 
@@ -155,9 +157,9 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
       float s[1][keys / 8][4];
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { own.row(strip).load_a(step, a); }, k, s);
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { own.row(warp_row).load_a(step, a); }, k, s);
       if (batch_head.masks_rows(query0, query0 + 16, k0, k0 + keys)) {
-        const unsigned visible = visible_of_queries<keys / 8>(batch_head, query0, k0);
+        const unsigned visible = mma_visible_query_rows<keys / 8>(batch_head, query0, k0);
         each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
       }
       // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       // [eq. 1] [eq. 4]
       each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });
       if (dropout.active) {
-        const unsigned keep = kept_of_queries<keys / 8>(dropout.behind_barrier(), query0, k0);
+        const unsigned keep = mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0);
         each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
       }
       // [eq. 2] [eq. 5]
@@ -196,11 +198,11 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
 
 // ---- backward
 
-// s = q . k and g = dout . v of a strip become z A and dS / scale. state(n, e) is that of the score's query, in_top(n,
-// e) says whether its key is a top key (cuda/centroid_topk.cu); visible() and keep() give bits.
+// Turns s = q . k and g = dout . v of a warp tile into z A and dS / scale. state(n, e) is the state of the score's
+// query; in_top(n, e) says whether its key is a top key (cuda/centroid_topk.cu); visible() and keep() return bits.
 template <class Top, int tiles, class State, class InTop, class Visible, class Kept>
-__device__ void strip_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, InTop in_top,
-                               bool masks, Visible visible, const TileDropout& dropout, Kept keep) {
+__device__ void warp_tile_gradient(float (&s)[tiles][4], float (&g)[tiles][4], float scale_2, State state, InTop in_top,
+                                   bool masks, Visible visible, const TileDropout& dropout, Kept keep) {
   const unsigned kept_bits = dropout.active ? keep() : ~0u;
   const auto drop = [&](float& x, int bit) { x *= kept_bits >> bit & 1 ? dropout.scale : 0.0f; };
   if (dropout.active) each_sum(g, drop);
@@ -237,13 +239,14 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
-  // The top keys' bits are read in 64-bit words. So with them, tiles begin at multiples of `keys`, and none is skipped.
+  // The bits of the top keys are read as 64-bit words. So with top keys, tiles begin at multiples of `keys`, and none
+  // is skipped.
   const auto next_tile = [&](int from) {
     return Top::some ? from : batch_head.next_key(optimization_barrier(task.row), Shape::own, from);
   };
   const int begin = next_tile(task.first_key(p.size.S));
   const int end = min(batch_head.end_of_keys(task.row + Shape::own), task.end_key(p.size.S));
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;  // this warp's
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
   float sums[1][columns / 8][4] = {};
 
   if (begin < end && task.row < batch_head.queries) {
@@ -259,20 +262,20 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;
       float s[1][keys / 8][4], ds[1][keys / 8][4];
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(strip).load_a(step, a); }, k, s);
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(strip).load_a(step, a); }, v, ds);
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(warp_row).load_a(step, a); }, k, s);
+      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(warp_row).load_a(step, a); }, v, ds);
       uint64_t top_bits[2];  // from this lane's first key on, for rows g and g + 8
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         top_bits[half] = top.bits_from(p.size, batch_head, query0 + mma_g() + 8 * half, k0 + 2 * mma_t());
-      const State state[2] = {own_states[strip + mma_g()], own_states[strip + mma_g() + 8]};
+      const State state[2] = {own_states[warp_row + mma_g()], own_states[warp_row + mma_g() + 8]};
       const int row = optimization_barrier(query0);  // otherwise registers are spilled
-      strip_gradient<Top>(
+      warp_tile_gradient<Top>(
           s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
           [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
           batch_head.masks_rows(row, row + 16, k0, k0 + keys),
-          [&] { return visible_of_queries<keys / 8>(batch_head, query0, k0); }, dropout,
-          [&] { return kept_of_queries<keys / 8>(dropout.behind_barrier(), query0, k0); });
+          [&] { return mma_visible_query_rows<keys / 8>(batch_head, query0, k0); }, dropout,
+          [&] { return mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0); });
       mma_weighted_rows<1, keys>(ds, k, sums);
     });
   }
@@ -290,7 +293,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   }
 }
 
-// Rows are keys here. (0: the compiler decides how many blocks a multiprocessor has.)
+// The tile's rows are keys here. (0: the compiler chooses the number of blocks of a multiprocessor.)
 template <class T, int columns, class Top>
 __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 && !Top::some ? 3 : 0)
     key_gradient_mma(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
@@ -306,7 +309,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   const TileTask task(p.size.S, Shape::own, 0, 1);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const int strip = int(threadIdx.x / 32) * 16, key0 = task.row + strip;  // this warp's
+  const int warp_row = int(threadIdx.x / 32) * 16, key0 = task.row + warp_row;  // this warp's
   const int begin = batch_head.next_query(task.row, Shape::own, 0);
   float sums_k[1][columns / 8][4] = {}, sums_v[1][columns / 8][4] = {};
 
@@ -334,22 +337,22 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       const Tile q = all_q.row(place), g = all_g.row(place);
       next = batch_head.next_query(optimization_barrier(task.row), Shape::own, q0 + queries);
       wait_for_copies<0>();
-      __syncthreads();  // now all see these, and nobody reads the other ones any more
+      __syncthreads();  // all see this tile, and no thread reads the other one any more
       if (next < batch_head.queries) copy_queries(next, place ^ queries);
       if (batch_head.next_query(optimization_barrier(key0), 16, q0) >= min(q0 + queries, batch_head.queries)) continue;
 
       float s[1][queries / 8][4], ds[1][queries / 8][4];
-      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(strip).load_a(step, a); }, q, s);
-      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(strip).load_a(step, a); }, g, ds);
+      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(warp_row).load_a(step, a); }, q, s);
+      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(warp_row).load_a(step, a); }, g, ds);
       const int row = optimization_barrier(key0);  // otherwise registers are spilled
       const State* const state = all_states + place + 2 * mma_t();
       const uint64_t* const bits = all_bits + place + 2 * mma_t();
-      strip_gradient<Top>(
+      warp_tile_gradient<Top>(
           s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
-          [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (strip + mma_g() + 8 * (e / 2)) & 1; },
+          [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (warp_row + mma_g() + 8 * (e / 2)) & 1; },
           batch_head.masks(q0, q0 + queries, row, row + 16),
-          [&] { return visible_of_keys<queries / 8>(batch_head, q0, row); }, dropout,
-          [&] { return kept_of_keys<queries / 8>(dropout, q0, row); });
+          [&] { return mma_visible_key_rows<queries / 8>(batch_head, q0, row); }, dropout,
+          [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, row); });
       // [grad. 2] [grad. 5] dV, then dK
       mma_weighted_rows<1, queries>(s, g, sums_v);
       mma_weighted_rows<1, queries>(ds, q, sums_k);
@@ -367,8 +370,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
 
 // ---- the host's part
 
-// Whether tensor cores take this problem: rows are whole 16-byte chunks of at most 128 elements, the scale is positive,
-// and the GPU has the instructions.
+// Whether tensor cores can take this problem: rows consist of whole 16-byte chunks and at most 128 elements, the scale
+// is positive, and the GPU has the instructions.
 template <class T, class... More>
 bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
   const auto whole = [](int64_t columns) { return columns > 0 && columns <= 128 && columns % (16 / sizeof(T)) == 0; };
@@ -376,7 +379,7 @@ bool suits_mma(const AttentionProblem<T>& p, const More&... more) {
          aligned(p.v, 16) && (aligned(more, 16) && ...) && has_mma();
 }
 
-// Calls f with the shape for the smallest size of rows that holds all of D and M.
+// Calls f with the smallest shape that has room for D and M.
 template <class T, class F>
 void with_mma_shape(const AttentionSize& size, F&& f) {
   const int64_t columns = std::max(size.D, size.M);
@@ -388,7 +391,7 @@ void with_mma_shape(const AttentionSize& size, F&& f) {
     f.template operator()<128>(MmaShape<T, 128>{});
 }
 
-// The gradients of attention, by whichever kernels take them.
+// The gradients of attention, on tensor cores or in float32 arithmetic.
 template <class T, class Top>
 void attention_gradients(Stream stream, const AttentionProblem<T>& p, HeadView<const T> dout,
                          const typename Top::State* states, Top top, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {

@@ -1,17 +1,17 @@
 #pragma once
-// What attention kernels are given, and the arithmetic of one score.
+// The arguments of the attention kernels, and the arithmetic of one score.
 #include "cuda/attention_tiles.cuh"
 
 namespace cairn::gpu {
 
-// Positions are ints, up to the end of the last tile or group of tiles; so are numbers of top keys.
+// Limit of N, S and k: positions up to the end of the last tile, and numbers of top keys, are ints.
 inline constexpr int64_t max_count = int64_t{1} << 30;
 
 template <class T>
 struct AttentionProblem : AttentionOperands<T> {
   using AttentionOperands<T>::size;
   float scale = 1;     // of the scores
-  bool packs = false;  // can all rows be read and written four elements at a time?
+  bool packs = false;  // whether all rows can be read and written four elements at a time
 
   __device__ float scale_2() const { return scale * log2_e; }
   __device__ int N() const { return int(size.N); }
@@ -34,7 +34,7 @@ bool aligned(const HeadView<T>& x, size_t bytes) {
          whole(x.head_stride);
 }
 
-// The problem, for kernels that read and write `more` too.
+// The problem of kernels that also read or write `more`.
 template <class T, class... More>
 AttentionProblem<T> attention_problem(const char* operation, const AttentionOperands<T>& in, const More&... more) {
   const AttentionSize& size = in.size;
@@ -46,15 +46,15 @@ AttentionProblem<T> attention_problem(const char* operation, const AttentionOper
   return {in, float(size.scale), packs};
 }
 
-// What the kernels of attention ask about top keys (TopKeys in cuda/centroid_topk_problem.cuh). Full attention has
-// none.
+// The top keys of full attention, which has none. TopKeys in cuda/centroid_topk_problem.cuh has the same interface.
 struct NoTop {
   using State = QueryState;
   static constexpr bool some = false, add = false;
   __device__ uint64_t bits_from(const AttentionSize&, const BatchHead&, int, int) const { return 0; }
 };
 
-// The product of rows number `row` of x and y [B, N, H, columns], counted in the order [B, H, N]. A warp computes it.
+// The dot product of row number `row` of x and of y [B, N, H, columns]; rows are numbered in the order [B, H, N]. A
+// warp computes it.
 template <class T>
 __device__ float product_of_rows(const AttentionSize& size, int64_t row, const HeadView<const T>& x,
                                  const HeadView<const T>& y, int64_t columns) {
@@ -64,7 +64,7 @@ __device__ float product_of_rows(const AttentionSize& size, int64_t row, const H
   return warp_reduce(sum, Sum{});
 }
 
-// What the backward pass needs of each query, from its output. A warp a query.
+// Computes the QueryState of each query from its output. A warp takes a query.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     output_states(AttentionSize size, HeadView<const T> out, HeadView<const T> dout, const float* logsumexp,
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(row_threads<32>)
   });
 }
 
-// [grad. 1] [grad. 4] s = q . k and g = dout . v of a query and a key become z A and dS / scale. For a top key dA is
-// given, and z A is 0: [grad. 17] dV has the other keys alone.
+// [grad. 1] [grad. 4] Turns s = q . k and g = dout . v of a query and a key into z A and dS / scale. For a top key dA
+// is given, and s becomes 0: [grad. 17] only the other keys contribute to dV.
 template <class State>
 __device__ void score_gradient(float& s, float& g, float scale_2, const State& query, bool visible, bool in_top,
                                float z) {

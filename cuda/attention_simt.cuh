@@ -1,12 +1,12 @@
 #pragma once
-// Attention and its gradient in float32 arithmetic, out of shared memory: on every GPU, for all that tensor cores do
-// not take. Tiles are 64 x 64 (cuda/attention_tiles.cuh). A thread has 8 x 4 scores in registers and, of the sums, 8
-// rows of 4 columns in each 64. Operands go through shared memory 16 columns or rows at a time, weights do as a tile:
-// 27 KB a block. Any D and M: a block computes 64 or 128 columns of its result. More columns are more blocks, which
-// compute the weights again.
+// Attention and its gradient in float32 arithmetic, for every GPU and every problem that the tensor cores cannot take.
+// Tiles are 64 x 64 (cuda/attention_tiles.cuh). A thread has 8 x 4 scores in registers, and of the sums 8 rows of 4
+// columns in each 64. Operands go through shared memory 16 columns or rows at a time, weights as a tile: 27 KB a block.
+// D and M may be any size: a block computes 64 or 128 columns of the result. Further columns are for further blocks,
+// which compute the weights again.
 //
-// Top is NoTop for full attention. For centroids (cuda/centroid_topk.cu) it is TopKeys: a query's top keys have no part
-// in its output and in dV, and the gradients of their weights are given.
+// Top is NoTop for full attention. For centroids (cuda/centroid_topk.cu) it is TopKeys: a query's top keys do not
+// contribute to its output and to dV, and the gradients of their weights are given.
 #include <algorithm>
 
 #include "cuda/attention_problem.cuh"
@@ -15,14 +15,16 @@ namespace cairn::gpu {
 
 // Bit 4 i + j: key k0 + tile_column() + j is a top key of query q0 + tile_row(i).
 template <class Top>
-__device__ unsigned top_in(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0, int k0) {
+__device__ unsigned top_query_rows(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0,
+                                   int k0) {
   if (!Top::some) return 0;
   return score_bits(
       [&](int i) { return unsigned(top.bits_from(size, batch_head, q0 + tile_row(i), k0 + tile_column())) & 15u; });
 }
-// Where rows of the tile are keys: bit key_bit(i, j) is for key k0 + tile_row(i) and query q0 + tile_column() + j.
+// Where the tile's rows are keys: bit key_bit(i, j) is for key k0 + tile_row(i) and query q0 + tile_column() + j.
 template <class Top>
-__device__ unsigned top_to(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0, int k0) {
+__device__ unsigned top_key_rows(const Top& top, const AttentionSize& size, const BatchHead& batch_head, int q0,
+                                 int k0) {
   if (!Top::some) return 0;
   return score_bits([&](int n) {
     return unsigned(top.bits_from(size, batch_head, q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4))) & 15u;
@@ -45,8 +47,8 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 2)
     TileOf s;
     row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
                  p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
-    const unsigned visible = visible_in(batch_head, q0, optimization_barrier(k0));
-    const unsigned keep = keep_mask(dropout, q0, k0) & ~top_in(top, p.size, batch_head, q0, k0);
+    const unsigned visible = visible_query_rows(batch_head, q0, optimization_barrier(k0));
+    const unsigned keep = keep_query_rows(dropout, q0, k0) & ~top_query_rows(top, p.size, batch_head, q0, k0);
     // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
     weigh_products(s, p.scale_2(), visible, keep, softmax, sum);
     store_weights(shared, s);
@@ -82,8 +84,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
                  p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), shared, s);
     row_products(p.rows(dout, batch_head, q0, batch_head.queries, p.M()),
                  p.rows(p.v, batch_head, k0, batch_head.keys, p.M()), shared, g);
-    const unsigned visible = visible_in(batch_head, q0, k0), keep = keep_mask(dropout, q0, k0);
-    const unsigned in_top = top_in(top, p.size, batch_head, q0, k0);
+    const unsigned visible = visible_query_rows(batch_head, q0, k0), keep = keep_query_rows(dropout, q0, k0);
+    const unsigned in_top = top_query_rows(top, p.size, batch_head, q0, k0);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const auto state = states[batch_head.index * p.size.N + min(q0 + tile_row(i), p.N() - 1)];
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
 }
 
-// Rows of the tile are keys here, and columns queries.
+// The tile's rows are keys here, and its columns queries.
 template <class T, class Top>
 __global__ void __launch_bounds__(tile_threads, 2)
     key_gradient(AttentionProblem<T> p, HeadView<const T> dout, const typename Top::State* states, Top top,
@@ -125,8 +127,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
                  p.rows(p.q, batch_head, q0, batch_head.queries, p.D()), shared, s);
     row_products(p.rows(p.v, batch_head, k0, batch_head.keys, p.M()),
                  p.rows(dout, batch_head, q0, batch_head.queries, p.M()), shared, g);
-    const unsigned visible = visible_to(batch_head, q0, k0), keep = kept_to(dropout, q0, k0);
-    const unsigned in_top = top_to(top, p.size, batch_head, q0, k0);
+    const unsigned visible = visible_key_rows(batch_head, q0, k0), keep = keep_key_rows(dropout, q0, k0);
+    const unsigned in_top = top_key_rows(top, p.size, batch_head, q0, k0);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const auto state = states[batch_head.index * p.size.N + min(q0 + tile_column() + j, p.N() - 1)];
@@ -158,9 +160,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
 }
 
-// A block for every tile of rows and of columns.
+// One block for each tile of rows and each tile of columns.
 inline Launch tile_blocks(Stream stream, const AttentionSize& size, int64_t rows, int64_t columns, int width) {
-  return {size.B * size.H * ceil_div(rows, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+  return {size.B * size.H * ceil_div(rows, tile) * TileTask::column_tiles(columns, width), tile_threads, tile_bytes,
           stream};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Keys in splits. Where queries are few (those of clustered attention are centroids), there are too few tiles of them
-// to fill a GPU. Then several blocks take one tile of queries, each with a part of the keys. Their sums are put
-// together in the order of the keys.
+// Splits of the keys. Few queries, such as the centroids of clustered attention, give too few tiles to fill a GPU. Then
+// several blocks share a tile of queries, and each takes one split of the keys. Their results are added in the order of
+// the splits.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ struct Splits {
   RowSoftmax* softmax = nullptr;  // forward, [count, B, H, N]
 };
 
-// The output from the sums of the splits, which are added up in their order. A warp a query.
+// Adds the results of the splits in their order, and normalizes them. A warp takes a query.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>, 8)
     combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(row_threads<32>, 8)
   });
 }
 
-// out = the sum of `splits` parts [B, H, N, columns], in their order. A warp a query.
+// out = the sum of partial [splits, B, H, N, columns] over the splits, in their order. A warp takes a query.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     add_splits(AttentionSize size, int splits, int64_t columns, const float* partial, HeadView<T> out) {
@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(row_threads<32>)
   });
 }
 
-// The fewest splits that give 384 blocks (about three a multiprocessor of an H100), of at least `shortest` keys each.
-// The shape alone decides, so that sums have the same order on every GPU that runs the kernel.
+// The fewest splits that give 384 blocks, about three for each multiprocessor of an H100. A split has at least
+// `shortest` keys. Depends on the shape alone, so that sums have the same order on every GPU that runs the kernel.
 inline int64_t count_splits(int64_t blocks, int64_t S, int64_t shortest) {
   return std::clamp<int64_t>(ceil_div(384, std::max<int64_t>(1, blocks)), 1, std::max<int64_t>(1, S / shortest));
 }
 
-// The splits for blocks of `tile_rows` queries, with memory for sums of `columns` if there are several. Keys are not
-// split under a causal mask or a pattern: these skip tiles already.
+// The splits for blocks of `tile_rows` queries. If there are several, with memory for sums of `columns`. A causal mask
+// or a pattern skips tiles already, so there keys are not split.
 template <class T>
 Splits split_keys(const AttentionProblem<T>& p, int tile_rows, int64_t columns, Workspace& workspace) {
   const int64_t rows = p.size.B * p.size.H * p.size.N;

@@ -1,6 +1,6 @@
 #pragma once
-// What attention kernels share: which scores of a tile count, the softmax that goes along with the tiles, which weights
-// are dropped, and products of tiles in float32 out of shared memory.
+// What the attention kernels share: masks and dropout of a tile of scores, the running softmax, and products of tiles
+// in float32 through shared memory.
 #include <cmath>
 
 #include "core/kernels/attention.h"
@@ -8,8 +8,8 @@
 
 namespace cairn::gpu {
 
-// Returns x. The compiler cannot see that, so it computes what depends on x where it is needed and does not hold it in
-// registers across a loop. The kernels have no registers to spare.
+// Optimization barrier: returns x, which the compiler cannot see. So it computes values that depend on x where they are
+// needed, instead of holding them in registers across a loop. The kernels have no registers to spare.
 inline __device__ int optimization_barrier(int x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));
@@ -17,11 +17,11 @@ inline __device__ int optimization_barrier(int x) {
   return x;
 }
 
-// One (batch element, head), and what of it counts.
+// One (batch element, head): its valid queries and keys, and which of them see each other.
 struct BatchHead {
   int64_t index, batch, head;
   int N;                         // queries, valid or not
-  int queries, keys;             // that are valid
+  int queries, keys;             // valid ones
   const uint8_t* allowed;        // may query 0 attend to key 0; null: all may
   int64_t query_step, key_step;  // of `allowed`
   Positions positions;
@@ -49,62 +49,61 @@ struct BatchHead {
     for (int l = 0; l < 4; ++l) bits |= unsigned(visible(query, first + l)) << l;
     return bits;
   }
-  // Is any score of queries [q0, q1) and keys [k0, k1) perhaps not visible?
+  // Whether a score of queries [q0, q1) and keys [k0, k1) may be masked.
   __device__ bool masks(int q0, int q1, int k0, int k1) const {
     return allowed || q1 > queries || k1 > keys || !positions.sees_all(q0, q1, k0, k1);
   }
-  // The same where the scores become rows of their queries: those beyond N are never stored, and need no mask.
+  // The same where each query is a row of the result. Rows beyond N are never stored, so they need no mask.
   __device__ bool masks_rows(int q0, int q1, int k0, int k1) const { return masks(q0, min(q1, N), k0, k1); }
-  // The first key from `from` on that one of `rows` queries from q0 on may see, and the first query that may see one of
-  // `rows` keys from k0 on; behind the last one there is none. `from` is a multiple of 4, and so is what is found.
+  // The first key, not before `from`, that one of `rows` queries from q0 on may see; at least `keys` if there is none.
+  // next_query: the first query that may see one of `rows` keys from k0 on. `from` and the result are multiples of 4.
   __device__ int next_key(int q0, int rows, int from) const {
     return positions.next_keys(q0, min(q0 + rows, queries), from, keys).begin;
   }
   __device__ int next_query(int k0, int rows, int from) const {
     return positions.next_queries(k0, min(k0 + rows, keys), from, queries).begin;
   }
-  // By a causal mask alone: queries up to q1 see no key from this one on.
+  // With a causal mask, queries before q1 see only keys before this one.
   __device__ int end_of_keys(int q1) const { return positions.causal ? min(keys, q1) : keys; }
 };
 
-// The block's share of the work: a tile of rows of a batch_head, a tile of columns, and where rows are few one of
-// several splits of the keys.
+// The task of a block: a tile of rows of a batch_head, a tile of columns, and one of `splits` splits of the keys.
 struct TileTask {
   int64_t batch_head;
   int row, column, split, splits;
 
-  // Tiles of rows are counted from `first_tile` on.
+  // Block 0 takes tile `first_tile` of the rows.
   __device__ TileTask(int64_t rows, int tile_rows, int64_t columns, int tile_columns, int splits_of_keys = 1,
                       int64_t first_tile = 0)
       : splits(splits_of_keys) {
     int64_t block = blockIdx.x;
-    const int64_t tiles = ceil_div(rows, tile_rows), parts = tile_parts(columns, tile_columns);
-    column = int(block % parts) * tile_columns, block /= parts;
+    const int64_t tiles = ceil_div(rows, tile_rows), across = column_tiles(columns, tile_columns);
+    column = int(block % across) * tile_columns, block /= across;
     split = int(block % splits), block = block / splits + first_tile;
     row = int(block % tiles) * tile_rows;
     batch_head = block / tiles;
   }
-  // The keys of the split, of S; splits begin at multiples of `unit`.
+  // The keys of the split. Splits of the S keys begin at multiples of `unit`.
   __device__ int first_key(int64_t S, int unit = 64) const { return int(split * ceil_div(S, unit) / splits) * unit; }
   __device__ int end_key(int64_t S, int unit = 64) const {
     return int((split + 1) * ceil_div(S, unit) / splits) * unit;
   }
 
-  // At least one, so that what is computed besides the columns is computed even if there are none.
-  CAIRN_HD static constexpr int64_t tile_parts(int64_t columns, int tile_columns) {
+  // Tiles across the columns. At least one, because a block also computes results without columns, such as logsumexp.
+  CAIRN_HD static constexpr int64_t column_tiles(int64_t columns, int tile_columns) {
     return columns > 0 ? (columns + tile_columns - 1) / tile_columns : 1;
   }
 };
 
-// The softmax of a row of scores (times log2 e), or of a part of them: the largest, and the sum of 2^(score - largest).
+// The softmax of a row of scores (times log2 e), or of some of them: the maximum, and the sum of 2^(score - maximum).
 struct alignas(8) RowSoftmax {
   float maximum, sum;
 
   __device__ float logsumexp() const { return sum == 0 ? -INFINITY : maximum * ln_2 + logf(sum); }
-  // 2^(score - this) is the weight of a score.
+  // The weight of a score is 2^(score - lse2).
   __device__ float lse2() const { return sum == 0 ? 0.0f : finite_shift(maximum) + log2f(sum); }
 };
-// That of a row from those of its n parts, by a warp.
+// Combines part(0), ..., part(n - 1) into the softmax of the whole row. A warp computes it.
 template <class F>
 __device__ RowSoftmax join_softmax(int n, F part) {
   RowSoftmax all{-INFINITY, 0};
@@ -118,19 +117,19 @@ __device__ RowSoftmax join_softmax(int n, F part) {
   return all;
 }
 
-// The softmax of `rows` rows of scores (times log2 e) that come in tiles: a running maximum and sum of exponentials
-// (Milakov & Gimelshein 2018). `lanes` neighboring lanes share a row; all lanes of a warp go through it together.
+// The running softmax of `rows` rows of scores (times log2 e): maximum and sum of exponentials over the tiles so far
+// (Milakov & Gimelshein 2018). `lanes` neighboring lanes share a row. All lanes of a warp call it together.
 template <int rows, int lanes>
 struct RunningSoftmax {
-  float running_max[rows], sum[rows];  // sum: of what this lane has seen
+  float running_max[rows], sum[rows];  // sum: of this lane's scores
 
   __device__ RunningSoftmax() {
 #pragma unroll
     for (int i = 0; i < rows; ++i) running_max[i] = -INFINITY, sum[i] = 0;
   }
   __device__ float shift(int i) const { return finite_shift(running_max[i]); }
-  // Takes note of the largest of this lane's new scores of row i; returns what everything summed up so far has to be
-  // multiplied with. A NaN is passed over: it comes back as a weight.
+  // Raises the running maximum of row i to the largest new score of its lanes (`largest`: of this lane). Returns the
+  // factor by which the caller must correct its sums so far. A NaN does not change the maximum, but its weight is NaN.
   __device__ float raise(int i, float largest) {
 #pragma unroll
     for (int distance = lanes / 2; distance > 0; distance /= 2)
@@ -141,13 +140,13 @@ struct RunningSoftmax {
     sum[i] *= correction;
     return correction;
   }
-  // e^score, relative to the largest one so far, which counts from now on. Scores are multiplied with `scale` here.
+  // The weight of a score relative to the running maximum, which is added to the sum. Multiplies the score by `scale`.
   __device__ float weight(int i, float score, float scale = 1) {
     const float value = exp2_approx(fmaf(score, scale, -shift(i)));
     sum[i] += value;
     return value;
   }
-  // At the end, the sums of all lanes: then 1 / sum, and the logsumexp.
+  // Adds up the sums of the lanes, after the last tile. Only then are inverse() and logsumexp() valid.
   __device__ void finish() {
 #pragma unroll
     for (int i = 0; i < rows; ++i)
@@ -159,16 +158,15 @@ struct RunningSoftmax {
   __device__ float logsumexp(int i) const { return RowSoftmax{running_max[i], sum[i]}.logsumexp(); }
 };
 
-// What the backward pass needs of a query: its logsumexp in units of log 2 (0 where there is none), and
-// sum over keys of A dA.
+// The backward pass needs these of a query: lse2 (0 where there is none), and delta, the sum of A dA over the keys.
 struct alignas(8) QueryState {
   float lse2, delta;
 
-  // dA of a key from z dout . v: that is all there is to it where there are no top keys.
+  // dA of a key from z dout . v: the same where there are no top keys.
   __device__ float weight_gradient(float g, bool) const { return g; }
 };
 
-// Dropout as a kernel uses it.
+// The dropout of a batch_head.
 struct TileDropout {
   bool active;
   PhiloxKey key{};
@@ -182,7 +180,7 @@ struct TileDropout {
         scale(dropout.scale()) {
     if (active) key = dropout.draw.key();
   }
-  // The same; what the draws derive from the key is not held in registers across a loop.
+  // A copy behind an optimization barrier: values derived from the key are not held in registers across a loop.
   __device__ TileDropout behind_barrier() const {
     TileDropout same = *this;
     same.key = {uint32_t(optimization_barrier(int(key.a))), uint32_t(optimization_barrier(int(key.b)))};
@@ -198,8 +196,8 @@ struct TileDropout {
   }
 };
 
-// For up to 32 scores that a thread has: bit 4 n + l is bit l of four(n). Kept apart from the arithmetic, and as a
-// loop, because otherwise it would take most of the registers and of the code.
+// One bit for each of a thread's up to 32 scores: bit 4 n + l is bit l of four(n). A loop apart from the arithmetic,
+// because unrolled it would take most of the registers and of the code.
 template <int fours = 8, class F>
 __device__ unsigned score_bits(F four) {
   unsigned bits = 0;
@@ -208,13 +206,13 @@ __device__ unsigned score_bits(F four) {
   return bits;
 }
 
-// ---- Products of tiles of 64 x 64 in float32, by 128 threads. A half-warp has 8 rows of the tile and each of its
-// threads 4 columns of these; operands go through shared memory 16 columns (or rows) at a time.
+// ---- Products of tiles of 64 x 64 in float32, by 128 threads. A half-warp has 8 rows of the tile, and each of its
+// threads 4 columns of them. Operands go through shared memory 16 columns (or rows) at a time.
 inline constexpr int tile = 64, tile_depth = 16, tile_threads = 128;
 inline constexpr int tile_bytes = 4 * (2 * tile * (tile_depth + 4) + tile * (tile + 4));  // of shared memory
 
-// The tile's rows and the first column of this thread: 4 neighbors from 4 y and 4 from 32 + 4 y, so that dropout
-// draws once for four keys whether they are columns or rows.
+// The rows and the first column of this thread. Its rows are 4 neighbors from 4 y on and 4 from 32 + 4 y on. So dropout
+// draws once for four keys, whether keys are columns or rows.
 inline __device__ int row_offset(int i) { return i % 4 + 32 * (i / 4); }
 inline __device__ int tile_row(int i = 0) { return 4 * int(threadIdx.x / 16) + row_offset(i); }
 inline __device__ int tile_column() { return 4 * int(threadIdx.x % 16); }
@@ -222,44 +220,44 @@ inline __device__ int tile_column() { return 4 * int(threadIdx.x % 16); }
 using Pack4 = Pack<float, 4>;
 using TileOf = float[8][4];
 
-// Bit 4 i + j says whether query tile_row(i) may attend to key tile_column() + j; keep_mask: whether dropout keeps that
-// weight.
-inline __device__ unsigned visible_in(const BatchHead& batch_head, int q0, int k0) {
+// Where the tile's rows are queries: bit 4 i + j says whether query tile_row(i) may attend to key tile_column() + j;
+// keep_query_rows: whether dropout keeps that weight.
+inline __device__ unsigned visible_query_rows(const BatchHead& batch_head, int q0, int k0) {
   if (!batch_head.masks_rows(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits([&](int i) { return batch_head.visible_keys(q0 + tile_row(i), k0 + tile_column()); });
 }
-inline __device__ unsigned keep_mask(const TileDropout& dropout, int q0, int k0) {
+inline __device__ unsigned keep_query_rows(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
   return score_bits([&](int i) { return dropout.keep(q0 + tile_row(i), k0 + tile_column()); });
 }
-// The same bits where rows of the tile are keys, and columns queries: bit key_bit(i, j) is that of key tile_row(i).
+// The same where the tile's rows are keys and its columns queries: bit key_bit(i, j) is for key tile_row(i).
 inline __device__ constexpr int key_bit(int i, int j) { return 4 * (i / 4 * 4 + j) + i % 4; }
-inline __device__ unsigned visible_to(const BatchHead& batch_head, int q0, int k0) {
+inline __device__ unsigned visible_key_rows(const BatchHead& batch_head, int q0, int k0) {
   if (!batch_head.masks(q0, q0 + tile, k0, k0 + tile)) return ~0u;
   return score_bits(
       [&](int n) { return batch_head.visible_keys(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
-inline __device__ unsigned kept_to(const TileDropout& dropout, int q0, int k0) {
+inline __device__ unsigned keep_key_rows(const TileDropout& dropout, int q0, int k0) {
   if (!dropout.active) return ~0u;
   return score_bits([&](int n) { return dropout.keep(q0 + tile_column() + n % 4, k0 + tile_row(n / 4 * 4)); });
 }
 
-// Rows of a matrix; of those at `data` the first `rows` and `columns` exist.
+// Rows of a matrix from `data` on. The first `rows` rows and `columns` columns exist.
 template <class T>
 struct RowBlock {
   using Element = T;
   const T* data;
   int64_t stride;
   int rows, columns;
-  bool packs;  // can rows be read four elements at a time?
+  bool packs;  // whether rows can be read four elements at a time
 
   __device__ bool has(int r) const { return r < rows; }
   __device__ const T* row(int r) const { return data + r * stride; }
   __device__ void skip_rows(int n) { data += n * stride, rows -= n; }
 };
 
-// Copies height x width elements to shared memory as float, 0 where x has none. A row takes width + 4 floats, which
-// spreads rows over the banks. Row r becomes row place(r).
+// Copies height x width elements to shared memory as float; elements that x does not have become 0. Row r becomes row
+// place(r). A row takes width + 4 floats, which spreads rows over the banks.
 template <int height, int width, class Rows, class Place>
 __device__ void load_rows(const Rows& x, float* to, Place place) {
   using T = typename Rows::Element;
@@ -283,8 +281,8 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
   }
 }
 
-// products = A B^T over all columns: this thread's tile_row(i) of A times tile_column() + j of B. `workspace` takes
-// what is loaded. B's row 4 x + j stands at 16 j + x there, so that neighboring threads read neighboring rows.
+// products = A B^T over all columns: row tile_row(i) of A times row tile_column() + j of B. `workspace` is the shared
+// memory for both. B's row 4 x + j becomes row 16 j + x there, so that neighboring threads read neighboring rows.
 template <class A, class B>
 __device__ void row_products(A a, B b, float* workspace, TileOf& products) {
   constexpr int stride = tile_depth + 4;
@@ -319,10 +317,10 @@ __device__ void row_products(A a, B b, float* workspace, TileOf& products) {
   }
 }
 
-// The tile of weights that add_weighted_rows reads. A half-warp reads no rows but those that it wrote itself.
+// The tile of weights that add_weighted_rows reads. A half-warp reads only rows that it has written itself.
 inline __device__ float* tile_weights(float* workspace) { return workspace + 2 * tile * (tile_depth + 4); }
 inline __device__ void store_weights(float* workspace, const TileOf& weights) {
-  __syncwarp();  // all have read what stood there
+  __syncwarp();  // all have read the previous weights
 #pragma unroll
   for (int i = 0; i < 8; ++i)
     pack<4>(tile_weights(workspace) + tile_row(i) * (tile + 4), tile_column() / 4) =
@@ -330,9 +328,9 @@ inline __device__ void store_weights(float* workspace, const TileOf& weights) {
   __syncwarp();
 }
 
-// Stores the transposed tile, for sums over its rows. Other warps read what a warp writes here.
+// Stores the transposed tile, for sums over its rows. Here a warp reads rows that other warps have written.
 inline __device__ void store_transposed(float* workspace, const TileOf& weights) {
-  __syncthreads();  // all have read what stood there
+  __syncthreads();  // all have read the previous weights
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -342,7 +340,7 @@ inline __device__ void store_transposed(float* workspace, const TileOf& weights)
   __syncthreads();
 }
 
-// sum += W X for the stored weights: `width` columns of X, of which this thread has four in each 64.
+// sum += W X for the stored weights and `width` columns of X. This thread has four columns in each 64.
 template <int width, class Rows>
 __device__ void add_weighted_rows(Rows x, float* workspace, float (&sum)[8][width / 16]) {
   const float* const weights = tile_weights(workspace) + tile_row() * (tile + 4);
@@ -372,7 +370,7 @@ __device__ void add_weighted_rows(Rows x, float* workspace, float (&sum)[8][widt
   }
 }
 
-// Bit 4 i + j: f(4 i + j, tile_row(i), tile_column() + j). A loop, because f is long.
+// Bit 4 i + j is f(4 i + j, tile_row(i), tile_column() + j). A loop, because f is long.
 template <class F>
 __device__ unsigned pair_bits(F f) {
   unsigned bits = 0;
@@ -381,8 +379,8 @@ __device__ unsigned pair_bits(F f) {
   return bits;
 }
 
-// A tile of products becomes weights in the running softmax of its rows, whose sums of weighted rows so far are
-// corrected. Bits of `visible` and `keep` as of visible_in.
+// Turns a tile of products into weights, and corrects `sum`, the weighted rows so far, for the new running maximum.
+// `visible` and `keep` have the bits of visible_query_rows.
 template <int items>
 __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsigned keep,
                                RunningSoftmax<8, 16>& softmax, float (&sum)[8][items]) {
@@ -405,8 +403,8 @@ __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsig
   }
 }
 
-// Writes `factor` times one row of such a sum to the first `columns` elements of a row, or adds it to them. Where the
-// factor is 0, it takes the sum for 0, even if it is NaN.
+// Writes `factor` times a row of add_weighted_rows's sums to the first `columns` elements of `to`, or adds it to them.
+// A factor of 0 makes the result 0, even if the sum is NaN.
 template <int items, class T>
 __device__ void write_row(const float (&sum)[items], float factor, T* to, int columns, bool packs, bool add = false) {
 #pragma unroll
@@ -426,7 +424,7 @@ __device__ void write_row(const float (&sum)[items], float factor, T* to, int co
   }
 }
 
-// Calls f<width>() with the columns of a result that a block computes. More columns are further blocks' work.
+// Calls f<width>() with the number of columns that a block computes, 64 or 128. Other blocks compute further columns.
 template <class F>
 void with_tile_width(int64_t columns, F f) {
   columns <= 64 ? f.template operator()<64>() : f.template operator()<128>();

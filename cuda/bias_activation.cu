@@ -1,14 +1,14 @@
-// A linear layer's bias and the activation behind it: y = f(x + bias), and its gradient dx = f'(x + bias) dy, for
-// x [rows, cols] of float32 or bfloat16 and bias [cols]; f is gelu (x Phi(x), exact) or relu. Arithmetic is that of
-// core/functors.h in float32. x + bias is added up again for the gradient instead of being kept, so a training step
-// holds x and y alone, as it does without fusion. The gradient of the bias is the sum of dx over rows (reduce.cu).
+// A linear layer's bias and its activation: y = f(x + bias), and the gradient dx = f'(x + bias) dy, for x [rows, cols]
+// in float32 or bfloat16 and bias [cols]. f is gelu (x Phi(x), exact) or relu. Arithmetic is that of core/functors.h in
+// float32. The gradient computes x + bias again instead of saving it, so a training step saves only x and y, as it does
+// without fusion. The gradient of the bias is the sum of dx over rows (reduce.cu).
 //
-// Launch. A thread takes packs of four elements (single ones where rows have no multiple of four, or an address is not
-// aligned), a grid's stride apart, and its column goes along, so that there is no division in the loop; at most 4096
-// blocks of 256 threads.
-// Traffic for n elements of e bytes: 2 e n forward and 3 e n backward, the floor; the bias comes from the cache. A bias
-// that is added by itself, or that the product starts at, takes 2 e n more. Bound by memory, with Phi counted as 20
-// FLOPs and the density as 7.
+// Launch. A thread takes packs of four elements (or single elements, if the columns are no multiple of four or an
+// address is not aligned), a grid's stride apart. It updates its column in each step, so that the loop has no division.
+// At most 4096 blocks of 256 threads.
+// Traffic for n elements of e bytes: 2 e n forward and 3 e n backward, the floor. The bias comes from the cache. A
+// separate kernel for the bias would take 2 e n more. Bound by memory, with Phi counted as 20 FLOPs and the density as
+// 7.
 #include "core/kernels/bias_activation.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int64_t max_blocks = 4096;
 
-// Calls f(i, column) for the packs i of this thread; a row has `row` of them.
+// Calls f(i, column) for the packs i of this thread. A row has `row` packs.
 template <class F>
 __device__ void each_pack(int64_t packs, int64_t row, F f) {
   const int64_t first = int64_t(blockIdx.x) * threads + threadIdx.x, step = int64_t(gridDim.x) * threads;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// Calls run.operator()<width, f>(grid, packs, packs a row) for the widest packs that rows and addresses allow.
+// Calls run.operator()<width, f>(grid, packs, packs in a row) for the widest packs that rows and addresses allow.
 template <class Run, class... T>
 void choose_kernel(Activation activation, Rows size, Run run, const T*... addresses) {
   if (size.rows * size.cols == 0) return;

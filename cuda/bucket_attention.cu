@@ -1,34 +1,36 @@
 // Attention of sorted positions in chunks (Reformer, Kitaev et al. 2020, section 2) and its gradient, over R rounds of
-// sorting. nn/attention/lsh.cpp has the whole of it and where it deviates; core/kernels/bucket_attention.h the
+// sorting. nn/attention/lsh.cpp has the whole variant and its deviations, core/kernels/bucket_attention.h the
 // definition.
 //
-//   s_ij = scale q_i . k_j for the pairs (round, j) that query i sees: j in the chunk of i or the one before, in the
-//   same bucket, i itself only with `self`;  A = softmax over all of them;  out_i = sum z_ij A_ij v_j, z dropout, or
-//   z_ii v_i if there are none
+//   s_ij = scale q_i . k_j for the pairs (round, j) that query i sees: j in the chunk of i or the chunk before, in the
+//   same bucket, i itself only with `self`;  A = softmax over these pairs;  out_i = sum z_ij A_ij v_j, z dropout, or
+//   z_ii v_i if there are no pairs
 //   with g = dout:  dA = z (g V^T);  delta_i = g_i . out_i;  dS = A (dA - delta);
 //   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
 //
 // q, k, dq, dk [B, N, H, D], v, dv, out, dout [B, N, H, M], with any strides, in float32 or bfloat16; labels and
-// permutation [B, H, R, N], offsets [B, H, R, buckets + 1]; logsumexp [B, H, N]. Sums are in float32, and in order:
-// nothing is added up by atomics.
+// permutation [B, H, R, N], offsets [B, H, R, buckets + 1]; logsumexp [B, H, N]. Sums are in float32, in a fixed
+// order, without atomics.
 //
-// Launch. Rounds come one after the other, because a query is in one chunk of each: a block then has its queries, or
-// keys, for itself, and adds to what earlier rounds left. It takes 64 neighbors of the sorted order, whatever a chunk
-// is, and the places from the chunk before its first to the end of its last one, 64 at a time, as tiles of float32 out
-// of shared memory (attention_tiles.cuh) whose rows are gathered; a bit for each score says whether that key is seen.
+// Launch. Each round has a launch of its own. In a round a query is in one chunk only, so a block has its queries (or
+// keys) to itself, and adds to the results of earlier rounds. A block takes 64 neighbors of the sorted order, whatever
+// the chunk size is. It goes through the places from the chunk before its first chunk to the end of its last chunk, 64
+// at a time, as tiles in float32 (attention_tiles.cuh) with gathered rows. One bit for each score says whether the
+// query sees the key.
 //   attend_chunks   the mean of the values that a query sees and their logsumexp, merged with those of earlier rounds.
-//                   Logsumexps go from one array to another, because blocks with other columns read them too.
-//   finish_output   a warp a query: those that saw nothing see themselves; results to bfloat16
-//   output_states   delta, a warp a query
-//   bucket_query_gradient  the same blocks, for dQ
-//   bucket_key_gradient    a block has 64 keys, and meets the queries of their chunks and of the one behind
-//   finish_gradient a warp a query: dv of those that see themselves; results to bfloat16
-//   invert_orders   deduplicating: the place of each position, by which a pair finds out whether it met in an earlier
-//                   round, in which it then counted
-// In bfloat16 sums are kept in float32 in workspace memory: N M floats forward, N (2 D + M) backward.
-// Cost: with chunks of 32, 64 queries meet 96 keys, for which 128 are computed, of which at most 64 are seen. Traffic:
-// the operands twice or three times a round, from the L2 cache mostly, and the sums read and written once a round.
-// Floor: operands and results once. Bound by arithmetic; on tensor cores it would be by memory.
+//                   It reads one array of logsumexps and writes another, because blocks with other columns read them
+//                   too.
+//   finish_output   a warp takes a query: a query that saw no key sees itself; converts results to bfloat16
+//   output_states   delta; a warp takes a query
+//   bucket_query_gradient  dQ, in the blocks of attend_chunks
+//   bucket_key_gradient    a block takes 64 keys, and goes through the queries of their chunks and the chunk after
+//   finish_gradient a warp takes a query: dv of queries that see themselves; converts results to bfloat16
+//   invert_orders   for deduplication: the place of each position. By it a pair that has met in an earlier round, and
+//                   so counts there, is recognized.
+// For bfloat16, sums are in float32 in the workspace: N M floats forward, N (2 D + M) backward.
+// Cost: with chunks of 32, 64 queries meet 96 keys; 128 are computed, and a query sees at most 64. Traffic: the
+// operands twice or three times in each round, mostly from the L2 cache, and the sums read and written once in each
+// round. Floor: operands and results once. Bound by arithmetic; tensor cores would make it bound by memory.
 // Registers for sm_80 (nothing spills): attend_chunks 224 (242 for 128 columns), the gradients 254.
 #include "core/kernels/bucket_attention.h"
 
@@ -46,14 +48,14 @@ struct BucketProblem : AttentionProblem<T> {
   BucketRounds rounds;
 };
 
-// What stands at a place of the sorted order.
+// A place of the sorted order.
 struct alignas(16) Place {
   int position = -1, bucket = -1;
-  int chunk = -1;   // -1: nothing that counts
-  int before = -1;  // the chunk that this one attends to
+  int chunk = -1;   // -1: the place does not take part
+  int before = -1;  // the chunk before, to which this one attends too
 };
 
-// Rows of a matrix by their places.
+// Rows of a matrix in the order of places.
 template <class T>
 struct PlacedRows {
   using Element = T;
@@ -68,14 +70,14 @@ struct PlacedRows {
   __device__ void skip_rows(int n) { places += n, rows -= n; }
 };
 
-// Places, of which some meet a tile: none twice. Those of chunk -1, which is the last one, are below 0, and behind the
-// last chunk come those of the first one again.
+// A range of places that a tile meets, each once. With wrapping, negative places are those of the last chunk, and
+// places after the last chunk are those of the first.
 struct Range {
   int begin, end;
 };
 
-// A block at work on a tile of a round of a batch_head, whose n places are in chunks of `size`. (It holds no address of
-// its own parts: they are to stay in registers.)
+// A block's view of one round of a batch_head: n places in chunks of `size`. (It holds no address of its own members,
+// so that they stay in registers.)
 template <class T>
 struct Work {
   const BucketProblem<T>& p;
@@ -84,7 +86,7 @@ struct Work {
   int64_t round;
   const int32_t *order, *labels;
   int n, size, chunks;
-  Place *queries, *keys;  // of the tile, in shared memory
+  Place *queries, *keys;  // of the present tile, in shared memory
 
   __device__ Work(const BucketProblem<T>& problem, const TileTask& task, int64_t of_round, Place* of_queries,
                   Place* of_keys)
@@ -100,7 +102,7 @@ struct Work {
     n = int(all.n), size = int(all.size), chunks = int(all.count());
   }
 
-  // The places that the queries, or the keys, of the tile at `first` meet.
+  // The places of the keys (or queries) that the queries (or keys) of the tile at `first` meet.
   __device__ int last_chunk(int first) const { return (min(first + tile, n) - 1) / size; }
   __device__ Range keys_of(int first) const {
     if (first >= n) return {0, 0};
@@ -115,7 +117,7 @@ struct Work {
     return {chunk * size, chunk == 0 ? n : (chunks + 1) * size};
   }
 
-  // What stands at a place; positions from `limit` on do not count.
+  // The contents of a place. Positions from `limit` on do not take part.
   __device__ Place at(int place, int limit) const {
     Place result;
     if (place >= p.N()) return result;
@@ -126,13 +128,13 @@ struct Work {
     result.before = result.chunk > 0 ? result.chunk - 1 : p.rounds.wrap ? chunks - 1 : 0;
     return result;
   }
-  // The block's own places, and those of the tile that it meets. The block has them when this returns.
+  // Load the block's own places, or those of the tile that it meets. All threads see them on return.
   __device__ void load_own(Place* to, int first, int limit) const {
     if (int(threadIdx.x) < tile) to[threadIdx.x] = at(first + int(threadIdx.x), limit);
     __syncthreads();
   }
   __device__ void load_met(Place* to, int first, int end, int limit) const {
-    __syncthreads();  // all have read those that stood there
+    __syncthreads();  // all have read the previous places
     int place = first + int(threadIdx.x);
     const bool some = place < end;
     if (place < 0)
@@ -161,13 +163,13 @@ struct Work {
     const int position = keys[j].position;
     return dropout.keep(queries[i].position, position & ~3) >> position % 4 & 1;
   }
-  // What the sums of a row of the tile are added to; null where there is no row.
+  // The row of x that the sums of a place are added to; null where the place has no position.
   __device__ float* row_of(const HeadView<float>& x, const Place& place) const {
     return place.position < 0 ? nullptr : x.at(batch_head.batch, place.position, batch_head.head);
   }
 };
 
-// Writes factor * sum + old_factor * what stands there, which is not read where old_factor is 0.
+// to = factor * sum + old_factor * to. Does not read `to` where old_factor is 0.
 template <int items>
 __device__ void add_row(float (&sum)[items], float factor, float old_factor, float* to, int columns, bool packs) {
 #pragma unroll
@@ -179,7 +181,7 @@ __device__ void add_row(float (&sum)[items], float factor, float old_factor, flo
   write_row(sum, 1.0f, to, columns, packs);
 }
 
-// `before`: the logsumexps of earlier rounds; null in the first one.
+// `before`: the logsumexps of earlier rounds; null in the first round.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
     attend_chunks(BucketProblem<T> p, int64_t round, HeadView<float> out, const float* before, float* logsumexp) {
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     if (softmax.sum[i] == 0)
 #pragma unroll
       for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a value is NaN
-    // Before the first round nothing stands there, and a logsumexp that is NaN makes both factors NaN.
+    // In the first round `out` is uninitialized, and a NaN as logsumexp would make both factors NaN.
     const float old_factor = before ? merged.old_factor : 0.0f;
     add_row(sum[i], merged.new_factor * softmax.inverse(i) * work.dropout.scale, old_factor, to + task.column,
             p.M() - task.column, p.packs);
@@ -223,7 +225,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
 }
 
-// The factor of a query's own value, in its output; -1 if it saw other keys.
+// The factor of a query's own value in its output; -1 if the query saw other keys.
 template <class T>
 __device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, int64_t row) {
   if (logsumexp[row] != -INFINITY) return -1;
@@ -288,7 +290,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       add_row(sum[i], p.scale, first ? 0.0f : 1.0f, to + task.column, p.D() - task.column, p.packs);
 }
 
-// Rows of the tile are keys here, and columns queries.
+// The tile's rows are keys here, and its columns queries.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
     bucket_key_gradient(BucketProblem<T> p, int64_t round, bool first, HeadView<const T> dout, const QueryState* states,
@@ -361,7 +363,7 @@ __global__ void __launch_bounds__(row_threads<32>)
 
 constexpr int order_threads = 256;
 
-// rows: (batch_head, round)s.
+// rows: pairs (batch_head, round).
 __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds rounds, int64_t rows, int32_t* places) {
   const int64_t i = int64_t(blockIdx.x) * order_threads + threadIdx.x, row = i / rounds.N;
   if (row < rows) places[row * rounds.N + rounds.order(row)[i % rounds.N]] = int32_t(i % rounds.N);
@@ -384,7 +386,7 @@ BucketProblem<T> problem(Stream stream, const AttentionOperands<T>& in, const Bu
   return p;
 }
 
-// Where sums of rows [B, N, H, columns] in float32 are kept: in the result, if that is float32.
+// Memory for sums [B, N, H, columns] in float32: the result itself, if it is float32.
 template <class T>
 HeadView<float> sums_of(HeadView<T> result, const AttentionSize& size, int64_t columns, Workspace& workspace) {
   if constexpr (std::is_same_v<T, float>)
@@ -394,9 +396,9 @@ HeadView<float> sums_of(HeadView<T> result, const AttentionSize& size, int64_t c
             columns};
 }
 
-// A block for every 64 places and every `width` columns.
+// One block for every 64 places and every `width` columns.
 Launch tiles(Stream stream, const AttentionSize& size, int64_t columns, int width) {
-  return {size.B * size.H * ceil_div(size.N, tile) * TileTask::tile_parts(columns, width), tile_threads, tile_bytes,
+  return {size.B * size.H * ceil_div(size.N, tile) * TileTask::column_tiles(columns, width), tile_threads, tile_bytes,
           stream};
 }
 
@@ -414,7 +416,7 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
   float* const other = workspace.take<float>(queries);
   const float* before = nullptr;
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
-    float* const now = (rounds.end - round) % 2 == 1 ? logsumexp : other;  // the last round's are the result
+    float* const now = (rounds.end - round) % 2 == 1 ? logsumexp : other;  // the last round writes the result
     with_tile_width(size.M, [&]<int width> {
       launch(attend_chunks<T, width>, tiles(stream, size, size.M, width), p, round, mean, before, now);
     });

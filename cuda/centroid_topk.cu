@@ -5,31 +5,31 @@
 //   outside top, z dropout.   dA = dm in top, else z (dB V^T);  delta = m dm + rest . dB;  dS = A (dA - delta);
 //   dQ^c = scale dS K,  dK = scale dS^T Q^c,  dV = (z A outside top)^T dB
 //
-// Launch, in either form: a block of 128 threads takes 64 centroids and goes through keys, up to 64 at a time; for dK
-// and dV it takes 64 keys and goes through the centroids. The two forms round scores differently; each chooses exactly
-// the largest of its own.
+// Launch, on tensor cores or not. A block of 128 threads takes 64 centroids and goes through the keys, up to 64 at a
+// time. For dK and dV it takes 64 keys and goes through the centroids. The two versions round scores differently; each
+// chooses exactly the largest of its own scores.
 //
-// On tensor cores (cuda/centroid_topk_mma.cuh); where cuda/attention.cu uses them, too, but not where the top keys are
-// given. There are few centroids, so the keys of a (batch element, head) are cut into `splits` where that fills the
-// GPU; what the splits contribute is put together in their order. Forward takes four launches, or four a round, and
-// keeps no sorted lists: the largest scores of groups of keys give a threshold. Slightly more than k scores reach it,
-// and the top keys are chosen among those. Backward:
-//   query_states        a warp a centroid: logsumexp and delta, and the top keys in one bit a key
+// On tensor cores (cuda/centroid_topk_mma.cuh): under the conditions of cuda/attention.cu, and only if the top keys are
+// not given. There are few centroids, so the keys of a (batch, head) are cut into splits where that fills the GPU; the
+// results of the splits are added in order. Forward takes four launches for each round of centroids. It sorts no
+// scores: the largest scores of groups of keys give a threshold, slightly more than k scores reach it, and the top keys
+// are chosen among these. Backward:
+//   query_states    a warp takes a centroid: logsumexp, delta, and the top keys as one bit for each key
 //   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), with top; add_splits
 //
-// Elsewhere in float32 arithmetic. It is simple, not fast: it stores the scores, for some centroids at a time.
-//   store_scores    a block has a tile of centroids and one of keys
-//   choose_keys     a warp a centroid: logsumexp, top, m, and the top keys in one bit a key
+// Otherwise in float32 arithmetic. This version is simple, not fast: it stores the scores of some centroids at a time.
+//   store_scores    a block takes a tile of centroids and a tile of keys
+//   choose_keys     a warp takes a centroid: logsumexp, top, m, and the top keys as one bit for each key
 //   attend, query_gradient, key_gradient  the kernels of full attention (cuda/attention_simt.cuh), with top
 //
-// Traffic: forward reads K twice and V once for every 64 centroids, backward K three times and V twice, from the L2
-// cache mostly; the floor is once each.
+// Traffic: for every 64 centroids, forward reads K twice and V once, backward K three times and V twice, mostly from
+// the L2 cache. The floor is once each.
 //
-// Workspace for a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M + 8 bytes a split, and
-// for each of up to k + 3 chosen groups 4 bytes a score and, if these groups may have more than 256 scores together, 16
-// bytes more. A group has 16 keys (8 where a row has more than 256 bytes), and more where these would be more than 1024
-// groups. Centroids are taken in rounds of at most 256 MB, or of one tile if that needs more. In float32 arithmetic: 4
-// bytes a score, in such rounds too, and a bit a score for top. Backward: a bit a score for top, and 4 D bytes a split.
+// Workspace of a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M + 8 bytes for each
+// split, and 4 bytes for each score of up to k + 3 chosen groups (20 bytes if these groups may have more than 256
+// scores together). A group has 16 keys (8 where a row has more than 256 bytes), or more where that would give more
+// than 1024 groups. A round has as many centroids as fit into 256 MB, and at least one tile. In float32 arithmetic, in
+// rounds too: 4 bytes and one bit for each score. Backward: one bit for each score, and 4 D bytes for each split.
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(tile_threads, 4)
   TileOf s;
   row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
                p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), dynamic_shared<float>(), s);
-  const unsigned visible = visible_in(batch_head, q0, k0);
-  const int64_t slot0 = blockIdx.x / TileTask::tile_parts(p.size.S, tile) * tile;
+  const unsigned visible = visible_query_rows(batch_head, q0, k0);
+  const int64_t slot0 = blockIdx.x / TileTask::column_tiles(p.size.S, tile) * tile;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
 #pragma unroll
@@ -130,16 +130,17 @@ CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k, const More
 template <class T>
 void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32_t* topk, float* logsumexp, T* mass,
                   HeadView<T> rest) {
-  constexpr int64_t most_scores = int64_t{1} << 26;  // at a time, or those of one tile of centroids
+  constexpr int64_t max_scores = int64_t{1} << 26;  // in a round, unless a single tile has more
   const auto& [B, H, N, S, D, M, scale] = p.size;
   const int64_t tiles = B * H * ceil_div(N, tile);
-  const int64_t at_once = std::clamp<int64_t>(most_scores / std::max<int64_t>(1, tile * S), 1, tiles);
+  const int64_t round = std::clamp<int64_t>(max_scores / std::max<int64_t>(1, tile * S), 1, tiles);
   Workspace workspace(Device::cuda);
-  float* const scores = workspace.take<float>(at_once * tile * S);
+  float* const scores = workspace.take<float>(round * tile * S);
   uint32_t* const bits = workspace.take<uint32_t>(p.centroids() * words(S));
-  for (int64_t first = 0; first < tiles; first += at_once) {
-    const int64_t now = std::min(at_once, tiles - first);
-    launch(store_scores<T>, {now * TileTask::tile_parts(S, tile), tile_threads, tile_bytes, stream}, p, first, scores);
+  for (int64_t first = 0; first < tiles; first += round) {
+    const int64_t now = std::min(round, tiles - first);
+    launch(store_scores<T>, {now * TileTask::column_tiles(S, tile), tile_threads, tile_bytes, stream}, p, first,
+           scores);
     launch(choose_keys<T>, {now * tile / rows_per_block, row_threads<32>, 0, stream}, p, first, scores, choose, topk,
            logsumexp, mass, bits);
   }

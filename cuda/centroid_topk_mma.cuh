@@ -1,18 +1,25 @@
 #pragma once
 // The kernels of cuda/centroid_topk.cu on tensor cores.
 //
-// Forward, four launches. The keys are divided into groups. A span is `span` neighboring tiles. Each span has four
-// groups, t = 0..3. Group t has columns 8 n + 2 t and 8 n + 2 t + 1 of each tile of the span; one lane holds them. The
-// part of a group in one tile is a piece.
-//   scan_keys_mma    a block has a tile of 64 centroids and a split of the keys: maximum, sum of exponentials, and the
-//                    largest score of each group
-//   choose_groups    a warp a centroid: logsumexp, and the k groups with the largest maxima. Every top key is in one
-//                    of them, and at or above the smallest of these maxima, the threshold. At least k scores reach the
-//                    threshold. Few of them are no top keys: of 4096 keys in 256 groups, about 35 reach it for k = 32.
-//   sum_rest_mma     the scores again, and their product with V, but for the scores of the chosen groups at or above
-//                    the threshold. It stores the pieces of these groups.
-//   finish_rows      a warp a centroid: of those scores the k largest are the top keys'; adds the others to the rest,
-//                    with the sums of the splits
+// The keys are divided into groups. A span is a number of neighboring tiles, and each span has four groups, t = 0..3.
+// Group t has columns 8 n + 2 t and 8 n + 2 t + 1 of each tile of the span; one lane holds them. With spans of two
+// tiles:
+//
+//   keys     | tile 0     | tile 1     | tile 2     | tile 3     |
+//   columns  | 0 1 2 3 .. | 0 1 2 3 .. | 0 1 2 3 .. | 0 1 2 3 .. |    t = column / 2 % 4
+//   groups     0 0 1 1 ..   0 0 1 1 ..   4 4 5 5 ..   4 4 5 5 ..      4 span + t
+//
+// Forward takes four launches.
+//   scan_keys_mma    a block takes a tile of 64 centroids and a split of the keys: the maximum, the sum of
+//                    exponentials, and the largest score of each group
+//   choose_groups    a warp takes a centroid: logsumexp, and the k groups with the largest maxima. The smallest of
+//                    these maxima is the threshold. All top keys are in the chosen groups, and their scores reach the
+//                    threshold. At least k scores reach it, and few more: about 35 for k = 32, 4096 keys and 256
+//                    groups.
+//   sum_rest_mma     computes the scores again and multiplies the weights with V, except for scores of the chosen
+//                    groups that reach the threshold. Stores the scores of the chosen groups.
+//   finish_rows      a warp takes a centroid: the k largest of the stored scores belong to the top keys. Adds the
+//                    others that reach the threshold, and the sums of the splits, to the rest.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -27,7 +34,7 @@ namespace cairn::gpu {
 template <class T, int columns>
 struct CentroidShape {
   static constexpr int rows = 16 * mma_warps, row_bytes = columns * int(sizeof(T)), keys = row_bytes <= 256 ? 64 : 32;
-  static constexpr int piece = keys / 4;  // scores
+  static constexpr int group_scores = keys / 4;  // of a group in one tile
   static constexpr int scan_bytes = row_bytes * (rows + 2 * keys), rest_bytes = row_bytes * (rows + 4 * keys);
 };
 
@@ -39,27 +46,29 @@ struct ScoredKey {
   int32_t key;
 };
 
-// What the kernels pass on to each other. The centroids are taken in rounds, a round in slots: 64 for each tile.
+// The workspace through which the kernels pass on their results. It is for the centroids of one round. Each tile of
+// centroids has 64 slots in it, one for each centroid.
 struct CentroidScan {
   int64_t first_tile = 0, tiles = 0;            // of centroids, in this round
   int span_log2 = 0;                            // of the tiles in a span
   int groups = 0;                               // of a centroid
-  int max_chosen = 0;                           // groups that may be chosen
+  int max_chosen = 0;                           // groups: upper limit of those chosen
   RowSoftmax* softmax = nullptr;                // [slots, splits]
   float* maxima = nullptr;                      // [slots, groups]
   int32_t* places = nullptr;                    // [slots, groups]: the group's place among the chosen ones, or -1
   int32_t* chosen = nullptr;                    // [slots, max_chosen]
   int32_t* count = nullptr;                     // [slots]
   float *lse2 = nullptr, *threshold = nullptr;  // [slots]
-  float* pieces = nullptr;                      // [slots, max_chosen, span(), piece]
+  float* scores = nullptr;                      // [slots, max_chosen, span(), group_scores]
   float* partial = nullptr;                     // [slots, splits, M]
-  ScoredKey* large = nullptr;                   // [slots, 2, max_chosen * span() * piece], if that is more than 256
+  ScoredKey* large = nullptr;  // [slots, 2, max_chosen * span() * group_scores], if that is more than 256
 
   CAIRN_HD int span() const { return 1 << span_log2; }
   CAIRN_HD int64_t slots() const { return tiles * tile; }
 };
 
-// A block's tile of centroids, its first slot, and the keys of its split, whole groups of them.
+// The task of a block: a tile of centroids, its first slot, and the keys [begin, end) of its split, whole spans of
+// them.
 struct CentroidTile : TileTask {
   int64_t slot;
   int begin, end;
@@ -75,13 +84,13 @@ inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
   return tile_row < batch_head.queries ? batch_head.end_of_keys(tile_row + tile) : 0;
 }
 
-// The scores of a strip of centroids from `query` on, before the scale; minus infinity where masked.
+// The scores of a warp tile, 16 centroids from `query` on, before the scale; minus infinity where masked.
 template <int keys, class T, int columns>
-__device__ void strip_scores(const BatchHead& batch_head, const MmaTile<T, columns>& strip, int query, int k0,
-                             const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) {
-  mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { strip.load_a(step, a); }, k, s);
+__device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& centroids, int query, int k0,
+                                 const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) {
+  mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { centroids.load_a(step, a); }, k, s);
   if (!batch_head.masks_rows(query, query + 16, k0, k0 + keys)) return;
-  const unsigned visible = visible_of_queries<keys / 8>(batch_head, query, k0);
+  const unsigned visible = mma_visible_query_rows<keys / 8>(batch_head, query, k0);
   each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
 }
 
@@ -97,16 +106,16 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const KeyTiles<T, columns, keys, false> tiles{p, batch_head, all_k, all_k};
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
   float running_max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, largest_of_group[2] = {-INFINITY, -INFINITY};
   int span = begin / keys >> scan.span_log2;
 
-  // Writes the maxima of the groups before `next`.
+  // Writes the maxima of the groups of the spans before `next`.
   const auto finish_groups = [&](int next) {
     for (; span < next; ++span)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int64_t slot = task.slot + strip + mma_g() + 8 * half;
+        const int64_t slot = task.slot + warp_row + mma_g() + 8 * half;
         scan.maxima[slot * scan.groups + 4 * span + mma_t()] = largest_of_group[half];
         largest_of_group[half] = -INFINITY;
       }
@@ -122,7 +131,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
         [&](int k0, const Tile& k, const Tile&) {
           finish_groups(k0 / keys >> scan.span_log2);
           float s[1][keys / 8][4];
-          strip_scores<keys>(batch_head, own.row(strip), query0, k0, k, s);
+          warp_tile_scores<keys>(batch_head, own.row(warp_row), query0, k0, k, s);
           float largest[2] = {-INFINITY, -INFINITY};
           each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
           float shift[2];
@@ -148,7 +157,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
     float total = sum[half] * exp2_approx(running_max[half] - finite_shift(largest));
     for (int distance = 2; distance > 0; distance /= 2) total += __shfl_xor_sync(full_warp, total, distance);
-    const int64_t slot = task.slot + strip + mma_g() + 8 * half;
+    const int64_t slot = task.slot + warp_row + mma_g() + 8 * half;
     if (mma_t() == 0) scan.softmax[slot * p.splits + task.split] = {largest, total};
   }
 }
@@ -168,7 +177,7 @@ __global__ void __launch_bounds__(row_threads<32>)
 #pragma unroll 8
   for (int g = lane; g < scan.groups; g += 32) values[g] = ordered(scan.maxima[own.slot * scan.groups + g]);
   __syncwarp();
-  // Of spans with equal scores the first are chosen, and all groups of a span alike.
+  // Of equal maxima those of the first spans are chosen. Groups of one span with equal maxima are all chosen.
   Cut cut;
   if (p.top < scan.groups)
     cut = cut_after(
@@ -204,8 +213,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   const TileDropout dropout(p.dropout, batch_head);
   const KeyTiles<T, columns, keys, with_rest> tiles{p, batch_head, all_k, all_k.row(2 * keys)};
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
-  const int strip = int(threadIdx.x / 32) * 16, query0 = task.row + strip;
-  const int64_t slot0 = task.slot + strip + mma_g();
+  const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
+  const int64_t slot0 = task.slot + warp_row + mma_g();
   float sums[1][columns / 8][4] = {};
 
   if (begin < end) {
@@ -230,15 +239,15 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             place[half] =
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
           float s[1][keys / 8][4];
-          strip_scores<keys>(batch_head, own.row(strip), query0, k0, k, s);
-          float limit[2];  // what reaches it is not part of the rest
+          warp_tile_scores<keys>(batch_head, own.row(warp_row), query0, k0, k, s);
+          float limit[2];  // scores that reach it do not belong to the rest
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             limit[half] = place[half] >= 0 ? threshold[half] : NAN;
             if (place[half] < 0) continue;
-            float* const to = scan.pieces + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
+            float* const to = scan.scores + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
                                              number % scan.span()) *
-                                                Shape::piece;
+                                                Shape::group_scores;
             const auto stored = [&](int n, int e) { return fmaxf(s[0][n][2 * half + e], -INFINITY); };  // not NaN
 #pragma unroll
             for (int n = 0; n < keys / 8; n += 2)
@@ -250,10 +259,10 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
               x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
             });
             if (dropout.active) {
-              const unsigned keep = kept_of_queries<keys / 8>(dropout, query0, k0);
+              const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
               each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
             }
-            // [eq. 10] [eq. 13] [eq. 17] The other keys keep the weights of the centroid.
+            // [eq. 10] [eq. 13] [eq. 17] The other keys have the weights of the centroid.
             mma_weighted_rows<1, keys>(s, v, sums);
           }
         });
@@ -264,46 +273,46 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
       write_sums(sums[0], half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
 }
 
-// ---- The top keys
+// ---- the top keys
 
-// Scores of a centroid that a warp looks at; in shared memory there is room for so many.
-inline constexpr int room_for_large = 256;
+// The longest list of large scores of a centroid that fits into shared memory.
+inline constexpr int short_list_size = 256;
 
-// The large scores of a centroid, in the order of their groups: writes up to `room` of them, and returns how many there
-// are. `end`: behind the last key that sum_rest_mma went through.
+// Lists the large scores of a centroid, which reach the threshold, in the order of their groups. Writes at most
+// `capacity` of them, and returns how many there are. sum_rest_mma has processed the keys before `end`.
 template <int keys>
-__device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, int end, ScoredKey* list, int room) {
-  constexpr int piece = keys / 4;
-  const int pieces = scan.count[own.slot] << scan.span_log2, lane = int(threadIdx.x % 32);
+__device__ int collect_large(const CentroidScan& scan, const CentroidRow& own, int end, ScoredKey* list, int capacity) {
+  constexpr int group_scores = keys / 4;
+  const int n = (scan.count[own.slot] << scan.span_log2) * group_scores, lane = int(threadIdx.x % 32);
   const float threshold = scan.threshold[own.slot];
-  const float* const from = scan.pieces + own.slot * scan.max_chosen * scan.span() * piece;
+  const float* const from = scan.scores + own.slot * scan.max_chosen * scan.span() * group_scores;
   const int32_t* const chosen = scan.chosen + own.slot * scan.max_chosen;
-  constexpr int batch = 4;  // loads under way
+  constexpr int batch = 4;  // loads in flight
   int count = 0;
 #pragma unroll 1
-  for (int base = 0; base < pieces * piece; base += 32 * batch) {
+  for (int base = 0; base < n; base += 32 * batch) {
     float score[batch];
     int group[batch];
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
-      const int i = min(base + 32 * b + lane, pieces * piece - 1);
-      score[b] = from[i], group[b] = chosen[i / piece >> scan.span_log2];
+      const int i = min(base + 32 * b + lane, n - 1);
+      score[b] = from[i], group[b] = chosen[i / group_scores >> scan.span_log2];
     }
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
-      const int i = base + 32 * b + lane, e = i % piece;
-      const int key0 = ((group[b] / 4 << scan.span_log2) + i / piece % scan.span()) * keys;
-      const bool has = i < pieces * piece && key0 < end && !(score[b] < threshold);
+      const int i = base + 32 * b + lane, e = i % group_scores;
+      const int key0 = ((group[b] / 4 << scan.span_log2) + i / group_scores % scan.span()) * keys;
+      const bool has = i < n && key0 < end && !(score[b] < threshold);
       const int place = place_in_list(has, count);
-      if (has && place < room) list[place] = {score[b], key0 + e / 2 * 8 + group[b] % 4 * 2 + e % 2};
+      if (has && place < capacity) list[place] = {score[b], key0 + e / 2 * 8 + group[b] % 4 * 2 + e % 2};
     }
   }
   __syncwarp();
   return count;
 }
 
-// Of a list of `n` the `top` largest scores, of equal ones those of lower keys: writes them to the front of `sorted`,
-// and the others behind them. Returns how many the first are. A short list is sorted altogether, by counting.
+// Moves the `top` largest of n scores to the front of `sorted`, of equal scores those of lower keys, and the others
+// behind them. Returns how many are in front. A short list is sorted as a whole, by counting.
 template <bool is_short>
 __device__ int split_list(const ScoredKey* list, int n, int top, ScoredKey* sorted) {
   const int lane = int(threadIdx.x % 32);
@@ -341,8 +350,8 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
   using Tile = MmaTile<T, columns>;
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const Tile rows = Tile{dynamic_shared<T>()}.row(16 * warp);
-  ScoredKey* const of_warp =
-      reinterpret_cast<ScoredKey*>(Tile{dynamic_shared<T>()}.row(16 * rows_per_block).data) + 2 * room_for_large * warp;
+  ScoredKey* const of_warp = reinterpret_cast<ScoredKey*>(Tile{dynamic_shared<T>()}.row(16 * rows_per_block).data) +
+                             2 * short_list_size * warp;
   const CentroidRow own(p, scan.first_tile);
   if (!own.there) return;
   const BatchHead batch_head(p.size, p.mask, own.batch_head);
@@ -350,7 +359,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
   const float lse2 = scan.lse2[own.slot];
   const int end = end_of_keys(batch_head, own.query / tile * tile);
 
-  // The sums of the splits: this lane has columns 2 lane and the next of each 64.
+  // The sums of the splits. This lane has columns 2 lane and 2 lane + 1 in each 64.
   constexpr int parts = (columns + 63) / 64;
   float sum[parts][2] = {};
   if (scan.partial)
@@ -358,7 +367,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
     for (int part = 0; part < parts; ++part)
       if (const int column = 64 * part + 2 * lane; column < p.M())
 #pragma unroll 1
-        for (int s0 = 0; s0 < p.splits; s0 += 8) {  // eight under way at a time
+        for (int s0 = 0; s0 < p.splits; s0 += 8) {  // eight loads in flight
           Pack<float, 2> two[8];
 #pragma unroll
           for (int i = 0; i < 8; ++i)
@@ -389,8 +398,8 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
     }
     if (!scan.partial) return;
 
-    // The other large scores belong to the rest. One product adds 16 of them: A has 16 equal rows of their weights, so
-    // each row of the result is their sum.
+    // The other large scores belong to the rest. One product adds 16 of them: all 16 rows of A are their weights, so
+    // each row of the result is the sum.
     float sums[1][columns / 8][4] = {};
 #pragma unroll 1
     for (int l0 = count; l0 < n; l0 += 16) {
@@ -403,7 +412,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
         copy_async<16>(rows.chunk(r, c), there ? from + c * in_chunk : from, there);
       }
       commit_copies();
-      // This lane's four of the 16.
+      // This lane has four of the 16.
       const auto mine = [&](int i) { return l0 + 8 * (i / 2) + 2 * mma_t() + i % 2; };
       unsigned dropped = 0;
       if (dropout.active)
@@ -422,7 +431,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
       mma_weighted_rows<1, 16>(weights, rows, sums);
       __syncwarp();
     }
-    // Row 0 goes through shared memory, so that each lane gets its columns.
+    // Row 0 goes through shared memory to the lanes that have its columns.
     float* const of_row = reinterpret_cast<float*>(rows.data);
 #pragma unroll
     for (int n8 = 0; n8 < columns / 8; ++n8)
@@ -436,14 +445,14 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
       }
   };
 
-  const int n = collect_large<Shape::keys>(scan, own, end, of_warp, room_for_large);
-  if (n <= room_for_large) {
-    finish.template operator()<true>(of_warp, of_warp + room_for_large, n);
+  const int n = collect_large<Shape::keys>(scan, own, end, of_warp, short_list_size);
+  if (n <= short_list_size) {
+    finish.template operator()<true>(of_warp, of_warp + short_list_size, n);
   } else {
-    const int room = scan.max_chosen * scan.span() * Shape::piece;
-    ScoredKey* const list = scan.large + own.slot * 2 * room;
-    collect_large<Shape::keys>(scan, own, end, list, room);
-    finish.template operator()<false>(list, list + room, n);
+    const int capacity = scan.max_chosen * scan.span() * Shape::group_scores;
+    ScoredKey* const list = scan.large + own.slot * 2 * capacity;
+    collect_large<Shape::keys>(scan, own, end, list, capacity);
+    finish.template operator()<false>(list, list + capacity, n);
   }
   if (!rest) return;
   const float factor = own.query < batch_head.queries ? dropout.scale : 0.0f;
@@ -456,7 +465,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
 }
 
 template <class T, int columns>
-constexpr size_t finish_bytes = rows_per_block*(16 * columns * sizeof(T) + 2 * room_for_large * sizeof(ScoredKey));
+constexpr size_t finish_bytes = rows_per_block*(16 * columns * sizeof(T) + 2 * short_list_size * sizeof(ScoredKey));
 
 // ---- the host's part
 
@@ -464,17 +473,18 @@ template <class T, int columns>
 void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32_t* topk, float* logsumexp, T* mass,
                                HeadView<T> rest) {
   using Shape = CentroidShape<T, columns>;
-  constexpr int64_t most_bytes = int64_t{256} << 20;  // of workspace in a round, or of a single tile
+  constexpr int64_t max_bytes = int64_t{256} << 20;  // of workspace in a round, unless a single tile needs more
   const int64_t key_tiles = ceil_div(p.size.S, Shape::keys), tiles = p.size.B * p.size.H * ceil_div(p.size.N, tile);
   CentroidScan scan;
   scan.span_log2 = std::bit_width(uint64_t(std::max<int64_t>(1, ceil_div(key_tiles, max_groups / 4)) - 1));
   scan.groups = int(4 * ceil_div(key_tiles, scan.span()));
   scan.max_chosen = std::min(scan.groups, p.top + 3);
-  const int64_t large = int64_t{scan.max_chosen} * scan.span() * Shape::piece, sums = rest ? p.splits * p.size.M : 0;
-  const bool may_be_many = large > room_for_large;
+  const int64_t large = int64_t{scan.max_chosen} * scan.span() * Shape::group_scores,
+                sums = rest ? p.splits * p.size.M : 0;
+  const bool may_be_many = large > short_list_size;
   const int64_t slot_bytes = 12 + 8 * p.splits + 8 * scan.groups + 4 * scan.max_chosen + 4 * large + 4 * sums +
                              (may_be_many ? 2 * large * int64_t(sizeof(ScoredKey)) : 0);
-  scan.tiles = std::clamp<int64_t>(most_bytes / (slot_bytes * tile), 1, tiles);
+  scan.tiles = std::clamp<int64_t>(max_bytes / (slot_bytes * tile), 1, tiles);
 
   Workspace workspace(Device::cuda);
   const int64_t slots = scan.slots();
@@ -485,7 +495,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32
   scan.count = workspace.take<int32_t>(slots);
   scan.lse2 = workspace.take<float>(slots);
   scan.threshold = workspace.take<float>(slots);
-  scan.pieces = workspace.take<float>(slots * large);
+  scan.scores = workspace.take<float>(slots * large);
   if (sums > 0) scan.partial = workspace.take<float>(slots * sums);
   if (may_be_many) scan.large = workspace.take<ScoredKey>(slots * 2 * large);
   for (; scan.first_tile < tiles; scan.first_tile += scan.tiles) {

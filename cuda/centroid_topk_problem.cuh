@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of centroid_topk are given, and the top keys in one bit a key.
+// The arguments of the kernels of centroid_topk, and the top keys as one bit for each key.
 #include "cuda/attention_problem.cuh"
 
 namespace cairn::gpu {
@@ -7,17 +7,17 @@ namespace cairn::gpu {
 // Queries are centroids.
 template <class T>
 struct CentroidProblem : AttentionProblem<T> {
-  int top = 0;  // top keys at most
+  int top = 0;  // upper limit of the top keys
   int splits = 1;
 
   CAIRN_HD int64_t centroids() const { return this->size.B * this->size.H * this->size.N; }
 };
 
-// A warp's centroid, of those whose tiles begin with `first_tile`. They have slots: 64 for each tile.
+// The centroid of a warp. Block 0 starts with tile `first_tile`; each tile has 64 slots in the workspace.
 struct CentroidRow {
   int64_t slot, batch_head, row;
   int query;
-  bool there;
+  bool there;  // whether there is such a centroid
 
   template <class T>
   __device__ CentroidRow(const CentroidProblem<T>& p, int64_t first_tile)
@@ -30,28 +30,28 @@ struct CentroidRow {
   }
 };
 
-// What the gradient knows of a centroid.
+// The backward pass needs these of a centroid.
 struct alignas(16) CentroidState {
   float lse2, delta, dmass;
 
-  // dA of a key: over the top keys it is dm.
+  // dA of a key; dm for a top key.
   __device__ float weight_gradient(float g, bool in_top) const { return in_top ? dmass : g; }
 };
 
-// Words of a row of bits: two for each tile of keys.
+// Words in a row of bits: two for each tile of keys.
 CAIRN_HD inline int64_t words(int64_t S) { return 2 * ceil_div(S, tile); }
 
-// The top keys, as the kernels of attention need them.
+// The top keys, for the kernels of full attention.
 struct TopKeys {
   using State = CentroidState;
   static constexpr bool some = true;
   const uint32_t* bits;  // [B, H, N, words]
-  bool add = false;      // dk and dv to what stands there
+  bool add = false;      // whether dk and dv are added to the present contents
 
   __device__ const uint32_t* row(const AttentionSize& size, const BatchHead& batch_head, int query) const {
     return bits + (batch_head.index * size.N + query) * words(size.S);
   }
-  // Bit l: key `first` + l is a top key of the query. There are bits up to the next multiple of 64.
+  // Bit l: key `first` + l is a top key of the query. Valid up to the next multiple of 64.
   __device__ uint64_t bits_from(const AttentionSize& size, const BatchHead& batch_head, int query, int first) const {
     if (first >= size.S) return 0;
     const uint32_t* const own = row(size, batch_head, min(query, int(size.N) - 1));
@@ -59,7 +59,7 @@ struct TopKeys {
   }
 };
 
-// A warp writes the bits of the top keys; -1, or what is not one of the S keys, is none.
+// Writes the bits of the top keys. A warp calls it. Indices outside [0, S), such as -1, are ignored.
 inline __device__ void mark_keys(const int32_t* topk, int k, int64_t S, uint32_t* bits) {
   // Two words at a time.
 #pragma unroll 4

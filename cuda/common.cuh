@@ -1,6 +1,6 @@
 #pragma once
-// What many kernels need: reductions over a warp and over a block, rows shared out to warps, and elements moved several
-// at a time.
+// What many kernels share: reductions over a warp and a block, rows for warps and blocks, and elements that move
+// several at a time.
 #include <cmath>
 #include <cstdint>
 
@@ -19,19 +19,19 @@ struct Sum {
     return a + b;
   }
 };
-// A NaN loses against a number, as in fmaxf.
+// A NaN counts as smaller than any number, as in fmaxf.
 struct Max {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// op over the 32 values of a warp, in every lane. All lanes take part. The order is fixed: a butterfly.
+// Reduces the 32 values of a warp by op. All lanes take part and get the result. The order is fixed: a butterfly.
 template <class T, class Op>
 __device__ T warp_reduce(T value, Op op) {
   for (int distance = 16; distance > 0; distance /= 2) value = op(value, __shfl_xor_sync(full_warp, value, distance));
   return value;
 }
 
-// The same of whole numbers: one instruction, where the GPU has it. (The emulator has not.)
+// The same for integers, by one instruction where the GPU has it. (The emulator does not.)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 800
 inline __device__ int warp_sum(int value) { return warp_reduce(value, Sum{}); }
 inline __device__ uint32_t warp_min(uint32_t value) {
@@ -44,7 +44,7 @@ inline __device__ uint32_t warp_min(uint32_t value) { return __reduce_min_sync(f
 inline __device__ uint32_t warp_max(uint32_t value) { return __reduce_max_sync(full_warp, value); }
 #endif
 
-// The sum of the values of this lane and of those below.
+// The sum of the values of this lane and of all lower lanes.
 inline __device__ int32_t warp_scan(int32_t value) {
   for (int distance = 1; distance < 32; distance *= 2) {
     const int32_t below = __shfl_up_sync(full_warp, value, unsigned(distance));
@@ -53,7 +53,8 @@ inline __device__ int32_t warp_scan(int32_t value) {
   return value;
 }
 
-// op over the values of a block of whole warps, in every thread. `none` is op's neutral element.
+// Reduces the values of a block by op. The block has whole warps; all threads get the result. `none` is op's neutral
+// element.
 template <class T, class Op>
 __device__ T block_reduce(T value, T none, Op op) {
   __shared__ T of_warp[32];
@@ -62,14 +63,14 @@ __device__ T block_reduce(T value, T none, Op op) {
   if (lane == 0) of_warp[warp] = value;
   __syncthreads();
   value = warp_reduce(lane < warps ? of_warp[lane] : none, op);
-  __syncthreads();  // of_warp may be written again
+  __syncthreads();  // before of_warp is written again
   return value;
 }
 
-// ---- rows. `lanes` threads take a row: 32, a warp, of which a block has four; or 256, a block.
+// ---- rows. `lanes` threads take a row: a warp (32), of which a block has four, or a block (256).
 inline constexpr int rows_per_block = 4;     // where a warp takes a row
 inline constexpr int threads_per_row = 256;  // where a block takes a row
-inline constexpr int64_t short_row = 1024;   // elements: longer rows are for a block
+inline constexpr int64_t short_row = 1024;   // elements; a block takes longer rows
 
 template <int lanes>
 inline constexpr int rows_a_block = lanes == 32 ? rows_per_block : 1;
@@ -83,13 +84,13 @@ __device__ void each_row(int64_t rows, F f) {
   for (int64_t row = int64_t(blockIdx.x) * here + threadIdx.x / lanes; row < rows; row += int64_t(gridDim.x) * here)
     f(row);
 }
-// The number of this thread among those of its row.
+// The index of this thread among the threads of its row.
 template <int lanes>
 __device__ int row_lane() {
   return int(threadIdx.x % lanes);
 }
 
-// op over the values of the threads of a row, in each of them. `none` is op's neutral element.
+// Reduces the values of a row's threads by op. All of them get the result. `none` is op's neutral element.
 template <int lanes, class T, class Op>
 __device__ T row_reduce(T value, T none, Op op) {
   if constexpr (lanes == 32)
@@ -98,7 +99,7 @@ __device__ T row_reduce(T value, T none, Op op) {
     return block_reduce(value, none, op);
 }
 
-// n blocks, or as many as a grid can have: for kernels that go on with further rows.
+// n blocks, or as many as a grid can have, for kernels whose blocks take several rows in a loop.
 constexpr int64_t blocks(int64_t n) { return n < 0x7fffffff ? n : 0x7fffffff; }
 
 // The launch of a kernel over rows.
@@ -107,12 +108,12 @@ Launch over_rows(Stream stream, int64_t rows, SourceLine where = SourceLine::cur
   return {blocks(ceil_div(rows, rows_a_block<lanes>)), row_threads<lanes>, 0, stream, where};
 }
 
-// ---- n elements that move as one word of up to 16 bytes.
+// ---- packs: n elements that move as one word of up to 16 bytes
 template <class T, int n>
 struct alignas(sizeof(T) * n) Pack {
   T element[n];
 };
-// Whether packs can be read and written there. A slice of a tensor may start anywhere.
+// Whether packs can be read and written at these addresses. A slice of a tensor may start anywhere.
 template <int n, class... T>
 CAIRN_HD bool holds_packs(const T*... addresses) {
   return ((reinterpret_cast<uintptr_t>(addresses) % (sizeof(T) * n) == 0) && ...);
@@ -126,9 +127,9 @@ __device__ Pack<T, n>& pack(T* x, int64_t i) {
   return reinterpret_cast<Pack<T, n>*>(x)[i];
 }
 
-// ---- rows in chunks of eight elements, which a thread takes as a whole. Where all chunks start at multiples of 16
-// bytes, they are read and written 16 bytes at a time (`packs`). Elsewhere the same thread moves the same elements one
-// by one. So the order of a sum depends neither on where a tensor starts nor on the element type.
+// ---- rows in chunks of eight elements. A thread takes whole chunks. Where all chunks start at multiples of 16 bytes,
+// it moves 16 bytes at a time (`packs`). Elsewhere the same thread moves the same elements one by one. So the order of
+// a sum depends neither on where a tensor starts nor on the element type.
 inline constexpr int chunk_size = 8;
 using Chunk = Pack<float, chunk_size>;
 
@@ -138,7 +139,7 @@ CAIRN_HD bool rows_hold_packs(int64_t cols, const T* matrix, const More*... more
   return cols % chunk_size == 0 && holds_packs<16 / sizeof(T)>(matrix, more...);
 }
 
-// Chunk c of a row. `missing` stands in for elements beyond the row's end.
+// Chunk c of a row. Elements beyond the end of the row become `missing`.
 template <bool packs, class T>
 __device__ Chunk load_chunk(const T* row, int64_t cols, int64_t c, float missing = 0) {
   Chunk result;
@@ -175,7 +176,7 @@ __device__ void store_chunk(const Chunk& x, T* row, int64_t cols, int64_t c) {
   }
 }
 
-// Calls f(c) for the chunks c of a row that this thread takes.
+// Calls f(c) for this thread's chunks c of a row.
 template <int lanes, class F>
 __device__ void each_chunk(int64_t cols, F f) {
   for (int64_t c = row_lane<lanes>(); c < ceil_div(cols, chunk_size); c += lanes) f(c);
@@ -191,10 +192,11 @@ void launch_rows(Stream stream, Rows size, bool packs, F f, SourceLine where = S
   size.cols <= short_row ? with_lanes.template operator()<32>() : with_lanes.template operator()<threads_per_row>();
 }
 
-// A GPU has an instruction for exponentials of 2.
+// Softmax is computed with powers of 2, for which a GPU has an instruction.
 inline constexpr float log2_e = 1.44269504f, ln_2 = 0.693147181f;
 
-// 2^x to 2e-7, what is below the smallest normal number as 0: one instruction, where exp2f takes four.
+// 2^x with a relative error of 2e-7; results below the smallest normal number become 0. One instruction; exp2f takes
+// four.
 inline __device__ float exp2_approx(float x) {
 #ifdef __CUDACC__
   float y;
@@ -205,17 +207,18 @@ inline __device__ float exp2_approx(float x) {
 #endif
 }
 
-// e^x to (|x| + 2) 2^-23 of it: two instructions, where expf takes eight.
+// e^x with a relative error of (|x| + 2) 2^-23. Two instructions; expf takes eight.
 inline __device__ float exp_approx(float x) { return exp2_approx(x * log2_e); }
 
-// What is subtracted from numbers before their exponentials: the largest, but 0 where that is minus infinity. exp(-inf
-// - 0) is 0, exp(-inf + inf) is not.
+// The number to subtract from scores before their exponentials: the maximum, but 0 where that is minus infinity,
+// because exp(-inf - 0) is 0 and exp(-inf + inf) is NaN.
 inline __device__ float finite_shift(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
 
-// The sum of exp(x) over elements seen so far, relative to their maximum (Milakov & Gimelshein 2018). Elements of minus
-// infinity add nothing. NaN and plus infinity make the sum NaN.
+// The sum of exp(x - maximum) over the elements so far (Milakov & Gimelshein 2018). Elements of minus infinity add
+// nothing. NaN and plus infinity make the sum NaN.
 //
-// Its products are fmaf's: left to itself, a compiler may round them in one instance of a kernel and not in another.
+// Products are written as fmaf, because the compiler may otherwise round them in one instance of a kernel and not in
+// another.
 struct SumOfExponentials {
   float maximum = -INFINITY, sum = 0;
 
@@ -226,20 +229,20 @@ struct SumOfExponentials {
     sum = relative_to(larger, added);
     maximum = larger;
   }
-  // Makes it that of all elements which the threads of a row have seen.
+  // Combines the sums of all threads of a row. Each of them gets the result.
   template <int lanes>
   __device__ void join() {
     const float largest = row_reduce<lanes>(maximum, -INFINITY, Max{});
     sum = row_reduce<lanes>(relative_to(largest, 0), 0.0f, Sum{});
     maximum = largest;
   }
-  // The softmax of an element. The sum is 0 where all elements are minus infinity.
+  // The softmax of an element; 0 if all elements are minus infinity, where the sum is 0.
   __device__ float weight_of(float x) const {
     return exp_approx(x - finite_shift(maximum)) * (sum == 0 ? 0.0f : 1 / sum);
   }
 
  private:
-  // The sum relative to a maximum that is at least as large, and something added.
+  // The sum relative to a maximum that is at least as large, plus `added`.
   __device__ float relative_to(float larger, float added) const {
     return fmaf(sum, exp_approx(maximum - finite_shift(larger)), added);
   }

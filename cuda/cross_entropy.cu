@@ -4,13 +4,13 @@
 //   dx_rc = (softmax(x_r)_c - [c = target_r]) dloss / count
 //
 // logits, dlogits [rows, cols] and loss in float32 or bfloat16, targets int32 [rows], logsumexp [rows] and all
-// arithmetic in float32, the sum over rows in float64. A row counts if its target is one of its columns: the CPU's
-// operation refuses targets beyond the last, here they are ignored like negative ones.
+// arithmetic in float32, the sum over rows in float64. A row counts if its target is one of its columns. The CPU's
+// operation refuses targets beyond the last column; here they are ignored like negative ones.
 //
-// Launch. Rows of up to 1024 columns take a warp each, four a block; longer ones a block of 256 threads each. A thread
-// takes 16 bytes at a time, or the same elements one by one where rows do not start at multiples of 16 bytes. One block
-// then adds up the losses of all rows, in a fixed order.
-// Traffic of n = rows * cols logits of e bytes: forward e n, backward 2 e n, the floor, and some 30 bytes a row. Bound
+// Launch. A warp takes a row of up to 1024 columns, four rows a block. A block of 256 threads takes a longer row. A
+// thread takes 16 bytes at a time, or the same elements one by one where rows do not start at multiples of 16 bytes.
+// One block then adds up the losses of all rows, in a fixed order.
+// Traffic of n = rows * cols logits of e bytes: forward e n, backward 2 e n, the floor, and about 30 bytes a row. Bound
 // by memory.
 #include "core/kernels/cross_entropy.h"
 
@@ -26,7 +26,7 @@ constexpr int adding_threads = 1024;
 
 __device__ bool counts(int32_t target, int64_t cols) { return target >= 0 && target < cols; }
 
-// losses [rows]: of each row that counts, 0 for the others.
+// losses [rows]: the loss of each row that counts, 0 for the others.
 template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(row_threads<lanes>)
     row_losses(Rows size, const T* logits, const int32_t* targets, float* logsumexp, float* losses) {

@@ -1,11 +1,11 @@
-# CUDA's part of the library. ON: nvcc compiles cuda/*.cu for GPUs. HOST: the compiler of C++ does, and cuda/emulator/ runs the
-# kernels on the CPU. A new cuda/<stem>.cu is part of both without a line here.
+# The CUDA part of the library. ON: nvcc compiles cuda/*.cu for GPUs. HOST: the C++ compiler compiles them, and cuda/emulator/
+# runs the kernels on the CPU. A new cuda/<stem>.cu needs no line here.
 file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/*.cu)
 
 if(CAIRN_CUDA STREQUAL HOST)
   file(GLOB emulator CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/emulator/*.cpp)
-  # What a GPU is to unroll, clang may leave as it is. With sanitizers it does: a loop with a check at each access would
-  # otherwise take minutes to compile (attention.cu 107 s, and 37 s so).
+  # clang may ignore `#pragma unroll` without a warning. With sanitizers it does ignore it, because unrolled loops with a check
+  # at each access take minutes to compile (attention.cu: 107 s, now 37 s).
   set(host_kernel_options $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
   if(CAIRN_SANITIZE)
     list(APPEND host_kernel_options "$<$<CXX_COMPILER_ID:Clang>:-mllvm;-pragma-unroll-threshold=1>")
@@ -16,8 +16,9 @@ if(CAIRN_CUDA STREQUAL HOST)
     target_compile_definitions(cairn PUBLIC CAIRN_HOST_CUDA_ASAN=1)
   endif()
   if(CAIRN_SANITIZE MATCHES thread)
-    # Each CUDA thread is a thread to the sanitizer, and only barriers order them. The emulator, which runs them in turn on
-    # one host thread, would look like a race of its own; so it is not looked at, and says itself what a barrier orders.
+    # The sanitizer treats each CUDA thread as a thread, and only barriers order them. The emulator runs all of them on one
+    # host thread, which would look like a race. So the emulator is not instrumented, and tells the sanitizer what a barrier
+    # orders.
     set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS "-fno-sanitize=thread"
                                 COMPILE_DEFINITIONS CAIRN_HOST_CUDA_TSAN=1)
   endif()
@@ -30,14 +31,14 @@ elseif(CAIRN_CUDA STREQUAL ON)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    # Turing, Ampere, Hopper; and PTX of the newest, which later ones compile for themselves.
+    # Turing, Ampere, Hopper, and PTX of the newest, from which drivers compile for later GPUs.
     set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90 CACHE STRING "GPUs to compile for; `native` for those of this machine")
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED GLOBAL)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  # (The target is older than these variables.)
+  # (The target was created before these variables were set.)
   set_target_properties(cairn PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
                                          CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
 
@@ -48,7 +49,7 @@ elseif(CAIRN_CUDA STREQUAL ON)
   endif()
   set(cuda_flags "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
   add_compile_options("${cuda_flags}")
-  target_compile_options(cairn PRIVATE "${cuda_flags}")  # (which is older than the line above)
+  target_compile_options(cairn PRIVATE "${cuda_flags}")  # (created before the line above)
   target_link_libraries(cairn PUBLIC CUDA::cublas
                         $<IF:$<TARGET_EXISTS:CUDA::cudart_static>,CUDA::cudart_static,CUDA::cudart>)
 
@@ -59,7 +60,7 @@ endif()
 target_sources(cairn PRIVATE ${kernels})
 target_compile_definitions(cairn PUBLIC CAIRN_HAS_CUDA=1)
 
-# The staircases of cuda/ladder/ and the program that times them.
+# The kernels of cuda/ladder/ and the program that times them.
 if(CAIRN_APPS)
   file(GLOB ladder CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/ladder/*.cu)
   if(CAIRN_CUDA STREQUAL HOST)

@@ -1,11 +1,11 @@
-// Dropout of single elements: y_i = x_i / (1 - p) or 0, for n elements of float32 or bfloat16, on its own or added to a
-// residual. Element i is decided by word j mod 4 of Philox at counter j div 4, j = i + Draw::first, so the mask is the
+// Dropout of single elements: y_i = x_i / (1 - p) or 0, for n elements of float32 or bfloat16, alone or added to a
+// residual. With j = i + Draw::first, word j mod 4 of Philox at counter j div 4 decides element i. So the mask is the
 // CPU's.
 //
-// Launch. A thread takes four elements at a time, for which it draws once; blocks of 256 threads, at most 4096 of them,
-// so that the key, ten rounds of Philox by itself, is worked out once for many elements.
-// Traffic: 3 e n bytes for elements of e bytes with a residual (a sum by itself would take 5 e n), 2 e n without, the
-// floor. About 25 integer instructions an element are below what the memory lets pass.
+// Launch. A thread takes four elements at a time, for which it draws once. There are at most 4096 blocks of 256
+// threads, so that a thread computes the key, which takes ten rounds of Philox, once for many elements.
+// Traffic for elements of e bytes: 2 e n bytes, or 3 e n with a residual (5 e n if it were added by a kernel of its
+// own), the floor. Bound by memory: about 25 integer instructions an element take less time.
 #include "core/kernels/dropout.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int64_t max_blocks = 4096;
 
-// Of the four numbers that decide over the first element, those before its own.
+// How many of the first four random numbers come before the one of the first element.
 CAIRN_HD int skipped_numbers(const Dropout& dropout) { return int(dropout.draw.first % 4); }
 
 template <class T>

@@ -3,13 +3,13 @@
 // Arithmetic is that of core/functors.h in float32; T is float32 or bfloat16. Conversions go between all types.
 //
 // Launch.
-//   map            a thread takes packs of four elements (two where they have 8 bytes), a grid's stride apart, and the
-//                  grid is at most 4096 blocks of 256 threads. What is left over, and all of it where an address is not
-//                  aligned, goes one element at a time.
-//   map_strided    a thread takes single elements of the result and finds those of the operands from its coordinates
+//   map            a thread takes packs of four elements (two where they have 8 bytes), a grid's stride apart. The grid
+//                  has at most 4096 blocks of 256 threads. The remaining elements, or all elements where an address is
+//                  not aligned, move one at a time.
+//   map_strided    a thread takes single elements of the result, and finds those of the operands from its coordinates
 //                  (strides.cuh).
-// Traffic of n results of e bytes: e n written and e n read for each operand, once, which is the floor; an operand that
-// is stretched comes from the cache. Bound by memory.
+// Traffic of n results of e bytes: e n written and e n read for each operand, the floor. A broadcast operand comes from
+// the cache. Bound by memory.
 #include "core/kernels/elementwise.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ constexpr int64_t max_blocks = 4096;
 template <class... T>
 constexpr int elements_a_pack = int(std::min(size_t{4}, 16 / std::max({sizeof(T)...})));
 
-// y_i = f(x_i...). The first `packs` packs of y are done as such.
+// y_i = f(x_i...). The first `packs` packs of y move as packs.
 template <class F, class Y, class... X>
 __global__ void __launch_bounds__(threads) map(F f, int64_t n, int64_t packs, Y* y, const X*... x) {
   constexpr int width = elements_a_pack<Y, X...>;
@@ -55,7 +55,7 @@ void run_map(Stream stream, F f, int64_t n, Y* y, const X*... x) {
   launch(map<F, Y, X...>, {std::min(max_blocks, ceil_div(work, threads)), threads, 0, stream}, f, n, packs, y, x...);
 }
 
-// y = f(x...) for operands that move along the axes by their own strides.
+// y = f(x...) for operands with strides of their own.
 template <class F, class Y, class... X>
 __global__ void __launch_bounds__(threads) map_strided(F f, StridedLoop loop, Y* y, const X*... x) {
   const int64_t step = int64_t(gridDim.x) * threads;
@@ -78,7 +78,7 @@ void run_strided(Stream stream, F f, const Strides& strides, Y* y, const X*... x
          StridedLoop(strides), y, x...);
 }
 
-// ---- what is done to the elements
+// ---- the functions of elements
 template <Unary op>
 struct Function {
   template <class T>

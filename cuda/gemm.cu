@@ -1,13 +1,12 @@
-// Matrix products, by cuBLAS. Operands in float32 or bfloat16; sums in float32, and products too, unless float32
+// Matrix products, by cuBLAS. Operands are float32 or bfloat16, sums float32. Products are float32, unless float32
 // operands are to be rounded to TF32 (core/device.h).
 //
-// cuBLAS takes matrices by columns. Read so, a row-major matrix is its transpose, so it is asked for
-// C^T = op(B)^T op(A)^T: the operands change places and nothing is copied.
-// Cost: 2 m n k operations a member of the batch; what bounds them is cuBLAS's affair. Without anything to multiply
-// (k = 0) a kernel of our own scales C: a warp takes a row, a lane every 32nd element.
+// cuBLAS expects column-major matrices. To it a row-major matrix is the transpose, so we ask for C^T = op(B)^T op(A)^T:
+// the operands change places and nothing is copied.
+// Cost: 2 m n k operations for each member of the batch. For k = 0 a kernel of our own scales C: a warp takes a row, a
+// lane every 32nd element.
 //
-// The emulator has no cuBLAS: there the product of core/cpu/gemm.cpp computes, in float32, and what is bfloat16 is
-// rounded once.
+// The emulator has no cuBLAS: there core/cpu/gemm.cpp computes in float32, and bfloat16 results are rounded once.
 #include "core/kernels/gemm.h"
 
 #include "core/workspace.h"
@@ -30,8 +29,8 @@ void check_cublas(cublasStatus_t status, SourceLine where = SourceLine::current(
                              to_string(where)));
 }
 
-// The handle of cuBLAS of one host thread, with a workspace that nobody else uses: so what cuBLAS adds up in pieces has
-// one order.
+// The cuBLAS handle of one host thread, with a workspace of its own, so that partial sums of cuBLAS are added in one
+// order.
 class Blas {
  public:
   explicit Blas(Stream stream) : Blas() {
@@ -40,7 +39,7 @@ class Blas {
     check_cublas(cublasSetMathMode(
         handle_, cublasMath_t(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
     check_cuda(cudaMalloc(&workspace_, workspace_bytes));
-    check_cublas(cublasSetWorkspace(handle_, workspace_, workspace_bytes));  // a new stream would forget it
+    check_cublas(cublasSetWorkspace(handle_, workspace_, workspace_bytes));  // setting a stream would reset it
   }
   ~Blas() {
     if (handle_) cublasDestroy(handle_);
@@ -79,7 +78,7 @@ void multiply(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
 
 void multiply(Stream stream, const Gemm& g, const float* a, const float* b, float* c) { cpu::gemm(stream, g, a, b, c); }
 
-// The numbers from the first to the last of a batch of matrices, in float.
+// A batch of matrices, from the first element to the last, as float.
 std::vector<float> widened(const bfloat16* x, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
   const int64_t n = (batch - 1) * stride + (rows - 1) * ld + cols;
   std::vector<float> result(static_cast<size_t>(n));

@@ -1,24 +1,25 @@
-// A stable counting sort of queries by their cluster, so that the members of a cluster stand together, rising. All are
-// whole numbers: the permutation and the offsets are the CPU's.
+// A stable counting sort of queries by cluster: the members of a cluster stand together, in rising order. Permutation
+// and offsets equal the CPU's, because they are integers.
 //
 // Shapes. A row is one (batch element, head): N queries, R = B * H rows. Labels outside [0, C) share bucket C, which
 // comes last.
 //   labels, permutation [R, N], offsets [R, C + 1]
 //
-// Launch. A block takes a piece of a row and 512 buckets: it places those queries of the piece that are in them. It
-// counts the labels of the whole row, so that no block waits for another.
-//   count   The block's table has a column for each bucket: how many of its queries stand before the piece, in each
-//           warp's run of the piece, and behind the piece. Threads count by atomics in shared memory; queries of
-//           earlier buckets are one sum.
-//   scan    A thread takes a column. The columns before it sum up to where the bucket begins; from there, sums down the
-//           column say where the members in each run go.
-//   place   A warp takes its run, 32 queries at a time. A query's place is what the table says, plus the lanes below
-//           with the same label. Lanes with equal labels find each other by one ballot a bit. So no atomics are
-//           needed, and the result does not depend on the order of lanes.
-// There are about 256 blocks, with pieces of at least 512 queries, and at most 16 pieces a row: with more, counting
-// would take far longer than placing.
-// Traffic: 8 bytes a query, the floor; the second and later readings of a row come from the L2 cache: one for each
-// piece and each 512 buckets.
+// Launch. A block takes a chunk of a row and 512 buckets: it places those queries of the chunk that are in these
+// buckets. It counts the labels of the whole row, so that no block waits for another. Each warp has a part of the
+// chunk.
+//   count   The block's table has a column for each bucket: its number of queries before the chunk, in the part of each
+//           warp, and after the chunk. Threads count by atomics in shared memory. Queries of earlier buckets are one
+//           sum.
+//   scan    A thread takes a column. The sum of the columns before it is where the bucket begins. From there, sums down
+//           the column are where the members in the part of each warp begin.
+//   place   A warp takes its part, 32 queries at a time. The place of a query is the table's number plus the number of
+//           lower lanes with the same label. Lanes with equal labels find each other by one ballot for each bit. So no
+//           atomics are needed, and the result does not depend on the order of lanes.
+// There are about 256 blocks. A chunk has at least 512 queries, and a row at most 16 chunks, because with more,
+// counting would take far longer than placing.
+// Traffic: 8 bytes a query, the floor. A row is read once for each chunk and each 512 buckets; all readings but the
+// first come from the L2 cache.
 #include "core/kernels/group.h"
 
 #include <algorithm>
@@ -31,19 +32,19 @@ namespace {
 
 constexpr int threads = 512, warps = threads / 32;
 constexpr int tile = threads;     // buckets
-constexpr int slots = warps + 2;  // of a bucket: before the piece, the runs of the warps, after the piece
+constexpr int slots = warps + 2;  // of a bucket: before the chunk, the parts of the warps, after the chunk
 constexpr int at_once = 4;        // labels that a thread loads before it counts them
-constexpr int64_t most_pieces = 16, wanted_blocks = 256;
+constexpr int64_t max_chunks = 16, wanted_blocks = 256;
 
 struct GroupProblem {
-  uint32_t N, C, pieces, piece_size, tiles;
+  uint32_t N, C, chunks, queries_per_chunk, tiles;
   int bits;  // of a bucket's number in its tile
   const int32_t* labels;
   int32_t* permutation;
   int32_t* offsets;
 };
 
-// The lanes of `mask` that have the same value as this one; of values below 2^bits.
+// The lanes of `mask` that have the same value as this lane. Values are below 2^bits.
 __device__ uint32_t equals(uint32_t mask, uint32_t value, int bits) {
   for (int bit = 0; bit < bits; ++bit) {
     const bool set = value >> bit & 1;
@@ -57,19 +58,19 @@ __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
   __shared__ int32_t table[slots][tile], of_warp[warps];
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const uint32_t first = blockIdx.x % p.tiles * tile;  // bucket
-  const uint32_t row = blockIdx.x / p.tiles / p.pieces, piece = blockIdx.x / p.tiles % p.pieces;
+  const uint32_t row = blockIdx.x / p.tiles / p.chunks, chunk = blockIdx.x / p.tiles % p.chunks;
   const int32_t* const labels = p.labels + int64_t(row) * p.N;
   int32_t* const permutation = p.permutation + int64_t(row) * p.N;
   int32_t* const offsets = p.offsets + int64_t(row) * (int64_t(p.C) + 1);
-  // The block's queries, and this warp's.
-  const uint32_t begin = piece * p.piece_size, end = min(begin + p.piece_size, p.N);
-  const uint32_t run = 32 * ((p.piece_size + threads - 1) / threads);
-  const uint32_t run_begin = min(begin + warp * run, end), run_end = min(run_begin + run, end);
+  // The queries of the block, and of this warp.
+  const uint32_t begin = chunk * p.queries_per_chunk, end = min(begin + p.queries_per_chunk, p.N);
+  const uint32_t warp_queries = 32 * ((p.queries_per_chunk + threads - 1) / threads);
+  const uint32_t warp_begin = min(begin + warp * warp_queries, end), warp_end = min(warp_begin + warp_queries, end);
   int32_t* const starts = table[1 + warp];
 
   int32_t earlier = 0;  // queries of earlier buckets
-  // Counts queries [from, to) in a row of the table: `step` threads, of which this is number `me`, that load several
-  // labels before they count them.
+  // Counts queries [from, to) in a row of the table. `step` threads do so together; this is number `me`. Each loads
+  // several labels before it counts them.
   const auto count = [&](uint32_t from, uint32_t to, int32_t* of_slot, uint32_t me, uint32_t step) {
     for (uint32_t i = from + me; i - me < to; i += at_once * step) {
       int32_t label[at_once];
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
   __syncthreads();
   count(0, begin, table[0], thread, threads);
   count(end, p.N, table[slots - 1], thread, threads);
-  count(run_begin, run_end, starts, lane, 32);
+  count(warp_begin, warp_end, starts, lane, 32);
   earlier = block_reduce(earlier, 0, Sum{});
 
   int32_t counts[slots], total = 0;
@@ -100,22 +101,22 @@ __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
   __syncthreads();
   int32_t start = earlier + sum - total;
   for (uint32_t w = 0; w < warp; ++w) start += of_warp[w];
-  if (piece == 0 && first + thread <= p.C) offsets[first + thread] = start;
+  if (chunk == 0 && first + thread <= p.C) offsets[first + thread] = start;
 #pragma unroll
   for (int s = 0; s < 1 + warps; ++s) {
     table[s][thread] = start;
     start += counts[s];
   }
-  __syncthreads();  // the starts of all runs are there
+  __syncthreads();  // the starts of all parts are in the table
 
-  int32_t next = run_begin < run_end ? labels[min(run_begin + lane, p.N - 1)] : 0;
-  for (uint32_t i = run_begin + lane; i - lane < run_end; i += 32) {
+  int32_t next = warp_begin < warp_end ? labels[min(warp_begin + lane, p.N - 1)] : 0;
+  for (uint32_t i = warp_begin + lane; i - lane < warp_end; i += 32) {
     const uint32_t mine = min(uint32_t(next), p.C) - first;
-    next = labels[min(i + 32, p.N - 1)];  // while this round goes on
-    const bool placed = i < run_end && mine < tile;
+    next = labels[min(i + 32, p.N - 1)];  // loads ahead
+    const bool placed = i < warp_end && mine < tile;
     const uint32_t peers = equals(__ballot_sync(full_warp, placed), mine, p.bits);
     const int32_t place = placed ? starts[mine] + __popc(peers & ((1u << lane) - 1)) : 0;
-    __syncwarp();  // all have read before the last of the equals counts them
+    __syncwarp();  // all have read `starts` before the last of equal lanes raises it
     if (placed) permutation[place] = int32_t(i);
     if (placed && peers >> lane == 1) starts[mine] = place + 1;
     __syncwarp();
@@ -127,14 +128,14 @@ __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
 void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
   const int64_t rows = size.B * size.H, N = size.N, tiles = ceil_div(size.C + 1, tile);
   if (rows == 0) return;
-  const int64_t wanted = std::min({most_pieces, ceil_div(wanted_blocks, rows * tiles), ceil_div(N, threads)});
-  const int64_t piece_size = threads * ceil_div(std::max<int64_t>(1, N), threads * std::max<int64_t>(1, wanted));
-  const int64_t pieces = std::max<int64_t>(1, ceil_div(N, piece_size));
+  const int64_t wanted = std::min({max_chunks, ceil_div(wanted_blocks, rows * tiles), ceil_div(N, threads)});
+  const int64_t queries_per_chunk = threads * ceil_div(std::max<int64_t>(1, N), threads * std::max<int64_t>(1, wanted));
+  const int64_t chunks = std::max<int64_t>(1, ceil_div(N, queries_per_chunk));
   const int bits = int(std::bit_width(uint64_t(std::min<int64_t>(tile - 1, size.C))));
   const GroupProblem problem{
-      uint32_t(N), uint32_t(size.C), uint32_t(pieces), uint32_t(piece_size), uint32_t(tiles), bits,
+      uint32_t(N), uint32_t(size.C), uint32_t(chunks), uint32_t(queries_per_chunk), uint32_t(tiles), bits,
       labels,      permutation,      offsets};
-  launch(group_queries, {rows * pieces * tiles, threads, 0, stream}, problem);
+  launch(group_queries, {rows * chunks * tiles, threads, 0, stream}, problem);
 }
 
 }  // namespace cairn::gpu

@@ -1,6 +1,6 @@
 // K-means of binary codes under the Hamming distance (the paper's section 3.2.2, step 2): Lloyd's algorithm, started
-// from one query of each of C strata. core/kernels/hamming_kmeans.h has the definition; the labels are the CPU's, bit
-// for bit, because everything that threads add up is a whole number.
+// from one query of each of C strata. core/kernels/hamming_kmeans.h has the definition. The labels equal the CPU's bit
+// for bit, because threads add up integers only.
 //
 // Shapes. A row is one (batch element, head): N codes of which the first n = lengths[b] are valid. R = B * H rows.
 //   codes [R, N], labels [R, N], centroids [R, C]
@@ -8,32 +8,36 @@
 //   members [R, C]     how many members a cluster has
 //   arrived [R]        how many blocks of the row have added their counts
 //
-// Launch. One kernel, once an iteration and once more for the final assignment. A block takes a piece of a row's
-// queries, a thread one query at a time. Pieces are as small as they can be with all blocks on the GPU at once
-// (piece_of).
-//   assign   the centroids pass through shared memory, up to 256 at a time; every thread keeps its nearest one
-//   count    the block counts members and their bits in shared memory, up to 256 clusters at a time, and adds what is
-//            not 0 to the row's totals
-//   vote     the last block of the row to get here (last_of_row) has all counts of the row. A warp takes a cluster: it
-//            reads the totals, leaves them at 0 for the next iteration, and votes the new centroid.
-// The first iteration draws its centroids where it reads them.
+// Launch. One kernel, once for each iteration and once more for the final assignment. A block takes a chunk of a row's
+// queries, a thread one query at a time. Chunks are as small as possible with all blocks on the GPU at once (chunk_of).
 //
-// Distances are products on tensor cores, where the GPU has them. A bit is a byte, 64 or -64, so the product of two
+//   queries  |---- chunk 0 ----|---- chunk 1 ----|- chunk 2 -|
+//   block           0                 1                2         assign, count; the last block to arrive votes
+//
+//   assign   centroids go through shared memory, up to 256 at a time; each thread keeps the nearest one of its query
+//   count    the block counts members and their bits in shared memory, up to 256 clusters at a time, and adds counts
+//            that are not 0 to the row's totals
+//   vote     the last block of the row to arrive (last_of_row) sees all counts of the row. A warp takes a cluster: it
+//            reads the totals, resets them to 0 for the next iteration, and votes the new centroid.
+// The first iteration draws a centroid whenever it reads one.
+//
+// Distances are products on tensor cores, if the GPU has them. A bit becomes a byte, 64 or -64, so the product of two
 // codes is 2^13 (32 - distance). The sum starts from 2^13 - 1 - c for centroid c of the tile: the largest score is that
-// of the nearest centroid, and of the lowest one on a tie. Elsewhere a thread computes the same scores by popcounts.
+// of the nearest centroid, and of the lowest one on a tie. On other GPUs a thread computes the same scores by
+// popcounts.
 //
 // Bits are counted by atomics in shared memory. A query takes 32 of them; each word counts two bits. (A count is below
-// 2^16, because a block has fewer queries.) The lanes of a warp add to 32 different banks. A product of the members'
-// bits with the matrix of memberships would instead double the work of the tensor cores.
+// 2^16, because a block has fewer queries.) The lanes of a warp add to 32 different banks. Counting by a product of the
+// members' bits with the membership matrix would double the work of the tensor cores.
 //
 // Traffic of an iteration: 8 bytes a code, the floor, plus 8 for the second reading and 8 for writing and reading the
-// label (from the cache, mostly). A block reads 8 C bytes of centroids and adds up to 260 C bytes to the totals; the
-// vote reads and clears these, 520 R C bytes. All of them stay in the L2 cache.
+// label (mostly from the cache). A block reads 8 C bytes of centroids and adds up to 260 C bytes to the totals. The
+// vote reads and clears the totals, 520 R C bytes. All of this stays in the L2 cache.
 //
 // Bound. With tensor cores an assignment is R N C / 64 products of 16 x 8 x 32: 2.2 us at R = 24, N = 4096, C = 100, if
-// all 132 multiprocessors of an H100 worked. So small problems are bound by the launch, about 2 us, and by the vote: a
-// chain of C / 8 reads from L2 and atomics. With popcounts it takes 2 R N C of them, 16 a clock and multiprocessor:
-// 5.3 us.
+// all 132 multiprocessors of an H100 work. So small problems are bound by the launch, about 2 us, and by the vote: a
+// chain of C / 8 reads from L2 and atomics. Without tensor cores an assignment takes 2 R N C popcounts, 16 a clock and
+// multiprocessor: 5.3 us.
 #include "core/kernels/hamming_kmeans.h"
 
 #include <algorithm>
@@ -48,7 +52,7 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int block_threads = 256, block_warps = block_threads / 32;
-constexpr int most_tile = 256;  // so that counters take 33 KB of shared memory
+constexpr int max_tile = 256;   // so that counters take 33 KB of shared memory
 constexpr int words = 32;       // of the counters of a cluster, two bits each
 constexpr int low_bits = 8191;  // the lowest 13 bits of a score: this minus the centroid's number
 
@@ -59,8 +63,8 @@ struct Problem {
   const uint64_t* codes = nullptr;
   const int32_t* lengths = nullptr;
   Draw draw;
-  int64_t piece = 0;           // queries of a block
-  int64_t pieces_per_row = 0;  // blocks of a row
+  int64_t chunk = 0;           // queries of a block
+  int64_t chunks_per_row = 0;  // blocks of a row
   int tile = 0;                // centroids in shared memory at a time, a multiple of 8
   uint64_t* centroids = nullptr;
   Pair* totals = nullptr;
@@ -69,7 +73,7 @@ struct Problem {
   int32_t* labels = nullptr;
 };
 
-// What a block works on.
+// A row, in one iteration.
 struct Row {
   const Problem& p;
   int64_t number, n;  // valid queries
@@ -95,8 +99,8 @@ struct Row {
 
 // Bits i, i + 8, i + 16, i + 24 of a word as four bytes, i < 8: 64 if the bit is set, -64 if not.
 __device__ uint32_t signs_of(uint32_t word, int i) { return ((word << (7 - i)) & 0x80808080u) ^ 0xc0c0c0c0u; }
-// What lane 4 g + t has of a code in fragments of mma_s8: bits 4 (t % 2) .. 4 (t % 2) + 3 of each byte of word t / 2.
-// (Any order of the bits will do that is the same for queries and centroids.)
+// The bits of a code that lane 4 g + t holds in fragments of mma_s8: bits 4 (t % 2) .. 4 (t % 2) + 3 of each byte of
+// word t / 2. (The bits may be in any order that is the same for queries and centroids.)
 __device__ uint4 signs_of(uint64_t code, int t) {
   const uint32_t word = uint32_t(code >> 32 * (t / 2));
   const int first = 4 * (t % 2);
@@ -104,9 +108,9 @@ __device__ uint4 signs_of(uint64_t code, int t) {
 }
 
 // The score of the nearest centroid of a tile: 2^13 (32 - distance) + 2^13 - 1 - centroid. On tensor cores, for the 32
-// queries of a warp; centroids [tile, 4] are bytes of 64 and -64. Row g + 8 t of the product is the query of lane
-// 4 g + t, so the four lanes of a group have the four queries that they need, and each ends with its own.
-__device__ int nearest_of_strip(uint64_t code, const uint4* centroids, int tile) {
+// queries of a warp. centroids [tile, 4] are bytes of 64 and -64. Row g + 8 t of the product is the query of lane
+// 4 g + t. So four neighboring lanes have scores of their four queries, and each lane ends with its own query.
+__device__ int nearest_by_mma(uint64_t code, const uint4* centroids, int tile) {
   const int lane = int(threadIdx.x % 32), t = lane % 4;
   uint32_t a[2][2][4];  // of 16 queries and 32 bits each
   for (int m = 0; m < 2; ++m) {
@@ -137,17 +141,17 @@ __device__ int nearest_of_strip(uint64_t code, const uint4* centroids, int tile)
 }
 
 // The same by popcounts, for one query.
-__device__ int nearest_of_tile(uint64_t code, const uint64_t* centroids, int tile) {
+__device__ int nearest_by_popcount(uint64_t code, const uint64_t* centroids, int tile) {
   int best = INT_MIN;
   for (int c = 0; c < tile; ++c) best = max(best, ((32 - __popcll(code ^ centroids[c])) << 13) + low_bits - c);
   return best;
 }
 
-// Puts centroids first .. first + tile - 1 into shared memory; those after the last one are copies of it, which have
-// lower scores.
+// Loads centroids first .. first + tile - 1 into shared memory. Places after the last centroid get copies of it, which
+// have lower scores.
 template <bool tensor_cores>
 __device__ void load_centroids(const Row& row, int64_t first) {
-  __syncthreads();  // what stands there is no longer needed
+  __syncthreads();  // no thread reads the previous centroids any more
   for (int c = int(threadIdx.x); c < row.p.tile; c += block_threads) {
     const uint64_t code = row.centroid(min(first + c, row.p.size.C - 1));
     if constexpr (tensor_cores)
@@ -171,9 +175,9 @@ __device__ void assign(const Row& row, int64_t begin, int64_t end) {
       if (first_query == begin || C > row.p.tile) load_centroids<tensor_cores>(row, first);
       int score;
       if constexpr (tensor_cores)
-        score = nearest_of_strip(code, dynamic_shared<uint4>(), row.p.tile);
+        score = nearest_by_mma(code, dynamic_shared<uint4>(), row.p.tile);
       else
-        score = nearest_of_tile(code, dynamic_shared<uint64_t>(), row.p.tile);
+        score = nearest_by_popcount(code, dynamic_shared<uint64_t>(), row.p.tile);
       if (score >> 13 <= closeness) continue;  // a tie is for the lower centroid
       closeness = score >> 13;
       label = first + low_bits - (score & low_bits);
@@ -184,12 +188,12 @@ __device__ void assign(const Row& row, int64_t begin, int64_t end) {
 
 // ---- count
 
-// Adds the bits of a member to the counters of its cluster. At any time the lanes add to different words, so in
+// Adds the bits of a member to the counters of its cluster. At each step the lanes add to different words, and so in
 // different banks, whatever their clusters are.
 __device__ void add_bits(uint32_t* counters, uint64_t code) {
   const int lane = int(threadIdx.x % 32);
   const uint32_t low = uint32_t(code), high = uint32_t(code >> 32);
-  // Of bits 0..15 and 32..47, and of 16..31 and 48..63: bit i and bit 16 + i are for the two counts of one word.
+  // pairs[0] has bits 0..15 and 32..47, pairs[1] bits 16..31 and 48..63. Its bits i and 16 + i are counted in one word.
   const uint32_t pairs[2] = {(low & 0xffffu) | high << 16, low >> 16 | (high & 0xffff0000u)};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -203,14 +207,14 @@ __device__ void add_bits(uint32_t* counters, uint64_t code) {
   }
 }
 
-// Adds members and their bits of the labeled queries [begin, end) to the totals of the row. A thread counts the queries
-// that it labeled.
+// Adds the labeled queries [begin, end), as members and as bits, to the totals of the row. A thread counts the queries
+// that it has labeled.
 __device__ void count(const Row& row, int64_t begin, int64_t end) {
   const int tile = row.p.tile;
   uint32_t* const counters = dynamic_shared<uint32_t>();  // [tile, words]
   uint32_t* const members = counters + tile * words;      // [tile]
   for (int64_t first = 0; first < row.p.size.C; first += tile) {
-    __syncthreads();  // what stands there is no longer needed
+    __syncthreads();  // no thread reads the previous contents any more
     for (int i = int(threadIdx.x); i < tile * (words + 1); i += block_threads) counters[i] = 0;
     __syncthreads();
     for (int64_t query = begin + threadIdx.x; query < end; query += block_threads) {
@@ -230,15 +234,16 @@ __device__ void count(const Row& row, int64_t begin, int64_t end) {
 
 // ---- vote
 
-// Whether this block is the last of the row's `blocks` to get here. Then it sees what all of them did before.
+// Whether this block is the last of the row's `blocks` to arrive. Then it sees everything that they did before
+// arriving.
 __device__ bool last_of_row(const Row& row, int64_t blocks) {
   bool last = false;
   __syncthreads();
   if (threadIdx.x == 0) {
     uint32_t* const arrived = row.p.arrived + row.number;
-    __threadfence();  // what the block did comes before its arrival
+    __threadfence();  // orders the block's counts before its arrival
     last = atomicAdd(arrived, 1u) + 1 == blocks;
-    __threadfence();  // what follows comes after the arrival of all
+    __threadfence();  // orders the vote after the arrival of all blocks
     if (last) *arrived = 0;
   }
   return __syncthreads_or(last);
@@ -265,11 +270,11 @@ __device__ void vote(const Row& row) {
   }
 }
 
-// Block (row, piece) in iteration number `iteration`, from 1. After the last iteration comes an assignment alone.
+// One iteration, counted from 1. A block takes a (row, chunk). The launch after the last iteration only assigns.
 template <bool tensor_cores>
 __global__ void __launch_bounds__(block_threads) kmeans_iteration(const Problem p, int iteration) {
-  const Row row(p, blockIdx.x / p.pieces_per_row, iteration);
-  const int64_t begin = blockIdx.x % p.pieces_per_row * p.piece, end = min(begin + p.piece, p.size.N);
+  const Row row(p, blockIdx.x / p.chunks_per_row, iteration);
+  const int64_t begin = blockIdx.x % p.chunks_per_row * p.chunk, end = min(begin + p.chunk, p.size.N);
   const bool own_clusters = p.size.C >= row.n;
   for (int64_t query = begin + threadIdx.x; query < end; query += block_threads) {
     if (query >= row.n)
@@ -283,23 +288,23 @@ __global__ void __launch_bounds__(block_threads) kmeans_iteration(const Problem 
   assign<tensor_cores>(row, begin, valid_end);
   if (iteration > p.size.iterations) return;
   count(row, begin, valid_end);
-  if (last_of_row(row, ceil_div(row.n, p.piece))) vote(row);
+  if (last_of_row(row, ceil_div(row.n, p.chunk))) vote(row);
 }
 
-// How many queries a block takes, if the GPU runs `wave` blocks at once. All blocks make one wave, because a few blocks
-// more would double the time. If even one block a row is more than that, pieces of 2048 queries keep the last wave
-// short. Results do not depend on the pieces.
-constexpr int64_t piece_of(int64_t rows, int64_t N, int64_t wave) {
+// The queries of a chunk, if the GPU runs `wave` blocks at once. All blocks fit into one wave, because a few more
+// blocks would double the time. If even one block for each row is too many, chunks of 2048 queries keep the last wave
+// short. Results do not depend on the chunks.
+constexpr int64_t chunk_of(int64_t rows, int64_t N, int64_t wave) {
   constexpr int64_t most = (1 << 16) / block_threads - 1;  // counts are below 2^16
-  const int64_t strips = ceil_div(N, block_threads);       // a thread takes a query of each
-  return block_threads * std::min(most, rows <= wave ? ceil_div(strips, wave / rows) : 8);
+  const int64_t rounds = ceil_div(N, block_threads);       // in each, a thread takes a query
+  return block_threads * std::min(most, rows <= wave ? ceil_div(rounds, wave / rows) : 8);
 }
-static_assert(piece_of(24, 4096, 264) == 512);        // 192 blocks; pieces of 256 would make 384
-static_assert(piece_of(24, 4096, 792) == 256);        // 384 blocks
-static_assert(piece_of(1, 1 << 20, 8) == 255 * 256);  // more than a wave, because a piece has a limit
-static_assert(piece_of(512, 4096, 264) == 2048);      // 1024 blocks in any case
+static_assert(chunk_of(24, 4096, 264) == 512);        // 192 blocks; chunks of 256 would make 384
+static_assert(chunk_of(24, 4096, 792) == 256);        // 384 blocks
+static_assert(chunk_of(1, 1 << 20, 8) == 255 * 256);  // more than a wave, because a chunk has a limit
+static_assert(chunk_of(512, 4096, 264) == 2048);      // 1024 blocks in any case
 
-// The blocks that the GPU runs at once.
+// The number of blocks that the GPU runs at once.
 int64_t wave_of(void (*kernel)(Problem, int), size_t shared) {
   int device = 0, multiprocessors = 0, blocks = 0;
   check_cuda(cudaGetDevice(&device));
@@ -316,13 +321,13 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
   const int64_t rows = size.B * size.H, clusters = rows * size.C;
   if (rows * size.N == 0) return;
 
-  const int64_t tiles = ceil_div(size.C, most_tile);
+  const int64_t tiles = ceil_div(size.C, max_tile);
   const int tile = int(8 * ceil_div(size.C, 8 * tiles));
   const size_t shared = size_t(tile) * (words + 1) * sizeof(uint32_t);  // counters; centroids take less
   const auto kernel = has_mma() ? kmeans_iteration<true> : kmeans_iteration<false>;
-  const int64_t piece = piece_of(rows, size.N, wave_of(kernel, shared));
+  const int64_t chunk = chunk_of(rows, size.N, wave_of(kernel, shared));
 
-  Problem p{size, codes, lengths, draw, piece, ceil_div(size.N, piece), tile};
+  Problem p{size, codes, lengths, draw, chunk, ceil_div(size.N, chunk), tile};
   p.centroids = workspace.take<uint64_t>(clusters);
   p.totals = workspace.take<Pair>(clusters * words);
   p.members = workspace.take<uint32_t>(clusters);
@@ -333,7 +338,7 @@ void hamming_kmeans(Stream stream, KMeansSize size, const uint64_t* codes, const
   set_bytes(stream, p.arrived, 0, size_t(rows) * sizeof(uint32_t));
 
   for (int iteration = 1; iteration <= size.iterations + 1; ++iteration)
-    launch(kernel, {rows * p.pieces_per_row, block_threads, shared, stream}, p, iteration);
+    launch(kernel, {rows * p.chunks_per_row, block_threads, shared, stream}, p, iteration);
 }
 
 }  // namespace cairn::gpu

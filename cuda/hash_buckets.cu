@@ -1,21 +1,21 @@
 // Locality-sensitive hashing into buckets (Andoni et al. 2015; Reformer, Kitaev et al. 2020, section 2): for each of R
 // rounds with its random rotation r, and c = half the number of buckets,
 //
-//   bucket of q = argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}),  y_j = q . r_j;  equal ones: the lowest; no query: -1
+//   bucket of q = argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}),  y_j = q . r_j;  ties: the lowest; no query: -1
 //
 // The product is one chain of fused multiply-adds over d = 0 .. D-1 in float32, on every device, so the buckets are the
-// CPU's. A NaN is never the largest; bucket 0 where there is nothing else.
+// CPU's. A NaN is never the largest. If all are NaN, the bucket is 0.
 //
 // Shapes. q [B, N, H, D] with any strides but of the last axis, float32 or bfloat16; rotations [R, columns, D]; buckets
-// [B, H, R, N]. Batch elements differ in their number of buckets, by their length.
+// [B, H, R, N]. The number of buckets of a batch element depends on its length.
 //
 // Launch.
-//   make_rotations  a thread makes a number
+//   make_rotations  a thread computes one number
 //   make_buckets    a block takes 128 queries of a (batch element, head, round), a warp 16 of them, a lane two columns
-//                   of each 64 (projections.cuh), of which the lanes then find the largest; lane i keeps the largest so
-//                   far of query i
-// Traffic: e D bytes a query for every 64 columns, mostly from the L2 cache, and 4 written; the rotation once a block.
-// Floor: e D + 4 R a query. Bound by arithmetic: R D c multiply-adds a query, and with c growing with N that is the
+//                   in each 64 (projections.cuh). The lanes find the largest product together; lane i keeps that of
+//                   query i.
+// Traffic: e D bytes a query for every 64 columns, mostly from the L2 cache, and 4 written; the rotation once for each
+// block. Floor: e D + 4 R a query. Bound by arithmetic: R D c multiply-adds a query. c grows with N, so this is the
 // part of lsh attention that is not linear in N.
 #include "core/kernels/hash_buckets.h"
 

@@ -9,11 +9,11 @@
 // last; codes [B, H, N].
 //
 // Launch.
-//   make_planes  a thread makes a number
-//   make_codes   a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32` (projections.cuh):
-//                what they find for a query is its code after two votes
-// Traffic: e D + 8 bytes a query of e bytes an element, the floor, and the planes once a block, from the L2 cache.
-// Cost: 64 D multiply-adds a query, 32 D up to 32 bits; lanes beyond the last plane compute for nothing.
+//   make_planes  a thread computes one number
+//   make_codes   a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32` (projections.cuh).
+//                Two votes of the warp make the code of a query.
+// Traffic: e D + 8 bytes a query, e bytes an element, the floor, and the planes once for each block, from the L2 cache.
+// Cost: 64 D multiply-adds a query, 32 D up to 32 bits. Lanes beyond the last plane compute in vain.
 #include "core/kernels/hash_codes.h"
 
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
-// How kernels are launched, the same for nvcc and for the emulator of cuda/emulator: never with <<<>>>. Every launch
-// and every call of CUDA is checked. Kernel files include this instead of CUDA's headers.
+// Launches kernels, for nvcc and for the emulator of cuda/emulator alike, instead of <<<>>>. Every launch and every
+// call of CUDA is checked. Kernel files include this header instead of CUDA's.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -23,17 +23,17 @@ namespace cairn::gpu {
 
 inline cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
-// Throws DeviceError with CUDA's words unless the call succeeded:
+// Throws DeviceError with CUDA's message unless the call succeeded:
 // "CUDA: out of memory (cudaErrorMemoryAllocation) at memory.cu:33".
 inline void check_cuda(cudaError_t status, SourceLine where = SourceLine::current()) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // said once is enough
+  cudaGetLastError();  // resets the error, which is reported here
   throw DeviceError(
       concat("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") at ", to_string(where)));
 }
 
-// The blocks of a launch. Kernels count them in 64 bits, CUDA in 32: this is the one place that converts them.
-// Error: DeviceError, more blocks than a grid has room for (2147483647 in x, 65535 in y and z), or fewer than none.
+// The blocks of a launch. Kernels count blocks in 64 bits, CUDA in 32. Only this class converts them.
+// Error: DeviceError for more blocks than a grid can have (2147483647 in x, 65535 in y and z), or a negative number.
 struct Grid : dim3 {
   Grid(int64_t in_x, int64_t in_y = 1, int64_t in_z = 1, SourceLine where = SourceLine::current())
       : dim3(checked("x", in_x, 0x7fffffff, where), checked("y", in_y, 65535, where),
@@ -47,7 +47,7 @@ struct Grid : dim3 {
   }
 };
 
-// The shape of a launch: blocks, threads a block, bytes of dynamic shared memory, and the stream.
+// The shape of a launch: blocks, threads of a block, bytes of dynamic shared memory, and the stream.
 struct Launch {
   Grid grid;
   dim3 block;
@@ -56,7 +56,7 @@ struct Launch {
   SourceLine where = SourceLine::current();
 };
 
-// Lets a kernel use so much dynamic shared memory. CUDA is asked once, and again where a launch needs more.
+// Allows a kernel `bytes` of dynamic shared memory. Calls CUDA only if it needs more than before.
 inline void allow_shared(const void* kernel, size_t bytes, SourceLine where) {
   static std::mutex mutex;
   static std::map<const void*, size_t> allowed;
@@ -66,8 +66,8 @@ inline void allow_shared(const void* kernel, size_t bytes, SourceLine where) {
   allowed[kernel] = bytes;
 }
 
-// kernel<<<grid, block, shared, stream>>>(args...), checked. More than 48 KB of shared memory is asked for here.
-// Error: DeviceError with CUDA's words, for instance for an empty grid (so leave out launches over nothing).
+// kernel<<<grid, block, shared, stream>>>(args...), checked. Requests shared memory beyond 48 KB.
+// Error: DeviceError with CUDA's message, for instance for an empty grid. So callers skip launches for empty problems.
 template <class... Parameters, class... Args>
 void launch(void (*kernel)(Parameters...), const Launch& shape, Args&&... args) {
   const void* address = reinterpret_cast<const void*>(kernel);
@@ -98,7 +98,7 @@ __device__ T* dynamic_shared() {
 #endif
 }
 
-// How many pieces of `size` cover n.
+// n / size, rounded up.
 constexpr int64_t ceil_div(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 }  // namespace cairn::gpu

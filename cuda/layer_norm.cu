@@ -4,15 +4,15 @@
 //   dx = rstd (h - mean(h) - z mean(h z)) with h = dy weight,  dweight = sum_r dy z,  dbias = sum_r dy
 //
 // x, y, dy, dx [rows, cols], weight, bias and their gradients [cols] in float32 or bfloat16; mean, rstd [rows] and all
-// arithmetic in float32. The variance is that of the differences from the mean, a second pass over the row.
+// arithmetic in float32. The variance is computed from differences from the mean, in a second pass over the row.
 //
-// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block; a block of 256 threads takes a longer
-// one; they go over it three times for y, twice for dx. dweight and dbias: a block takes 32 columns of 512 rows; a
-// second kernel adds up these pieces. Elements move 16 bytes at a time, or one by one where rows do not start at
-// multiples of 16 bytes. All sums have one order, which does not depend on that.
-// Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 5 e n, where the floor is 3 e n: x
-// and dy are read once more for the columns' sums. Later readings of a row are not in it: they come from the L1 cache,
-// where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
+// Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer
+// row. They go over it three times for y, twice for dx. dweight and dbias: a block takes 32 columns of a row block, 512
+// rows; a second kernel adds up the row blocks. Elements move 16 bytes at a time, or one by one where rows do not start
+// at multiples of 16 bytes; the order of sums is the same.
+// Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 5 e n. The floor of backward is 3
+// e n: x and dy are read again for the sums of columns. Later readings of a row do not count: they come from the L1
+// cache, where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
 #include "core/kernels/layer_norm.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ namespace cairn::gpu {
 namespace {
 
 constexpr int column_warps = 8;
-constexpr int64_t column_piece = 512;
+constexpr int64_t block_rows = 512;
 
 template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(row_threads<lanes>)
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(row_threads<lanes>)
   });
 }
 
-// What dx needs of a chunk. All of it is 0 beyond the end of a row, but for z.
+// dx needs these of a chunk. Beyond the end of a row, dy and weight are 0.
 struct Terms {
   Chunk dy, weight, z;
 };
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(row_threads<lanes>)
 
 // ---- dweight and dbias
 
-// Adds up what the warps of a block have for 32 columns, in the order of the warps: a and b of column threadIdx.x, for
-// warp 0. The first lanes of each warp give `n` columns each.
+// Adds up the sums of a block's warps for 32 columns, in the order of the warps. In warp 0, a and b become the results
+// of column threadIdx.x. The first lanes of each warp contribute `n` columns each.
 template <int n>
 __device__ void add_warps(const float (&of_a)[n], const float (&of_b)[n], float& a, float& b) {
   __shared__ float of_warp[2][column_warps][32];
@@ -117,23 +117,23 @@ __device__ void add_warps(const float (&of_a)[n], const float (&of_b)[n], float&
     a += of_warp[0][w][lane];
     b += of_warp[1][w][lane];
   }
-  __syncthreads();  // of_warp is written again
+  __syncthreads();  // before of_warp is written again
 }
 
-// partial [pieces, 2, cols]: the two sums over the rows of each piece. A lane takes one of four chunks of the 32
-// columns, and every 64th row.
+// partial [row blocks, 2, cols]: the two sums over each row block. A lane takes one of four chunks of the 32 columns,
+// and every 64th row.
 template <class T, bool packs>
 __global__ void __launch_bounds__(32 * column_warps)
     column_gradients(Rows size, const T* x, const float* mean, const float* rstd, const T* dy, float* partial) {
   constexpr int lanes_a_row = 32 / chunk_size, rows_at_once = column_warps * chunk_size;
-  const int64_t tiles = ceil_div(size.cols, 32), tasks = tiles * ceil_div(size.rows, column_piece);
+  const int64_t tiles = ceil_div(size.cols, 32), tasks = tiles * ceil_div(size.rows, block_rows);
   for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t piece = task / tiles, first_chunk = task % tiles * lanes_a_row;
-    const int64_t chunk = first_chunk + threadIdx.x % lanes_a_row, end = min(size.rows, (piece + 1) * column_piece);
+    const int64_t row_block = task / tiles, first_chunk = task % tiles * lanes_a_row;
+    const int64_t chunk = first_chunk + threadIdx.x % lanes_a_row, end = min(size.rows, (row_block + 1) * block_rows);
     float of_weight[chunk_size] = {}, of_bias[chunk_size] = {};
     if (chunk * chunk_size < size.cols)
 #pragma unroll 4
-      for (int64_t row = piece * column_piece + threadIdx.x / lanes_a_row; row < end; row += rows_at_once) {
+      for (int64_t row = row_block * block_rows + threadIdx.x / lanes_a_row; row < end; row += rows_at_once) {
         const auto g = load_chunk<packs>(dy + row * size.cols, size.cols, chunk);
         const auto value = load_chunk<packs>(x + row * size.cols, size.cols, chunk);
         const float m = mean[row], s = rstd[row];
@@ -153,23 +153,23 @@ __global__ void __launch_bounds__(32 * column_warps)
     add_warps(of_weight, of_bias, sum_weight, sum_bias);
     const int64_t column = first_chunk * chunk_size + threadIdx.x;
     if (threadIdx.x < 32 && column < size.cols) {
-      partial[2 * piece * size.cols + column] = sum_weight;
-      partial[(2 * piece + 1) * size.cols + column] = sum_bias;
+      partial[2 * row_block * size.cols + column] = sum_weight;
+      partial[(2 * row_block + 1) * size.cols + column] = sum_bias;
     }
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(32 * column_warps)
-    add_pieces(int64_t count, int64_t cols, const float* partial, T* dweight, T* dbias) {
+    add_row_blocks(int64_t count, int64_t cols, const float* partial, T* dweight, T* dbias) {
   for (int64_t tile = blockIdx.x; tile < ceil_div(cols, 32); tile += gridDim.x) {
     const int64_t column = tile * 32 + threadIdx.x % 32;
     float of_weight[1] = {}, of_bias[1] = {};
     if (column < cols)
 #pragma unroll 2
-      for (int64_t piece = threadIdx.x / 32; piece < count; piece += column_warps) {
-        of_weight[0] += partial[2 * piece * cols + column];
-        of_bias[0] += partial[(2 * piece + 1) * cols + column];
+      for (int64_t row_block = threadIdx.x / 32; row_block < count; row_block += column_warps) {
+        of_weight[0] += partial[2 * row_block * cols + column];
+        of_bias[0] += partial[(2 * row_block + 1) * cols + column];
       }
     float sum_weight, sum_bias;
     add_warps(of_weight, of_bias, sum_weight, sum_bias);
@@ -196,7 +196,7 @@ template <class T>
 void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, const Accum<T>* mean,
                          const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   if (size.cols == 0) return;
-  const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, column_piece);
+  const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, block_rows);
   Workspace workspace(Device::cuda);
   float* const partial = workspace.take<float>(2 * count * size.cols);
   const bool all_packs = rows_hold_packs(size.cols, x, weight, dy, dx);
@@ -206,7 +206,7 @@ void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, 
       launch(column_gradients<T, packs>, {blocks(tiles * count), 32 * column_warps, 0, stream}, size, x, mean, rstd, dy,
              partial);
     });
-  launch(add_pieces<T>, {blocks(tiles), 32 * column_warps, 0, stream}, count, size.cols, partial, dweight, dbias);
+  launch(add_row_blocks<T>, {blocks(tiles), 32 * column_warps, 0, stream}, count, size.cols, partial, dweight, dbias);
 }
 
 CAIRN_GPU_TYPES(layer_norm_forward)

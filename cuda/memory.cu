@@ -1,7 +1,7 @@
-// Memory of the CUDA device: what tensors on it are made of (core/storage.cpp). And the device and the stream.
+// The memory of tensors on the CUDA device (core/storage.cpp), the device and the stream.
 //
-// Blocks come from CUDA's own pool, in the order of the stream: freeing does not wait for the kernels that still use a
-// block. The pool keeps what was freed, because a training step asks for the same sizes again.
+// Blocks come from CUDA's own pool, in the order of the stream: freeing does not wait for kernels that still use a
+// block. The pool keeps freed blocks, because a training step asks for the same sizes again.
 #include "core/kernels/memory.h"
 
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace cairn::gpu {
 namespace {
 
-// What blocks come from. It gives nothing back to the system by itself.
+// The pool of blocks. It never returns memory to the system by itself.
 cudaMemPool_t pool() {
   static const cudaMemPool_t only = [] {
     int device = 0;
@@ -32,18 +32,18 @@ cudaMemcpyKind direction(Device to, Device from) {
   return from == Device::cuda ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
 }
 
-// Small copies to the device, for which the host need not wait: their bytes wait in here. Memory that is not paged.
+// A ring of pinned memory for small copies to the device. Their bytes wait here, so the host need not wait.
 class Ring {
  public:
   static constexpr size_t size = size_t{1} << 20, maximum = size / 8;
 
   // Copies into the ring and queues the copy out of it, both under the lock: a thread that starts the ring over waits
-  // for queued copies, so there must be no others.
+  // for queued copies, so there must be no copy that is not queued yet.
   void copy(Stream stream, void* to, const void* from, size_t bytes) {
     const std::lock_guard guard(mutex_);
     if (!memory_) check_cuda(cudaMallocHost(&memory_, size));
     if (next_ + bytes > size) {
-      check_cuda(cudaDeviceSynchronize());  // all that stands in it has been read
+      check_cuda(cudaDeviceSynchronize());  // the device has read the whole ring
       next_ = 0;
     }
     void* place = static_cast<char*>(memory_) + next_;
@@ -62,7 +62,7 @@ class Ring {
   size_t next_ = 0;
 };
 
-// Whether a device has code of this build is whether it has this.
+// The build has code for a device if it has this kernel for it.
 [[maybe_unused]] __global__ void nothing() {}
 
 }  // namespace
@@ -78,7 +78,7 @@ Stream stream() {
 
 void* allocate(Stream stream, size_t bytes) {
   void* block = nullptr;
-  pool();  // keeps what is freed
+  pool();  // makes it keep freed blocks
   const cudaError_t status = cudaMallocAsync(&block, bytes, native(stream));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -88,7 +88,7 @@ void* allocate(Stream stream, size_t bytes) {
   return block;
 }
 
-// Called by destructors, which must not throw; after an error of a kernel every call fails, and the first one has been
+// Destructors call this, so it must not throw. After an error of a kernel every call fails, but the error has been
 // reported.
 void deallocate(Stream stream, void* block) {
   if (cudaFreeAsync(block, native(stream)) != cudaSuccess) cudaGetLastError();

@@ -1,9 +1,9 @@
 #pragma once
-// Tensor cores and asynchronous copies: one function an instruction of PTX, for GPUs of compute capability 8.0 and
-// newer. Each has a second body for the emulator that does what NVIDIA documents (PTX ISA, "Matrix fragments for
+// Tensor cores and asynchronous copies: one function for each PTX instruction, for GPUs of compute capability 8.0 and
+// newer. Each has a second body for the emulator, which follows NVIDIA's documentation (PTX ISA, "Matrix fragments for
 // mma.m16n8k16", "... for mma.m16n8k8", "... for mma.m16n8k32", "ldmatrix", "cp.async").
 //
-// Fragments: how the lanes of a warp hold a matrix, lane 4 g + t with g in 0..7, t in 0..3:
+// A fragment is the way the lanes of a warp hold a matrix. Lane 4 g + t (g = 0..7, t = 0..3) holds:
 //   sums  C [16, 8]:            c[0], c[1]: row g, columns 2 t, 2 t + 1;  c[2], c[3]: the same of row g + 8
 //   bf16  A [16, 16], two a register, the first in its lower half:
 //                               a[0]: row g, columns 2 t, 2 t + 1;  a[1]: row g + 8;  a[2], a[3]: 8 columns further
@@ -25,10 +25,10 @@
 
 namespace cairn::gpu {
 
-// Can the device run these, and is there code for it that has them?
+// Whether the device has these instructions, and the build has code for it that uses them.
 inline bool has_mma() {
   int device, major, minor;
-  check_cuda(cudaGetDevice(&device));  // (The runtime knows all these without asking the device.)
+  check_cuda(cudaGetDevice(&device));  // (The runtime has these values cached.)
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
 #ifdef __CUDA_ARCH_LIST__
@@ -41,7 +41,7 @@ inline bool has_mma() {
   return false;
 }
 
-// The instruction, or, on the emulator, the statements after it.
+// CAIRN_PTX_HERE: on the emulator, the last parameter of a function, the line of its call. CAIRN_PTX: the instruction.
 #if !defined(__CUDACC__)
 #define CAIRN_PTX_HERE SourceLine where = SourceLine::current()
 #define CAIRN_PTX_HERE_TOO , CAIRN_PTX_HERE
@@ -59,9 +59,9 @@ inline bool has_mma() {
 
 // ---- numbers
 
-// x rounded to TF32, which has float's exponent and 10 bits of mantissa: to the nearest, ties away from 0. It is for
-// mma_tf32 alone: PTX leaves the layout of TF32 to the implementation, and nothing says what the 13 lowest bits are.
-// (On the emulator some are set, so that infinity looks like a NaN to whoever takes it for a float.)
+// x rounded to TF32, which has float's exponent and 10 bits of mantissa: to nearest, ties away from 0. Only for
+// mma_tf32: PTX leaves the layout of TF32 to the implementation, and the 13 lowest bits are undefined. (The emulator
+// sets some of them, so that infinity becomes a NaN in code that reads the result as a float.)
 inline __device__ float round_tf32(float x) {
 #ifdef __CUDACC__
   uint32_t y = 0;
@@ -72,7 +72,7 @@ inline __device__ float round_tf32(float x) {
 #endif
 }
 
-// Two numbers as bfloat16, to nearest even, `low` in the lower half.
+// Two numbers rounded to bfloat16, to nearest even; `low` is the lower half of the word.
 inline __device__ uint32_t pack_bfloat16(float low, float high) {
 #ifdef __CUDACC__
   uint32_t y = 0;
@@ -86,8 +86,8 @@ inline __device__ uint32_t pack_bfloat16(float low, float high) {
 // ---- matrices
 
 #ifndef __CUDACC__
-// c += A B of a warp's fragments, K columns of A, for each of some products, one after another; a(words, row, k) and
-// b(words, k, column) find an element in the words of all lanes' fragments.
+// c += A B of a warp's fragments, with K columns of A, for several products one after another. element_a(words, row, k)
+// and element_b(words, k, column) find an element in the words of all lanes' fragments.
 template <int K, int products, class C, class A, class B>
 void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2], A element_a,
                  B element_b, SourceLine where) {
@@ -131,8 +131,8 @@ inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t 
 #endif
 }
 
-// c += A B, TF32, for each of some products, one after another. The 13 lowest bits of what a and b hold do not count:
-// round_tf32 first.
+// c += A B in TF32, for several products one after another. The instruction ignores the 13 lowest bits of a and b, so
+// the caller rounds first (round_tf32).
 template <int products>
 __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4],
                          const uint32_t (&b)[products][2] CAIRN_PTX_HERE_TOO) {
@@ -152,7 +152,7 @@ __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4],
 #endif
 }
 
-// c += A B of signed bytes. The sums are exact: whole numbers.
+// c += A B of signed bytes. The sums are exact.
 inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1 CAIRN_PTX_HERE_TOO) {
 #ifdef __CUDACC__
   CAIRN_PTX(
@@ -176,8 +176,8 @@ inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
 #endif
 }
 
-// Four matrices of 8 rows of 16 bytes out of shared memory: lane l says where row l % 8 of matrix l / 8 begins, aligned
-// to 16 bytes. Lane 4 g + t gets bytes 4 t .. 4 t + 3 of row g of matrix i as r[i].
+// Loads four matrices of 8 rows of 16 bytes from shared memory. Lane l passes the address of row l % 8 of matrix l / 8,
+// aligned to 16 bytes. Lane 4 g + t gets bytes 4 t .. 4 t + 3 of row g of matrix i as r[i].
 inline __device__ void load_matrices(uint32_t (&r)[4], const void* row CAIRN_PTX_HERE_TOO) {
 #ifdef __CUDACC__
   CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -196,7 +196,7 @@ inline __device__ void load_matrices(uint32_t (&r)[4], const void* row CAIRN_PTX
 #endif
 }
 
-// The same of matrices of 8 x 8 two-byte elements, each transposed: lane 4 g + t gets elements g of rows 2 t, 2 t + 1.
+// The same for matrices of 8 x 8 two-byte elements, each transposed: lane 4 g + t gets elements g of rows 2 t, 2 t + 1.
 inline __device__ void load_matrices_transposed(uint32_t (&r)[4], const void* row CAIRN_PTX_HERE_TOO) {
 #ifdef __CUDACC__
   CAIRN_PTX("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -216,9 +216,9 @@ inline __device__ void load_matrices_transposed(uint32_t (&r)[4], const void* ro
 #endif
 }
 
-// ---- copies from global to shared memory that go on while the thread does other things
+// ---- asynchronous copies from global to shared memory
 
-// `bytes` (4, 8 or 16, to which both addresses are aligned), or zeros if there is nothing to read.
+// Copies `bytes` bytes (4, 8 or 16; both addresses are aligned to it), or zeros unless `there`.
 template <int bytes>
 inline __device__ void copy_async(void* to, const void* from, bool there CAIRN_PTX_HERE_TOO) {
   static_assert(bytes == 4 || bytes == 8 || bytes == 16);
@@ -235,7 +235,7 @@ inline __device__ void copy_async(void* to, const void* from, bool there CAIRN_P
   host_cuda::async_copy(to, from, bytes, there ? bytes : 0, where);
 #endif
 }
-// Closes a group of copies of this thread.
+// Ends a group of copies of this thread.
 inline __device__ void commit_copies() {
 #ifdef __CUDACC__
   CAIRN_PTX("cp.async.commit_group;" ::: "memory");
@@ -243,7 +243,7 @@ inline __device__ void commit_copies() {
   host_cuda::commit_async_copies();
 #endif
 }
-// Waits until all but the last `pending` groups of this thread are there. (For other threads' there are barriers.)
+// Waits until all but the last `pending` groups of this thread are complete. (Copies of other threads need a barrier.)
 template <int pending>
 inline __device__ void wait_for_copies() {
 #ifdef __CUDACC__

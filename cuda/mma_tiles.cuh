@@ -1,6 +1,7 @@
 #pragma once
-// Products of tiles on tensor cores, by blocks of 128 threads: each of the four warps multiplies strips of 16 rows of
-// its own with rows that all have loaded. bf16 as it is; float as the sum of two numbers in TF32.
+// Products of tiles on tensor cores, by blocks of 128 threads. Each of the four warps multiplies warp tiles, 16 rows
+// each, with rows that the whole block has loaded. bf16 is multiplied directly, float as the sum of two numbers in
+// TF32.
 #include "cuda/mma.cuh"
 
 namespace cairn::gpu {
@@ -11,7 +12,7 @@ inline constexpr int mma_threads = 128, mma_warps = 4;
 template <class T>
 inline constexpr int mma_depth = 32 / int(sizeof(T));
 
-// A float as a sum of two numbers in TF32, to 2^-22 of it. Infinity becomes NaN.
+// A float as a sum of two numbers in TF32, with a relative error of 2^-22. Infinity becomes NaN.
 struct TwoTf32 {
   uint32_t high, low;
 
@@ -22,7 +23,7 @@ struct TwoTf32 {
   }
 };
 
-// c += A B. Floats take three products. The fourth, of both lower numbers, is as small as what splitting leaves out.
+// c += A B. Floats take three products. The fourth, of both low parts, is as small as the error of TwoTf32.
 template <class T>
 __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (sizeof(T) == 2) {
@@ -42,8 +43,8 @@ inline __device__ int mma_lane() { return int(threadIdx.x % 32); }
 inline __device__ int mma_g() { return mma_lane() / 4; }
 inline __device__ int mma_t() { return mma_lane() % 4; }
 
-// Rows of shared memory, a power of two of at least 64 bytes each. They are made of chunks of 16 bytes, which are
-// turned around so that neighboring rows have the same chunk in different banks.
+// A tile in shared memory. A row has a power of two of bytes, at least 64, in chunks of 16 bytes. The chunks of a row
+// are permuted (XOR swizzle), so that neighboring rows have the same chunk in different banks.
 template <class T, int columns>
 struct MmaTile {
   static constexpr int in_chunk = 16 / int(sizeof(T)), chunks = columns / in_chunk, steps = columns / mma_depth<T>;
@@ -52,8 +53,8 @@ struct MmaTile {
 
   __device__ T* chunk(int row, int c) const { return data + place(row, c) * in_chunk; }
   __device__ static int place(int row, int c) { return row * chunks + (c ^ (chunks >= 8 ? row % 8 : row / 2 % 4)); }
-  // chunk(row + r, c + d) for a multiple r of 8 and a d that has no bit in common with c: one operation a d, and none
-  // an r, if (row, c) is the lane's and d and r are constants.
+  // chunk(row + r, c + d), for r a multiple of 8 and d without a bit in common with c. If (row, c) depends on the lane,
+  // and r and d are constants, it takes one instruction for each d and none for each r.
   __device__ const T* chunk_from(int row, int c, int r, int d) const {
     return data + (place(row, c) ^ d) * in_chunk + r * columns;
   }
@@ -68,7 +69,7 @@ struct MmaTile {
       copy_chunk(r, c, x, stride, r < rows ? r : -1, columns_there);
     }
   }
-  // The same of rows index[r] of x, 0s where the index is negative.
+  // The same for rows index[r] of x; zeros where the index is negative.
   template <int height>
   __device__ void copy(const T* x, int64_t stride, const int32_t* index, int columns_there) const {
     constexpr int rounds = height * chunks / mma_threads, batch = rounds < 4 ? rounds : 4, step = mma_threads / chunks;
@@ -89,12 +90,12 @@ struct MmaTile {
     const bool there = from >= 0 && c * in_chunk < columns_there;
     copy_async<16>(chunk(r, c), there ? x + from * stride + c * in_chunk : x, there);
   }
-  // The fragment of A: 16 rows, and of their columns those of one step.
+  // The fragment of A: 16 rows, and the columns of one step.
   __device__ void load_a(int step, uint32_t (&a)[4]) const {
     load_matrices(a, chunk_from(mma_lane() % 16, mma_lane() / 16, 0, 2 * step));
   }
-  // The fragment of A where A is this tile transposed: A's 16 rows are the columns here from `column` on, and A's
-  // columns of one step are rows here. In TF32 these rows have the order that fragment_of_sums explains.
+  // The fragment of A where A is this tile transposed: the 16 rows of A are columns of the tile from `column` on, and
+  // the columns of one step are rows of the tile. In TF32 these rows are in the order that fragment_of_sums explains.
   __device__ void load_a_transposed(int column, int step, uint32_t (&a)[4]) const {
     if constexpr (sizeof(T) == 2) {
       const int lane = mma_lane();
@@ -107,7 +108,7 @@ struct MmaTile {
       }
     }
   }
-  // Stores sums of a former product as the first 16 rows here.
+  // Stores the sums of a product as the first 16 rows of the tile.
   __device__ void store_sums(const float (&sums)[columns / 8][4]) const {
 #pragma unroll
     for (int n = 0; n < columns / 8; ++n)
@@ -124,37 +125,37 @@ struct MmaTile {
   }
 };
 
-// products[strip][n] = A B^T: own(strip, step, a) gives fragments of A, B's rows are those of x, eight an n.
-template <int strips, int rows, class T, int columns, class Own>
-__device__ void mma_row_products(Own own, const MmaTile<T, columns>& x, float (&products)[strips][rows / 8][4]) {
+// products[w][n] = A B^T for warp tile w of A and rows 8 n .. 8 n + 7 of B = x. own(w, step, a) loads a fragment of A.
+template <int warp_tiles, int rows, class T, int columns, class Own>
+__device__ void mma_row_products(Own own, const MmaTile<T, columns>& x, float (&products)[warp_tiles][rows / 8][4]) {
 #pragma unroll
-  for (int strip = 0; strip < strips; ++strip)
+  for (int w = 0; w < warp_tiles; ++w)
 #pragma unroll
     for (int n = 0; n < rows / 8; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) products[strip][n][e] = 0;
+      for (int e = 0; e < 4; ++e) products[w][n][e] = 0;
 #pragma unroll
   for (int step = 0; step < MmaTile<T, columns>::steps; ++step) {
-    uint32_t a[strips][4];
+    uint32_t a[warp_tiles][4];
 #pragma unroll
-    for (int strip = 0; strip < strips; ++strip) own(strip, step, a[strip]);
+    for (int w = 0; w < warp_tiles; ++w) own(w, step, a[w]);
 #pragma unroll
     for (int n = 0; n < rows / 8; n += 2) {
       uint32_t b[4];  // of n and n + 1
       const int lane = mma_lane();
       load_matrices(b, x.chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 8 * n, 2 * step));
 #pragma unroll
-      for (int strip = 0; strip < strips; ++strip) {
-        mma<T>(products[strip][n], a[strip], b[0], b[1]);
-        mma<T>(products[strip][n + 1], a[strip], b[2], b[3]);
+      for (int w = 0; w < warp_tiles; ++w) {
+        mma<T>(products[w][n], a[w], b[0], b[1]);
+        mma<T>(products[w][n + 1], a[w], b[2], b[3]);
       }
     }
   }
 }
 
-// The fragment of A made of sums: of mma_depth columns from column `step` mma_depth on. A lane has columns 2 t and
-// 2 t + 1 of sums. That is what it needs of A in bf16; in TF32 they stand for columns t and t + 4, so that the rows of
-// B have to be taken in that order too.
+// The fragment of A made from the sums of a product: its columns `step` mma_depth and following. A lane has columns 2 t
+// and 2 t + 1 of the sums, which is what it needs of A in bf16. In TF32 they become columns t and t + 4 of A, so the
+// rows of B must be read in that order too.
 template <class T>
 __device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)[4]) {
   if constexpr (sizeof(T) == 2) {
@@ -171,10 +172,10 @@ __device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)
   }
 }
 
-// sums += A X for the rows of X that one step takes. a: fragments of A; X: x from column 8 `first` on, `first` even.
-template <int strips, class T, int columns, int tiles>
-__device__ void mma_add_rows(const uint32_t (&a)[strips][4], const MmaTile<T, columns>& x, int step, int first,
-                             float (&sums)[strips][tiles][4]) {
+// sums += A X for the rows of X of one step. a: fragments of A. X: the columns of x from 8 `first` on; `first` is even.
+template <int warp_tiles, class T, int columns, int tiles>
+__device__ void mma_add_rows(const uint32_t (&a)[warp_tiles][4], const MmaTile<T, columns>& x, int step, int first,
+                             float (&sums)[warp_tiles][tiles][4]) {
 #pragma unroll
   for (int n = 0; n < tiles; n += 2) {
     uint32_t b[4];  // of columns 8 n and 8 n + 8
@@ -187,28 +188,28 @@ __device__ void mma_add_rows(const uint32_t (&a)[strips][4], const MmaTile<T, co
             x.chunk(8 * step + 2 * mma_t() + i % 2, 2 * (first + n + i / 2) + mma_g() / 4)[mma_g() % 4]);
     }
 #pragma unroll
-    for (int strip = 0; strip < strips; ++strip) {
-      mma<T>(sums[strip][n], a[strip], b[0], b[1]);
-      mma<T>(sums[strip][n + 1], a[strip], b[2], b[3]);
+    for (int w = 0; w < warp_tiles; ++w) {
+      mma<T>(sums[w][n], a[w], b[0], b[1]);
+      mma<T>(sums[w][n + 1], a[w], b[2], b[3]);
     }
   }
 }
 
-// sums += W X: W are sums of a former product, X is x.
-template <int strips, int rows, class T, int columns>
-__device__ void mma_weighted_rows(const float (&weights)[strips][rows / 8][4], const MmaTile<T, columns>& x,
-                                  float (&sums)[strips][columns / 8][4]) {
+// sums += W X, where W are the sums of a product and X is x.
+template <int warp_tiles, int rows, class T, int columns>
+__device__ void mma_weighted_rows(const float (&weights)[warp_tiles][rows / 8][4], const MmaTile<T, columns>& x,
+                                  float (&sums)[warp_tiles][columns / 8][4]) {
 #pragma unroll
   for (int step = 0; step < rows / mma_depth<T>; ++step) {
-    uint32_t a[strips][4];
+    uint32_t a[warp_tiles][4];
 #pragma unroll
-    for (int strip = 0; strip < strips; ++strip) fragment_of_sums<T>(weights[strip], step, a[strip]);
+    for (int w = 0; w < warp_tiles; ++w) fragment_of_sums<T>(weights[w], step, a[w]);
     mma_add_rows(a, x, step, 0, sums);
   }
 }
 
-// Writes `factor` times what this thread has of a row, its sums[n][2 half] and the next, to the row's first columns, or
-// adds it to them. Where the factor is 0, it takes the sums for 0, even if they are NaN.
+// Writes `factor` times this thread's sums of a row, sums[n][2 half] and sums[n][2 half + 1], to `row`, or adds them to
+// it. A factor of 0 makes the result 0, even if the sums are NaN.
 template <class T, int tiles>
 __device__ void write_sums(const float (&sums)[tiles][4], int half, float factor, T* row, int columns,
                            bool add = false) {

@@ -1,9 +1,9 @@
 // Groups of consecutive queries: query i of n valid ones is in group floor(i C / n). core/kernels/position_labels.h has
-// the formula, for every device; the lengths are the device's, so the host waits for nothing.
+// the formula for every device. The lengths are in device memory, so the host does not wait.
 //
 // Shapes. labels [B, H, N], lengths [B].
 // Launch. A thread takes a query.
-// Traffic: 4 bytes a query, the floor. The divisions of whole numbers take longer than that, some hundred instructions.
+// Traffic: 4 bytes a query, the floor. Bound by integer divisions, about a hundred instructions a query.
 #include "core/kernels/position_labels.h"
 
 #include "cuda/common.cuh"

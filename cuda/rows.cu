@@ -1,11 +1,11 @@
 // gather_rows: out[r] = table[index[r]], and its gradient, scatter_add_rows: table[index[r]] += x[r]. table [table,
-// cols], index [rows], x and out [rows, cols], in float32 or bfloat16. A sum is in float32, in the order of the rows,
-// and is rounded once.
+// cols], index [rows], x and out [rows, cols], in float32 or bfloat16. Sums are in float32, in the order of the rows,
+// rounded once.
 //
 // gather_columns: y[r] = x[r, columns[r]], and its gradient, scatter_columns. x [rows, cols], columns and y [rows].
 //
 // Launch.
-//   gather       a warp takes a row, a lane every 32nd word of it: 16 bytes where rows and addresses allow that, or an
+//   gather       a warp takes a row, a lane every 32nd word: 16 bytes where rows and addresses allow it, else an
 //                element
 //   scatter_add  group.cu sorts the rows by index. Then a warp takes the rows with one index and 128 columns, four a
 //                lane. It adds the rows one after another: no atomics, so each sum has one order. A row of the table
@@ -13,8 +13,8 @@
 //   pick         a thread takes an element of y
 //   put          a warp takes a row of x
 // Traffic, e bytes an element. gather: 2 e rows cols, the floor. scatter_add: e rows cols and 2 e cols for each row
-// named, the floor; the sort reads the index once for each 512 rows of the table, from the L2 cache. An index that most
-// rows share makes it slow: one warp adds them all. Bound by memory otherwise.
+// named, the floor; the sort reads the index once for each 512 rows of the table, from the L2 cache. If most rows
+// have the same index, it is slow: one warp adds them all. Otherwise bound by memory.
 #include "core/kernels/rows.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int columns_a_lane = 4, columns_a_warp = 32 * columns_a_lane;
 
-// `words` words a row.
+// A row has `words` words.
 template <class Word>
 __global__ void __launch_bounds__(row_threads<32>)
     gather(int64_t rows, int64_t words, int64_t table_rows, const Word* table, const int32_t* index, Word* out) {
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(row_threads<32>)
   });
 }
 
-// The rows of x by their index: order [rows], of which those of table row i begin at offsets[i].
+// order [rows]: the rows of x sorted by index; those of table row i begin at offsets[i].
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
     add_segments(RowSelection size, int64_t tiles, const T* x, const int32_t* index, const int32_t* order,
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(row_threads<32>)
     float sum[columns_a_lane] = {};
     each_column([&](int i, int64_t c) { sum[i] = float(to[c]); });
     const int64_t end = offsets[key + 1];
-    for (int64_t base = begin; base < end; base += 32) {  // each lane knows one row
+    for (int64_t base = begin; base < end; base += 32) {  // each lane loads the index of one row
       const int32_t row = order[min(base + row_lane<32>(), end - 1)];
 #pragma unroll 4
       for (int m = 0; m < min(end - base, int64_t{32}); ++m) {

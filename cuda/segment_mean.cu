@@ -1,21 +1,20 @@
-// Sums and means of rows over the members of a cluster (the paper's equation 3), and a cluster's row for each of its
-// members (equation 6). Each is the gradient of the other.
+// reduce: sums or means of rows over the members of a cluster (the paper's equation 3). broadcast: copies a cluster's
+// row to each of its members (equation 6). Each is the gradient of the other.
 //
-// Shapes. x [B, N, H, D] and out [B, C, H, D] of the sums, the other way round for the copies, with any strides but of
-// the last axis; float32 or bfloat16, sums in float32. Labels and permutation [B, H, N], offsets [B, H, C + 1].
+// Shapes. reduce: x [B, N, H, D], out [B, C, H, D]; broadcast the other way round; with any strides but of the last
+// axis; float32 or bfloat16, sums in float32. Labels and permutation [B, H, N], offsets [B, H, C + 1].
 //
 // Launch.
-//   reduce_cluster   a block takes a cluster of a (batch element, head). Its threads are a table of slots and
-//                    columns: each has 16 bytes of the columns, and every `slots`-th member, four of them under way
-//                    at a time. Slot 0 adds up what the slots have, in their order: so the order of a sum depends on
-//                    the shape and the permutation alone. A block has 64 to 256 threads, enough to have an average
-//                    cluster under way at once, and no more, since small clusters wait for one chain of loads: the
-//                    more blocks, the better.
+//   reduce_cluster   a block takes a cluster of a (batch element, head). Its threads form a table of slots and columns:
+//                    each thread has 16 bytes of the columns and every `slots`-th member, with four loads in flight.
+//                    Slot 0 adds the sums of the slots in order, so the order of a sum depends on the shape and the
+//                    permutation alone. A block has 64 to 256 threads, just enough to load an average cluster at once:
+//                    small clusters wait for one chain of loads, so many small blocks are best.
 //   broadcast_rows   a row of up to 32 threads takes a query, 16 bytes a thread
-// Where 16 bytes do not divide rows or addresses, it is an element a thread.
+// Where rows or addresses are no multiples of 16 bytes, a thread takes one element instead.
 // Traffic, e bytes an element: reduce e B H D (N + C) + 4 B H N, the floor. broadcast: e B H N D written, the floor
-// (and as much read, if it adds), and as much read from the L2 cache, where the clusters' rows stay. Bound by memory;
-// one cluster of all N queries by what one multiprocessor can have under way.
+// (and as much read, if it adds), and as much read from the L2 cache, where the clusters' rows stay. Bound by memory; a
+// single cluster of all N queries is bound by the loads that one multiprocessor can have in flight.
 #include "core/kernels/segment_mean.h"
 
 #include <algorithm>
@@ -33,15 +32,15 @@ constexpr int broadcast_threads = 256;
 struct SegmentProblem {
   Segment kind;
   GroupSize size;
-  int64_t packs;  // a row
+  int64_t packs;  // in a row
   GroupView groups;
-  bool add = false;  // broadcast_rows: to what stands in out
+  bool add = false;  // broadcast_rows: whether to add to out
 
-  // Where cluster c of a (batch element, head) begins in the permutation; the end is one further.
+  // Where cluster c of a (batch element, head) begins in the permutation; the next offset is its end.
   __device__ const int32_t* offset(int64_t batch_head, int64_t c) const {
     return groups.offsets + batch_head * (size.C + 1) + c;
   }
-  // What a row is multiplied with, for a cluster of so many members.
+  // The factor of a cluster's rows.
   __device__ float factor(int32_t members) const {
     return kind == Segment::mean && members > 0 ? 1 / float(members) : 1.0f;
   }
@@ -79,7 +78,7 @@ __global__ void __launch_bounds__(max_threads, 4)
       for (int k = 0; k < width; ++k) result.element[k] = T(sum[k] * factor);
       pack<width>(out.at(b, c, h), at) = result;
     }
-    __syncthreads();  // the cells are written again
+    __syncthreads();  // before the cells are written again
   }
 }
 
@@ -106,7 +105,7 @@ __global__ void __launch_bounds__(broadcast_threads)
   }
 }
 
-// Whether all rows are whole packs.
+// Whether all rows consist of whole packs.
 template <int width, class T>
 bool rows_hold_packs(int64_t D, const HeadView<T>& x) {
   return (D | x.batch_stride | x.row_stride | x.head_stride) % width == 0 && holds_packs<width>(x.data);

@@ -2,15 +2,15 @@
 //
 //   y_rc = exp(x_rc - max_r) / sum_c exp(x_rc - max_r),   dx_rc = y_rc (dy_rc - sum_c y_rc dy_rc)
 //
-// In a row of minus infinities every exponential counts as 0. So its sum is 0, and its result is zeros. No other row
-// has a sum of 0. NaN and plus infinity reach the sum, and with it the whole row. x, y, dy, dx: [rows, cols], float32
-// or bfloat16; all arithmetic is in float32.
+// A row of minus infinities gives zeros: its exponentials and their sum are 0. No other row has a sum of 0. NaN and
+// plus infinity reach the sum, and with it the whole row. x, y, dy, dx: [rows, cols], float32 or bfloat16; all
+// arithmetic is in float32.
 //
-// Launch. A warp takes a row of up to 1024 elements, four rows a block; a block of 256 threads takes a longer one. A
+// Launch. A warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer row. A
 // thread takes every 32nd or 256th chunk of 8 elements, and goes over them twice. Rows that do not start at multiples
 // of 16 bytes are read in the same order, element by element.
-// Traffic of n = rows * cols elements of e bytes: 2 e n forward and 3 e n backward, the floor. The second reading is
-// not in it: it comes from the L1 cache, where a warp's row has at most 4 KB, or from the L2 cache. Bound by memory.
+// Traffic of n = rows * cols elements of e bytes: 2 e n forward and 3 e n backward, the floor. The second reading does
+// not count: it comes from the L1 cache, where a warp's row has at most 4 KB, or from the L2 cache. Bound by memory.
 #include "core/kernels/softmax.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 #pragma once
-// Where in the source something was called, for messages. (std::source_location, which clang 14 does not have.)
+// The file and line of a call, for messages. (clang 14 does not have std::source_location.)
 #include <string>
 #include <string_view>
 

@@ -1,10 +1,10 @@
-// Elements copied from where one tensor has them to where another does: permuting, cutting, joining, broadcasting.
+// Copies elements from one tensor to another, each with its own strides: to permute, cut, join and broadcast.
 //
 // Launch. A thread takes single elements, a grid's stride apart, and finds each in both tensors from its coordinates
 // (strides.cuh). Blocks of 256 threads.
-// Traffic of n elements of e bytes: 2 e n, the floor, where both tensors move by 1 along the innermost axis. A tensor
-// that moves by more has up to 32 / e times its part, less what the cache keeps until neighbors come. Bound by memory
-// where elements are large or axes are few: each axis takes some 20 instructions.
+// Traffic of n elements of e bytes: 2 e n, the floor, where both tensors have stride 1 along the innermost axis. A
+// tensor with a larger stride has up to 32 / e times its traffic, unless the cache keeps its sectors until neighbors
+// are read. Bound by memory where elements are large or axes are few: each axis takes about 20 instructions.
 #include "core/kernels/strided_copy.h"
 
 #include <algorithm>

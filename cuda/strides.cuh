@@ -1,5 +1,5 @@
 #pragma once
-// Where the elements of a result are found in operands that have strides of their own.
+// Finds the elements of a result in operands that have strides of their own.
 #include <bit>
 #include <cstdint>
 
@@ -14,15 +14,15 @@ inline int64_t elements(const Strides& strides) {
   return n;
 }
 
-// Finds element i of n in each operand. That takes a division by the size of each axis, and divisions are slow: 18
-// instructions with 32 bits, up to 75 with 64, more time than memory needs for a few bytes. So where n is below 2^31,
-// it multiplies. The host computes factor = 2^shift / size, rounded up, and i / size = i factor / 2^shift, rounded down
-// (Granlund and Montgomery 1994).
+// Finds element i of n in each operand. That takes a division by the size of each axis. Divisions are slow: 18
+// instructions in 32 bits, up to 75 in 64 bits, more time than memory needs for a few bytes. So for n below 2^31 it
+// multiplies instead: the host computes factor = 2^shift / size, rounded up, and i / size is i factor / 2^shift,
+// rounded down (Granlund and Montgomery 1994).
 class StridedLoop {
  public:
   int64_t n;
 
-  // There is at least one element.
+  // There must be at least one element.
   explicit StridedLoop(const Strides& strides) : n(elements(strides)), strides_(strides) {
     for (int axis = 0; axis < strides.rank && n <= 0x7fffffff; ++axis) {
       const auto size = uint64_t(strides.sizes[axis]);
@@ -31,7 +31,7 @@ class StridedLoop {
     }
   }
 
-  // at[t]: where element i stands in tensor t.
+  // at[t] becomes the index of element i in tensor t.
   template <int tensors>
   __device__ void find(int64_t i, int64_t (&at)[tensors]) const {
     if (n <= 0x7fffffff)

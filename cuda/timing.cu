@@ -1,7 +1,7 @@
-// Time of the device, between events.
+// Time of the device, between two events.
 //
-// Launch. hold: one thread keeps the stream busy until the host says that everything behind it is queued, a fifth of a
-// second at most. (The emulator does work as soon as it is queued: there the clock of the host will do.)
+// Launch. hold: one thread keeps the stream busy until the host has queued the work to be timed, a fifth of a second at
+// most. (On the emulator the host's clock is used, because a call is done when it returns.)
 #include "core/kernels/timing.h"
 
 #include <chrono>
@@ -24,7 +24,7 @@ class Event {
 
   void record(Stream stream) { check_cuda(cudaEventRecord(event_, native(stream))); }
   void wait() { check_cuda(cudaEventSynchronize(event_)); }
-  // Both must have happened.
+  // Both events must have happened.
   double seconds_since(const Event& start) const {
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, start.event_, event_));

@@ -1,5 +1,5 @@
-// Improved clustered attention: each query attends by itself to the top keys of its cluster, and takes the rest from
-// its centroid (the first case of the paper's equation 10, and equation 11; section 3.3). And its gradient.
+// Improved clustered attention and its gradient: each query attends by itself to the top keys of its cluster, and takes
+// the rest from its centroid (the first case of the paper's equation 10, and equation 11; section 3.3).
 // core/kernels/topk_attention.h has the definition.
 //
 //   out_i = m_j (z a_i V_top) + rest_j for query i of cluster j, a_i = softmax over top_j of scale q_i . k_l, z dropout
@@ -7,37 +7,47 @@
 //   da = z (g_i V_top^T);  delta_i = a_i . da;  dm_j = sum_i delta_i;  drest_j = sum_i g_i
 //   dS = m_j a_i (da - delta_i);  dq_i = scale dS K_top;  dK_top += scale dS^T q_i;  dV_top += m_j (z a_i)^T g_i
 //
-// Launch. A task is up to t members of one cluster. The host does not know how large clusters are. It launches N / t +
-// C + 1 blocks for each (batch, head), which is enough whatever their sizes: task i of cluster c has the number
-// offsets[c] / t + c + i, and a block whose number has no task returns at once. Queries of no cluster are members of a
-// cluster C. A warp finds its task by probing 31 clusters at a time. t is 64 times a power of two, and about N / C:
-// with larger tasks, fewer have parts of the same key's gradient. It is 64 where more would leave too few blocks, and
-// where top has more than 32 keys (16 in float32): a block has no registers for the gradients of more.
+// Tasks. A task is up to t members of one cluster. Queries without a cluster are members of cluster C. Task i of
+// cluster c has the number offsets[c] / t + c + i. The host does not know the cluster sizes, so it launches N / t + C +
+// 1 blocks for each (batch, head), which is always enough. A block whose number has no task returns at once. For t =
+// 64, N = 400:
 //
-// On tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu; a block of 128 threads has a task:
+//   offsets   0                     130        170                         400
+//             |--- cluster 0 -------|-- 1 -----|--- cluster 2 -------------|
+//   tasks     [ 0 ][ 1 ][2]         [ 3 ]      [ 4 ][ 5 ][ 6 ][ 7 ]             (8, 9: none)
+//
+// t is 64 times a power of two, about N / C, because the fewer tasks a cluster has, the fewer parts each key's gradient
+// has. It is 64 where larger tasks would leave too few blocks, and where top has more than 32 keys (16 in float32),
+// because a block has no registers for the gradients of more keys. A warp finds its task by probing 31 clusters at a
+// time.
+//
+// Launch on tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu. A block of 128 threads has a
+// task:
 //   attend_top_mma      gathers 64 members and 32 top keys at a time, by asynchronous copies of whole rows. A warp has
-//                       16 members and all their sums. At most 32 top keys are gathered once for the task. More go
-//                       through the block in tiles, with a running softmax.
-//   member_gradient_mma the same for dq. Weights and dS go through shared memory, to be multiplied with queries and
+//                       16 members and all their sums. Up to 32 top keys are gathered once for the task. More top keys
+//                       are gathered in tiles, with a running softmax.
+//   member_gradient_mma does so for dq. Weights and dS go through shared memory, to be multiplied with queries and
 //                       gradients. Two warps sum up dK_top, 16 keys each, and two warps dV_top. If top has more than
 //                       32 keys (16 where rows have 512 bytes), the scores are computed twice: for the softmax and
 //                       delta, and for the gradients.
-// In float32 arithmetic, for all else; a block of 128 threads has a task and 64 columns (attend_top up to 128). Rows of
-// tiles of 64 members and 64 top keys are gathered out of memory (cuda/attention_tiles.cuh):
-//   attend_top          the tiles of full attention's forward pass (cuda/attention_simt.cuh)
-//   member_gradient     the scores twice: for the softmax and delta, and for dq and the parts of dK_top and dV_top
-// Either member_gradient writes the parts of dK_top and dV_top that its task has, rows of D + M floats in workspace
-// memory, and which keys they are of. Then, the same for both forms:
-//   group               sorts the rows by key (cuda/group.cu)
-//   topk_key_gradient   sums up the rows of each key, in their order. A warp has 8 keys and 128 columns (32 if rows do
-//                       not move four columns at a time). If a key has more than 32 rows, the 8 warps of the block
-//                       share them: each takes every eighth. Further blocks sum up dm, a warp a cluster.
-// segment_reduce computes drest. The other three process as many (batch, head) pairs at a time as fit into 64 MB of
-// workspace.
+// Otherwise in float32 arithmetic. A block of 128 threads has a task and 64 columns (attend_top up to 128). It gathers
+// rows for tiles of 64 members and 64 top keys (cuda/attention_tiles.cuh):
+//   attend_top          has the tiles of full attention's forward pass (cuda/attention_simt.cuh)
+//   member_gradient     computes the scores twice: for the softmax and delta, and for dq and the parts of dK_top and
+//                       dV_top
+// A part is what one task adds to dK_top and dV_top of one key, a row of D + M floats in the workspace. Both versions
+// of member_gradient write the parts of their task and the key of each part. Then, after either version:
+//   group               sorts the parts by key (cuda/group.cu)
+//   topk_key_gradient   sums up the parts of each key, in order. A warp has 8 keys and 128 columns (32 if rows do not
+//                       move four columns at a time). If a key has more than 32 parts, the 8 warps of the block share
+//                       them: each takes every eighth. Further blocks sum up dm; a warp takes a cluster.
+// segment_reduce computes drest. The other three kernels process as many (batch, head) pairs at a time as fit into 64
+// MB of workspace.
 //
-// Traffic: queries, outputs and their gradients once; a task's k rows of keys and values, from the L2 cache mostly;
-// backward twice k (D + M) floats for a task. Floor: everything but those floats once. Bound by memory on tensor cores,
-// else by arithmetic; with clusters of one or two members (oracle-top) by the gathering of keys and values.
+// Traffic: queries, outputs and their gradients once; for each task k rows of keys and values, mostly from the L2
+// cache; backward, for each task k (D + M) floats written and read. Floor: everything but those floats once. Bound by
+// memory on tensor cores, otherwise by arithmetic. With clusters of one or two members (oracle-top), bound by gathering
+// keys and values.
 // Shared memory in KB (1024 bytes): attend_top_mma 8 to 65, member_gradient_mma 20 to 88, attend_top and
 // member_gradient 27, topk_key_gradient 4.
 #include <algorithm>
@@ -55,7 +65,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------ in float32 arithmetic
 
-// Some rows of a matrix, by their indices; those outside of [0, limit) are not there.
+// Rows of a matrix by their indices. A row whose index is outside [0, limit) does not exist.
 template <class T>
 struct IndexedRows {
   using Element = T;
@@ -70,7 +80,7 @@ struct IndexedRows {
   __device__ void skip_rows(int n) { index += n, rows -= n; }
 };
 
-// A block at work on a task, with tiles of members from m0 on and of top keys from l0 on.
+// The operands of a block's task: tiles of members from m0 on and of top keys from l0 on.
 template <class T>
 struct Members {
   const TopKProblem<T>& p;
@@ -98,7 +108,7 @@ struct Members {
             columns - column,
             p.packs};
   }
-  // Bit 4 i + j: there are member m0 + tile_row(i) and key l0 + tile_column() + j; and dropout keeps that weight.
+  // Bit 4 i + j: member m0 + tile_row(i) and key l0 + tile_column() + j exist. kept: dropout keeps that weight.
   __device__ unsigned there(int m0, int l0) const {
     return pair_bits([&](int, int i, int j) { return m0 + i < task.end && task.key(p, l0 + j) >= 0; });
   }
@@ -116,9 +126,9 @@ template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
     attend_top(TopKProblem<T> p, HeadView<const T> rest, HeadView<T> out) {
   float* const shared = dynamic_shared<float>();
-  const unsigned parts = unsigned(TileTask::tile_parts(p.size.M, width));
-  const int column = int(blockIdx.x % parts) * width;
-  const MemberTask task(p, 0, blockIdx.x / parts);
+  const unsigned column_tiles = unsigned(TileTask::column_tiles(p.size.M, width));
+  const int column = int(blockIdx.x % column_tiles) * width;
+  const MemberTask task(p, 0, blockIdx.x / column_tiles);
   if (task.first >= task.end) return;
   const Members<T> block(p, task);
   const bool with_rest = rest && task.cluster < p.C;
@@ -162,14 +172,14 @@ template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
     member_gradient(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
   float* const shared = dynamic_shared<float>();
-  const unsigned column_parts = unsigned(TileTask::tile_parts(max(p.size.D, p.size.M), tile));
-  const int column = int(blockIdx.x % column_parts) * tile;
-  const MemberTask task(p, parts.first_batch_head, blockIdx.x / column_parts);
+  const unsigned column_tiles = unsigned(TileTask::column_tiles(max(p.size.D, p.size.M), tile));
+  const int column = int(blockIdx.x % column_tiles) * tile;
+  const MemberTask task(p, parts.first_batch_head, blockIdx.x / column_tiles);
   if (column == 0) parts.write_keys(p, task);
   if (task.first >= task.end) return;
   const Members<T> block(p, task);
   const float mass = task.mass(p);
-  float mass_gradient = 0;  // this thread's part
+  float mass_gradient = 0;  // what this thread's members add to dm
 
   for (int m0 = task.first; m0 < task.end; m0 += tile) {
     TileOf s, g;  // scores times log2 e, and the gradients of the weights
@@ -192,7 +202,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     for (int l0 = 0; l0 < task.k; l0 += tile) {
       compute(l0);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {  // [grad. 9] delta: a member's part of dm
+      for (int i = 0; i < 8; ++i) {  // [grad. 9] delta: what a member adds to dm
         delta[i] *= softmax.raise(i, fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
 #pragma unroll
         for (int j = 0; j < 4; ++j) delta[i] = fmaf(softmax.weight(i, s[i][j]), g[i][j], delta[i]);
@@ -256,12 +266,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-// Floats of parts in one round, if a batch_head needs no more.
+// Floats of parts in one round, unless a single batch_head needs more.
 constexpr int64_t max_parts = int64_t{1} << 24;
 
-// The logarithm of the members of a task. A task has about as many as a cluster, so that a cluster has few parts. It
-// has fewer where there would be fewer than 512 tasks. If top has more keys than a block sums up at once, a task is one
-// tile; this limit is that of 128 columns, whatever D is. The shape alone decides, and with it the order of sums.
+// The binary logarithm of the members of a task. A task has about as many as a cluster, so that a cluster has few
+// tasks. It has fewer where there would be fewer than 512 tasks. If top has more keys than a block sums up at once, a
+// task is one tile; the limit is that of 128 columns, whatever D is. Depends on the shape alone, and so does the order
+// of sums.
 template <class T>
 int task_bits(const AttentionSize& size, int64_t C, int64_t k) {
   if (k > TopShape<T, 128>::gradient_keys) return std::countr_zero(unsigned(task_tile));
@@ -300,7 +311,7 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
     return;
   }
   with_tile_width(size.M, [&]<int width> {
-    launch(attend_top<T, width>, {tasks * TileTask::tile_parts(size.M, width), tile_threads, tile_bytes, stream}, p,
+    launch(attend_top<T, width>, {tasks * TileTask::column_tiles(size.M, width), tile_threads, tile_bytes, stream}, p,
            rest, out);
   });
 }
@@ -336,8 +347,8 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
       });
     else
       launch(member_gradient<T>,
-             {tasks * TileTask::tile_parts(std::max(size.D, size.M), tile), tile_threads, tile_bytes, stream}, p, dout,
-             parts, dq);
+             {tasks * TileTask::column_tiles(std::max(size.D, size.M), tile), tile_threads, tile_bytes, stream}, p,
+             dout, parts, dq);
     group(stream, {parts.batch_heads, 1, parts.each, size.S}, parts.keys, parts.order, parts.starts);
     const auto sum_up = [&]<int pack> {
       const int64_t blocks = parts.batch_heads * ceil_div(size.S, sum_keys) * ceil_div(columns, 32 * pack) +

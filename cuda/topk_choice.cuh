@@ -1,21 +1,21 @@
 #pragma once
-// How a warp chooses the k largest of many numbers without sorting them: it finds the k-th largest by bisection. A step
-// counts how many numbers reach the middle of the range that is left.
+// A warp chooses the k largest of many numbers without sorting them: it finds the k-th largest by bisection. Each step
+// counts the numbers that reach the middle of the remaining range.
 #include <cstdint>
 
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
 
-// Whole numbers in the order of floats; 0 is below all.
+// Maps floats to integers in the same order. 0 is below all of them.
 inline __device__ uint32_t ordered(float x) {
   const uint32_t bits = __float_as_uint(x + 0.0f);  // -0 becomes 0
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 inline __device__ float from_ordered(uint32_t x) { return __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x); }
 
-// Returns a threshold that exactly k of the n numbers value(0), ..., value(n - 1) reach, k <= n. Where several are
-// equal to the k-th largest, it may have to return that one, which more than k reach. All lanes get the result.
+// Returns a threshold that exactly k of the n numbers value(0), ..., value(n - 1) reach, k <= n. If several numbers
+// equal the k-th largest, it may return that one, and more than k reach it. All lanes get the result.
 template <class F>
 __device__ uint32_t kth_largest(int n, int k, F value) {
   const int lane = int(threadIdx.x % 32);
@@ -38,10 +38,10 @@ __device__ uint32_t kth_largest(int n, int k, F value) {
   return low;
 }
 
-// Parts the k best elements from the others. A larger score is better; of equal scores, a lower place. Elements that
-// have both in common stay together, so there may be more than k.
+// Separates the k best elements from the others. A larger score is better; of equal scores, a lower place. Elements
+// that are equal in both stay together, so has() may hold for more than k.
 struct Cut {
-  uint32_t score = 0;  // as of ordered()
+  uint32_t score = 0;  // a value of ordered()
   int last = 0x7fffffff;
 
   __device__ bool has(uint32_t other, int place) const { return other > score || (other == score && place <= last); }
@@ -58,7 +58,8 @@ __device__ Cut cut_after(int n, int k, Score score, Place place) {
   return cut;
 }
 
-// The place of this lane's element, if it has one, in a list that has `count` elements: the warp appends, lane by lane.
+// The warp appends one element for each lane that has one, in the order of lanes, to a list of `count` elements.
+// Returns the place of this lane's element.
 inline __device__ int place_in_list(bool has, int& count) {
   const unsigned all = __ballot_sync(full_warp, has);
   const int place = count + __popc(all & ((1u << threadIdx.x % 32) - 1));

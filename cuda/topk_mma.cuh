@@ -1,8 +1,7 @@
 #pragma once
 // The kernels of cuda/topk_attention.cu on tensor cores. A block gathers 64 members and 32 top keys at a time (backward
-// 16 where rows have 512 bytes), and each of its four warps has 16 of these members. Scores become weights in the
-// registers they were summed up in. Where sums run over members, weights go through shared memory, because there the
-// keys have to be the rows.
+// 16 where rows have 512 bytes). Each of its four warps has a warp tile, 16 of these members. Scores become weights in
+// registers. Only for sums over members, whose rows are keys, do weights go through shared memory.
 #include <cmath>
 
 #include "cuda/attention_mma.cuh"
@@ -10,7 +9,7 @@
 
 namespace cairn::gpu {
 
-// Top keys at a time, and bytes of shared memory: at most 99 KB, which every GPU with these instructions has.
+// Top keys in a tile, and bytes of shared memory: at most 99 KB, which every GPU with these instructions has.
 template <class T, int columns>
 struct TopShape {
   static constexpr int row_bytes = columns * int(sizeof(T));
@@ -18,17 +17,17 @@ struct TopShape {
   static constexpr int gradient_keys = row_bytes <= 256 ? 32 : 16;
   static constexpr int backward_bytes =
       2 * row_bytes * (task_tile + gradient_keys) + 2 * task_tile * gradient_keys * int(sizeof(T));
-  // Blocks of a multiprocessor, for which the registers suffice. once: the top keys fit into one tile of keys.
+  // Blocks of a multiprocessor, as many as have enough registers. once: the top keys fit into one tile of keys.
   static constexpr int forward_blocks(bool once) { return row_bytes < 256 ? 4 : once && sizeof(T) == 2 ? 3 : 2; }
   static constexpr int backward_blocks(bool once) { return !once || row_bytes > 128 ? 2 : columns > 32 ? 4 : 3; }
 };
 
-// The indices of the members and keys that a block has gathered, -1 where there is none.
+// The indices of the members and keys that a block has gathered; -1: none.
 struct GatheredIndices {
   int32_t members[task_tile], keys[32];
 };
 
-// A block at work on a task: 64 members and `keys` top keys at a time.
+// The tiles of a block's task: 64 members and `keys` top keys at a time.
 template <class T, int columns, int keys>
 struct GatheredTiles {
   using Tile = MmaTile<T, columns>;
@@ -50,8 +49,8 @@ struct GatheredTiles {
         v(k.row(keys)),
         g(v.row(keys)) {}
 
-  // Gathers the members from m0 on and the top keys from l0 on. If these fit into one tile, its keys are gathered once
-  // a task. On return all warps see the new rows, and no warp reads the old ones.
+  // Gathers the members from m0 on and the top keys from l0 on. If all top keys fit into one tile, they are gathered
+  // once for the task. On return all warps see the new rows, and no warp reads the old ones.
   __device__ void gather(int m0, int l0, const HeadView<const T>& dout) const {
     const bool new_members = l0 == 0, new_keys = l0 > 0 || task.k > keys || m0 == task.first;
     const int i = int(threadIdx.x), l = i - task_tile;
@@ -73,18 +72,18 @@ struct GatheredTiles {
     wait_for_copies<0>();
     __syncthreads();
   }
-  // Bit l: there is key l.
+  // Bit l: key l exists.
   __device__ unsigned keys_there() const { return __ballot_sync(full_warp, indices.keys[mma_lane()] >= 0); }
-  __device__ static int strip() { return int(threadIdx.x / 32) * 16; }  // this warp's first member
+  __device__ static int warp_row() { return int(threadIdx.x / 32) * 16; }  // this warp's first member
 
-  // Bit 4 n + e for element e of sums n: dropout keeps that weight.
+  // Bit 4 n + e: dropout keeps the weight of element e of sums n.
   __device__ unsigned kept() const {
     if (!dropout.active) return ~0u;
     return score_bits<keys / 8>([&](int n) {
       unsigned bits = 0;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int query = indices.members[strip() + mma_g() + 8 * (e / 2)],
+        const int query = indices.members[warp_row() + mma_g() + 8 * (e / 2)],
                   l = indices.keys[8 * n + 2 * mma_t() + e % 2];
         bits |= (dropout.keep(query, l & ~3) >> (l & 3) & 1) << e;
       }
@@ -93,9 +92,10 @@ struct GatheredTiles {
   }
   // Products of this warp's members with the gathered rows of the other side.
   __device__ static void products(const Tile& members, const Tile& others, float (&s)[1][keys / 8][4]) {
-    mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { members.row(strip()).load_a(step, a); }, others, s);
+    mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { members.row(warp_row()).load_a(step, a); }, others,
+                              s);
   }
-  // Scores times log2 e; minus infinity for keys that are not there.
+  // Scores times log2 e; minus infinity for keys that do not exist.
   __device__ void scores(float (&s)[1][keys / 8][4], unsigned there) const {
     products(q, k, s);
     each_sum(s[0], [&](float& x, int bit) { x = has_key(bit, there) ? x * p.scale_2() : -INFINITY; });
@@ -105,11 +105,12 @@ struct GatheredTiles {
   }
 };
 
-using StripSoftmax = RunningSoftmax<2, 4>;
+using WarpTileSoftmax = RunningSoftmax<2, 4>;
 
-// Takes note of a strip's new scores. The sums of its two rows have to be multiplied with `correction`.
+// Raises the running maxima of a warp tile to its new scores. The caller multiplies the sums of the two rows of this
+// lane by `correction`.
 template <int tiles>
-__device__ void raise(StripSoftmax& softmax, float (&s)[tiles][4], float (&correction)[2]) {
+__device__ void raise(WarpTileSoftmax& softmax, float (&s)[tiles][4], float (&correction)[2]) {
   float largest[2] = {-INFINITY, -INFINITY};
   each_sum(s, [&](float x, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], x); });
 #pragma unroll
@@ -135,12 +136,12 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
 
   for (int m0 = task.first; m0 < task.end; m0 += task_tile) {
     const float mass = task.mass(p);
-    StripSoftmax softmax;
+    WarpTileSoftmax softmax;
     float sums[1][columns / 8][4] = {};
     for (int l0 = 0; l0 == 0 || l0 < end_of_keys; l0 += keys) {
       block.gather(m0, l0, {});
       const unsigned there = block.keys_there();
-      if (there == 0 || m0 + block.strip() >= task.end) continue;
+      if (there == 0 || m0 + block.warp_row() >= task.end) continue;
       float s[1][keys / 8][4], correction[2];
       block.scores(s, there);
       raise(softmax, s[0], correction);
@@ -167,21 +168,21 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (const int query = indices.members[block.strip() + mma_g() + 8 * half]; query >= 0)
+      if (const int query = indices.members[block.warp_row() + mma_g() + 8 * half]; query >= 0)
         write_sums(sums[0], half, 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head), p.M());
   }
 }
 
-// once: top fits into one tile of keys. Otherwise the first step finds the softmax and delta, and the second step the
-// gradients; and the task is one tile of members (task_bits).
+// once: the top keys fit into one tile of keys. Otherwise step 0 computes the softmax and delta, step 1 the gradients,
+// and the task is one tile of members (task_bits).
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_blocks(once))
     member_gradient_mma(TopKProblem<T> p, HeadView<const T> dout, Parts parts, HeadView<T> dq) {
   constexpr int keys = TopShape<T, columns>::gradient_keys;
-  // A warp sums up 16 keys of dK_top or dV_top: all their columns, or half of them if a tile has but 16 keys.
-  constexpr int key_strips = keys / 16, width = columns * key_strips / 2;
-  const int warp = int(threadIdx.x / 32), key_strip = warp % key_strips * 16;
-  const int first_column = warp / key_strips % (2 / key_strips) * width;
+  // A warp sums up 16 keys of dK_top or dV_top: all columns, or half of them if a tile has only 16 keys.
+  constexpr int key_tiles = keys / 16, width = columns * key_tiles / 2;
+  const int warp = int(threadIdx.x / 32), key_row = warp % key_tiles * 16;
+  const int first_column = warp / key_tiles % (2 / key_tiles) * width;
   const bool of_values = warp >= 2;
   __shared__ GatheredIndices indices;
   const MemberTask task(p, parts.first_batch_head, blockIdx.x);
@@ -194,8 +195,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
 
   for (int m0 = task.first; m0 == task.first || (once && m0 < task.end); m0 += task_tile) {
     const int first =
-        optimization_barrier(m0) + block.strip();  // this warp's; without the barrier, registers are spilled
-    StripSoftmax softmax;
+        optimization_barrier(m0) + block.warp_row();  // this warp's; without the barrier, registers are spilled
+    WarpTileSoftmax softmax;
     float sums[1][columns / 8][4] = {}, delta[2] = {};
     const auto finish = [&] {
       softmax.finish();
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
 #pragma unroll
             for (int n = 0; n < keys / 8; ++n)
 #pragma unroll
-              for (int e = 0; e < 4; ++e) {  // [grad. 9] delta: a member's part of dm
+              for (int e = 0; e < 4; ++e) {  // [grad. 9] delta: what a member adds to dm
                 const float weight = softmax.weight(e / 2, s[0][n][e]);
                 delta[e / 2] = fmaf(weight, ds[0][n][e], delta[e / 2]);
                 if (once) s[0][n][e] = weight;
@@ -246,28 +247,28 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
                 ds[0][n][e] = there ? weight * (ds[0][n][e] - delta[e / 2]) : 0.0f;
                 s[0][n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
               }
-            weights.row(block.strip()).store_sums(s[0]);
-            score_gradients.row(block.strip()).store_sums(ds[0]);
+            weights.row(block.warp_row()).store_sums(s[0]);
+            score_gradients.row(block.warp_row()).store_sums(ds[0]);
             mma_weighted_rows<1, keys>(ds, block.k, sums);
           }
         }
         if (step == 0) continue;
         __syncthreads();
-        mass = task.mass(p);  // not before: registers are scarce there
+        mass = task.mass(p);  // loaded late, to save registers
         const MmaTile<T, keys> by_key{of_values ? weights.data : score_gradients.data};
         const MmaTile<T, columns> rows{of_values ? block.g.data : block.q.data};
-        const int members = min(task.end - m0 + 15, task_tile) / 16 * 16;  // whole strips
+        const int members = min(task.end - m0 + 15, task_tile) / 16 * 16;  // whole warp tiles
 #pragma unroll 1
         for (int m = 0; m < members / mma_depth<T>; ++m) {
           uint32_t a[1][4];
-          by_key.load_a_transposed(key_strip, m, a[0]);
+          by_key.load_a_transposed(key_row, m, a[0]);
           // [grad. 16] dK and dV over the top keys
           mma_add_rows(a, rows, m, first_column / 8, key_sums);
         }
         if (once && m0 + task_tile < task.end) continue;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int l = key_strip + mma_g() + 8 * half;
+          const int l = key_row + mma_g() + 8 * half;
           if (!(keys_there >> l & 1)) continue;
           float* const to = parts.rows + (parts.first(p, task) + l0 + l) * (p.size.D + p.size.M) + first_column;
           const int columns_there = of_values ? p.M() : p.D();
@@ -280,7 +281,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = indices.members[block.strip() + mma_g() + 8 * half];
+      const int query = indices.members[block.warp_row() + mma_g() + 8 * half];
       if (query >= 0)
         write_sums(sums[0], half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
     }

@@ -1,15 +1,15 @@
 #pragma once
-// The gradients of keys and values of topk_attention: the sums of the parts that tasks have written.
+// The gradients of keys and values in topk_attention: sums of the parts that tasks have written.
 #include "cuda/topk_problem.cuh"
 
 namespace cairn::gpu {
 
 inline constexpr int sum_warps = 8, keys_of_warp = 8, sum_keys = sum_warps * keys_of_warp;
-inline constexpr int sum_rows = 4;    // loads under way at a time
-inline constexpr int most_rows = 32;  // of a key that a warp sums up by itself
+inline constexpr int sum_rows = 4;           // loads in flight
+inline constexpr int max_rows_of_warp = 32;  // of a key that a warp sums up by itself
 
 // sum += every `step`th of the parts order[begin .. end), one after another. A part has `columns` floats. Each lane
-// knows where one of 32 stands.
+// loads the index of one of 32 parts.
 template <int width>
 __device__ void add_parts(const float* parts, int64_t columns, const int32_t* order, int begin, int end, int step,
                           float (&sum)[width]) {
@@ -32,7 +32,7 @@ __device__ void add_parts(const float* parts, int64_t columns, const int32_t* or
   }
 }
 
-// width: of the columns that move as one.
+// width: columns in one load.
 template <class T, int width>
 __global__ void __launch_bounds__(32 * sum_warps)
     topk_key_gradient(TopKProblem<T> p, Parts parts, HeadView<T> dk, HeadView<T> dv, T* dmass) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
   const unsigned S = unsigned(p.size.S), C = unsigned(p.C), H = unsigned(p.size.H), heads = unsigned(parts.batch_heads);
   const unsigned column_parts = unsigned(ceil_div(p.size.D + p.size.M, 32 * width));
   const unsigned key_blocks = (S + sum_keys - 1) / sum_keys * column_parts;
-  if (blockIdx.x >= key_blocks * heads) {  // dm: a warp sums up what a cluster's tasks found
+  if (blockIdx.x >= key_blocks * heads) {  // dm: a warp adds the deltas of a cluster's tasks
     const unsigned row = (blockIdx.x - key_blocks * heads) * sum_warps + unsigned(warp);
     if (row >= C * heads) return;
     const int64_t batch_head = parts.first_batch_head + row / C;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
 #pragma unroll 1
   for (int key = warp * keys_of_warp; key < min((warp + 1) * keys_of_warp, keys); ++key) {
     const int begin = starts[key], end = starts[key + 1];
-    if (end - begin > most_rows) {
+    if (end - begin > max_rows_of_warp) {
       popular = 1;
       continue;
     }
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
   if (!__syncthreads_or(popular)) return;
 #pragma unroll 1
   for (int key = 0; key < keys; ++key) {  // all warps share the rows of a popular key
-    if (starts[key + 1] - starts[key] <= most_rows) continue;
+    if (starts[key + 1] - starts[key] <= max_rows_of_warp) continue;
     float sum[width] = {};
     add_parts(rows, columns, order, starts[key] + warp, starts[key + 1], sum_warps, sum);
 #pragma unroll
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(32 * sum_warps)
         for (int e = 0; e < width; ++e) sum[e] += shares[w][lane * width + e];
       write(key, sum);
     }
-    __syncthreads();  // they are written again
+    __syncthreads();  // before `shares` is written again
   }
 }
 

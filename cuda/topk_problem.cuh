@@ -1,6 +1,5 @@
 #pragma once
-// What the kernels of cuda/topk_attention.cu share: the problem, its tasks, and the parts of the gradient of keys and
-// values.
+// What the kernels of cuda/topk_attention.cu share: the arguments, the tasks, and the parts of dK and dV.
 #include "core/kernels/topk_attention.h"
 #include "cuda/attention_problem.cuh"
 
@@ -24,7 +23,8 @@ struct TopKProblem : AttentionProblem<T> {
   __device__ int tasks_of(int begin, int end) const { return (end - begin + (1 << task_bits) - 1) >> task_bits; }
 };
 
-// A block's members [first, end) of a cluster, as positions in the permutation; of none for cluster C.
+// The task of a block: members [first, end) of a cluster, as positions in the permutation. Members of cluster C have no
+// cluster.
 struct MemberTask {
   int batch_head, number, cluster;  // number: of the task in its batch_head
   int first, end;
@@ -33,8 +33,8 @@ struct MemberTask {
   int k;                       // its length: 0 for cluster C
   int of_cluster;              // the cluster's number, of all batch_heads'
 
-  // Of block `block` of those that start at `first_batch_head`. Every warp searches by itself, and each of its lanes
-  // probes a cluster: two rounds of one load find one of up to 960 clusters.
+  // Block 0 has the first task of `first_batch_head`. Every warp searches by itself, and each lane probes one cluster
+  // at a time: two loads find one of up to 960 clusters.
   template <class T>
   __device__ MemberTask(const TopKProblem<T>& p, int64_t first_batch_head, unsigned block) {
     const unsigned tasks = unsigned(p.tasks());
@@ -60,7 +60,7 @@ struct MemberTask {
     topk = p.topk + int64_t(of_cluster) * p.top;
     k = cluster < p.C ? p.top : 0;
   }
-  // Top key l. -1: there is none, or it is not one of the S keys.
+  // Top key l, or -1 if there is none or it is not in [0, S).
   template <class T>
   __device__ int key(const TopKProblem<T>& p, int l) const {
     const int key = l < k ? topk[l] : -1;
@@ -72,23 +72,23 @@ struct MemberTask {
   }
 };
 
-// The parts of dK and dV: rows of D + M floats, one for each task and each of its top keys, and the key that it is of.
-// They are those of a round of batch_heads; deltas are all batch_heads'.
+// A part is what one task adds to dK and dV of one of its top keys: a row of D + M floats. This holds the parts of one
+// round of batch_heads, and the deltas of all batch_heads.
 struct Parts {
   float* rows;              // [batch_heads, each, D + M]
-  int32_t* keys;            // [batch_heads, each]; -1: there is no such part
-  int32_t* order;           // [batch_heads, each]: sorted by key
+  int32_t* keys;            // [batch_heads, each]: the key of each part; -1: no part
+  int32_t* order;           // [batch_heads, each]: the parts sorted by key
   int32_t* starts;          // [batch_heads, S + 1]: where the parts of a key begin in `order`
-  float* deltas = nullptr;  // [B, H, tasks]: a task's part of dm; null: nobody asks
+  float* deltas = nullptr;  // [B, H, tasks]: what a task adds to dm; null: dm is not wanted
   int64_t each = 0;         // tasks times top keys
   int64_t first_batch_head = 0, batch_heads = 0;
 
-  // The place of a task's part of its first top key, in `keys` and `rows`.
+  // The place in `keys` and `rows` of a task's part for its first top key.
   template <class T>
   __device__ int64_t first(const TopKProblem<T>& p, const MemberTask& task) const {
     return (task.batch_head - first_batch_head) * each + int64_t(task.number) * p.top;
   }
-  // Says which keys the parts of the block's task are of. A number without members has none.
+  // Writes the keys of the parts of the block's task. A task number without members has no parts.
   template <class T>
   __device__ void write_keys(const TopKProblem<T>& p, const MemberTask& task) const {
     const bool some = task.first < task.end;

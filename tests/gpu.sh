@@ -1,16 +1,16 @@
 #!/bin/bash
 # tests/gpu.sh [--out DIR] [--preset PRESET] [CMAKE ARGUMENT...]
-# All there is to find out on a machine with an NVIDIA GPU: builds the preset `cuda`, runs the tests of kernels (those
-# of bfloat16 also under compute-sanitizer), times the ladder and attention, beside PyTorch where that is installed, and
-# trains the copy task.
+# Runs every check that needs an NVIDIA GPU: builds the preset `cuda`, runs the tests of kernels (those in bfloat16 also
+# under compute-sanitizer), times the ladder and attention, beside PyTorch where it is installed, and trains the copy
+# task.
 #
 #   tests/gpu.sh --out result -DCMAKE_PREFIX_PATH=/opt/libraries
 #
-#   --out DIR        the folder of the results: summary.txt, a log of each step, figures, the trained model. build/gpu of
-#                    the repository if it is not given
+#   --out DIR        folder for the results: summary.txt, a log of each step, figures, the trained model (default:
+#                    build/gpu of the repository)
 #   --preset PRESET  cuda, or cuda-host to try this script without a GPU, at tiny sizes
 #
-# Each step prints a line as it ends, also into summary.txt. Exit codes: 0 all passed, 1 a step failed, 2 usage.
+# Each step prints a line at its end, also to summary.txt. Exit codes: 0 all passed, 1 a step failed, 2 usage.
 set -uo pipefail
 caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -39,7 +39,7 @@ case $preset in
   cuda)
     configure=(-DCMAKE_CUDA_ARCHITECTURES=native)
     tests=(-L gpu)
-    figure=(--batch 4 --heads 6 --precision bf16 --longest 5)  # a point takes five times that at most
+    figure=(--batch 4 --heads 6 --precision bf16 --longest 5)  # seconds; a point takes at most five times as long
     training=(--quick) ;;
   cuda-host)
     configure=()
@@ -53,7 +53,7 @@ mkdir -p "$out" && : >"$out/summary.txt" || fail "--out $out: cannot be written 
 bin=build/$preset/bin failed=0
 
 say() { echo "$1" | tee -a "$out/summary.txt"; }
-# step NAME COMMAND...: runs it, an hour at the most, with its output in DIR/NAME.log.
+# step NAME COMMAND...: runs the command for at most an hour, with its output in DIR/NAME.log.
 step() {
   local name=$1 begun=$SECONDS code=0
   shift

@@ -1,6 +1,6 @@
 #pragma once
-// What a kernel sees when g++ or clang compiles it: CUDA's qualifiers, built-in variables, barriers, warp collectives,
-// atomics and bit intrinsics. Everything that makes a CUDA thread wait for others ends in multiprocessor.cpp.
+// The device side of CUDA for g++ and clang: qualifiers, built-in variables, barriers, warp collectives, atomics and
+// bit intrinsics. Everything that makes a CUDA thread wait for others is in multiprocessor.cpp.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -19,10 +19,10 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-// A host thread runs one block at a time, so what is one per host thread is one per block. (`extern __shared__` cannot
-// be had this way: use cairn::gpu::dynamic_shared.) The address sanitizer guards the ends of ordinary variables only;
-// with it there is a single host thread. The tag is how shared_memory.cpp finds these variables, to fill them with 0xFF
-// when the first thread of a block gets to one.
+// A host thread runs one block at a time, so a variable of the host thread is a variable of the block. (This does not
+// work for `extern __shared__`: use cairn::gpu::dynamic_shared.) The address sanitizer guards the ends of ordinary
+// static variables only, so with it there is a single host thread. By the tag shared_memory.cpp finds these variables,
+// to fill them with 0xFF when the first thread of a block reaches one.
 #if CAIRN_HOST_CUDA_ASAN
 #define CAIRN_ONE_PER_BLOCK static
 #else
@@ -32,32 +32,32 @@
   if (!cairn::host_cuda::static_shared_filled) cairn::host_cuda::fill_static_shared(); \
   __attribute__((abi_tag("cairn_shared"))) CAIRN_ONE_PER_BLOCK
 
-// ---- who am I
+// ---- built-in variables
 inline constinit thread_local uint3 threadIdx{}, blockIdx{};
 inline constinit thread_local dim3 blockDim{}, gridDim{};
 inline constexpr int warpSize = 32;
 
 namespace cairn::host_cuda {
 
-// Waits for all threads of the block that have not ended; gives the number of them whose predicate is not 0.
+// Waits for all threads of the block that have not ended. Returns how many of them have a predicate other than 0.
 int block_barrier(int predicate, SourceLine where);
 
-enum class WarpOp { sync, ballot, any, up, down, flip };
-// Waits for the lanes of the mask; each gives a value and gets one. The last four are shuffles: they read the lane
-// named by `argument`, within groups of `width` lanes.
+enum class WarpOp { sync, ballot, indexed, up, down, exclusive_or };
+// Waits for the lanes of the mask; each passes a value and gets one. The last four operations are shuffles: they read
+// the lane given by `argument`, within groups of `width` lanes.
 uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
 
-// What came before a fence, all see after one that comes later. The thread sanitizer learns of it here, because it
-// knows nothing of fences.
+// Writes before a fence are visible after a later fence of any thread. Tells the thread sanitizer, which does not know
+// fences.
 void fence();
 
-// Ends the kernel with what is said about the calling thread.
+// Ends the kernel with a KernelError that says `what` about the calling thread.
 [[noreturn]] void refuse(const char* what, SourceLine where);
 
 // The block's dynamic shared memory, filled with 0xFF before the block starts.
 void* dynamic_shared_memory();
 
-// Of the block that runs on this host thread; see __shared__.
+// For the block that runs on this host thread; see __shared__.
 inline constinit thread_local bool static_shared_filled = true;
 void fill_static_shared();
 
@@ -74,20 +74,20 @@ T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, SourceLine
 
 }  // namespace cairn::host_cuda
 
-// ---- the block meets. The last parameter of these functions is not for callers: it says where the call stands.
+// ---- block barriers. Callers do not pass the last parameter of these functions: it is the line of the call.
 #define CAIRN_HERE cairn::SourceLine where = cairn::SourceLine::current()
 inline void __syncthreads(CAIRN_HERE) { cairn::host_cuda::block_barrier(0, where); }
 inline int __syncthreads_count(int predicate, CAIRN_HERE) { return cairn::host_cuda::block_barrier(predicate, where); }
 inline int __syncthreads_and(int predicate, CAIRN_HERE) { return __syncthreads_count(!predicate, where) == 0; }
 inline int __syncthreads_or(int predicate, CAIRN_HERE) { return __syncthreads_count(predicate, where) > 0; }
 
-// ---- a warp meets
+// ---- warp collectives
 inline void __syncwarp(unsigned mask = 0xffffffffu, CAIRN_HERE) {
   cairn::host_cuda::warp_collective(cairn::host_cuda::WarpOp::sync, mask, 0, 0, 32, where);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::any, mask, value, lane, width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::indexed, mask, value, lane, width, where);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN_HERE) {
@@ -99,7 +99,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, CAIRN
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, CAIRN_HERE) {
-  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::flip, mask, value, lane_mask, width, where);
+  return cairn::host_cuda::shuffle(cairn::host_cuda::WarpOp::exclusive_or, mask, value, lane_mask, width, where);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, CAIRN_HERE) {
   return unsigned(
@@ -109,7 +109,7 @@ inline int __any_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballo
 inline int __all_sync(unsigned mask, int predicate, CAIRN_HERE) { return __ballot_sync(mask, !predicate, where) == 0; }
 #undef CAIRN_HERE
 
-// ---- memory. All of it is coherent here: the memory model of a GPU is not emulated.
+// ---- memory. It is coherent: the memory model of a GPU is not emulated.
 inline void __threadfence() { cairn::host_cuda::fence(); }
 template <class T>
 T __ldg(const T* address) {
@@ -157,8 +157,8 @@ inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 
-// ---- arithmetic. What a GPU approximates is exact here, to the last bit or so. (The C library declares some of
-// these.) CUDA has these in the global namespace.
+// ---- arithmetic, in the global namespace as in CUDA. Functions that a GPU approximates are exact here, up to about
+// the last bit. (The C library declares some of them.)
 using std::max;
 using std::min;
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }

@@ -1,6 +1,6 @@
 #pragma once
-// The part of CUDA's runtime interface that cuda/ uses, over the memory of the host. Names, values and meanings are
-// CUDA's. Whatever a program asks for is done when the call returns.
+// The host side of CUDA: the part of its runtime interface that cuda/ uses, in the memory of the host. Names, values
+// and meanings are CUDA's. Every call is done when it returns.
 #include <cstddef>
 
 // ---- CUDA's small structs
@@ -31,10 +31,10 @@ enum cudaError_t : int {
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
-// The last error of this host thread, which is then forgotten.
+// Returns the last error of this host thread, and resets it.
 cudaError_t cudaGetLastError();
 
-// ---- streams, which are mere handles
+// ---- streams, which are only handles
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
@@ -44,7 +44,7 @@ cudaError_t cudaDeviceSynchronize();
 // ---- one device
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
-// Compute capability 9.0, or what host_cuda::claim_architecture says.
+// Compute capability 9.0, unless host_cuda::claim_architecture has set another.
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
@@ -52,12 +52,12 @@ enum cudaDeviceAttr {
 };
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
-// ---- memory. Fresh memory is filled with 0xFF: floating NaN, so that reading what nobody wrote shows in the result.
+// ---- memory. Fresh memory is filled with 0xFF, which is NaN, so that a read of unwritten memory shows in the result.
 cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream);
-cudaError_t cudaMallocHost(void** block, size_t bytes);  // of the host's
+cudaError_t cudaMallocHost(void** block, size_t bytes);  // memory of the host
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 template <class T>
 cudaError_t cudaMalloc(T** block, size_t bytes) {
@@ -70,13 +70,13 @@ enum cudaMemcpyKind : int {
   cudaMemcpyDeviceToHost,
   cudaMemcpyDeviceToDevice,
 };
-// The device's side of a copy must lie in memory of the device, the host's side outside of it (cudaErrorInvalidValue).
+// In a copy, an address on the device must be in its memory, and one on the host outside of it (cudaErrorInvalidValue).
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemset(void* block, int byte, size_t bytes);
 cudaError_t cudaMemsetAsync(void* block, int byte, size_t bytes, cudaStream_t stream);
 
-// The pool that cudaMallocAsync allocates from: there is nothing to tune here.
+// The pool of cudaMallocAsync. Its attributes have no effect here.
 struct CUmemPoolHandle_st;
 using cudaMemPool_t = CUmemPoolHandle_st*;
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
@@ -84,11 +84,11 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes_to_keep);
 
-// A kernel may use 48 KB of dynamic shared memory, and up to 227 KB after asking for it.
+// A kernel may use 48 KB of dynamic shared memory, or up to 227 KB after requesting it.
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
-// By threads and dynamic shared memory alone, on a multiprocessor with 2048 threads and 228 KB.
+// Counts threads and dynamic shared memory only, on a multiprocessor with 2048 threads and 228 KB.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
                                                           size_t shared_bytes);
 template <class... Parameters>

@@ -14,7 +14,7 @@
 #endif
 
 #if !CAIRN_HOST_CUDA_UCONTEXT
-// Saves what a function must preserve on the stack we leave, and takes it from the one we go to. `ret` then returns to
+// Saves the callee-saved registers on the present stack and restores them from the other stack. `ret` then returns to
 // the caller on the other stack; unlike a jump, it keeps the processor's return prediction.
 extern "C" void cairn_host_cuda_switch(void** save_stack_pointer, void* stack_pointer);
 asm(R"(
@@ -55,7 +55,7 @@ size_t page_bytes() {
   return bytes;
 }
 
-// The switch under way on this host thread.
+// The present switch of this host thread.
 thread_local Fiber* leaving = nullptr;
 thread_local Fiber* entering = nullptr;
 
@@ -71,7 +71,7 @@ Fiber::Fiber(void (*entry)(), int index) : entry_(entry), index_(index), bytes_(
   const int access = PROT_READ | PROT_WRITE, kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* block = mmap(nullptr, page_bytes() + bytes_, access, kind, -1, 0);
   check<DeviceError>(block != MAP_FAILED, "out of memory for the stack of an emulated CUDA thread");
-  mprotect(block, page_bytes(), PROT_NONE);  // running over the end is a fault, not someone else's numbers
+  mprotect(block, page_bytes(), PROT_NONE);  // an overflow faults instead of overwriting other memory
   stack_ = static_cast<char*>(block) + page_bytes();
   restart();
 }
@@ -103,9 +103,9 @@ void Fiber::restart() {
   context_.uc_link = nullptr;
   makecontext(&context_, &Fiber::begin, 0);
 #else
-  // What the switch will pop: six registers and the address to return to. Above it a null, the caller of begin(), which
-  // makes the stack pointer 8 modulo 16 there, as after a call. Stacks that all started at the same offset within a
-  // page would fight for the same cache sets.
+  // The switch pops six registers and the return address. Above them is a null, the caller of begin(), so that the
+  // stack pointer is 8 modulo 16 there, as after a call. Stacks that all start at the same offset within a page would
+  // compete for the same cache sets.
   void** top = reinterpret_cast<void**>(stack_ + bytes_ - size_t(index_) * 320 % 8192);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(&Fiber::begin);
@@ -121,7 +121,7 @@ void Fiber::switch_to(Fiber& from, Fiber& to) {
   __sanitizer_start_switch_fiber(&from.fake_stack_, to.stack_, to.bytes_);
 #endif
 #if CAIRN_HOST_CUDA_TSAN
-  // No order between CUDA threads follows from our running them in turn: only barriers make one.
+  // A switch does not order CUDA threads; only barriers do.
   __tsan_switch_to_fiber(to.thread_state_, __tsan_switch_to_fiber_no_sync);
 #endif
 #if CAIRN_HOST_CUDA_UCONTEXT
@@ -132,13 +132,13 @@ void Fiber::switch_to(Fiber& from, Fiber& to) {
   arrived();
 }
 
-// What is to be done first on a stack that a switch has come to.
+// The first thing to do on a stack after a switch to it.
 void Fiber::arrived() {
 #if CAIRN_HOST_CUDA_ASAN
   const void* stack;
   size_t bytes;
   __sanitizer_finish_switch_fiber(entering->fake_stack_, &stack, &bytes);
-  if (!leaving->entry_) {  // the host thread's own stack: now we know where it is
+  if (!leaving->entry_) {  // the host thread's own stack: now its bounds are known
     leaving->stack_ = static_cast<char*>(const_cast<void*>(stack));
     leaving->bytes_ = bytes;
   }

@@ -1,9 +1,9 @@
 #pragma once
-// A stack of its own, on which a CUDA thread runs until it has to wait for others. Switching takes some 15 ns.
+// A fiber: a stack on which a CUDA thread runs until it has to wait for others. A switch takes about 15 ns.
 #include <cstddef>
 
-// The switch is hand-written for x86-64. Other processors use ucontext, which is six times slower; so does a
-// build that defines CAIRN_HOST_CUDA_UCONTEXT.
+// The switch is in assembly for x86-64. Other processors use ucontext, which takes six times as long; so do builds
+// that define CAIRN_HOST_CUDA_UCONTEXT.
 #if !defined(CAIRN_HOST_CUDA_UCONTEXT) && !defined(__x86_64__)
 #define CAIRN_HOST_CUDA_UCONTEXT 1
 #endif
@@ -15,19 +15,19 @@ namespace cairn::host_cuda {
 
 class Fiber {
  public:
-  // The stack on which the calling host thread is now.
+  // The present stack of the calling host thread.
   Fiber();
   // A new stack. The first switch to it calls entry, which must never return. `index` only spreads stacks over the
-  // processor's cache sets. Error: no memory for it.
+  // processor's cache sets. Error: out of memory.
   Fiber(void (*entry)(), int index);
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Forgets what was going on on this stack (nothing is unwound): the next switch to it calls entry again.
+  // Resets the stack, without unwinding. The next switch to it calls entry again.
   void restart();
 
-  // Goes on where `to` left off, and returns when someone switches back to `from`, on which we are.
+  // Continues where `to` left off. `from` is the present stack; the call returns at the next switch to it.
   static void switch_to(Fiber& from, Fiber& to);
 
  private:

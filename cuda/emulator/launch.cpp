@@ -1,4 +1,4 @@
-// A launch: checks its shape as a GPU would; the grid's blocks are handed out to host threads.
+// A launch: checks its shape as a GPU would, and distributes the blocks over host threads.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -17,7 +17,7 @@ constexpr size_t shared_by_default = 48 * 1024, shared_on_request = 227 * 1024;
 
 std::mutex launching;  // one kernel at a time, like the operations of one stream
 
-std::atomic<int64_t> failing_launch = 0;  // 1: the next one
+std::atomic<int64_t> failing_launch = 0;  // 1: the next launch fails; 0: none
 
 Options from_environment() {
   Options options;
@@ -39,7 +39,7 @@ Options& current_options() {
   return options;
 }
 
-// The most dynamic shared memory that kernels have asked for.
+// The limits of dynamic shared memory that kernels have requested.
 std::map<const void*, size_t>& shared_limits() {
   static std::map<const void*, size_t> limits;
   return limits;
@@ -49,7 +49,7 @@ size_t shared_limit(const void* kernel) {
   return asked == shared_limits().end() ? shared_by_default : asked->second;
 }
 
-// The number of the i-th of n blocks to be run: a one-to-one map, because n is smaller than the prime.
+// The number of the i-th of n blocks to run. A one-to-one map, because n is smaller than the prime.
 uint64_t block_number(uint64_t i, uint64_t n, const Options& options) {
   constexpr uint64_t prime = 2654435761;
   return options.order == Order::forward ? i : (i * prime + options.seed % n) % n;

@@ -15,13 +15,13 @@ namespace cairn::host_cuda {
 namespace {
 
 #if CAIRN_HOST_CUDA_TSAN
-// What precedes one thread's leave() happens before what follows another thread's enter() of the same thing.
-void leave(void* meeting_point) { __tsan_release(meeting_point); }
-void enter(void* meeting_point) { __tsan_acquire(meeting_point); }
+// Events before a thread's release() of an address happen before events after another thread's acquire() of it.
+void release(void* sync_address) { __tsan_release(sync_address); }
+void acquire(void* sync_address) { __tsan_acquire(sync_address); }
 constexpr bool thread_sanitizer = true;
 #else
-void leave(void*) {}
-void enter(void*) {}
+void release(void*) {}
+void acquire(void*) {}
 constexpr bool thread_sanitizer = false;
 #endif
 
@@ -40,18 +40,18 @@ std::string hex(unsigned mask) {
   return "0x" + std::string(digits, std::to_chars(digits, digits + sizeof(digits), mask, 16).ptr);
 }
 
-// The lane whose value a shuffle gives to `lane`; -1 for what is no shuffle. It stays within its group of `width`
-// lanes: who would read beyond it reads itself. (xor may read earlier groups, as on a GPU.)
+// The lane whose value a shuffle gives to `lane`; -1 if op is no shuffle. A lane that would read beyond its group of
+// `width` lanes reads itself. (xor may read earlier groups, as on a GPU.)
 int source_lane(WarpOp op, int lane, int argument, int width) {
   const int first = lane & ~(width - 1), end = first + width;
   int source = -1;
   switch (op) {
     case WarpOp::sync:
     case WarpOp::ballot: return -1;
-    case WarpOp::any: source = first + (argument & (width - 1)); break;
+    case WarpOp::indexed: source = first + (argument & (width - 1)); break;
     case WarpOp::up: source = lane - argument; break;
     case WarpOp::down: source = lane + argument; break;
-    case WarpOp::flip: source = lane ^ argument; break;
+    case WarpOp::exclusive_or: source = lane ^ argument; break;
   }
   const bool beyond = source < 0 || source >= end || (op == WarpOp::up && source < first);
   return beyond ? lane : source;
@@ -59,7 +59,7 @@ int source_lane(WarpOp op, int lane, int argument, int width) {
 
 unsigned lowest(unsigned lanes) { return unsigned(std::countr_zero(lanes)); }
 
-// The numbers of shuffled orders (Marsaglia's xorshift64, 2003); state is never 0.
+// Random numbers for shuffled orders (Marsaglia's xorshift64, 2003); state is never 0.
 uint64_t next_random(uint64_t& state) {
   state ^= state << 13;
   state ^= state >> 7;
@@ -87,7 +87,7 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   dynamic_shared_.start_block(grid.shared_bytes);
   dynamic_shared_used_ = false;
   static_shared_filled = false;
-  if (thread_sanitizer) fill_static_shared();  // not by one of the threads, which would look like a race
+  if (thread_sanitizer) fill_static_shared();  // filled by one of the CUDA threads, it would look like a race
   grid_ = &grid;
   block_ = block;
   random_ = (grid.options.seed * 0x9E3779B97F4A7C15u + block.x * 0xD2511F53u + block.y * 0xCD9E8D57u + block.z) | 1;
@@ -99,8 +99,8 @@ void Multiprocessor::prepare(const Grid& grid, uint3 block) {
   group_.clear();
   failure_ = nullptr;
   alive_ = n;
-  // Nothing grows while the block runs: the thread sanitizer does not see that the fibers, which would do it, run in
-  // turn.
+  // These vectors must not grow while the block runs: the fibers would do it, and the thread sanitizer does not know
+  // that they run one after another.
   runnable_.reserve(n);
   group_.reserve(n);
   while (fibers_.size() < n)
@@ -122,19 +122,19 @@ void Multiprocessor::run(const Grid& grid, uint3 block) {
   blockDim = grid.threads;
   gridDim = grid.blocks;
   running_block = this;
-  leave(&grid_);
-  suspend(host_);  // until nobody can run
-  enter(&alive_);
+  release(&grid_);
+  suspend(host_);  // until no thread is runnable
+  acquire(&alive_);
   running_block = nullptr;
   if (alive_ == 0 && !failure_) return;
 
-  // Whoever still waits will never go on: take their stacks away from them.
+  // Threads that still wait will never continue, so their stacks are reset.
   for (auto& fiber : fibers_) fiber->restart();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   fail_deadlocked();
 }
 
-// On every fiber but the host's: runs a CUDA thread of each block from its first step to its end.
+// The entry of every fiber but the host's: runs one CUDA thread of each block, from beginning to end.
 void Multiprocessor::fiber_main() {
   for (;;) {
     Multiprocessor& self = *running_block;
@@ -144,7 +144,7 @@ void Multiprocessor::fiber_main() {
 }
 
 void Multiprocessor::run_current_thread() {
-  enter(&grid_);
+  acquire(&grid_);
   try {
     grid_->run_thread();
     check_dynamic_shared("its end", grid_->where);
@@ -160,14 +160,14 @@ void Multiprocessor::end_current_thread() {
   --alive_;
   Warp& warp = warps_[me.warp];
   warp.alive &= ~(1u << me.lane);
-  // Those who waited for us need not any more.
+  // Barriers and collectives no longer wait for this thread.
   if (in_barrier_ > 0 && in_barrier_ == alive_) complete_barrier();
-  complete_meetings(me.warp);
+  complete_collectives(me.warp);
 }
 
-// Leaves the stack `from` for the next CUDA thread that can run, or for the host's if there is none.
+// Switches from the stack `from` to the next runnable CUDA thread, or to the host's stack if there is none.
 void Multiprocessor::suspend(Fiber& from) {
-  leave(&alive_);  // only the host enters it
+  release(&alive_);  // only the host acquires it
   Fiber* to = &host_;
   if (!failure_ && !runnable_.empty()) {
     running_ = runnable_.back();
@@ -178,8 +178,8 @@ void Multiprocessor::suspend(Fiber& from) {
   if (to != &from) Fiber::switch_to(from, *to);
 }
 
-// Makes the threads of group_, which are in rising order, runnable in the order of the options. They go on before
-// the threads that were runnable already: so few stacks are in use at a time, and stay in cache.
+// Makes the threads of group_, which are in rising order, runnable in the order of the options. They run before the
+// threads that are runnable already, so that few stacks are in use at a time and stay in cache.
 void Multiprocessor::resume_group() {
   if (grid_->options.order == Order::shuffled)
     for (size_t i = group_.size(); i > 1; --i) std::swap(group_[i - 1], group_[next_random(random_) % i]);
@@ -190,7 +190,7 @@ void Multiprocessor::resume_group() {
   group_.clear();
 }
 
-// ---- the block meets
+// ---- block barriers
 
 int Multiprocessor::block_barrier(int predicate, SourceLine where) {
   CudaThread& me = *running_;
@@ -205,11 +205,11 @@ int Multiprocessor::block_barrier(int predicate, SourceLine where) {
          where, me);
   me.state = State::in_barrier;
   ++in_barrier_;
-  char* const meeting_point = meeting_points_ + barriers_ % 2;
-  leave(meeting_point);
+  char* const sync_address = sync_addresses_ + barriers_ % 2;
+  release(sync_address);
   if (in_barrier_ == alive_) complete_barrier();
   suspend(*me.fiber);
-  enter(meeting_point);
+  acquire(sync_address);
   return me.predicate;
 }
 
@@ -226,7 +226,7 @@ void Multiprocessor::complete_barrier() {
   resume_group();
 }
 
-// ---- a warp meets
+// ---- warp collectives
 
 uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width,
                                          SourceLine where) {
@@ -238,9 +238,9 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
     fail(concat(name(op), ": the width must be a power of two up to 32, got ", width), where, me);
 
   int i = 0;
-  while (i < warp.under_way && warp.meetings[i].mask != mask) {
-    const Meeting& other = warp.meetings[i++];
-    // Somebody whom we would wait for waits for us already.
+  while (i < warp.pending && warp.collectives[i].mask != mask) {
+    const Collective& other = warp.collectives[i++];
+    // A thread for which this one would wait is waiting for this one already.
     if ((other.mask >> me.lane & 1) && (other.arrived & mask)) {
       const CudaThread& waiting = lane(me.warp, lowest(other.arrived & mask));
       fail(concat(name(op), " with mask ", hex(mask), ", while thread ", text(waiting.index), " waits for this one in ",
@@ -248,12 +248,12 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
            where, me);
     }
   }
-  Meeting& meeting = warp.meetings[i];
-  if (i == warp.under_way) {
-    meeting = {mask, 0};
-    ++warp.under_way;
+  Collective& collective = warp.collectives[i];
+  if (i == warp.pending) {
+    collective = {mask, 0};
+    ++warp.pending;
   } else {
-    const CudaThread& other = lane(me.warp, lowest(meeting.arrived));
+    const CudaThread& other = lane(me.warp, lowest(collective.arrived));
     if (other.op != op || !(other.where == where))
       fail(concat("lanes of a warp meet in different collectives: this one in ", name(op), ", thread ",
                   text(other.index), " in ", name(other.op), " at ", to_string(other.where)),
@@ -265,29 +265,29 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
   me.source = source_lane(op, int(me.lane), argument, width);
   me.where = where;
   me.state = State::in_warp;
-  meeting.arrived |= 1u << me.lane;
-  leave(&warp);
-  complete_meetings(me.warp);
+  collective.arrived |= 1u << me.lane;
+  release(&warp);
+  complete_collectives(me.warp);
   suspend(*me.fiber);
-  enter(&warp);
+  acquire(&warp);
   return me.value;
 }
 
-// Ends the meetings to which all lanes have come that have not ended.
-void Multiprocessor::complete_meetings(unsigned warp_number) {
+// Completes the collectives at which all lanes of the mask that have not ended have arrived.
+void Multiprocessor::complete_collectives(unsigned warp_number) {
   Warp& warp = warps_[warp_number];
-  for (int i = 0; i < warp.under_way;) {
-    const Meeting meeting = warp.meetings[i];
-    if (meeting.arrived != (meeting.mask & warp.alive)) {
+  for (int i = 0; i < warp.pending;) {
+    const Collective collective = warp.collectives[i];
+    if (collective.arrived != (collective.mask & warp.alive)) {
       ++i;
       continue;
     }
-    warp.meetings[i] = warp.meetings[--warp.under_way];
-    complete_collective(warp_number, meeting.arrived);
+    warp.collectives[i] = warp.collectives[--warp.pending];
+    exchange_values(warp_number, collective.arrived);
   }
 }
 
-void Multiprocessor::complete_collective(unsigned warp, unsigned taking_part) {
+void Multiprocessor::exchange_values(unsigned warp, unsigned taking_part) {
   uint64_t votes = 0, results[32];
   for (unsigned rest = taking_part; rest; rest &= rest - 1) {
     CudaThread& thread = lane(warp, lowest(rest));
@@ -316,7 +316,7 @@ void Multiprocessor::fill_static_shared() {
   static_shared_filled = true;
 }
 
-// The threads of a block run in turn, so what is found when one of them comes to wait or end is its doing.
+// The threads of a block run one after another. So damage found when a thread waits or ends was done by that thread.
 void Multiprocessor::check_dynamic_shared(const char* before, SourceLine where) const {
   if (!dynamic_shared_used_) return;
   if (const auto at = dynamic_shared_.damage())
@@ -351,10 +351,10 @@ void Multiprocessor::fail_deadlocked() const {
                       text(thread->index), ")");
   if (const CudaThread* thread = first[1]) {
     const Warp& warp = warps_[thread->warp];
-    const Meeting* meeting = warp.meetings;
-    while (meeting->mask != thread->mask) ++meeting;
+    const Collective* collective = warp.collectives;
+    while (collective->mask != thread->mask) ++collective;
     message += concat(", ", waiting[1], " wait in ", name(thread->op), " at ", to_string(thread->where), " with mask ",
-                      hex(meeting->mask), ", lanes ", hex(meeting->mask & warp.alive & ~meeting->arrived),
+                      hex(collective->mask), ", lanes ", hex(collective->mask & warp.alive & ~collective->arrived),
                       " missing (thread ", text(thread->index), ")");
   }
   throw KernelError(message + launched());
@@ -371,10 +371,10 @@ uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument,
 void* dynamic_shared_memory() { return Multiprocessor::current().dynamic_shared_memory(); }
 
 void fence() {
-  static char meeting_point;  // of all threads of all blocks
+  static char sync_address;  // shared by all threads of all blocks
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  leave(&meeting_point);
-  enter(&meeting_point);
+  release(&sync_address);
+  acquire(&sync_address);
 }
 
 void refuse(const char* what, SourceLine where) { Multiprocessor::current().refuse(what, where); }

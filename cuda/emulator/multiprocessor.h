@@ -1,9 +1,10 @@
 #pragma once
-// What a streaming multiprocessor does: runs one block at a time, its CUDA threads in turn on one host thread.
+// A streaming multiprocessor: runs one block at a time. The block's CUDA threads run one after another on one host
+// thread.
 //
-// A CUDA thread runs until it waits (at a barrier, in a warp collective) or ends; then the next one that can run does.
-// Whoever completes a barrier or a collective makes all that waited there runnable again. If nobody can run and not all
-// have ended, the kernel is deadlocked.
+// A CUDA thread runs until it waits (at a barrier, in a warp collective) or ends; then the next runnable one runs. The
+// thread that completes a barrier or a collective makes all threads that wait there runnable again. If no thread is
+// runnable and not all have ended, the kernel is deadlocked.
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -30,15 +31,15 @@ struct Grid {
 
 class Multiprocessor {
  public:
-  // The calling host thread's.
+  // The multiprocessor of the calling host thread.
   static Multiprocessor& mine();
-  // The one on which the calling CUDA thread runs. Error: called from outside of a kernel.
+  // The multiprocessor that runs the calling CUDA thread. Error: called outside of a kernel.
   static Multiprocessor& current();
 
   // Runs one block. Throws KernelError, and whatever the kernel throws.
   void run(const Grid& grid, uint3 block);
 
-  // What the running CUDA thread calls; see cuda_runtime.h.
+  // The running CUDA thread calls these; see cuda_runtime.h.
   int block_barrier(int predicate, SourceLine where);
   uint64_t warp_collective(WarpOp op, unsigned mask, uint64_t value, int argument, int width, SourceLine where);
   void* dynamic_shared_memory() {
@@ -48,7 +49,9 @@ class Multiprocessor {
   void fill_static_shared();
   [[noreturn]] void refuse(const char* what, SourceLine where) const;
 
-  WarpTable warp_table() { return {warps_[running_->warp].brought, int(running_->lane), warps_[running_->warp].alive}; }
+  WarpTable warp_table() {
+    return {warps_[running_->warp].contributions, int(running_->lane), warps_[running_->warp].alive};
+  }
   AsyncCopies& async_copies() { return running_->copies; }
   bool copies_at_once();
 
@@ -60,7 +63,7 @@ class Multiprocessor {
     unsigned lane = 0, warp = 0;
     State state = State::runnable;
     Fiber* fiber = nullptr;
-    // What it waits for, and what it brought.
+    // The barrier or collective where it waits, and its contribution.
     SourceLine where;
     int predicate = 0;
     WarpOp op = WarpOp::sync;
@@ -70,15 +73,15 @@ class Multiprocessor {
     AsyncCopies copies;
   };
 
-  // A collective under way, known by its mask, and the lanes that have come to it.
-  struct Meeting {
+  // A pending collective, identified by its mask, and the lanes that have arrived.
+  struct Collective {
     unsigned mask, arrived;
   };
   struct Warp {
     unsigned alive = 0;  // lanes that have not ended
-    int under_way = 0;
-    Meeting meetings[32];
-    const void* brought[32];
+    int pending = 0;
+    Collective collectives[32];
+    const void* contributions[32];
   };
 
   void prepare(const Grid& grid, uint3 block);
@@ -89,8 +92,8 @@ class Multiprocessor {
   void resume_group();
 
   void complete_barrier();
-  void complete_meetings(unsigned warp);
-  void complete_collective(unsigned warp, unsigned taking_part);
+  void complete_collectives(unsigned warp);
+  void exchange_values(unsigned warp, unsigned taking_part);
   CudaThread& lane(unsigned warp, unsigned lane_number) { return threads_[warp * 32 + lane_number]; }
 
   void check_dynamic_shared(const char* before, SourceLine where) const;
@@ -106,12 +109,12 @@ class Multiprocessor {
   unsigned alive_ = 0;
   unsigned in_barrier_ = 0;
   const CudaThread* first_in_barrier_ = nullptr;
-  unsigned barriers_ = 0;  // that are behind the block
-  // For the thread sanitizer: the barriers take turns, because a thread comes to the next one before others have left
-  // this one.
-  char meeting_points_[2] = {};
-  std::vector<CudaThread*> runnable_;  // the last one goes first
-  std::vector<CudaThread*> group_;     // who is about to become runnable
+  unsigned barriers_ = 0;  // completed barriers
+  // For the thread sanitizer. Barriers use the two addresses alternately, because a thread may arrive at the next
+  // barrier before others have left this one.
+  char sync_addresses_[2] = {};
+  std::vector<CudaThread*> runnable_;  // the last one runs first
+  std::vector<CudaThread*> group_;     // about to become runnable
   CudaThread* running_ = nullptr;
   std::exception_ptr failure_;  // of a CUDA thread; ends the block
   DynamicShared dynamic_shared_;

@@ -1,6 +1,7 @@
 #pragma once
-// What instructions do that kernels reach through inline PTX (cuda/mma.cuh): those that a whole warp carries out
-// together, and asynchronous copies. Here, and not in the emulator, so that sanitizers watch what they read and write.
+// The instructions that kernels use through inline PTX (cuda/mma.cuh): those that a whole warp executes together, and
+// asynchronous copies. They are in a header, compiled with the kernels, so that sanitizers check their reads and
+// writes.
 #include <cstring>
 #include <vector>
 
@@ -8,31 +9,32 @@
 
 namespace cairn::host_cuda {
 
-// A warp's place for what its lanes bring, the calling lane, and which lanes have not ended.
+// A warp's table of its lanes' contributions, the calling lane, and the lanes that have not ended.
 struct WarpTable {
-  const void** brought;
+  const void** contributions;
   int lane;
   unsigned alive;
 };
 WarpTable warp_table();
 
-// All lanes of a warp bring something. In each, read(all, lane) sees what all have brought, as all(0) .. all(31).
+// Each lane of a warp contributes `mine`. Then each calls read(all, lane), where all(0) .. all(31) are the
+// contributions.
 template <class T, class F>
 void warp_exchange(const T& mine, F&& read, SourceLine where) {
   const WarpTable table = warp_table();
-  table.brought[table.lane] = &mine;
+  table.contributions[table.lane] = &mine;
   warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);
   if (~warp_table().alive) refuse("an instruction of a whole warp, of which lanes are missing", where);
-  read([&](int lane) -> const T& { return *static_cast<const T*>(table.brought[lane]); }, table.lane);
-  warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);  // now what was brought may go
+  read([&](int lane) -> const T& { return *static_cast<const T*>(table.contributions[lane]); }, table.lane);
+  warp_collective(WarpOp::sync, 0xffffffffu, 0, 0, 32, where);  // now no lane reads the contributions any more
 }
 
-// An asynchronous copy is carried out somewhere between its call and the wait for it. Late, a forgotten wait shows; at
-// once, a buffer that somebody still reads.
+// An asynchronous copy is carried out between its call and the wait for it. Done late, it reveals a forgotten wait.
+// Done at once, it reveals a buffer that is still being read.
 struct AsyncCopy {
   void* to;
   const void* from;
-  int bytes, read;  // what is not read is 0
+  int bytes, read;  // bytes beyond those read become 0
   int group;
 
   void carry_out() const {
@@ -42,10 +44,10 @@ struct AsyncCopy {
 };
 struct AsyncCopies {
   std::vector<AsyncCopy> waiting;  // the oldest first
-  int group = 0;                   // that is open
+  int group = 0;                   // the open group
 };
 AsyncCopies& async_copies();  // of the calling thread
-bool copies_at_once();        // whether its next one is: never in forward order, drawn in shuffled order
+bool copies_at_once();        // whether the next copy is done at once: never in forward order, random in shuffled order
 
 inline void async_copy(void* to, const void* from, int bytes, int read, SourceLine where) {
   if (reinterpret_cast<uintptr_t>(to) % unsigned(bytes) || reinterpret_cast<uintptr_t>(from) % unsigned(bytes))
@@ -58,7 +60,7 @@ inline void async_copy(void* to, const void* from, int bytes, int read, SourceLi
     copies.waiting.push_back(copy);
 }
 inline void commit_async_copies() { ++async_copies().group; }
-// Until all but the last `pending` committed groups are there.
+// Carries out all but the last `pending` committed groups.
 inline void wait_for_async_copies(int pending) {
   AsyncCopies& copies = async_copies();
   auto copy = copies.waiting.begin();

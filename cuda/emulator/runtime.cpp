@@ -12,7 +12,7 @@
 #include "cuda/emulator/host_cuda.h"
 
 #if CAIRN_HOST_CUDA_ASAN
-// More memory than there is is for the caller to notice.
+// A request for too much memory returns null instead of ending the program.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif
 
@@ -78,15 +78,15 @@ class Blocks {
   size_t bytes_ = 0;
 };
 
-// Never destroyed: static tensors may be freed later than anything of ours.
+// Never destroyed, because static tensors may be freed later.
 Blocks& device_blocks() {
   static Blocks* instance = new Blocks;
   return *instance;
 }
 
-std::atomic<int64_t> failing_allocation = 0;  // 1: the next one
+std::atomic<int64_t> failing_allocation = 0;  // 1: the next allocation fails; 0: none
 
-// As much as the machine has, or CAIRN_HOST_CUDA_MEMORY bytes.
+// CAIRN_HOST_CUDA_MEMORY bytes, or as much as the machine has.
 size_t device_memory() {
   static const char* given = std::getenv("CAIRN_HOST_CUDA_MEMORY");
   if (given) return std::strtoull(given, nullptr, 10);
@@ -94,7 +94,7 @@ size_t device_memory() {
 }
 size_t free_memory() { return device_memory() - std::min(device_memory(), device_blocks().bytes()); }
 
-// What the device claims to be.
+// 10 times the compute capability of the device.
 std::atomic<int> architecture = 90;
 
 }  // namespace

@@ -16,8 +16,8 @@
 namespace cairn::host_cuda {
 namespace {
 
-// ---- static shared memory. __shared__ gives the names of its variables a tag (cuda_runtime.h), by which they are
-// found in the symbol table of the program. (Nothing is found in a stripped program, nor in its shared libraries.)
+// ---- static shared memory. __shared__ adds a tag to the names of its variables (cuda_runtime.h). By this tag they are
+// found in the symbol table of the program. (Not in a stripped program, and not in shared libraries.)
 constexpr std::string_view tag = "B12cairn_shared";
 
 using Symbol = ElfW(Sym);
@@ -65,7 +65,7 @@ std::vector<std::span<unsigned char>> static_shared_variables() {
                                        : reinterpret_cast<unsigned char*>(program.dlpi_addr);
     size_t bytes = symbol.st_size;
 #if CAIRN_HOST_CUDA_ASAN
-    // The sanitizer's zone behind the variable counts as a part of it.
+    // The symbol's size includes the sanitizer's zone after the variable.
     if (void* end = __asan_region_is_poisoned(base + symbol.st_value, bytes))
       bytes = size_t(static_cast<unsigned char*>(end) - base) - symbol.st_value;
 #endif
@@ -76,7 +76,7 @@ std::vector<std::span<unsigned char>> static_shared_variables() {
 
 // ---- dynamic shared memory
 
-// What stands in the guard zones. As a float or bfloat16 it is a NaN, too.
+// The contents of a guard zone. As float or bfloat16 they are NaN, too.
 constexpr auto guard = [] {
   std::array<unsigned char, guard_bytes> zone{};
   for (size_t i = 0; i < guard_bytes; ++i) zone[i] = i % 2 ? 0xff : 0xfe;
@@ -94,7 +94,7 @@ void DynamicShared::start_block(size_t bytes) {
 std::optional<ptrdiff_t> DynamicShared::damage() const {
   for (const size_t zone : {size_t{0}, guard_bytes + bytes_}) {
     const unsigned char* const found = memory_.get() + zone;
-    unsigned char difference = 0;  // (memcmp would be a read of this CUDA thread's to the thread sanitizer)
+    unsigned char difference = 0;  // (to the thread sanitizer, memcmp would be a read by this CUDA thread)
     for (size_t i = 0; i < guard_bytes; ++i) difference |= found[i] ^ guard[i];
     if (difference)
       return std::mismatch(guard.begin(), guard.end(), found).second - memory_.get() - ptrdiff_t(guard_bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// The memory that the threads of a block share, uninitialized at its start: filled with 0xFF, which is NaN.
+// The shared memory of a block. At its start it is uninitialized: filled with 0xFF, which is NaN.
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace cairn::host_cuda {
 
-// The static __shared__ variables of the program, where the calling host thread has them.
+// The static __shared__ variables of the program, as the calling host thread sees them.
 std::vector<std::span<unsigned char>> static_shared_variables();
 
-// A guard zone stands on either side of dynamic shared memory. (With the address sanitizer, that has its own.)
+// Size of the guard zones on both sides of dynamic shared memory. (The address sanitizer has its own.)
 #if CAIRN_HOST_CUDA_ASAN
 inline constexpr size_t guard_bytes = 0;
 #else
@@ -23,7 +23,7 @@ class DynamicShared {
  public:
   void start_block(size_t bytes);
   void* data() const { return memory_.get() + guard_bytes; }
-  // The first byte of the guard zones that was written to, counted from the start of the block's memory.
+  // The first byte in a guard zone that was overwritten, counted from the start of the block's memory.
   std::optional<ptrdiff_t> damage() const;
 
  private:

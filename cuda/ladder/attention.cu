@@ -2,9 +2,9 @@
 // steps. out is float32. N is a multiple of 64, so that all tiles are whole.
 //
 // A head has 8 N D bytes of operands and needs two products of N^2 D multiply-adds each, so arithmetic should be the
-// bound. What stands in the way is the N x N matrix between the products. For one head with N = 4096 on an H100: a
+// bound. But the N x N matrix between the products costs memory traffic. For one head with N = 4096 on an H100, a
 // product takes 36 us on FP32 units (128 multiply-adds a clock and multiprocessor) and 7 us on tensor cores. The matrix
-// in float32 is 67 MB; to write or to read it takes 22 us. cuda/attention.cu is the library's.
+// in float32 has 67 MB; to write or to read it takes 22 us. The library's kernels are in cuda/attention.cu.
 #include <cmath>
 
 #include "core/workspace.h"
@@ -21,10 +21,10 @@ constexpr int D = head_size, side = D, threads = 256;
 constexpr float scale = 0.125f;            // 1 / sqrt(D)
 constexpr float scale_2 = scale * log2_e;  // of scores whose exponentials are powers of 2
 
-// ---- 1. The formula as it stands: a thread an element of the matrix, softmax over its rows, a thread an element of
-// out. What it costs: neighboring lanes read rows of K that are 128 bytes apart, so that each load touches 32 lines of
-// the L1 cache and takes 32 clocks. 33 million such loads take 4.8 ms. The second product has two loads a multiply-add,
-// 0.3 ms. The matrix is written, read, written and read: 0.1 ms.
+// ---- 1. The formula as it stands: a thread computes an element of the matrix, then softmax over rows, then a thread
+// computes an element of out. Cost: neighboring lanes read rows of K that are 128 bytes apart, so each load touches 32
+// lines of the L1 cache and takes 32 clocks. 33 million such loads take 4.8 ms. The second product has two loads for
+// each multiply-add, 0.3 ms. The matrix is written, read, written and read: 0.1 ms.
 __global__ void __launch_bounds__(threads) thread_a_score(Heads size, Elements q, Elements k, float* scores) {
   const int64_t element = int64_t(blockIdx.x) * threads + threadIdx.x, row = element / size.N;
   const int64_t key = row / size.N * size.N + element % size.N;  // of the same head
@@ -42,13 +42,13 @@ __global__ void __launch_bounds__(threads) thread_a_sum(Heads size, const float*
 }
 
 // ---- Tiles of 64 x 64 floats in shared memory. Rows are a word longer, so that neighboring rows lie in different
-// banks. Of a product a thread has 4 x 4 elements: rows y + 16 r and columns x + 16 c.
+// banks. A thread has 4 x 4 elements of a product: rows y + 16 r and columns x + 16 c.
 using Tile = float[side][side + 1];
 using Mine = float[4][4];
 __device__ int row_of(int r) { return int(threadIdx.x / 16) + 16 * r; }
 __device__ int column_of(int c) { return int(threadIdx.x % 16) + 16 * c; }
 
-// Copies the tile at x out of rows that are `stride` apart.
+// Loads the tile at x; its rows are `stride` apart.
 template <class T>
 __device__ void load(const T* x, int64_t stride, Tile& tile) {
   for (int i = int(threadIdx.x); i < side * side; i += threads)
@@ -69,15 +69,15 @@ __device__ void multiply(const Tile& a, const Tile& b, Mine& sums) {
   }
 }
 
-// Stores `factor` times the sums as the tile at x.
+// Stores `factor` times the sums as the tile at x; its rows are `stride` apart.
 __device__ void store(const Mine& sums, float factor, int64_t stride, float* x) {
   for (int r = 0; r < 4; ++r)
     for (int c = 0; c < 4; ++c) x[row_of(r) * stride + column_of(c)] = factor * sums[r][c];
 }
 
-// ---- 2. Both products in tiles. What comes from memory lies side by side. Shared memory gives a warp's load a clock,
-// so that 8 loads for 16 multiply-adds make 72 us a product, twice the floor. Expected: 145 us and 90 us for the matrix
-// instead of 5.2 ms, 20 times.
+// ---- 2. Both products in tiles. Loads from memory are coalesced. A warp's load from shared memory takes a clock, so 8
+// loads for 16 multiply-adds make 72 us a product, twice the floor. Expected: 145 us and 90 us for the matrix instead
+// of 5.2 ms, 20 times as fast.
 __global__ void __launch_bounds__(threads) tiled_scores(Heads size, Elements q, Elements k, float* scores) {
   __shared__ Tile of_q, of_k;
   const int64_t j0 = int64_t(blockIdx.x) * side, i0 = int64_t(blockIdx.y) * side, first = int64_t(blockIdx.z) * size.N;
@@ -98,21 +98,21 @@ __global__ void __launch_bounds__(threads) tiled_output(Heads size, const float*
     load(v + (first + j0) * D, D, of_v);
     __syncthreads();
     multiply<false>(of_weights, of_v, sums);
-    __syncthreads();  // the tiles are written again
+    __syncthreads();  // before the tiles are written again
   }
   store(sums, 1, D, out + (first + i0) * D);
 }
 
-// ---- 3. No matrix. A block goes along the keys with 64 queries. It keeps the largest score of each query so far, and
-// the sums relative to that; a larger score makes it scale them down (RunningSoftmax in cuda/attention_tiles.cuh; Dao
-// et al. 2022). Weights never leave shared memory. K and V are read again for every 64 queries, 67 MB a head, but out
-// of the L2 cache. Expected: 160 us, of which the products take 145, instead of 235: 1.5 times.
+// ---- 3. No matrix. A block goes through the keys with 64 queries. It keeps the running maximum of each query, and
+// sums relative to it. A larger score scales the sums down (RunningSoftmax in cuda/attention_tiles.cuh; Dao et al.
+// 2022). Weights never leave shared memory. K and V are read again for every 64 queries, 67 MB a head, but from the L2
+// cache. Expected: 160 us instead of 235, 1.5 times as fast. The products take 145 us of it.
 __global__ void __launch_bounds__(threads) online(Heads size, Elements q, Elements k, Elements v, float* out) {
   Tile* const tiles = dynamic_shared<Tile>();
   Tile &of_q = tiles[0], &of_k_or_v = tiles[1], &weights = tiles[2];
   const int64_t i0 = int64_t(blockIdx.x) * side, first = int64_t(blockIdx.y) * size.N;
   Mine sums = {};
-  RunningSoftmax<4, 16> softmax;  // of a thread's four rows, each of which 16 lanes share
+  RunningSoftmax<4, 16> softmax;  // of this thread's four rows; 16 lanes share a row
   load(q + (first + i0) * D, D, of_q);
   for (int64_t j0 = 0; j0 < size.N; j0 += side) {
     load(k + (first + j0) * D, D, of_k_or_v);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads) online(Heads size, Elements q, Elemen
         weights[row_of(r)][column_of(c)] = softmax.weight(r, s[r][c], scale_2);
       }
     }
-    __syncthreads();  // all have done with K
+    __syncthreads();  // before V overwrites K
     load(v + (first + j0) * D, D, of_k_or_v);
     __syncthreads();
     multiply<false>(weights, of_k_or_v, sums);
@@ -140,15 +140,15 @@ __global__ void __launch_bounds__(threads) online(Heads size, Elements q, Elemen
   store(sums, 1, D, out + (first + i0) * D);
 }
 
-// ---- 4. Tensor cores. A warp takes 16 queries. mma.sync leaves each lane scores of two rows, g and g + 8
-// (cuda/mma.cuh); four lanes share a row. The lanes turn scores into weights in registers, where the second product
-// wants them, as bfloat16. The products would take 14 us. But for 64 keys a warp issues a thousand instructions, of
-// which 64 are mma.sync: 18 us for all. Expected: 25 us instead of 160, 6 times.
+// ---- 4. Tensor cores. A warp takes 16 queries. mma.sync gives each lane scores of two rows, g and g + 8
+// (cuda/mma.cuh); four lanes share a row. The lanes turn scores into weights in registers, as bfloat16, in the layout
+// that the second product needs. The products would take 14 us. But for 64 keys a warp issues a thousand instructions,
+// and only 64 of them are mma.sync: 18 us for all. Expected: 25 us instead of 160, 6 times as fast.
 __global__ void __launch_bounds__(mma_threads)
     on_tensor_cores(Heads size, Elements q, Elements k, Elements v, float* out) {
   const MmaTile<bfloat16, D> of_q{dynamic_shared<bfloat16>()}, of_k = of_q.row(side), of_v = of_k.row(side);
   const int64_t i0 = int64_t(blockIdx.x) * side, first = int64_t(blockIdx.y) * size.N;
-  const int strip = int(threadIdx.x / 32) * 16;
+  const int warp_row = int(threadIdx.x / 32) * 16;
   float sums[1][D / 8][4] = {};
   RunningSoftmax<2, 4> softmax;
   of_q.copy<side>(q + (first + i0) * D, D, side, D);
@@ -159,25 +159,25 @@ __global__ void __launch_bounds__(mma_threads)
     wait_for_copies<0>();
     __syncthreads();
     float s[1][side / 8][4], largest[2] = {-INFINITY, -INFINITY}, correction[2];
-    mma_row_products<1, side>([&](int, int step, uint32_t(&a)[4]) { of_q.row(strip).load_a(step, a); }, of_k, s);
-    // Element e of four is of row g where e < 2, else of row g + 8: e / 2 is bit / 2 % 2.
+    mma_row_products<1, side>([&](int, int step, uint32_t(&a)[4]) { of_q.row(warp_row).load_a(step, a); }, of_k, s);
+    // Of four elements e, those with e < 2 are in row g, the others in row g + 8; e / 2 is bit / 2 % 2.
     each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
     for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, scale_2 * largest[half]);
     each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
     each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, scale_2); });
     mma_weighted_rows<1, side>(s, of_v, sums);
-    __syncthreads();  // the tiles are written again
+    __syncthreads();  // before the tiles are written again
   }
   softmax.finish();
   for (int half = 0; half < 2; ++half) {
-    const int64_t row = first + i0 + strip + mma_g() + 8 * half;
+    const int64_t row = first + i0 + warp_row + mma_g() + 8 * half;
     write_sums(sums[0], half, softmax.inverse(half), out + row * D, D);
   }
 }
 
-// ---- The launches
+// ---- the launches
 
-// `scores` fills the matrix, and `output` makes the result of it.
+// `scores` fills the matrix, and `output` computes out from its softmax.
 template <auto scores, auto output>
 void run_with_matrix(Stream stream, Heads size, Elements q, Elements k, Elements v, float* out, Grid of_scores,
                      Grid of_output) {

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels as staircases: each step does the same as the one before it, faster, by one idea. See README.md.
+// Kernels made fast step by step: each step computes the same as the one before it, faster, by one idea. See README.md.
 #include <vector>
 
 #include "core/device.h"
@@ -12,16 +12,16 @@ template <class Function>
 struct Step {
   const char* name;
   Function* run;
-  bool rounds = false;  // numbers to bfloat16 on the way
+  bool rounds = false;  // whether it rounds weights to bfloat16
 };
 
-// y = softmax of the rows of x, which are finite, a multiple of 4 and at most max_cols of them in a row.
+// y = softmax of the rows of x. Elements are finite; a row has at most max_cols, a multiple of 4.
 inline constexpr int max_cols = 1024;
 using Softmax = void(Stream, Rows, const float* x, float* y);
 std::vector<Step<Softmax>> softmax_steps();
 
-// out [heads, N, 64] = softmax(q k^T / 8) v, for q, k, v of that shape, N a multiple of 64. Steps for tensor cores,
-// which round the weights to bfloat16, are in the list where the device has them.
+// out [heads, N, 64] = softmax(q k^T / 8) v, for q, k, v of the same shape, N a multiple of 64. If the device has
+// tensor cores, the list includes steps for them, which round the weights to bfloat16.
 inline constexpr int head_size = 64;
 struct Heads {
   int heads = 0, N = 0;

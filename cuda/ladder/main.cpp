@@ -1,5 +1,5 @@
-// cairn-ladder: prints how long every step of every staircase takes. (tests/cuda/ladder.cpp holds their results to the
-// CPU.)
+// cairn-ladder: prints how long every step of the ladder takes. (tests/cuda/ladder.cpp compares their results with the
+// CPU's.)
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -19,17 +19,18 @@ namespace {
 
 const bool emulated = backends().find("cuda-host") != std::string_view::npos;
 
-// Seconds of one run, on average over many; on the emulator, of a single one.
+// Seconds of one call, the mean of 100; on the emulator, of a single call.
 double seconds(const std::function<void()>& run) {
   const int count = emulated ? 1 : 100;
-  run();  // the device wakes up
+  run();  // warms up the device
   const auto repeat = [&] {
     for (int i = 0; i < count; ++i) run();
   };
   return seconds_of(Device::cuda, repeat) / count;
 }
 
-// Prints how long each step takes, and last the library. A step does `work` in `unit` a second; `run` runs it.
+// Prints how long each step takes, and last the library. `work` / seconds is the rate in `unit`; run(step.run) runs a
+// step.
 template <class Steps, class Run>
 void print(const std::string& title, double work, const char* unit, const Steps& steps, Run run,
            const std::function<void()>& library) {
@@ -42,7 +43,7 @@ void print(const std::string& title, double work, const char* unit, const Steps&
                 times.back().second / time);
 }
 
-void softmax_stairs() {
+void time_softmax() {
   const Rows size = emulated ? Rows{100, 1000} : Rows{16384, 1024};
   const Shape shape{size.rows, size.cols};
   RandomStream sequence(1, 0, Purpose{});
@@ -54,9 +55,9 @@ void softmax_stairs() {
       [&] { softmax(x); });
 }
 
-void attention_stairs() {
+void time_attention() {
   const Heads size = emulated ? Heads{2, 192} : Heads{16, 4096};
-  const Shape shape{size.heads, size.N, 1, ladder::head_size};  // to the library, a head is an element of the batch
+  const Shape shape{size.heads, size.N, 1, ladder::head_size};  // for the library, a head is a batch element
   RandomStream sequence(3, 0, Purpose{});
   const auto operand = [&] { return random_normal(shape, sequence).cast(DType::bfloat16).to(Device::cuda); };
   const Tensor q = operand(), k = operand(), v = operand();
@@ -72,9 +73,9 @@ void attention_stairs() {
 }  // namespace
 
 int main() try {
-  if (emulated) std::printf("The kernels are executed on the CPU: the times mean nothing.\n");
-  softmax_stairs();
-  attention_stairs();
+  if (emulated) std::printf("The emulator runs the kernels on the CPU: the times mean nothing.\n");
+  time_softmax();
+  time_attention();
   return 0;
 } catch (const Error& error) {
   std::fprintf(stderr, "cairn-ladder: error: %s\n", error.what());

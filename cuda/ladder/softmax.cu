@@ -1,6 +1,6 @@
-// Softmax over rows, y_c = exp(x_c - max) / sum, in five steps. n = rows * cols floats; the floor is 8 n bytes, each
-// read and written once. Rows have at most 1024 elements, a multiple of 4. cuda/softmax.cu is the library's: steps 3
-// and 5, for rows of any length.
+// Softmax over rows, y_c = exp(x_c - max) / sum, in five steps. For n = rows * cols floats the floor is 8 n bytes: each
+// is read and written once. Rows have at most 1024 elements, a multiple of 4. The library's kernel is cuda/softmax.cu:
+// steps 3 and 5, for rows of any length.
 #include <cmath>
 
 #include "cuda/common.cuh"
@@ -14,10 +14,10 @@ using namespace gpu;
 constexpr int threads = 32 * rows_per_block;
 
 // ---- 1. A thread takes a row and goes over it three times: for the maximum, for the sum, to write.
-// What it costs: the lanes of a warp read addresses `cols` apart, so each 4 bytes come with the 32 of their sector. The
-// rest of the sector is wanted seven iterations later; a thousand threads a multiprocessor, each at a line of its own,
-// leave little of the L1 cache for waiting. Up to 8 times the bytes, for each of three readings; and as few threads as
-// rows.
+// Cost: the lanes of a warp read addresses `cols` apart, so each 4 bytes come with the 32 bytes of their sector. The
+// rest of the sector is needed in the next seven iterations, but a thousand threads of a multiprocessor, each at a line
+// of its own, leave it little time in the L1 cache. Up to 8 times the bytes for each of three readings, and only one
+// thread for each row.
 __global__ void __launch_bounds__(threads) thread_a_row(Rows size, const float* x, float* y) {
   const int64_t row = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (row >= size.rows) return;
@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(threads) thread_a_row(Rows size, const float* 
   for (int64_t c = 0; c < size.cols; ++c) y[row * size.cols + c] = expf(from[c] - maximum) / sum;
 }
 
-// ---- 2. A warp takes a row. Its lanes read neighbors: whole sectors, all of them wanted at once, and 32 times the
-// threads. Expected: 3 times or more, as 16 n bytes are left of up to 128 n, though caches had hidden part of those
-// (and now hide much of the second and the third reading).
+// ---- 2. A warp takes a row. Its lanes read neighbors: whole sectors, needed at once, and 32 times the threads.
+// Expected: 3 times as fast or more. 16 n bytes are left of up to 128 n, but caches had hidden part of those (and now
+// hide much of the second and the third reading).
 __global__ void __launch_bounds__(threads) warp_a_row(Rows size, const float* x, float* y) {
   each_row<32>(size.rows, [&](int64_t row) {
     const float* const from = x + row * size.cols;
@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(threads) warp_a_row(Rows size, const float* x,
   });
 }
 
-// ---- 3. The maximum and the sum in one pass (Milakov & Gimelshein 2018): a sum relative to the maximum so far is
-// rescaled when a larger one comes. Two readings instead of three; the second comes from a cache or not.
-// Expected: 12 n bytes instead of 16 n, 1.3 times, if no cache helped; less if it did, as exponentials are not saved.
+// ---- 3. The maximum and the sum in one pass (Milakov & Gimelshein 2018): the sum is relative to the maximum so far,
+// and rescaled when a larger element comes. Two readings instead of three; the second may come from a cache. Expected:
+// 12 n bytes instead of 16 n, 1.3 times as fast. Less if a cache helped, because exponentials are not saved.
 __global__ void __launch_bounds__(threads) online(Rows size, const float* x, float* y) {
   each_row<32>(size.rows, [&](int64_t row) {
     const float* const from = x + row * size.cols;
@@ -62,17 +62,17 @@ __global__ void __launch_bounds__(threads) online(Rows size, const float* x, flo
 }
 
 // ---- 4. The row stays in registers, 32 elements a lane: one reading, one exponential an element, 8 n bytes, the
-// floor. And all loads of a row are under way before the first is needed. Expected: 1.5 times.
+// floor. All loads of a row are in flight before the first is needed. Expected: 1.5 times as fast.
 //
-// ---- 5. The same with packs of four elements a load and a store: a quarter of the memory instructions, with their
-// addresses and bounds, for the same bytes. Expected: little where memory is the bound already, 1.1 times.
+// ---- 5. The same with loads and stores of four elements: a quarter of the memory instructions, addresses and bounds,
+// for the same bytes. Expected: 1.1 times as fast, because memory is already the bound.
 constexpr int items = max_cols / 32;
 
 template <int in_pack>
 __global__ void __launch_bounds__(threads) in_registers(Rows size, const float* x, float* y) {
   each_row<32>(size.rows, [&](int64_t row) {
     Pack<float, in_pack> keep[items / in_pack];
-    // Calls f(pack, i) for the packs that this lane keeps; the pack is number i of x.
+    // Calls f(pack, i) for the packs of this lane; pack i of x.
     const auto each_kept = [&](auto f) {
 #pragma unroll
       for (int k = 0; k < items / in_pack; ++k) {

@@ -1,4 +1,4 @@
-// A published model (tests/golden/bert) on CUDA: its embeddings are the CPU's.
+// A published model (tests/golden/bert) on CUDA has the embeddings of the CPU.
 #include "nn/io/bert_folder.h"
 
 #include "autograd/ops.h"

@@ -1,4 +1,4 @@
-// copy-task --device cuda, as a user runs it.
+// copy-task with --device cuda.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

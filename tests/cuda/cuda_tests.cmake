@@ -1,7 +1,6 @@
-# Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. One program, cairn-cuda-tests, runs
-# the cases with the tag gpu, here and in tests/ops; on a machine without a CUDA device it exits with 77, and CTest says
-# "skipped". With CAIRN_CUDA=HOST it runs once in each order of execution, and the tests of the emulator
-# (tests/cuda/emulator) are part of it.
+# Tests of the CUDA kernels, included by tests/CMakeLists.txt unless CAIRN_CUDA is OFF. The program cairn-cuda-tests runs the
+# cases with the tag gpu, here and in tests/ops. Without a CUDA device it exits with 77, which CTest shows as skipped. With
+# CAIRN_CUDA=HOST it runs once in each order of execution, and includes the tests of the emulator (tests/cuda/emulator).
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
 list(REMOVE_ITEM cuda_test_sources ${folder}/main.cpp)
@@ -26,7 +25,7 @@ endif()
 file(GLOB kernels ${folder}/*.cu)
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
 target_sources(cairn-cuda-tests PRIVATE ${emulator_test_sources})
-# Under the sanitizers a run takes minutes; the order that is another each time (by CAIRN_HOST_CUDA_SEED) is left.
+# Under the sanitizers the tests take minutes, so only the shuffled order runs, with another seed each time.
 set(orders forward shuffled)
 if(CAIRN_SANITIZE)
   set(orders shuffled)
@@ -52,13 +51,13 @@ endif()
 add_test(NAME "gpu: the emulator" COMMAND cairn-cuda-tests "[host]~[planted]${without_races}")
 set_tests_properties("gpu: the emulator" PROPERTIES LABELS gpu)
 
-# An order that does not exist is an error of the first launch.
+# An unknown order is an error of the first launch.
 add_test(NAME "gpu: a bad order in the environment" COMMAND cairn-cuda-tests "a launch that CUDA refuses*")
 set_tests_properties("gpu: a bad order in the environment" PROPERTIES LABELS gpu
                      ENVIRONMENT CAIRN_HOST_CUDA_ORDER=sideways
                      PASS_REGULAR_EXPRESSION "expected forward or shuffled, got 'sideways'")
 
-# The switch of stacks that other processors use. (Sanitizers are told of it in the same place as of ours.)
+# The switch of stacks for other processors. (The same lines tell the sanitizers about both switches.)
 if(NOT CAIRN_SANITIZE)
   file(GLOB emulator ${PROJECT_SOURCE_DIR}/cuda/emulator/*.cpp)
   add_executable(cairn-ucontext-tests ${emulator_test_sources} ${emulator} ${PROJECT_SOURCE_DIR}/core/error.cpp
@@ -69,7 +68,7 @@ if(NOT CAIRN_SANITIZE)
   set_tests_properties("gpu: the emulator with ucontext" PROPERTIES LABELS gpu)
 endif()
 
-# What must be found in a kernel. Each of these hidden cases ends with the report of the emulator or a sanitizer.
+# Mistakes that must be found. Each of these hidden cases ends with a report of the emulator or a sanitizer.
 function(planted case expected)
   add_test(NAME "gpu: found: ${case}" COMMAND cairn-cuda-tests "planted: ${case}")
   set_tests_properties("gpu: found: ${case}" PROPERTIES LABELS gpu PASS_REGULAR_EXPRESSION "${expected}")

@@ -1,4 +1,4 @@
-// A decoder layer on CUDA: outputs and gradients are the CPU's.
+// A decoder layer on CUDA has the outputs and gradients of the CPU.
 #include <cstdint>
 #include <vector>
 

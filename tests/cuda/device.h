@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of CUDA kernels share.
+// Helpers of the tests of CUDA kernels.
 #include <vector>
 
 #include "core/kernels/memory.h"
@@ -50,7 +50,7 @@ void in_every_order(F&& f) {
     for (const int threads : {1, 2}) with_options({threads, order, 7}, f);
 }
 #else
-// A device has one order: its own.
+// A GPU has only its own order.
 template <class F>
 void in_every_order(F&& f) {
   f();

@@ -34,7 +34,7 @@ TEST_CASE("a launch may ask for more than 48 KB of shared memory", "[gpu]") {
 TEST_CASE("threads may launch one kernel with different sizes of shared memory", "[gpu]") {
   std::vector<std::thread> threads;
   std::atomic<int> right = 0;
-  for (const size_t n : {12500, 15000, 13000, 14000})  // all of them more than 48 KB
+  for (const size_t n : {12500, 15000, 13000, 14000})  // each needs more than 48 KB
     threads.emplace_back([&right, n] {
       OnDevice<float> from(std::vector<float>(n, 5)), to(n);
       reverse_through_shared(from.data(), to.data(), int(n), n * sizeof(float));
@@ -67,7 +67,7 @@ TEST_CASE("more blocks than a grid has room for are an error, not fewer blocks",
   CHECK_THROWS_WITH(blocks_of(1, 65536), ContainsSubstring("65536 blocks in y, at most 65535"));
   CHECK_THROWS_WITH(blocks_of(1, 1, 65536), ContainsSubstring("65536 blocks in z, at most 65535"));
   CHECK_THROWS_WITH(blocks_of(-1), ContainsSubstring("-1 blocks in x"));
-  // A kernel's own count: 2^32 + 1 blocks of 256 queries would be one block, if nobody looked.
+  // Cut to 32 bits, 2^32 + 1 blocks would be one block.
   OnDevice<int32_t> labels(256);
   CHECK_THROWS_WITH(gpu::position_labels({}, {1, 1, (int64_t{1} << 40) + 1, 4}, nullptr, false, labels.data()),
                     ContainsSubstring("needs 4294967297 blocks"));

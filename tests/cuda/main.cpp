@@ -1,4 +1,4 @@
-// The tests of cuda/. Without a CUDA device there is nothing to run: exit code 77, which CTest shows as skipped.
+// The tests of cuda/. Without a CUDA device the exit code is 77, which CTest shows as skipped.
 #define CATCH_CONFIG_RUNNER
 #include "tests/catch.h"
 

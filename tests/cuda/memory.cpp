@@ -35,7 +35,7 @@ TEST_CASE("more memory than the device has gives null, and the device goes on", 
 
 TEST_CASE("threads that copy to the device at the same time each get their own numbers there", "[gpu]") {
   constexpr int threads = 4, rounds = 1000;
-  constexpr size_t n = 32 << 10;  // as bytes the most that waits in the ring, which has room for eight of them
+  constexpr size_t n = 32 << 10;  // in bytes the largest copy that uses the ring, which has room for eight
   std::atomic<int> wrong = 0;
   std::vector<std::thread> all;
   for (int t = 0; t < threads; ++t)

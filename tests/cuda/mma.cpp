@@ -1,5 +1,5 @@
-// The wrappers of cuda/mma.cuh against plain arithmetic: on the emulator what it takes the instructions to do, on a GPU
-// what they do.
+// The wrappers of cuda/mma.cuh against plain arithmetic. On the emulator this tests its model of the instructions, on a
+// GPU the instructions.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -27,10 +27,10 @@ Floats normals(size_t n, uint64_t seed) {
 }
 
 float bf16(float x) { return float(bfloat16(x)); }
-// What is defined of a number in TF32: the 13 lowest bits are not, and cannot be compared.
+// The defined bits of a number in TF32. The 13 lowest bits are undefined and cannot be compared.
 uint32_t defined_bits(float x) { return std::bit_cast<uint32_t>(x) & ~0x1fffu; }
 float defined_part(float x) { return std::bit_cast<float>(defined_bits(x)); }
-// To 10 bits of mantissa: x in units of 2^-10 of its exponent, to the nearest, ties away from 0.
+// x rounded to 10 bits of mantissa, to nearest, ties away from 0.
 float tf32(float x) {
   if (x == 0 || !std::isfinite(x)) return x;
   const float unit = std::ldexp(1.0f, std::max(std::ilogb(x), -126) - 10);
@@ -48,7 +48,7 @@ std::vector<double> product(size_t depth, Floats a, Floats b, const Floats& c, R
   return result;
 }
 
-// GPUs before Ampere have none of this.
+// GPUs before Ampere do not have these instructions.
 bool skipped() {
   if (!device_has_mma()) WARN("skipped: the device has no tensor cores for bf16");
   return !device_has_mma();
@@ -71,7 +71,7 @@ TEST_CASE("tensor cores multiply the fragments of bf16 and TF32", "[gpu]") {
     multiply_tf32(device_a.data(), device_b.data(), device_c.data());
     CHECK(difference(device_c.values(), product(8, a, b, c, tf32)) <= 1e-6);
 #if CAIRN_CUDA_HOST
-    // The emulator cuts lower bits off, so that whoever forgets to round finds out. PTX promises nothing.
+    // The emulator cuts off the lower bits, so that a forgotten rounding shows. PTX leaves them undefined.
     multiply_unrounded(device_a.data(), device_b.data(), unrounded.data());
     CHECK(difference(unrounded.values(), product(8, a, b, c, defined_part)) <= 1e-6);
     CHECK(difference(unrounded.values(), product(8, a, b, c, tf32)) > 1e-5);

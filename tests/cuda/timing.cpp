@@ -1,4 +1,4 @@
-// Time of the device: of work as a whole, and of each operation.
+// Time on the device, of a whole computation and of each operation.
 #include "core/timing.h"
 
 #include <nlohmann/json.hpp>
@@ -23,7 +23,7 @@ TEST_CASE("each operation is timed by its name, and waited for", "[gpu]") {
   CHECK(seconds.at("matmul") > 0);
   CHECK(y.to_vector<float>().size() == 900);
 
-  // An error ends the recording too.
+  // An error also ends the recording.
   CHECK_THROWS_AS(operation_seconds(Device::cuda, [&] { throw UsageError("no"); }), UsageError);
   CHECK(!trace::recording());
   CHECK(operation_seconds(Device::cuda, [] {}).empty());
@@ -56,7 +56,7 @@ TEST_CASE("attention-bench measures on CUDA", "[gpu][program]") {
   }
 }
 
-#if CAIRN_CUDA_HOST  // whose memory is as small as the environment says
+#if CAIRN_CUDA_HOST  // the environment sets the size of its memory
 TEST_CASE("attention-bench tries what fits with the batch that fits", "[gpu][program]") {
   const TemporaryFolder folder;
   const auto figure =

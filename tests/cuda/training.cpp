@@ -21,7 +21,7 @@ TransformerOptions small_model(const std::string& attention) {
   return options;
 }
 
-// A training of the copy task, as apps/copy_task/train.cpp has it.
+// A training of the copy task, like that of apps/copy_task/train.cpp.
 struct Training {
   static constexpr int64_t batch_size = 3, length = 11;
 
@@ -48,15 +48,15 @@ struct Training {
   }
 };
 
-// Steps in which the losses of two devices are compared: the first five of R-Adam follow the gradient, and from the
-// sixth on it divides by the root of the second moment, which makes a full update of what is nothing but rounding. Ten
-// have both, and stay far from where that could matter. Measured, with normal noise added to each gradient in every
-// step: the CPU's losses move by at most 1.1e-7 (their last bit) if the noise is 1e-6 of the parameter's largest
-// gradient, which is more than the order of sums or an approximate exponential makes, whatever the variant, and by no
-// more in 20 steps. Noise of 1e-2 moves them by 1e-5 in ten steps, by 4e-5 in 20.
+// The number of steps in which the losses of two devices are compared. The first five steps of R-Adam follow the
+// gradient. From the sixth on it divides by the root of the second moment, which can turn a rounding error into a full
+// update. Ten steps have both, and are too few for such updates to matter. This was measured on the CPU, with normal
+// noise added to each gradient in every step. Noise of 1e-6 of the parameter's largest gradient, more than the order of
+// sums or an approximate exponential causes, moves the losses by at most 1.1e-7 (their last bit), in 10 and in 20
+// steps, whatever the variant. Noise of 1e-2 moves them by 1e-5 in ten steps, by 4e-5 in 20.
 //
-// Under sanitizers a step takes long. They look for what a first step does as well as a last one, and of the requests
-// that fail they see one in three.
+// Under sanitizers a step takes long. One step shows them as much as ten, so there are fewer steps, and only one in
+// three of the failing allocations is tried.
 #if CAIRN_SANITIZED
 constexpr int64_t compared_steps = 3, failing_every = 3;
 #else
@@ -71,8 +71,8 @@ std::vector<std::string> all_specs() {
 
 }  // namespace
 
-// Activations differ in the last bit between devices, and with them, now and then, a code. So the choices are the
-// CPU's.
+// Activations differ in the last bit between devices, and sometimes a hash code differs for that reason. So CUDA
+// replays the choices of the CPU.
 TEST_CASE("training on CUDA follows the CPU with every attention variant", "[gpu][training]") {
   for (const std::string& spec : all_specs()) {
     INFO(spec);
@@ -123,7 +123,7 @@ TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]
     Training training(options, Device::cuda);
     for (int64_t step = 0; step < 2; ++step) training.step(step);
   };
-  train();  // what is allocated once
+  train();  // allocates everything that is allocated once
   const int64_t live = memory(Device::cuda).live;
   const auto blocks = host_cuda::live_blocks();
   int64_t n = 1;

@@ -1,5 +1,5 @@
-// Walks the list of attention variants: on CUDA each gives what it gives on the CPU, values and gradients, where the
-// CPU's choices are replayed.
+// Every attention variant in the list gives the same values and gradients on CUDA as on the CPU. CUDA replays the CPU's
+// choices.
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -16,7 +16,7 @@ using namespace cairn::test;
 
 namespace {
 
-// float32 from the memory of any device, none where there is no gradient.
+// A tensor on any device as float32; empty where there is no gradient.
 std::vector<float> values(const Tensor& x) {
   return x.defined() ? x.cast(DType::float32).to(Device::cpu).to_vector<float>() : std::vector<float>();
 }
@@ -63,7 +63,7 @@ Run run(const Trial& trial, Device device, int64_t N, int64_t S, bool lengths, d
   return result;
 }
 
-// Whether all of a result beyond the lengths of run(), n and n / 2, is exactly 0. No numbers: there is no gradient.
+// Whether a result is exactly 0 beyond the lengths of run(), n and n / 2. An empty result stands for no gradient.
 bool padding_is_zero(const std::vector<float>& result, int64_t n) {
   const auto half = std::ptrdiff_t(result.size() / 2), row = half / n;
   return std::all_of(result.begin() + half + n / 2 * row, result.end(), [](float x) { return x == 0; });
@@ -73,7 +73,7 @@ bool padding_is_zero(const std::vector<float>& result, int64_t n) {
 
 TEST_CASE("every attention variant gives on CUDA what it gives on the CPU", "[gpu][variants]") {
   for (const Trial& trial : trials(4, 5))
-    for (const int64_t N : {5, 9, 70})  // with replayed labels, no fewer than clusters
+    for (const int64_t N : {5, 9, 70})  // at least as many as clusters, because labels are replayed
       for (const bool lengths : {false, true})
         for (const double dropout : {0.0, 0.3}) {
           const int64_t S = trial.entry.cross ? N + 3 : N;

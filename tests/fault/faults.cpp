@@ -1,15 +1,15 @@
-// Preloaded into a program (LD_PRELOAD), this counts the calls with which main() and what it calls change files, and
-// lets one of them go wrong, as CAIRN_FAULT says:
+// This library is preloaded into a program (LD_PRELOAD). It counts the calls that change files, from the beginning of
+// main() on, and makes one of them go wrong, as CAIRN_FAULT says:
 //
-//   count            none
-//   kill:N           instead of call N the process is killed (SIGKILL); a write has written half of its bytes then
-//   power:N          the same, and what no fsync brought to the disk is lost from its files
-//   fail:N:ENOSPC    call N fails with that errno; fail:N+:ENOSPC call N and all later ones
+//   count            no call goes wrong
+//   kill:N           call N kills the process (SIGKILL); a write has written half of its bytes by then
+//   power:N          the same, and bytes that no fsync brought to the disk are lost
+//   fail:N:ENOSPC    call N fails with that errno; fail:N+:ENOSPC: so do all later calls
 //   short:N          call N, if it is a write, writes half of its bytes, as a system may
 //
 // CAIRN_FAULT_LOG names a file that gets a line for each call, "12 rename run/a -> run/b".
 //
-// The calls are made without the C library's functions, which are what is replaced here.
+// It makes system calls directly, because it replaces the functions of the C library.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -32,7 +32,7 @@ namespace {
 enum class Mode { count, kill, power, fail, cut };
 
 Mode mode = Mode::count;
-long target = 0;  // which call; 0: none
+long target = 0;  // the number of the call; 0: none
 int error_number = 0;
 int log_file = -1;
 std::atomic<bool> armed{false};  // within main()
@@ -83,7 +83,7 @@ const char* path_of(int file, char (&path)[512]) {
   return path;
 }
 
-// ---- what the disk has, for power:N. A file's bytes are safe up to where they stood at its last fsync.
+// ---- the contents of the disk, for power:N. A file's bytes are safe up to its size at the last fsync.
 
 struct Written {
   dev_t device;
@@ -100,7 +100,7 @@ Written* find_written(const struct stat& status) {
   return nullptr;
 }
 
-// Before the first change of a file that is open: what it holds is taken for safe.
+// Called before the first change of an open file: its present contents count as safe.
 void remember(int file, bool emptied) {
   if (mode != Mode::power) return;
   struct stat status {};
@@ -139,7 +139,7 @@ void made_safe(int file) {
 
 enum class Outcome { as_usual, fails, half };
 
-// Counts a call. Where the process is killed, this does not return, except for a write.
+// Counts a call. If the process is to be killed, it does not return, except for a write.
 Outcome next(const char* name, const char* path, const char* to = nullptr, bool is_write = false) {
   if (!armed) return Outcome::as_usual;
   const long n = ++calls;
@@ -186,7 +186,7 @@ int bring_to_disk(const char* name, long number, int file) {
   return result;
 }
 
-// `write_some` makes the call with so many of these bytes.
+// write_some(n) makes the call with n of these bytes.
 template <class F>
 ssize_t write_bytes(const char* name, int file, const void* bytes, size_t size, F write_some) {
   char path[512];
@@ -254,10 +254,10 @@ ssize_t pwrite(int file, const void* bytes, size_t size, off_t at) {
                      [&](const void* some, size_t n) { return ssize_t(syscall(SYS_pwrite64, file, some, n, at)); });
 }
 ssize_t pwrite64(int file, const void* bytes, size_t size, off_t at) __attribute__((alias("pwrite")));
-ssize_t writev(int file, const iovec* pieces, int count) {
+ssize_t writev(int file, const iovec* buffers, int count) {
   return write_bytes("writev", file, "", 2, [&](const void*, size_t n) {
-    // Half of them is the first piece.
-    return ssize_t(syscall(SYS_writev, file, pieces, n == 2 ? count : 1));
+    // Half of two buffers is the first one.
+    return ssize_t(syscall(SYS_writev, file, buffers, n == 2 ? count : 1));
   });
 }
 
@@ -277,7 +277,7 @@ int ftruncate(int file, off_t size) {
 }
 int ftruncate64(int file, off_t size) __attribute__((alias("ftruncate")));
 
-// Of a file that was open for writing. It is closed even where the call fails.
+// For a file that was open for writing. It is closed even if the call fails.
 int close(int file) {
   char path[512];
   const long flags = armed && file > STDERR_FILENO ? syscall(SYS_fcntl, file, F_GETFL) : -1;

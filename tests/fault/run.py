@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What systems do to the programs: calls that fail, kills, damage, signals, full disks. See README.md."""
+"""Tests the programs against failing calls, kills, damaged files, signals and full disks. See README.md."""
 
 import argparse
 import hashlib
@@ -18,7 +18,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
-# A model so small that a process takes some ten milliseconds.
+# A model so small that a process takes about ten milliseconds.
 MODEL = ("--length 3 --layers 1 --heads 1 --head-size 4 --feed-forward 4 --batch 2 --threads 1 --checkpoint-every 2"
          " --quiet")
 TRAIN = f"copy-task train {MODEL} --iterations 6 --out run"
@@ -29,20 +29,20 @@ FIGURE = f"copy-task figure {MODEL[11:]} --iterations 3 --variants full,clustere
 INDEX = (f"text-search index texts --quiet --model {HERE.parent / 'golden/bert'} --out index --batch 1 --passage-tokens 66"
          " --save-every 0 --threads 1")
 ATTEND = "attend --quiet --in q.safetensors --attention full --out result.safetensors --picture w.svg"
-WATCHDOG = 300  # seconds after which a process hangs; nothing depends on how fast it is
+WATCHDOG = 300  # seconds after which a process counts as hanging; no test depends on speed
 TIMES = re.compile(r"seconds|per_second|peak_bytes|time")
 
 
 @dataclass
 class Target:
-    """A command whose calls go wrong, one at a time. The command `again` then ends well, and leaves what `command`
-    leaves where nothing goes wrong."""
+    """A command whose calls go wrong, one at a time. Then the command `again` must succeed and leave the same files as
+    `command` without a fault."""
 
     name: str
     command: str
     again: str
-    prepare: str = "true"  # for bash, in an empty folder
-    share: int = 1  # of its calls one in so many is tried, because it takes long
+    prepare: str = "true"  # a bash command, in an empty folder
+    share: int = 1  # one in `share` of its calls is tried, because it takes long
 
 
 TARGETS = (
@@ -70,7 +70,7 @@ class Bench:
         return Path(tempfile.mkdtemp(dir=self.scratch))
 
     def run(self, command, folder, fault=None, log=None):
-        """Runs a command of bash. With a fault, only the last program that it starts has it."""
+        """Runs a bash command. The fault is only in the last program that it starts."""
         self.processes += 1
         environment = dict(self.environment)
         if fault:
@@ -82,15 +82,15 @@ class Bench:
     def must(self, command, folder, **how):
         ended = self.run(command, folder, **how)
         if ended.returncode:
-            raise Failure(f"{command}: {told(ended)}")
+            raise Failure(f"{command}: {outcome(ended)}")
         return ended
 
 
 class Failure(Exception):
-    """What is wrong."""
+    """A check that failed, with the reason."""
 
 
-def told(ended):
+def outcome(ended):
     return f"exit code {ended.returncode}, {ended.stderr[-400:]!r}"
 
 
@@ -100,13 +100,13 @@ def expect(condition, *what):
 
 
 def expect_error(ended, *codes, message=""):
-    """It ended with one of the codes and, unless that is 0 or 130, with one line."""
-    expect(ended.returncode in codes, f"expected exit code {codes}, got {told(ended)}")
+    """Checks that a process ended with one of the codes and, unless that is 0 or 130, with one line."""
+    expect(ended.returncode in codes, f"expected exit code {codes}, got {outcome(ended)}")
     if ended.returncode in (0, 130):
         return
     lines = ended.stderr.splitlines()
     expect(lines and re.match(r"[\w-]+: error: ", lines[-1]) and re.search(message, lines[-1]),
-           f"expected one line that says /{message}/, got {told(ended)}")
+           f"expected one line that matches /{message}/, got {outcome(ended)}")
 
 
 def without_times(value):
@@ -116,13 +116,13 @@ def without_times(value):
 
 
 def contents(folder):
-    """What a folder holds, by name, without times. Every file must be whole."""
+    """The contents of a folder's files by name, without times. Every file must be complete."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if not path.is_file() or path.name in (".lock", "checksums", "checkpoint.json"):
             continue
-        if re.search(r"\.\d+\.new$", name):  # half a file of a process that was killed
+        if re.search(r"\.\d+\.new$", name):  # incomplete file of a killed process
             continue
         if path.suffix in (".html", ".svg"):
             ElementTree.parse(path)  # its times are not worth a parser
@@ -140,13 +140,13 @@ def expect_same(folder, reference, what):
     mine = contents(folder)
     names = [name for name in sorted(mine.keys() | reference.keys())
              if mine.get(name) != reference.get(name) and "checkpoint.previous" not in name]
-    expect(not names, f"{what}: other than where nothing went wrong: {', '.join(names)}")
+    expect(not names, f"{what}: differs from a run without a fault: {', '.join(names)}")
 
 
 # ---- calls that fail, and kills
 
-def of_target(bench, target, every):
-    """Pairs of a name and a function that fails where something is wrong."""
+def target_cases(bench, target, every):
+    """Yields test cases: pairs of a name and a function that raises Failure."""
     folder = bench.folder()
     bench.must(target.prepare, folder)
     log = folder / "log"
@@ -162,7 +162,7 @@ def of_target(bench, target, every):
         what = f"{mode}:{number}" + (f":{error}" if error else "")
         ended = bench.run(target.command, here, fault=what)
         if mode in ("kill", "power"):
-            expect(ended.returncode == -signal.SIGKILL, f"was not killed: {told(ended)}")
+            expect(ended.returncode == -signal.SIGKILL, f"was not killed: {outcome(ended)}")
         else:
             expect_error(ended, 0, 1)
         expect_error(bench.run(target.again, here), 0)
@@ -171,7 +171,7 @@ def of_target(bench, target, every):
 
     step = target.share * every
     for i, fault in enumerate(FAULTS):
-        for number in range(1 + i % step, len(calls) + 1, step):  # each fault at other calls
+        for number in range(1 + i % step, len(calls) + 1, step):  # different calls for each fault
             yield f"{target.name}, {fault} at call {calls[number - 1]}", lambda n=number, f=fault: check(n, f)
 
 
@@ -188,16 +188,16 @@ DAMAGE = {
 }
 
 
-def of_damage(bench, reference):
+def damage_cases(bench, reference):
     def newest(damage):
         folder = bench.folder()
         bench.must(f"{TRAIN}; {damage}", folder)
         ended = bench.must(EVALUATE, folder)
-        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, told(ended))
+        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, outcome(ended))
         bench.must(RESUME, folder)
         expect_same(folder, reference, "resumed")
-        ended = bench.must(f"{damage}; {EVALUATE}", folder)  # the save after the resume kept the good one
-        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, told(ended))
+        ended = bench.must(f"{damage}; {EVALUATE}", folder)  # the resumed run kept the good checkpoint
+        expect("the checkpoint of step 4 in run/checkpoint.previous is used" in ended.stderr, outcome(ended))
 
     def both(damage):
         folder = bench.folder()
@@ -229,8 +229,8 @@ def start_endless(bench, folder):
     return process
 
 
-def goes_on(bench, folder):
-    """A run that was stopped anywhere goes on to what it would have been."""
+def expect_resumable(bench, folder):
+    """Checks that a stopped run, resumed, equals a run that was never stopped."""
     saved = json.loads((folder / "run/checkpoint/checkpoint.json").read_text())["about"]["progress"]["step"]
     steps = f"--iterations {saved + 2 + saved % 2}"
     bench.must(f"{RESUME} {steps}", folder)
@@ -240,21 +240,21 @@ def goes_on(bench, folder):
     expect_same(folder, contents(whole), "resumed")
 
 
-def signalled(bench, number):
+def stop_by_signal(bench, number):
     folder = bench.folder()
     process = start_endless(bench, folder)
     process.send_signal(number)
     process.communicate(timeout=WATCHDOG)
     expect(process.returncode == 130, f"expected exit code 130, got {process.returncode}")
-    goes_on(bench, folder)
+    expect_resumable(bench, folder)
 
 
-def killed(bench):
+def stop_by_kill(bench):
     folder = bench.folder()
     process = start_endless(bench, folder)
     process.kill()
     process.communicate(timeout=WATCHDOG)
-    goes_on(bench, folder)
+    expect_resumable(bench, folder)
 
 
 def two_on_one_folder(bench):
@@ -262,7 +262,7 @@ def two_on_one_folder(bench):
     process = start_endless(bench, folder)
     try:
         expect_error(bench.run(RESUME, folder), 2, message="another run is writing into this folder")
-        bench.must(EVALUATE, folder)  # who only reads need not wait
+        bench.must(EVALUATE, folder)  # reading is allowed
     finally:
         process.kill()
         process.communicate()
@@ -285,32 +285,32 @@ def with_stream(bench, shell, *codes):
     bench.must(f"{RESUME} >/dev/null", folder)
 
 
-def without_room(bench, limit, reference):
+def with_file_limit(bench, limit, reference):
     folder = bench.folder()
     expect_error(bench.run(f"ulimit -f {limit}; {TRAIN}", folder), 1, message="[Ff]ile too large")
     bench.must(f"{RESUME} || {TRAIN}", folder)
-    expect_same(folder, reference, "once there is room")
+    expect_same(folder, reference, "without the limit")
 
 
-def of_system(bench, reference):
+def system_cases(bench, reference):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        yield f"{signal.Signals(number).name} in a training", lambda n=number: signalled(bench, n)
-    yield "a training is killed", lambda: killed(bench)
+        yield f"{signal.Signals(number).name} in a training", lambda n=number: stop_by_signal(bench, n)
+    yield "a training is killed", lambda: stop_by_kill(bench)
     yield "two trainings in one folder", lambda: two_on_one_folder(bench)
     yield "two processes of one figure", lambda: two_on_one_figure(bench)
     yield "standard output is closed", lambda: with_stream(bench, ">&-", 1)
     yield "standard output is a full device", lambda: with_stream(bench, ">/dev/full", 1)
     yield "standard error is closed", lambda: with_stream(bench, "2>&-", 0)
     for limit in (1, 2, 4):
-        yield f"files may have {limit} KB", lambda n=limit: without_room(bench, n, reference)
+        yield f"files may have {limit} KB", lambda n=limit: with_file_limit(bench, n, reference)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", required=True, type=Path, help="copy-task; the others lie beside it")
+    parser.add_argument("--program", required=True, type=Path, help="copy-task; the other programs are in the same folder")
     parser.add_argument("--faults", required=True, type=Path, help="the library that injects faults")
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name matches this expression")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="of all calls every Nth")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="try every Nth call")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes at once")
     options = parser.parse_args()
     bench = Bench(options.program.resolve().parent, options.faults.resolve())
@@ -320,7 +320,7 @@ def main():
         name, check = case
         try:
             check()
-        except Exception as problem:  # of whatever kind
+        except Exception as problem:  # any kind
             failed.append(name)
             print(f"FAILED: {name}\n    {type(problem).__name__}: {problem}", flush=True)
 
@@ -328,9 +328,9 @@ def main():
         whole = bench.folder()
         bench.must(TRAIN, whole)
         reference = contents(whole)
-        cases = [*of_damage(bench, reference), *of_system(bench, reference)]
+        cases = [*damage_cases(bench, reference), *system_cases(bench, reference)]
         for target in TARGETS:
-            cases += of_target(bench, target, options.every)
+            cases += target_cases(bench, target, options.every)
         cases = [case for case in cases if re.search(options.only, case[0])]
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(attempt, cases))

@@ -1,4 +1,4 @@
-// A specification is refused with a UsageError, or it names a variant that its own name gives again.
+// A specification is refused with a UsageError, or it gives a variant whose name gives the same variant again.
 #include "nn/attention/attention.h"
 #include "tests/fuzz/fuzz.h"
 

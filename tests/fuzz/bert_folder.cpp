@@ -1,4 +1,4 @@
-// A model's config.json is refused with a DataError, or has sizes that are in range.
+// A model's config.json is refused with a DataError, or its sizes are in range.
 #include "nn/io/bert_folder.h"
 #include "tests/fuzz/fuzz.h"
 

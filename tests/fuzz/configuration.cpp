@@ -1,5 +1,5 @@
-// A configuration is refused with a UsageError or, where it is not JSON at all, a DataError; or its settings, written
-// down, are a configuration that gives the same settings.
+// A configuration is refused with a UsageError, or with a DataError if it is not JSON. Otherwise its settings, written
+// as a configuration, give the same settings again.
 #include <nlohmann/json.hpp>
 
 #include "apps/copy_task/settings.h"

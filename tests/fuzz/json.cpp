@@ -1,4 +1,5 @@
-// A text is refused with a DataError of one short line, or it is JSON whose text gives the same value again.
+// A text is refused with a DataError of one short line, or it is JSON that, written and read again, gives the same
+// value.
 #include "nn/io/json.h"
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 #!/bin/bash
-# run.sh SECONDS [TARGET...]: runs each fuzz target, or those named, that long and prints how often it was executed. What
-# is found is kept in build/fuzz/findings/, and then the exit code is 1. CAIRN_FUZZ_BIN: the programs' folder.
+# run.sh SECONDS [TARGET...]: runs each fuzz target, or the named ones, for SECONDS, and prints its number of executions.
+# Findings are kept in build/fuzz/findings/; then the exit code is 1. CAIRN_FUZZ_BIN: the folder of the programs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${CAIRN_FUZZ_BIN:-$here/../../build/fuzz/bin}
@@ -12,14 +12,14 @@ if [ $# = 0 ]; then
   for file in "$here"/*.cpp; do set -- "$@" "$(basename "$file" .cpp)"; done
 fi
 mkdir -p "$findings"
-# What asks for more memory than that is told that there is none.
+# An allocation of more than 50 MB fails.
 export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=50${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 status=0
 for target in "$@"; do
-  mkdir "$scratch/$target"  # what libFuzzer keeps goes into the first folder
+  mkdir "$scratch/$target"  # libFuzzer writes new inputs to its first folder
   code=0
   dictionary=()
   [ -f "$here/$target.dict" ] && dictionary=(-dict="$here/$target.dict")

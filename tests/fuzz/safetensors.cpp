@@ -1,5 +1,4 @@
-// Bytes are refused with a DataError of one short line, or they are tensors that give the same bytes again once
-// written.
+// Bytes are refused with a DataError of one short line, or they are tensors that, written again, give the same bytes.
 #include "nn/io/safetensors.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// Bytes read as an index end with a DataError of one short line, or with passages that a search finds in order.
+// Bytes are refused with a DataError of one short line, or they are an index in which a search finds passages in order.
 #include "apps/text_search/index.h"
 #include "tests/fuzz/fuzz.h"
 

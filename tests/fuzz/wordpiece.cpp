@@ -1,5 +1,5 @@
-// Bytes are a vocabulary, a token a line, an empty line and a text, the first byte its options. The vocabulary is
-// refused with a DataError of one short line, or the text's tokens are ones of it.
+// The bytes are: options (the first byte), a vocabulary with a token on each line, an empty line, and a text. The
+// vocabulary is refused with a DataError of one short line, or all tokens of the text are in it.
 #include "apps/text_search/wordpiece.h"
 
 #include <algorithm>

@@ -30,7 +30,7 @@ OPERATION("group") {
   };
   for (const auto& [B, H, N, C] : grouped) add(integers({B, H, N}, -2, int(C) + 1), C);
   for (const int64_t C : {1, 2, 7, 40}) add(integers({1, 2, 1000}, -2, int(C) + 1), C);
-  // Many rounds of a warp: 16 pieces of 18,944 queries; one piece, of 1500 in many rows; one cluster.
+  // Many rounds of a warp: 16 chunks of 18,944 queries; one chunk of 1500 in each of many rows; one cluster.
   add(integers({1, 1, 300'007}, -1, 12), 12);
   add(integers({16, 16, 1500}, -1, 6), 6);
   add(integers({1, 2, 1000}, 3, 3), 5);

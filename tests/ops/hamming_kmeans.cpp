@@ -146,7 +146,7 @@ OPERATION("hamming_kmeans") {
     }
   };
   for (const Problem& c : fixed_cases) add(c, random_codes(c, 11));
-  const Problem many_rows{8, 64, 2100, 3, 7, 1, {}};  // pieces of 2048 queries, the last one short
+  const Problem many_rows{8, 64, 2100, 3, 7, 1, {}};  // chunks of 2048 queries, the last one short
   add(many_rows, random_codes(many_rows, 13));
   add({1, 2, 3000, 9, 63, 3, {}}, Tensor::full({1, 2, 3000}, 5, DType::uint64));  // identical ones: the first cluster
   RandomStream random(5, 0, Purpose::test);

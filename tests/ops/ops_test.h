@@ -127,7 +127,7 @@ inline const Shape row_shapes[] = {{0, 5},  {1, 1},     {3, 1},    {5, 2},    {7
                                    {2, 64}, {9, 129},   {3, 257},  {2, 520},  {2, 1023},      {3, 1024},  {3, 1025},
                                    {67, 7}, {1031, 13}, {2, 2053}, {3, 2056}, {2, 3, 2, 4099}};
 
-// B, H, N and clusters: nothing, one, odd, several pieces of queries, more clusters than queries, more than a block
+// B, H, N and clusters: nothing, one, odd, several chunks of queries, more clusters than queries, more than a block
 // takes at once.
 struct Grouped {
   int64_t B, H, N, C;

@@ -1,5 +1,5 @@
-// What the emulator finds wrong with a kernel: each detection is triggered by a kernel that has just that mistake.
-// Lines of kernels that a message must name are marked, so that the test knows them.
+// Mistakes that the emulator detects. Each detection is triggered by a kernel with just that mistake. Lines of kernels
+// that a message must name are marked, so that the test knows them.
 #include <cmath>
 #include <stdexcept>
 
@@ -111,7 +111,7 @@ TEST_CASE("detected: masks that overlap, so that a lane is missed in one of them
 constexpr int line_of_differing = __LINE__ + 1;
 __global__ void differing_masks() { __syncwarp(threadIdx.x < 8 ? 0x01ffu : 0xffffu); }
 __global__ void nested_masks(int* out) {
-  // Lanes 0 and 1 meet among themselves while others wait for them already.
+  // Lanes 0 and 1 synchronize with each other while other lanes wait for them already.
   if (threadIdx.x < 2) out[threadIdx.x] = __shfl_xor_sync(3, int(threadIdx.x), 1);
   __syncwarp();
 }
@@ -155,7 +155,7 @@ TEST_CASE("detected: a width that is no power of two", "[gpu][host]") {
 
 // ---- shared memory
 
-#if !CAIRN_HOST_CUDA_ASAN  // which finds these first
+#if !CAIRN_HOST_CUDA_ASAN  // it finds these mistakes first
 
 constexpr int line_of_overrun = __LINE__ + 4;
 __global__ void overrun(int at) {
@@ -249,7 +249,7 @@ __global__ void half_written(Summand* out) {
   __shared__ Summand kept[8];
   const int me = int(threadIdx.x);
   Summand& mine = me < 8 ? kept[me] : kept_for<T>(me - 8);
-  if (me % 2 == 0) mine = {float(me), {1, 2, 3}};  // the others read what they did not write
+  if (me % 2 == 0) mine = {float(me), {1, 2, 3}};  // the others read their own unwritten memory
   __syncthreads();
   out[blockIdx.x * 32 + threadIdx.x] = mine;
 }

@@ -1,4 +1,4 @@
-// Everything that a kernel may use, in every order.
+// Every feature that a kernel may use, in every order of execution.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,7 +15,7 @@ namespace {
 using Ints = std::vector<int>;
 constexpr unsigned full = 0xffffffffu;
 
-// ---- who am I
+// ---- built-in variables
 
 __global__ void write_indices(int* out) {
   const int thread = int(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
@@ -73,7 +73,7 @@ TEST_CASE("barriers order what threads write to shared memory", "[gpu][host]") {
 
 __global__ void vote_in_block(const int* votes, int* out) {
   const int mine = votes[threadIdx.x];
-  if (threadIdx.x >= 50) return;  // those who have ended are not asked
+  if (threadIdx.x >= 50) return;  // ended threads have no vote
   out[3 * threadIdx.x] = __syncthreads_count(mine);
   out[3 * threadIdx.x + 1] = __syncthreads_and(mine);
   out[3 * threadIdx.x + 2] = __syncthreads_or(mine);
@@ -175,7 +175,7 @@ TEST_CASE("votes of a whole and of a partial warp", "[gpu][host]") {
 }
 
 __global__ void halves(int* out) {
-  // The halves of a warp go different ways, each with its own mask, as often as it likes.
+  // The halves of a warp diverge, each with its own mask and its own number of steps.
   const int me = int(threadIdx.x), half = me / 16;
   const unsigned mask = half ? 0xffff0000u : 0x0000ffffu;
   int sum = me;
@@ -318,7 +318,7 @@ Ints tickets(host_cuda::Options options) {
 
 TEST_CASE("threads and blocks run in the order that was asked for", "[gpu][host]") {
   using host_cuda::Order;
-  // Block 0 first: its threads up to the barrier; then each warp up to the next meeting, and on.
+  // Block 0 first: its threads up to the barrier, then each warp up to the next collective, and on.
   const auto forward = tickets({1, Order::forward, 1});
   for (int me = 0; me < 128; ++me) {
     const int block = me / 64, thread = me % 64, warp = thread / 32, lane = thread % 32;

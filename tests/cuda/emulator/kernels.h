@@ -1,12 +1,12 @@
 #pragma once
-// What the tests of the emulator share. Their kernels stand in the tests themselves: g++ and clang compile them.
+// Helpers of the tests of the emulator. Kernels are in the test files, which g++ and clang compile.
 #include "cuda/launch.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
 
 namespace cairn::test {
 
-// Every thread writes a number; the last block to arrive adds all of them up. `fences` make it see them.
+// Every thread writes a number. The last block to arrive adds them all up; `fences` make them visible to it.
 inline __global__ void add_up_in_last_block(bool fences, int* numbers, unsigned* arrived, int* sum) {
   numbers[blockIdx.x * blockDim.x + threadIdx.x] = int(threadIdx.x);
   __syncthreads();
@@ -20,7 +20,7 @@ inline __global__ void add_up_in_last_block(bool fences, int* numbers, unsigned*
   for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += numbers[i];
 }
 
-// What must work whatever happened before.
+// Launches a correct kernel, which must work whatever has happened before.
 inline __global__ void exchange(int* out) {
   __shared__ int kept[64];
   kept[threadIdx.x] = int(threadIdx.x);
@@ -34,7 +34,7 @@ inline void check_usable() {
   for (int i = 0; i < 64; ++i) CHECK(values[size_t(i)] == 63 - (i ^ 1));
 }
 
-// The message that a launch ends with; "" if with none. Then the emulator must go on.
+// The message of a launch that fails, "" if it succeeds. After it the emulator must still work.
 template <class... Parameters, class... Args>
 std::string message_of(void (*kernel)(Parameters...), const gpu::Launch& shape, Args... args) {
   std::string message;

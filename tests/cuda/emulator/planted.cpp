@@ -1,5 +1,5 @@
-// Mistakes that the emulator or the sanitizers must find. Hidden cases, which fail or end the program: cuda_tests.cmake
-// runs each and looks for the report.
+// Mistakes that the emulator or the sanitizers must find, as hidden cases that fail or end the program.
+// cuda_tests.cmake runs each case and looks for the report.
 #include "tests/cuda/emulator/kernels.h"
 
 using namespace cairn;
@@ -8,7 +8,7 @@ using gpu::launch;
 
 namespace {
 
-// The mistake that cuda/emulator/README.md looks for in the debugger. Each block reverses a row of n numbers.
+// The mistake that cuda/emulator/README.md finds with the debugger. Each block reverses a row of n numbers.
 __global__ void reverse_rows(float* x, int n) {
   float* const row = gpu::dynamic_shared<float>();
   float* const mine = x + blockIdx.x * unsigned(n);

@@ -1,4 +1,4 @@
-// Mistakes with asynchronous copies and with instructions of a whole warp, which the emulator makes visible.
+// Mistakes with asynchronous copies and with instructions of a whole warp. The emulator must reveal them.
 #include <algorithm>
 
 #include "cuda/mma.cuh"
@@ -57,7 +57,8 @@ TEST_CASE("visible: an asynchronous copy that is forgotten to be waited for, or 
     CHECK(count_wrong(copy_over_tile<true>) == 0);
     CHECK(count_wrong(copy<false, true>) > 0);
     CHECK(count_wrong(forgotten_commit) > 0);
-    const bool forward = host_cuda::options().order == host_cuda::Order::forward;  // in which no copy is done at once
+    const bool forward =
+        host_cuda::options().order == host_cuda::Order::forward;  // in forward order no copy is done at once
     CHECK((count_wrong(copy_over_tile<false>) == 0) == forward);
   });
 }

@@ -1,4 +1,4 @@
-// CUDA's runtime interface, as the emulator has it.
+// The emulator's version of CUDA's runtime interface.
 #include <algorithm>
 
 #include "tests/cuda/emulator/kernels.h"
