@@ -59,7 +59,7 @@ TEST_CASE("gradients of a whole decoder layer", "[nn][decoder][grad]") {
     DecoderLayer layer(options, generator);
     convert_to(layer, DType::float64);
     const Tensor x = random_tensor({1, 4, 6}), memory = random_tensor({1, 5, 6}, DType::float64, 2);
-    const Context context{true, &generator};
+    const Context context{.training = true, .generator = &generator};
     AttentionChoices made;
     layer.cross_attention.report = &made;
     layer(Variable(x), Variable(memory), {}, context);
@@ -78,7 +78,7 @@ TEST_CASE("a decoder layer refuses attention that cannot do what it asks", "[nn]
   auto options = small();
   options.attention = "clustered-2";
   const DecoderLayer clustered(options, generator);
-  CHECK_THROWS_WITH(clustered(x, memory, {}, {false, &generator}),
+  CHECK_THROWS_WITH(clustered(x, memory, {}, {.generator = &generator}),
                     ContainsSubstring("attention 'clustered-2' cannot honor a causal mask"));
   options = small();
   options.cross_attention = "shared-full";
