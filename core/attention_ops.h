@@ -12,14 +12,14 @@ namespace cairn {
 
 // Which keys each query may attend to; what is undefined masks nothing.
 struct AttentionMask {
-  Tensor query_lengths;  // int32 [B]: queries beyond get zeros
-  Tensor key_lengths;    // int32 [B]: keys beyond get no weight
-  Tensor allowed;        // bool, broadcastable to [B, H, N, S]: true = may attend
-  bool causal = false;   // key j is visible to query i when j <= i
-  Pattern pattern{};     // and what is visible by positions besides
+  Tensor query_lengths{};  // int32 [B]: queries beyond get zeros
+  Tensor key_lengths{};    // int32 [B]: keys beyond get no weight
+  Tensor allowed{};        // bool, broadcastable to [B, H, N, S]: true = may attend
+  bool causal = false;     // key j is visible to query i when j <= i
+  Pattern pattern{};       // and what is visible by positions besides
 
   // Of sequences that are padded behind their lengths, int32 [B].
-  static AttentionMask padded(const Tensor& lengths) { return {lengths, lengths, {}, false, {}}; }
+  static AttentionMask padded(const Tensor& lengths) { return {.query_lengths = lengths, .key_lengths = lengths}; }
   bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
   // The same without the queries' lengths, for queries that are centroids.
   AttentionMask of_keys() const { return {{}, key_lengths, {}, false}; }

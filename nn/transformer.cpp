@@ -78,7 +78,7 @@ Variable DecoderLayer::operator()(const Variable& x, const Variable& memory, con
                                   const Context& context) const {
   check_sequences("decoder_layer", x, norm1.weight.size(0));
   check_sequences("decoder_layer: memory", memory, norm1.weight.size(0));
-  const AttentionMask causal{mask.query_lengths, mask.query_lengths, {}, true};
+  const AttentionMask causal{.query_lengths = mask.query_lengths, .key_lengths = mask.query_lengths, .causal = true};
   const Context crossing = context.at_layer(context.layer + 1);
   const Variable y = residual(x, norm1, Purpose::attention_output_dropout, context,
                               [&](const Variable& z) { return self_attention(z, causal, context); });

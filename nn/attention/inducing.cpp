@@ -32,7 +32,7 @@ struct Inducing : Attention {
     const Variable p = points_for(q);
     const AttentionOptions over_keys{mask.of_keys(), {}, scale()};
     return attention(q, attention(p, k, k, over_keys), attention(p, k, v, over_keys),
-                     options({mask.query_lengths, {}, {}, false}, context));
+                     options({.query_lengths = mask.query_lengths}, context));
   }
   double flops(const AttentionWork& work) const override { return 3 * work.attend(double(count)); }
 

@@ -35,7 +35,8 @@ struct Observer : Attention {
     again.report = nullptr;
     again.dropout = 0;
     seen.weights = attention_weights(*inner, seen.q, seen.k, mask, again);
-    seen.full = as_weights(attention(seen.q, seen.k, identity_values(seen.k), {mask, {}, inner->scale()}).out);
+    const AttentionOptions plain{.mask = mask, .scale = inner->scale()};
+    seen.full = as_weights(attention(seen.q, seen.k, identity_values(seen.k), plain).out);
     return out;
   }
   bool shares_keys() const override { return inner->shares_keys(); }

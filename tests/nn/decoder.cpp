@@ -25,7 +25,8 @@ Variable random_variable(const Shape& shape, uint64_t seed) {
 TEST_CASE("a decoder layer is its blocks with residual sums and norms in the documented order", "[nn][decoder]") {
   const Variable x = random_variable({2, 4, 6}, 1), memory = random_variable({2, 5, 6}, 2);
   const Tensor targets = int32s({4, 2});
-  const AttentionMask causal{targets, targets, {}, true}, cross{targets, int32s({3, 5}), {}, false};
+  const AttentionMask causal{.query_lengths = targets, .key_lengths = targets, .causal = true};
+  const AttentionMask cross{.query_lengths = targets, .key_lengths = int32s({3, 5})};
   for (Norm norm : {Norm::post, Norm::pre}) {
     Generator generator(1);
     auto options = small();
