@@ -24,6 +24,9 @@ static Matrix inducing(const Problem& p) {
 }
 
 static const AddReference added{"inducing",
-                                {inducing, false, false, true, true, {"inducing-1", "inducing-40:scale=0.6"}}};
+                                {.weights = inducing,
+                                 .cross = true,
+                                 .equivariant = true,
+                                 .more = {"inducing-1", "inducing-40:scale=0.6"}}};
 
 }  // namespace cairn::reference
