@@ -12,18 +12,18 @@ namespace cairn {
 
 // Which keys each query may attend to. An undefined tensor masks nothing.
 struct AttentionMask {
-  Tensor query_lengths;  // int32 [B]: queries beyond get zeros
-  Tensor key_lengths;    // int32 [B]: keys beyond get no weight
-  Tensor allowed;        // bool, broadcastable to [B, H, N, S]: true = may attend
-  bool causal = false;   // key j is visible to query i when j <= i
-  Pattern pattern{};     // which positions see each other
+  Tensor query_lengths{};  // int32 [B]: queries beyond get zeros
+  Tensor key_lengths{};    // int32 [B]: keys beyond get no weight
+  Tensor allowed{};        // bool, broadcastable to [B, H, N, S]: true = may attend
+  bool causal = false;     // key j is visible to query i when j <= i
+  Pattern pattern{};       // which positions see each other
 
   // For self-attention over padded sequences of these lengths, int32 [B].
-  static AttentionMask padded(const Tensor& lengths) { return {lengths, lengths, {}, false, {}}; }
+  static AttentionMask padded(const Tensor& lengths) { return {.query_lengths = lengths, .key_lengths = lengths}; }
   // Does it hide keys within the lengths?
   bool elementwise() const { return allowed.defined() || causal || !pattern.all(); }
   // The mask of centroids over the keys: a centroid has no position, so only the keys' lengths remain.
-  AttentionMask key_lengths_only() const { return {{}, key_lengths, {}, false}; }
+  AttentionMask key_lengths_only() const { return {.key_lengths = key_lengths}; }
 };
 
 // Dropout of the weights with probability p.

@@ -60,7 +60,7 @@ void Encoder::swap_attention(const std::string& spec, const std::map<std::string
 static std::unique_ptr<Attention> make_cross_attention(const DecoderOptions& options) {
   auto attention = make_attention(options.cross_attention, options.attention_defaults);
   check<UsageError>(!attention->shares_keys(), "attention '", options.cross_attention,
-                    "' has the queries for keys and so no cross attention");
+                    "' uses the queries as keys, so it has no cross attention");
   return attention;
 }
 
@@ -78,7 +78,7 @@ Variable DecoderLayer::operator()(const Variable& x, const Variable& memory, con
                                   const Context& context) const {
   check_sequences("decoder_layer", x, norm1.weight.size(0));
   check_sequences("decoder_layer: memory", memory, norm1.weight.size(0));
-  const AttentionMask causal{mask.query_lengths, mask.query_lengths, {}, true};
+  const AttentionMask causal{.query_lengths = mask.query_lengths, .key_lengths = mask.query_lengths, .causal = true};
   const Context crossing = context.at_layer(context.layer + 1);
   const Variable y = residual(x, norm1, Purpose::attention_output_dropout, context,
                               [&](const Variable& z) { return self_attention(z, causal, context); });

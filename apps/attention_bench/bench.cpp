@@ -65,7 +65,7 @@ Workload::Workload(const Problem& p, const Place& compute, uint64_t seed) : devi
   const auto normal = [&](const Shape& shape) {
     return random_normal(shape, random).cast(compute.activations).to(compute.device);
   };
-  const Context context{true, &generator_};
+  const Context context{.training = true, .generator = &generator_};
   Generator parameters_of(seed);
   if (p.what == What::layer) {
     TransformerOptions options;
@@ -97,7 +97,7 @@ Workload::Workload(const Problem& p, const Place& compute, uint64_t seed) : devi
 // Clusters alone: what a call of the variant makes of these queries up to the codes is done before.
 void Workload::cluster_alone(const Problem& p, const Attention& attention, const std::vector<Variable>& qkv) {
   AttentionChoices made;
-  AttentionContext context{{true, &generator_}};
+  AttentionContext context{{.training = true, .generator = &generator_}};
   context.report = &made;
   const NoGrad no_grad;
   attention(qkv[0], qkv[1], qkv[2], {}, context);

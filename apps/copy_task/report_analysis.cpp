@@ -12,7 +12,7 @@ Example run_example(Model& model, const Batch& batch, uint64_t seed) {
   const Generator generator(~seed);
   Example example{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
   const auto run = [&] {
-    example.answer = argmax(model(batch.input, {false, &generator}).value()).to_vector<int32_t>();
+    example.answer = argmax(model(batch.input, {.generator = &generator}).value()).to_vector<int32_t>();
   };
   // A layer's dense weights take this many numbers, four times over.
   const double numbers = std::pow(double(example.size()), 2) * double(model.encoder.layers[0]->attention.heads);
@@ -77,7 +77,7 @@ std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length,
     const Batch batch = make_batch(std::min(evaluation_batch, sequences - done), length, random);
     generator.set_step(uint64_t(done) + 1);
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->attention.report = &made[i];
-    model(batch.input, {false, &generator});
+    model(batch.input, {.generator = &generator});
     for (auto& layer : layers) layer->attention.report = nullptr;
     for (int64_t b = 0; b < batch.input.size(0); ++b) {
       const auto labels = [&](size_t layer, int64_t head) {

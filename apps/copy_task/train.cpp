@@ -38,7 +38,7 @@ int64_t CopyTask::load(int64_t step) {
 Variable CopyTask::loss(int64_t begin, int64_t end) {
   const trace::Span span("forward", "program");
   generator_.set_first_example(begin);
-  const Variable logits = model_(batch_.input.slice(begin, end), {true, &generator_});
+  const Variable logits = model_(batch_.input.slice(begin, end), {.training = true, .generator = &generator_});
   return cross_entropy(logits, batch_.target.slice(begin, end));
 }
 

@@ -68,7 +68,8 @@ Tensor Embedder::embed(const Sequences& sequences, bool quiet, const AfterBatch&
       lengths.push_back(int32_t(sequences[i].size()));
     }
     const Tensor length = Tensor::from(lengths, {n}).to(place_.device);
-    const Variable hidden = (*bert_)(Tensor::from(tokens, {n, longest}).to(place_.device), length, {false, &generator});
+    const Tensor input = Tensor::from(tokens, {n, longest}).to(place_.device);
+    const Variable hidden = (*bert_)(input, length, {.generator = &generator});
     const Tensor rows = l2_normalize(mean_over_length(cast(hidden, DType::float32), length)).value().to(Device::cpu);
     for (int64_t i = 0; i < n; ++i)
       std::copy_n(rows.data<float>() + i * features(), features(), out + int64_t(batch[size_t(i)]) * features());

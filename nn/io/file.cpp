@@ -47,9 +47,9 @@ class Handle {
       bytes.remove_prefix(size_t(written));
     }
   }
-  // Waits until it is on the disk. A pipe, a terminal and some file systems have nothing to bring there.
+  // Waits until it is on the disk. Pipes, terminals and some file systems do not support that.
   void sync() const {
-    if (fsync(file_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be brought to the disk");
+    if (fsync(file_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be flushed to the disk");
   }
 
  private:
@@ -75,7 +75,7 @@ std::pair<std::ifstream, uint64_t> open_file(const fs::path& path) {
 std::string read_file(const fs::path& path) {
   auto [file, size] = open_file(path);
   check<OutOfMemory>(size <= available_memory(Device::cpu), path, ": out of memory: the file has ", size,
-                     " bytes, and ", available_memory(Device::cpu), " are there for this process");
+                     " bytes, and ", available_memory(Device::cpu), " are available to this process");
   std::string bytes(size, '\0');
   check<DataError>(bool(file.read(bytes.data(), std::streamsize(size))), path, ": cannot be read");
   return bytes;
@@ -83,7 +83,7 @@ std::string read_file(const fs::path& path) {
 
 void write_file(const fs::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash) {
   const Handle file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created");
-  // Also large pieces: numbers that are in the processor's cache are written twice as fast as those that are not.
+  // Large pieces too are copied to the buffer: bytes in the processor's cache are written twice as fast as others.
   std::string buffer;
   const auto flush = [&] {
     if (hash) hash->add(buffer);
@@ -112,7 +112,7 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
     check(!error, path, ": cannot be replaced: ", error);
     sync_folder(path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    fs::remove(beside, error);  // what went wrong first is what matters
+    fs::remove(beside, error);  // its own error is ignored: the first one matters
     throw;
   }
 }

@@ -24,7 +24,7 @@ Tensor alone(const std::vector<int32_t>& sequence) {
   const auto n = int64_t(sequence.size());
   const Tensor length = int32s({int32_t(n)});
   const Generator generator(1);
-  const Variable hidden = (*model)(Tensor::from(sequence, {1, n}), length, {false, &generator});
+  const Variable hidden = (*model)(Tensor::from(sequence, {1, n}), length, {.generator = &generator});
   return l2_normalize(mean_over_length(hidden, length)).value();
 }
 

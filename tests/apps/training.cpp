@@ -251,7 +251,8 @@ TEST_CASE("each step has its own sequences and draws", "[training]") {
     generator.set_step(step);
     RandomStream random(seed, step, Purpose::data);
     const Batch batch = make_batch(settings.batch, settings.length, random);
-    const double loss = cross_entropy(model(batch.input, {true, &generator}), batch.target).value().item();
+    const Variable logits = model(batch.input, {.training = true, .generator = &generator});
+    const double loss = cross_entropy(logits, batch.target).value().item();
     CHECK(record.at("loss").get<double>() == loss);
     losses.insert(loss);
   }

@@ -72,7 +72,7 @@ TEST_CASE("the worked example of i-clustered attention", "[attention]") {
   CHECK(as_double(centroids) == std::vector<double>{0, 1, 1, -1});
   const CentroidTopK split = centroid_topk(centroids, k.value(), v.value(), 2, true, {.scale = std::log(2)});
   CHECK(near(as_double(split.rest)[0], 6));
-  const auto scores = row("Q^c_1 . K"), powers = row("2 to the power of it, 16 in all"), weights = row("A^c_1");
+  const auto scores = row("Q^c_1 . K"), powers = row("2^score (sum 16)"), weights = row("A^c_1");
   for (size_t l = 0; l < 6; ++l) {
     CHECK(double(k.value().data<float>()[2 * l + 1]) == scores[l]);  // the product with (0, 1)
     CHECK(std::exp2(scores[l]) == powers[l]);

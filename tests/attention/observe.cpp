@@ -20,7 +20,7 @@ TEST_CASE("an observed encoder computes what it computes unobserved", "[attentio
     Generator generator(7);
     Encoder encoder(two_layers(spec), generator);
     const Variable x(random_tensor({2, 9, 8}, DType::float32));
-    const Context context{false, &generator};
+    const Context context{.generator = &generator};
     const std::string fields = describe(encoder);
     const Tensor plain = encoder(x, {}, context).value();
     Tensor observed;
@@ -55,6 +55,6 @@ TEST_CASE("observers leave an encoder whose pass fails", "[attention]") {
   const Variable x(random_tensor({1, 5, 8}, DType::float32));
   AttentionMask causal;
   causal.causal = true;
-  CHECK_THROWS_AS(observe(encoder.attentions(), [&] { encoder(x, causal, {false, &generator}); }), UsageError);
+  CHECK_THROWS_AS(observe(encoder.attentions(), [&] { encoder(x, causal, {.generator = &generator}); }), UsageError);
   for (const auto& layer : encoder.layers) CHECK(layer->attention.attention->spec() == "clustered-3");
 }

@@ -36,7 +36,8 @@ reference::Matrix sharp_reference(const reference::Problem& p) {
   add_attention_variant(sharp);
   return true;
 }();
-const reference::AddReference added_reference{"sharp", {sharp_reference, true, true, true, true}};
+const reference::AddReference added_reference{
+    "sharp", {.weights = sharp_reference, .boolean_mask = true, .causal = true, .cross = true, .equivariant = true}};
 
 // ---- What the suite must find: full attention with one thing wrong, which CAIRN_BROKEN_VARIANT names. CTest runs the
 // case that is to fail (tests/CMakeLists.txt).
@@ -80,7 +81,11 @@ const AttentionVariant broken{"broken", "has a fault",
   if (fault().empty()) return false;
   add_attention_variant(broken);
   if (fault() == "no reference") return true;
-  reference::references()["broken"] = {reference::full, true, true, fault() != "cross", true};
+  reference::references()["broken"] = {.weights = reference::full,
+                                       .boolean_mask = true,
+                                       .causal = true,
+                                       .cross = fault() != "cross",
+                                       .equivariant = true};
   return true;
 }();
 

@@ -1,6 +1,6 @@
 #pragma once
-// Slow references in double: each returns the dense matrix of attention weights, straight from the paper,
-// by loops over single elements, and shares no code with the library. A variant without one fails
+// Slow references in double: each returns the dense matrix of attention weights, straight from the paper, by loops over
+// single elements. They share no code with the library. A variant without a reference fails
 // tests/attention/variants.cpp.
 #include <functional>
 #include <map>
@@ -17,14 +17,14 @@ using Matrix = std::vector<std::vector<double>>;
 // One (batch element, head).
 struct Problem {
   Matrix q, k;                    // [N][D], [S][D]
-  int64_t queries = 0, keys = 0;  // valid ones
+  int64_t queries = 0, keys = 0;  // the lengths
   double scale = 1;
-  std::function<bool(int64_t, int64_t)> visible;  // (query, key), beyond the lengths
-  // As specified: the number behind the name, and the options that were given.
+  std::function<bool(int64_t, int64_t)> visible;  // (query, key): allowed by the mask, whatever the lengths
+  // From the specification: the number behind the name, and the options that it gives.
   int64_t number = 0;
   std::map<std::string, std::string> options;
-  // The choices that the reference takes as given, by their names: int32 [B, H, N] is one row here, [B, H, R, N] R
-  // rows. And the learned parameters: of [H, R, columns], this head's matrix.
+  // The variant's choices by name: of int32 [B, H, N] one row, of [B, H, R, N] R rows. And its learned parameters: of
+  // [H, R, columns] this head's matrix.
   std::map<std::string, std::vector<std::vector<int>>> chosen;
   std::map<std::string, Matrix> learned;
 
@@ -41,12 +41,12 @@ struct Problem {
 // Weights [N][S]; the output is their product with V. Rows of queries that see nothing are zero.
 using Reference = Matrix (*)(const Problem&);
 
-// What the tests hold a variant to.
+// A variant's reference, and what else the tests expect of the variant.
 struct Entry {
   Reference weights;
-  // What nn/attention/README.md promises; a variant must refuse what it does not honor.
+  // What the variant can do (the masks of nn/attention/README.md). What is false, it must reject.
   bool boolean_mask = false, causal = false, cross = false;
-  // Does the output move with the queries, when they change places (and their labels with them)?
+  // If queries and their labels change places, do the outputs change places with them?
   bool equivariant = false;
   // Specifications to try besides the one with small numbers that spec_of() makes.
   std::vector<std::string> more = {};
@@ -55,12 +55,12 @@ struct Entry {
 // By the variant's name in the list.
 std::map<std::string, Entry>& references();
 
-// `static const AddReference added{"full", {full, true, true, true, true}};` adds one before the tests run.
+// `static const AddReference added{"local", {.weights = local, .causal = true}};` adds one before the tests run.
 struct AddReference {
   AddReference(const char* name, Entry entry) { references()[name] = std::move(entry); }
 };
 
-// What other references are made of: full attention, and clustered and improved clustered by the clusters chosen.
+// Shared by several references. The clustered ones take the clusters from Problem::chosen.
 Matrix full(const Problem& p);
 Matrix clustered(const Problem& p);
 Matrix improved_clustered(const Problem& p);

@@ -46,11 +46,15 @@ Matrix improved_clustered(const Problem& p) {
   return a;
 }
 
-static const AddReference added{"clustered", {clustered, false, false, true, true, {"clustered-3:refine=2"}}};
-static const AddReference added_improved{
-    "i-clustered",
-    {improved_clustered, false, false, true, true, {"i-clustered-3:topk=1", "i-clustered-3:refine=1,topk=2"}}};
-static const AddReference added_euclidean{"euclidean", {clustered, false, false, true, true}};
-static const AddReference added_improved_euclidean{"i-euclidean", {improved_clustered, false, false, true, true}};
+static const AddReference added{
+    "clustered", {.weights = clustered, .cross = true, .equivariant = true, .more = {"clustered-3:refine=2"}}};
+static const AddReference added_improved{"i-clustered",
+                                         {.weights = improved_clustered,
+                                          .cross = true,
+                                          .equivariant = true,
+                                          .more = {"i-clustered-3:topk=1", "i-clustered-3:refine=1,topk=2"}}};
+static const AddReference added_euclidean{"euclidean", {.weights = clustered, .cross = true, .equivariant = true}};
+static const AddReference added_improved_euclidean{"i-euclidean",
+                                                   {.weights = improved_clustered, .cross = true, .equivariant = true}};
 
 }  // namespace cairn::reference

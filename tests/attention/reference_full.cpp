@@ -57,8 +57,11 @@ std::vector<int64_t> largest(const std::vector<double>& weights, int64_t k) {
   return order;
 }
 
-static const AddReference added_full{"full", {full, true, true, true, true}};
-static const AddReference added_shared_full{"shared-full", {full, true, true, false, true}};  // k = q
-static const AddReference added_oracle_top{"oracle-top", {oracle_top, true, true, true, true}};
+static const AddReference added_full{
+    "full", {.weights = full, .boolean_mask = true, .causal = true, .cross = true, .equivariant = true}};
+static const AddReference added_shared_full{
+    "shared-full", {.weights = full, .boolean_mask = true, .causal = true, .equivariant = true}};  // k = q
+static const AddReference added_oracle_top{
+    "oracle-top", {.weights = oracle_top, .boolean_mask = true, .causal = true, .cross = true, .equivariant = true}};
 
 }  // namespace cairn::reference

@@ -21,6 +21,6 @@ static Matrix linear(const Problem& p) {
   return a;
 }
 
-static const AddReference added{"linear", {linear, false, true, true, true}};
+static const AddReference added{"linear", {.weights = linear, .causal = true, .cross = true, .equivariant = true}};
 
 }  // namespace cairn::reference

@@ -67,16 +67,15 @@ static Matrix lsh(const Problem& p) {
   return a;
 }
 
-// Its output does not move with its queries: equal buckets are sorted by position.
+// Not equivariant: positions of equal buckets are sorted by position.
 static const AddReference added{"lsh",
-                                {lsh,
-                                 true,
-                                 true,
-                                 false,
-                                 false,
-                                 {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
-                                  "lsh-2:chunk=2,combine=mean,scale=1",
-                                  "lsh-3:chunk=4,self=true,wrap=false,bucket_mask=false,combine=mean",  // the port's
-                                  "lsh-3:chunk=3,self=true,deduplicate=true", "lsh-2:chunk=4,wrap=false"}}};
+                                {.weights = lsh,
+                                 .boolean_mask = true,
+                                 .causal = true,
+                                 .more = {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
+                                          "lsh-2:chunk=2,combine=mean,scale=1",
+                                          // The port's rules.
+                                          "lsh-3:chunk=4,self=true,wrap=false,bucket_mask=false,combine=mean",
+                                          "lsh-3:chunk=3,self=true,deduplicate=true", "lsh-2:chunk=4,wrap=false"}}};
 
 }  // namespace cairn::reference

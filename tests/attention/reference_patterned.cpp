@@ -27,9 +27,10 @@ static Matrix strided(const Problem& p) {
   return patterned(p, [&](int64_t i, int64_t j) { return std::abs(i - j) <= p.number || (i - j) % p.number == 0; });
 }
 
-static const AddReference added_local{"local", {local, true, true, false}};
-static const AddReference added_longformer{"longformer",
-                                           {longformer, true, true, false, false, {"longformer-1:global=6"}}};
-static const AddReference added_strided{"strided", {strided, true, true, false, false, {"strided-2147483647"}}};
+static const AddReference added_local{"local", {.weights = local, .boolean_mask = true, .causal = true}};
+static const AddReference added_longformer{
+    "longformer", {.weights = longformer, .boolean_mask = true, .causal = true, .more = {"longformer-1:global=6"}}};
+static const AddReference added_strided{
+    "strided", {.weights = strided, .boolean_mask = true, .causal = true, .more = {"strided-2147483647"}}};
 
 }  // namespace cairn::reference

@@ -20,7 +20,8 @@ static Problem grouped_by_position(const Problem& p) {
 static Matrix position(const Problem& p) { return clustered(grouped_by_position(p)); }
 static Matrix improved_position(const Problem& p) { return improved_clustered(grouped_by_position(p)); }
 
-static const AddReference added{"position", {position, false, false, true, true}};
-static const AddReference added_improved{"i-position", {improved_position, false, false, true, true}};
+static const AddReference added{"position", {.weights = position, .cross = true, .equivariant = true}};
+static const AddReference added_improved{"i-position",
+                                         {.weights = improved_position, .cross = true, .equivariant = true}};
 
 }  // namespace cairn::reference

@@ -43,7 +43,7 @@ int main() {
   RandomStream random(1, 0, Purpose::data);
   const Variable input(random_normal({4, 12, options.features()}, random));
   for (; generator.step() < 20; generator.advance()) {
-    const Variable loss = mean(square(output(encoder(input, {}, {true, &generator})) - 0.5));
+    const Variable loss = mean(square(output(encoder(input, {}, {.training = true, .generator = &generator})) - 0.5));
     optimizer.clear_gradients(), backward(loss), optimizer.step();
     if (generator.step() % 19 == 0) std::printf("loss %.4f\n", loss.value().item());
   }

@@ -32,7 +32,7 @@ TEST_CASE("a published BERT gives on CUDA what it gives on the CPU", "[gpu][vari
       for (int32_t& token : tokens) token = int32_t(random.below(160));
       const Tensor lengths = Tensor::from<int32_t>({19, 7, 1}, {3}).to(device);
       const Generator generator(1);
-      const Variable hidden = (*bert)(Tensor::from(tokens, {3, 19}).to(device), lengths, {false, &generator});
+      const Variable hidden = (*bert)(Tensor::from(tokens, {3, 19}).to(device), lengths, {.generator = &generator});
       CHECK(hidden.dtype() == activations);
       return l2_normalize(mean_over_length(cast(hidden, DType::float32), lengths)).value().to_vector<float>();
     };

@@ -36,8 +36,8 @@ TEST_CASE("a decoder layer gives on CUDA what it gives on the CPU", "[gpu][varia
         return Tensor::from(std::vector<int32_t>{a, b}, {2}).to(device);
       };
       const Variable memory = input(11), target = input(9);
-      const AttentionMask mask{lengths(6, 9), lengths(11, 4), {}, false};
-      const Variable out = layer(target, memory, mask, {true, &generator});
+      const AttentionMask mask{.query_lengths = lengths(6, 9), .key_lengths = lengths(11, 4)};
+      const Variable out = layer(target, memory, mask, {.training = true, .generator = &generator});
       backward(out, random_normal(out.shape(), random).to(device));
       auto& all = results[device == Device::cuda];
       for (const Tensor& x : {out.value(), memory.grad(), target.grad()}) all.push_back(x.to_vector<float>());

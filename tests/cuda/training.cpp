@@ -41,7 +41,8 @@ struct Training {
     const Device device = model.positions.device();
     generator.set_step(uint64_t(n));
     optimizer.clear_gradients();
-    const Variable loss = cross_entropy(model(batch.input.to(device), {true, &generator}), batch.target.to(device));
+    const Variable logits = model(batch.input.to(device), {.training = true, .generator = &generator});
+    const Variable loss = cross_entropy(logits, batch.target.to(device));
     backward(loss);
     optimizer.step();
     return loss.value().item();

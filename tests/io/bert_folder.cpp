@@ -27,7 +27,7 @@ static const fs::path small_model = CAIRN_SOURCE_DIR "/tests/golden/bert";
 static Tensor embeddings(const Bert& bert, const Tensor& tokens, const Tensor& lengths) {
   const NoGrad no_grad;
   const Generator generator(1);
-  return l2_normalize(mean_over_length(bert(tokens, lengths, {false, &generator}), lengths)).value();
+  return l2_normalize(mean_over_length(bert(tokens, lengths, {.generator = &generator}), lengths)).value();
 }
 
 static void check_golden(const Bert& bert, const std::string& name) {

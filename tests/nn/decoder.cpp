@@ -25,7 +25,8 @@ Variable random_variable(const Shape& shape, uint64_t seed) {
 TEST_CASE("a decoder layer is its blocks with residual sums and norms in the documented order", "[nn][decoder]") {
   const Variable x = random_variable({2, 4, 6}, 1), memory = random_variable({2, 5, 6}, 2);
   const Tensor targets = int32s({4, 2});
-  const AttentionMask causal{targets, targets, {}, true}, cross{targets, int32s({3, 5}), {}, false};
+  const AttentionMask causal{.query_lengths = targets, .key_lengths = targets, .causal = true};
+  const AttentionMask cross{.query_lengths = targets, .key_lengths = int32s({3, 5})};
   for (Norm norm : {Norm::post, Norm::pre}) {
     Generator generator(1);
     auto options = small();
@@ -59,7 +60,7 @@ TEST_CASE("gradients of a whole decoder layer", "[nn][decoder][grad]") {
     DecoderLayer layer(options, generator);
     convert_to(layer, DType::float64);
     const Tensor x = random_tensor({1, 4, 6}), memory = random_tensor({1, 5, 6}, DType::float64, 2);
-    const Context context{true, &generator};
+    const Context context{.training = true, .generator = &generator};
     AttentionChoices made;
     layer.cross_attention.report = &made;
     layer(Variable(x), Variable(memory), {}, context);
@@ -78,10 +79,10 @@ TEST_CASE("a decoder layer refuses attention that cannot do what it asks", "[nn]
   auto options = small();
   options.attention = "clustered-2";
   const DecoderLayer clustered(options, generator);
-  CHECK_THROWS_WITH(clustered(x, memory, {}, {false, &generator}),
+  CHECK_THROWS_WITH(clustered(x, memory, {}, {.generator = &generator}),
                     ContainsSubstring("attention 'clustered-2' cannot honor a causal mask"));
   options = small();
   options.cross_attention = "shared-full";
   CHECK_THROWS_WITH(DecoderLayer(options, generator),
-                    ContainsSubstring("attention 'shared-full' has the queries for keys"));
+                    ContainsSubstring("attention 'shared-full' uses the queries as keys"));
 }

@@ -23,7 +23,8 @@ Draws draws_of(Options options, F&& forward) {
   const Model model(options, generator);
   Draws draws;
   generator.record_draws(&draws);
-  forward(model, Variable(random_tensor({2, 16, 8}, DType::float32)), Context{true, &generator});
+  const Context context{.training = true, .generator = &generator};
+  forward(model, Variable(random_tensor({2, 16, 8}, DType::float32)), context);
   return draws;
 }
 

@@ -29,7 +29,8 @@ TEST_CASE("dropout acts in training alone", "[nn]") {
   const Generator generator(1);
   const Variable x(Tensor::full({100}, 1));
   const auto run = [&](bool training) {
-    return apply_dropout(x, 0.5, Context{training, &generator}, Purpose::feed_forward_dropout).value();
+    const Context context{.training = training, .generator = &generator};
+    return apply_dropout(x, 0.5, context, Purpose::feed_forward_dropout).value();
   };
   CHECK(same_bits(run(false), x.value()));
   CHECK_FALSE(same_bits(run(true), x.value()));

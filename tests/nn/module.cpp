@@ -89,5 +89,5 @@ TEST_CASE("a forward pass that draws needs a generator, and says so", "[nn]") {
   Encoder encoder(tiny("clustered-2"), generator);
   const Variable x(random_tensor({1, 4, 6}, DType::float32));
   CHECK_THROWS_WITH(encoder(x, {}, {}), ContainsSubstring("needs a generator"));
-  CHECK_NOTHROW(encoder(x, {}, {false, &generator}));
+  CHECK_NOTHROW(encoder(x, {}, {.generator = &generator}));
 }

@@ -14,7 +14,7 @@ TEST_CASE("layers, attention, feed forward and the optimizer's step are spans", 
   const Variable x(random_tensor({1, 5, 6}, DType::float32));
 
   trace::start();
-  const Variable loss = sum(encoder(x, {}, {true, &generator}));
+  const Variable loss = sum(encoder(x, {}, {.training = true, .generator = &generator}));
   backward(loss);
   optimizer.step();
   std::vector<std::string> modules;

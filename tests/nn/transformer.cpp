@@ -24,7 +24,7 @@ TEST_CASE("an encoder layer is its blocks with residual sums and norms in the do
       TransformerOptions options = tiny();
       options.norm = norm, options.dropout = 0.3;
       const EncoderLayer layer(options, generator);
-      const Context context{training, &generator, 2};
+      const Context context{.training = training, .generator = &generator, .layer = 2};
       const auto attention_part = [&](const Variable& y) {
         const Variable block = layer.attention(y, {}, context);
         return apply_dropout(block, 0.3, context, Purpose::attention_output_dropout);
@@ -80,7 +80,7 @@ TEST_CASE("gradients of a whole encoder layer", "[nn][grad]") {
       EncoderLayer layer(options, generator);
       convert_to(layer, DType::float64);
       const Tensor x = random_tensor({1, 5, 6});
-      const Context context{true, &generator};
+      const Context context{.training = true, .generator = &generator};
       AttentionChoices made;
       layer.attention.report = &made;
       layer(Variable(x), {}, context);

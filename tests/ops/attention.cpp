@@ -39,10 +39,10 @@ TEST_CASE("gradient of attention where queries, keys and values are one variable
 TEST_CASE("attention gives exact zeros where no key is left and beyond the lengths", "[attention]") {
   const HeadSizes s{3, 2, 5, 6, 4, 3};
   const Operands x(s, DType::float32);
-  AttentionMask mask{int32s({5, 2, 4}), int32s({0, 6, 3}), {}, false};
-  const AttentionResult result = attention(x.q, x.k, x.v, {mask, {}, 0});
+  AttentionMask mask{.query_lengths = int32s({5, 2, 4}), .key_lengths = int32s({0, 6, 3})};
+  const AttentionResult result = attention(x.q, x.k, x.v, {.mask = mask});
   const auto gradient =
-      attention_backward(x.q, x.k, x.v, {mask, {}, 0}, result, random_tensor({3, 5, 2, 3}, DType::float32, 9));
+      attention_backward(x.q, x.k, x.v, {.mask = mask}, result, random_tensor({3, 5, 2, 3}, DType::float32, 9));
   const Rows4 out(result.out), dq(gradient.dq), dk(gradient.dk), dv(gradient.dv);
   for (int64_t b = 0; b < 3; ++b)
     for (int64_t h = 0; h < 2; ++h) {
@@ -63,7 +63,7 @@ TEST_CASE("attention gives exact zeros where no key is left and beyond the lengt
 TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]") {
   // Longer than a tile, so that whole tiles lie beyond.
   const HeadSizes s{1, 2, 300, 700, 3, 4};
-  const AttentionOptions options{{int32s({130}), int32s({260}), {}, false}, {}, 0};
+  const AttentionOptions options{.mask = {.query_lengths = int32s({130}), .key_lengths = int32s({260})}};
   Operands x(s, DType::float32);
   const Tensor g = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
   const auto expected = both_ways(x, options, g);
@@ -84,7 +84,7 @@ TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]")
   const Tensor g = random_tensor({1, s.N, 1, s.M}, DType::float32, 9);
   for (bool causal : {false, true})
     for (const Pattern& pattern : {Pattern{10}, Pattern{10, 1400}}) {
-      const AttentionOptions options{{{}, {}, {}, causal, pattern}, {}, 0};
+      const AttentionOptions options{.mask = {.causal = causal, .pattern = pattern}};
       const auto run = [&](const Operands& x) {
         const AttentionResult saved = attention(x.q, x.k, x.v, options);
         const auto [dq, dk, dv] = attention_backward(x.q, x.k, x.v, options, saved, g);
@@ -112,14 +112,15 @@ TEST_CASE("padding more changes the values of attention by rounding at most", "[
   const Tensor part = x.q.reshape({s.N, s.H, s.D}).slice(0, 100).reshape({1, 100, s.H, s.D});
   const Tensor k = x.k.reshape({s.S, s.H, s.D}).slice(0, 400).reshape({1, 400, s.H, s.D});
   const Tensor v = x.v.reshape({s.S, s.H, s.M}).slice(0, 400).reshape({1, 400, s.H, s.M});
-  const Tensor padded = attention(x.q, x.k, x.v, {{int32s({100}), int32s({400}), {}, false}, {}, 0}).out;
+  const AttentionMask lengths{.query_lengths = int32s({100}), .key_lengths = int32s({400})};
+  const Tensor padded = attention(x.q, x.k, x.v, {.mask = lengths}).out;
   const Tensor valid = padded.reshape({s.N, s.H, s.M}).slice(0, 100).reshape({1, 100, s.H, s.M});
   CHECK(difference(valid, attention(part, k, v).out) <= tolerance::float32);
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in attention", "[attention]") {
   const Tensor g = random_tensor({2, 140, 2, 4}, DType::float32, 9);
-  const AttentionOptions options{{{}, int32s({600, 599}), {}, true}, {}, 0};
+  const AttentionOptions options{.mask = {.key_lengths = int32s({600, 599}), .causal = true}};
   check_stays_within_head({2, 2, 140, 600, 3, 4}, [&](const Operands& x) {
     const auto results = both_ways(x, options, g);
     CHECK(std::isfinite(Rows4(results[0])(1, 4, 0, 0)));  // causal: the first five queries do not see row 5
@@ -131,13 +132,14 @@ TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in
   const HeadSizes s{2, 2, 250, 1000, 3, 0};
   const Operands x(s, DType::float64);
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
-  check_proportion([&](double p) { return as_double(attention(x.q, x.k, identity, {{}, test_dropout(p), 0}).out); });
+  check_proportion(
+      [&](double p) { return as_double(attention(x.q, x.k, identity, {.dropout = test_dropout(p)}).out); });
 }
 
 TEST_CASE("dropout of attention keeps all weights at p = 0 and none at p = 1", "[attention]") {
   const Operands x({2, 2, 5, 6, 3, 4}, DType::float64);
-  CHECK(same_bits(attention(x.q, x.k, x.v, {{}, test_dropout(0), 0}).out, attention(x.q, x.k, x.v).out));
-  for (double value : as_double(attention(x.q, x.k, x.v, {{}, test_dropout(1), 0}).out)) CHECK(value == 0);
+  CHECK(same_bits(attention(x.q, x.k, x.v, {.dropout = test_dropout(0)}).out, attention(x.q, x.k, x.v).out));
+  for (double value : as_double(attention(x.q, x.k, x.v, {.dropout = test_dropout(1)}).out)) CHECK(value == 0);
 }
 
 TEST_CASE("dropout of attention draws by layer, purpose, step and seed, and alike for the same", "[attention]") {
@@ -200,7 +202,7 @@ TEST_CASE("attention of 30,000 tokens never holds the matrix of weights", "[atte
 
 TEST_CASE("attention refuses what it cannot compute", "[attention]") {
   const Operands x({2, 3, 4, 5, 6, 7}, DType::float32);
-  const auto with = [&](const AttentionMask& mask) { return attention(x.q, x.k, x.v, {mask, {}, 0}); };
+  const auto with = [&](const AttentionMask& mask) { return attention(x.q, x.k, x.v, {.mask = mask}); };
   CHECK_ERROR(attention(Tensor(), x.k, x.v), "attention: q was never given a value");
   CHECK_ERROR(attention(x.q, x.k, Tensor()), "attention: v was never given a value");
   CHECK_ERROR(attention(x.q.cast(DType::int32), x.k, x.v), "attention: q must be floating, got int32");
@@ -212,20 +214,20 @@ TEST_CASE("attention refuses what it cannot compute", "[attention]") {
               "attention: expected k of shape [2, S, 3, 6], got [2, 5, 6, 3]");
   CHECK_ERROR(attention(x.q, x.k, x.v.reshape({2, 7, 3, 5})),
               "attention: expected v of shape [2, 5, 3, M], got [2, 7, 3, 5]");
-  CHECK_ERROR(with({int32s({1, 2, 3}), {}, {}, false}), "attention: expected query_lengths of shape [2], got [3]");
-  CHECK_ERROR(with({int32s({1, 5}), {}, {}, false}), "attention: query_lengths[1] is 5, expected 0 to 4");
-  CHECK_ERROR(with({{}, int32s({6, 1}), {}, false}), "attention: key_lengths[0] is 6, expected 0 to 5");
-  CHECK_ERROR(with({{}, int32s({5, -1}), {}, false}), "attention: key_lengths[1] is -1, expected 0 to 5");
-  CHECK_ERROR(with({{}, int32s({5, 1}).cast(DType::int64), {}, false}),
+  CHECK_ERROR(with({.query_lengths = int32s({1, 2, 3})}), "attention: expected query_lengths of shape [2], got [3]");
+  CHECK_ERROR(with({.query_lengths = int32s({1, 5})}), "attention: query_lengths[1] is 5, expected 0 to 4");
+  CHECK_ERROR(with({.key_lengths = int32s({6, 1})}), "attention: key_lengths[0] is 6, expected 0 to 5");
+  CHECK_ERROR(with({.key_lengths = int32s({5, -1})}), "attention: key_lengths[1] is -1, expected 0 to 5");
+  CHECK_ERROR(with({.key_lengths = int32s({5, 1}).cast(DType::int64)}),
               "attention: expected key_lengths to be int32, got int64");
   CHECK_ERROR(with({{}, {}, random_integers({4, 5}, 0, 1), false}),
               "attention: expected the mask to be bool, got int32");
-  CHECK_ERROR(with({{}, {}, random_mask({5, 4}), false}), "attention: shapes [5, 4] and [2, 3, 4, 5] do not broadcast");
-  CHECK_ERROR(with({{}, {}, random_mask({1, 2, 3, 4, 5}), false}),
+  CHECK_ERROR(with({.allowed = random_mask({5, 4})}), "attention: shapes [5, 4] and [2, 3, 4, 5] do not broadcast");
+  CHECK_ERROR(with({.allowed = random_mask({1, 2, 3, 4, 5})}),
               "attention: a mask of shape [1, 2, 3, 4, 5] does not broadcast to [B, H, N, S] = [2, 3, 4, 5]");
-  CHECK_ERROR(with({{}, {}, {}, false, {3, -1}}),
+  CHECK_ERROR(with({.pattern = {3, -1}}),
               "attention: expected a pattern's stride and global positions to be at least 0, got -1 and 0");
-  CHECK_ERROR(with({{}, {}, {}, false, {3, 0, -2}}),
+  CHECK_ERROR(with({.pattern = {3, 0, -2}}),
               "attention: expected a pattern's stride and global positions to be at least 0, got 0 and -2");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {1.5, {}}, 0}), "attention: expected a dropout probability, got 1.5");
   CHECK_ERROR(attention(x.q, x.k, x.v, {{}, {NAN, {}}, 0}), "attention: expected a dropout probability, got nan");
@@ -298,14 +300,14 @@ void add_dropped(Operation& op, Form form) {
   const int64_t n = 72;
   const Tensor zeros = Tensor::zeros({1, n, 1, 8}, DType::float64);
   add_compared(op, "which weights are dropped", {zeros, zeros, identity_values(1, n, 1, DType::float64)},
-               {{}, test_dropout(0.5), 0}, form, unchanged, [](const Tensor& x) { return x.cast(DType::boolean); });
+               {.dropout = test_dropout(0.5)}, form, unchanged, [](const Tensor& x) { return x.cast(DType::boolean); });
 }
 
 // NaN beyond the lengths changes nothing.
 void add_nan_beyond_lengths(Operation& op, Form form) {
   add_compared(
       op, "never looks beyond the lengths", operands_of({1, 2, 150, 150, 8, 8}),
-      {{int32s({70}), int32s({67}), {}, false}, {}, 0}, form,
+      {.mask = {.query_lengths = int32s({70}), .key_lengths = int32s({67})}}, form,
       [](const Tensor& x, size_t i) { return filled(x, (i % 3 == 0 ? 70 : 67) * 2 * 8, 150 * 2 * 8, NAN); },
       [](const Tensor& x) { return x; });
 }
@@ -316,7 +318,7 @@ void add_nan_far_away(Operation& op, bool causal, Form form) {
   for (const size_t operand : {0, 1, 2, 3})
     add_compared(
         op, concat("leaves out tiles outside of a window", causal ? ", causal" : ""),
-        operands_of({1, 1, 900, 900, 8, 8}), {{{}, {}, {}, causal, {5}}, {}, 0}, form,
+        operands_of({1, 1, 900, 900, 8, 8}), {.mask = {.causal = causal, .pattern = {5}}}, form,
         [=](const Tensor& x, size_t i) { return i == operand ? filled(x, 450 * 8, 451 * 8, NAN) : x; },
         [](Tensor x) {
           const int64_t row = x.elements() / 900;
@@ -350,7 +352,7 @@ OPERATION("attention") {
   Case& changed = add_masked(first, "everything", all);
   changed.operands.insert(changed.operands.end(), {all.query_lengths, all.key_lengths, all.allowed});
   changed.forward = [](const Variables& t) {
-    return Variables{attention(t[0], t[1], t[2], {{t[3].value(), t[4].value(), t[5].value(), true}, {}, 0})};
+    return Variables{attention(t[0], t[1], t[2], {.mask = causal_mask(t[3].value(), t[4].value(), t[5].value())})};
   };
   op.backward_reads = {0, 1, 2, 3, 4, 5};
   op.backward_reads_results = true;
@@ -378,27 +380,28 @@ OPERATION("attention") {
     for (const double dropout : {0.25, 1.0}) add_masked(tiled, "nothing", {}, dropout, form);
     add_masked(tiled, "nothing", {}, 0, form, -0.75);
     // Windows and strides that leave out tiles in the middle, beginning and ending within tiles.
-    add_masked({1, 1, 300, 300, 8, 8}, "a window", {{}, {}, {}, false, {30}}, 0.2, form);
-    add_masked({1, 1, 300, 280, 8, 8}, "a stride", {{}, {}, {}, false, {7, 131}}, 0, form);
-    add_masked({1, 1, 290, 300, 8, 8}, "a causal stride", {{}, {}, {}, true, {7, 131, 3}}, 0.2, form);
+    add_masked({1, 1, 300, 300, 8, 8}, "a window", {.pattern = {30}}, 0.2, form);
+    add_masked({1, 1, 300, 280, 8, 8}, "a stride", {.pattern = {7, 131}}, 0, form);
+    add_masked({1, 1, 290, 300, 8, 8}, "a causal stride", {.causal = true, .pattern = {7, 131, 3}}, 0.2, form);
   }
-  add_masked({1, 1, 290, 300, 8, 8}, "global positions", {{}, {}, {}, false, {2, 0, 70}});
-  add_masked({1, 1, 70, 66, 8, 8}, "a very wide window", {{}, {}, {}, false, {2147483647}});
+  add_masked({1, 1, 290, 300, 8, 8}, "global positions", {.pattern = {2, 0, 70}});
+  add_masked({1, 1, 70, 66, 8, 8}, "a very wide window", {.pattern = {2147483647}});
   // Every size of rows that tensor cores have kernels for, more than one tile of queries and of keys.
   for (const Form form : every_form) {
     for (const HeadSizes& s : {HeadSizes{1, 2, 1, 1, 8, 8}, {2, 1, 33, 70, 40, 64}, {1, 1, 140, 67, 128, 72}}) {
       add_masked(s, "nothing", {}, 0, form);
       add_masked(s, "everything", every_way_masked(s), 0.3, form);
     }
-    add_masked({1, 1, 130, 146, 8, 8}, "causal", {{}, {}, {}, true}, 0, form);
+    add_masked({1, 1, 130, 146, 8, 8}, "causal", {.causal = true}, 0, form);
   }
   // Few queries and many keys, which tensor cores take in splits; some have no visible key.
   const HeadSizes few{2, 1, 5, 1100, 16, 24};
   for (const Form form : every_form) {
     add_masked(few, "nothing", {}, 0.2, form);
-    add_masked(few, "key lengths", {{}, int32s({600, 0}), {}, false}, 0, form);
-    add_masked(few, "lengths, query and key", {int32s({5, 3}), int32s({1100, 700}), random_mask({5, 1100}), false}, 0,
-               form);
+    add_masked(few, "key lengths", {.key_lengths = int32s({600, 0})}, 0, form);
+    const AttentionMask mask{
+        .query_lengths = int32s({5, 3}), .key_lengths = int32s({1100, 700}), .allowed = random_mask({5, 1100})};
+    add_masked(few, "lengths, query and key", mask, 0, form);
   }
   for (const Form form : every_form) {
     add_dropped(op, form);
@@ -419,7 +422,7 @@ static std::vector<float> results(Form form, DType dtype) {
   t.push_back(normal({s.B, s.N, s.H, s.M}, 4));
   for (Tensor& x : t) x = x.cast(dtype).to(Device::cuda);
   std::vector<float> all;
-  for (const Tensor& result : both_ways({t, t, {t[3]}, false}, {{{}, {}, {}, true}, test_dropout(0.2), 0})) {
+  for (const Tensor& result : both_ways({t, t, {t[3]}, false}, {{.causal = true}, test_dropout(0.2), 0})) {
     const auto values = result.to(Device::cpu).cast(DType::float32).to_vector<float>();
     all.insert(all.end(), values.begin(), values.end());
   }

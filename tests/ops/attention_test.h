@@ -41,30 +41,33 @@ inline Tensor some_lengths(int64_t B, int64_t maximum) {
 }
 
 // Lengths, a boolean mask and causal.
+inline AttentionMask causal_mask(const Tensor& query_lengths, const Tensor& key_lengths, const Tensor& allowed) {
+  return {.query_lengths = query_lengths, .key_lengths = key_lengths, .allowed = allowed, .causal = true};
+}
 inline AttentionMask every_way_masked(const HeadSizes& s) {
-  return {some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3), random_mask({s.B, 1, s.N, s.S}), true};
+  return causal_mask(some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3), random_mask({s.B, 1, s.N, s.S}));
 }
 
 // Every kind of mask, by name; or `few`: one of each, as for large sizes, where references take their time.
 inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadSizes& s, bool few = false) {
   std::vector<std::pair<std::string, AttentionMask>> masks;
   masks.push_back({"nothing", {}});
-  masks.push_back({"query lengths", {some_lengths(s.B, s.N), {}, {}, false}});
-  masks.push_back({"key lengths", {{}, some_lengths(s.B, s.S), {}, false}});
-  masks.push_back({"causal", {{}, {}, {}, true}});
+  masks.push_back({"query lengths", {.query_lengths = some_lengths(s.B, s.N)}});
+  masks.push_back({"key lengths", {.key_lengths = some_lengths(s.B, s.S)}});
+  masks.push_back({"causal", {.causal = true}});
   if (few || s.N * s.S > 10000) {
     masks.erase(masks.begin() + 1);
-    masks.push_back({"batch element, query and key", {{}, {}, random_mask({s.B, 1, s.N, s.S}), false}});
+    masks.push_back({"batch element, query and key", {.allowed = random_mask({s.B, 1, s.N, s.S})}});
   } else {
     for (const Shape& shape :
          {Shape{}, Shape{1}, Shape{s.S}, Shape{s.N, 1}, Shape{s.N, s.S}, Shape{s.H, 1, 1}, Shape{s.H, s.N, s.S},
           Shape{s.B, 1, 1, s.S}, Shape{s.B, 1, s.N, 1}, Shape{1, s.H, 1, s.S}, Shape{s.B, s.H, s.N, s.S}})
-      masks.push_back({concat("allowed ", shape), {{}, {}, random_mask(shape), false}});
+      masks.push_back({concat("allowed ", shape), {.allowed = random_mask(shape)}});
   }
   masks.push_back({"everything", every_way_masked(s)});
   const auto share = [&](int64_t parts) { return int32_t(s.S / parts); };
-  masks.push_back({"a window", {{}, {}, {}, false, {share(9)}}});
-  masks.push_back({"global positions and a stride", {{}, {}, {}, true, {share(40), share(3), 1}}});
+  masks.push_back({"a window", {.pattern = {share(9)}}});
+  masks.push_back({"global positions and a stride", {.causal = true, .pattern = {share(40), share(3), 1}}});
   masks.push_back({"everything and a pattern", every_way_masked(s)});
   masks.back().second.pattern = {share(10), share(4), 2};
   return masks;

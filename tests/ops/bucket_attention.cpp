@@ -152,7 +152,7 @@ OPERATION("bucket_attention") {
   changed.operands.insert(changed.operands.end(), {all.query_lengths, all.key_lengths, all.allowed});
   changed.forward = [](const Variables& t) {
     return Variables{bucket_attention(t[0], t[1], t[2], group_buckets(t[3].value(), 2), {2, 0, 2, 3},
-                                      {{t[4].value(), t[5].value(), t[6].value(), true}, {}, 0})};
+                                      {.mask = causal_mask(t[4].value(), t[5].value(), t[6].value())})};
   };
   op.backward_reads = {0, 1, 2, 3, 4, 5, 6};
   op.backward_reads_results = true;
@@ -215,7 +215,7 @@ TEST_CASE("in one bucket and one chunk bucket_attention is attention without the
   const Groups all = group_buckets(Tensor::zeros({s.B, s.H, 1, s.N}, DType::int32), 1);
   for (const int64_t chunk : {31, 32, 1000})
     CHECK(difference(bucket_attention(x.q, x.k, x.v, all, {1, 0, 1, chunk}, {}).out,
-                     attention(x.q, x.k, x.v, {mask, {}, 0}).out) <= tolerance::float64);
+                     attention(x.q, x.k, x.v, {.mask = mask}).out) <= tolerance::float64);
 }
 
 TEST_CASE("NaN and infinity stay within their batch element and head in bucket_attention", "[bucket_attention]") {

@@ -172,7 +172,7 @@ OPERATION("centroid_topk") {
   Case& changed = add(op, {first, 2, "everything", all}, masked);
   changed.forward = [](const Variables& t) {
     const auto [topk, mass, rest] =
-        centroid_topk(t[0], t[1], t[2], 2, {{t[3].value(), t[4].value(), t[5].value(), true}, {}, 0});
+        centroid_topk(t[0], t[1], t[2], 2, {.mask = causal_mask(t[3].value(), t[4].value(), t[5].value())});
     return Variables{Variable(topk), mass, rest};
   };
   op.backward_reads = {0, 1, 2, 3, 4, 5};
@@ -203,11 +203,11 @@ OPERATION("centroid_topk") {
   for (const int64_t top : {1, 2, 32, 33, 70, 600, 1200}) add_ties(op, {{1, 1, 3, 1100, 3, 4}, top});
   for (const int64_t top : {1, 32, 40}) add_plain({{1, 2, 2, 1613, 5, 4}, top, "nothing", {}, 0.1});
   add_ties(op, {wide, 40, "everything", every_way_masked(wide), 0.1});
-  const AttentionMask fewer{{}, int32s({1291}), {}, false};
+  const AttentionMask fewer{.key_lengths = int32s({1291})};
   add_plain({wide, 40, "key lengths", fewer, 0.1, given_keys(wide, 40)});
   const HeadSizes heads{2, 3, 11, 29, 5, 3};
   for (const Tensor& lengths : {Tensor(), int32s({24, 0})})
-    add_spoiled(op, {heads, 4, "key lengths", {{}, lengths, {}, false}, 0.1});
+    add_spoiled(op, {heads, 4, "key lengths", {.key_lengths = lengths}, 0.1});
   // Wide rows, and columns of several blocks.
   for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {66, 130}, {128, 128}})
     add_plain({{1, 1, 65, 70, D, M}, 9, "nothing", {}, 0.2});
@@ -227,10 +227,10 @@ OPERATION("centroid_topk") {
     add_plain({split, 32}, form);
     add_ties(op, {split, 40, "everything", every_way_masked(split), 0.1}, form);
     add_plain({split, 500, "everything", every_way_masked(split), 0, given_keys(split, 500)}, form);
-    const AttentionMask lengths{{}, int32s({1291, 0}), {}, false};
+    const AttentionMask lengths{.key_lengths = int32s({1291, 0})};
     add_plain({split, 9, "key lengths", lengths, 0.1, given_keys(split, 9)}, form);
     for (const Tensor& keys : {Tensor(), int32s({24, 0})})
-      add_spoiled(op, {spoiled, 4, "key lengths", {{}, keys, {}, false}, 0.1}, form);
+      add_spoiled(op, {spoiled, 4, "key lengths", {.key_lengths = keys}, 0.1}, form);
     // Ties among all keys, and more large scores than there is room for in shared memory.
     for (const int64_t top : {1, 2, 33, 250, 600, 1200}) add_ties(op, {{1, 1, 3, 1100, 8, 8}, top}, form);
     for (const auto& [D, M] : {std::pair{32, 64}, {64, 32}, {64, 72}, {128, 64}, {40, 128}})
@@ -265,7 +265,7 @@ TEST_CASE("no other keys have more mass than the top keys", "[centroid_topk]") {
     const HeadSizes s{1, 2, 3, 1 + int64_t(random.below(30)), 3, 2};
     const int64_t top = 1 + random.below(8);
     const Operands x(s, DType::float64, seed);
-    const AttentionOptions options{{{}, {}, random_mask({s.N, s.S}, seed), false}, {}, 0};
+    const AttentionOptions options{.mask = {.allowed = random_mask({s.N, s.S}, seed)}};
     const BatchHeads weights = reference_weights(reference_scores(x.q, x.k, options));
     const auto mass = as_double(centroid_topk(x.q, x.k, x.v, top, false, options).mass);
     size_t row = 0;
@@ -287,7 +287,7 @@ TEST_CASE("no other keys have more mass than the top keys", "[centroid_topk]") {
 
 TEST_CASE("with as many top keys as valid ones the mass is one and nothing is left", "[centroid_topk]") {
   const Operands x({2, 2, 5, 9, 3, 4}, DType::float64);
-  const AttentionOptions options{{{}, int32s({9, 6}), {}, false}, {}, 0};
+  const AttentionOptions options{.mask = {.key_lengths = int32s({9, 6})}};
   const CentroidTopK result = centroid_topk(x.q, x.k, x.v, 9, true, options);
   for (double mass : as_double(result.mass)) CHECK(std::abs(mass - 1) <= tolerance::float64);
   for (double rest : as_double(result.rest)) CHECK(rest == 0);
@@ -297,7 +297,7 @@ TEST_CASE("with as many top keys as valid ones the mass is one and nothing is le
 
 TEST_CASE("centroid_topk without a key left has no top keys, no mass, no rest and no gradient", "[centroid_topk]") {
   const Operands x({2, 1, 3, 4, 2, 2}, DType::float32);
-  const AttentionOptions options{{int32s({3, 1}), int32s({0, 4}), {}, false}, {}, 0};
+  const AttentionOptions options{.mask = {.query_lengths = int32s({3, 1}), .key_lengths = int32s({0, 4})}};
   const CentroidTopK r = centroid_topk(x.q, x.k, x.v, 2, true, options);
   const auto g = centroid_topk_backward(x.q, x.k, x.v, options, r, random_tensor({2, 1, 3}, DType::float32, 8),
                                         random_tensor({2, 3, 1, 2}, DType::float32, 9));
@@ -361,7 +361,7 @@ TEST_CASE("a NaN score is never among the top keys, and stays within its batch e
 
 TEST_CASE("given top keys that are masked have no mass", "[centroid_topk]") {
   const Operands x({1, 1, 2, 600, 3, 4}, DType::float64);
-  const AttentionOptions options{{{}, int32s({20}), {}, false}, {}, 0};
+  const AttentionOptions options{.mask = {.key_lengths = int32s({20})}};
   // Fill the memory that scores are kept in with large ones first.
   centroid_topk(affine(x.q, 0, 50), affine(x.k, 0, 50), x.v, 2, false, {});
   const CentroidTopK result =
@@ -438,7 +438,7 @@ TEST_CASE("centroid_topk refuses what it cannot compute", "[centroid_topk]") {
               "centroid_topk: expected k of shape [2, S, 3, 7], got [2, 5, 3, 6]");
   CHECK_ERROR(centroid_topk(x.q, x.k.cast(DType::float64), x.v, 1, true, {}),
               "centroid_topk: k is float64, q is float32");
-  CHECK_ERROR(of(x, 1, {{{}, int32s({1, 9}), {}, false}, {}, 0}),
+  CHECK_ERROR(of(x, 1, {.mask = {.key_lengths = int32s({1, 9})}}),
               "centroid_topk: key_lengths[1] is 9, expected 0 to 5");
   CHECK_ERROR(of(x, 2, {}, Tensor({2, 3, 4, 1}, DType::int32)), "centroid_topk: k = 2, but 1 top keys are given");
   CHECK_ERROR(of(x, 1, {}, Tensor({2, 3, 4, 1}, DType::int64)),

@@ -69,9 +69,11 @@ OPERATION("linear attention") {
                              {2, 1, 5, 300, 17, 33},
                              {1, 1, 257, 130, 3, 2}}) {
     add(s, "all", {}, 0);
-    add(s, "causal", {{}, {}, {}, true}, 0);
+    add(s, "causal", {.causal = true}, 0);
     for (const bool causal : {false, true}) {
-      const AttentionMask mask{some_lengths(s.B, s.N - s.N / 4), some_lengths(s.B, s.S - s.S / 3), {}, causal};
+      const AttentionMask mask{.query_lengths = some_lengths(s.B, s.N - s.N / 4),
+                               .key_lengths = some_lengths(s.B, s.S - s.S / 3),
+                               .causal = causal};
       for (const double p : {0.0, 0.3}) add(s, causal ? "lengths and causal" : "lengths", mask, p);
     }
   }
@@ -80,7 +82,7 @@ OPERATION("linear attention") {
 TEST_CASE("linear attention never looks at what lies beyond the lengths, and gives zeros there", "[linear attention]") {
   const HeadSizes s{2, 2, 150, 150, 3, 4};
   for (bool causal : {false, true}) {
-    const AttentionMask mask{int32s({70, 0}), int32s({67, 140}), {}, causal};
+    const AttentionMask mask{.query_lengths = int32s({70, 0}), .key_lengths = int32s({67, 140}), .causal = causal};
     const auto run = [&](float beyond) {
       Operands x(s, DType::float32);
       Tensor dout = random_tensor({s.B, s.N, s.H, s.M}, DType::float32, 9);
@@ -132,7 +134,7 @@ TEST_CASE("linear attention of 100,000 tokens never holds the matrix of weights"
   for (bool causal : {false, true}) {
     reset_peak_memory(Device::cpu);
     const int64_t before = memory(Device::cpu).live;
-    both_ways(x, {{}, {}, {}, causal}, x.q);
+    both_ways(x, {.causal = causal}, x.q);
     CHECK(memory(Device::cpu).peak - before < (causal ? 400'000'000 : 70'000'000));  // the matrix has 40 GB
   }
 }

@@ -68,8 +68,8 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
   for (int64_t top : {1, 3, 7})
     for (double p : {0.0, 0.3}) {
       INFO("top " << top << ", dropout " << p);
-      const AttentionOptions exact{{{}, lengths, {}, false}, {p, generator.draw(0, Purpose::attention_dropout)}, 0};
-      const AttentionOptions tail{{{}, lengths, {}, false}, {p, generator.draw(0, Purpose::attention_rest_dropout)}, 0};
+      const AttentionOptions exact{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_dropout)}, 0};
+      const AttentionOptions tail{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_rest_dropout)}, 0};
       CHECK_GRADIENT([&](const auto& in) { return improved_clustered(in[0], in[1], in[2], groups, top, exact, tail); },
                      x.q, x.k, x.v);
     }
@@ -79,7 +79,7 @@ TEST_CASE("improved clustered attention is full attention where every key is a t
   const HeadSizes s{2, 2, 31, 17, 3, 4};
   const Operands x(s, DType::float64);
   const Groups groups = group(random_integers({s.B, s.H, s.N}, 0, 4, DType::int32, 3), 5);
-  const AttentionOptions options{{{}, int32s({17, 9}), {}, false}, {}, 0};
+  const AttentionOptions options{.mask = {.key_lengths = int32s({17, 9})}};
   for (int64_t top : {17, 40}) {
     const Variable q(x.q, true), k(x.k, true), v(x.v, true);
     const Variable out = improved_clustered(q, k, v, groups, top, options, options);
@@ -135,7 +135,7 @@ TEST_CASE("dropout of topk_attention zeroes weights or scales them by 1 / (1 - p
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
   check_proportion([&](double p) {  // of the weights of queries that have a cluster
     return as_double(
-        topk_attention(test.x.q, test.x.k, identity, test.groups, test.topk, {}, {}, {{}, test_dropout(p), 0}));
+        topk_attention(test.x.q, test.x.k, identity, test.groups, test.topk, {}, {}, {.dropout = test_dropout(p)}));
   });
 }
 
@@ -235,7 +235,7 @@ Tensors operands_of(const Split& c) {
 
 Variable forward_of(const Split& c, const Variables& t) {
   return topk_attention(t[0], t[1], t[2], group(t[3].value(), c.C), t[4].value(), c.with_rest ? t[5] : Variable(),
-                        c.with_rest ? t[6] : Variable(), {{}, test_dropout(c.dropout), 0});
+                        c.with_rest ? t[6] : Variable(), {.dropout = test_dropout(c.dropout)});
 }
 
 // out_i = m_j (z a V_top) + rest_j, with a the softmax over the top keys of the query's cluster j.
