@@ -231,7 +231,7 @@ struct Attend : Command {
       }
     const bool all = int64_t(sample.size()) == inputs.queries();
     const int64_t columns = H > 1 && results.size() > 1 ? H : 4;
-    return svg::sheet(concat("Attention weights of ", H, " heads"),
+    return svg::sheet("Attention weights of each head",
                       concat("A row for each ",
                              all ? "query" : concat("of ", sample.size(), " queries, drawn out of ", inputs.queries()),
                              ", a column for each key; darker is more, in powers of two from half of even attention "
