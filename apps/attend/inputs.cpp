@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 
 #include "core/did_you_mean.h"
 #include "core/ops/checks.h"
@@ -11,26 +10,15 @@
 namespace cairn::attend {
 namespace {
 
-// Of all variants.
-std::vector<std::string> parameter_names() {
-  std::vector<std::string> names;
-  Generator generator(1);
-  for (const std::string& spec : every_variant()) {
-    const std::unique_ptr<Attention> attention = make_attention(spec);
-    attention->initialize(1, 1, generator);
-    for (const NamedParameter& parameter : named_parameters(*attention)) names.push_back(parameter.first);
-  }
-  return names;
-}
-
-// A mask [B, 1, 1, S] or [S], or one between, that hides only a tail of keys, as key lengths: int32 [B]. Another mask:
+// A mask that broadcasts to [B, 1, 1, S] and hides only a tail of keys, as key lengths: int32 [B]. Another mask:
 // undefined.
 Tensor as_key_lengths(const Tensor& mask, int64_t B, int64_t S) {
-  const bool of_each = mask.rank() == 4 && mask.size(0) == B;
-  if (mask.rank() < 1 || mask.size(-1) != S || mask.elements() != (of_each ? B : 1) * S) return {};
+  const Shape shape{B, 1, 1, S};
+  if (broadcast(mask.shape(), shape, "mask") != shape) return {};
+  const Tensor rows = broadcast_to(mask, shape);
   std::vector<int32_t> lengths;
   for (int64_t b = 0; b < B; ++b) {
-    const bool* const row = mask.data<bool>() + (of_each ? b * S : 0);
+    const bool* const row = rows.data<bool>() + b * S;
     const bool* const end = std::find(row, row + S, false);
     if (std::find(end, row + S, true) != row + S) return {};
     lengths.push_back(int32_t(end - row));
@@ -41,8 +29,8 @@ Tensor as_key_lengths(const Tensor& mask, int64_t B, int64_t S) {
 // Reads tensors of one file. What has a wrong element type stays as it is; expect() refuses it.
 struct Reader {
   const TensorFile& file;
-  std::string shapes{};              // "q [1, 8, 2, 4], v [1, 8, 2, 4]"
-  std::vector<std::string> known{};  // names that were asked for
+  std::string shapes{};                      // "q [1, 8, 2, 4], v [1, 8, 2, 4]"
+  std::vector<std::string> known{"points"};  // names that were asked for; a Runner asks for inducing's points
 
   // The tensor of that name, or an undefined one.
   Tensor any(const std::string& name) {
@@ -67,13 +55,17 @@ struct Reader {
   }
 };
 
-// The inputs, whose shapes and element types are checked by throwing an Error.
-Inputs checked_inputs(const TensorFile& file) {
+}  // namespace
+
+Inputs read_inputs(const TensorFile& file) try {
+  for (const char* needed : {"q", "v"}) file.at(needed);
   Reader read{file};
   const char* const where = file.where.c_str();
   Inputs in;
-  in.where = file.where;
-  in.q = read.any("q"), in.k = read.any("k"), in.v = read.any("v");
+  in.file = file;
+  in.q = read.any("q");
+  in.k = read.any("k");
+  in.v = read.any("v");
   const Sizes s = expect(where, {{"q", in.q, "B N H D"}, optional({"k", in.k, "B S H D"}), {"v", in.v, "B S H M"}});
   if (in.q.dtype() == DType::bfloat16) {
     in.notes.push_back("bfloat16 is taken as float32, and the results are float32");
@@ -88,8 +80,6 @@ Inputs checked_inputs(const TensorFile& file) {
   if (mask.allowed.defined() && mask.allowed.dtype() == DType::uint8) mask.allowed = mask.allowed.cast(DType::boolean);
   const Tensor planes = read.floating("planes", DType::float32);
   Tensor labels = read.integers("labels", -1, std::numeric_limits<int32_t>::max());
-  for (const std::string& name : parameter_names())
-    if (const Tensor x = read.floating(name, in.q.dtype()); x.defined()) in.parameters[name] = x;
 
   const Sizes all = expect(where,
                            {optional({"grad_out", in.grad_out, "B N H M"}),
@@ -117,7 +107,8 @@ Inputs checked_inputs(const TensorFile& file) {
     const Tensor lengths = as_key_lengths(mask.allowed, s['B'], s['S']);
     if (lengths.defined() && !mask.key_lengths.defined()) {
       in.notes.push_back("the mask hides a tail of keys, and is taken as key_lengths");
-      mask.key_lengths = lengths, mask.allowed = {};
+      mask.key_lengths = lengths;
+      mask.allowed = {};
     }
   }
   for (const auto& [name, tensor] : file.tensors)
@@ -129,30 +120,10 @@ Inputs checked_inputs(const TensorFile& file) {
                                      "); axes are [batch, position, head, element], so PyTorch's [B, H, N, D] must be ",
                                      "transposed"));
   return in;
-}
-
-}  // namespace
-
-std::vector<std::string> every_variant() {
-  std::vector<std::string> specs;
-  for (const AttentionVariant* variant : attention_variants()) {
-    SpecReader reader({variant, "100", {}});
-    variant->make(reader);
-    const std::string& number = reader.number_asked();
-    specs.push_back(variant->name + std::string(number.empty() ? "" : number == "rounds" ? "-4" : "-32"));
-  }
-  return specs;
-}
-
-Inputs read_inputs(const TensorFile& file) {
-  file.at("q"), file.at("v");
-  try {
-    return checked_inputs(file);
-  } catch (const DataError&) {
-    throw;
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+} catch (const DataError&) {
+  throw;
+} catch (const Error& error) {  // of expect() and broadcast()
+  throw UsageError(error.what());
 }
 
 TensorFile example_file(int64_t length, uint64_t seed) {
@@ -160,21 +131,13 @@ TensorFile example_file(int64_t length, uint64_t seed) {
   constexpr uint32_t example_data = 3;  // another stream than that of sample_of()
   RandomStream random(seed, 0, Purpose::data, example_data);
   std::vector<int32_t> topic;
-  while (int64_t(topic.size()) < length) {
-    const auto next = int32_t(random.below(topics));
-    topic.insert(topic.end(), 6 + random.below(20), next);
-  }
-  topic.resize(size_t(length));
-  const Tensor directions = random_normal({topics, H * D}, random);
-  const Tensor shared = gather_rows(directions, Tensor::from(topic, {length}));
+  for (int64_t i = 0; i < length; ++i) topic.push_back(i % 16 == 0 ? int32_t(random.below(topics)) : topic.back());
+  const Tensor shared = gather_rows(random_normal({topics, H * D}, random), Tensor::from(topic, {length}));
   const auto rows = [&] {
     const Tensor own = affine(random_normal({length, H * D}, random), 0.5);
     return binary(Binary::add, shared, own).reshape({1, length, H, D});
   };
-  TensorFile file;
-  file.tensors = {{"q", rows()}, {"k", rows()}, {"v", random_normal({1, length, H, D}, random)}};
-  file.metadata = {{"about", "an example of attend --example"}};
-  return file;
+  return {{{"q", rows()}, {"k", rows()}, {"v", random_normal({1, length, H, D}, random)}}, {}, "the example"};
 }
 
 }  // namespace cairn::attend

@@ -4,23 +4,6 @@
 #include <chrono>
 
 namespace cairn::attend {
-namespace {
-
-// A choice of each cluster, [B, H, C'] or [B, H, C', k'], as one of C clusters and k columns. What is missing, and what
-// clusters without members have, becomes `value`.
-template <class T>
-Tensor of_clusters(const Tensor& x, const Tensor& counts, int64_t columns, T value) {
-  const int64_t made = x.size(2), k = x.rank() == 4 ? x.size(3) : 1, C = counts.size(2);
-  const std::vector<T> from = x.to_vector<T>();
-  const std::vector<int32_t> members = counts.to_vector<int32_t>();
-  std::vector<T> to(members.size() * size_t(columns), value);
-  for (int64_t row = 0; row < counts.elements(); ++row)
-    if (members[size_t(row)] > 0)
-      std::copy_n(from.begin() + (row / C * made + row % C) * k, k, to.begin() + row * columns);
-  return Tensor::from(to, x.rank() == 4 ? Shape{x.size(0), x.size(1), C, columns} : counts.shape());
-}
-
-}  // namespace
 
 Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options)
     : inputs_(inputs), options_(options), generator_(options.seed), attention_(make_attention(spec)) {
@@ -28,23 +11,25 @@ Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& 
   check<UsageError>(shared || inputs.k.defined(), "attention '", spec, "' needs keys: the file has no tensor 'k'");
   check<UsageError>(inputs.q.dtype() != DType::float64 || options.compute.device == Device::cpu,
                     "float64 tensors are computed on the CPU: use --device cpu");
-  Generator parameters(options.seed);
-  attention_->initialize(inputs.heads(), inputs.q.size(3), parameters);
+  attention_->initialize(inputs.heads(), inputs.q.size(3), generator_);
   parameters_ = named_parameters(*attention_);
   for (auto& [name, parameter] : parameters_)
-    if (const auto given = inputs.parameters.find(name); given != inputs.parameters.end()) {
-      check<UsageError>(given->second.shape() == parameter.shape(), "tensor '", name, "': expected ", parameter.shape(),
-                        " for attention '", spec, "', got ", given->second.shape());
-      parameter.mutable_value() = given->second;
+    if (const Tensor* given = inputs.file.find(name)) {
+      check<UsageError>(given->shape() == parameter.shape(), "tensor '", name, "': expected ", parameter.shape(),
+                        " for attention '", spec, "', got ", given->shape());
+      parameter.mutable_value() = given->cast(inputs.q.dtype());
     }
   move_to(*attention_, options.compute.device);
   mask_ = inputs.mask;
   for (Tensor* part : {&mask_.query_lengths, &mask_.key_lengths, &mask_.allowed})
     if (part->defined()) *part = part->to(options.compute.device);
   given_ = inputs.given.to(options.compute.device);
+  context_.generator = &generator_;
+  context_.replay = &given_;
   const auto leaf = [&](const Tensor& x) { return Variable(place(x), options.gradients); };
-  q_ = leaf(inputs.q), v_ = leaf(inputs.v);
+  q_ = leaf(inputs.q);
   k_ = shared ? q_ : leaf(inputs.k);
+  v_ = leaf(inputs.v);
 }
 
 Tensor Runner::place(const Tensor& x) const {
@@ -53,29 +38,20 @@ Tensor Runner::place(const Tensor& x) const {
 
 Tensor Runner::back(const Tensor& x) const { return x.to(Device::cpu).cast(inputs_.q.dtype()); }
 
-AttentionContext Runner::context() const {
-  AttentionContext context;
-  context.generator = &generator_;
-  context.replay = &given_;
-  return context;
-}
-
 Outcome Runner::run() {
   Outcome outcome;
   Tensor gradient = inputs_.grad_out;
-  if (options_.gradients) {
-    const Shape shape = inputs_.q.shape().with(3, inputs_.v.size(3));
-    gradient = place(gradient.defined() ? gradient : Tensor::full(shape, 1, inputs_.q.dtype()));
-  }
+  if (!gradient.defined()) gradient = Tensor::full(inputs_.q.shape().with(3, inputs_.v.size(3)), 1, inputs_.q.dtype());
+  gradient = place(gradient);
   std::vector<NamedParameter> leaves = {{"q", q_}};
   if (!attention_->shares_keys()) leaves.emplace_back("k", k_);
   leaves.emplace_back("v", v_);
   leaves.insert(leaves.end(), parameters_.begin(), parameters_.end());
   std::vector<double> seconds;
-  for (int64_t i = 0; i < options_.repeat; ++i) {
+  for (double total = 0; int64_t(seconds.size()) < options_.runs && total < 1; total += seconds.back()) {
     for (auto& [name, leaf] : leaves) leaf.clear_grad();
     outcome.made = {};
-    AttentionContext reporting = context();
+    AttentionContext reporting = context_;
     reporting.report = &outcome.made;
     const auto start = std::chrono::steady_clock::now();
     const Variable out = (*attention_)(q_, k_, v_, mask_, reporting);
@@ -86,12 +62,9 @@ Outcome Runner::run() {
   }
   if (inputs_.given["labels"].defined() && outcome.made["labels"].defined())
     for (const int32_t label : inputs_.given["labels"].to_vector<int32_t>())
-      check<DataError>(label < outcome.made.numbers["clusters"], inputs_.where, ": tensor 'labels': expected numbers ",
-                       "from -1 to ", outcome.made.numbers["clusters"] - 1, " for attention '", spec(), "', got ",
-                       label);
-  // Draws are named, so weights() would choose the same again, in more time.
-  for (const char* choice : {"labels", "buckets"})
-    if (const Tensor made = outcome.made[choice]; made.defined()) given_.tensors[choice] = made;
+      check<DataError>(label < outcome.made.numbers["clusters"], inputs_.file.where,
+                       ": tensor 'labels': expected numbers ", "from -1 to ", outcome.made.numbers["clusters"] - 1,
+                       " for attention '", attention_->spec(), "', got ", label);
   std::sort(seconds.begin(), seconds.end());
   outcome.seconds = seconds[seconds.size() / 2];
   if (!options_.gradients) return outcome;
@@ -109,14 +82,13 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   Tensor positions = Tensor::from(std::vector<float>(rows.begin(), rows.end()), {R}).to(device);
   Tensor q = q_.value();
   AttentionMask mask = mask_;
-  const bool full = parse_attention(spec()).variant->name == std::string("full");
+  const bool full = parse_attention(attention_->spec()).variant->name == std::string("full");
   if (full && !mask.allowed.defined()) {  // which sees each query alone
     std::vector<Tensor> chosen;
     for (const int64_t row : rows) chosen.push_back(slice(q, 1, row, row + 1));
     q = concat(chosen, 1);
     std::vector<int32_t> lengths;  // rows rise
-    for (int64_t b = 0; b < inputs_.batches(); ++b)
-      lengths.push_back(int32_t(std::lower_bound(rows.begin(), rows.end(), inputs_.queries_of(b)) - rows.begin()));
+    for (int64_t b = 0; b < inputs_.batches(); ++b) lengths.push_back(int32_t(inputs_.valid_of(rows, b)));
     mask.query_lengths = Tensor::from(lengths, {inputs_.batches()}).to(device);
     if (mask.causal)
       mask.allowed = compare(Compare::less_equal, arange(inputs_.keys(), device), positions.reshape({R, 1}));
@@ -126,7 +98,7 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   const Tensor unit = compare(Compare::equal, arange(q.size(1), device).reshape({q.size(1), 1, 1}), positions);
   const Variable v(Tensor::zeros(v_.value().shape().with(3, R), q.dtype(), device), true);
   const Variable fixed_q(q), fixed_k = attention_->shares_keys() ? fixed_q : Variable(k_.value());
-  const Variable out = (*attention_)(fixed_q, fixed_k, v, mask, context());
+  const Variable out = (*attention_)(fixed_q, fixed_k, v, mask, context_);
   backward(out, broadcast_to(unit.cast(q.dtype()), q.shape().with(3, R)));
   const Tensor transposed = v.grad().defined() ? v.grad() : v.value();  // [B, S, H, R]
   return permute(transposed, {0, 2, 3, 1}).to(Device::cpu).cast(DType::float32);
@@ -146,17 +118,26 @@ TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outc
     if (const Tensor choice = made[name]; choice.defined()) file.tensors.emplace_back(name, choice);
   const Tensor labels = made["labels"];
   if (!labels.defined()) return file;
-  const int64_t C = made.numbers.at("clusters"), N = inputs.queries();
-  Tensor counts = Tensor::zeros({inputs.batches(), inputs.heads(), C}, DType::int32);
+  const int64_t B = inputs.batches(), H = inputs.heads(), N = inputs.queries(), C = made.numbers.at("clusters");
+  Tensor counts = Tensor::zeros({B, H, C}, DType::int32);
   int32_t* const members = counts.mutable_data<int32_t>();
   for (int64_t i = 0; i < labels.elements(); ++i)
     if (const int32_t label = labels.data<int32_t>()[i]; label >= 0) ++members[i / N * C + label];
   file.tensors.emplace_back("counts", counts);
-  if (const Tensor topk = made["topk"]; topk.defined())
-    file.tensors.emplace_back("topk", of_clusters<int32_t>(topk, counts, made.numbers.at("top"), -1));
-  if (const Tensor mass = made["mass"]; mass.defined())
-    file.tensors.emplace_back("mass",
-                              of_clusters<double>(mass.cast(DType::float64), counts, 1, 0).cast(inputs.q.dtype()));
+  const Tensor chosen =
+      made["topk"];  // [B, H, C', k'], of no more clusters than queries and no more keys than there are
+  if (!chosen.defined()) return file;
+  const int64_t clusters = chosen.size(2), keys = chosen.size(3), k = made.numbers.at("top");
+  const Tensor masses = made["mass"].cast(DType::float64);
+  Tensor topk = Tensor::full({B, H, C, k}, -1, DType::int32), mass = Tensor::zeros({B, H, C}, DType::float64);
+  for (int64_t row = 0; row < counts.elements(); ++row) {
+    if (members[row] == 0) continue;
+    const int64_t from = row / C * clusters + row % C;
+    std::copy_n(chosen.data<int32_t>() + from * keys, keys, topk.mutable_data<int32_t>() + row * k);
+    mass.mutable_data<double>()[row] = masses.data<double>()[from];
+  }
+  file.tensors.emplace_back("topk", topk);
+  file.tensors.emplace_back("mass", mass.cast(inputs.q.dtype()));
   return file;
 }
 

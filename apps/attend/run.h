@@ -16,7 +16,7 @@ struct RunOptions {
   Place compute;
   uint64_t seed = 1;
   bool gradients = false;
-  int64_t repeat = 1;  // how often to run for the time, whose median counts
+  int64_t runs = 1;  // of which the median time counts; fewer once they have taken a second
 };
 
 struct Outcome {
@@ -32,17 +32,15 @@ class Runner {
  public:
   Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options);
 
-  const std::string& spec() const { return attention_->spec(); }
   // Errors: UsageError: a mask that the variant cannot honor; DataError: labels beyond its clusters.
   Outcome run();
-  // The attention weights of some queries, [B, H, rows, S] in float32 on the CPU, by the choices of run(). Time is that
-  // of a forward and backward pass with as many columns of values as there are rows.
+  // The attention weights of some queries, which rise, [B, H, rows, S] in float32 on the CPU. Draws are named, so the
+  // choices are those of run(). Time is that of a forward and backward pass with as many columns of values as rows.
   Tensor weights(const std::vector<int64_t>& rows) const;
 
  private:
   Tensor place(const Tensor& x) const;  // where and in what the variant computes
   Tensor back(const Tensor& x) const;
-  AttentionContext context() const;
 
   const Inputs& inputs_;
   RunOptions options_;
@@ -50,6 +48,7 @@ class Runner {
   std::unique_ptr<Attention> attention_;
   AttentionMask mask_;
   AttentionChoices given_;
+  AttentionContext context_;
   Variable q_, k_, v_;
   std::vector<NamedParameter> parameters_;
 };

@@ -250,26 +250,15 @@ std::string draw(const LineChart& chart) {
 
 // ---- a matrix
 
-namespace {
-
-// Each cell the largest of a square of `factor` values; NaN only where all are.
-Heatmap pooled(const Heatmap& map, int64_t factor) {
-  Heatmap result = map;
-  result.rows = (map.rows + factor - 1) / factor;
-  result.columns = (map.columns + factor - 1) / factor;
-  result.values.assign(size_t(result.rows * result.columns), NAN);
-  for (int64_t r = 0; r < map.rows; ++r)
-    for (int64_t col = 0; col < map.columns; ++col) {
-      double& maximum = result.values[size_t(r / factor * result.columns + col / factor)];
-      const double value = map.values[size_t(r * map.columns + col)];
-      if (!(maximum >= value) && !std::isnan(value)) maximum = value;
-    }
-  for (auto* marks : {&result.marked_rows, &result.marked_columns, &result.diagonals})
-    for (int64_t& mark : *marks) mark /= factor;
-  result.row_colors.clear();
-  for (size_t r = 0; r < map.row_colors.size(); r += size_t(factor)) result.row_colors.push_back(map.row_colors[r]);
-  return result;
+void Heatmap::add(int64_t row, const float* row_values, int64_t count) {
+  float* const cells = values.data() + row / row_step * columns;
+  for (int64_t i = 0; i < count; ++i) {
+    float& largest = cells[i / column_step];
+    largest = std::fmax(largest, row_values[i]);  // NaN only where all are
+  }
 }
+
+namespace {
 
 // One heatmap on its canvas: at most 256 wide and high.
 struct Drawing {
@@ -306,17 +295,19 @@ struct Drawing {
 
   void mark() {
     std::string ticks, diagonals;
-    for (int64_t r : map.marked_rows) ticks += concat('M', left - 7, ' ', y(double(r) + 0.5), "h5");
-    for (int64_t col : map.marked_columns) ticks += concat('M', x(double(col) + 0.5), ' ', top - 7, "v5");
+    for (int64_t r : map.marked_rows) ticks += concat('M', left - 7, ' ', y(double(r / map.row_step) + 0.5), "h5");
+    for (int64_t col : map.marked_columns)
+      ticks += concat('M', x(double(col / map.column_step) + 0.5), ' ', top - 7, "v5");
     canvas.path(ticks, "tick");
-    for (int64_t d : map.diagonals) {
+    for (int64_t of_values : map.diagonals) {
+      const int64_t d = of_values / map.column_step;
       const int64_t first = std::max<int64_t>(0, -d), end = std::min(map.rows, map.columns - d);
       if (first >= end) continue;
       diagonals += concat('M', x(double(first + d)), ' ', y(double(first)), "l-8 -8M", x(double(end + d)), ' ',
                           y(double(end)), "l8 8");
     }
     canvas.path(diagonals, "diagonal");
-    // Runs of one color are one rectangle. Of rows that are pooled, the first counts.
+    // Runs of one color are one rectangle.
     const size_t rows = map.row_colors.size();
     for (size_t r = 0, end; r < rows; r = end) {
       const int32_t category = map.row_colors[r];
@@ -330,7 +321,6 @@ struct Drawing {
 }  // namespace
 
 std::string draw(const Heatmap& map) {
-  if (const int64_t factor = pooling(std::max(map.rows, map.columns)); factor > 1) return draw(pooled(map, factor));
   Drawing drawing{map};
   drawing.draw_cells();
   const double width = drawing.cell * double(map.columns), height = drawing.cell * double(map.rows);

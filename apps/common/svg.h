@@ -2,6 +2,7 @@
 // Pictures as inline <svg> text. Colors and fonts come from the CSS of style(), put once into the page that holds the
 // pictures, so that they follow its light or dark theme. Every picture scales with its container (up to a limit), names
 // itself to screen readers, and takes any input: no data, NaN and infinity leave gaps.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -48,19 +49,30 @@ struct LineChart {
 std::string draw(const LineChart& chart);
 
 // ---- a matrix
+// How many of n rows or columns share a cell, so that there are at most `most` cells.
+inline int64_t pooling(int64_t n, int64_t most = 128) { return std::max<int64_t>(1, (n + most - 1) / most); }
+// A cell shows the largest of its values. They are added row by row, so a large matrix need never be in memory.
 struct Heatmap {
+  Heatmap(int64_t rows_of_values, int64_t columns_of_values, int64_t most = 128)
+      : row_step(pooling(rows_of_values, most)),
+        column_step(pooling(columns_of_values, most)),
+        rows((rows_of_values + row_step - 1) / row_step),
+        columns((columns_of_values + column_step - 1) / column_step),
+        values(size_t(rows * columns), NAN) {}
+  // Takes the `count` values of a row.
+  void add(int64_t row, const float* row_values, int64_t count);
+
   std::string title, description;
-  int64_t rows = 0, columns = 0;
-  std::vector<double> values;  // [rows][columns]; what is not finite is hatched
   // Rising; a value's level is the number of edges that it reaches, and level 0 is left blank.
   std::vector<double> edges;
-  std::vector<int64_t> marked_rows, marked_columns;  // ticks at the frame
-  std::vector<int64_t> diagonals;                    // marked where they meet the frame: column - row
-  std::vector<int32_t> row_colors;                   // none, or a category a row, shown beside it; -1: none
+  std::vector<int64_t> marked_rows, marked_columns;  // of values: ticks at the frame
+  std::vector<int64_t> diagonals;                    // of values: marked where they meet the frame: column - row
+  std::vector<int32_t> row_colors;                   // none, or a category a row of cells, shown beside it; -1: none
+  int64_t row_step, column_step;                     // the rows and columns of values that share a cell
+  int64_t rows, columns;                             // of cells
+  std::vector<float> values;                         // of cells, [rows][columns]; what is not finite is hatched
 };
-// More than 128 rows or columns are pooled: each cell shows the largest of pooling(n)^2 values.
 std::string draw(const Heatmap& map);
-inline int64_t pooling(int64_t n) { return (n + 127) / 128; }
 
 // ---- rows of cells with text
 // How a cell is drawn: "" without a box, "cell" with an empty one, "hidden" masked in the input, "found" answered right

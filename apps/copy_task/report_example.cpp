@@ -118,18 +118,17 @@ void write_attention(Report& page, const std::string& attention, const Example& 
   const std::vector<double> edges{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
   page.figure({svg::draw_levels(edges, "attention weight"), reading});
 
-  svg::Heatmap map;
-  map.rows = n;
-  map.columns = n;
-  map.edges = edges;
-  map.diagonals = {n / 2, -n / 2};
+  svg::Heatmap frame(n, n);
+  frame.edges = edges;
+  frame.diagonals = {n / 2, -n / 2};
   for (int64_t i = 0; i < n; ++i)
-    if (example.is_masked(i)) map.marked_rows.push_back(i);
-  map.marked_columns = map.marked_rows;
+    if (example.is_masked(i)) frame.marked_rows.push_back(i);
+  frame.marked_columns = frame.marked_rows;
   std::vector<Report::Picture> maps;
   const auto add = [&](const std::string& title, const float* weights) {
+    svg::Heatmap map = frame;
     map.title = title;
-    map.values.assign(weights, weights + n * n);
+    for (int64_t i = 0; i < n; ++i) map.add(i, weights + i * n, n);
     maps.push_back({svg::draw(map), title});
   };
   const auto shares = other_copy_shares(example);

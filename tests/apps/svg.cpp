@@ -43,8 +43,13 @@ TEST_CASE("pictures of odd data are well-formed, and say NaN or infinity nowhere
       lines.x.log = lines.y.log = log;
       lines.series = {{"one & two", steps, values, 0, true}, {"", values, steps, 9, false}};
       pictures += svg::draw(lines);
-      const auto rows = int64_t(values.size());
-      pictures += svg::draw(svg::Heatmap{"<", "&", rows, 1, values, {0, 2}, {}, {}, {0, 5}, {}});
+      svg::Heatmap map(int64_t(values.size()), 1);
+      map.title = "<";
+      map.description = "&";
+      map.edges = {0, 2};
+      map.diagonals = {0, 5};
+      map.values.assign(values.begin(), values.end());
+      pictures += svg::draw(map);
       svg::Cells cells{"<", "&", {}};
       for (double value : values) cells.rows.push_back({"&", {{svg::number(value), svg::level(value, {0, 2}), "<"}}});
       pictures += svg::draw(cells);
@@ -68,11 +73,9 @@ TEST_CASE("a line stops where its data does", "[svg]") {
 }
 
 TEST_CASE("a heatmap draws runs of a level as one stroke, and nothing below its first edge", "[svg]") {
-  svg::Heatmap map;
-  map.rows = 2;
-  map.columns = 4;
+  svg::Heatmap map(2, 4);
   map.edges = {0.1, 0.5};
-  map.values = {0, 0.1, 0.2, 0.6, NAN, 0.05, 0.7, 0.7};
+  map.values = {0, 0.1F, 0.2F, 0.6F, NAN, 0.05F, 0.7F, 0.7F};
   const std::string picture = svg::draw(map);
   CHECK(occurrences(picture, "d=\"M1 0h2\"") == 1);        // 0.1 and 0.2, the edge belonging to its level
   CHECK(occurrences(picture, "d=\"M3 0h1M2 1h2\"") == 1);  // 0.6, 0.7, 0.7
@@ -82,12 +85,15 @@ TEST_CASE("a heatmap draws runs of a level as one stroke, and nothing below its 
 
 TEST_CASE("large heatmaps are pooled by their maximum", "[svg]") {
   CHECK((svg::pooling(128) == 1 && svg::pooling(129) == 2 && svg::pooling(512) == 4));
-  svg::Heatmap map;
-  map.rows = map.columns = 512;
+  svg::Heatmap map(512, 512);
   map.edges = {0.5};
-  map.values.assign(512 * 512, 0.0);
-  map.values[511 * 512 + 6] = 1;
+  for (int64_t r = 0; r < 512; ++r) {
+    std::vector<float> row(512, r % 2 ? NAN : 0);
+    if (r == 510) row[6] = 1;
+    map.add(r, row.data(), 512);
+  }
   CHECK(occurrences(svg::draw(map), "d=\"M1 127h1\"") == 1);
+  CHECK(occurrences(svg::draw(map), "odd") == 0);
 }
 
 TEST_CASE("a sheet has a place for each picture", "[svg]") {
