@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -9,10 +11,13 @@
 #include "core/ops.h"
 #include "core/storage.h"
 #include "core/timing.h"
+#include "nn/attention/attention.h"
 #include "nn/transformer.h"
 
 namespace cairn::attention_bench {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Seconds that a measurement on CUDA is to last, where one run is shorter: events tell half a microsecond, and all
 // kernels of a measurement are queued before the first begins, of which the driver takes about a thousand.
@@ -40,10 +45,135 @@ double quantile(std::vector<double> values, double q) {
   return values[low] + (at - double(low)) * (values[high] - values[low]);
 }
 
+// One repetition can be run again and again; making it does all that is done once.
+class Workload {
+ public:
+  explicit Workload(const Problem& p) : device_(p.place.device), generator_(p.seed) {
+    RandomStream random(p.seed, 0, Purpose::data);
+    const auto normal = [&](const Shape& shape) {
+      return random_normal(shape, random).cast(p.place.activations).to(device_);
+    };
+    const Context context{.training = true, .generator = &generator_};
+    Generator parameters_of(p.seed);
+    if (p.what == What::layer) {
+      TransformerOptions options;
+      options.heads = p.heads, options.head_size = p.head_size, options.feed_forward = p.feed_forward;
+      options.attention = p.attention;
+      const auto layer = std::make_shared<EncoderLayer>(options, parameters_of);
+      move_to(*layer, device_);
+      const Variable x(normal({p.batch, p.length, p.features()}), p.backward);
+      forward_ = [=] { return (*layer)(x, {}, context); };
+      leaves_ = parameters(*layer);
+      leaves_.push_back(x);
+    } else {
+      const std::shared_ptr<Attention> attention = make_attention(p.attention);
+      attention->initialize(p.heads, p.head_size, parameters_of);
+      move_to(*attention, device_);
+      std::vector<Variable> qkv;
+      for (int i = 0; i < 3; ++i) qkv.emplace_back(normal({p.batch, p.length, p.heads, p.head_size}), p.backward);
+      if (p.what == What::cluster) {
+        cluster_alone(p, *attention, qkv);
+        return;
+      }
+      forward_ = [=] { return (*attention)(qkv[0], qkv[1], qkv[2], {}, AttentionContext{context}); };
+      leaves_ = parameters(*attention);
+      leaves_.insert(leaves_.end(), qkv.begin(), qkv.end());
+    }
+    if (p.backward) gradient_ = normal(leaves_.back().shape());
+  }
+  Workload(const Workload&) = delete;
+  Workload& operator=(const Workload&) = delete;
+
+  // Runs once. Returns the seconds of the host, which on CUDA only queues the work.
+  double run_once() {
+    reset_peak_memory(device_);
+    const MemoryCount before = memory(device_);
+    const int64_t others = before.live - before.scratch;  // threads keep their scratch, which this run needs too
+    const double seconds = seconds_of(Device::cpu, [this] { run(); });
+    auto own = int64_t(gradient_.defined() ? gradient_.bytes() : 0);
+    for (const Variable& x : leaves_) own += int64_t(x.value().bytes());
+    peak_ = memory(device_).peak - others + own;
+    clear_gradients();
+    return seconds;
+  }
+  // Of the last run_once().
+  int64_t peak_bytes() const { return peak_; }
+
+  // The seconds that one run takes. On the CPU memory stays as the run before has left it, as in a training. On CUDA it
+  // is the time between two events of as many runs as take about a millisecond.
+  double operator()() {
+    const auto work = [this] { run(); };
+    if (device_ == Device::cpu) return seconds_of(device_, work);
+    if (runs_ == 0) runs_ = runs_of_measurement(work);
+    return seconds_of_runs(work, runs_);
+  }
+
+  // Where the time of one run goes.
+  std::map<std::string, double> stages() {
+    clear_gradients();
+    Variable out;
+    auto seconds = operation_seconds(device_, [&] { out = forward_(); });
+    if (gradient_.defined())
+      for (const auto& [kernel, time] : operation_seconds(device_, [&] { backward(out, gradient_); }))
+        seconds["backward: " + kernel] = time;
+    clear_gradients();
+    return seconds;
+  }
+
+ private:
+  // Clusters alone: what a call of the variant makes of these queries up to the codes is done before.
+  void cluster_alone(const Problem& p, const Attention& attention, const std::vector<Variable>& qkv) {
+    AttentionChoices made;
+    AttentionContext context{{.training = true, .generator = &generator_}};
+    context.report = &made;
+    const NoGrad no_grad;
+    attention(qkv[0], qkv[1], qkv[2], {}, context);
+    const Tensor codes = made["codes"];
+    check<UsageError>(codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
+    const int64_t clusters = std::min(made.numbers["clusters"], p.length);
+    const int iterations = int(made.numbers["iterations"]);
+    leaves_ = {Variable(codes)};
+    forward_ = [=, this] {
+      hamming_kmeans(codes, {}, clusters, iterations, generator_.draw(0, Purpose::clusters));
+      return Variable();
+    };
+  }
+
+  void run() {
+    clear_gradients();
+    const Variable out = forward_();
+    if (gradient_.defined()) backward(out, gradient_);
+  }
+
+  void clear_gradients() {
+    for (Variable& x : leaves_) x.clear_grad();
+  }
+
+  Device device_;
+  Generator generator_;
+  std::function<Variable()> forward_;  // what it returns is undefined where nothing is differentiated
+  std::vector<Variable> leaves_;       // parameters and operands
+  Tensor gradient_;                    // of the result; undefined: forward alone
+  int64_t peak_ = 0, runs_ = 0;        // runs: of one measurement on CUDA, 0 before the first
+};
+
+Json result(const Problem& p, const std::vector<double>& seconds, int64_t peak) {
+  const double median = quantile(seconds, 0.5);
+  return {{"attention", p.attention},
+          {"length", p.length},
+          {"batch", p.batch},
+          {"median_seconds", median},
+          {"spread", (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / 2},
+          {"repetitions", seconds.size()},
+          {"seconds_per_element", median / double(p.tokens())},
+          {"peak_bytes", peak},
+          {"bytes_per_element", double(peak) / double(p.tokens())}};
+}
+
 }  // namespace
 
-Cost cost_of(const Problem& p, int64_t element_bytes) {
-  const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(element_bytes);
+Cost cost_of(const Problem& p) {
+  const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(size_of(p.place.activations));
   if (p.what == What::cluster)  // codes in, labels out; distances are no floating-point operations
     return {0, tokens * double(p.heads) * (8 + 4)};
   Cost cost;
@@ -60,143 +190,41 @@ Cost cost_of(const Problem& p, int64_t element_bytes) {
   return cost;
 }
 
-Workload::Workload(const Problem& p, const Place& compute, uint64_t seed) : device_(compute.device), generator_(seed) {
-  RandomStream random(seed, 0, Purpose::data);
-  const auto normal = [&](const Shape& shape) {
-    return random_normal(shape, random).cast(compute.activations).to(compute.device);
-  };
-  const Context context{.training = true, .generator = &generator_};
-  Generator parameters_of(seed);
-  if (p.what == What::layer) {
-    TransformerOptions options;
-    options.heads = p.heads, options.head_size = p.head_size, options.feed_forward = p.feed_forward;
-    options.attention = p.attention;
-    const auto layer = std::make_shared<EncoderLayer>(options, parameters_of);
-    move_to(*layer, compute.device);
-    const Variable x(normal({p.batch, p.length, p.features()}), p.backward);
-    forward_ = [=] { return (*layer)(x, {}, context); };
-    leaves_ = parameters(*layer);
-    leaves_.push_back(x);
-  } else {
-    const std::shared_ptr<Attention> attention = make_attention(p.attention);
-    attention->initialize(p.heads, p.head_size, parameters_of);
-    move_to(*attention, compute.device);
-    std::vector<Variable> qkv;
-    for (int i = 0; i < 3; ++i) qkv.emplace_back(normal({p.batch, p.length, p.heads, p.head_size}), p.backward);
-    if (p.what == What::cluster) {
-      cluster_alone(p, *attention, qkv);
-      return;
-    }
-    forward_ = [=] { return (*attention)(qkv[0], qkv[1], qkv[2], {}, AttentionContext{context}); };
-    leaves_ = parameters(*attention);
-    leaves_.insert(leaves_.end(), qkv.begin(), qkv.end());
-  }
-  if (p.backward) gradient_ = normal(leaves_.back().shape());
-}
-
-// Clusters alone: what a call of the variant makes of these queries up to the codes is done before.
-void Workload::cluster_alone(const Problem& p, const Attention& attention, const std::vector<Variable>& qkv) {
-  AttentionChoices made;
-  AttentionContext context{{.training = true, .generator = &generator_}};
-  context.report = &made;
-  const NoGrad no_grad;
-  attention(qkv[0], qkv[1], qkv[2], {}, context);
-  const Tensor codes = made["codes"];
-  check<UsageError>(codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
-  const int64_t clusters = std::min(made.numbers["clusters"], p.length);
-  const int iterations = int(made.numbers["iterations"]);
-  leaves_ = {Variable(codes)};
-  forward_ = [=, this] {
-    hamming_kmeans(codes, {}, clusters, iterations, generator_.draw(0, Purpose::clusters));
-    return Variable();
-  };
-}
-
-void Workload::run() {
-  clear_gradients();
-  const Variable out = forward_();
-  if (gradient_.defined()) backward(out, gradient_);
-}
-
-void Workload::clear_gradients() {
-  for (Variable& x : leaves_) x.clear_grad();
-}
-
-double Workload::run_once() {
-  reset_peak_memory(device_);
-  const MemoryCount before = memory(device_);
-  const int64_t others = before.live - before.scratch;  // threads keep their scratch, which this run needs too
-  const double seconds = seconds_of(Device::cpu, [this] { run(); });
-  auto own = int64_t(gradient_.defined() ? gradient_.bytes() : 0);
-  for (const Variable& x : leaves_) own += int64_t(x.value().bytes());
-  peak_ = memory(device_).peak - others + own;
-  clear_gradients();
-  return seconds;
-}
-
-double Workload::operator()() {
-  if (device_ == Device::cpu) return run_once();
-  const auto work = [this] { run(); };
-  if (runs_ == 0) runs_ = runs_of_measurement(work);
-  return seconds_of_runs(work, runs_);
-}
-
-std::map<std::string, double> Workload::stages() {
-  clear_gradients();
-  Variable out;
-  auto seconds = operation_seconds(device_, [&] { out = forward_(); });
-  if (gradient_.defined())
-    for (const auto& [kernel, time] : operation_seconds(device_, [&] { backward(out, gradient_); }))
-      seconds["backward: " + kernel] = time;
-  clear_gradients();
-  return seconds;
-}
-
-double Measurement::median() const { return quantile(seconds, 0.5); }
-double Measurement::spread() const { return (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / 2; }
-
-nlohmann::ordered_json Measurement::json() const {
-  return {{"attention", problem.attention},
-          {"length", problem.length},
-          {"batch", problem.batch},
-          {"median_seconds", median()},
-          {"spread", spread()},
-          {"repetitions", seconds.size()},
-          {"seconds_per_element", seconds_per_element()},
-          {"peak_bytes", peak_bytes},
-          {"bytes_per_element", bytes_per_element()}};
-}
-
-std::vector<Measurement> measure(const std::vector<Problem>& problems, const Place& compute, uint64_t seed,
-                                 const Repetitions& repetitions, bool stages) {
+std::vector<Json> measure(const std::vector<Problem>& problems, const Repetitions& repetitions, bool stages) {
   constexpr int64_t fewest = 3;
-  std::vector<Measurement> results;
-  if (compute.device == Device::cuda && problems.size() > 1) {
+  std::vector<Json> results;
+  if (problems.size() > 1 && problems[0].place.device == Device::cuda) {
     for (const Problem& problem : problems)
-      results.push_back(measure({problem}, compute, seed, repetitions, stages).front());
+      for (const Json& one : measure({problem}, repetitions, stages)) results.push_back(one);
     return results;
   }
   std::vector<std::unique_ptr<Workload>> workloads;
   for (const Problem& problem : problems) {
-    workloads.push_back(std::make_unique<Workload>(problem, compute, seed));
+    workloads.push_back(std::make_unique<Workload>(problem));
     workloads.back()->run_once();  // kernels are loaded, caches warm, the peak known
-    results.push_back({problem});
   }
+  std::vector<std::vector<double>> seconds(problems.size());
   std::vector<double> spent(problems.size(), 0);
   for (int64_t n = 0; n < repetitions.maximum && !interrupted(); ++n)
     for (size_t i = 0; i < problems.size(); ++i)
       if (n < fewest || spent[i] < repetitions.seconds)
-        spent[i] += seconds_of(Device::cpu, [&] { results[i].seconds.push_back((*workloads[i])()); });
-  for (size_t i = 0; i < problems.size(); ++i) {
-    results[i].peak_bytes = workloads[i]->peak_bytes();
-    if (stages && !interrupted()) results[i].stages = workloads[i]->stages();
+        spent[i] += seconds_of(Device::cpu, [&] { seconds[i].push_back((*workloads[i])()); });
+  for (size_t i = 0; i < problems.size() && !interrupted(); ++i) {
+    results.push_back(result(problems[i], seconds[i], workloads[i]->peak_bytes()));
+    if (stages) results.back()["stages"] = workloads[i]->stages();
   }
   return results;
 }
 
-Ceilings measure_ceilings(const Place& compute) {
+int64_t peak_bytes(const Problem& problem) {
+  Workload workload(problem);
+  workload.run_once();
+  return workload.peak_bytes();
+}
+
+Ceilings measure_ceilings(const Place& place) {
   RandomStream random(1, 0, Purpose::test);
-  const bool gpu = compute.device == Device::cuda;
+  const bool gpu = place.device == Device::cuda;
 #if CAIRN_CUDA_HOST
   const bool emulated = gpu;  // what the emulator does in a second tells nothing
 #else
@@ -204,9 +232,9 @@ Ceilings measure_ceilings(const Place& compute) {
 #endif
   const int64_t n = emulated ? 64 : gpu ? 4096 : 1024, elements = int64_t(1) << (emulated ? 12 : gpu ? 28 : 24);
   const auto matrix = [&](int64_t rows, int64_t columns) {
-    return random_normal({rows, columns}, random).cast(compute.activations).to(compute.device);
+    return random_normal({rows, columns}, random).cast(place.activations).to(place.device);
   };
-  const Tensor x = Tensor::full({elements}, 1, compute.activations, compute.device);
+  const Tensor x = Tensor::full({elements}, 1, place.activations, place.device);
   // Long enough to meet a quiet moment of a shared machine.
   const auto best_of = [&](const std::function<void()>& work) {
     work();  // the kernel is loaded, caches are warm

@@ -1,21 +1,58 @@
 // attention-bench figure: the paper's figure 4, time and memory of an element by the length of the sequence.
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "apps/attention_bench/figure.h"
+#include "apps/attention_bench/settings.h"
 #include "apps/common/artifact.h"
+#include "apps/common/format.h"
 #include "apps/common/program.h"
+#include "apps/common/report.h"
 #include "apps/common/svg.h"
-#include "nn/attention/attention.h"
+#include "core/parallel.h"
 
 namespace cairn::attention_bench {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+using Curve = std::map<double, double>;  // the seconds of an element by the length
+
+// The length from which `fast` is faster than `slow`, interpolated linearly in log-log over the lengths that both have;
+// the first of these if it is faster from the start; NaN if never. `seconds` is the time there.
+struct Crossover {
+  double length = NAN, seconds = NAN;
+};
+Crossover crossover(const Curve& slow, const Curve& fast) {
+  double ratio_before = NAN, length_before = NAN, time_before = NAN;  // logarithms
+  for (const auto& [at, seconds] : slow) {
+    const auto found = fast.find(at);
+    if (found == fast.end()) continue;
+    const double length = std::log(at), time = std::log(seconds);
+    const double ratio = std::log(found->second) - time;              // below 0: faster
+    if (ratio < 0 && std::isnan(ratio_before)) return {at, seconds};  // from the first length on
+    if (ratio < 0) {
+      const double part = ratio_before / (ratio_before - ratio);
+      return {std::exp(length_before + part * (length - length_before)),
+              std::exp(time_before + part * (time - time_before))};
+    }
+    ratio_before = ratio, length_before = length, time_before = time;
+  }
+  return {};
+}
+
+// Microseconds or kilobytes an element.
+double value_of(const Json& point, bool time) {
+  return time ? point.at("seconds_per_element").get<double>() * 1e6 : point.at("bytes_per_element").get<double>() / 1e3;
+}
 
 struct FigureCommand : Command {
   FigureCommand()
@@ -40,84 +77,67 @@ struct FigureCommand : Command {
     settings.fields(f);
   }
 
+  // ---- measuring
+
   void run(Communicator&) override {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
     if (Artifact::is_in(out)) continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
-    const Json as_given = config();
-    settings.finish(quiet);
-    Figure figure{settings, split_specs(attention)};
-    check<UsageError>(!figure.specs.empty(), "--attention: expected a variant");
+    settings.finish();
+    specs = split_specs(attention);
+    check<UsageError>(!specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    Artifact folder(out, as_given, Resume::if_there);
+    Artifact folder(out, config(), Resume::if_there);
     catch_interrupts(quiet);
-    std::map<int64_t, Json> points = kept_points(folder);
+    std::map<int64_t, Json> kept = kept_points(folder);
     for (const int64_t length : all) {
-      const std::vector<std::string> specs = not_too_slow(figure, length);
-      if (!points.count(length)) {
-        points[length] = measured(specs, length);
+      const std::vector<std::string> here = not_too_slow(length);
+      if (!kept.count(length)) {
+        kept[length] = measured(here, length);
         if (interrupted()) break;
-        folder.append({{"length", length}, {"of", made_with()}, {"points", points[length]}});
+        folder.append({{"length", length}, {"of", made_with()}, {"points", kept[length]}});
       }
-      add(figure, length, points[length]);
+      std::string line = concat("length ", length, ", us an element:");
+      for (const Json& point : kept[length]) {
+        line += concat(" ", point.at("attention").get<std::string>(), " ", svg::number(value_of(point, true)));
+        points.push_back(point);
+      }
+      note(line, quiet);
     }
-    if (!figure.points.empty()) figure.write(folder);
+    if (!points.empty()) write(folder);
     if (interrupted()) {
       note(concat("interrupted; ", out, " has the lengths that were finished, and the same command continues"), quiet);
       throw Interrupted();
     }
     std::string text;
-    for (const auto& [spec, words] : figure.crossovers()) text += concat(spec, ": ", words, '\n');
-    tell(figure.json(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
+    for (const auto& [spec, words] : crossovers()) text += concat(spec, ": ", words, '\n');
+    tell(figure(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
   // The variants of which one repetition at this length does not take too long, by what was measured before.
-  std::vector<std::string> not_too_slow(const Figure& figure, int64_t length) const {
-    std::vector<std::string> specs;
-    for (const std::string& spec : figure.specs) {
-      note_if_full(*make_attention(spec), length, length, quiet);
-      const std::vector<Measurement> before = figure.of(spec);
+  std::vector<std::string> not_too_slow(int64_t length) const {
+    std::vector<std::string> found;
+    for (const std::string& spec : specs) {
+      const std::vector<Json> before = points_of(spec);
       // Full attention takes four times as long at twice the length.
-      const double ratio = before.empty() ? 0 : double(length) / double(before.back().problem.length);
-      if (before.empty() || ratio * ratio * before.back().median() <= longest)
-        specs.push_back(spec);
+      const double ratio = before.empty() ? 0 : double(length) / before.back().at("length").get<double>();
+      if (before.empty() || ratio * ratio * before.back().at("median_seconds").get<double>() <= longest)
+        found.push_back(spec);
       else
         note(concat(spec, " is left out at length ", length, ": --longest ", longest), quiet);
     }
-    return specs;
+    return found;
   }
 
-  // The points of a length: [{"attention", "batch", "seconds", "peak_bytes"}].
-  Json measured(const std::vector<std::string>& specs, int64_t length) const {
+  Json measured(const std::vector<std::string>& here, int64_t length) const {
     std::vector<Problem> problems;
-    for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length));
-    Json points = Json::array();
-    for (const Measurement& point :
-         measure(problems, settings.place, uint64_t(settings.compute.seed), settings.repetitions))
-      points.push_back({{"attention", point.problem.attention},
-                        {"batch", point.problem.batch},
-                        {"seconds", point.seconds},
-                        {"peak_bytes", point.peak_bytes}});
-    return points;
-  }
-
-  void add(Figure& figure, int64_t length, const Json& points) const {
-    std::string line = concat("length ", length, ", us an element:");
-    for (const Json& one : points) {
-      Measurement& point = figure.points.emplace_back();
-      point.problem.attention = one.at("attention").get<std::string>();
-      point.problem.length = length;
-      point.problem.batch = one.at("batch").get<int64_t>();
-      point.seconds = one.at("seconds").get<std::vector<double>>();
-      point.peak_bytes = one.at("peak_bytes").get<int64_t>();
-      line += concat(" ", point.problem.attention, " ", svg::number(point.seconds_per_element() * 1e6));
-    }
-    note(line, quiet);
+    for (const std::string& spec : here) problems.push_back(settings.problem(spec, length, quiet));
+    return measure(problems, settings.repetitions);
   }
 
   // What a point must have been measured with to be part of this figure.
   Json made_with() const {
-    Json with = provenance(std::string(name(settings.place.device)));
+    Json with = provenance(std::string(name(settings.shared.place.device)));
     with.erase("time");
     return with;
   }
@@ -135,10 +155,116 @@ struct FigureCommand : Command {
     return kept;
   }
 
+  // ---- what was measured
+
+  std::vector<Json> points_of(const std::string& spec) const {
+    std::vector<Json> found;
+    std::copy_if(points.begin(), points.end(), std::back_inserter(found),
+                 [&](const Json& point) { return point.at("attention") == spec; });
+    return found;
+  }
+
+  // Where a variant becomes faster than full attention.
+  Crossover faster_than_full(const std::string& spec) const {
+    const auto curve = [this](const std::string& of_spec) {
+      Curve times;
+      for (const Json& point : points_of(of_spec))
+        times[point.at("length").get<double>()] = point.at("seconds_per_element");
+      return times;
+    };
+    return crossover(curve("full"), curve(spec));
+  }
+
+  // The same for a reader; nothing where there is no full attention to compare with.
+  Report::Pairs crossovers() const {
+    Report::Pairs rows;
+    for (const std::string& spec : specs) {
+      if (spec == "full" || points_of("full").empty()) continue;
+      const double length = faster_than_full(spec).length;
+      rows.emplace_back(spec, std::isfinite(length)
+                                  ? concat("faster than full from length ", std::llround(length), " on")
+                                  : "never faster than full here");
+    }
+    return rows;
+  }
+
+  // What was measured, in a sentence.
+  std::string setting() const {
+    const Problem& shared = settings.shared;
+    return concat("One ", shared.what == What::layer ? "transformer layer" : "attention call", ", ",
+                  shared.backward ? "forward and backward" : "forward", ", ", shared.heads, " heads of ",
+                  shared.head_size, ", ",
+                  settings.batch.empty() ? concat(settings.tokens, " positions at once") : "batch " + settings.batch,
+                  ", ", name(shared.place.device), ", ", threads(), " threads. The paper's figure 4.");
+  }
+
+  Json figure() const {
+    Json all = config();
+    all["device"] = name(settings.shared.place.device);
+    all["threads"] = threads();
+    all["points"] = points;
+    all["crossovers"] = Json::object();
+    for (const std::string& spec : specs)
+      if (spec != "full") all["crossovers"][spec] = finite_or_null(faster_than_full(spec).length);
+    return all;
+  }
+
+  std::string chart(bool time) const {
+    svg::LineChart chart;
+    chart.title = time ? "Time an element by length" : "Memory an element by length";
+    chart.description = "Both axes are logarithmic; a line for each variant.";
+    chart.x.label = "length", chart.x.log = true;
+    std::set<double> all_lengths;
+    for (const Json& point : points) all_lengths.insert(point.at("length").get<double>());
+    chart.x.ticks.assign(all_lengths.begin(), all_lengths.end());
+    chart.y.label = time ? "microseconds an element" : "kilobytes an element", chart.y.log = true;
+    for (const std::string& spec : specs) {
+      svg::Series& series = chart.series.emplace_back();
+      series.name = spec, series.color = int(chart.series.size()) - 1, series.dots = true;
+      for (const Json& point : points_of(spec)) {
+        series.x.push_back(point.at("length").get<double>());
+        series.y.push_back(value_of(point, time));
+      }
+    }
+    // Where a variant becomes faster than full attention, unless it is from the first length on.
+    for (const std::string& spec : specs) {
+      const Crossover at = faster_than_full(spec);
+      if (!time || !(at.length > chart.x.ticks.front())) continue;
+      svg::Series& crossing = chart.series.emplace_back();
+      crossing.dots = true, crossing.color = 7;
+      crossing.x = {at.length}, crossing.y = {at.seconds * 1e6};
+    }
+    return svg::draw(chart);
+  }
+
+  void write(Artifact& folder) const {
+    const std::vector<svg::Tile> tiles = {
+        {chart(true), "Time an element", "Gray marks: where a variant becomes faster than full attention."},
+        {chart(false), "Memory an element", "At the most, with operands and gradients."}};
+    const std::string title = "Time and memory by length";
+    folder.write("figure.json", figure().dump(1) + "\n");
+    folder.write("figure.svg", svg::sheet(title, setting(), tiles, 2, 520, 390));
+    Report page(title, setting());
+    std::vector<Report::Picture> pictures;
+    for (const svg::Tile& tile : tiles) pictures.push_back({tile.svg, tile.title + ". " + tile.caption});
+    page.figures(pictures, 2);
+    if (const Report::Pairs rows = crossovers(); !rows.empty()) page.table("Crossovers", rows);
+    Report::Pairs all;
+    for (const Json& point : points)
+      all.emplace_back(concat(point.at("attention").get<std::string>(), ", length ", point.at("length").dump()),
+                       concat(svg::number(value_of(point, true)), " us, ", svg::number(point.at("bytes_per_element")),
+                              " bytes an element; batch ", point.at("batch").dump(), ", median of ",
+                              point.at("repetitions").dump()));
+    page.table("All measurements", all);
+    folder.write("report.html", page.html());
+  }
+
   Settings settings;
   std::string out, attention = "full,clustered-100,i-clustered-100,lsh-1,lsh-4";
   std::string lengths = "512,1024,2048,4096,8192,16384,32768";
   double longest = 60;
+  std::vector<std::string> specs;
+  std::vector<Json> points;  // as measure() makes them; by length, those of a length in the order of the variants
 };
 
 }  // namespace

@@ -21,43 +21,58 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 
 HEADS, SIZE, HIDDEN = 6, 64, 1536
 FEATURES = HEADS * SIZE
 TOKENS = {"cpu": 16384, "cuda": 131072}
+TEXTS = 128  # of text-search embed
 
 
 # ---- ours: functions that return the seconds of one call
 
 
-def last_object(command):
+def last_object(settings, program, *words, input=None, **options):
     """The JSON object that one of our programs ends with."""
-    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True)
+    command = [settings.program / program, *words, "--json", "--quiet", "--threads", settings.threads]
+    for name, value in options.items():
+        command += [f"--{name.replace('_', '-')}", value]
+    done = subprocess.run([str(word) for word in command], input=input, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:  # it has said why
         sys.exit(1)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def options(**values):
-    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", value)]
-
-
-def bench(settings, **values):
+def bench(settings, **options):
     """attention-bench run. A program is started for each measurement; it tells the median of its repetitions alone."""
-    common = options(device=settings.device, threads=settings.threads, repeat=3)
-    command = [settings.program / "attention-bench", "run", "--json", "--quiet", *common, *options(**values)]
-    return lambda: last_object(command)["median_seconds"]
+    run = partial(last_object, settings, "attention-bench", "run", device=settings.device, repeat=3, **options)
+    return lambda: run()["median_seconds"]
 
 
 def copy_task(settings, *preset):
     """A step of copy-task train, without the first steps, which warm up."""
-    common = options(device=settings.device, threads=settings.threads, attention="full", evaluate_every=1000000)
-    command = [settings.program / "copy-task", "train", "--json", "--quiet", *common, *preset, "--iterations"]
+    train = partial(last_object, settings, "copy-task", "train", *preset, device=settings.device, attention="full",
+                    evaluate_every=1000000)
 
     def seconds_of(steps):
-        return steps / last_object([*command, steps])["steps_per_second"]
+        return steps / train(iterations=steps)["steps_per_second"]
 
     return lambda: (seconds_of(25) - seconds_of(5)) / 20
+
+
+def embed(settings, length):
+    """text-search embed, of texts of one length, so that nothing is padded. Without loading the model; with reading,
+    tokenizing and writing, which the peer has not."""
+
+    def once():
+        vocabulary = (settings.model / "vocab.txt").read_text().split("\n")
+        words = [word for word in vocabulary if word.isascii() and word.isalpha() and word.islower()]  # a token each
+        texts = "".join(" ".join(random.choices(words, k=length - 2)) + "\n" for _ in range(TEXTS))
+        with tempfile.TemporaryDirectory() as folder:
+            return last_object(settings, "text-search", "embed", input=texts, text_file="-", out=f"{folder}/out",
+                               model=settings.model, batch=16)["seconds"]
+
+    return once
 
 
 # ---- peers: functions that make a function of one call
@@ -96,15 +111,14 @@ def with_gradients(attention, shape, **made):
     return lambda: torch.autograd.grad(attention(q, k, v), [q, k, v], gradient)
 
 
-def attention_peer(length, batch, device):
+def attention_peer(length, batch):
     import torch
-    from torch.nn import functional as F
 
-    def attention(q, k, v):
-        with only_cudnn(device):
-            return F.scaled_dot_product_attention(q, k, v)
+    def attention(*qkv):
+        with only_cudnn("cuda"):
+            return torch.nn.functional.scaled_dot_product_attention(*qkv)
 
-    return with_gradients(attention, (batch, HEADS, length, SIZE), device=device, dtype=torch.bfloat16)
+    return with_gradients(attention, (batch, HEADS, length, SIZE), device="cuda", dtype=torch.bfloat16)
 
 
 def authors_attention(kind, length, batch, device):
@@ -159,46 +173,20 @@ def copy_task_peer(layers, heads, size, hidden, length=31, batch=32):
     return once
 
 
-# ---- text-search embed: both get the same texts, all of one length, so that nothing is padded
-
-
-def texts_of(model, length):
-    """128 lines of words that are one token each."""
-    vocabulary = (model / "vocab.txt").read_text().split("\n")
-    words = [word for word in vocabulary if word.isascii() and word.isalpha() and word.islower()]
-    random.seed(1)
-    return "".join(" ".join(random.choices(words, k=length - 2)) + "\n" for _ in range(128))
-
-
-def embed(settings, length):
-    """Without loading the model; with reading, tokenizing and writing, which the peer has not."""
-
-    def once():
-        with tempfile.TemporaryDirectory() as folder:
-            text, out = pathlib.Path(folder, "text"), pathlib.Path(folder, "out")
-            text.write_text(texts_of(settings.model, length))
-            values = options(model=settings.model, text_file=text, out=out, batch=16, threads=settings.threads)
-            return last_object([settings.program / "text-search", "embed", "--json", "--quiet", *values])["seconds"]
-
-    return once
-
-
-def embed_peer(settings, length):
-    """The model in PyTorch, with scaled_dot_product_attention."""
-    if not settings.model:
+def embed_peer(model, length):
+    """The model in PyTorch, with scaled_dot_product_attention, on as many tokens."""
+    if not model:
         raise ValueError("--model is missing, the folder of a BERT (apps/text_search/README.md says how to get one)")
     import torch
     import transformers
 
-    command = [settings.program / "text-search", "tokenize", "--model", settings.model, "--text-file", "-"]
-    found = subprocess.run(command, input=texts_of(settings.model, length), check=True, capture_output=True, text=True)
-    tokens = torch.tensor([json.loads(line) for line in found.stdout.splitlines()])
-    model = transformers.BertModel.from_pretrained(settings.model, attn_implementation="sdpa").eval()
+    bert = transformers.BertModel.from_pretrained(model, attn_implementation="sdpa").eval()
+    tokens = torch.randint(bert.config.vocab_size, (TEXTS, length))
 
     def once():
         with torch.inference_mode():
             for batch in tokens.split(16):
-                torch.nn.functional.normalize(model(batch).last_hidden_state.mean(1), dim=1)
+                torch.nn.functional.normalize(bert(batch).last_hidden_state.mean(1), dim=1)
 
     return once
 
@@ -206,28 +194,24 @@ def embed_peer(settings, length):
 # ---- the rows
 
 
-def row(name, ours, peer, must=None, aim=None):
-    """`ours` returns the seconds of one call; `peer` makes a function of one call, and loads what it needs. What peer /
-    ours must be, and is to be."""
-    return {"row": name, "ours": ours, "peer": peer, "must": must, "aim": aim}
-
-
 def rows(settings):
-    """Those of the device."""
+    """Those of the device: a name, ours, which returns the seconds of one call, the peer, which makes a function of one
+    call and loads what it needs, and what peer / ours must be and is to be."""
     device, tokens = settings.device, TOKENS[settings.device]
 
-    def layer(name, attention, length, must, aim, precision):
+    def layer(attention, length, must, aim, precision="float32"):
         batch = max(1, tokens // length)
         ours = bench(settings, attention=attention, length=length, batch=batch, what="layer", precision=precision)
-        return row(name, ours, lambda: layer_peer(length, batch, device, precision), must, aim)
+        name = f"{attention.removesuffix('-100')}-layer-{length}"
+        return name, ours, partial(layer_peer, length, batch, device, precision), must, aim
 
     def clustered(kind, batch, must, aim):
         ours = bench(settings, attention=f"{kind}-100", length=4096, batch=batch, what="attention")
-        return row(f"{kind}-attention-4096", ours, lambda: authors_attention(kind, 4096, batch, device), must, aim)
+        return f"{kind}-attention-4096", ours, partial(authors_attention, kind, 4096, batch, device), must, aim
 
     def kmeans(batch, peer, must, aim):
         ours = bench(settings, attention="clustered-100", length=16384, batch=batch, what="cluster")
-        return row("kmeans-16384", ours, lambda: peer(16384, batch), must, aim)
+        return "kmeans-16384", ours, partial(peer, 16384, batch), must, aim
 
     if device == "cuda":
         full = bench(settings, attention="full", length=4096, batch=32, what="attention", precision="bf16")
@@ -235,20 +219,20 @@ def rows(settings):
             clustered("i-clustered", 32, 3, 10),
             clustered("clustered", 32, 3, 8),
             kmeans(8, flash_kmeans, 1, 10),
-            row("full-attention-4096", full, lambda: attention_peer(4096, 32, device), 0.4, 0.7),
-            layer("i-clustered-layer-8192", "i-clustered-100", 8192, 1.5, 3.3, "bf16"),
-            layer("i-clustered-layer-32768", "i-clustered-100", 32768, 4, 12, "bf16"),
+            ("full-attention-4096", full, partial(attention_peer, 4096, 32), 0.4, 0.7),
+            layer("i-clustered-100", 8192, 1.5, 3.3, "bf16"),
+            layer("i-clustered-100", 32768, 4, 12, "bf16"),
         ]
     return [
-        *(layer(f"full-layer-{length}", "full", length, 1.05, 1.25, "float32") for length in (512, 1024, 2048, 4096)),
-        layer("i-clustered-layer-4096", "i-clustered-100", 4096, 2.6, 3.3, "float32"),
-        layer("i-clustered-layer-32768", "i-clustered-100", 32768, 14, 19, "float32"),
+        *(layer("full", length, 1.05, 1.25) for length in (512, 1024, 2048, 4096)),
+        layer("i-clustered-100", 4096, 2.6, 3.3),
+        layer("i-clustered-100", 32768, 14, 19),
         clustered("i-clustered", 1, 4, 7),
         kmeans(1, authors_kmeans, 15, 40),
-        row("copy-task-quick", copy_task(settings, "--quick"), lambda: copy_task_peer(2, 4, 32, 512), 1.0, 1.5),
-        row("copy-task", copy_task(settings), lambda: copy_task_peer(4, 6, 32, 768), 1.0, 1.5),
-        row("embed-128", embed(settings, 128), lambda: embed_peer(settings, 128)),
-        row("embed-512", embed(settings, 512), lambda: embed_peer(settings, 512)),
+        ("copy-task-quick", copy_task(settings, "--quick"), partial(copy_task_peer, 2, 4, 32, 512), 1.0, 1.5),
+        ("copy-task", copy_task(settings), partial(copy_task_peer, 4, 6, 32, 768), 1.0, 1.5),
+        *((f"embed-{length}", embed(settings, length), partial(embed_peer, settings.model, length), None, None)
+          for length in (128, 512)),
     ]
 
 
@@ -296,17 +280,16 @@ def main():
     settings.program = settings.program or pathlib.Path("build", settings.device, "bin")
     if not os.access(settings.program / "attention-bench", os.X_OK):
         parser.error(f"{settings.program}/attention-bench: no such program; give our programs' folder by --program")
-    chosen = {each["row"]: each for each in rows(settings)}
+    chosen = {name: rest for name, *rest in rows(settings)}
     wanted = settings.rows.split(",") if settings.rows else chosen
     for name in wanted:
         if name not in chosen:
             parser.error(f"--rows: no row {name!r} on {settings.device}; there are {', '.join(chosen)}")
     os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # of PyTorch, which is not loaded yet
-    where = {"device": settings.device, "threads": settings.threads}
     for name in wanted:
-        given = dict(chosen[name])
-        found = measure(given.pop("ours"), given.pop("peer"), settings)
-        print(json.dumps({**given, **found, **where}), flush=True)
+        ours, peer, must, aim = chosen[name]
+        print(json.dumps({"row": name, "must": must, "aim": aim, **measure(ours, peer, settings),
+                          "device": settings.device, "threads": settings.threads}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 // attention-bench run: one length, one variant or several in turn.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/attention_bench/settings.h"
 #include "apps/common/format.h"
@@ -30,56 +32,45 @@ struct RunCommand : Command {
   }
 
   void run(Communicator&) override {
-    settings.finish(quiet);
+    settings.finish();
     const std::vector<std::string> specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     catch_interrupts(quiet);
-    Ceilings ceilings = measure_ceilings(settings.place);
+    Ceilings ceilings = measure_ceilings(settings.shared.place);
     note(formatted("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
          quiet);
     std::vector<Problem> problems;
-    for (const std::string& spec : specs) {
-      note_if_full(*make_attention(spec), length, length, quiet);
-      problems.push_back(settings.problem(spec, length));
-    }
-    const std::vector<Measurement> measured =
-        measure(problems, settings.place, uint64_t(settings.compute.seed), settings.repetitions, stages || json);
+    for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length, quiet));
+    std::vector<Json> results = measure(problems, settings.repetitions, stages || json);
     if (interrupted()) throw Interrupted();
     // Again, for the machine may have become faster meanwhile (other programs ended).
-    const Ceilings after = measure_ceilings(settings.place);
+    const Ceilings after = measure_ceilings(settings.shared.place);
     ceilings = {std::max(ceilings.flops, after.flops), std::max(ceilings.bytes, after.bytes)};
-    Json results = Json::array();
-    for (const Measurement& one : measured) results.push_back(result(one, ceilings));
-    Json all = specs.size() == 1 ? results[0] : Json{{"results", results}};
+    for (size_t i = 0; i < results.size(); ++i) add_cost(results[i], problems[i], ceilings);
+    Json all = results.size() == 1 ? results[0] : Json{{"results", results}};
     all["gflops"] = ceilings.flops * 1e-9;
     all["gigabytes_per_second"] = ceilings.bytes * 1e-9;
     tell(all, table(results));
   }
 
-  Json result(const Measurement& measured, const Ceilings& ceilings) const {
-    const Problem& p = measured.problem;
-    const Cost cost = cost_of(p, int64_t(size_of(settings.place.activations)));
-    Json found = measured.json();
-    found["what"] = name_of(p.what);
-    found["pass"] = p.backward ? "both" : "forward";
-    found["flops"] = finite_or_null(cost.flops);
-    found["bytes"] = finite_or_null(cost.bytes);
-    found["floor_seconds"] = finite_or_null(std::max(cost.flops / ceilings.flops, cost.bytes / ceilings.bytes));
-    found["stages"] = Json::object();
-    for (const auto& [name, seconds] : measured.stages) found["stages"][name] = seconds;
-    return found;
+  void add_cost(Json& result, const Problem& p, const Ceilings& ceilings) const {
+    const Cost cost = cost_of(p);
+    result["what"] = config().at("what");
+    result["pass"] = p.backward ? "both" : "forward";
+    result["flops"] = cost.flops;
+    result["bytes"] = cost.bytes;
+    result["floor_seconds"] = std::max(cost.flops / ceilings.flops, cost.bytes / ceilings.bytes);
   }
 
-  std::string table(const Json& results) const {
+  std::string table(const std::vector<Json>& results) const {
     std::string lines = formatted("%-28s %7s %12s %9s %12s %12s %8s\n", "", "batch", "ms", "spread", "us a token",
                                   "bytes a token", "of floor");
     for (const Json& r : results) {
-      const double seconds = r.at("median_seconds");
-      const double floor = r.at("floor_seconds").is_null() ? NAN : r.at("floor_seconds").get<double>();
-      lines += formatted("%-28s %7lld %12.3f %9.3f %12.3f %13.0f ", r.at("attention").get<std::string>().c_str(),
-                         (long long)r.at("batch"), seconds * 1e3, r.at("spread").get<double>() * 1e3,
-                         r.at("seconds_per_element").get<double>() * 1e6, r.at("bytes_per_element").get<double>());
-      lines += std::isfinite(floor) && floor > 0 ? formatted("%7.0f%%\n", 100 * floor / seconds) : "       -\n";
+      const double seconds = r.at("median_seconds"), floor = r.at("floor_seconds");
+      lines += formatted("%-28s %7lld %12.3f %9.3f %12.3f %13.0f %7.0f%%\n",
+                         r.at("attention").get<std::string>().c_str(), (long long)r.at("batch"), seconds * 1e3,
+                         r.at("spread").get<double>() * 1e3, r.at("seconds_per_element").get<double>() * 1e6,
+                         r.at("bytes_per_element").get<double>(), 100 * floor / seconds);
       if (!stages) continue;
       std::vector<std::pair<double, std::string>> parts;
       for (const auto& [name, s] : r.at("stages").items()) parts.emplace_back(s.get<double>(), name);

@@ -5,19 +5,9 @@
 
 #include "apps/common/program.h"
 #include "core/storage.h"
+#include "nn/attention/attention.h"
 
 namespace cairn::attention_bench {
-namespace {
-
-// What one repetition needs: its peak.
-int64_t bytes_of(Problem problem, int64_t batch, const Settings& settings) {
-  problem.batch = batch;
-  Workload workload(problem, settings.place, uint64_t(settings.compute.seed));
-  workload.run_once();
-  return workload.peak_bytes();
-}
-
-}  // namespace
 
 void Settings::fields(SettingFields& f) {
   f("what", shared.what, {{"attention", What::attention}, {"layer", What::layer}, {"cluster", What::cluster}},
@@ -35,34 +25,35 @@ void Settings::fields(SettingFields& f) {
   compute.fields(f);
 }
 
-void Settings::finish(bool quietly) {
-  quiet = quietly;
-  place = compute.apply();
-  if (tokens < 1) tokens = place.device == Device::cuda ? 131072 : 16384;
+void Settings::finish() {
+  shared.place = compute.apply();
+  shared.seed = uint64_t(compute.seed);
+  if (tokens < 1) tokens = shared.place.device == Device::cuda ? 131072 : 16384;
   if (batch.empty() || batch == "max") return;
-  int64_t value = 0;
+  shared.batch = 0;  // where it is too large to be read
   const char* const end = batch.data() + batch.size();
-  check<UsageError>(std::from_chars(batch.data(), end, value).ptr == end && value >= 1 && value <= (1 << 30),
-                    "--batch: expected a whole number from 1 on, or max, got '", batch, "'");
+  check<UsageError>(
+      std::from_chars(batch.data(), end, shared.batch).ptr == end && shared.batch >= 1 && shared.batch <= (1 << 30),
+      "--batch: expected a whole number from 1 on, or max, got '", batch, "'");
 }
 
-Problem Settings::problem(const std::string& attention, int64_t length) const {
+Problem Settings::problem(const std::string& attention, int64_t length, bool quiet) const {
+  note_if_full(*make_attention(attention), length, length, quiet);
   Problem problem = shared;
   problem.attention = attention, problem.length = length;
   problem.backward = shared.backward && shared.what != What::cluster;
-  if (batch.empty())
-    problem.batch = std::max<int64_t>(1, tokens / length);
-  else if (batch != "max")
-    problem.batch = std::stoll(batch);
-  else {
-    // Memory grows by the same with each sequence; two points tell by how much. A tenth is left to others.
-    note(concat("the largest batch of ", attention, ", length ", length, ": measuring the memory of one and two"),
-         quiet);
-    const int64_t one = bytes_of(problem, 1, *this), two = bytes_of(problem, 2, *this);
-    const auto free = int64_t(double(available_memory(place.device)) * 0.9);
-    problem.batch = std::max<int64_t>(1, 1 + (free - one) / std::max<int64_t>(1, two - one));
-    note(concat("the largest batch of ", attention, ", length ", length, " is ", problem.batch), quiet);
-  }
+  if (batch.empty()) problem.batch = std::max<int64_t>(1, tokens / length);
+  if (batch != "max") return problem;
+  // Memory grows by the same with each sequence; two points tell by how much. A tenth is left to others.
+  const std::string largest = concat("the largest batch of ", attention, ", length ", length);
+  note(largest + ": measuring the memory of one and two", quiet);
+  problem.batch = 1;
+  const int64_t one = peak_bytes(problem);
+  problem.batch = 2;
+  const int64_t two = peak_bytes(problem);
+  const auto free = int64_t(double(available_memory(problem.place.device)) * 0.9);
+  problem.batch = std::max<int64_t>(1, 1 + (free - one) / std::max<int64_t>(1, two - one));
+  note(concat(largest, " is ", problem.batch), quiet);
   return problem;
 }
 

@@ -35,13 +35,13 @@ def check_measure():
 def check_rows():
     for device, count in (("cpu", 12), ("cuda", 6)):
         rows = peers.rows(settings(device))
-        assert len({row["row"] for row in rows}) == len(rows) == count, rows
-        assert all(row["must"] is None or row["must"] < row["aim"] for row in rows), rows
+        assert len({name for name, *_ in rows}) == len(rows) == count, rows
+        assert all(must is None or must < aim for *_, must, aim in rows), rows
     # Our programs take these options, and tell what is asked of them.
     with mock.patch.dict(peers.TOKENS, cpu=512):
-        rows = {row["row"]: row for row in peers.rows(settings())}
+        ours = {name: ours for name, ours, *_ in peers.rows(settings())}
     for name in ("full-layer-512", "kmeans-16384", "copy-task-quick", "embed-128"):
-        assert rows[name]["ours"]() > 0, name
+        assert ours[name]() > 0, name
 
 
 def check_without_torch():
