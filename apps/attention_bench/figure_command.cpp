@@ -42,14 +42,13 @@ struct FigureCommand : Command {
 
   void run(Communicator&) override {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
-    if (Artifact::is_in(out)) continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
-    const Json as_given = config();
+    if (Artifact::is_in(out)) continue_run(out);
     settings.finish(quiet);
     Figure figure{settings, split_specs(attention)};
     check<UsageError>(!figure.specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
     about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    Artifact folder(out, as_given, Resume::if_there);
+    Artifact folder(out, config(), Resume::if_there);
     catch_interrupts(quiet);
     std::map<int64_t, Json> points = kept_points(folder);
     for (const int64_t length : all) {

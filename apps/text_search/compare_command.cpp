@@ -58,8 +58,7 @@ struct CompareCommand : Command {
   void run(Communicator&) override {
     catch_interrupts(quiet);
     check<UsageError>(labeled.empty() || search.paths.empty(), "--labeled takes the place of PATH, got both");
-    if (!out.empty() && Artifact::is_in(out))
-      continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
+    if (!out.empty() && Artifact::is_in(out)) continue_run(out);
     read_texts();
     Embedder embedder(options);
     std::vector<int64_t> all;
