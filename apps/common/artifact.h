@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "nn/io/file.h"
 
 namespace cairn {
 
@@ -38,11 +39,8 @@ class Artifact {
   // kept, and every call below does nothing. Errors: UsageError: the path is something else; Resume::no, and the folder
   // has files that would be replaced; InUse; Error: the folder cannot be made or written.
   Artifact(const std::filesystem::path& folder, const Json& config, Resume resume);
-  ~Artifact();
-  Artifact(const Artifact&) = delete;
-  Artifact& operator=(const Artifact&) = delete;
 
-  bool keeps() const { return lock_ >= 0; }
+  bool keeps() const { return lock_.has_value(); }
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
 
@@ -61,7 +59,7 @@ class Artifact {
 
  private:
   std::filesystem::path folder_;
-  int lock_ = -1, lines_ = -1;
+  std::optional<OpenFile> lock_, lines_;  // the lock is held while its file is open
 };
 
 // Is something there? Not where it cannot be known: a name that is too long, a folder that may not be read.

@@ -28,36 +28,26 @@ constexpr size_t buffer_size = size_t{1} << 18;
                      number == ENOSPC || number == EDQUOT ? "; free some space there, or write elsewhere" : ""));
 }
 
-// An open file or folder, closed when it goes out of scope.
-class Handle {
- public:
-  // `flags` are those of open(2). Error: that fails; the message has `what`.
-  Handle(const fs::path& path, int flags, const char* what)
-      : path_(path), file_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (file_ < 0) fail(path, what);
-  }
-  ~Handle() { close(file_); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  void write(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_, bytes.data(), bytes.size());
-      if (written < 0) fail(path_, "cannot be written");
-      bytes.remove_prefix(size_t(written));
-    }
-  }
-  // Waits until it is on the disk. A pipe, a terminal and some file systems have nothing to bring there.
-  void sync() const {
-    if (fsync(file_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be brought to the disk");
-  }
-
- private:
-  const fs::path& path_;
-  int file_;
-};
-
 }  // namespace
+
+OpenFile::OpenFile(const fs::path& path, int flags, const char* what)
+    : path_(path), number_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+  if (number_ < 0) fail(path, what);
+}
+
+OpenFile::~OpenFile() { close(number_); }
+
+void OpenFile::write(std::string_view bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(number_, bytes.data(), bytes.size());
+    if (written < 0) fail(path_, "cannot be written");
+    bytes.remove_prefix(size_t(written));
+  }
+}
+
+void OpenFile::sync() const {
+  if (fsync(number_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be brought to the disk");
+}
 
 std::pair<std::ifstream, uint64_t> open_file(const fs::path& path) {
   std::error_code error;
@@ -82,7 +72,7 @@ std::string read_file(const fs::path& path) {
 }
 
 void write_file(const fs::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash) {
-  const Handle file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created");
+  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created");
   // Also large pieces: numbers that are in the processor's cache are written twice as fast as those that are not.
   std::string buffer;
   const auto flush = [&] {
@@ -117,6 +107,6 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
   }
 }
 
-void sync_folder(const fs::path& path) { Handle(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync(); }
+void sync_folder(const fs::path& path) { OpenFile(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync(); }
 
 }  // namespace cairn
