@@ -56,7 +56,7 @@ struct FigureCommand : Command {
       if (!points.count(length)) {
         points[length] = measured(specs, length);
         if (interrupted()) break;
-        folder.append({{"length", length}, {"of", made_with()}, {"points", points[length]}});
+        folder.append({{"length", length}, {"of", provenance(settings.place.device)}, {"points", points[length]}});
       }
       add(figure, length, points[length]);
     }
@@ -114,19 +114,12 @@ struct FigureCommand : Command {
     note(line, quiet);
   }
 
-  // What a point must have been measured with to be part of this figure.
-  Json made_with() const {
-    Json with = provenance(std::string(name(settings.place.device)));
-    with.erase("time");
-    return with;
-  }
-
   // The points that were measured before, by length. What another build or processor measured is measured again.
   std::map<int64_t, Json> kept_points(const Artifact& folder) const {
     std::map<int64_t, Json> kept;
     bool others = false;
     for (const Json& line : folder.lines())
-      if (line.value("of", Json()) == made_with())
+      if (line.value("of", Json()) == provenance(settings.place.device))
         kept[line.at("length").get<int64_t>()] = line.at("points");
       else
         others = true;

@@ -4,7 +4,6 @@
 #include <sys/file.h>
 
 #include <cerrno>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -128,12 +127,9 @@ fs::path output_path(const char* option, const std::string& name, const std::str
   return path;
 }
 
-Json provenance(const std::string& device) {
-  char time[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},   {"device", device},
-          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}, {"time", time}};
+Json provenance(Device device) {
+  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},  {"device", name(device)},
+          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}};
 }
 
 }  // namespace cairn

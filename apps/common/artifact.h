@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
 #include "core/error.h"
 #include "nn/io/file.h"
 
@@ -70,7 +71,7 @@ bool is_there(const std::filesystem::path& path);
 // none).
 std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
 
-// What results were made with: program, version and commit, processor, threads, vectors, device, time.
-nlohmann::ordered_json provenance(const std::string& device);
+// What results are made with: version and commit, device, processor, threads, vectors.
+nlohmann::ordered_json provenance(Device device);
 
 }  // namespace cairn

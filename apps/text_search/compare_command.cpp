@@ -146,9 +146,8 @@ struct CompareCommand : Command {
 
   // A hash of all that a row depends on, but for the settings that a folder's rows have in common.
   std::string key_of(const Embedder& embedder, int64_t length, const std::string& spec) const {
-    Json made_with = provenance(std::string(name(embedder.device())));
-    made_with.erase("time");
-    return xxh128(concat(made_with.dump(), embedder.fingerprint(), text_hash, ' ', length, ' ', spec));
+    return xxh128(
+        concat(provenance(embedder.device()).dump(), embedder.fingerprint(), text_hash, ' ', length, ' ', spec));
   }
 
   std::string table_of(const Json& rows) const {
