@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "apps/attention_bench/figure.h"
-#include "tests/apps/markup.h"
 #include "tests/apps/process.h"
 #include "tests/io/io_test.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "apps/common/report.h"
-#include "tests/apps/markup.h"
+#include "tests/apps/process.h"
 #include "tests/catch.h"
 
 using namespace cairn;  // NOLINT: tests only
