@@ -117,7 +117,7 @@ struct Attend : Command {
   std::vector<std::string> variants() const {
     if (attention.empty() && !compare.empty()) return every_variant();
     std::vector<std::string> specs;
-    about_option("--attention", [&] {
+    name_in_errors("--attention", [&] {
       specs = split_specs(attention);
       for (const std::string& spec : specs) make_attention(spec);
     });

@@ -47,7 +47,7 @@ struct FigureCommand : Command {
     Figure figure{settings, split_specs(attention)};
     check<UsageError>(!figure.specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
-    about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
+    name_in_errors("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     Artifact folder(out, config(), Resume::if_there);
     catch_interrupts(quiet);
     std::map<int64_t, Json> points = kept_points(folder);

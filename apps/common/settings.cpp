@@ -73,7 +73,7 @@ struct Setting {
   // A value from outside: a number that may have a fraction becomes a double. Error (UsageError): it is not valid.
   Json checked(const Json& given, const std::string& where) const {
     bool is_valid = false;
-    about_option(where, [&] { is_valid = valid(given); });
+    name_in_errors(where, [&] { is_valid = valid(given); });
     check<UsageError>(is_valid, where, ": expected ", expected, ", got ", shown(given));
     return initial.is_number_float() ? Json(given.get<double>()) : given;
   }

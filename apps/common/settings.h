@@ -106,9 +106,9 @@ std::vector<std::string> split_specs(const std::string& list);
 // "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): it is not that.
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);
 
-// What f refuses (UsageError) was given as this option, which the message then begins with.
+// Calls f. The message of a UsageError that it throws then begins with the name of this option.
 template <class F>
-void about_option(const std::string& option, F&& f) try {
+void name_in_errors(const std::string& option, F&& f) try {
   f();
 } catch (const UsageError& error) {
   throw UsageError(concat(option, ": ", error.what()));

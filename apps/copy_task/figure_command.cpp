@@ -153,7 +153,7 @@ struct FigureCommand : Command {
     const std::vector<std::string> specs = split_specs(variants);
     check<UsageError>(!specs.empty(), "--variants: expected at least one");
     std::vector<int64_t> sizes;
-    about_option("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
+    name_in_errors("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
     const Place place = settings.compute.apply();
     for (const std::string& spec : specs)
       for (const int64_t length : sizes) cells.push_back({spec, length, ""});

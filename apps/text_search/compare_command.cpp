@@ -62,12 +62,12 @@ struct CompareCommand : Command {
     read_texts();
     Embedder embedder(options);
     std::vector<int64_t> all;
-    about_option("--lengths", [&] { all = rising_integers(lengths, embedder.max_tokens()); });
+    name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.max_tokens()); });
     check<UsageError>(all.front() >= 3, "--lengths: expected at least 3, got ", all.front());
     std::vector<std::string> specs{"full"};
     for (const std::string& spec : split_specs(variants))
       if (std::count(specs.begin(), specs.end(), spec) == 0) specs.push_back(spec);
-    about_option("--variants", [&] {
+    name_in_errors("--variants", [&] {
       for (const std::string& spec : specs) embedder.set_attention(spec);  // which looks at it
     });
     Artifact kept(out, config(), Resume::if_there);
