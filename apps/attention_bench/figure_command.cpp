@@ -81,12 +81,12 @@ struct FigureCommand : Command {
 
   void run(Communicator&) override {
     check<UsageError>(!out.empty(), "expected --out with a folder; see attention-bench figure --help");
-    if (Artifact::is_in(out)) continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
+    if (Artifact::is_in(out)) continue_run(out);
     settings.finish();
     specs = split_specs(attention);
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
-    about_option("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
+    name_in_errors("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
     Artifact folder(out, config(), Resume::if_there);
     catch_interrupts(quiet);
     std::map<int64_t, Json> kept = kept_points(folder);
@@ -95,7 +95,7 @@ struct FigureCommand : Command {
       if (!kept.count(length)) {
         kept[length] = measured(here, length);
         if (interrupted()) break;
-        folder.append({{"length", length}, {"of", made_with()}, {"points", kept[length]}});
+        folder.append({{"length", length}, {"of", provenance(settings.shared.place.device)}, {"points", kept[length]}});
       }
       std::string line = concat("length ", length, ", us an element:");
       for (const Json& point : kept[length]) {
@@ -135,19 +135,12 @@ struct FigureCommand : Command {
     return measure(problems, settings.repetitions);
   }
 
-  // What a point must have been measured with to be part of this figure.
-  Json made_with() const {
-    Json with = provenance(std::string(name(settings.shared.place.device)));
-    with.erase("time");
-    return with;
-  }
-
   // The points that were measured before, by length. What another build or processor measured is measured again.
   std::map<int64_t, Json> kept_points(const Artifact& folder) const {
     std::map<int64_t, Json> kept;
     bool others = false;
     for (const Json& line : folder.lines())
-      if (line.value("of", Json()) == made_with())
+      if (line.value("of", Json()) == provenance(settings.shared.place.device))
         kept[line.at("length").get<int64_t>()] = line.at("points");
       else
         others = true;

@@ -2,11 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,7 +13,6 @@
 #include "apps/common/commit.h"
 #include "core/device.h"
 #include "core/parallel.h"
-#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn {
@@ -62,20 +58,11 @@ Artifact::Artifact(const fs::path& folder, const Json& config, Resume resume) : 
                     ": expected a folder, or a name for a new one, got a file");
   fs::create_directories(folder, error);
   check(!error, "--out ", folder, ": cannot make the folder: ", error);
-  lock_ = open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  check(lock_ >= 0, "--out ", folder, ": cannot write into the folder: ", std::strerror(errno));
+  lock_.emplace(folder / ".lock", O_RDWR | O_CREAT, "cannot write into the folder");
   // A file system without locks fails in another way, and then nothing keeps others out.
-  if (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    close(lock_);
-    throw InUse(
-        concat("--out ", folder, ": another run is writing into this folder; wait for it, or choose another folder"));
-  }
+  check<InUse>(flock(lock_->number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, "--out ", folder,
+               ": another run is writing into this folder; wait for it, or choose another folder");
   write(config_name, config.dump(2) + "\n");
-}
-
-Artifact::~Artifact() {
-  if (lines_ >= 0) close(lines_);
-  if (lock_ >= 0) close(lock_);
 }
 
 void Artifact::write(const std::string& name, const std::string& text) {
@@ -84,21 +71,15 @@ void Artifact::write(const std::string& name, const std::string& text) {
 
 void Artifact::append(const Json& line) {
   if (!keeps()) return;
-  const fs::path path = folder_ / lines_name;
-  if (lines_ < 0) {
+  if (!lines_) {
     keep_lines(INT64_MAX);  // but none that a crash cut off
-    lines_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    lines_.emplace(folder_ / lines_name, O_WRONLY | O_CREAT | O_APPEND, "cannot be opened");
   }
-  const std::string text = line.dump() + "\n";
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t count = ::write(lines_, text.data() + done, text.size() - done);
-    check(count >= 0, path, ": cannot be written: ", std::strerror(errno));
-    done += size_t(count);
-  }
+  lines_->write(line.dump() + "\n");
 }
 
 void Artifact::sync() {
-  if (lines_ >= 0) check(fsync(lines_) == 0, folder_ / lines_name, ": cannot be written: ", std::strerror(errno));
+  if (lines_) lines_->sync();
 }
 
 std::vector<Json> Artifact::lines() const {
@@ -146,12 +127,9 @@ fs::path output_path(const char* option, const std::string& name, const std::str
   return path;
 }
 
-Json provenance(const std::string& device) {
-  char time[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},   {"device", device},
-          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}, {"time", time}};
+Json provenance(Device device) {
+  return {{"version", CAIRN_VERSION}, {"commit", CAIRN_COMMIT}, {"backends", backends()},  {"device", name(device)},
+          {"processor", processor()}, {"threads", threads()},   {"vectors", cpu_vectors()}};
 }
 
 }  // namespace cairn

@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
 #include "core/error.h"
+#include "nn/io/file.h"
 
 namespace cairn {
 
@@ -38,11 +40,8 @@ class Artifact {
   // kept, and every call below does nothing. Errors: UsageError: the path is something else; Resume::no, and the folder
   // has files that would be replaced; InUse; Error: the folder cannot be made or written.
   Artifact(const std::filesystem::path& folder, const Json& config, Resume resume);
-  ~Artifact();
-  Artifact(const Artifact&) = delete;
-  Artifact& operator=(const Artifact&) = delete;
 
-  bool keeps() const { return lock_ >= 0; }
+  bool keeps() const { return lock_.has_value(); }
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
 
@@ -61,7 +60,7 @@ class Artifact {
 
  private:
   std::filesystem::path folder_;
-  int lock_ = -1, lines_ = -1;
+  std::optional<OpenFile> lock_, lines_;  // the lock is held while its file is open
 };
 
 // Is something there? Not where it cannot be known: a name that is too long, a folder that may not be read.
@@ -72,7 +71,7 @@ bool is_there(const std::filesystem::path& path);
 // none).
 std::filesystem::path output_path(const char* option, const std::string& name, const std::string& in);
 
-// What results were made with: program, version and commit, processor, threads, vectors, device, time.
-nlohmann::ordered_json provenance(const std::string& device);
+// What results are made with: version and commit, device, processor, threads, vectors.
+nlohmann::ordered_json provenance(Device device);
 
 }  // namespace cairn

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/common/artifact.h"
 #include "apps/common/program.h"
 #include "core/error.h"
 #include "core/kernels/memory.h"
@@ -49,13 +50,12 @@ void Command::define(CLI::App& app, Communicator& ranks) {
   });
 }
 
-void Command::continue_run(const Json& configuration, const std::string& where) {
-  read_settings(*fields_, configuration, where);
-  const std::string differences = fields_->differences(*given_, configuration);
-  check<UsageError>(differences.empty(), where,
+void Command::continue_run(const std::filesystem::path& folder) {
+  Json all = read_run(*fields_, "--out", folder);
+  const std::string differences = fields_->differences(*given_, all);
+  check<UsageError>(differences.empty(), folder / "config.json",
                     ": a run is resumed with its own settings, but these differ: ", differences,
                     "; leave them out, or choose another folder");
-  Json all = fields_->checked(configuration, where);
   all.update(*given_);
   fields_->assign(all);
 }
@@ -67,6 +67,14 @@ bool Command::given(const std::string& key) const { return given_->contains(key)
 Json Command::config() const { return fields_->config(); }
 
 void Command::tell(const Json& result, const std::string& text) const { print(json ? result.dump() + "\n" : text); }
+
+Json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder) try {
+  const Json config = fields.checked(Artifact::config(option, folder), (folder / "config.json").string());
+  fields.assign(config);
+  return config;
+} catch (const UsageError& error) {
+  throw DataError(concat(error.what(), "; was it made by another version of Cairn?"));
+}
 
 void threads_field(SettingFields& f, int64_t& threads) {
   f("threads", threads, {1, 4096},

@@ -1,6 +1,7 @@
 #pragma once
 // A program's commands, and what all of them can be told.
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -35,9 +36,9 @@ class Command {
   void define(CLI::App& app, Communicator& ranks);
 
  protected:
-  // Continues a run with this configuration, which `where` has. Errors: it is not valid (DataError); the user gave
-  // something that a run keeps another value, names the keys (UsageError).
-  void continue_run(const Json& configuration, const std::string& where);
+  // Continues the run in the folder --out. Errors: as read_run(); UsageError: the user gave something that a run keeps
+  // another value, names the keys.
+  void continue_run(const std::filesystem::path& folder);
   // Takes the settings of a configuration alone: those of the first of several processes.
   void follow(const Json& configuration);
   // Has the user set it?
@@ -58,6 +59,10 @@ class Command {
   std::unique_ptr<SettingFields> fields_;
   std::unique_ptr<Json> given_;
 };
+
+// Takes the settings of the run in the folder that `option` names, and returns them. Error (DataError): there is no
+// run, or its settings are not valid.
+nlohmann::ordered_json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder);
 
 // Where a program computes, and the element type of its activations.
 struct Place {

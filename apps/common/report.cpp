@@ -12,7 +12,7 @@ constexpr const char* page_style = R"(*{box-sizing:border-box}
 body{margin:0;background:var(--surface);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif}
 main{max-width:1120px;margin:0 auto;padding:40px 32px 64px}
 h1{font-size:30px;line-height:1.2;margin:0 0 8px;letter-spacing:-.01em}h2{font-size:22px;line-height:1.25;margin:56px 0 8px;padding-top:20px;border-top:1px solid var(--line)}
-h3{font-size:16px;margin:32px 0 4px}p{margin:8px 0;max-width:72ch}.lead{font-size:18px;color:var(--soft)}
+p{margin:8px 0;max-width:72ch}.lead{font-size:18px;color:var(--soft)}
 .summary{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:24px 0 0}
 .summary div{background:var(--panel);border-radius:8px;padding:14px 16px}.summary dt{font-size:13px;color:var(--soft)}
 .summary dd{margin:0;font-size:26px;line-height:1.3;font-weight:600;font-variant-numeric:tabular-nums}.summary dd+dd{font-size:13px;font-weight:400;color:var(--soft);line-height:1.4}
@@ -43,7 +43,6 @@ void Report::summary(const std::vector<KeyFigure>& figures) {
 }
 
 void Report::section(const std::string& title) { body_ += element("h2", title); }
-void Report::subsection(const std::string& title) { body_ += element("h3", title); }
 void Report::text(const std::string& paragraph) { body_ += element("p", paragraph); }
 
 void Report::figures(const std::vector<Picture>& pictures, int columns) {

@@ -20,7 +20,6 @@ class Report {
   void summary(const std::vector<KeyFigure>& figures);
 
   void section(const std::string& title);
-  void subsection(const std::string& title);
   void text(const std::string& paragraph);
 
   struct Picture {

@@ -60,35 +60,31 @@ std::vector<std::string> split(const std::string& list) {
 }  // namespace
 
 struct Setting {
+  Json initial;                            // the default
   std::string expected;                    // "a whole number from 1 to 1024"
   std::function<bool(const Json&)> valid;  // may refuse with a UsageError of its own
-  std::function<void(const Json&)> assign;
-  std::function<Json()> current;
-  std::string key{};  // "head_size"
+  std::function<void(const Json&)> set;    // gives the program's variable a value
+  std::string key{};                       // "head_size"
   Keep keep = Keep::fixed;
-  Json initial{};           // the default
+  Json value{};             // what was set last
   bool has_initial = true;  // false: the default is no valid value, but stands for "not set"
   CLI::Option* option = nullptr;
 
-  // Error (UsageError): not a valid value.
-  void check_value(const Json& value, const std::string& where) const {
+  // A value from outside: a number that may have a fraction becomes a double. Error (UsageError): it is not valid.
+  Json checked(const Json& given, const std::string& where) const {
     bool is_valid = false;
-    about_option(where, [&] { is_valid = valid(value); });
-    check<UsageError>(is_valid, where, ": expected ", expected, ", got ", shown(value));
+    name_in_errors(where, [&] { is_valid = valid(given); });
+    check<UsageError>(is_valid, where, ": expected ", expected, ", got ", shown(given));
+    return initial.is_number_float() ? Json(given.get<double>()) : given;
   }
-  Json parsed(const std::string& text) const {
-    if (initial.is_string()) return text;
-    const Json value = value_of(text);
-    return initial.is_number_float() && value.is_number() ? Json(value.get<double>()) : value;
-  }
+  Json parsed(const std::string& text) const { return initial.is_string() ? Json(text) : value_of(text); }
 };
 
 namespace {
 
 template <class T>
 Setting setting_of(T& value, const std::string& expected, std::function<bool(const Json&)> valid) {
-  return {expected, std::move(valid), [&value](const Json& json) { json.get_to(value); },
-          [&value] { return Json(value); }};
+  return {value, expected, std::move(valid), [&value](const Json& json) { json.get_to(value); }};
 }
 
 }  // namespace
@@ -101,7 +97,7 @@ void SettingFields::add(const char* name, const char* type, const std::string& h
   Setting& added = *settings_.emplace_back(std::make_unique<Setting>(std::move(setting)));
   added.key = replaced(name, '-', '_');
   added.keep = keep;
-  added.initial = added.current();
+  added.value = added.initial;
   added.has_initial = added.valid(added.initial);
   if (!command_) return;
   const std::string option = concat("--", name);
@@ -146,15 +142,14 @@ void SettingFields::operator()(const char* name, std::string& value, Text kind, 
   add(name, type, help, keep, setting_of(value, "text", valid));
 }
 
-void SettingFields::add_choice(const char* name, const std::vector<std::string>& names, std::function<size_t()> chosen,
-                               std::function<void(size_t)> choose, const std::string& help, Keep keep) {
-  const auto number = [names](const Json& json) {
-    return size_t(std::find(names.begin(), names.end(), json.get<std::string>()) - names.begin());
+void SettingFields::add_choice(const char* name, const std::vector<std::string>& names, const std::string& initial,
+                               const std::function<void(const std::string&)>& choose, const std::string& help,
+                               Keep keep) {
+  const auto valid = [names](const Json& json) {
+    return json.is_string() && std::count(names.begin(), names.end(), json.get<std::string>()) > 0;
   };
-  const auto valid = [=](const Json& json) { return json.is_string() && number(json) < names.size(); };
-  add(name, "NAME", help, keep,
-      {"one of " + joined(names), valid, [=](const Json& json) { choose(number(json)); },
-       [=] { return Json(names[chosen()]); }});
+  const auto set = [choose](const Json& json) { choose(json.get<std::string>()); };
+  add(name, "NAME", help, keep, {initial, "one of " + joined(names), valid, set});
 }
 
 void SettingFields::words(const char* name, std::vector<std::string>& values, const std::string& help) {
@@ -195,8 +190,7 @@ Json SettingFields::checked(const Json& configuration, const std::string& where)
                         ", its old default, is accepted, got ", shown(value));
       continue;
     }
-    known(key, where).check_value(value, concat(where, ": key '", key, "'"));
-    result[key] = value;
+    result[key] = known(key, where).checked(value, concat(where, ": key '", key, "'"));
   }
   return result;
 }
@@ -214,8 +208,7 @@ Json SettingFields::options() const {
     if (!setting->option || setting->option->count() == 0) continue;
     const std::string name = setting->option->get_name(), text = setting->option->results().back();
     check<UsageError>(!text.empty(), name, ": expected a value behind it");
-    result[setting->key] = setting->parsed(text);
-    setting->check_value(result[setting->key], name);
+    result[setting->key] = setting->checked(setting->parsed(text), name);
   }
   return result;
 }
@@ -223,15 +216,17 @@ Json SettingFields::options() const {
 void SettingFields::assign(const Json& values) {
   Json all = values.value("quick", Json(false)) == true ? *quick_ : Json::object();
   all.update(values);
-  for (const auto& setting : settings_) setting->assign(all.value(setting->key, setting->initial));
+  for (const auto& setting : settings_) {
+    setting->value = all.value(setting->key, setting->initial);
+    setting->set(setting->value);
+  }
 }
 
 Json SettingFields::config() const {
   Json result = Json::object();
   for (const auto& setting : settings_)
-    if (Json value = setting->current();
-        setting->keep != Keep::no && (setting->has_initial || value != setting->initial))
-      result[setting->key] = std::move(value);
+    if (setting->keep != Keep::no && (setting->has_initial || setting->value != setting->initial))
+      result[setting->key] = setting->value;
   return result;
 }
 
@@ -244,12 +239,6 @@ std::string SettingFields::differences(const Json& given, const Json& of_run) co
     if (run != now) found.push_back(concat(setting->key, " (", shown(run), " in the run, ", shown(now), " now)"));
   }
   return joined(found);
-}
-
-void read_settings(SettingFields& fields, const Json& config, const std::string& where) try {
-  fields.assign(fields.checked(config, where));
-} catch (const UsageError& error) {
-  throw DataError(concat(error.what(), "; was it made by another version of Cairn?"));
 }
 
 std::vector<std::string> split_specs(const std::string& list) {

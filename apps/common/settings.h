@@ -2,7 +2,6 @@
 // What can be set, each declared once. That makes the option on the command line, its line in --help, its check, its
 // key in configurations (the name with underscores), its place in a run's config.json, and the rule of what a resume
 // may change.
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,14 +55,16 @@ class SettingFields {
   void operator()(const char* name, E& value, const Choices<E>& choices, const std::string& help,
                   Keep keep = Keep::fixed) {
     std::vector<std::string> names;
-    for (const auto& choice : choices) names.push_back(choice.first);
-    const auto chosen = [&value, choices] {
-      size_t i = 0;
-      while (choices[i].second != value) ++i;
-      return i;
+    std::string initial;
+    for (const auto& [word, meaning] : choices) {
+      names.push_back(word);
+      if (meaning == value) initial = word;
+    }
+    const auto choose = [&value, choices](const std::string& word) {
+      for (const auto& choice : choices)
+        if (choice.first == word) value = choice.second;
     };
-    add_choice(
-        name, names, chosen, [&value, choices](size_t i) { value = choices[i].second; }, help, keep);
+    add_choice(name, names, initial, choose, help, keep);
   }
   // All words that are no options. They are not in config.json.
   void words(const char* name, std::vector<std::string>& values, const std::string& help);
@@ -82,15 +83,15 @@ class SettingFields {
   Json options() const;
   // Gives every setting its value in `values`, or its default; what --quick sets counts before the default.
   void assign(const Json& values);
-  // All settings as they are now, but those of Keep::no: a valid configuration.
+  // All settings as they were assigned, but those of Keep::no: a valid configuration.
   Json config() const;
-  // What of `given`, a checked configuration, differs from that of a run and may not: "length (3 in the run, 4 now)".
+  // What of `given` differs from a run's configuration and may not, both checked: "length (3 in the run, 4 now)".
   std::string differences(const Json& given, const Json& of_run) const;
 
  private:
   void add(const char* name, const char* type, const std::string& help, Keep keep, Setting setting);
-  void add_choice(const char* name, const std::vector<std::string>& names, std::function<size_t()> chosen,
-                  std::function<void(size_t)> choose, const std::string& help, Keep keep);
+  void add_choice(const char* name, const std::vector<std::string>& names, const std::string& initial,
+                  const std::function<void(const std::string&)>& choose, const std::string& help, Keep keep);
   // Error (UsageError): there is none in configurations, says what was close.
   const Setting& known(const std::string& key, const std::string& where) const;
 
@@ -99,19 +100,15 @@ class SettingFields {
   std::unique_ptr<Json> quick_, withdrawn_;
 };
 
-// Reads the settings that a run's configuration has, into anything with fields(SettingFields&). Error (DataError):
-// what it has is not valid.
-void read_settings(SettingFields& fields, const nlohmann::ordered_json& config, const std::string& where);
-
 // "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
 std::vector<std::string> split_specs(const std::string& list);
 
 // "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): it is not that.
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);
 
-// What f refuses (UsageError) was given as this option, which the message then begins with.
+// Calls f. The message of a UsageError that it throws then begins with the name of this option.
 template <class F>
-void about_option(const std::string& option, F&& f) try {
+void name_in_errors(const std::string& option, F&& f) try {
   f();
 } catch (const UsageError& error) {
   throw UsageError(concat(option, ": ", error.what()));

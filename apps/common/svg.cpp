@@ -67,12 +67,8 @@ std::string number(double value, bool percent) {
 
 namespace {
 
-// About as wide as the text is drawn.
-double width_of(const std::string& text) {
-  // Continuation bytes of UTF-8 take no room.
-  constexpr double character = 7.2;
-  return character * double(std::count_if(text.begin(), text.end(), [](char ch) { return (ch & 0xC0) != 0x80; }));
-}
+// About as wide as the text, which is ASCII, is drawn.
+double width_of(const std::string& text) { return 7.2 * double(text.size()); }
 
 // How many of the rising edges a value reaches.
 int64_t level_of(double value, const std::vector<double>& edges) {
@@ -106,11 +102,11 @@ struct Canvas {
     if (!kind.empty()) out += concat(" class=\"", kind, '"');
     out += concat('>', escape(text), "</text>");
   }
-  // The picture. At least `minimum` pixels wide, whatever the container; at most `stretch` times its own size.
-  std::string finish(double w, double h, const std::string& title, const std::string& description, double minimum = 0,
-                     double stretch = 1.25) const {
+  // The picture. At least `minimum` pixels wide, whatever the container; at most a quarter larger than its own size.
+  std::string finish(double w, double h, const std::string& title, const std::string& description,
+                     double minimum = 0) const {
     return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"picture\" role=\"img\" viewBox=\"0 0 ", w, ' ', h,
-                  "\" style=\"max-width:", w * stretch, "px;min-width:", minimum, "px\"><title>", escape(title),
+                  "\" style=\"max-width:", 1.25 * w, "px;min-width:", minimum, "px\"><title>", escape(title),
                   "</title>", description.empty() ? "" : "<desc>" + escape(description) + "</desc>", out, "</svg>\n");
   }
 };
@@ -179,7 +175,7 @@ double draw_series(Canvas& canvas, const Series& series, const Mapping& x, const
   for (size_t i = 0; i < series.x.size(); ++i) {
     const bool is_point = x.has(series.x[i]) && y.has(series.y[i]);
     if (is_point) {
-      last = std::clamp(y(series.y[i]), y.to, y.from);
+      last = y(series.y[i]);
       const std::string at = concat(x(series.x[i]), ' ', last);
       line += (pen ? 'L' : 'M') + at;
       if (series.dots) dots += 'M' + at + "h.01";

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <string>
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
@@ -32,13 +32,9 @@ std::string numbers(double loss, const Json& metrics) {
 // All ranks begin with what rank 0 has read.
 void broadcast(TrainState& state, Optimizer& optimizer, Schedule& schedule, Communicator& ranks) {
   if (ranks.size() == 1) return;
-  state.step = of_rank_0(ranks, state.step);
-  state.ended = of_rank_0(ranks, state.ended);
-  state.best = of_rank_0(ranks, state.best);
-  state.since_best = of_rank_0(ranks, state.since_best);
-  std::vector<double> observed = schedule.state();
-  for (double& number : observed) number = of_rank_0(ranks, number);
-  schedule.set_state(observed);
+  const std::string progress = of_rank_0(ranks, progress_of(state).dump());
+  if (ranks.rank() > 0) state = state_from(Json::parse(progress));
+  schedule.set_state(state.schedule);
   broadcast_weights(optimizer, ranks);
 }
 
@@ -69,6 +65,7 @@ bool evaluate(Task& task, const TrainingOptions& options, TrainState& state, Sch
   state.metrics = found.metrics;
   const double score = of_rank_0(ranks, found.score);
   schedule.observe(score);
+  state.schedule = schedule.state();
   const bool is_best = score < state.best;
   state.best = is_best ? score : state.best;
   state.since_best = is_best ? 0 : state.since_best + 1;
@@ -90,8 +87,7 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
   RAdam optimizer(parameters(task.model()), options.learning_rate, {.weight_decay = options.weight_decay});
   optimizer.set_max_gradient_norm(options.clip);
   const std::unique_ptr<Schedule> schedule = options.make_schedule();
-  Keeper keeper(run, task.model(), optimizer, *schedule);
-  TrainState state = keeper.begin(options.iterations);
+  TrainState state = begin_training(run, task.model(), optimizer, *schedule, options.iterations);
   if (state.step > 0) note(concat(run.folder(), ": continues from step ", state.step), quiet);
   broadcast(state, optimizer, *schedule, ranks);
   optimizer.set_learning_rate(schedule->learning_rate(state.step));
@@ -110,22 +106,23 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
       const double loss = take_step(task, optimizer, average_every, state, ranks);
       Json line = record_of(state, loss, optimizer.state());
       if (is_due(options.evaluate_every, state.step)) {
-        if (evaluate(task, options, state, *schedule, progress, ranks) && options.keep_best) keeper.save_best(state);
+        const bool is_best = evaluate(task, options, state, *schedule, progress, ranks);
+        if (is_best && options.keep_best) save_best(run, task.model(), optimizer, state);
         line["evaluation"] = state.metrics;
-        if (!schedule->state().empty()) line["learning_rate"] = schedule->learning_rate(state.step);
+        if (!state.schedule.empty()) line["learning_rate"] = schedule->learning_rate(state.step);
       }
       optimizer.set_learning_rate(schedule->learning_rate(state.step));
       line["seconds"] = state.seconds = clock.seconds();
       run.append(line);
       progress.update(state.step, numbers(loss, state.metrics));
-      if (is_due(options.checkpoint_every, state.step)) keeper.save(state);
+      if (is_due(options.checkpoint_every, state.step)) save_training(run, task.model(), optimizer, state);
     }
     progress.finish();
     state.seconds = clock.seconds();
-    keeper.save(state);
+    save_training(run, task.model(), optimizer, state);
   } catch (const DivergedError& error) {
     const char* const hint = finite ? "" : "; --check-finite names the operation";
-    throw DivergedError(concat(error.what(), hint, keeper.what_is_saved()));
+    throw DivergedError(concat(error.what(), hint, what_is_saved(run, state)));
   }
   return state;
 }

@@ -36,7 +36,7 @@ void TrainingOptions::fields(SettingFields& f) {
 }
 
 void TrainingOptions::validate() const {
-  if (schedule == Rate::plateau) about_option("--schedule plateau", [&] { make_schedule(); });
+  if (schedule == Rate::plateau) name_in_errors("--schedule plateau", [&] { make_schedule(); });
   if (average_every == 0) return;
   // Weights are evaluated and saved where all processes have the same.
   for (const auto& [name, steps] :

@@ -11,6 +11,7 @@
 namespace cairn {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // Where a run computes, as far as its bits depend on it.
@@ -19,62 +20,83 @@ std::string computed_on(const Json& provenance) {
   return device == "cpu" ? concat("the CPU with ", provenance.value("vectors", "unknown vectors")) : device;
 }
 
-Json provenance_of(Module& model) { return provenance(std::string(name(parameters(model).front().value().device()))); }
+Json provenance_of(Module& model) { return provenance(parameters(model).front().value().device()); }
+
+// Writes a checkpoint into the folder, which is the run's or lies in it.
+void save_to(const fs::path& folder, Artifact& run, Module& model, const Optimizer& optimizer,
+             const TrainState& state) {
+  const trace::Span span("checkpoint", "program");
+  run.sync();
+  save_checkpoint(folder, model, optimizer,
+                  {{"program", program()}, {"provenance", provenance_of(model)}, {"progress", progress_of(state)}});
+}
 
 }  // namespace
 
-TrainState Keeper::begin(int64_t iterations) {
+Json progress_of(const TrainState& state) {
+  Json json = {{"step", state.step},     {"seconds", state.seconds},           {"latest", state.metrics},
+               {"stopped", state.ended}, {"best", finite_or_null(state.best)}, {"since_best", state.since_best}};
+  for (const double value : state.schedule) json["schedule"].push_back(finite_or_null(value));
+  return json;
+}
+
+TrainState state_from(const Json& progress) {
+  const auto number = [](const Json& value) { return value.is_null() ? INFINITY : value.get<double>(); };
   TrainState state;
-  if (!run_.keeps()) return state;
-  if (auto found = newest_checkpoint(run_.folder())) {
-    state = state_of(*found);
-    check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
-                      " steps already");
-    schedule_.set_state(state.schedule);
-    run_.lines();  // damage is told before anything is trained
-    restore(*found, model_, &optimizer_);
-    if (!found->damage.empty()) {  // or the next save would keep the damaged one, and drop this
-      std::error_code error;
-      std::filesystem::remove_all(run_ / "checkpoint", error);
-      check(!error, run_ / "checkpoint", ": is damaged, and cannot be removed: ", error);
-    }
-    saved_ = state.step;
-    const std::string was = computed_on(found->about->at("provenance")), is = computed_on(provenance_of(model_));
-    if (was != is)  // also with --quiet, for it changes the result
-      note(concat(run_.folder(), ": was trained on ", was, " and goes on with ", is,
-                  ", which rounds differently: no longer bit for bit as if it had never stopped"),
-           false);
-  }
-  run_.keep_lines(state.step);
+  state.step = progress.at("step");
+  state.seconds = progress.at("seconds");
+  state.metrics = progress.at("latest");
+  state.ended = progress.at("stopped");
+  state.best = number(progress.value("best", Json()));
+  state.since_best = progress.value("since_best", int64_t(0));
+  for (const Json& value : progress.value("schedule", Json::array())) state.schedule.push_back(number(value));
   return state;
 }
 
-void Keeper::save(const TrainState& state) {
-  if (run_.keeps() && saved_ != state.step) save_to(run_.folder(), state);
-  saved_ = state.step;
+TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, Schedule& schedule, int64_t iterations) {
+  TrainState state;
+  state.schedule = schedule.state();
+  if (!run.keeps()) return state;
+  if (const auto found = newest_checkpoint(run.folder())) {
+    state = state_of(*found);
+    state.saved = state.step;
+    check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
+                      " steps already");
+    schedule.set_state(state.schedule);
+    run.lines();  // damage is told before anything is trained
+    restore(*found, model, &optimizer);
+    if (!found->damage.empty()) {  // or the next save would keep the damaged one, and drop this
+      std::error_code error;
+      fs::remove_all(run / "checkpoint", error);
+      check(!error, run / "checkpoint", ": is damaged, and cannot be removed: ", error);
+    }
+    const std::string was = computed_on(found->about->at("provenance")), is = computed_on(provenance_of(model));
+    if (was != is)  // also with --quiet, for it changes the result
+      note(concat(run.folder(), ": was trained on ", was, " and goes on with ", is,
+                  ", which rounds differently: no longer bit for bit as if it had never stopped"),
+           false);
+  }
+  run.keep_lines(state.step);
+  return state;
 }
 
-void Keeper::save_best(const TrainState& state) {
-  if (run_.keeps()) save_to(run_ / "best", state);
+void save_training(Artifact& run, Module& model, const Optimizer& optimizer, TrainState& state) {
+  if (!run.keeps() || state.saved == state.step) return;
+  save_to(run.folder(), run, model, optimizer, state);
+  state.saved = state.step;
 }
 
-void Keeper::save_to(const std::filesystem::path& folder, const TrainState& state) {
-  const trace::Span span("checkpoint", "program");
-  run_.sync();
-  Json progress = {{"step", state.step},     {"seconds", state.seconds},           {"latest", state.metrics},
-                   {"stopped", state.ended}, {"best", finite_or_null(state.best)}, {"since_best", state.since_best}};
-  for (const double value : schedule_.state()) progress["schedule"].push_back(finite_or_null(value));
-  save_checkpoint(folder, model_, optimizer_,
-                  {{"program", program()}, {"provenance", provenance_of(model_)}, {"progress", progress}});
+void save_best(Artifact& run, Module& model, const Optimizer& optimizer, const TrainState& state) {
+  if (run.keeps()) save_to(run / "best", run, model, optimizer, state);
 }
 
-std::string Keeper::what_is_saved() const {
-  if (!run_.keeps()) return "";
-  if (saved_ < 0) return "; nothing was saved before";
-  return concat("; the checkpoint of step ", saved_, " is in ", run_ / "checkpoint");
+std::string what_is_saved(const Artifact& run, const TrainState& state) {
+  if (!run.keeps()) return "";
+  if (state.saved < 0) return "; nothing was saved before";
+  return concat("; the checkpoint of step ", state.saved, " is in ", run / "checkpoint");
 }
 
-std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run) try {
+std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& run) try {
   std::optional<FoundCheckpoint> found = find_checkpoint(run);
   if (found && !found->damage.empty())  // also with --quiet, for it changes the result
     note(concat(found->damage, "; the checkpoint of step ", state_of(*found).step, " in ", found->folder, " is used"),
@@ -86,19 +108,9 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& ru
 }
 
 TrainState state_of(const FoundCheckpoint& checkpoint) try {
-  const Json &about = *checkpoint.about, &at = about.at("progress");
+  const Json& about = *checkpoint.about;
   check<DataError>(about.at("program") == program(), checkpoint.folder, ": the checkpoint of another program");
-  // Before the first evaluation the best is infinite, which JSON cannot hold.
-  const auto number = [](const Json& value) { return value.is_null() ? INFINITY : value.get<double>(); };
-  TrainState state{at.at("step"),
-                   at.at("seconds"),
-                   at.at("latest"),
-                   at.at("stopped"),
-                   number(at.value("best", Json())),
-                   at.value("since_best", int64_t(0)),
-                   {}};
-  for (const Json& value : at.value("schedule", Json::array())) state.schedule.push_back(number(value));
-  return state;
+  return state_from(about.at("progress"));
 } catch (const Json::exception&) {
   throw DataError(concat(checkpoint.folder, ": not the checkpoint of a run of ", program()));
 }

@@ -25,7 +25,12 @@ struct TrainState {
   double best = INFINITY;          // the least score, and how many evaluations ago
   int64_t since_best = 0;
   std::vector<double> schedule;  // its state()
+  int64_t saved = -1;            // the step of the newest checkpoint; -1: there is none
 };
+
+// All of it but `saved` as JSON, in which infinity is null, and read back. Error (Json::exception): it is not that.
+nlohmann::ordered_json progress_of(const TrainState& state);
+TrainState state_from(const nlohmann::ordered_json& progress);
 
 // The newest good checkpoint of a run, if there is any. What is used in the place of a damaged one is said on standard
 // error. Error (DataError): all are damaged.
@@ -33,30 +38,14 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& ru
 // How far the run of a checkpoint had come. Error (DataError): it is not one of this program's.
 TrainState state_of(const FoundCheckpoint& checkpoint);
 
-// The checkpoints of one training.
-class Keeper {
- public:
-  Keeper(Artifact& run, Module& model, Optimizer& optimizer, Schedule& schedule)
-      : run_(run), model_(model), optimizer_(optimizer), schedule_(schedule) {}
-
-  // Continues from the newest checkpoint, if there is one. Errors: UsageError: the run has made more steps than
-  // `iterations`; DataError: all checkpoints are damaged, or another model's.
-  TrainState begin(int64_t iterations);
-  // Saves where the training stands, unless it just did.
-  void save(const TrainState& state);
-  // Saves the model to best/.
-  void save_best(const TrainState& state);
-  // For the end of a message: what there is to go back to.
-  std::string what_is_saved() const;
-
- private:
-  void save_to(const std::filesystem::path& folder, const TrainState& state);
-
-  Artifact& run_;
-  Module& model_;
-  Optimizer& optimizer_;
-  Schedule& schedule_;
-  int64_t saved_ = -1;  // the step of the newest checkpoint
-};
+// Continues from the newest checkpoint of a run, if there is one. Errors: UsageError: the run has made more steps than
+// `iterations`; DataError: all checkpoints are damaged, or another model's.
+TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, Schedule& schedule, int64_t iterations);
+// Saves where training stands, unless it just did.
+void save_training(Artifact& run, Module& model, const Optimizer& optimizer, TrainState& state);
+// Saves it to best/.
+void save_best(Artifact& run, Module& model, const Optimizer& optimizer, const TrainState& state);
+// For the end of a message: what there is to go back to.
+std::string what_is_saved(const Artifact& run, const TrainState& state);
 
 }  // namespace cairn

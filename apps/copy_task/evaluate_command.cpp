@@ -26,7 +26,7 @@ struct EvaluateCommand : Command {
     std::vector<std::string> specs = split_specs(attention);
     if (specs.empty()) specs = {settings.model.attention};
     for (const std::string& spec : specs)  // refuses all before it evaluates any
-      about_option("--attention " + spec, [&] { run_.swap_attention(spec); });
+      name_in_errors("--attention " + spec, [&] { run_.swap_attention(spec); });
     catch_interrupts(quiet);
     Json result;
     std::string text;

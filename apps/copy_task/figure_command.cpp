@@ -149,11 +149,11 @@ struct FigureCommand : Command {
 
   void run(Communicator& ranks) override {
     check<UsageError>(!out.empty(), "expected --out with a folder; see copy-task figure --help");
-    if (Artifact::is_in(out)) continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
+    if (Artifact::is_in(out)) continue_run(out);
     const std::vector<std::string> specs = split_specs(variants);
     check<UsageError>(!specs.empty(), "--variants: expected at least one");
     std::vector<int64_t> sizes;
-    about_option("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
+    name_in_errors("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
     const Place place = settings.compute.apply();
     for (const std::string& spec : specs)
       for (const int64_t length : sizes) cells.push_back({spec, length, ""});
@@ -214,11 +214,9 @@ struct FigureCommand : Command {
     const Json config = fields.config();
     const fs::path folder = folder_of(cell);
     if (!Artifact::is_in(folder)) return config;
-    const std::string where = (folder / "config.json").string();
-    const std::string differences =
-        fields.differences(config, fields.checked(Artifact::config("--out", folder), where));
-    check<UsageError>(differences.empty(), where, ": this run of the figure has other settings: ", differences,
-                      "; choose another folder");
+    const std::string differences = fields.differences(config, read_run(fields, "--out", folder));
+    check<UsageError>(differences.empty(), folder / "config.json",
+                      ": this run of the figure has other settings: ", differences, "; choose another folder");
     return config;
   }
 

@@ -35,7 +35,7 @@ void SavedRun::read() {
   if (threads > 0) set_threads(int(threads));
   SettingFields fields;
   settings.fields(fields);
-  read_settings(fields, Artifact::config("--run", folder), (std::filesystem::path(folder) / "config.json").string());
+  read_run(fields, "--run", folder);
   const FoundCheckpoint checkpoint = checkpoint_of("--run", folder);
   step = state_of(checkpoint).step;
   Generator generator(uint64_t(settings.compute.seed));

@@ -57,7 +57,7 @@ TransformerOptions Settings::transformer() const {
 void Settings::validate(Device device) const {
   const TransformerOptions options = transformer();
   options.validate();
-  about_option("--attention", [&] { make_attention(options.attention, options.attention_defaults); });
+  name_in_errors("--attention", [&] { make_attention(options.attention, options.attention_defaults); });
   training.validate();
   // Each parameter has a gradient and two moments.
   const double f = double(options.features()), hidden = double(options.feed_forward);

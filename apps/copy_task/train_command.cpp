@@ -38,7 +38,7 @@ struct TrainCommand : Command {
     const bool is_first = ranks.rank() == 0;
     if (is_first && resume) {
       check<UsageError>(!out.empty(), "--resume: expected --out with the folder of the run to continue");
-      continue_run(Artifact::config("--out", out), (std::filesystem::path(out) / "config.json").string());
+      continue_run(out);
     }
     // The others take the settings of rank 0, which alone reports, keeps the run and is interrupted.
     const std::string settings_of_rank_0 = of_rank_0(ranks, config().dump());

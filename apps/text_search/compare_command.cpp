@@ -58,17 +58,16 @@ struct CompareCommand : Command {
   void run(Communicator&) override {
     catch_interrupts(quiet);
     check<UsageError>(labeled.empty() || search.paths.empty(), "--labeled takes the place of PATH, got both");
-    if (!out.empty() && Artifact::is_in(out))
-      continue_run(Artifact::config("--out", out), (fs::path(out) / "config.json").string());
+    if (!out.empty() && Artifact::is_in(out)) continue_run(out);
     read_texts();
     Embedder embedder(options);
     std::vector<int64_t> all;
-    about_option("--lengths", [&] { all = rising_integers(lengths, embedder.max_tokens()); });
+    name_in_errors("--lengths", [&] { all = rising_integers(lengths, embedder.max_tokens()); });
     check<UsageError>(all.front() >= 3, "--lengths: expected at least 3, got ", all.front());
     std::vector<std::string> specs{"full"};
     for (const std::string& spec : split_specs(variants))
       if (std::count(specs.begin(), specs.end(), spec) == 0) specs.push_back(spec);
-    about_option("--variants", [&] {
+    name_in_errors("--variants", [&] {
       for (const std::string& spec : specs) embedder.set_attention(spec);  // which looks at it
     });
     Artifact kept(out, config(), Resume::if_there);
@@ -147,9 +146,8 @@ struct CompareCommand : Command {
 
   // A hash of all that a row depends on, but for the settings that a folder's rows have in common.
   std::string key_of(const Embedder& embedder, int64_t length, const std::string& spec) const {
-    Json made_with = provenance(std::string(name(embedder.device())));
-    made_with.erase("time");
-    return xxh128(concat(made_with.dump(), embedder.fingerprint(), text_hash, ' ', length, ' ', spec));
+    return xxh128(
+        concat(provenance(embedder.device()).dump(), embedder.fingerprint(), text_hash, ' ', length, ' ', spec));
   }
 
   std::string table_of(const Json& rows) const {

@@ -30,7 +30,7 @@ Embedder::Embedder(const EmbedderOptions& options)
   const std::filesystem::path folder = options.model;
   check<DataError>(tokenizer_.size() <= bert_->options.vocabulary, folder / "vocab.txt", ": ", tokenizer_.size(),
                    " tokens; the model has embeddings for ", bert_->options.vocabulary);
-  about_option("--attention", [&] { set_attention(options.attention); });
+  name_in_errors("--attention", [&] { set_attention(options.attention); });
   move_to(*bert_, place_.device);
   bert_->activation_dtype = place_.activations;
   std::string hashes;

@@ -28,36 +28,26 @@ constexpr size_t buffer_size = size_t{1} << 18;
                      number == ENOSPC || number == EDQUOT ? "; free some space there, or write elsewhere" : ""));
 }
 
-// An open file or folder, closed when it goes out of scope.
-class Handle {
- public:
-  // `flags` are those of open(2). Error: that fails; the message has `what`.
-  Handle(const fs::path& path, int flags, const char* what)
-      : path_(path), file_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (file_ < 0) fail(path, what);
-  }
-  ~Handle() { close(file_); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  void write(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_, bytes.data(), bytes.size());
-      if (written < 0) fail(path_, "cannot be written");
-      bytes.remove_prefix(size_t(written));
-    }
-  }
-  // Waits until it is on the disk. Pipes, terminals and some file systems do not support that.
-  void sync() const {
-    if (fsync(file_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be flushed to the disk");
-  }
-
- private:
-  const fs::path& path_;
-  int file_;
-};
-
 }  // namespace
+
+OpenFile::OpenFile(const fs::path& path, int flags, const char* what)
+    : path_(path), number_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+  if (number_ < 0) fail(path, what);
+}
+
+OpenFile::~OpenFile() { close(number_); }
+
+void OpenFile::write(std::string_view bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(number_, bytes.data(), bytes.size());
+    if (written < 0) fail(path_, "cannot be written");
+    bytes.remove_prefix(size_t(written));
+  }
+}
+
+void OpenFile::sync() const {
+  if (fsync(number_) != 0 && errno != EINVAL && errno != ENOTSUP) fail(path_, "cannot be flushed to the disk");
+}
 
 std::pair<std::ifstream, uint64_t> open_file(const fs::path& path) {
   std::error_code error;
@@ -75,14 +65,14 @@ std::pair<std::ifstream, uint64_t> open_file(const fs::path& path) {
 std::string read_file(const fs::path& path) {
   auto [file, size] = open_file(path);
   check<OutOfMemory>(size <= available_memory(Device::cpu), path, ": out of memory: the file has ", size,
-                     " bytes, and ", available_memory(Device::cpu), " are available to this process");
+                     " bytes, and ", available_memory(Device::cpu), " are there for this process");
   std::string bytes(size, '\0');
   check<DataError>(bool(file.read(bytes.data(), std::streamsize(size))), path, ": cannot be read");
   return bytes;
 }
 
 void write_file(const fs::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash) {
-  const Handle file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created");
+  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, "cannot be created");
   // Large pieces too are copied to the buffer: bytes in the processor's cache are written twice as fast as others.
   std::string buffer;
   const auto flush = [&] {
@@ -112,11 +102,11 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
     check(!error, path, ": cannot be replaced: ", error);
     sync_folder(path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    fs::remove(beside, error);  // its own error is ignored: the first one matters
+    fs::remove(beside, error);  // what went wrong first is what matters
     throw;
   }
 }
 
-void sync_folder(const fs::path& path) { Handle(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync(); }
+void sync_folder(const fs::path& path) { OpenFile(path, O_RDONLY | O_DIRECTORY, "cannot be opened").sync(); }
 
 }  // namespace cairn

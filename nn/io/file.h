@@ -12,6 +12,25 @@ namespace cairn {
 
 class Xxh128;
 
+// An open file or folder, closed when it goes out of scope. Error of all calls (exit code 1): the system's.
+class OpenFile {
+ public:
+  // `flags` are those of open(2). The message of an error has `what`.
+  OpenFile(const std::filesystem::path& path, int flags, const char* what);
+  ~OpenFile();
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  void write(std::string_view bytes) const;
+  // Waits until it is on the disk. Pipes, terminals and some file systems do not support that.
+  void sync() const;
+  int number() const { return number_; }  // of the system's calls
+
+ private:
+  std::filesystem::path path_;
+  int number_;
+};
+
 // Opens a regular file and returns it with its size in bytes. Errors (DataError): missing, not a regular file (such as
 // a folder), not readable.
 std::pair<std::ifstream, uint64_t> open_file(const std::filesystem::path& path);

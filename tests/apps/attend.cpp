@@ -6,7 +6,6 @@
 
 #include "apps/attend/inputs.h"
 #include "nn/attention/observe.h"
-#include "tests/apps/markup.h"
 #include "tests/apps/process.h"
 #include "tests/io/io_test.h"
 #include "tests/ops/ops_test.h"

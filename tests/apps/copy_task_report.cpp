@@ -3,7 +3,7 @@
 
 #include "apps/copy_task/report_page.h"
 #include "apps/copy_task/run.h"
-#include "tests/apps/markup.h"
+#include "tests/apps/process.h"
 #include "tests/catch.h"
 #include "tests/io/io_test.h"
 

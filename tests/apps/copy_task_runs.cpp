@@ -9,7 +9,6 @@
 
 #include "nn/io/file.h"
 #include "nn/io/hash.h"
-#include "tests/apps/markup.h"
 #include "tests/apps/process.h"
 #include "tests/catch.h"
 #include "tests/io/io_test.h"

@@ -16,13 +16,10 @@ struct ProcessResult {
   std::string out, err;
 };
 
-// `arguments` is read by the shell; `before` stands in front of the program ("timeout 1 ").
-inline ProcessResult run_process(const std::string& program, const std::string& arguments,
-                                 const std::string& before = "") {
+// A command of the shell.
+inline ProcessResult run_command(const std::string& command) {
   const std::string base = "/tmp/cairn-test-" + std::to_string(getpid());
-  const std::string command = before + std::string(CAIRN_PROGRAMS) + "/" + program + " " + arguments + " </dev/null >" +
-                              base + ".out 2>" + base + ".err";
-  const int status = std::system(command.c_str());
+  const int status = std::system(("(" + command + ") </dev/null >" + base + ".out 2>" + base + ".err").c_str());
   const auto read = [](const std::string& path) {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();
@@ -32,9 +29,27 @@ inline ProcessResult run_process(const std::string& program, const std::string& 
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read(base + ".out"), read(base + ".err")};
 }
 
+// `arguments` is read by the shell; `before` stands in front of the program ("timeout 1 ").
+inline ProcessResult run_process(const std::string& program, const std::string& arguments,
+                                 const std::string& before = "") {
+  return run_command(before + CAIRN_PROGRAMS + "/" + program + " " + arguments);
+}
+
 inline std::string last_line(std::string text) {
   text.erase(text.find_last_not_of('\n') + 1);
   return text.substr(text.rfind('\n') + 1);  // of one line: all
+}
+
+// What keeps a text from being well-formed XML; empty: nothing. Asks Python, where there is one.
+inline std::string markup_error(const std::string& text) {
+  const std::string path = "/tmp/cairn-markup-" + std::to_string(getpid());
+  std::ofstream(path) << text;
+  const ProcessResult result = run_command(
+      "command -v python3 >/dev/null || exit 0\n"
+      "python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' " +
+      path);
+  std::remove(path.c_str());
+  return result.exit_code == 0 ? "" : "not well-formed: " + result.err;
 }
 
 }  // namespace cairn

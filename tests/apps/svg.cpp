@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "apps/common/report.h"
-#include "tests/apps/markup.h"
+#include "tests/apps/process.h"
 #include "tests/catch.h"
 
 using namespace cairn;  // NOLINT: tests only
@@ -110,7 +110,6 @@ TEST_CASE("a report is one well-formed page that needs nothing else", "[svg]") {
   Report page("<title> & \"more\"", "lead");
   page.summary({{"a<", "1", "&"}});
   page.section("<s>");
-  page.subsection("<s>");
   page.text("x < y");
   page.figure({svg::draw(svg::LineChart{}), "a & b"});
   page.columns({"<", "b"}, {{"&", "1"}});
