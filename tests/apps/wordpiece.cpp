@@ -1,7 +1,6 @@
 // WordPiece: the tokens of the package `tokenizers`, of texts of every kind, and what is refused.
 #include "apps/text_search/wordpiece.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <sstream>
