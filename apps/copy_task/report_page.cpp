@@ -68,10 +68,7 @@ svg::Series means(const svg::Series& all, size_t points) {
 
 void write_curves(Report& page, const Records& records, int64_t steps) {
   page.section("Learning");
-  const auto recorded = int64_t(records.loss.x.size()), batches = (recorded + 299) / 300;
-  if (recorded < steps)
-    page.text(concat("Of ", count(steps, "step"), " metrics.jsonl has the records of ", recorded,
-                     " alone; the curves show those."));
+  const auto batches = (int64_t(records.loss.x.size()) + 299) / 300;
   std::vector<svg::Band> plateau;
   if (records.plateau_begin < records.plateau_end) {
     plateau.push_back({records.plateau_begin, records.plateau_end, "plateau"});

@@ -44,7 +44,7 @@ void Embedder::set_attention(const std::string& spec) {
   options_.attention = spec;
 }
 
-Tensor Embedder::embed(const Sequences& sequences, bool quiet, const AfterBatch& after_batch) const {
+Tensor Embedder::embed(const Sequences& sequences, bool quiet, const AfterEach& after_each) const {
   const trace::Span span("embed", "program");
   const NoGrad no_grad;
   std::vector<size_t> order(sequences.size());
@@ -71,9 +71,12 @@ Tensor Embedder::embed(const Sequences& sequences, bool quiet, const AfterBatch&
     const Tensor input = Tensor::from(tokens, {n, longest}).to(place_.device);
     const Variable hidden = (*bert_)(input, length, {.generator = &generator});
     const Tensor rows = l2_normalize(mean_over_length(cast(hidden, DType::float32), length)).value().to(Device::cpu);
-    for (int64_t i = 0; i < n; ++i)
-      std::copy_n(rows.data<float>() + i * features(), features(), out + int64_t(batch[size_t(i)]) * features());
-    if (after_batch) after_batch(batch, rows);
+    const float* row = rows.data<float>();
+    for (const size_t i : batch) {
+      std::copy_n(row, features(), out + int64_t(i) * features());
+      if (after_each) after_each(i, row);
+      row += features();
+    }
     progress.update(int64_t(end), options_.attention);
   }
   progress.finish();

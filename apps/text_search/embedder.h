@@ -39,13 +39,13 @@ class Embedder {
   // A hash of the model's files: all that embeddings depend on but the attention and its seed.
   const std::string& fingerprint() const { return fingerprint_; }
 
-  // The places of a batch's sequences among all of them, and their embeddings.
-  using AfterBatch = std::function<void(const std::vector<size_t>& batch, const Tensor& rows)>;
   // The embeddings of sequences of tokens ([CLS] first, [SEP] last, at most max_tokens): float32 [n, features] on the
   // CPU, rows of unit length, in the order of the sequences. They are computed in batches of like length, the longest
-  // first, padded to the longest. Shows its progress unless `quiet`, and says so where the variant computes full
-  // attention. Throws Interrupted between two batches.
-  Tensor embed(const Sequences& sequences, bool quiet = true, const AfterBatch& after_batch = {}) const;
+  // first, padded to the longest; `after_each` gets each sequence's number and embedding as soon as it is there. Shows
+  // its progress unless `quiet`, and says so where the variant computes full attention. Throws Interrupted between two
+  // batches.
+  using AfterEach = std::function<void(size_t sequence, const float* row)>;
+  Tensor embed(const Sequences& sequences, bool quiet = true, const AfterEach& after_each = {}) const;
 
  private:
   EmbedderOptions options_;

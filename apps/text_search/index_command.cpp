@@ -113,12 +113,8 @@ struct IndexCommand : Command {
     double saved = 0;
     bool is_new = false;
     try {
-      embedder.embed(sequences, quiet, [&](const std::vector<size_t>& batch, const Tensor& rows) {
-        const float* row = rows.data<float>();
-        for (const size_t i : batch) {
-          waiting[i]->row.assign(row, row + embedder.features());
-          row += embedder.features();
-        }
+      embedder.embed(sequences, quiet, [&](size_t i, const float* row) {
+        waiting[i]->row.assign(row, row + embedder.features());
         is_new = true;
         if (time.seconds() - saved < save_every) return;
         write_index(file, index);

@@ -36,18 +36,6 @@ struct Config {
   }
 };
 
-// The tensor under one of the names that it may have, or null.
-const Tensor* find_weight(const TensorFile& file, const std::string& name) {
-  std::vector<std::string> names{name};
-  const auto dot = name.rfind('.');
-  if (name.substr(0, dot).ends_with("LayerNorm"))
-    names.push_back(name.substr(0, dot) + (name.ends_with(".weight") ? ".gamma" : ".beta"));
-  for (const std::string& each : names)
-    for (const char* prefix : {"", "bert."})
-      if (const Tensor* found = file.find(prefix + each)) return found;
-  return nullptr;
-}
-
 // Error (DataError): sentences' embeddings are meant to be something else than the mean of the tokens'.
 void check_pooling(const std::filesystem::path& file) {
   std::error_code error;
@@ -101,12 +89,11 @@ std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder) {
   Generator generator;
   auto bert = std::make_unique<Bert>(options, generator);
   for (auto& [name, parameter] : named_parameters(*bert)) {
-    const Tensor* found = find_weight(file, name);
-    if (!found) file.at(name);  // says that there is none
-    check<DataError>(is_floating(found->dtype()) && found->shape() == parameter.shape(), file.where, ": tensor ",
+    const Tensor& found = file.at(name);
+    check<DataError>(is_floating(found.dtype()) && found.shape() == parameter.shape(), file.where, ": tensor ",
                      in_quotes(name), ": expected numbers of shape ", parameter.shape(), " as ", config, " says, got ",
-                     cairn::name(found->dtype()), " of shape ", found->shape());
-    parameter.mutable_value().copy_from(found->cast(DType::float32));
+                     cairn::name(found.dtype()), " of shape ", found.shape());
+    parameter.mutable_value().copy_from(found.cast(DType::float32));
   }
   return bert;
 }

@@ -14,9 +14,8 @@ namespace cairn {
 BertOptions parse_bert_config(std::string_view text, const std::string& where);
 
 // The model, on the CPU, with full attention. Tensors that it does not use (a pooler, heads of its training) are passed
-// over; names may begin with "bert.", and a LayerNorm may have gamma and beta for weight and bias. float16, bfloat16
-// and float64 become float32. 1_Pooling/config.json, where it is there, must ask for the mean alone. Errors
-// (DataError): a file is missing or damaged; a tensor is missing or has another shape.
+// over. float16, bfloat16 and float64 become float32. 1_Pooling/config.json, where it is there, must ask for the mean
+// alone. Errors (DataError): a file is missing or damaged; a tensor is missing or has another shape.
 std::unique_ptr<Bert> read_bert(const std::filesystem::path& folder);
 
 }  // namespace cairn

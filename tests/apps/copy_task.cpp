@@ -1,16 +1,16 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
+#include <filesystem>
 #include <set>
 
-#include "apps/copy_task/train.h"
+#include "apps/copy_task/model.h"
+#include "nn/io/hash.h"
 #include "tests/apps/process.h"
-#include "tests/catch.h"
+#include "tests/io/io_test.h"
 
 using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
+using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("a sequence is 0w0w, and what is masked in one copy stands in the other", "[copy-task]") {
   for (int64_t length : {1, 2, 3, 4, 31, 63, 100}) {
@@ -89,49 +89,30 @@ TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
   CHECK(std::isnan(evaluate(shorter, 2, 10, 7, 0).masked_accuracy));  // round(0.4) = 0 masked
 }
 
-TEST_CASE("the program's JSON result carries what it promises", "[copy-task]") {
-  // Nothing masked: null, not NaN. No step: the untrained model is evaluated.
-  const auto result = run_process("copy-task", "train --length 1 --layers 1 --iterations 0 --json --quiet");
-  REQUIRE(result.exit_code == 0);
-  CHECK(result.err.empty());
-  const auto json = nlohmann::json::parse(result.out);
-  CHECK(json["masked_accuracy"].is_null());
-  CHECK(json["attention"] == "i-clustered-15");
-  for (const char* key : {"sequences", "length", "seed", "iterations", "loss", "accuracy", "seconds",
-                          "steps_per_second", "peak_bytes", "parameters"})
-    CHECK(json[key].is_number());
-}
-
 #if !CAIRN_HAS_CUDA
 TEST_CASE("a program built without CUDA says so", "[copy-task][fault]") {
   const auto result = run_process("copy-task", "train --device cuda --quiet");
   CHECK(result.exit_code == 4);
-  CHECK_THAT(result.err,
-             Catch::Matchers::ContainsSubstring("error: --device cuda: this program was built without CUDA"));
+  CHECK_THAT(result.err, ContainsSubstring("error: --device cuda: this program was built without CUDA"));
 }
 #endif
 
-TEST_CASE("what the quick copy task reaches is written down for every attention variant", "[copy-task]") {
-  std::ifstream list(CAIRN_SOURCE_DIR "/apps/copy_task/variants.tsv");
-  REQUIRE(list.is_open());
-  std::multiset<std::string> listed;
-  for (std::string line; std::getline(list, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    INFO(line);
-    std::vector<std::string> fields(1);
-    for (char c : line) c == '\t' ? void(fields.emplace_back()) : fields.back().push_back(c);
-    REQUIRE(fields.size() == 5);  // specification, least, most, found, why
-    CHECK(make_attention(fields[0])->spec() == fields[0]);
-    const double minimum = std::stod(fields[1]), maximum = std::stod(fields[2]), found = std::stod(fields[3]);
-    CHECK((0 <= minimum && minimum <= found && found <= maximum && maximum <= 1));
-    listed.insert(parse_attention(fields[0]).variant->name);
-  }
-  std::ifstream readme(CAIRN_SOURCE_DIR "/nn/attention/README.md");
-  const std::string table{std::istreambuf_iterator<char>(readme), {}};
-  for (const auto* variant : attention_variants()) {
-    INFO(variant->name);
-    if (variant->name == std::string("sharp") || variant->name == std::string("replayed")) continue;  // of these tests
-    CHECK(listed.count(variant->name) == 1);
-    CHECK_THAT(table, Catch::Matchers::ContainsSubstring("`" + std::string(variant->name)));
-  }
+TEST_CASE("a run that goes on elsewhere says that it is no longer bit for bit", "[copy-task][fault]") {
+  const TemporaryFolder folder;
+  const std::filesystem::path json = folder / "run/checkpoint/checkpoint.json",
+                              checksums = folder / "run/checkpoint/checksums";
+  const std::string train =
+      concat("train --quiet --device cpu --layers 1 --length 3 --out ", folder / "run", " --iterations ");
+  REQUIRE(run_process("copy-task", train + "1").exit_code == 0);
+  CHECK(run_process("copy-task", train + "2 --resume").err == "");  // on the same machine
+  // The checkpoint says so, and its hash is right.
+  std::string text = bytes_of_file(json);
+  const std::string hashes = bytes_of_file(checksums);
+  text.replace(text.find("\"vectors\": \"") + 12, 0, "other ");
+  put_file(json, text);
+  put_file(checksums, xxh128(text) + hashes.substr(hashes.find(' ')));
+  const auto elsewhere = run_process("copy-task", train + "3 --resume");
+  CHECK(elsewhere.exit_code == 0);
+  CHECK_THAT(elsewhere.err,
+             ContainsSubstring("was trained on the CPU with other ") && ContainsSubstring("no longer bit for bit"));
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Holds the programs to the shell sessions written down in a file: what they say and how they end.
 
-    $ copy-task trian          a command for bash, in a folder of its own that the file's commands share
+    $ copy-task trian          a command for bash, in a folder of its own that the file's commands share; $SOURCE is
+                               the folder of the sources
     copy-task: error: ...      what it prints, standard error too; "..." stands for any text within a line
     [2]                        its exit code, where it is not 0
 
@@ -32,7 +33,8 @@ def blocks(text):
 
 
 def run(command, folder, programs):
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", "NO_COLOR": "1",
+                   "SOURCE": str(Path(__file__).resolve().parents[2])}
     ended = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
     lines = ended.stdout.decode(errors="replace").splitlines()

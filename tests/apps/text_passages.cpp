@@ -1,23 +1,18 @@
-// text-search: files are found, texts cut into passages, passages shown.
+// text-search: texts are cut into passages, and passages shown.
 #include "apps/text_search/passages.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <random>
 #include <sstream>
 #include <utility>
 
-#include "apps/text_search/files.h"
 #include "apps/text_search/index.h"
-#include "tests/apps/text_search_test.h"
+#include "core/error.h"
+#include "tests/catch.h"
 
 using namespace cairn;
 using namespace cairn::text_search;
-using Catch::Matchers::ContainsSubstring;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -93,41 +88,6 @@ TEST_CASE("a passage ends behind a paragraph, else a line, else a word, else a c
     }
     CHECK(found == each.passages);
   }
-}
-
-TEST_CASE("files below folders are found in order, with what is left out", "[text_search]") {
-  const TemporaryFolder folder;
-  for (const char* name : {"a", "a/deep/er", "a-b", ".hidden", "build", "src/build", "model"})
-    fs::create_directories(folder / name);
-  for (const char* name : {"a/1", "a/deep/er/2", "a-b/3", "a.txt", ".hidden/4", ".5", "build/6", "src/build/7",
-                           "src/8.o", "src/9.c", "model/10", "large"})
-    put_file(folder / name, std::string(name) + " text");
-  fs::resize_file(folder / "large", 16'000'001);  // has no blocks on the disk
-  put_file(folder / "not-\xFF-utf8", "x");
-  put_file(folder / "binary", std::string("a\0b", 3));
-  fs::create_symlink("..", folder / "a/loop");
-  fs::create_symlink("1", folder / "a/link");
-  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  using Names = std::vector<std::string>;
-  SkippedCounts skipped;
-  const auto found = [&](const FileSearch& search) {
-    Names names;
-    skipped.clear();
-    for (const fs::path& file : find_files(search, folder / "model"))
-      if (read_text(file, skipped)) names.push_back(file.lexically_relative(fs::canonical(folder.path())));
-    return names;
-  };
-  // Each file once, though paths overlap.
-  const std::string all = folder.path();
-  CHECK(found({{all, all + "/a", all + "/a/deep/../1"}, ""}) ==
-        Names{"a/1", "a/deep/er/2", "a-b/3", "a.txt", "build/6", "src/8.o", "src/9.c", "src/build/7"});
-  CHECK(skipped == SkippedCounts{{"binary", 1}, {"links", 2}, {"name", 1}, {"too large", 1}, {"unreadable", 1}});
-  CHECK(found({{all}, "build/,*.o,a/deep"}) == Names{"a/1", "a-b/3", "a.txt", "src/9.c"});
-  // A link that is named is followed, and a hidden folder searched.
-  CHECK(found({{folder / "a/link", folder / ".hidden"}, ""}) == Names{".hidden/4", "a/1"});
-  CHECK_THROWS_WITH(found({{folder / "missing"}, ""}), ContainsSubstring("missing: cannot be read: No such file"));
-  CHECK_THROWS_AS(found({}), UsageError);
-  CHECK(read_text(folder / "a/1", skipped) == "a/1 text");
 }
 
 TEST_CASE("an excerpt is the line with the most of the query, on one line of a terminal", "[text_search]") {

@@ -1,4 +1,4 @@
-// What text-search compare measures, beside slow computations of the same, and the command as a user runs it.
+// What text-search compare measures, beside slow computations of the same.
 #include "apps/text_search/compare.h"
 
 #include <algorithm>
@@ -7,13 +7,11 @@
 #include <set>
 #include <utility>
 
-#include "tests/apps/text_search_test.h"
-#include "tests/ops/ops_test.h"
+#include "tests/io/io_test.h"
 
 using namespace cairn;
 using namespace cairn::text_search;
 using Catch::Matchers::ContainsSubstring;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -45,7 +43,7 @@ TEST_CASE("embeddings beside those of full attention", "[text_search]") {
 }
 
 TEST_CASE("texts are cut into sequences of the same length", "[text_search]") {
-  const WordPiece tokenizer = read_wordpiece(small_model);
+  const WordPiece tokenizer = read_wordpiece(CAIRN_SOURCE_DIR "/tests/golden/bert");
   Sequences texts;
   for (const int n : {100, 51, 5, 34}) {
     texts.emplace_back();
@@ -115,76 +113,4 @@ TEST_CASE("an interval is that of a mean of groups", "[text_search]") {
   CHECK((of_400[0] == 0.5 && of_200[0] == -0.5));
   CHECK(of_400[2] - 0.5 == Approx(1.96 * 0.5 / 20));
   CHECK(-0.5 - of_200[1] == Approx(1.96 * 0.5 / std::sqrt(200)));
-}
-
-namespace {
-
-struct CompareCommand : InFolder {
-  CompareCommand() {
-    const char* words[] = {"the cluster of attention ", "a key in a query ", "0 1 2 3 4 "};  // of each label
-    std::string lines, text;
-    for (int i = 0; i < 90; ++i) {
-      std::string example;
-      for (int j = 0; j < 2 + i % 4; ++j) example += words[(i + (i % 7 == 0 && j > 0)) % 3];
-      text += example + "\n";
-      lines += concat(R"({"text":")", example, R"(","label":")", i % 3, R"(","group":")", i / 6, "\"}\n");
-    }
-    put_file(folder / "labeled", lines);
-    put_file(folder / "text", text);
-  }
-  std::string told(const std::string& more) const {
-    return printed(concat("compare --quiet --model ", small_model, " --batch 4 --out rows ", more));
-  }
-  Json rows(const std::string& more) const { return Json::parse(told("--json " + more))["rows"]; }
-};
-
-}  // namespace
-
-TEST_CASE("text-search compare on files, with what is finished kept", "[text_search]") {
-  const CompareCommand command;
-  const std::string more = "text --lengths 16,32 --sequences 25 --variants i-clustered-2:topk=64,full,clustered-1";
-  const Json rows = command.rows(more);
-  REQUIRE(rows.size() == 6);
-  for (size_t i = 0; i < 6; i += 3) {
-    const Json &full = rows[i], &all_keys = rows[i + 1], &clustered = rows[i + 2];
-    CHECK(full["length"] == (i == 0 ? 16 : 32));
-    CHECK((full["attention"] == "full" && full["largest_error"] == 0 && full["neighbors_kept"] == 1));
-    // As many top keys as there are keys: it is full attention.
-    CHECK(all_keys["attention"] == "i-clustered-2:topk=64");
-    CHECK((all_keys["largest_error"] == 0 && all_keys["neighbors_kept"] == 1));
-    CHECK((clustered["mean_error"] > 1e-4 && clustered["largest_error"] > clustered["mean_error"]));
-    CHECK((clustered["neighbors_kept"] < 1 && clustered["seconds_per_token"] > 0));
-  }
-  CHECK(command.rows(more) == rows);  // times too: nothing is measured again
-  const std::string kept = bytes_of_file(command.folder / "rows/metrics.jsonl");
-  CHECK(std::count(kept.begin(), kept.end(), '\n') == 6);
-  put_file(command.folder / "rows/metrics.jsonl", kept.substr(0, kept.size() / 2));
-  const Json again = command.rows(more);
-  for (size_t i = 0; i < 6; ++i)
-    for (const char* key : {"key", "attention", "mean_error", "neighbors_kept"}) CHECK(again[i][key] == rows[i][key]);
-  CHECK_THAT(command.told(more), ContainsSubstring("32 tokens\n") && ContainsSubstring("i-clustered-2:topk=64 "));
-  put_file(command.folder / "text", bytes_of_file(command.folder / "text") + "more\n");
-  CHECK(command.rows(more)[0]["key"] != rows[0]["key"]);
-  const std::string refused = concat("compare text --quiet --model ", small_model, " --out rows ");
-  command.refuses(refused + "--seed 2", 2, "seed (1 in the run, 2 now)");
-  command.refuses(refused + "--variants shared-full", 2, "--variants: ");
-  command.refuses(refused + "--lengths 513", 2, "--lengths: ");
-}
-
-TEST_CASE("text-search compare --labeled: accuracy by each variant", "[text_search]") {
-  const CompareCommand command;
-  const std::string more = "--labeled labeled --lengths 16 --variants clustered-2,oracle-top-2";
-  const Json rows = command.rows(more);
-  REQUIRE(rows.size() == 3);
-  CHECK(rows[0]["minus_full"] == Json{0.0, 0.0, 0.0});
-  CHECK(rows[0]["accuracy"][0] > 0.5);  // words tell the label
-  for (const Json& row : rows) {
-    const std::string right = row["right"];
-    CHECK(right.size() == 18);
-    const double accuracy = row["accuracy"][0], by_full = rows[0]["accuracy"][0], change = row["minus_full"][0];
-    CHECK(accuracy == Approx(double(std::count(right.begin(), right.end(), '1')) / 18));
-    CHECK(change == Approx(accuracy - by_full).margin(1e-12));
-  }
-  CHECK(command.rows(more) == rows);
-  CHECK_THAT(command.told(more), ContainsSubstring("16 tokens at most\n") && ContainsSubstring("minus full [95%]"));
 }

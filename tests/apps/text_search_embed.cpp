@@ -1,13 +1,13 @@
-// The embedder of text-search, and its command embed as a user runs it, with a tiny model of random weights.
+// The embedder of text-search, with a tiny model of random weights.
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "apps/text_search/files.h"
+#include "apps/text_search/embedder.h"
 #include "autograd/ops.h"
+#include "core/random.h"
 #include "nn/io/bert_folder.h"
 #include "nn/io/safetensors.h"
-#include "tests/apps/text_search_test.h"
+#include "tests/io/io_test.h"
 #include "tests/ops/ops_test.h"
 
 using namespace cairn;
@@ -16,6 +16,31 @@ using Catch::Matchers::ContainsSubstring;
 namespace fs = std::filesystem;
 
 namespace {
+
+// 24 features, 2 layers, 3 heads, 160 tokens, 512 positions.
+const std::string small_model = CAIRN_SOURCE_DIR "/tests/golden/bert";
+
+EmbedderOptions small_options(int64_t batch = 32, const std::string& attention = "full") {
+  EmbedderOptions options;
+  options.model = small_model;
+  options.batch = batch;
+  options.attention = attention;
+  options.compute.device = Device::cpu;
+  return options;
+}
+
+// [CLS], letters, [SEP]: as many tokens as `lengths` says.
+Sequences random_sequences(const std::vector<int64_t>& lengths) {
+  RandomStream random(7, 0, Purpose::test);
+  Sequences sequences;
+  for (const int64_t length : lengths) {
+    std::vector<int32_t> sequence{2};
+    while (int64_t(sequence.size()) < length - 1) sequence.push_back(int32_t(19 + random.below(100)));
+    sequence.push_back(3);
+    sequences.push_back(sequence);
+  }
+  return sequences;
+}
 
 // One sequence's embedding by the model itself.
 Tensor alone(const std::vector<int32_t>& sequence) {
@@ -36,9 +61,10 @@ TEST_CASE("embeddings come in the order of the sequences, whatever the batch", "
     CAPTURE(batch);
     const Embedder embedder(small_options(batch));
     std::vector<size_t> places;
-    const Tensor all = embedder.embed(sequences, true, [&](const std::vector<size_t>& done, const Tensor& rows) {
-      places.insert(places.end(), done.begin(), done.end());
-      CHECK(difference(rows.slice(0, 1), alone(sequences[done[0]])) <= tolerance::float32);
+    const Tensor all = embedder.embed(sequences, true, [&](size_t i, const float* row) {
+      places.push_back(i);
+      CHECK(difference(Tensor::from(std::vector<float>(row, row + 24), {1, 24}), alone(sequences[i])) <=
+            tolerance::float32);
     });
     REQUIRE(all.shape() == Shape{12, 24});
     for (int64_t i = 0; i < 12; ++i)
@@ -78,34 +104,4 @@ TEST_CASE("an embedding depends on attention, seed and model, which is why its f
   CHECK(fingerprint_with("model.safetensors", safetensors_bytes(weights)) != embedder.fingerprint());
   CHECK_THAT(data_error([&] { fingerprint_with("vocab.txt", vocabulary + "more\n"); }),
              ContainsSubstring("the model has embeddings for"));
-}
-
-TEST_CASE("text-search embed writes a row for each line", "[text_search]") {
-  const InFolder place;
-  const std::string command = concat("embed --out out --model ", small_model, " --text-file ");
-  const Embedder embedder(small_options());
-  std::string many;
-  for (int i = 0; i < 2000; ++i) many += i % 3 ? "the " : "key ";
-  const auto check_rows = [&](const std::string& text, const std::string& more = "") {
-    put_file(place.folder / "text", text);
-    const auto told = nlohmann::json::parse(place.printed(command + "text --quiet --json " + more));
-    Sequences sequences;
-    for (const std::string& line : lines_of(text)) sequences.push_back(embedder.tokenizer().encode(line, 512));
-    const TensorFile file = read_safetensors(place.folder / "out");
-    REQUIRE(file.at("embeddings").shape() == Shape{int64_t(sequences.size()), 24});
-    CHECK(difference(file.at("embeddings"), embedder.embed(sequences)) <= tolerance::float32);
-    CHECK((told["texts"] == sequences.size() && told["seconds"] > 0));
-    return file;
-  };
-  const TensorFile file = check_rows("the cluster of attention\n\nquery and key");  // the last line has no end
-  CHECK(file.metadata ==
-        std::map<std::string, std::string>{
-            {"attention", "full"}, {"fingerprint", embedder.fingerprint()}, {"model", small_model}, {"seed", "1"}});
-  check_rows("");
-  // Lines longer than the model has positions, and with any bytes.
-  check_rows(many + "\nx\n" + many.substr(0, 300) + std::string("\na\0b\xff\n", 6), "--batch 2");
-  const std::string whole = bytes_of_file(place.folder / "out");
-  CHECK_THAT(place.run(command + "- --batch 2", "with_text() { cat text | \"$@\"; }; with_text ").out,
-             ContainsSubstring("out: 4 texts, "));
-  CHECK(bytes_of_file(place.folder / "out") == whole);
 }

@@ -1,7 +1,6 @@
 // WordPiece: the tokens of the package `tokenizers`, of texts of every kind, and what is refused.
 #include "apps/text_search/wordpiece.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <sstream>
@@ -9,7 +8,7 @@
 
 #include "apps/text_search/files.h"
 #include "nn/io/hash.h"
-#include "tests/apps/text_search_test.h"
+#include "tests/io/io_test.h"
 
 namespace {
 
@@ -76,15 +75,7 @@ TEST_CASE("words become the longest pieces", "[wordpiece]") {
   CHECK(tokenizer.encode("a ! a", 4) == std::vector<int32_t>{2, 8, 10, 3});
 }
 
-TEST_CASE("text-search tokenize prints the tokens of the package tokenizers", "[wordpiece][golden]") {
-  const InFolder place;
-  put_file(place.folder / "vocab.txt", bytes_of_file(golden + "vocab.txt"));
-  std::string expected;
-  for (const std::string& line : golden_lines("ids.txt")) expected += "[" + line + "]\n";
-  std::replace(expected.begin(), expected.end(), ' ', ',');
-  REQUIRE(std::count(expected.begin(), expected.end(), '\n') == 2000);
-  CHECK(place.printed("tokenize --model . --text-file " + golden + "lines.txt") == expected);
-  // With the other options.
+TEST_CASE("tokens of other options are those of the package tokenizers", "[wordpiece][golden]") {
   const auto vocabulary = golden_lines("vocab.txt");
   check_hashes({vocabulary, {false, false, true}, "vocab.txt"}, 0);
   check_hashes({vocabulary, {true, false, true}, "vocab.txt"}, 1);

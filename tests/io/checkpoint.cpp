@@ -100,6 +100,10 @@ TEST_CASE("training goes on from a checkpoint bit for bit", "[io][checkpoint]") 
       convert_to(*each, moments == 1 ? DType::float64 : DType::float32);
     const auto optimizer = make_optimizer(moments, model);
     steps(*optimizer, 0, 7);
+    Variable first = optimizer->parameters()[0];
+    first.mutable_grad() = Tensor::full(first.shape(), INFINITY, first.dtype());
+    optimizer->step();
+    REQUIRE(optimizer->state().skipped_in_a_row == 1);  // and the norm is infinite
     optimizer->set_learning_rate(0.03);
     const Json about{{"step", 7}, {"text", "\xc3\xa9\n"}, {"rate", 0.1}, {"list", {1, 2}}, {"none", nullptr}};
     save_checkpoint(run.path(), model, *optimizer, about);
@@ -122,19 +126,6 @@ TEST_CASE("training goes on from a checkpoint bit for bit", "[io][checkpoint]") 
     restore(*found, model, nullptr);
     CHECK(bits(weights_alone, nullptr) == bits(model, nullptr));
   }
-}
-
-TEST_CASE("a state after skipped steps is restored, infinite norm and all", "[io][checkpoint]") {
-  const TemporaryFolder run;
-  Small model(1, 3);
-  Variable x = model.optimizer->parameters()[0];
-  x.mutable_grad() = Tensor::full(x.shape(), INFINITY);
-  model.optimizer->step();
-  REQUIRE(model.optimizer->state().skipped_in_a_row == 1);
-  model.save(run.path(), 3);
-  Small back(2);
-  restore(*find_checkpoint(run.path()), back.linear, back.optimizer.get());
-  CHECK(back.bits() == model.bits());
 }
 
 TEST_CASE("the last two checkpoints are kept", "[io][checkpoint]") {
@@ -211,22 +202,9 @@ TEST_CASE("damage at any byte of any file is noticed, and the checkpoint before 
         expect_previous();
       }
     }
-    put_file(path, good + '\n');
-    expect_previous();
-    fs::remove(path);
-    expect_previous();
-    fs::create_directory(path);
-    expect_previous();
-    fs::remove(path);
     put_file(path, good);
     CHECK(found_step(run.path()) == 2);
   }
-  fs::remove(run / "checkpoint/checksums");
-  put_file(run / "checkpoint.previous/weights.safetensors", "x");
-  CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }),
-             ContainsSubstring("no usable checkpoint: ") &&
-                 ContainsSubstring("checkpoint/checksums: cannot be opened") &&
-                 ContainsSubstring("checkpoint.previous/weights.safetensors: not a safetensors file"));
 }
 
 TEST_CASE("what does not fit is refused and changes nothing", "[io][checkpoint]") {

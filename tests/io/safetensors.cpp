@@ -79,15 +79,6 @@ TEST_CASE("tensors of every type come back from a safetensors file bit for bit",
   CHECK(parse_safetensors(safetensors_bytes({}), "").tensors.empty());
 }
 
-TEST_CASE("a missing tensor's message says which name is near", "[io][safetensors]") {
-  TensorFile file = example();
-  file.where = "w.safetensors";
-  CHECK(file.at("int").size(1) == 2);
-  CHECK(file.find("intt") == nullptr);
-  CHECK(data_error([&] { file.at("doubel"); }) == "w.safetensors: no tensor \"doubel\"; did you mean \"double\"?");
-  CHECK(data_error([&] { file.at("quite another"); }) == "w.safetensors: no tensor \"quite another\"");
-}
-
 TEST_CASE("any byte of a safetensors file may be missing or changed: it is refused, or is another file",
           "[io][safetensors]") {
   const std::string whole = safetensors_bytes(example());
