@@ -1,6 +1,6 @@
 #pragma once
-// BERT's encoder (Devlin et al. 2019), for models that others have trained: embeddings of tokens, positions and types,
-// then the post-norm encoder of transformer.h. Its parameters have the names under which such models are published.
+// BERT's encoder (Devlin et al. 2019), for published models: embeddings of tokens, positions and types, then the
+// post-norm encoder of transformer.h. Its parameters have the published names.
 #include "nn/transformer.h"
 
 namespace cairn {
@@ -25,9 +25,9 @@ struct Bert : Module {
   Bert(const BertOptions& options, Generator& generator);
   void fields(Fields& f) override;
 
-  // Tokens int32 [B, N], all of type 0, on the parameters' device: [B, N, features]. lengths int32 [B]: behind a
-  // sequence's length stand any tokens, and rows that mean nothing. Error (UsageError): N is more than there are
-  // positions.
+  // Tokens int32 [B, N], all of type 0, on the parameters' device -> [B, N, features]. lengths int32 [B]: beyond a
+  // sequence's length, any token will do, and rows of the result mean nothing. Error (UsageError): N exceeds the number
+  // of positions.
   Variable operator()(const Tensor& tokens, const Tensor& lengths, const Context& context) const;
 };
 

@@ -6,11 +6,11 @@
 
 namespace cairn {
 
-// What a layer is given. Error: not [..., features], or not [batch, position, features]; names the layer.
+// Checks of a layer's input. Error: x is not [..., features], or not [batch, position, features]; names the layer.
 void check_features(const char* layer, const Variable& x, int64_t features);
 void check_sequences(const char* layer, const Variable& x, int64_t features);
 
-// A parameter as a layer uses it on x.
+// A parameter in the type that a layer needs for x: bfloat16 for bfloat16.
 Variable cast_like(const Variable& x, const Variable& parameter);
 
 // x weight^T + bias. weight [out, in] and bias [out] start uniform within 1 / sqrt(in).
@@ -62,7 +62,7 @@ struct FeedForward : Module {
   Variable operator()(const Variable& x, const Context& context) const;
 };
 
-// Dropout in training, nothing otherwise.
+// Dropout in training; otherwise x.
 Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose);
 
 // residual + x, with dropout of x in training.
@@ -72,8 +72,8 @@ Variable residual_sum(const Variable& residual, const Variable& x, double p, con
 // of length 0 gives zeros.
 Variable mean_over_length(const Variable& x, const Tensor& lengths);
 
-// Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features], element 2 i of row p being
-// sin(p / 10000^(2 i / features)) and element 2 i + 1 its cosine.
+// Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features]. Element 2 i of row p is
+// sin(p / 10000^(2 i / features)), and element 2 i + 1 the cosine of the same angle.
 Tensor sinusoidal_positions(int64_t n, int64_t features);
 
 }  // namespace cairn

@@ -19,7 +19,8 @@ class Fields {
  public:
   virtual ~Fields() = default;
   virtual void operator()(const std::string& name, Variable& parameter) = 0;
-  // A module within; its fields' names are prefixed. An undefined parameter (a layer without bias) is passed over.
+  // An inner module: `name` and a dot come before the names of its fields. Undefined parameters (a layer without bias)
+  // are left out.
   void operator()(const std::string& name, Module& module);
   template <class M>
   void operator()(const std::string& name, std::vector<std::unique_ptr<M>>& modules) {
@@ -42,21 +43,21 @@ using NamedParameter = NamedVariables::value_type;
 NamedVariables named_parameters(Module& module);
 std::vector<Variable> parameters(Module& module);
 std::vector<Variable> parameters(std::initializer_list<Module*> modules);
-// How many numbers there are to learn.
+// The number of elements of all parameters.
 int64_t parameter_count(Module& module);
 
 // Moves or converts all parameters, in place: optimizers made before see the new ones, but their moments stay behind.
 void move_to(Module& module, Device device);
 void convert_to(Module& module, DType dtype);
 
-// One line a parameter, with its shape, and their total.
+// One line for each parameter, with its shape, and a line with parameter_count().
 std::string describe(Module& module);
 
 // What a forward pass needs to know besides its inputs.
 struct Context {
   bool training = false;                 // dropout acts
-  const Generator* generator = nullptr;  // names the draws; needed by dropout and clustering
-  uint32_t layer = 0;                    // no two layers of a model share a number
+  const Generator* generator = nullptr;  // draws the random numbers of dropout and clustering
+  uint32_t layer = 0;                    // draws differ by layer: no two layers of a model share a number
 
   // Error: no generator.
   Draw draw(Purpose purpose) const;
@@ -67,7 +68,7 @@ struct Context {
   }
 };
 
-// Parameters of numbers uniform in [-bound, bound), or normal; each drawn under a number of its own.
+// Parameters with uniform numbers in [-bound, bound), normal numbers, or one value.
 Variable uniform_parameter(const Shape& shape, double bound, Generator& generator);
 Variable normal_parameter(const Shape& shape, Generator& generator);
 Variable constant_parameter(const Shape& shape, double value);

@@ -1,6 +1,6 @@
 #pragma once
-// What layers, attention variants and programs draw random numbers for. The numbers of the purposes name those draws,
-// so a new purpose comes last.
+// What layers, attention variants and programs draw random numbers for. A purpose's number determines what is drawn, so
+// a new purpose comes last.
 #include <cstdint>
 
 #include "core/philox.h"
@@ -13,12 +13,12 @@ enum class Purpose : uint32_t {
   planes,
   clusters,
   attention_dropout,
-  attention_rest_dropout,  // on what an i-clustered query takes from its centroid
+  attention_rest_dropout,  // of i-clustered: of the centroid's weights on keys that are not top keys
   attention_output_dropout,
   feed_forward_dropout,
   feed_forward_output_dropout,
   test,
-  rotations,  // of lsh's buckets
+  rotations,  // of lsh
 };
 
 }  // namespace cairn

@@ -60,7 +60,7 @@ void Encoder::swap_attention(const std::string& spec, const std::map<std::string
 static std::unique_ptr<Attention> make_cross_attention(const DecoderOptions& options) {
   auto attention = make_attention(options.cross_attention, options.attention_defaults);
   check<UsageError>(!attention->shares_keys(), "attention '", options.cross_attention,
-                    "' has the queries for keys and so no cross attention");
+                    "' uses the queries as keys, so it has no cross attention");
   return attention;
 }
 

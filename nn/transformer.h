@@ -6,13 +6,13 @@
 
 namespace cairn {
 
-// Where layer normalization stands: behind each residual sum (the paper's time), or before each block.
+// Layer normalization after each residual sum (as in the original transformer), or before each block.
 enum class Norm { post, pre };
 
 struct TransformerOptions {
   int64_t layers = 4, heads = 6, head_size = 32, feed_forward = 768;
   std::string attention = "i-clustered-15";
-  std::map<std::string, std::string> attention_defaults{};  // for options that the specification leaves open
+  std::map<std::string, std::string> attention_defaults{};  // for options that the specification does not give
   double dropout = 0;            // of each block's output and the feed forward's hidden layer
   double attention_dropout = 0;  // of attention weights
   Norm norm = Norm::post;
@@ -24,7 +24,7 @@ struct TransformerOptions {
   void validate() const;
 };
 
-// What layers of encoder and decoder are made of.
+// What encoder and decoder layers share.
 struct ResidualLayer : Module {
   Norm norm;
   double dropout;
@@ -65,25 +65,25 @@ struct Encoder : Module {
     f("layers", layers);
     if (final_norm) f("final_norm", *final_norm);
   }
-  // x [B, N, features] -> the same shape. Layer i draws under the number context.layer + i.
+  // x [B, N, features] -> the same shape. Layer i draws as layer context.layer + i.
   Variable operator()(const Variable& x, const AttentionMask& mask, const Context& context) const;
 
-  // Every layer's, in order.
+  // The attention of every layer, in order.
   std::vector<MultiHeadAttention*> attentions();
-  // Another variant in every layer (see MultiHeadAttention).
+  // Replaces the variant of every layer; errors as MultiHeadAttention::swap_attention.
   void swap_attention(const std::string& spec, const std::map<std::string, std::string>& defaults = {});
 };
 
-// `attention` is that of the target to itself, which has to honor a causal mask.
+// `attention` is the self-attention of the target. It must honor a causal mask.
 struct DecoderOptions : TransformerOptions {
-  std::string cross_attention = "full";  // of the target to the memory
+  std::string cross_attention = "full";  // from the target to the memory
 
   DecoderOptions() { attention = "full"; }
 };
 
-// Causal self attention, cross attention to a memory (an encoder's output), feed forward; each with its residual sum
-// and norm. Error (UsageError) of the constructor: a cross attention that has the queries for keys; of the call: a self
-// attention that cannot honor a causal mask.
+// Causal self-attention, cross attention to a memory (an encoder's output), feed forward; each with its residual sum
+// and norm. Error (UsageError) of the constructor: a cross attention that uses the queries as keys. Of the call: a
+// self-attention that cannot honor a causal mask.
 struct DecoderLayer : ResidualLayer {
   MultiHeadAttention self_attention, cross_attention;
   FeedForward feed_forward;
@@ -98,9 +98,9 @@ struct DecoderLayer : ResidualLayer {
     f("norm2", norm2);
     f("norm3", norm3);
   }
-  // x [B, N, features], memory [B, S, features] -> [B, N, features]. `mask` is that of the cross attention; the self
-  // attention takes its query lengths. Draws under two numbers: the cross attention under context.layer + 1, the rest
-  // under context.layer.
+  // x [B, N, features], memory [B, S, features] -> [B, N, features]. `mask` is for the cross attention; the
+  // self-attention uses its query lengths. The cross attention draws as layer context.layer + 1, the rest as layer
+  // context.layer.
   Variable operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
                       const Context& context) const;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// What every attention variant is: a function of queries, keys, values and a mask. A variant is one file in this folder
-// and its line in the list of registry.cpp; README.md says how to add one.
+// The interface of attention variants: functions of queries, keys, values and a mask. A variant is one file in this
+// folder and its line in the list of registry.cpp; README.md says how to add one.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace cairn {
 
-// What a variant chose at random or from a discrete set, by names that its file defines. A tensor that is replayed
-// takes the place of the choice. Numbers are only reported.
+// A variant's random or discrete choices, such as cluster labels, by names that its file defines. A replayed tensor
+// replaces the choice. Numbers are only reported.
 struct AttentionChoices {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, int64_t> numbers;
@@ -29,7 +29,7 @@ struct AttentionContext : Context {
   const AttentionChoices* replay = nullptr;  // choices to use
   AttentionChoices* report = nullptr;        // where to write the choices made
 
-  // What takes the place of the choice of that name; undefined: nothing does.
+  // The tensor that replaces the choice of this name; undefined: the variant chooses.
   Tensor replayed(const char* name) const { return replay ? (*replay)[name] : Tensor(); }
   void report_choice(const char* name, const Tensor& choice) const {
     if (report) report->tensors[name] = choice;
@@ -38,42 +38,42 @@ struct AttentionContext : Context {
     if (report) report->numbers[name] = number;
   }
 
-  // The dropout that acts, drawn for `purpose`.
+  // The dropout of this call, drawn for `purpose`; none outside training.
   AttentionDropout weights_dropout(Purpose purpose) const {
     if (!training || dropout == 0) return {};
     return {dropout, draw(purpose)};
   }
 };
 
-// The problem whose cost flops() tells: self-attention of `length` positions.
+// The problem whose cost flops() estimates: self-attention over `length` positions.
 struct AttentionWork {
   double length, head_size;
   bool backward;  // forward and backward, or forward alone
 
-  // Floating-point operations of one query that attends to `keys` keys, at most all. A multiply-add counts as two:
-  // forward 4 D for each key and its value; backward computes the scores again and has four products of its own.
+  // Floating-point operations of one query that attends to `keys` keys (at most all). A multiply-add counts as two.
+  // Forward takes 4 D for each key, for its score and its value; backward 10 D, for the score again and four products.
   double attend(double keys) const { return (backward ? 14 : 4) * std::min(keys, length) * head_size; }
 };
 
 class Attention : public Module {
  public:
-  // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries beyond their length, and those that
-  // see no key, get zeros (the latter with lsh: their own value). Errors: shapes that disagree; a mask that the variant
-  // cannot honor (UsageError).
+  // q [B, N, H, D], k [B, S, H, D], v [B, S, H, M] -> [B, N, H, M]. Queries beyond their length get zeros. So do
+  // queries that see no key (but with lsh they get their own value). Errors: shapes that disagree; a mask that the
+  // variant cannot honor (UsageError).
   virtual Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                               const AttentionContext& context) const = 0;
-  // Are the keys the queries? Then k is ignored, and a layer has no key projection.
+  // Does it use the queries as keys? Then k is ignored, and a layer has no key projection.
   virtual bool shares_keys() const { return false; }
-  // Parameters of its own; most variants have none. initialize() draws them, once, before the first call.
+  // Parameters of its own; most variants have none. initialize() draws them once, before the first call.
   void fields(Fields&) override {}
   virtual void initialize(int64_t /*heads*/, int64_t /*head_size*/, Generator&) {}
-  // Floating-point operations for one query of one head, by a model: the benchmark compares times with it.
+  // Estimated floating-point operations for one query of one head; the benchmark compares times with them.
   virtual double flops(const AttentionWork& work) const = 0;
-  // Why the variant leaves nothing out of full attention on so many queries and keys: "its 32 top keys are all 32
-  // keys". Empty: it does, or its name says that it is full attention.
+  // Why the variant computes full attention on so many queries and keys: "its 32 top keys are all 32 keys". Empty if
+  // it does not, or if its name says that it does.
   virtual std::string full_because(int64_t /*queries*/, int64_t /*keys*/) const { return ""; }
 
-  // As it was specified: "i-clustered-100:topk=16".
+  // The specification: "i-clustered-100:topk=16".
   const std::string& spec() const { return spec_; }
   // The factor of the scores; 0 stands for 1 / sqrt(D).
   double scale() const { return scale_; }
@@ -83,8 +83,8 @@ class Attention : public Module {
                            Purpose purpose = Purpose::attention_dropout) const {
     return {mask, context.weights_dropout(purpose), scale_};
   }
-  // Error: the mask has more than lengths (or than lengths and causality). `why` ends the message: why the variant has
-  // no use for more.
+  // Error (UsageError): the mask has more than lengths (or than lengths and causal). `why` ends the message: why the
+  // variant cannot honor more.
   void lengths_only(const AttentionMask& mask, const char* why) const;
   void lengths_or_causal_only(const AttentionMask& mask, const char* why) const;
 
@@ -98,8 +98,8 @@ class Attention : public Module {
 
 struct AttentionVariant;
 
-// A specification taken apart: of "i-clustered-100:topk=16" the variant i-clustered, "100" and {topk: "16"}. Errors
-// (UsageError): unknown name, not of the form above. Whether numbers and options are right, make_attention knows.
+// A parsed specification: "i-clustered-100:topk=16" gives the variant i-clustered, "100" and {topk: "16"}. Errors
+// (UsageError): unknown name, not of the form above. make_attention checks the number and the options.
 struct AttentionSpec {
   const AttentionVariant* variant = nullptr;
   std::string number;  // empty: none
@@ -107,7 +107,8 @@ struct AttentionSpec {
 };
 AttentionSpec parse_attention(const std::string& spec);
 
-// Reads the number and the options of a specification. A variant asks for each it knows; what is left over is an error.
+// Reads the number and the options of a specification. A variant asks for each option that it has; any other option is
+// an error.
 class SpecReader {
  public:
   explicit SpecReader(AttentionSpec spec, std::map<std::string, std::string> defaults = {})
@@ -119,20 +120,20 @@ class SpecReader {
   int64_t integer(const char* option, int64_t preset, int64_t minimum, int64_t maximum, const char* help);
   double real(const char* option, double preset, double minimum, double maximum, const char* help);
   bool flag(const char* option, bool preset, const char* help);
-  // Error: an option that all variants have is given, and `why` this one has no use for it.
+  // Says that the variant lacks an option which all others have. Error: it is given; `why` ends the message.
   void without(const char* option, const char* why);
-  // Which of some words.
+  // One of these words.
   std::string choice(const char* option, const char* preset, const std::vector<std::string>& words, const char* help);
 
   // Error: an option that was not asked for; says what was close and what exists.
   void finish() const;
-  // The error of a specification that the variant cannot be made from.
+  // Throws the error of a wrong specification.
   [[noreturn]] void fail(const std::string& message) const;
 
   struct Option {
     std::string name, preset, help;
   };
-  // What was asked for, for documentation.
+  // What the variant asked for: for --help.
   const std::vector<Option>& asked() const { return asked_; }
   const std::string& number_asked() const { return number_asked_; }
 
@@ -146,7 +147,7 @@ class SpecReader {
   std::string number_asked_;
 };
 
-// A variant as the list knows it.
+// An entry of the list of variants.
 struct AttentionVariant {
   const char* name;     // "i-clustered"
   const char* summary;  // one line
@@ -156,18 +157,18 @@ struct AttentionVariant {
 // All variants, in the order of the documentation.
 const std::vector<const AttentionVariant*>& attention_variants();
 
-// Adds a variant of a program's own behind them; it must outlive all use. Error: there is one of that name. Not while
-// other threads read the list.
+// Appends a program's own variant to the list; it must outlive all use. Error (UsageError): the name exists. No other
+// thread may read the list at the same time.
 void add_attention_variant(const AttentionVariant& variant);
 
-// The variant that a specification names, such as "i-clustered-100:topk=32,bits=63". `defaults` replace presets of
-// options that the specification leaves open; those that the variant does not have are ignored. Errors (UsageError):
-// unknown name or option (says what was close and what exists), a missing or surplus number, values out of range.
+// Makes the variant of a specification, such as "i-clustered-100:topk=32,bits=63". `defaults` apply to options that the
+// specification does not give; a default for an option that the variant lacks is ignored. Errors (UsageError): unknown
+// name or option (says what was close and what exists), a missing or surplus number, values out of range.
 std::unique_ptr<Attention> make_attention(const std::string& spec,
                                           const std::map<std::string, std::string>& defaults = {});
 
-// What a program says of a variant that computes full attention on so many queries and keys: a reader must not conclude
-// that few clusters or keys suffice. Empty: it does not.
+// A note for users if the variant computes full attention on so many queries and keys, because then its results do not
+// show that few clusters or keys suffice. Else empty.
 std::string full_attention_note(const Attention& attention, int64_t queries, int64_t keys);
 
 // A few lines for --help: every variant with its options and their presets.

@@ -1,5 +1,5 @@
 // clustered-C: queries are grouped into C clusters, attention is computed once for each cluster's centroid, and every
-// member receives its result. Cost O(N C) instead of O(N^2). How they are grouped is another file's matter.
+// member receives its result. Cost O(N C) instead of O(N^2). query_groups.h groups the queries.
 #include "nn/attention/query_groups.h"
 
 namespace cairn {

@@ -1,6 +1,6 @@
-// euclidean-C and i-euclidean-C: the queries themselves are clustered, by Lloyd's algorithm under the Euclidean
-// distance, instead of their sign hashes (what reviewer 3 asks to compare with); the rest is clustered-C and
-// i-clustered-C. Cost O(N C D) an iteration.
+// euclidean-C and i-euclidean-C: as clustered-C and i-clustered-C, but Lloyd's algorithm clusters the queries
+// themselves, not their sign hashes, under the Euclidean distance. (Reviewer 3 of the paper asks for this comparison.)
+// It starts from the first query of each of C groups of consecutive queries. Cost O(N C D) per iteration.
 #include "core/attention_ops.h"
 #include "nn/attention/lloyd.h"
 #include "nn/attention/query_groups.h"
@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// Labels int32 [B, H, N] in which only the first query of each group of consecutive ones has one.
+// Labels int32 [B, H, N]: the first query of each group of consecutive queries has the group's number, all others -1.
 Tensor first_of_groups(const Shape& shape, const Tensor& lengths, int64_t clusters, Device device) {
   const Tensor label = position_labels(shape, lengths, clusters, false, device).cast(DType::float32);
   const Tensor none = Tensor::full({}, -1, DType::float32, device);
@@ -45,7 +45,7 @@ std::unique_ptr<Grouping> euclidean_grouping(SpecReader& spec) {
 }  // namespace
 
 extern const AttentionVariant euclidean_variant{
-    "euclidean", "clustered attention, by the queries' Euclidean distance",
+    "euclidean", "clustered attention, by the Euclidean distance of queries",
     [](SpecReader& spec) { return make_clustered(euclidean_grouping(spec)); }};
 
 extern const AttentionVariant improved_euclidean_variant{

@@ -1,5 +1,5 @@
 // full: softmax(scale Q K^T) V, every query against every key (equations 1 and 2). shared-full: the same with the
-// queries for keys, the model that the paper compares Reformer with (section 4.1).
+// queries as keys, which the paper compares with Reformer (section 4.1).
 #include "nn/attention/attention.h"
 
 namespace cairn {
@@ -16,7 +16,7 @@ struct Full : Attention {
 struct SharedFull : Full {
   Variable operator()(const Variable& q, const Variable&, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
-    check<UsageError>(q.size(1) == v.size(1), "attention 'shared-full' has the queries for keys and so no cross ",
+    check<UsageError>(q.size(1) == v.size(1), "attention 'shared-full' uses the queries as keys, so it has no cross ",
                       "attention: ", q.size(1), " queries, ", v.size(1), " values");
     return Full::operator()(q, q, v, mask, context);
   }
@@ -30,7 +30,7 @@ extern const AttentionVariant full_variant{
     [](SpecReader&) -> std::unique_ptr<Attention> { return std::make_unique<Full>(); }};
 
 extern const AttentionVariant shared_full_variant{
-    "shared-full", "full attention with the queries for keys",
+    "shared-full", "full attention with the queries as keys",
     [](SpecReader&) -> std::unique_ptr<Attention> { return std::make_unique<SharedFull>(); }};
 
 }  // namespace cairn

@@ -11,8 +11,8 @@
 //
 // Gradients stand beside the operations: autograd/ops/{segment_mean,centroid_topk,topk_attention}.cpp.
 //
-// Deviation: the authors' code gives the mass m no gradient (their backward drops the dm term). Here it has its
-// gradient; mass_gradient=false reproduces theirs.
+// Deviation: in the authors' code the mass m has no gradient (their backward drops the dm term). Here it has one;
+// mass_gradient=false does as they do.
 #include <algorithm>
 
 #include "nn/attention/query_groups.h"
@@ -54,8 +54,8 @@ struct ImprovedClustered : Attention {
 std::unique_ptr<Attention> make_improved_clustered(std::unique_ptr<Grouping> grouping, SpecReader& spec) {
   auto variant = std::make_unique<ImprovedClustered>();
   variant->group_queries = std::move(grouping);
-  variant->top = spec.integer("topk", 32, 1, 1 << 20, "keys on which each query attends by itself");
-  variant->mass_gradient = spec.flag("mass_gradient", true, "false: as in the authors' code, m has no gradient");
+  variant->top = spec.integer("topk", 32, 1, 1 << 20, "keys to which each query attends by itself");
+  variant->mass_gradient = spec.flag("mass_gradient", true, "the mass has a gradient; false: as in the authors' code");
   return variant;
 }
 

@@ -3,9 +3,9 @@
 //
 //   K' = softmax(scale P K^T) K,  V' = softmax(scale P K^T) V,  out = softmax(scale Q K'^T) V'
 //
-// P [H, I, D] is learned, a set of points a head. Cost (N + S) I instead of N S.
+// P [H, I, D] is learned: one set of points per head. Cost (N + S) I instead of N S.
 //
-// Dropout acts on the queries' weights over the points, not on the points' over the keys.
+// Dropout acts on the queries' weights over the points, not on the points' weights over the keys.
 #include <algorithm>
 #include <limits>
 
@@ -28,7 +28,7 @@ struct Inducing : Attention {
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
-    lengths_only(mask, "queries see the keys through points alone");
+    lengths_only(mask, "queries see the keys only through the points");
     const Variable p = points_for(q);
     const AttentionOptions over_keys{mask.of_keys(), {}, scale()};
     return attention(q, attention(p, k, k, over_keys), attention(p, k, v, over_keys),
@@ -49,7 +49,7 @@ struct Inducing : Attention {
 
 }  // namespace
 
-extern const AttentionVariant inducing_variant{"inducing", "every query against learned points' attention to the keys",
+extern const AttentionVariant inducing_variant{"inducing", "every query against learned points that attend to the keys",
                                                [](SpecReader& spec) -> std::unique_ptr<Attention> {
                                                  auto variant = std::make_unique<Inducing>();
                                                  variant->count = spec.number("points");

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// Nothing here is recorded: no operand has a gradient.
+// In float32 if x is bfloat16. The tape records nothing here, because no operand has a gradient.
 Variable widened(const Tensor& x) { return Variable(x.dtype() == DType::bfloat16 ? x.cast(DType::float32) : x); }
 
 // K^T K of the keys k [B, S, H, D] minus their mean: [B, H, D, D].
@@ -19,17 +19,17 @@ Tensor metric_of(const Tensor& k, const Tensor& lengths) {
   return matmul(centered, centered, true).value();
 }
 
-// The labels before [B, H, N] in batch elements whose length [B] is at most `most`, else those after.
+// Labels [B, H, N]: `before` in batch elements whose length [B] is at most `most`, else `after`.
 Tensor keep_up_to(int64_t most, const Tensor& lengths, const Tensor& before, const Tensor& after) {
   if (!lengths.defined()) return after;
-  const auto floats = [](const Tensor& x) { return x.cast(DType::float32); };  // `where` takes no whole numbers
+  const auto floats = [](const Tensor& x) { return x.cast(DType::float32); };  // `where` takes no integers
   const Tensor limit = Tensor::full({}, double(most), DType::float32, lengths.device());
   const Tensor short_ones = compare(Compare::less_equal, floats(lengths).reshape({lengths.size(0), 1, 1}), limit);
   return where(short_ones, floats(before), floats(after)).cast(DType::int32);
 }
 
-// Row c, for the mean m_c of cluster c, is (A m_c, -m_c . A m_c / 2): its product with (q, 1) is the largest where m_c
-// is the nearest to q. An empty cluster has minus infinity in the last column. means: [B, H, C, D].
+// With A the metric and m_c the mean of cluster c, row c is (A m_c, -m_c . A m_c / 2). Its product with (q, 1) is the
+// largest for the nearest m_c. An empty cluster has minus infinity in the last column. means: [B, H, C, D].
 Variable rows_of(const Variable& means, const Tensor& metric, const Groups& groups) {
   const int64_t C = groups.clusters();
   const Variable seen = metric.defined() ? matmul(means, Variable(metric)) : means;

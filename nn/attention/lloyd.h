@@ -1,5 +1,5 @@
 #pragma once
-// Lloyd's algorithm on the queries themselves: what clusters euclidean-C, and what refines the clusters of hashes.
+// Lloyd's algorithm on the queries themselves. It clusters for euclidean-C, and refines the clusters of clustered-C.
 #include "core/tensor.h"
 
 namespace cairn {
@@ -10,16 +10,16 @@ namespace cairn {
 //   lengths  int32 [B]: queries beyond their length get -1; undefined: all queries count
 //   labels   int32 [B, H, N]
 //   metric   [B, H, D, D], symmetric, up to a positive factor; undefined: the identity
-// Time: N C products of two rows, a step and head. Memory: N (C + D) numbers a head, for a while. Devices may differ at
-// near-ties.
+// Time per step and head: N C dot products of length D. Temporary memory per head: N (C + D) elements. Devices may
+// differ at near-ties.
 Tensor lloyd(const Tensor& q, const Tensor& lengths, Tensor labels, int64_t clusters, int steps,
              const Tensor& metric = {});
 
-// The same under the distance that the keys see. Queries whose scores differ little have similar attention
-// (Proposition 1), and |K (q - c)|^2 is by how much they differ, so the metric is K^T K. K has the keys k [B, S, H, D]
-// within their lengths, minus their mean, because a number added to all scores of a query changes no softmax. The
-// metric takes S D products of two rows, once. In a batch element with at most `clusters` queries, or without a key,
-// labels stay.
+// The same under the distance that the keys see, |K (q - c)|^2: by how much the scores of q and c differ. Queries whose
+// scores differ little have similar attention (Proposition 1). K has the keys k [B, S, H, D] within their lengths,
+// minus their mean, because a number added to all scores of a query does not change its softmax. So the metric is
+// K^T K; it takes S D dot products, once. Labels stay in a batch element with at most `clusters` queries, or without a
+// key.
 Tensor refine(const Tensor& q, const Tensor& query_lengths, const Tensor& k, const Tensor& key_lengths,
               const Tensor& labels, int64_t clusters, int steps);
 

@@ -2,26 +2,26 @@
 // keys are the queries. For n valid positions, in each round r = 1 .. R:
 //
 //   k_j      = q_j / |q_j|  (a zero query: a zero key)
-//   bucket_j = argmax of [q_j R_r; -q_j R_r], with normal R_r [D, buckets / 2], the same for all of one call;
+//   bucket_j = argmax of [q_j R_r; -q_j R_r], with normal R_r [D, buckets / 2], the same for a whole call;
 //              buckets = 2 ceil(n / (2 chunk)), at least 2
-//   positions are sorted by (bucket, position) and cut into chunks; a chunk attends to itself and to the one before it,
-//   the first one to the last (`wrap=false`: to itself alone):
-//   P_r(i)   = the keys of these two chunks that are in the bucket of i and that the mask allows, but i itself
-//              (`self=true`: and i itself)
+//   positions are sorted by (bucket, position) and cut into chunks; a chunk attends to itself and to the chunk before
+//   it, the first chunk to the last (`wrap=false`: only to itself):
+//   P_r(i)   = the keys in these two chunks that are in the bucket of i and that the mask allows, without i itself
+//              (`self=true`: with i)
 //
 // and over all rounds, with s_ij = scale q_i . k_j:
 //
 //   z_r   = logsumexp over P_r(i) of s_ij,  o_r = sum over P_r(i) of e^(s_ij - z_r) v_j,  z = logsumexp over r of z_r
 //   out_i = sum over r of e^(z_r - z) o_r = sum over the pairs (r, j in P_r(i)) of e^(s_ij - z) v_j
 //
-// which is how it is computed: one softmax in which a key counts as often as it is seen. `deduplicate` counts it once:
-// to subtract the log of the number of rounds that see it, as published, is to leave it out of all of them but the
-// first. Where no round leaves a key, out_i = v_i. `combine=mean` is the mean of the o_r instead, where that rule holds
-// for each round by itself.
+// The last form is computed: one softmax, in which a key counts once for each round that sees it. `deduplicate` counts
+// a key only in the first round that sees it. (The paper subtracts the log of the number of these rounds, with the same
+// result.) If no round leaves a key, out_i = v_i. `combine=mean` takes the mean of the o_r, and v_i for a round that
+// leaves no key.
 //
-// Deviations. From Kitaev's code: scores are divided by sqrt(D) (`scale=1`: not, as there); a position attends
-// to itself only where it sees nothing else (there: its score is -10^5); there are half as many buckets as 2 n /
-// chunk, by each sequence's own length (`buckets=` sets it), and lengths need not be a multiple of anything.
+// Deviations from Kitaev's code: scores are divided by sqrt(D) (there they are not; `scale=1` does the same). A
+// position attends to itself only if it sees nothing else (there its own score is -10^5). There are about n / chunk
+// buckets, by each sequence's own length (there 2 n / chunk; `buckets=` sets the number). Any length will do.
 //
 // The port of the authors of Clustered Attention divides by sqrt(D) too. Its other rules are
 // `self=true,wrap=false,bucket_mask=false,combine=mean,buckets=`: a position attends to itself, the first chunk has
@@ -39,7 +39,7 @@ struct Lsh : Attention {
   Variable operator()(const Variable& q, const Variable&, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
     check<UsageError>(q.size(1) == v.size(1), "attention '", spec(),
-                      "' has the queries for keys and so no cross attention: ", q.size(1), " queries, ", v.size(1),
+                      "' uses the queries as keys, so it has no cross attention: ", q.size(1), " queries, ", v.size(1),
                       " values");
     const int64_t buckets = count(q.size(1));
     const Groups groups = group_buckets(hash(q.value(), buckets, mask, context), buckets);
@@ -78,24 +78,24 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   auto variant = std::make_unique<Lsh>();
   BucketOptions& options = variant->options_of_buckets;
   options.rounds = options.end = spec.number("rounds");
-  options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, maximum, "positions of a chunk");
-  variant->count.given = spec.integer("buckets", 0, 0, maximum, "of a round, an even number; 0: one a chunk");
+  options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, maximum, "positions in a chunk");
+  variant->count.given = spec.integer("buckets", 0, 0, maximum, "buckets in a round, an even number; 0: one per chunk");
   if (variant->count.given % 2 != 0)
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
-  options.bucket_mask = spec.flag("bucket_mask", true, "attend within the same bucket alone");
-  options.deduplicate = spec.flag("deduplicate", false, "count a key once that several rounds see");
-  options.self = spec.flag("self", false, "a position attends to itself as to other keys of its bucket");
-  options.wrap = spec.flag("wrap", true, "the first chunk attends to the last; false: to itself alone");
+  options.bucket_mask = spec.flag("bucket_mask", true, "attend only within the same bucket");
+  options.deduplicate = spec.flag("deduplicate", false, "count a key once if several rounds see it");
+  options.self = spec.flag("self", false, "a position attends to itself like to other keys");
+  options.wrap = spec.flag("wrap", true, "the first chunk also attends to the last; false: only to itself");
   variant->mean =
       spec.choice("combine", "logsumexp", {"logsumexp", "mean"}, "weights of the rounds: logsumexp or mean") == "mean";
   if (variant->mean && options.deduplicate)
-    spec.fail("option deduplicate=true: no key is seen twice in one round, and combine=mean is the mean of rounds");
+    spec.fail("option deduplicate=true has no effect with combine=mean: one round sees no key twice");
   return variant;
 }
 
 }  // namespace
 
-extern const AttentionVariant lsh_variant{"lsh", "the queries for keys, in rounds of chunks sorted by hash (Reformer)",
-                                          make};
+extern const AttentionVariant lsh_variant{
+    "lsh", "the queries as keys, in chunks sorted by hash, in several rounds (Reformer)", make};
 
 }  // namespace cairn

@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-// Has it parameters of its own? Also those that are still to be drawn are listed.
+// Does it have parameters of its own, drawn or not?
 bool learns(Attention& attention) {
   struct Seen : Fields {
     bool any = false;
@@ -16,7 +16,7 @@ bool learns(Attention& attention) {
   return seen.any;
 }
 
-// Features of all heads together. Error: fewer than one head or feature, or more than there can be.
+// The features of all heads together. Error: no head, heads of size 0, or a product that overflows.
 int64_t features_of(int64_t heads, int64_t head_size) {
   check<UsageError>(heads >= 1, "attention: ", heads, " heads, expected at least 1");
   check<UsageError>(head_size >= 1, "attention: heads of size ", head_size, ", expected at least 1");
@@ -46,7 +46,7 @@ void MultiHeadAttention::fields(Fields& f) {
 }
 
 void MultiHeadAttention::swap_attention(std::unique_ptr<Attention> other) {
-  check<UsageError>(!other->shares_keys() || !key, "attention '", other->spec(), "' has the queries for keys; these ",
+  check<UsageError>(!other->shares_keys() || !key, "attention '", other->spec(), "' uses the queries as keys; these ",
                     "weights were trained with keys of their own ('", attention->spec(), "')");
   check<UsageError>(!learns(*other) && !learns(*attention), "attention '", attention->spec(),
                     "' cannot be swapped for '", other->spec(), "': one has parameters of its own");
@@ -58,7 +58,7 @@ Variable MultiHeadAttention::operator()(const Variable& x, const Variable& memor
   const trace::Span span("attention", "module", attention->spec());
   check_sequences("attention", x, query.weight.size(1));
   check_sequences("attention: memory", memory, value.weight.size(1));
-  // Heads are another reading of the same memory: [B, N, heads * size] as [B, N, heads, size].
+  // Heads are a view of the same memory: [B, N, heads * size] as [B, N, heads, size].
   const auto split = [this](const Variable& y) { return reshape(y, {y.size(0), y.size(1), heads, y.size(2) / heads}); };
   const Variable q = split(query(x)), k = key ? split((*key)(memory)) : q, v = split(value(memory));
   AttentionContext inner{context, dropout, replay, report};

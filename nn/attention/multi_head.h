@@ -1,6 +1,6 @@
 #pragma once
-// The projections around any attention variant, so that trained weights do not depend on it and evaluation can swap it
-// (but for variants with parameters of their own, or with the queries for keys).
+// The projections around any attention variant. Trained weights do not depend on the variant, so evaluation can swap it
+// (except for variants with parameters of their own, or with the queries as keys).
 #include "nn/attention/attention.h"
 #include "nn/layers.h"
 
@@ -8,7 +8,7 @@ namespace cairn {
 
 struct MultiHeadAttention : Module {
   Linear query;
-  std::unique_ptr<Linear> key;  // none where the keys are the queries
+  std::unique_ptr<Linear> key;  // null if the queries are the keys
   Linear value, out;
   int64_t heads;
   double dropout;  // of attention weights
@@ -19,8 +19,8 @@ struct MultiHeadAttention : Module {
                      std::unique_ptr<Attention> attention, Generator& generator);
   void fields(Fields& f) override;
 
-  // Another variant around the same weights. Error (UsageError): it has the queries for keys and these weights have
-  // keys of their own, or it has parameters of its own.
+  // Replaces the variant and keeps the weights. Error (UsageError): the new one uses the queries as keys and these
+  // weights have a key projection; or one of the two has parameters of its own.
   void swap_attention(std::unique_ptr<Attention> other);
 
   // x [B, N, features] attends to itself or to `memory` [B, S, features]: [B, N, features].
@@ -30,7 +30,7 @@ struct MultiHeadAttention : Module {
   Variable operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
                       const Context& context) const;
 
-  // For tests, pictures and comparisons: choices to replay, and where to write those made.
+  // For tests, pictures and comparisons: choices to replay, and where to report choices.
   const AttentionChoices* replay = nullptr;
   AttentionChoices* report = nullptr;
 };

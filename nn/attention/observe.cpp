@@ -14,10 +14,10 @@ Tensor identity_values(const Tensor& k) {
   return broadcast_to(identity, {k.size(0), S, k.size(2), S});
 }
 
-// The output [B, N, H, S] for such values: float32 [B, H, N, S].
+// The output [B, N, H, S] for identity values, as weights: float32 [B, H, N, S].
 Tensor as_weights(const Tensor& out) { return permute(out.cast(DType::float32), {0, 2, 1, 3}); }
 
-// Computes what the variant within computes, and keeps what it saw.
+// Computes what the inner variant computes, and keeps an observation of it.
 struct Observer : Attention {
   std::unique_ptr<Attention> inner;
   mutable Observation seen;
@@ -30,7 +30,7 @@ struct Observer : Attention {
     Variable out = (*inner)(q, k, v, mask, reporting);
     if (context.report) *context.report = seen.choices;
 
-    // Draws are named, so a second call makes the same choices. Weights are shown without dropout.
+    // A second call draws the same numbers, so it makes the same choices. The observed weights are without dropout.
     AttentionContext again = context;
     again.report = nullptr;
     again.dropout = 0;

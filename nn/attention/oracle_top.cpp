@@ -1,5 +1,5 @@
-// oracle-top-k: every query attends to the k keys with its own largest scores, and to nothing else (section 4.1). It is
-// the top-k part of i-clustered with every query a cluster of its own, all the mass and no rest.
+// oracle-top-k: every query attends to the k keys with its largest scores, and to nothing else (section 4.1). It is the
+// top-k part of i-clustered, where every query is its own cluster, the mass is 1 and there is no rest.
 #include <algorithm>
 
 #include "nn/attention/attention.h"
@@ -37,7 +37,7 @@ struct OracleTop : Attention {
 
 }  // namespace
 
-extern const AttentionVariant oracle_top_variant{"oracle-top", "every query against the keys of its own largest scores",
+extern const AttentionVariant oracle_top_variant{"oracle-top", "every query against the keys with its largest scores",
                                                  [](SpecReader& spec) -> std::unique_ptr<Attention> {
                                                    auto variant = std::make_unique<OracleTop>();
                                                    variant->top = spec.number("keys");

@@ -1,11 +1,11 @@
-// local-W, longformer-W and strided-W: a query sees keys by their positions alone. The kernels leave out the tiles in
-// which it sees none.
+// local-W, longformer-W and strided-W: which keys a query sees depends on positions alone. The kernels skip tiles in
+// which no query sees a key.
 //
 //   local-W       the keys with |i - j| <= W
-//   longformer-W  the same, and the first `global` positions attend to all and are attended to by all (Longformer,
-//                 Beltagy et al. 2020, with one set of projections)
-//   strided-W     the keys with |i - j| <= W or (i - j) mod W = 0 (Sparse Transformer, Child et al. 2019, in one head
-//                 and in both directions)
+//   longformer-W  the same, and the first `global` positions see all and are seen by all (Longformer, Beltagy et al.
+//                 2020; here with one set of projections)
+//   strided-W     the keys with |i - j| <= W or (i - j) mod W = 0 (Sparse Transformer, Child et al. 2019; here in one
+//                 head, and in both directions)
 #include <limits>
 
 #include "nn/attention/attention.h"
@@ -18,8 +18,8 @@ struct Patterned : Attention {
 
   Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
                       const AttentionContext& context) const override {
-    check<UsageError>(q.size(1) == k.size(1), "attention '", spec(), "' goes by the positions of one sequence and has ",
-                      "no cross attention: ", q.size(1), " queries, ", k.size(1), " keys");
+    check<UsageError>(q.size(1) == k.size(1), "attention '", spec(), "' depends on the positions of one sequence, ",
+                      "so it has no cross attention: ", q.size(1), " queries, ", k.size(1), " keys");
     check<UsageError>(mask.pattern.all(), "attention '", spec(), "' cannot honor a pattern besides its own");
     AttentionOptions all = options(mask, context);
     all.mask.pattern = pattern;
@@ -44,11 +44,11 @@ std::unique_ptr<Patterned> make_local(SpecReader& spec) {
 }  // namespace
 
 extern const AttentionVariant local_variant{
-    "local", "every query against its neighbors, so many to either side",
+    "local", "every query against its neighbors, this many on either side",
     [](SpecReader& spec) -> std::unique_ptr<Attention> { return make_local(spec); }};
 
 extern const AttentionVariant longformer_variant{
-    "longformer", "local, with first positions that see all and that all see",
+    "longformer", "local; the first positions also see all and are seen by all",
     [](SpecReader& spec) -> std::unique_ptr<Attention> {
       auto variant = make_local(spec);
       variant->pattern.global = int32_t(spec.integer("global", 1, 0, std::numeric_limits<int32_t>::max(),
@@ -56,7 +56,7 @@ extern const AttentionVariant longformer_variant{
       return variant;
     }};
 
-extern const AttentionVariant strided_variant{"strided", "local, and the keys at multiples of that distance",
+extern const AttentionVariant strided_variant{"strided", "local, and the keys at multiples of this distance",
                                               [](SpecReader& spec) -> std::unique_ptr<Attention> {
                                                 auto variant = make_local(spec);
                                                 variant->pattern.stride = variant->pattern.window;

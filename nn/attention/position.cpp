@@ -1,9 +1,9 @@
-// position-C and i-position-C: C groups of consecutive queries in the place of clusters of similar ones (what reviewer
-// 1 asks to compare with); the rest is clustered-C and i-clustered-C. Query i of n valid ones is in group
+// position-C and i-position-C: as clustered-C and i-clustered-C, but with C groups of consecutive queries instead of
+// clusters of similar ones. (Reviewer 1 of the paper asks for this comparison.) Query i of n valid ones is in group
 //
 //   floor(i C / n),  or with shift=true, in layers of odd number,  floor(((i + ceil(n / 2C)) mod n) C / n)
 //
-// so that neighbors that one layer parts are together in the next. C >= n: every query is its own group.
+// With the shift, neighbors that one layer separates are together in the next. C >= n: every query is its own group.
 #include "nn/attention/query_groups.h"
 
 namespace cairn {

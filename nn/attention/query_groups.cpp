@@ -9,7 +9,7 @@ namespace cairn {
 Groups Grouping::operator()(const Tensor& q, const Tensor& k, const AttentionMask& mask,
                             const AttentionContext& context) const {
   Tensor chosen = context.replayed("labels");
-  // More groups than queries would stay empty and cost memory. Replayed labels may use any number below
+  // Groups beyond the number of queries would stay empty and cost memory. Replayed labels may use any number below
   // groups_.
   const int64_t groups = chosen.defined() ? groups_ : std::min(groups_, std::max<int64_t>(1, q.size(1)));
   if (!chosen.defined()) chosen = labels(q, k, mask, groups, context);
@@ -23,7 +23,7 @@ namespace {
 struct HammingGrouping : Grouping {
   int bits = 63;
   int iterations = 10;  // updates of the centroids
-  bool bias = true;     // hyperplanes with a normal offset, as in the authors' code
+  bool bias = true;     // hyperplanes have random offsets, as in the authors' code
   int refinements = 0;  // steps of lloyd.h; the paper has none
 
   using Grouping::Grouping;
@@ -40,7 +40,7 @@ struct HammingGrouping : Grouping {
     // 2. K-means of the codes under the Hamming distance.
     const Tensor labels =
         hamming_kmeans(codes, mask.query_lengths, groups, iterations, context.draw(Purpose::clusters));
-    // 3. Clusters by what the keys see.
+    // 3. Refinement: clusters by what the keys see.
     return refine(q, mask.query_lengths, k, mask.key_lengths, labels, groups, refinements);
   }
   double flops(const AttentionWork& work) const override {

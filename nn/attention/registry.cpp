@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name, or in that of
-// its family: full.cpp, position.cpp, euclidean.cpp, patterned.cpp.
+// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name, or in its
+// family's file: full.cpp, position.cpp, euclidean.cpp, patterned.cpp.
 #define CAIRN_ATTENTION_VARIANTS(X) \
   X(full)                           \
   X(shared_full)                    \
@@ -74,7 +74,7 @@ void SpecReader::fail(const std::string& message) const {
       concat("attention '", spec_.variant->name, spec_.number.empty() ? "" : "-", spec_.number, "': ", message));
 }
 
-// A number that is the whole text, in every locale the same.
+// Parses a number that is the whole text, in the same way in every locale.
 template <class T>
 static bool parse_number(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -162,7 +162,7 @@ void SpecReader::finish() const {
 
 namespace {
 
-// The longest variant's name that the head of a specification is, or begins with before "-number".
+// The variant of a specification's head, which is a name or "name-number". The longest name that fits counts.
 const AttentionVariant* find_variant(const std::string& head) {
   const AttentionVariant* best = nullptr;
   for (const AttentionVariant* variant : attention_variants()) {
@@ -174,7 +174,7 @@ const AttentionVariant* find_variant(const std::string& head) {
 }
 
 [[noreturn]] void unknown_variant(const std::string& head) {
-  // Without a number at its end, to compare names with names.
+  // The head without its number, to find a similar name.
   std::string word = head, number;
   if (const size_t dash = head.rfind('-'); dash != std::string::npos && dash + 1 < head.size() &&
                                            head.find_first_not_of("0123456789", dash + 1) == std::string::npos)
@@ -201,12 +201,12 @@ AttentionSpec parse_attention(const std::string& spec) {
   const size_t name_size = std::string(result.variant->name).size();
   if (head.size() > name_size) {
     result.number = head.substr(name_size + 1);
-    check<UsageError>(!result.number.empty(), "attention '", head, "': expected a number behind the dash");
+    check<UsageError>(!result.number.empty(), "attention '", head, "': expected a number after the dash");
   }
   if (colon == std::string::npos) return result;
 
   check<UsageError>(spec.size() > colon + 1 && spec.back() != ',', "attention '", spec,
-                    "': expected option=value behind the colon");
+                    "': expected option=value after the colon");
   for (size_t begin = colon + 1, end; begin < spec.size(); begin = end + 1) {
     end = std::min(spec.find(',', begin), spec.size());
     const std::string item = spec.substr(begin, end - begin);
@@ -239,7 +239,7 @@ std::string full_attention_note(const Attention& attention, int64_t queries, int
 
 std::string describe_attention_variants() {
   std::string text =
-      "  every variant, if nothing else is said, has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
+      "  every variant that does not say otherwise has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
     SpecReader reader({variant, "100", {}});
     variant->make(reader);

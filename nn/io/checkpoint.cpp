@@ -56,8 +56,7 @@ TensorFile tensors_of(const Optimizer& optimizer) {
   return file;
 }
 
-// Error (DivergedError): a number is not finite. Such weights train no further and answer nothing: they must not
-// replace what can.
+// Error (DivergedError): a number is not finite. Such weights are useless, so they must not replace a good checkpoint.
 void check_finite(const std::string& name, const Tensor& tensor) {
   visit_floating(tensor.dtype(), "checkpoint", [&]<class T>(T) {
     const T* const x = tensor.data<T>();
@@ -123,7 +122,7 @@ FoundCheckpoint read_checkpoint(const fs::path& folder) {
   check<DataError>(checksums == checksum_line(of_json, json_name) + checksum_line(of_weights, weights_name) +
                                     checksum_line(of_optimizer, optimizer_name),
                    folder / checksums_name, ": damaged: not the hashes of the files beside it");
-  // Older ones also have "version" and "files", which say nothing that is needed.
+  // Older checkpoints also have "version" and "files", which are not needed.
   const Json parsed = parse_json(json, (folder / json_name).string());
   check<DataError>(parsed.contains("about"), folder / json_name, ": not that of a checkpoint: expected \"about\"");
   found.about = std::make_shared<const Json>(parsed["about"]);
@@ -184,7 +183,7 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
 }
 
 std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
-  // A run that saves meanwhile moves the folders: what seems damaged is looked at once more.
+  // A run that saves meanwhile moves the folders. So if a checkpoint seems damaged, look once more.
   try {
     auto found = newest_usable(run);
     if (!found || found->damage.empty()) return found;

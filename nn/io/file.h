@@ -1,5 +1,5 @@
 #pragma once
-// Whole files, read and written so that nothing that goes wrong is missed: every call's result is looked at.
+// Reads and writes whole files. The result of every system call is checked.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -16,21 +16,21 @@ class Xxh128;
 // that is no file, not readable.
 std::pair<std::ifstream, uint64_t> open_file(const std::filesystem::path& path);
 
-// The bytes of a regular file. Errors: as open_file; OutOfMemory: it has more bytes than there is memory.
+// The bytes of a regular file. Errors: as open_file; OutOfMemory: the file is larger than the memory.
 std::string read_file(const std::filesystem::path& path);
 
-// Creates or replaces a file with the pieces one after another; they are on the disk when it returns, if what they are
-// written to is one. Not atomic: if it fails, or the machine does, part of the file may be there. Error (exit code 1):
-// cannot be created or written, no space, larger than the limit (where its signal, SIGXFSZ, is ignored). The bytes are
-// added to `hash`.
+// Creates or replaces a file with the pieces, one after another. A regular file is on the disk when this returns. Not
+// atomic: after a failure of the call or of the machine, part of the file may be there. Error (exit code 1): cannot be
+// created or written, no space, larger than the limit for files (if the signal SIGXFSZ is ignored). The bytes are added
+// to `hash`.
 void write_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces, Xxh128* hash = nullptr);
 
-// Creates or replaces a file in one step: at any moment it is the old one or the new one, and the new one is on the
-// disk when it returns. Written first to a name of this process in the same folder. What is no regular file, a symbolic
-// link or a terminal, is written in place. Error (exit code 1): as write_file; it cannot be renamed.
+// Creates or replaces a file atomically: at any moment it is the old file or the new one. The new one is on the disk
+// when this returns. It is first written under another name in the same folder. A symbolic link or a terminal, which is
+// no regular file, is written in place. Error (exit code 1): as write_file; it cannot be renamed.
 void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& pieces);
 
-// Waits until the names in a folder - files made, renamed, removed - are on the disk. Error (exit code 1).
+// Waits until the names in a folder (of files created, renamed or removed) are on the disk. Error (exit code 1).
 void sync_folder(const std::filesystem::path& path);
 
 }  // namespace cairn

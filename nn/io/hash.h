@@ -1,12 +1,12 @@
 #pragma once
-// A fingerprint of bytes that notices damage, not malice.
+// A hash that detects damage, not malice.
 #include <memory>
 #include <string>
 #include <string_view>
 
 namespace cairn {
 
-// XXH3's 128 bits of what it is given, piece after piece, in hexadecimal, as xxh128sum(1) prints them.
+// The 128-bit XXH3 hash of all bytes added so far. text() is hexadecimal, as xxh128sum(1) prints it.
 class Xxh128 {
  public:
   Xxh128();

@@ -7,15 +7,15 @@
 
 namespace cairn {
 
-// The value that `text` is. `where` (a file's name) begins every message. Errors (DataError): not JSON (with line and
-// column), not UTF-8, nothing or more than one value, a value within more than 64 others, a number beyond double. Of
-// equal keys of an object the last one counts; a whole number beyond 64 bits becomes a double.
+// Parses a JSON value. `where` (a file's name) begins every message. Errors (DataError): not JSON (with line and
+// column), not UTF-8, no value or more than one, nested more than 64 deep, a number too large for a double. If an
+// object repeats a key, the last value counts. A whole number beyond 64 bits becomes a double.
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
-// The same of a file. Errors (DataError) also as read_file.
+// The same for a file. Errors (DataError): also as read_file.
 nlohmann::ordered_json read_json(const std::filesystem::path& path);
 
-// Text from outside for a message: in double quotes, printable ASCII alone, cut off where it is long. Quoted when it is
-// written, so the text must be there until then.
+// Text from outside for a message: in double quotes, with only printable ASCII, cut off if long. It keeps a view, so
+// the text must exist until the message is written.
 struct Quoted {
   std::string_view text;
 };

@@ -2,7 +2,7 @@
 // Where the time went, as a file for ui.perfetto.dev or chrome://tracing:
 //
 //   TraceFile file("step.json");
-//   ...  // what is to be looked at
+//   ...  // the work to look at
 //   file.finish();
 #include <cstdint>
 #include <fstream>
@@ -19,8 +19,7 @@ class TraceFile {
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
-  // Writes the file. Returns how many spans came when there were too many, and are not in it. Error: it cannot be
-  // written.
+  // Writes the file. Returns how many spans are missing in it because there were too many. Error: it cannot be written.
   int64_t finish();
 
  private:

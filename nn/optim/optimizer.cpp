@@ -78,8 +78,8 @@ Optimizer::Optimizer(std::vector<Variable> parameters, Moments moments, double l
   state_ = bytes_of(state).to(first_value().device());
 }
 
-// Writes down where parameters, gradients and moments are, and sends that to the device in every step. Gradients move:
-// every backward pass makes new ones.
+// Sends the addresses of parameters, gradients and moments to the device. It does so in every step, because every
+// backward pass makes new gradients.
 //
 // Where pieces begin depends on the parameters' lengths alone, and so does the order in which squares are added up.
 template <class T>
@@ -110,7 +110,7 @@ void Optimizer::send_list() {
   list_ = bytes.to(first_value().device());
 }
 
-// A model may have thousands of small parameters, so names are written only where something is wrong.
+// A model may have thousands of small parameters, so names are made only if something is wrong.
 void Optimizer::check_parameter(size_t i) const {
   const Tensor &value = parameters_[i].value(), &gradient = parameters_[i].grad();
   const Tensor& moment = first_.empty() ? value : first_[i];
@@ -161,7 +161,7 @@ void Optimizer::check_diverged(const OptimizerState& now) {
 void Optimizer::set_learning_rate(double rate) {
   check_learning_rate(rate);
   learning_rate_ = rate;
-  // The counts beside it are the device's, which may be ahead of the host: only these eight bytes are written.
+  // Write only these eight bytes. The device may be ahead of the host, and has changed the counts beside them.
   Tensor bytes({int64_t(sizeof(rate))}, DType::uint8);
   std::memcpy(bytes.mutable_raw(), &rate, sizeof(rate));
   constexpr int64_t at = offsetof(OptimizerState, learning_rate);

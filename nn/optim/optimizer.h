@@ -9,12 +9,12 @@
 //   optimizer.set_learning_rate(schedule.learning_rate(step));
 //   optimizer.step();
 //
-// Everything that a step changes besides the parameters - the count of steps, the learning rate, whether the step is to
-// be skipped, the moments - lies in the memory of the parameters' device, and one kernel updates all parameters.
+// The step count, the learning rate, the moments and whether to skip the step lie in the memory of the parameters'
+// device. One kernel updates all parameters.
 //
 // Gradients are clipped by their norm over all parameters. A step whose gradient is not finite is skipped: parameters,
-// moments and the count stay as they are. The count is one for all parameters; a parameter that has no gradient in a
-// step is passed over in it.
+// moments and the count stay as they are. There is one count for all parameters. A step does not change a parameter
+// without a gradient, nor its moments.
 //
 // Adding an optimizer: its update in core/kernels/optimizer_step.h, its kernel (core/kernels/optimizer.h,
 // core/cpu/optimizer.cpp, cuda/optimizer.cu), and a file here like r_adam.cpp.
@@ -35,13 +35,12 @@ class Optimizer {
   // Changes the parameters by their gradients. On the CPU it ends with check_diverged(); on CUDA it does not wait for
   // the device, so call check_diverged() wherever the loss is read.
   // Errors: no parameter has a gradient; a gradient's or a parameter's dtype, device or shape is no longer right; in
-  // the first step, a leaf that no optimizer has got a gradient: then fields() of its module lacks it. (Clear the
-  // gradients of what is not to be trained.)
+  // the first step, a leaf has a gradient but no optimizer, because fields() of its module lacks it. (Clear the
+  // gradients of parameters that you do not train.)
   void step();
   // Forgets the gradients of all parameters.
   void clear_gradients();
-  // Error (DivergedError): the last ten steps, or more, were skipped. Waits for the device, where the state is not
-  // given.
+  // Error (DivergedError): the last ten steps, or more, were skipped. Without an argument, waits for the device.
   void check_diverged() const { check_diverged(state()); }
   static void check_diverged(const OptimizerState& state);
 
@@ -54,11 +53,12 @@ class Optimizer {
   // Error (UsageError): negative or not finite.
   void set_max_gradient_norm(double norm);
 
-  // The counts and the norm of the last gradient, read back. Waits for the device.
+  // The counts, the learning rate and the norm of the last gradient. Waits for the device.
   OptimizerState state() const;
   // Continues from what state() gave, learning rate included. Error (DataError): negative counts, a bad learning rate.
   void set_state(const OptimizerState& state);
-  // The moments, "first.3" for that of parameter 3. They share the optimizer's memory: copy a checkpoint into them.
+  // The moments: "first.3" is the first moment of parameter 3. They share the optimizer's memory, so a checkpoint is
+  // restored by copying into them.
   struct Moment {
     std::string name;
     Tensor tensor;
@@ -78,7 +78,7 @@ class Optimizer {
 
   // How many pieces the parameters are cut into.
   int64_t count() const { return count_; }
-  // What CAIRN_RUN takes dtype and device from.
+  // CAIRN_RUN takes the dtype and the device from it.
   const Tensor& first_value() const { return parameters_.front().value(); }
   // [count], on the device.
   template <class T>

@@ -1,11 +1,11 @@
 #pragma once
-// R-Adam (Liu et al., "On the variance of the adaptive learning rate and beyond", ICLR 2020): Adam whose step is scaled
-// by how far its second moment can be trusted, and that leaves it out in the first steps, where it cannot be. So no
-// warm-up is needed. The experiments of the clustered-attention paper train with it.
+// R-Adam (Liu et al., "On the variance of the adaptive learning rate and beyond", ICLR 2020): Adam that scales its step
+// by how reliable the second moment is. The first steps leave the second moment out, so no warm-up is needed. The
+// experiments of the clustered-attention paper train with it.
 //
-// The same as PyTorch's torch.optim.RAdam(decoupled_weight_decay=True): rectified from rho_t > 5 on (Algorithm 2 has
-// > 4, the authors' code >= 5); the denominator is sqrt(v) + epsilon, its bias correction stands in the step size; the
-// steps before are bias-corrected momentum.
+// The same as PyTorch's torch.optim.RAdam(decoupled_weight_decay=True): steps are rectified if rho_t > 5 (in Algorithm
+// 2 > 4, in the authors' code >= 5), and bias-corrected momentum before. The denominator is sqrt(v) + epsilon; its bias
+// correction is part of the step size.
 #include "nn/optim/optimizer.h"
 
 namespace cairn {

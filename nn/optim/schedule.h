@@ -3,8 +3,8 @@
 //
 //   optimizer.set_learning_rate(schedule.learning_rate(step));
 //
-// What is asked for and what has been observed determine the answer: a resumed training that calls set_state() with
-// what state() gave goes on with the same rates.
+// A rate depends only on the step and on what was observed. So a resumed training that calls set_state() with a saved
+// state() continues with the same rates.
 #include <cstdint>
 #include <vector>
 
@@ -15,10 +15,10 @@ class Schedule {
   virtual ~Schedule() = default;
   // The rate of a step; steps count from 0.
   virtual double learning_rate(int64_t step) const = 0;
-  // Tells the metric that is monitored, once an evaluation. Less is better: give the negative of an accuracy.
+  // Takes the monitored metric, once per evaluation. Less is better: give the negative of an accuracy.
   virtual void observe(double /*metric*/) {}
 
-  // What observing has changed, for checkpoints; empty where nothing is kept.
+  // What observe() has changed, for checkpoints; empty if it changes nothing.
   virtual std::vector<double> state() const { return {}; }
   // Error (DataError): not a state of this schedule.
   virtual void set_state(const std::vector<double>& state);
@@ -35,7 +35,7 @@ class Constant : public Schedule {
   double rate_;
 };
 
-// Rises in equal parts over the first `steps` steps, from rate / steps at step 0 to the rate itself, where it stays.
+// Rises linearly over the first `steps` steps, from rate / steps at step 0 to the rate itself, and stays there.
 class WarmUp : public Schedule {
  public:
   // steps 0: constant. Error (UsageError): negative steps; a rate that is negative or not finite.
@@ -55,7 +55,7 @@ class Decay : public Schedule {
   double learning_rate(int64_t step) const override;
 
  protected:
-  // What is left of the rate after this share, 0 to 1, of the steps behind the warm-up.
+  // The fraction of the rate that is left after this share, 0 to 1, of the steps after the warm-up.
   virtual double left_after(double share) const = 0;
 
  private:
@@ -63,7 +63,7 @@ class Decay : public Schedule {
   int64_t steps_, warm_up_;
 };
 
-// In equal parts to 0.
+// Falls linearly to 0.
 class LinearDecay : public Decay {
  public:
   explicit LinearDecay(double rate, int64_t steps, int64_t warm_up = 0) : Decay(rate, steps, warm_up) {}
@@ -72,7 +72,7 @@ class LinearDecay : public Decay {
   double left_after(double share) const override { return 1 - share; }
 };
 
-// Along half a cosine to 0: slow, fast, slow (Loshchilov and Hutter 2017, without restarts).
+// Falls along half a cosine to 0: slow, fast, slow (Loshchilov and Hutter 2017, without restarts).
 class CosineDecay : public Decay {
  public:
   explicit CosineDecay(double rate, int64_t steps, int64_t warm_up = 0) : Decay(rate, steps, warm_up) {}
@@ -82,15 +82,15 @@ class CosineDecay : public Decay {
 };
 
 struct PlateauOptions {
-  double factor = 0.1;      // what a drop multiplies the rate by, in (0, 1)
-  int64_t patience = 10;    // evaluations without improvement that are put up with: the next one drops the rate
-  double minimum = 0;       // the rate never drops below
+  double factor = 0.1;      // a drop multiplies the rate by it; in (0, 1)
+  int64_t patience = 10;    // tolerated evaluations without improvement; the next one drops the rate
+  double minimum = 0;       // the rate never drops below it
   double threshold = 1e-4;  // an improvement is a metric below best - threshold |best|
 };
 
-// Constant, but multiplied by a factor whenever the metric has not improved for longer than `patience` evaluations. NaN
-// is no improvement. PyTorch's ReduceLROnPlateau (mode "min", relative
-// threshold, no cooldown) does the same for metrics above 0.
+// Constant, but multiplied by a factor whenever the metric has not improved for more than `patience` evaluations. NaN
+// is no improvement. PyTorch's ReduceLROnPlateau (mode "min", relative threshold, no cooldown) does the same for
+// metrics above 0.
 class DropOnPlateau : public Schedule {
  public:
   // Error (UsageError): a rate, factor, patience, minimum or threshold outside its range; minimum above the rate.

@@ -7,7 +7,7 @@ namespace cairn {
 
 class Sgd : public Optimizer {
  public:
-  // Momentum 0 keeps no moments. Weight decay is part of the gradient (and of m), but not of what is clipped.
+  // Momentum 0 keeps no moments. Weight decay is added to the gradient (and so to m) after clipping.
   // Errors: as Optimizer; UsageError: momentum outside [0, 1), weight_decay < 0, or one not finite.
   Sgd(std::vector<Variable> parameters, double learning_rate, const SgdOptions& options = {});
 

@@ -7,16 +7,16 @@
 namespace cairn {
 namespace {
 
-// The number in the first of these environment variables that is there; without any, 0.
+// The number in the first of these environment variables that is set; 0 if none is.
 int number_in(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const char* text = std::getenv(name)) return std::atoi(text);
   return 0;
 }
 
-// How many processes the launcher says that it started; 0: there is no launcher, or it does not say. This is what Open
-// MPI's mpirun sets, that of MPICH and its relatives, and Slurm's srun (which sets PMIX_RANK for what it starts, but
-// not for a batch script).
+// How many processes the launcher started; 0: there is no launcher, or it does not say. The variables are those of Open
+// MPI's mpirun, of MPICH's and its relatives', and of Slurm's srun (which sets PMIX_RANK for processes that it starts,
+// but not for a batch script).
 int launched() {
   return number_in({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", std::getenv("PMIX_RANK") ? "SLURM_NTASKS" : ""});
 }

@@ -1,7 +1,7 @@
 #pragma once
-// The processes that compute together, as mpirun or Slurm started them. Each has a rank, and all of them call the same
-// functions in the same order, with tensors of the same shapes. This class by itself is one process, rank 0 of 1, for
-// which there is nothing to do; connect() returns one for several processes.
+// The processes that compute together, started by mpirun or Slurm. Each has a rank, and all of them call the same
+// functions in the same order, with tensors of the same shapes. This class itself stands for a single process, rank 0
+// of 1, and its functions do nothing. connect() returns a communicator for several processes.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -20,30 +20,30 @@ class Communicator {
 
   virtual int rank() const { return 0; }
   virtual int size() const { return 1; }
-  // How many of the processes share this one's processors, itself included.
+  // How many of the processes, itself included, share this process's processors.
   virtual int on_processors() const { return 1; }
 
   // Adds up x (float32 or float64) over all ranks, in place, with the same bits on all of them.
   virtual void sum(Tensor& x);
-  // Gives all ranks the elements that x has on rank 0.
+  // Copies the elements of x on rank 0 to all ranks.
   virtual void broadcast(Tensor& x);
-  // Ends all processes: for one that fails while others wait for it.
+  // Ends all processes, because this one fails while others wait for it.
   [[noreturn]] virtual void abort(int exit_code);
 };
 
-// Connects with the processes that were started beside this one; without a launcher, this process alone. Called once.
-// Errors (UsageError): a launcher started several, and this program was built without MPI, or with another MPI than the
-// launcher's.
+// Connects with the processes that the launcher started beside this one; without a launcher, a single process. Called
+// once. Errors (UsageError): a launcher started several processes, but this program was built without MPI, or with
+// another MPI than the launcher's.
 std::unique_ptr<Communicator> connect();
-// The same where a launcher is known to have started this process; in builds with MPI alone. The destructor ends MPI
-// for this process, for good.
+// The same, if a launcher is known to have started this process; only in builds with MPI. The destructor ends MPI for
+// this process, for good.
 std::unique_ptr<Communicator> connect_mpi();
-// The rank that the launcher gave this process, for errors of connect(); without a launcher, 0.
+// The rank that the launcher gave this process, for errors of connect(); 0 without a launcher.
 int launched_rank();
 
 // The sum of a number over all ranks.
 double sum(Communicator& ranks, double value);
-// The value, or the text, that rank 0 has.
+// Rank 0's value, or text, on all ranks.
 template <class T>
 T of_rank_0(Communicator& ranks, T value) {
   static_assert(std::is_trivially_copyable_v<T>);

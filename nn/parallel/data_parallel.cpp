@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// The elements of `all`, in their order, in the shapes of the parameters.
+// Views of the elements of `all`, one after another, in the shapes of the parameters.
 std::vector<Tensor> slots_of(const Tensor& all, const std::vector<Variable>& parameters) {
   std::vector<Tensor> slots;
   int64_t begin = 0;
@@ -20,7 +20,7 @@ std::vector<Tensor> slots_of(const Tensor& all, const std::vector<Variable>& par
   return slots;
 }
 
-// They share the memory of what the optimizer has.
+// They share the optimizer's memory.
 std::vector<Tensor> weights_and_moments(const Optimizer& optimizer) {
   std::vector<Tensor> tensors;
   for (const Variable& x : optimizer.parameters()) tensors.push_back(x.value());
@@ -43,7 +43,7 @@ void sum_gradients(const std::vector<Variable>& parameters, Communicator& ranks)
   const Tensor& first = parameters.front().value();
   int64_t elements = 0;
   for (const Variable& x : parameters) elements += x.value().elements();
-  // One slot for each parameter, whatever this rank's examples used, so that the ranks' slots agree.
+  // Each parameter has a slot, even without a gradient on this rank, so that the slots of all ranks agree.
   Tensor all = Tensor::zeros({elements}, first.dtype(), first.device());
   Tensor given = Tensor::zeros({int64_t(parameters.size())}, DType::float64);  // on how many ranks
   const std::vector<Tensor> slots = slots_of(all, parameters);

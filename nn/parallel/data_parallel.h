@@ -1,5 +1,5 @@
 #pragma once
-// Training on a batch that several processes share. A step is
+// Data-parallel training: several processes share a batch. A step is
 //
 //   const Share mine = share_of(examples, ranks);
 //   optimizer.clear_gradients();
@@ -7,11 +7,11 @@
 //   sum_gradients(optimizer.parameters(), ranks);
 //   optimizer.step();
 //
-// The mean over the batch is the sum over ranks of weight times the mean over the part, and so is its gradient. What an
-// example draws must be named by its place in the whole batch: Generator::set_first_example(mine.begin).
+// The loss of the batch is the sum over ranks of weight times the mean over the part, and so is its gradient. Random
+// numbers must depend on an example's place in the whole batch: call Generator::set_first_example(mine.begin).
 //
-// Instead of summing gradients in every step, ranks may train by themselves and average their weights now and then (the
-// paper's appendix C.3.2): backward() without the weight, no sum_gradients(), and every few steps average_weights().
+// Ranks may also train by themselves and average their weights every few steps (the paper's appendix C.3.2): backward()
+// without the weight, no sum_gradients(), and then average_weights().
 #include <cstdint>
 #include <vector>
 
@@ -21,8 +21,8 @@
 
 namespace cairn {
 
-// A rank's part of a batch: examples [begin, end), and which fraction of the batch they are. Parts differ by one
-// example at most; with fewer examples than ranks, some are empty.
+// A rank's part of a batch: examples [begin, end). `weight` is their fraction of the batch. Parts differ by at most one
+// example; with fewer examples than ranks, some are empty.
 struct Share {
   int64_t begin = 0, end = 0;
   double weight = 1;

@@ -1,5 +1,5 @@
-// The processes of an MPI job (Message Passing Interface 3.1). MPI works on the host's memory: what lies on a GPU is
-// copied there and back.
+// The processes of an MPI job (Message Passing Interface 3.1). MPI works on host memory: tensors on a GPU are copied
+// there and back.
 #include <mpi.h>
 #include <sched.h>
 
@@ -13,7 +13,8 @@ namespace cairn {
 namespace {
 
 int count_of(size_t n) {
-  check(n <= size_t(std::numeric_limits<int>::max()), "MPI: ", n, " elements in one message, at most 2^31 - 1 go");
+  check(n <= size_t(std::numeric_limits<int>::max()), "MPI: ", n,
+        " elements in one message, expected at most 2^31 - 1");
   return int(n);
 }
 
@@ -53,7 +54,7 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
-  // Counts the ranks of this machine that may run on processors of this one: launchers often give each rank its own.
+  // Counts the ranks of this machine that may run on this rank's processors. Launchers often give each rank its own.
   void count_neighbors() {
     MPI_Comm machine = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);

@@ -54,7 +54,7 @@ static const AddReference added_improved{"i-clustered",
                                           .equivariant = true,
                                           .more = {"i-clustered-3:topk=1", "i-clustered-3:refine=1,topk=2"}}};
 static const AddReference added_euclidean{"euclidean", {.weights = clustered, .cross = true, .equivariant = true}};
-static const AddReference added_improved_euclidean{
-    "i-euclidean", {.weights = improved_clustered, .cross = true, .equivariant = true}};
+static const AddReference added_improved_euclidean{"i-euclidean",
+                                                   {.weights = improved_clustered, .cross = true, .equivariant = true}};
 
 }  // namespace cairn::reference

@@ -23,10 +23,8 @@ static Matrix inducing(const Problem& p) {
   return a;
 }
 
-static const AddReference added{"inducing",
-                                {.weights = inducing,
-                                 .cross = true,
-                                 .equivariant = true,
-                                 .more = {"inducing-1", "inducing-40:scale=0.6"}}};
+static const AddReference added{
+    "inducing",
+    {.weights = inducing, .cross = true, .equivariant = true, .more = {"inducing-1", "inducing-40:scale=0.6"}}};
 
 }  // namespace cairn::reference

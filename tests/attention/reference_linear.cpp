@@ -21,7 +21,6 @@ static Matrix linear(const Problem& p) {
   return a;
 }
 
-static const AddReference added{"linear",
-                                {.weights = linear, .causal = true, .cross = true, .equivariant = true}};
+static const AddReference added{"linear", {.weights = linear, .causal = true, .cross = true, .equivariant = true}};
 
 }  // namespace cairn::reference

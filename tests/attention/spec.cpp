@@ -34,7 +34,7 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"12", "unknown attention '12'; there are full"},
       {"wholly-different", "there are full"},
       {"full-3", "full takes no number"},
-      {"clustered-", "expected a number behind the dash"},
+      {"clustered-", "expected a number after the dash"},
       {"clustered-0", "clusters = 0, expected 1 to 2147483647"},
       {"clustered--5", "clusters = -5, expected 1 to 2147483647"},
       {"clustered-15x", "expected a whole number of clusters, got '15x'"},
@@ -43,7 +43,7 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"i-clustered-15:topk=", "option topk: expected a whole number, got ''"},
       {"i-clustered-15:topk=1.5", "expected a whole number, got '1.5'"},
       {"i-clustered-15:iterations=-1", "option iterations = -1"},
-      {"i-clustered-15:", "expected option=value behind the colon"},
+      {"i-clustered-15:", "expected option=value after the colon"},
       {"i-clustered-15:topk=3,", "expected option=value"},
       {"i-clustered-15:,topk=3", "expected option=value, got ''"},
       {"i-clustered-15:topk", "expected option=value, got 'topk'"},
@@ -59,7 +59,8 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"full:scale=-1", "option scale = -1"},
       {"lsh-4:buckets=7", "attention 'lsh-4': option buckets = 7, expected an even number"},
       {"lsh-4:combine=maen", "option combine: expected logsumexp or mean, got 'maen' (did you mean 'mean'?)"},
-      {"lsh-4:combine=mean,deduplicate=true", "option deduplicate=true: no key is seen twice in one round"},
+      {"lsh-4:combine=mean,deduplicate=true",
+       "option deduplicate=true has no effect with combine=mean: one round sees no key twice"},
   };
   for (const auto& [spec, expected] : cases) {
     INFO(spec);
@@ -86,7 +87,7 @@ TEST_CASE("weights run under another variant, except shared-full and lsh without
   CHECK_NOTHROW(swapped("full", "i-clustered-3"));
   for (const char* to : {"full", "linear", "shared-full", "lsh-2"}) CHECK_NOTHROW(swapped("shared-full", to));
   for (const char* to : {"shared-full", "lsh-2"})
-    CHECK_THROWS_WITH(swapped("full", to), ContainsSubstring("has the queries for keys"));
+    CHECK_THROWS_WITH(swapped("full", to), ContainsSubstring("uses the queries as keys"));
   CHECK_THROWS_WITH(swapped("full", "inducing-3"), ContainsSubstring("one has parameters of its own"));
   CHECK_THROWS_WITH(swapped("inducing-3", "full"), ContainsSubstring("one has parameters of its own"));
 }

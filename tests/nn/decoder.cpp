@@ -84,5 +84,5 @@ TEST_CASE("a decoder layer refuses attention that cannot do what it asks", "[nn]
   options = small();
   options.cross_attention = "shared-full";
   CHECK_THROWS_WITH(DecoderLayer(options, generator),
-                    ContainsSubstring("attention 'shared-full' has the queries for keys"));
+                    ContainsSubstring("attention 'shared-full' uses the queries as keys"));
 }

@@ -132,9 +132,8 @@ TEST_CASE("dropout of attention zeroes weights or scales them by 1 / (1 - p), in
   const HeadSizes s{2, 2, 250, 1000, 3, 0};
   const Operands x(s, DType::float64);
   const Tensor identity = identity_values(s.B, s.S, s.H, DType::float64);
-  check_proportion([&](double p) {
-    return as_double(attention(x.q, x.k, identity, {.dropout = test_dropout(p)}).out);
-  });
+  check_proportion(
+      [&](double p) { return as_double(attention(x.q, x.k, identity, {.dropout = test_dropout(p)}).out); });
 }
 
 TEST_CASE("dropout of attention keeps all weights at p = 0 and none at p = 1", "[attention]") {
