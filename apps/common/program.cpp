@@ -154,7 +154,7 @@ int run_program(const char* name, const char* summary, const char* footer, const
   std::unique_ptr<Communicator> ranks;
   try {
     ranks = connect();
-    set_threads(std::max(1, threads() / ranks->on_processors()));
+    set_threads(std::max(1, threads() / ranks->sharing_processors()));
     if (ranks->rank() > 0) {
       program_name += concat(", rank ", ranks->rank());
       check(std::freopen("/dev/null", "w", stdout), "/dev/null: cannot be opened");

@@ -33,7 +33,7 @@ Tensor ones_where(Compare column_and_row, int64_t n, const Variable& like) {
 }
 
 // For each query i the sum of (q_i . k_j) v_j over all keys j; if causal, over j <= i.
-Variable weighed_sums(const Variable& q, const Variable& k, const Variable& v, bool causal) {
+Variable weighted_sums(const Variable& q, const Variable& k, const Variable& v, bool causal) {
   if (!causal) return matmul(q, matmul(k, v, true));
   const int64_t B = q.size(0), H = q.size(1), N = q.size(2), D = q.size(3), M = v.size(3);
   const int64_t chunks = std::max<int64_t>(1, (std::max(N, k.size(2)) + chunk - 1) / chunk);
@@ -59,8 +59,8 @@ struct LinearAttention : Attention {
     const Variable ones = constant(1, {k.size(0), k.size(2), k.size(1), 1}, k);
     Variable values = with_beyond(heads_first(v), mask.key_lengths, 0);
     if (drop.p > 0) values = values * dropout(ones, drop.p, drop.draw);
-    const Variable numerators = weighed_sums(phi_q, phi_k, values, mask.causal);
-    const Variable denominators = weighed_sums(phi_q, phi_k, ones, mask.causal);
+    const Variable numerators = weighted_sums(phi_q, phi_k, values, mask.causal);
+    const Variable denominators = weighted_sums(phi_q, phi_k, ones, mask.causal);
     // Gradients have 1 / denominator as a factor. A denominator so small that they might overflow counts as 0.
     const Variable smallest = constant(0x1p-100, {}, q);
     const Tensor vanish = compare(Compare::less, denominators.value(), smallest.value());

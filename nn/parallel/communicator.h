@@ -21,7 +21,7 @@ class Communicator {
   virtual int rank() const { return 0; }
   virtual int size() const { return 1; }
   // How many of the processes, itself included, share this process's processors.
-  virtual int on_processors() const { return 1; }
+  virtual int sharing_processors() const { return 1; }
 
   // Adds up x (float32 or float64) over all ranks, in place, with the same bits on all of them.
   virtual void sum(Tensor& x);

@@ -31,7 +31,7 @@ class MpiCommunicator : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  int on_processors() const override { return neighbors_; }
+  int sharing_processors() const override { return neighbors_; }
 
   void sum(Tensor& x) override {
     check(x.dtype() == DType::float32 || x.dtype() == DType::float64,
