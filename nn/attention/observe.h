@@ -1,5 +1,6 @@
 #pragma once
-// What a variant attends to: its weights as a dense matrix, for pictures, comparisons and tests. Memory per head: O(N S).
+// What a variant attends to: its weights as a dense matrix, for pictures, comparisons and tests. Memory per head: O(N
+// S).
 #include <functional>
 #include <vector>
 
