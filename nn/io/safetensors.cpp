@@ -69,7 +69,7 @@ Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_ther
   entry.end = range.at(1).get_ref<const uint64_t&>();
   check<DataError>(range.size() == 2, "expected two data_offsets, got ", range.size());
   check<DataError>(entry.begin <= entry.end && entry.end <= bytes_there, "data_offsets [", entry.begin, ", ", entry.end,
-                   "]: not within the ", bytes_there, " bytes behind the header; the file may be cut off");
+                   "]: not within the ", bytes_there, " bytes after the header; the file may be cut off");
   const uint64_t bytes = entry.end - entry.begin, of_one = entry.half ? sizeof(uint16_t) : size_of(entry.dtype);
   check<DataError>(bytes % of_one == 0 && bytes / of_one == uint64_t(entry.shape.elements()), "data_offsets [",
                    entry.begin, ", ", entry.end, "]: ", bytes, " bytes are not those of ", dtype, " of shape ",
@@ -105,8 +105,8 @@ std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, T
   });
   uint64_t reached = 0;
   for (const Entry& entry : entries) {
-    check<DataError>(entry.begin == reached, "tensor ", in_quotes(entry.name), ": begins ", entry.begin,
-                     " bytes behind the header, but what is before it ends at ", reached);
+    check<DataError>(entry.begin == reached, "tensor ", in_quotes(entry.name), ": begins at byte ", entry.begin,
+                     " after the header, expected ", reached, ", where the tensors before it end");
     reached = entry.end;
   }
   check<DataError>(reached == bytes_there, bytes_there - reached, " bytes at the end belong to no tensor");
