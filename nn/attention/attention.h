@@ -114,7 +114,7 @@ class SpecReader {
   explicit SpecReader(AttentionSpec spec, std::map<std::string, std::string> defaults = {})
       : spec_(std::move(spec)), defaults_(std::move(defaults)) {}
 
-  // The number behind the name: "100" of clustered-100. Error: missing, malformed, below 1.
+  // The number after the name: "100" of clustered-100. Error: missing, malformed, below 1.
   int64_t number(const char* what);
   // Options. Errors: malformed, not finite, out of range.
   int64_t integer(const char* option, int64_t preset, int64_t minimum, int64_t maximum, const char* help);

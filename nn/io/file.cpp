@@ -65,7 +65,7 @@ std::pair<std::ifstream, uint64_t> open_file(const fs::path& path) {
 std::string read_file(const fs::path& path) {
   auto [file, size] = open_file(path);
   check<OutOfMemory>(size <= available_memory(Device::cpu), path, ": out of memory: the file has ", size,
-                     " bytes, and ", available_memory(Device::cpu), " are there for this process");
+                     " bytes, and ", available_memory(Device::cpu), " are available to this process");
   std::string bytes(size, '\0');
   check<DataError>(bool(file.read(bytes.data(), std::streamsize(size))), path, ": cannot be read");
   return bytes;
@@ -102,7 +102,7 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& pie
     check(!error, path, ": cannot be replaced: ", error);
     sync_folder(path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    fs::remove(beside, error);  // what went wrong first is what matters
+    fs::remove(beside, error);  // its own error is ignored: the first one matters
     throw;
   }
 }

@@ -25,11 +25,11 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 constexpr uint64_t longest_header = uint64_t{1} << 24;  // bounds what a header costs
 
-// In the order of DType; and what becomes float32.
+// In the order of DType. float16 becomes float32.
 constexpr std::string_view dtype_names[] = {"F32", "F64", "BF16", "I32", "I64", "U64", "U8", "BOOL"};
 constexpr std::string_view float16_name = "F16";
 
-// A tensor as the header has it, and where its numbers are, in bytes behind the header.
+// A tensor's entry in the header. begin and end count bytes from the end of the header.
 struct Entry {
   std::string name;
   DType dtype = DType::float32;
@@ -38,7 +38,7 @@ struct Entry {
   uint64_t begin = 0, end = 0;
 };
 
-// The number that 16 bits are in IEEE 754's binary16: a sign, 5 bits of exponent, 10 of mantissa.
+// Converts IEEE 754's binary16: a sign, 5 bits of exponent, 10 of mantissa.
 float float16_value(uint16_t bits) {
   const uint32_t sign = uint32_t(bits >> 15) << 31, exponent = bits >> 10 & 31, mantissa = bits & 1023;
   if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(float(mantissa) * 0x1p-24f));
@@ -46,7 +46,7 @@ float float16_value(uint16_t bits) {
   return std::bit_cast<float>(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | mantissa << 13);
 }
 
-// ---- reading. Errors (DataError): not as the format has it. Their messages do not name the file.
+// ---- reading. Errors (DataError): the format is violated. Their messages do not name the file.
 
 DType parse_dtype(std::string_view text) {
   const auto* known = std::find(std::begin(dtype_names), std::end(dtype_names), text);
@@ -69,7 +69,7 @@ Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_ther
   entry.end = range.at(1).get_ref<const uint64_t&>();
   check<DataError>(range.size() == 2, "expected two data_offsets, got ", range.size());
   check<DataError>(entry.begin <= entry.end && entry.end <= bytes_there, "data_offsets [", entry.begin, ", ", entry.end,
-                   "]: not within the ", bytes_there, " bytes behind the header; the file may be cut off");
+                   "]: not within the ", bytes_there, " bytes after the header; the file may be cut off");
   const uint64_t bytes = entry.end - entry.begin, of_one = entry.half ? sizeof(uint16_t) : size_of(entry.dtype);
   check<DataError>(bytes % of_one == 0 && bytes / of_one == uint64_t(entry.shape.elements()), "data_offsets [",
                    entry.begin, ", ", entry.end, "]: ", bytes, " bytes are not those of ", dtype, " of shape ",
@@ -82,9 +82,9 @@ Entry parse_entry(const std::string& name, const Json& json, uint64_t bytes_ther
                          "data_offsets, arrays of whole numbers that are not negative"));
 }
 
-// The tensors, in the order in which they must fill the bytes behind the header.
+// The tensors, in the order in which they must fill the bytes after the header.
 std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, TensorFile& file) {
-  // What the library takes for JSON all the same: white space before the header, a NUL for its end.
+  // The library would also take white space before the header, and a NUL as its end.
   const bool begins = text.starts_with('{') && text.find('\0') == std::string::npos;
   const Json header = begins ? Json::parse(text, nullptr, false) : Json();
   check<DataError>(header.is_object(), "not a safetensors file: expected a header that is a JSON object");
@@ -105,8 +105,8 @@ std::vector<Entry> parse_header(const std::string& text, uint64_t bytes_there, T
   });
   uint64_t reached = 0;
   for (const Entry& entry : entries) {
-    check<DataError>(entry.begin == reached, "tensor ", in_quotes(entry.name), ": begins ", entry.begin,
-                     " bytes behind the header, but what is before it ends at ", reached);
+    check<DataError>(entry.begin == reached, "tensor ", in_quotes(entry.name), ": begins at byte ", entry.begin,
+                     " after the header, expected ", reached, ", where the tensors before it end");
     reached = entry.end;
   }
   check<DataError>(reached == bytes_there, bytes_there - reached, " bytes at the end belong to no tensor");

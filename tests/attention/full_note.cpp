@@ -1,4 +1,4 @@
-// Where a variant computes full attention because its number is as large as the sequence is long, it says so.
+// A variant that computes full attention, because its number is as large as the sequence is long, says so.
 #include "tests/attention/spec_of.h"
 #include "tests/attention/trials.h"
 #include "tests/nn/module_test.h"

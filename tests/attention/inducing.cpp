@@ -1,4 +1,4 @@
-// What the walk over all variants does not see of inducing-I: its parameters.
+// The parameters of inducing-I, which the tests of all variants do not cover.
 #include "nn/attention/attention.h"
 #include "tests/ops/ops_test.h"
 

@@ -57,8 +57,8 @@ Tensor random_points(const Problem& p, int64_t n, uint64_t seed) {
 Tensor queries(const Problem& p, uint64_t seed) { return random_points(p, p.N, seed); }
 Tensor keys(const Problem& p, uint64_t seed) { return random_points(p, p.S, seed + 1000); }
 
-// Refinement sees of the queries what the keys see, their scores, beyond what all keys' scores differ by alike:
-// [B, N, H, S]. Its distance is the Euclidean one of these.
+// How the keys see the queries: the scores [B, N, H, S], minus each query's mean score. The distance of refinement is
+// the Euclidean distance of these.
 Tensor seen_by_keys(const Problem& p, const Tensor& q, const Tensor& k) {
   const Rows4 query(q), key(k);
   Rows4 scores(Tensor::zeros({p.B, p.N, p.H, p.S}, DType::float64));
@@ -85,8 +85,8 @@ double distance(const Rows4& x, int64_t i, const Rows4& mean, int64_t j, int64_t
   return sum;
 }
 
-// Steps on points x [B, N, H, ...]. Those without a label (-1) belong to no cluster yet, and a cluster without members
-// stays so. Where there is a cluster for each query, labels stay.
+// Lloyd's steps on points x [B, N, H, ...]. Points with label -1 belong to no cluster yet. A cluster without members
+// stays empty. If there is a cluster for each query, labels stay.
 Tensor lloyd(const Problem& p, const Tensor& x, const Tensor& start, int steps) {
   const Rows4 point(x);
   Tensor labels = start.clone();
@@ -108,7 +108,7 @@ Tensor lloyd(const Problem& p, const Tensor& x, const Tensor& start, int steps) 
   return labels;
 }
 
-// Cluster j begins as the first of group j of consecutive queries.
+// Cluster j starts with the first query of group j of consecutive queries.
 Tensor euclidean_reference(const Problem& p, const Tensor& q) {
   Tensor start = Tensor::full({p.B, p.H, p.N}, -1, DType::int32);
   for (int64_t head = 0; head < p.B * p.H; ++head) {
@@ -119,7 +119,7 @@ Tensor euclidean_reference(const Problem& p, const Tensor& q) {
   return lloyd(p, q, start, p.steps + 1);
 }
 
-// From the labels of the hashes. Where no key is left, they stay.
+// Starts from the labels of the hashes. They stay where no key is left.
 Tensor refined_reference(const Problem& p, const Tensor& q, const Tensor& k) {
   const Tensor hashed = labels_of(p, p.refined(0), q, k);
   Tensor labels = lloyd(p, seen_by_keys(p, q, k), hashed, p.steps);
@@ -168,7 +168,7 @@ OPERATION("lloyd") {
     }
     add(p, queries(p, i), keys(p, i), false);
   }
-  // Identical queries go to the first cluster, or each has its own.
+  // Identical queries all join the first cluster, or each has its own.
   const Tensor identical = Tensor::full({1, 50, 1, 3}, 2.5, DType::float64);
   for (const int64_t clusters : {4, 50}) add({1, 50, 50, 1, 3, clusters, 3}, identical, identical, true);
 }

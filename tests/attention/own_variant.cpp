@@ -1,5 +1,5 @@
-// A variant from outside the library: `sharp-T`, whose scores are T times as large. This is all that it takes; the
-// suite then covers it like the library's own (nn/attention/README.md, "Adding a variant").
+// A variant from outside the library: `sharp-T`, whose scores are T times as large. This file is all it needs; the
+// tests cover it like the library's own variants (nn/attention/README.md, "Adding a variant").
 #include <cstdlib>
 
 #include "core/parallel.h"
@@ -39,8 +39,8 @@ reference::Matrix sharp_reference(const reference::Problem& p) {
 const reference::AddReference added_reference{
     "sharp", {.weights = sharp_reference, .boolean_mask = true, .causal = true, .cross = true, .equivariant = true}};
 
-// ---- What the suite must find: full attention with one thing wrong, which CAIRN_BROKEN_VARIANT names. CTest runs the
-// case that is to fail (tests/CMakeLists.txt).
+// ---- Full attention with one fault, named by CAIRN_BROKEN_VARIANT, which the tests must find. CTest runs the test
+// case that has to fail (tests/CMakeLists.txt).
 std::string fault() {
   const char* name = std::getenv("CAIRN_BROKEN_VARIANT");
   return name ? name : "";

@@ -1,4 +1,4 @@
-// What the paper proves, over random cases.
+// The paper's propositions, in random cases.
 #include <cmath>
 
 #include "core/random.h"
@@ -85,8 +85,8 @@ TEST_CASE("Proposition 1: close queries have close attention, in 10,000 cases", 
 
 namespace {
 
-// The weights of a library variant in double: its output for values that are unit vectors. `spec` ends before an
-// option.
+// The weights of a library variant in double: its output for values that are unit vectors. `spec` ends where the next
+// option begins.
 std::vector<double> weights_of(const std::string& spec, const reference::Problem& p) {
   const auto tensor = [](const reference::Matrix& m) {
     std::vector<double> flat;

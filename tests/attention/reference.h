@@ -20,7 +20,7 @@ struct Problem {
   int64_t queries = 0, keys = 0;  // the lengths
   double scale = 1;
   std::function<bool(int64_t, int64_t)> visible;  // (query, key): allowed by the mask, whatever the lengths
-  // From the specification: the number behind the name, and the options that it gives.
+  // From the specification: the number after the name, and the options that it gives.
   int64_t number = 0;
   std::map<std::string, std::string> options;
   // The variant's choices by name: of int32 [B, H, N] one row, of [B, H, R, N] R rows. And its learned parameters: of

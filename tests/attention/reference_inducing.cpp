@@ -2,7 +2,7 @@
 
 namespace cairn::reference {
 
-// The weights of the queries over the points, times those of the points over the keys. A point sees all valid keys.
+// The queries' weights over the points, times the points' weights over the keys. A point sees all valid keys.
 static Matrix inducing(const Problem& p) {
   Matrix over_keys;
   Problem inner = p;

@@ -4,8 +4,8 @@
 
 namespace cairn::reference {
 
-// The weight of a key is the product of the features elu(x) + 1 of the query and the key, over the sum of all that the
-// query sees.
+// The weight of a key is the product of the features elu(x) + 1 of the query and the key, divided by the sum of these
+// products over all keys that the query sees.
 static Matrix linear(const Problem& p) {
   const auto feature = [](double x) { return (x > 0 ? x : std::expm1(x)) + 1; };
   Matrix a(p.q.size(), std::vector<double>(p.k.size(), 0.0));

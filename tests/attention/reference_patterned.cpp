@@ -6,7 +6,7 @@
 namespace cairn::reference {
 namespace {
 
-// Full attention to the keys that `sees` leaves of those that are visible.
+// Full attention to those visible keys for which `sees` is true.
 Matrix patterned(Problem p, const std::function<bool(int64_t, int64_t)>& sees) {
   p.visible = [sees, visible = p.visible](int64_t i, int64_t j) { return sees(i, j) && visible(i, j); };
   return full(p);

@@ -1,5 +1,5 @@
 #pragma once
-// For tests that walk the list of attention variants.
+// Specifications for tests of all attention variants in the list.
 #include <string>
 
 #include "nn/attention/attention.h"

@@ -1,6 +1,6 @@
 #pragma once
-// What tests of all attention variants walk: each variant of the list with its reference, once with small numbers, and
-// once for each further specification that stands beside the reference.
+// The trials that tests of all attention variants run: each variant in the list with its reference, once with small
+// numbers, and once for each further specification of the reference.
 #include "tests/attention/reference.h"
 #include "tests/attention/spec_of.h"
 #include "tests/catch.h"

@@ -1,4 +1,4 @@
-// Walks the list of variants: each is held to its reference, also one that a program adds.
+// Tests each variant in the list against its reference, also variants that a program adds.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -24,7 +24,7 @@ struct Inputs {
   Variable run(const Attention& attention, const AttentionContext& context) const {
     return attention(Variable(q), Variable(k), Variable(v), mask, context);
   }
-  // The output and the gradients of q, v and (where there are any) k, for that of the output.
+  // The output, and the gradients of q, v and (unless the keys are the queries) k for the output's gradient `dout`.
   std::vector<Tensor> both_ways(const Attention& attention, const Tensor& dout, const AttentionContext& context) const {
     const Variable x(q, true), y(k, true), z(v, true);
     const Variable out = attention(x, y, z, mask, context);
@@ -42,7 +42,7 @@ AttentionContext context_of(const Generator& generator, AttentionChoices* report
   return context;
 }
 
-// Of matrices [rows, columns], one after another, the one at `index`.
+// Number `index` of several matrices [rows, columns] that are stored one after another.
 template <class T>
 std::vector<std::vector<T>> matrix_of(const std::vector<T>& values, int64_t index, int64_t rows, int64_t columns) {
   std::vector<std::vector<T>> result;
@@ -51,7 +51,7 @@ std::vector<std::vector<T>> matrix_of(const std::vector<T>& values, int64_t inde
   return result;
 }
 
-// The weights by the reference, with what the variant chose and learned.
+// The reference's weights, for the variant's choices and parameters.
 BatchHeads weights_by_reference(const Trial& trial, Attention& attention, const Inputs& in,
                                 const AttentionChoices& made) {
   const AttentionSpec spec = parse_attention(attention.spec());
@@ -84,7 +84,7 @@ BatchHeads weights_by_reference(const Trial& trial, Attention& attention, const 
   return weights;
 }
 
-// The output, and the weights that are observed, are those of the reference.
+// Checks the output and the observed weights against the reference.
 void check_agrees(const Trial& trial, const Inputs& in) {
   const Generator generator(5);
   const auto attention = trial.make(in.q.size(2), in.q.size(3));
@@ -100,7 +100,7 @@ void check_agrees(const Trial& trial, const Inputs& in) {
   CHECK(difference(observed, weights.values) <= tolerance::float32);
 }
 
-// What a variant may be given. One that does not promise to take it must refuse it, in these words.
+// Inputs and a mask. A variant that does not promise to honor them must reject them with this message.
 struct Situation {
   std::string name;
   Inputs in;
@@ -174,7 +174,7 @@ TEST_CASE("every attention variant honors a pattern of positions as a mask, or r
   CHECK(refused > 10);
 }
 
-// What is chosen is replayed, so that the step of the difference cannot change it.
+// Choices are replayed, so that the steps of differences cannot change them.
 TEST_CASE("gradients of every attention variant", "[attention][grad]") {
   const Generator generator(3);
   for (const Trial& trial : trials(3, 3))

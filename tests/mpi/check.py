@@ -24,15 +24,15 @@ parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose n
 options = parser.parse_args()
 PROGRAM = options.program.resolve()
 SCRATCH = Path(tempfile.mkdtemp(prefix="cairn-mpi-"))
-# Who waits leaves the processor to others: there may be fewer processors than processes.
+# Waiting processes yield the processor, because there may be fewer processors than processes.
 MPIRUN = "mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1".split()
 SETTINGS = ("train --length 7 --layers 1 --heads 4 --feed-forward 64 --dropout 0.1 --attention-dropout 0.1 "
             "--evaluate-every 50 --threads 1 --quiet").split()
 MODEL = [PROGRAM, *SETTINGS, "--out", "run"]
 SHORT = [*MODEL, "--iterations", 20]
 RESUME = [PROGRAM, *"train --out run --resume --threads 1 --quiet".split()]
-PATIENCE = 120  # seconds after which a job hangs
-JOBS = []  # of the case that runs
+PATIENCE = 120  # a job that takes more seconds hangs
+JOBS = []  # of the current case
 
 
 class Failure(Exception):
@@ -83,7 +83,7 @@ class Job:
 
 
 def ranks():
-    """Rank -> process id, of the processes of a job that live."""
+    """Rank -> process id, of the live processes of a job."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -112,7 +112,7 @@ def losses_of(run):
 
 
 def expect_losses(run, steps):
-    """They are those of one process that was never stopped, but for rounding."""
+    """The losses are those of one process that was never stopped, up to rounding."""
     one = folder()
     Job(one, [*MODEL, "--iterations", steps]).succeeded()
     here, there = losses_of(run), losses_of(one / "run")
@@ -156,7 +156,7 @@ def killed(victim, count, later):
 
 def interrupted():
     where = folder()
-    # So long mpirun waits before it passes the signal on to the ranks, and then again before it kills them.
+    # mpirun waits this long before it passes the signal on to the ranks, and again before it kills them.
     patient = ["--mca", "odls_base_sigkill_timeout", 5]
     job = Job(where, [*MPIRUN, *patient, "-np", 3, *MODEL, "--iterations", 1000000, "--checkpoint-every", 0])
     job.wait_for_step(10, where / "run")
@@ -169,7 +169,7 @@ def interrupted():
 
 
 def refused(code, pattern, command):
-    """The program tells of an error once, in one line, whatever mpirun says besides."""
+    """The program reports the error once, in one line. mpirun may print more lines."""
     where = folder()
     job = Job(where, command).end()
     lines = [line for line in job.err.splitlines() if ": error: " in line]
@@ -196,11 +196,11 @@ CASES = [
     ("rank 1 of 3 is killed, 2 continue", killed, 1, 3, 2),
     ("rank 0 of 2 is killed, 3 continue", killed, 0, 2, 3),
     ("Ctrl-C: saved, and one process continues", interrupted),
-    ("rank 0 alone tells the result and sees the folder", own_folders),
+    ("only rank 0 prints the result and uses the folder", own_folders),
     ("refused: figure", refused, 2, "figure: is computed by one process, and 2 were started",
      on(2, [PROGRAM, "figure", "--out", "x"])),
-    ("refused: an option that all are given wrongly", refused, 2, "^copy-task: error: .*--heds", on(3, WRONG)),
-    ("refused: an option that one is given wrongly", refused, 2, "^copy-task, rank 2: .*--heds",
+    ("refused: a wrong option for all ranks", refused, 2, "^copy-task: error: .*--heds", on(3, WRONG)),
+    ("refused: a wrong option for one rank", refused, 2, "^copy-task, rank 2: .*--heds",
      [*on(2, [PROGRAM, *"train --quiet".split()]), ":", "-np", 1, *WRONG]),  # without --out
     ("refused: --resume without a run", refused, 3, "--out run: there is no run", on(3, RESUME)),
     ("refused: --average-every with too small a batch", refused, 2, "each of the 3 processes, got 2",
@@ -214,7 +214,7 @@ if options.without_mpi:
 def main():
     version = shutil.which("mpirun") and subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
     if not version or "Open MPI" not in version:
-        print("there is no mpirun of Open MPI here")
+        print("Open MPI's mpirun is not installed")
         return 77
     cases = [case for case in CASES if re.search(options.only, case[0])]
     failures = 0

@@ -1,4 +1,4 @@
-// What a forward pass draws, by name: two draws of one name would be the same numbers.
+// The names of the draws of a forward pass. Two draws of one name would give the same numbers.
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 using Draws = std::vector<std::pair<uint32_t, Purpose>>;
 
-// Those of forward(model, x, context), in training. x: [2, 16, 8].
+// The draws of forward(model, x, context) in training. x: [2, 16, 8].
 template <class Model, class Options, class F>
 Draws draws_of(Options options, F&& forward) {
   options.heads = 2, options.head_size = 4, options.feed_forward = 8;

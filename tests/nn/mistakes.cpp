@@ -1,4 +1,4 @@
-// What somebody who writes a model gets wrong first, and what the library says.
+// Typical mistakes of somebody who writes a model, and the library's messages.
 #include <filesystem>
 #include <type_traits>
 

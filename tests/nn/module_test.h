@@ -1,11 +1,11 @@
 #pragma once
-// What the tests of modules share.
+// Shared by the tests of modules.
 #include "nn/module.h"
 #include "tests/ops/ops_test.h"
 
 namespace cairn {
 
-// Puts variables in the places of a module's parameters, in order.
+// Replaces a module's parameters by variables, in order.
 struct Replace : Fields {
   const Variable* next;
   explicit Replace(const Variable* first) : next(first) {}

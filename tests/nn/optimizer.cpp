@@ -14,7 +14,7 @@ using Parameters = std::vector<Variable>;
 using Options = std::vector<double>;
 using Make = std::unique_ptr<Optimizer> (*)(const Parameters&, const Options&);
 
-// From the options of the golden files.
+// These make optimizers from the options in the golden files.
 static std::unique_ptr<Optimizer> r_adam(const Parameters& x, const Options& o) {
   return std::make_unique<RAdam>(x, o[0], AdamOptions{o[1], o[2], o[3], o[4]});
 }
@@ -26,7 +26,7 @@ static std::unique_ptr<Optimizer> sgd(const Parameters& x, const Options& o) {
 }
 
 namespace {
-// For what they all do.
+// An optimizer for the tests that run with all of them.
 struct Kind {
   const char* name;
   Make make;
@@ -50,7 +50,7 @@ static void give(Variable& x, const std::vector<float>& gradient) {
 
 // ------------------------------------------------------------------------------------------------- against PyTorch
 
-// Every case of a file: 20 steps from the same start with the same gradients, compared after each.
+// For every case of a file, compares 20 steps from the same start with the same gradients, after each step.
 static void check_golden(const char* file, size_t min_cases, const Make& make) {
   const Golden golden(file);
   const auto cases = golden.cases_with("options");
@@ -106,7 +106,7 @@ TEST_CASE("a step with a gradient that is not finite is skipped and counted", "[
       give(x, {1, bad, 2});
       optimizer->step();
       optimizer->step();
-      CHECK(same_bits(numbers(*optimizer), before));  // y's too, whose gradient is fine
+      CHECK(same_bits(numbers(*optimizer), before));  // also y's, whose gradient is finite
       OptimizerState state = optimizer->state();
       CHECK(state.step == 1);
       CHECK(state.skip == 1);
@@ -358,8 +358,8 @@ TEST_CASE("optimizers refuse bad parameters and gradients", "[optimizer]") {
 
 namespace {
 
-// Three steps from the count `taken`: an ordinary one, one that is skipped, one that is clipped. The values and the
-// moments after each, and the state. Parameter 2 gets no gradient in the first.
+// Values, moments and state after each of three steps, of which the second is skipped and the third is clipped. The
+// count starts at `taken`. Parameter 2 gets no gradient in the first step.
 Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_t taken,
               const std::vector<int64_t>& sizes) {
   const auto place = [=](const Tensor& x) { return (rounded ? x.cast(DType::bfloat16) : x).cast(dtype).to(device); };
@@ -368,7 +368,7 @@ Tensors steps(Device device, DType dtype, bool rounded, const Kind& kind, int64_
   };
   Parameters parameters;
   for (const int64_t n : sizes) parameters.emplace_back(drawn({n}, uint64_t(n)), true);
-  // A view of memory that no pack of elements starts at.
+  // A view whose address is not a multiple of 16 bytes.
   parameters.emplace_back(drawn({1032}, 1).slice(1, 1032), true);
   const auto optimizer = kind.of(parameters);
   OptimizerState state = optimizer->state();
@@ -408,7 +408,7 @@ void compare_with_cpu(DType dtype) {
     INFO(kind.name);
     for (const int64_t taken : {0, 100})  // R-Adam is rectified from the sixth step on
       compare(kind, taken, {7, 1, 5, 0, 257, 4096, 4099, 13003});
-#if CAIRN_SANITIZED  // one of them will do: the loop over more elements than threads is the same for all
+#if CAIRN_SANITIZED  // one is enough: the loop over more elements than threads is the same for all
     if (kind.make != r_adam) continue;
 #endif
     compare(kind, 9, {3, 1, 2, 1500001, 700001});  // more elements than the grid takes at once

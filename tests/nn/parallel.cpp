@@ -1,4 +1,4 @@
-// Training on several ranks, which are threads here: no MPI is needed. tests/mpi/check.py runs the program under it.
+// Training on several ranks, which are threads here, without MPI. tests/mpi/check.py runs the program under MPI.
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -24,7 +24,7 @@ namespace {
 struct Threads {
   explicit Threads(int size) : tensors(size_t(size)), meeting(size) {}
 
-  std::vector<Tensor*> tensors;  // that are summed or broadcast, by rank
+  std::vector<Tensor*> tensors;  // by rank, the tensor to sum or broadcast
   std::barrier<> meeting;
   std::atomic<bool> failed = false;
 
@@ -67,7 +67,7 @@ class ThreadRank : public Communicator {
   int rank_;
 };
 
-// f(communicator) on each of the ranks. Throws what the first of them threw that failed by itself.
+// Runs f(communicator) on each rank. Throws the error of the rank that failed first.
 template <class F>
 void on_ranks(int size, F&& f) {
   const OneThread one_thread;
@@ -88,7 +88,7 @@ void on_ranks(int size, F&& f) {
   if (first) std::rethrow_exception(first);
 }
 
-// A layer, a parameter that the first example alone uses, and one that none uses.
+// A layer, a parameter that only the first example uses, and one that no example uses.
 struct Problem {
   Tensor x, y;
   Variable w, rare, unused, bias;
@@ -229,7 +229,7 @@ TEST_CASE("a training on ranks has the losses of one process", "[parallel][copy-
   };
   const std::vector<double> one = losses(1);
   REQUIRE(one.size() == 20);
-  for (const int size : {2, 3, 8}) {  // of eight, one has no sequence
+  for (const int size : {2, 3, 8}) {  // one of eight ranks has no sequence
     INFO(size << " ranks");
     const std::vector<double> other = losses(size);
     REQUIRE(other.size() == one.size());

@@ -6,8 +6,8 @@
 
 namespace {
 
-// None and one of everything, odd sizes, and more than one tile of queries (128) and of keys (512; 256 backward), on
-// both sides of the borders.
+// None and one of everything, odd sizes, and about one and more than one tile of queries (128) and of keys (512; in
+// backward 256).
 std::vector<HeadSizes> every_size() {
   return {{1, 1, 1, 1, 1, 1},     {3, 2, 5, 7, 4, 6},    {0, 2, 3, 3, 2, 2},      {2, 0, 3, 3, 2, 2},
           {2, 2, 0, 3, 2, 2},     {2, 2, 3, 0, 2, 2},    {2, 2, 3, 4, 0, 2},      {2, 2, 3, 4, 2, 0},
@@ -77,8 +77,8 @@ TEST_CASE("attention never looks at what lies beyond the lengths", "[attention]"
   for (size_t i = 0; i < result.size(); ++i) CHECK(same_bits(result[i], expected[i]));
 }
 
-// Of what a NaN can touch, no more than a few tiles are left if tiles that show nothing are not read: neither by the
-// queries that read it, nor by the keys of these queries in the backward pass.
+// A NaN spreads to the queries that read its tile and, in the backward pass, to the keys of these queries. If hidden
+// tiles are not read, these are only a few tiles.
 TEST_CASE("attention never reads the tiles that a pattern hides", "[attention]") {
   const HeadSizes s{1, 1, 3000, 3000, 2, 3};
   const Tensor g = random_tensor({1, s.N, 1, s.M}, DType::float32, 9);
@@ -274,7 +274,8 @@ Case& add(Operation& op, const std::string& name, const Tensors& operands, const
   return test;
 }
 
-// Without a reference: spoil(x, i) is operand i (q, k, v; 3: the gradient), and compared(result) is compared.
+// A case without a reference. spoil(x, i) changes operand i (q, k, v; 3: the gradient of the output), and both devices
+// must agree on compared(result).
 template <class Spoil, class Compared>
 void add_compared(Operation& op, const std::string& name, Tensors t, const AttentionOptions& options, Form form,
                   Spoil spoil, Compared compared) {
@@ -295,7 +296,7 @@ Tensor filled(Tensor x, int64_t begin, int64_t end, double value) {
 }
 Tensor unchanged(const Tensor& x, size_t) { return x; }
 
-// Which weights are dropped: q = k = 0 and an identity of values make the output the factors.
+// Which weights are dropped: with q = k = 0 and the identity as values, the output is dropout's factors.
 void add_dropped(Operation& op, Form form) {
   const int64_t n = 72;
   const Tensor zeros = Tensor::zeros({1, n, 1, 8}, DType::float64);
@@ -312,13 +313,13 @@ void add_nan_beyond_lengths(Operation& op, Form form) {
       [](const Tensor& x) { return x; });
 }
 
-// Far away from row 450 of an operand, which is NaN: it spoils the tiles that read it, and in the gradients those that
-// read these, but tiles outside of the window are not read.
+// Row 450 of an operand is NaN. It spoils the tiles that read it, and in the gradients the tiles that read these. Rows
+// far away stay clean, because tiles outside of the window are not read.
 void add_nan_far_away(Operation& op, bool causal, Form form) {
   for (const size_t operand : {0, 1, 2, 3})
     add_compared(
-        op, concat("leaves out tiles outside of a window", causal ? ", causal" : ""),
-        operands_of({1, 1, 900, 900, 8, 8}), {.mask = {.causal = causal, .pattern = {5}}}, form,
+        op, concat("skips tiles outside of a window", causal ? ", causal" : ""), operands_of({1, 1, 900, 900, 8, 8}),
+        {.mask = {.causal = causal, .pattern = {5}}}, form,
         [=](const Tensor& x, size_t i) { return i == operand ? filled(x, 450 * 8, 451 * 8, NAN) : x; },
         [](Tensor x) {
           const int64_t row = x.elements() / 900;
@@ -340,13 +341,13 @@ void add_bad_number(Operation& op, size_t operand, double bad, Form form) {
 }  // namespace
 
 OPERATION("attention") {
-  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores take aligned rows alone
+  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores need aligned rows
   const auto add_masked = [&](const HeadSizes& s, const std::string& kind, const AttentionMask& mask,
                               double dropout = 0, Form form = Form::usual, double scale = 0) -> Case& {
     return add(op, concat(s, " masked by ", kind, ", dropout ", dropout, ", scale ", scale), operands_of(s),
                {mask, test_dropout(dropout), scale}, form);
   };
-  // The first is the one whose tensors are changed: the gradient reads all of them, and the result.
+  // The tests change the tensors of the first case: the gradient reads all of them, and the result.
   const HeadSizes first{2, 2, 3, 4, 3, 3};
   const AttentionMask all = every_way_masked(first);
   Case& changed = add_masked(first, "everything", all);
@@ -363,8 +364,8 @@ OPERATION("attention") {
         add_masked(s, kind, mask, dropout).on_cuda = s.S <= 7 && kind == "nothing" && dropout == 0;
   for (const double scale : {1.0, 0.125, -2.0}) add_masked({2, 2, 5, 6, 4, 3}, "nothing", {}, 0, Form::usual, scale);
   add_masked({1, 2, 150, 600, 7, 5}, "nothing", {}, 0.1).on_cuda = false;  // keys in parts, backward
-  // Primes; one more and one less than tiles have; other numbers of keys than of queries, other sizes of values than of
-  // keys.
+  // Primes; one more and one less than a tile has; numbers of keys that differ from those of queries, and sizes of
+  // values that differ from those of keys.
   for (const HeadSizes& s : {HeadSizes{2, 3, 31, 17, 3, 5},
                              {1, 2, 67, 131, 5, 40},
                              {1, 1, 64, 128, 32, 32},
@@ -386,7 +387,7 @@ OPERATION("attention") {
   }
   add_masked({1, 1, 290, 300, 8, 8}, "global positions", {.pattern = {2, 0, 70}});
   add_masked({1, 1, 70, 66, 8, 8}, "a very wide window", {.pattern = {2147483647}});
-  // Every size of rows that tensor cores have kernels for, more than one tile of queries and of keys.
+  // Every row size for which there are tensor-core kernels; more than one tile of queries and of keys.
   for (const Form form : every_form) {
     for (const HeadSizes& s : {HeadSizes{1, 2, 1, 1, 8, 8}, {2, 1, 33, 70, 40, 64}, {1, 1, 140, 67, 128, 72}}) {
       add_masked(s, "nothing", {}, 0, form);
@@ -394,7 +395,7 @@ OPERATION("attention") {
     }
     add_masked({1, 1, 130, 146, 8, 8}, "causal", {.causal = true}, 0, form);
   }
-  // Few queries and many keys, which tensor cores take in splits; some have no visible key.
+  // Few queries and many keys: the tensor-core kernels split the keys. Some queries have no visible key.
   const HeadSizes few{2, 1, 5, 1100, 16, 24};
   for (const Form form : every_form) {
     add_masked(few, "nothing", {}, 0.2, form);

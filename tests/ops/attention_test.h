@@ -25,7 +25,7 @@ struct Operands {
   Tensor q, k, v;
 };
 
-// true with probability 2/3; in masks by query, the first query sees nothing.
+// True with probability 2/3. If the mask depends on the query, the first query sees nothing.
 inline Tensor random_mask(const Shape& shape, uint64_t seed = 5) {
   Tensor mask = random_integers(shape, 0, 2, DType::boolean, seed);
   if (shape.elements() > 0 && shape.rank() >= 2 && shape[-2] > 1)
@@ -48,7 +48,7 @@ inline AttentionMask every_way_masked(const HeadSizes& s) {
   return causal_mask(some_lengths(s.B, s.N / 2), some_lengths(s.B, s.S - s.S / 3), random_mask({s.B, 1, s.N, s.S}));
 }
 
-// Every kind of mask, by name; or `few`: one of each, as for large sizes, where references take their time.
+// Every kind of mask, by name. For large sizes, where references are slow, or if `few`: one of each kind.
 inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadSizes& s, bool few = false) {
   std::vector<std::pair<std::string, AttentionMask>> masks;
   masks.push_back({"nothing", {}});
@@ -76,12 +76,12 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadS
 // Dropout with a draw of its own.
 inline AttentionDropout test_dropout(double p, Purpose purpose = Purpose::attention_dropout) {
   Generator generator(7);
-  generator.set_first_example(3);  // a kernel without it differs from the others
+  generator.set_first_example(3);  // a kernel that ignores it differs from the others
   return {p, generator.draw(2, purpose)};
 }
 
-// The factors that dropout multiplies the weights with, 0 or 1 / (1 - p), by query and key: seen through uniform
-// weights (q = 0) and v = identity.
+// Dropout's factors of the weights, 0 or 1 / (1 - p), by query and key. Uniform weights (q = 0) and v = identity show
+// them.
 inline BatchHeads dropout_factors(const HeadSizes& s, const AttentionDropout& dropout) {
   const Tensor q = Tensor::zeros({s.B, s.N, s.H, 1}, DType::float64),
                k = Tensor::zeros({s.B, s.S, s.H, 1}, DType::float64);
@@ -90,8 +90,8 @@ inline BatchHeads dropout_factors(const HeadSizes& s, const AttentionDropout& dr
   return factors;
 }
 
-// run(p) gives numbers that dropout with probability p makes 0 or scales by 1 / (1 - p): of those that are not 0
-// without it, the right proportion.
+// run(p) gives numbers after dropout with probability p. Checks that it zeroes the right proportion of them, and scales
+// the others by 1 / (1 - p). Numbers that are 0 without dropout do not count.
 template <class F>
 void check_proportion(F&& run) {
   const std::vector<double> plain = run(0.0);
@@ -102,7 +102,7 @@ void check_proportion(F&& run) {
     for (size_t i = 0; i < plain.size(); ++i) {
       if (plain[i] == 0) continue;
       ++all, zeros += dropped[i] == 0;
-      // The probability is held in float32.
+      // The probability is a float32.
       if (dropped[i] != 0) worst = std::max(worst, std::abs(dropped[i] / plain[i] * (1 - double(float(p))) - 1));
     }
     CHECK(worst <= tolerance::float32);  // 1 / (1 - p) is computed in float32
@@ -110,8 +110,8 @@ void check_proportion(F&& run) {
   }
 }
 
-// NaN and infinities in the rows from the fifth on of batch element 1, head 0, of one operand, change the results of
-// that batch element and head alone. run(operands) gives results [B, N, H, D] and [B, H, N]; the operands are float32.
+// Puts NaN or infinities into the rows from 5 on of batch element 1, head 0 of one operand: only results of that batch
+// element and head may change. run(operands) gives results [B, N, H, D] and [B, H, N]; the operands are float32.
 template <class F>
 void check_stays_within_head(const HeadSizes& s, F&& run, std::vector<float> bad_numbers = {NAN, INFINITY, -INFINITY}) {
   const std::vector<Tensor> clean = run(Operands(s, DType::float32));
@@ -135,7 +135,7 @@ void check_stays_within_head(const HeadSizes& s, F&& run, std::vector<float> bad
     }
 }
 
-// A result [B, N, H, D] or [B, H, N] with zeros for batch element 0, head 1, one of whose operands is bad.
+// A result [B, N, H, D] or [B, H, N] with zeros in batch element 0, head 1, where an operand has a bad number.
 inline Tensor without_head_1(Tensor x) {
   x = x.to(Device::cpu).cast(DType::float32);
   const int64_t heads = x.size(x.rank() == 4 ? 2 : 1);

@@ -10,7 +10,7 @@ Tensor random_buckets(const HeadSizes& s, int64_t rounds, int64_t count, int low
   return integers({s.B, s.H, rounds, s.N}, lowest, int(count) - 1, 41);
 }
 
-// In how many rounds each query sees each key: counted once, if that is asked for.
+// In how many rounds each query sees each key; with deduplicate, at most 1.
 BatchHeads seen(const Tensor& buckets, const BucketOptions& options, const AttentionMask& mask) {
   const int64_t B = buckets.size(0), H = buckets.size(1), N = buckets.size(3);
   BatchHeads result(B, H, N, N);
@@ -26,7 +26,7 @@ BatchHeads seen(const Tensor& buckets, const BucketOptions& options, const Atten
         for (int64_t p = 0; p < n; ++p)
           for (int64_t l = 0; l < n; ++l) {
             const int64_t i = order[size_t(p)], j = order[size_t(l)];
-            const int64_t after = l / options.chunk + 1;  // the chunk behind that of j
+            const int64_t after = l / options.chunk + 1;  // the chunk after that of j
             const bool near =
                 p / options.chunk == l / options.chunk || p / options.chunk == (options.wrap ? after % chunks : after);
             if (near && (i != j || options.self) && (!options.bucket_mask || bucket[i] == bucket[j]) &&
@@ -78,7 +78,7 @@ Case& add(Operation& op, const Buckets& c, Tensors operands) {
     if (c.dropout > 0) weights = product(weights, dropout_factors(c.s, test_dropout(c.dropout)));
     return Tensors{from_doubles(times_values(weights, t[2]), {c.s.B, c.s.N, c.s.H, c.s.M})};
   };
-  // delta, g . out, is subtracted from what it was added up from.
+  // The gradient subtracts delta = g . out, with out saved, from terms that add up to it.
   test.parity = [c](const ParityRun& run) {
     const Device device = run.operands[0].device();
     const auto options_on = [&](Device where) {
@@ -145,7 +145,7 @@ OPERATION("bucket_attention") {
     const Buckets c{s, options, count, kind, mask, dropout};
     return add(op, c, operands_of(c));
   };
-  // The first is the one whose tensors are changed: the gradient reads all of them, and the result.
+  // The tests change the tensors of the first case: the gradient reads all of them, and the result.
   const HeadSizes first{2, 2, 5, 5, 3, 3};
   const AttentionMask all = every_way_masked(first);
   Case& changed = add_case(first, {2, 0, 2, 3}, 2, "everything", all);
@@ -189,7 +189,7 @@ OPERATION("bucket_attention") {
   const HeadSizes small{4, 2, 9, 9, 4, 3}, tiled{3, 1, 90, 90, 16, 24};
   for (const bool deduplicate : {false, true}) {
     for (const auto& [kind, mask] : every_mask(small, true))
-      if (mask.pattern.all())  // else most queries see one key, and of such gradients rounding is all there is
+      if (mask.pattern.all())  // else most queries see one key, and their gradients are only rounding
         add_case(small, {2, 0, 2, 3, true, deduplicate}, 3, kind, mask, mask.causal ? 0.3 : 0);
     for (const auto& [kind, mask] : every_mask(tiled, true))
       for (const bool wrap : {false, true})

@@ -10,8 +10,8 @@
 
 namespace {
 
-// For each row the `top` keys with the largest scores, ties to the lower index, masked ones (and NaN) never; rising,
-// then -1.
+// For each row the `top` keys with the largest scores, in rising order, then -1. In a tie the lower index wins; masked
+// keys and NaN are never among them.
 std::vector<int32_t> reference_topk(const BatchHeads& scores, int64_t top) {
   std::vector<int32_t> result;
   scores.rows([&](int64_t b, int64_t h, int64_t i) {
@@ -78,7 +78,7 @@ Tensors with_ties(const HeadSizes& s) {
   for (const size_t i : {0, 1}) t[i] = affine(integers(t[i].shape(), -2, 2, i + 1).cast(DType::float64), 0.5);
   return t;
 }
-// Every third key, at most `top`; the second centroid has none, and there are some that may be masked.
+// Every third key, at most `top`; none for the second centroid. Some of the keys may be masked.
 Tensor given_keys(const HeadSizes& s, int64_t top) {
   std::vector<int32_t> keys;
   for (int64_t row = 0; row < s.B * s.H * s.N; ++row)
@@ -110,7 +110,7 @@ Case& add(Operation& op, const Split& c, Tensors operands) {
                    from_doubles(row_sums(product(weights, member)), {c.s.B, c.s.H, c.s.N}),
                    from_doubles(times_values(others, t[2]), {c.s.B, c.s.N, c.s.H, c.s.M})};
   };
-  // delta, m dm + rest . drest, is subtracted from what it was added up from.
+  // The gradient subtracts delta = m dm + rest . drest, with m and rest saved, from terms that add up to it.
   test.parity = [c](const ParityRun& run) {
     const CentroidTopK made = c.run(run.operands), saved = c.run(run.on_cpu);
     const Device device = run.operands[0].device();
@@ -127,13 +127,13 @@ Case& add(Operation& op, const Split& c, Tensors operands) {
   return test;
 }
 
-// A top key more, or another one, is a jump.
+// The function jumps where the top keys change, so ties have no gradient unless the top keys are given.
 void add_ties(Operation& op, const Split& c, Form form = Form::usual) {
   Case& test = add(op, c, with_ties(c.s));
   test.differences = c.given.defined();
   test.form = form;
 }
-// NaN and minus infinity, in heads 0 and 1. (To tensor cores, an infinite float32 is NaN.)
+// NaN and minus infinity, in heads 0 and 1. (Tensor cores turn an infinite float32 into NaN.)
 void add_spoiled(Operation& op, const Split& c, Form form = Form::usual) {
   const auto [B, H, N, S, D, M] = c.s;
   Tensors t = random_operands(c.s);
@@ -143,7 +143,7 @@ void add_spoiled(Operation& op, const Split& c, Form form = Form::usual) {
   test.values = test.differences = false;
   test.form = form;
 }
-// Without the rest there is no gradient.
+// There is no gradient without the rest.
 void add_without_rest(Operation& op, const Split& c, Tensors operands, Form form = Form::usual) {
   Case& test = add(op, c, std::move(operands));
   test.gradient = test.values = false;
@@ -161,10 +161,10 @@ void add_without_rest(Operation& op, const Split& c, Tensors operands, Form form
 }  // namespace
 
 OPERATION("centroid_topk") {
-  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores take aligned rows alone
+  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores need aligned rows
   const auto add_plain = [&](const Split& c, Form form = Form::usual) { add(op, c, random_operands(c.s)).form = form; };
 
-  // The first is the one whose tensors are changed: the gradient reads all of them, and the results.
+  // The tests change the tensors of the first case: the gradient reads all of them, and the results.
   const HeadSizes first{2, 2, 3, 4, 3, 3};
   const AttentionMask all = every_way_masked(first);
   Tensors masked = random_operands(first);

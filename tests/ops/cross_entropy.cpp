@@ -10,7 +10,7 @@ OPERATION("cross_entropy") {
   op.reference = [](const Tensors& t) { return Tensors{from_doubles({reference_cross_entropy(t[0], t[1])}, {})}; };
   op.backward_reads = {0, 1};
   op.draws_empty_rows = false;
-  op.add({4, 3});  // of all shapes, the one whose tensors are changed
+  op.add({4, 3});  // the first shape: the tests change its tensors
   for (const Shape& shape : row_shapes) op.add(shape);
   op.add({3001, 17});
   op.add("of large logits",
@@ -61,7 +61,7 @@ OPERATION("binary_cross_entropy") {
     return Tensors{from_doubles({sum / double(x.size())}, {})};
   };
   op.backward_reads = {0, 1};
-  op.rounds_once = op.gradients_round_once = false;  // a mean of rounded ones
+  op.rounds_once = op.gradients_round_once = false;  // a mean of rounded numbers
   for (const Shape& shape : {Shape{}, Shape{3, 5}, Shape{40001}})
     op.add(concat(shape), {normal(shape), uniform(shape, 0, 1, 2)});
   op.add("far from 0", {Tensor::from<double>({-100, 100, 500, -500}, {4}), Tensor::from<double>({0, 1, 0, 1}, {4})});
@@ -75,7 +75,7 @@ OPERATION("mean_squared_error") {
     for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - target[i]) * (x[i] - target[i]);
     return Tensors{from_doubles({sum / double(x.size())}, {})};
   };
-  op.rounds_once = op.gradients_round_once = false;  // a mean of rounded ones
+  op.rounds_once = op.gradients_round_once = false;  // a mean of rounded numbers
   for (const Shape& shape : {Shape{}, Shape{3, 5}, Shape{40001}})
     op.add(concat(shape), {normal(shape), normal(shape, 2)});
 }

@@ -54,8 +54,8 @@ const std::pair<Shape, Shape> broadcasts[] = {
     {{3, 9000}, {3, 1}},
 };
 
-// `sums`: the gradients of operands that were broadcast, too. In bfloat16 they are sums of rounded numbers, which may
-// cancel each other.
+// `sums`: also with the gradients of broadcast operands. In bfloat16 they are sums of rounded numbers, which may cancel
+// each other.
 void table(Operation& op, Function2 f, Formula2 formula, double low, double high, bool sums = true) {
   op.make = [=](const Shape& shape) { return Tensors{uniform(shape, low, high), uniform(shape, 1, 2, 2)}; };
   op.forward = [=](const Variables& t) { return Variables{f(t[0], t[1])}; };
@@ -67,7 +67,7 @@ void table(Operation& op, Function2 f, Formula2 formula, double low, double high
     return Tensors{from_doubles(y, shape)};
   };
   op.backward_reads = {0, 1};
-  op.gradients_round_once = false;  // what is broadcast sums rounded ones
+  op.gradients_round_once = false;  // gradients of broadcast operands are sums of rounded numbers
   for (const auto& [a, b] : broadcasts)
     for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}})
       op.add(concat(x, " and ", y), {uniform(x, low, high), uniform(y, 1, 2, 2)}).gradient =
@@ -125,7 +125,7 @@ OPERATION("with a number") {
     }
     return results;
   };
-  op.gradients_round_once = false;  // a sum of rounded ones
+  op.gradients_round_once = false;  // a sum of rounded numbers
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{1031}}) op.add(shape);
   op.refuses({Tensor({2, 3}, DType::int32)}, "affine: x must be floating, got int32");
 }
@@ -178,7 +178,7 @@ OPERATION("where") {
     return Tensors{from_doubles(y, shape)};
   };
   op.backward_reads = {0};
-  op.gradients_round_once = false;  // what is broadcast sums rounded ones
+  op.gradients_round_once = false;  // gradients of broadcast operands are sums of rounded numbers
   for (const auto& [condition, a, b] : {std::tuple<Shape, Shape, Shape>{{7}, {}, {7}},
                                         {{3, 1, 5}, {3, 4, 1}, {}},
                                         {{5}, {3, 1}, {2, 1, 1}},

@@ -109,7 +109,7 @@ OPERATION("linear") {
 
 namespace {
 
-// A product with room between rows and between members of the batch, where NaN stands.
+// A product of matrices with gaps between rows and between members of the batch. The gaps hold NaN.
 Gemm spacious(int64_t m, int64_t n, int64_t k, bool ta, bool tb, int64_t batch, double alpha, double beta) {
   Gemm g{m, n, k, ta, tb};
   g.lda = (ta ? m : k) + 3, g.ldb = (tb ? k : n) + 1, g.ldc = n + 2;
@@ -165,7 +165,7 @@ TEST_CASE("gemm scales, adds onto C, and reads no C where beta is 0", "[matmul]"
 
 namespace {
 
-// gemm_tile on matrices that are parts of wider ones: what it reads and writes is its part alone.
+// gemm_tile on parts of wider matrices: it reads and writes only its parts.
 template <class T>
 void check_tile(int64_t m, int64_t n, int64_t k, bool ta, bool tb, double beta) {
   INFO(m << " x " << n << " x " << k << (ta ? " A^T" : "") << (tb ? " B^T" : "") << " beta " << beta);

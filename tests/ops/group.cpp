@@ -7,7 +7,7 @@ OPERATION("group") {
       const Groups groups = group(t[0].value(), C);
       return Variables{Variable(groups.permutation()), Variable(groups.offsets())};
     };
-    // The members of each cluster in rising order, then the queries of none.
+    // The members of each cluster in rising order, then the queries without a cluster.
     test.reference = [C](const Tensors& t) {
       const Shape& shape = t[0].shape();
       const auto label = t[0].to_vector<int32_t>();

@@ -118,7 +118,7 @@ std::vector<int32_t> reference(const Problem& c, const Tensor& tensor, Draw draw
   return labels;
 }
 
-// The least summed distance of codes to centroids, given the labels: what every centroid's majority of bits reaches.
+// For given labels, the least sum of distances from codes to centroids: that of centroids by the majority of bits.
 int64_t summed_distance(const std::vector<uint64_t>& codes, const std::vector<int32_t>& labels, int64_t C) {
   int64_t sum = 0;
   for (int64_t j = 0; j < C; ++j)

@@ -13,7 +13,7 @@ static Draw test_draw(uint64_t seed = 1, uint64_t step = 0, uint32_t layer = 0) 
   return generator.draw(layer, Purpose::rotations);
 }
 
-// One chain of fused multiply-adds a column, in float32, then the argmax of these and their opposites.
+// One chain of fused multiply-adds per column, in float32, then the argmax over these and their negatives.
 static std::vector<int32_t> reference(const Tensor& q, const Tensor& rotations, const std::vector<int32_t>& lengths,
                                       const BucketCount& count) {
   const auto x = q.cast(DType::float32).to_vector<float>(), r = rotations.to_vector<float>();
@@ -69,12 +69,12 @@ OPERATION("hash_buckets") {
 
 OPERATION("random_rotations") {
   for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 7, 5}, Shape{2, 33, 129}, Shape{2, 3, 0}}) {
-    // An operand only says where.
+    // The operand only says on which device.
     Case& test = op.add(concat(shape), {Tensor({0}, DType::int32)});
     test.forward = [=](const Variables& t) {
       return Variables{Variable(random_rotations(shape[0], shape[1], shape[2], test_draw(), t[0].device()))};
     };
-    // The same for any number of rounds and columns.
+    // A number does not depend on how many rounds and columns there are.
     test.reference = [=](const Tensors&) {
       const PhiloxKey key = test_draw().for_kernel().key();
       std::vector<double> values;
@@ -145,7 +145,7 @@ TEST_CASE("buckets are those of float32 however close the largest are, and of nu
       q.mutable_data<float>()[i] = signs.data<float>()[row % columns * D + i % D] * (row % 3 ? 1 : 3e38f);
     }
     check_buckets(q, signs);
-    rotations.mutable_data<float>()[3] = 1e30f;  // in one round alone
+    rotations.mutable_data<float>()[3] = 1e30f;  // in one round only
     check_buckets(random_tensor({1, N, 1, D}, DType::float32, 9), rotations);
   }
 }

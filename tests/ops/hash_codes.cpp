@@ -11,7 +11,7 @@ static Draw test_draw(uint64_t seed = 1, uint64_t step = 0, uint32_t layer = 0) 
   return generator.draw(layer, Purpose::planes);
 }
 
-// One chain of fused multiply-adds a bit, in float32.
+// One chain of fused multiply-adds per bit, in float32.
 static std::vector<uint64_t> reference_codes(const Tensor& q, const Tensor& planes) {
   const auto x = q.cast(DType::float32).to_vector<float>(), p = planes.to_vector<float>();
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), bits = planes.size(0);
@@ -66,12 +66,12 @@ OPERATION("random_planes") {
   for (const int bits : {1, 3, 32, 33, 64})
     for (const bool bias : {false, true})
       for (const int64_t D : {0, 1, 7, 129}) {
-        // An operand only says where.
+        // The operand only says on which device.
         Case& test = op.add(concat(bits, " bits of ", D, bias ? " with a bias" : ""), {Tensor({0}, DType::int32)});
         test.forward = [=](const Variables& t) {
           return Variables{Variable(random_planes(bits, D, bias, test_draw(), t[0].device()))};
         };
-        // The same for any number of bits.
+        // A number does not depend on how many bits there are.
         test.reference = [=](const Tensors&) {
           const PhiloxKey key = test_draw().for_kernel().key();
           std::vector<double> values;

@@ -1,5 +1,5 @@
-// Linear attention, composed of operations (nn/attention/linear.cpp): what is long, masked or extreme. The walk over
-// all variants does the rest.
+// Linear attention, composed of operations (nn/attention/linear.cpp): long sequences, masks, extreme numbers.
+// tests/attention/variants.cpp tests the rest.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -53,7 +53,7 @@ OPERATION("linear attention") {
     Case& test = op.add(concat(s, ' ', what, " dropout ", p), {x.q, x.k, x.v});
     test.forward = [=](const Variables& t) { return Variables{attend(t[0], t[1], t[2], on(t[0].device(), mask), p)}; };
     test.reference = [=](const Tensors& t) { return Tensors{reference(t[0], t[1], t[2], mask)}; };
-    test.values = p == 0;  // what is dropped, only a distribution says
+    test.values = p == 0;  // the reference does not know which keys are dropped
   };
   // None, one and a few of everything; more than a chunk, by one or several; other numbers of keys than of queries.
   for (const HeadSizes& s : {HeadSizes{1, 1, 1, 1, 1, 1},

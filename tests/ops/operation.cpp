@@ -9,10 +9,10 @@ namespace cairn::test {
 
 namespace {
 
-// Sums of numbers around 1 whose exact result is 0 are no more than this in float32.
+// A sum of numbers around 1 whose exact result is 0 is at most this in float32.
 constexpr double rounding = 1e-6;
 
-// The operands as a run takes them: floating ones in `dtype`, rounded to bfloat16 first if `rounded`.
+// The operands on the device, floating ones in `dtype`, after rounding to bfloat16 if `rounded`.
 Tensors placed(const Tensors& operands, DType dtype, Device device, bool rounded) {
   Tensors result;
   for (Tensor x : operands) {
@@ -38,7 +38,7 @@ Tensors values_of(const Variables& results) {
   return values;
 }
 
-// Random numbers for each result that has a gradient, in double: the gradient of the scalar that they are weighed to.
+// Random weights for each result that has a gradient, in double. They are the gradients of the results' weighted sum.
 Tensors weights_of(const Variables& results) {
   Tensors weights;
   for (size_t i = 0; i < results.size(); ++i)
@@ -48,13 +48,13 @@ Tensors weights_of(const Variables& results) {
 
 // The gradients of the floating operands, given those of the results.
 Tensors gradients(const Variables& operands, const Variables& results, const Tensors& weights) {
-  Variables weighed;
+  Variables weighted;
   Gradients seeds;
   for (size_t i = 0; i < results.size(); ++i)
-    if (results[i].requires_grad()) weighed.push_back(results[i]), seeds.push_back(weights[i]);
-  if (weighed.empty()) return {};
-  const Variable& first = weighed[0];
-  backward(record("weigh", Tensor::zeros({}, first.dtype(), first.device()), weighed,
+    if (results[i].requires_grad()) weighted.push_back(results[i]), seeds.push_back(weights[i]);
+  if (weighted.empty()) return {};
+  const Variable& first = weighted[0];
+  backward(record("weigh", Tensor::zeros({}, first.dtype(), first.device()), weighted,
                   [seeds](const Tensor&) { return seeds; }));
   Tensors result;
   for (const Variable& x : operands)
@@ -73,7 +73,7 @@ Tensors run(const Case& test, const Tensors& operands, const Tensors& weights, b
 }
 
 // The sum of results times weights.
-double weighed(const Case& test, const Tensors& operands, const Tensors& weights) {
+double weighted(const Case& test, const Tensors& operands, const Tensors& weights) {
   const NoGrad no_grad;
   const Tensors results = values_of(test.forward(variables_of(operands)));
   double total = 0;
@@ -103,13 +103,13 @@ void check_gradient(const Case& test) {
       const auto d = as_double(direction), g = as_double(found[next++]);
       for (size_t j = 0; j < d.size(); ++j) analytic += d[j] * g[j], scale += std::abs(d[j] * g[j]);
     }
-    const double numeric = (weighed(test, above, weights) - weighed(test, below, weights)) / (2 * step);
+    const double numeric = (weighted(test, above, weights) - weighted(test, below, weights)) / (2 * step);
     INFO("analytic " << analytic << ", numeric " << numeric << ", of terms that sum up to " << scale);
     CHECK(std::abs(analytic - numeric) <= tolerance::gradient * scale);
   }
 }
 
-// NaN in both, or the same bits. Of a product of two NaNs the compiler chooses which one comes out.
+// NaN in both, or the same bits. (Which NaN the product of two NaNs is depends on the compiler.)
 bool same_number(double x, double y) {
   return std::isnan(x) ? std::isnan(y) : x == y && std::signbit(x) == std::signbit(y);
 }
@@ -130,7 +130,7 @@ void check_same_bits(const Tensors& found, const Tensors& expected) {
   }
 }
 
-// Other numbers in place of x's. (Of indices, that they were written is enough.)
+// Changes the numbers of x. (Indices are only marked as written, which is enough.)
 void change(Tensor& x) {
   if (is_floating(x.dtype()))
     x.copy_from(affine(x, 1, 1));
@@ -168,7 +168,7 @@ Tensors run_parity(const Case& test, const Tensors& operands, const Tensors& on_
   return all;
 }
 
-// x at an address that is no multiple of 16 bytes.
+// x at an address that is not a multiple of 16 bytes.
 Tensor shifted(const Tensor& x) {
   Tensor room = Tensor::zeros({x.elements() + 1}, x.dtype());
   Tensor inside = room.slice(1, x.elements() + 1).reshape(x.shape());

@@ -1,14 +1,15 @@
 #pragma once
-// What every operation is held to. Behind OPERATION("softmax") stands the table of its cases: how operands are made, a
+// The tests that every operation has to pass. The body of OPERATION("softmax") is the table of its cases: operands, a
 // reference in double, sizes. Each case runs in these tests:
 //
 //   values    on the CPU in float32 and float64: the reference's numbers; the same bits on one, two and three threads
-//   gradient  in double: along random directions, against differences; a tensor that the gradient reads must not change
-//             before it, and any other may
-//   CUDA      in float32 and bfloat16, numbers and gradients: those of the CPU in float32; bfloat16 is the float32
-//             result, rounded once; the same bits wherever an operand starts
+//   gradient  in double: against differences along random directions; it is an error if a tensor that the gradient
+//   reads
+//             changes before backward, and none if another one does
+//   CUDA      results and gradients in float32 and bfloat16: as on the CPU in float32; in bfloat16, the float32 result,
+//             rounded once; the same bits at any alignment of the operands
 //
-// Where the table has a `make`, all of them run some shapes that are drawn, too.
+// If the table has a `make`, the tests also run some random shapes.
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -23,10 +24,10 @@ namespace cairn::test {
 using Tensors = std::vector<Tensor>;
 using Variables = std::vector<Variable>;
 
-// Which of the attention family's CUDA kernels are asked for.
+// Which of the attention family's CUDA kernels to test.
 enum class Form {
-  usual,  // on tensor cores, if the device has them
-  older,  // on the emulator, as on a device without
+  usual,  // with tensor cores, if the device has them
+  older,  // on the emulator: without tensor cores
 };
 inline constexpr Form every_form[] = {Form::usual, Form::older};
 
@@ -52,32 +53,32 @@ class WithForm {
 };
 #endif
 
-// What a case's own comparison of CUDA and the CPU gets, once on each device.
+// The arguments of a case's own comparison of CUDA and the CPU, which runs once on each device.
 struct ParityRun {
   const Tensors& operands;  // on the device
   const Tensors& on_cpu;    // the same in float32 on the CPU
   const Tensors& weights;   // the gradients of the results, on the device
   bool rounded;             // to bfloat16
-  // What a forward pass on the CPU saved, as the device takes it.
+  // A tensor that a forward pass on the CPU saved, in the device's memory and type.
   Tensor place(Tensor saved) const;
 };
 
 struct Case {
   std::string name;
   Tensors operands;  // floating ones in double
-  // The results, and what they must be, in double (or whole numbers).
+  // The results, and the expected results in double (or whole numbers).
   std::function<Variables(const Variables&)> forward;
   std::function<Tensors(const Tensors&)> reference;
-  bool gradient = true;     // false: there is none here, or it is not finite
-  bool differences = true;  // false: it is none of differences, because the function jumps
+  bool gradient = true;     // false: there is none, or it is not finite
+  bool differences = true;  // false: differences do not give the gradient, because the function jumps
   bool values = true;       // false: there is no reference
   bool on_cuda = true;
-  double tolerance = tolerance::float32;  // of float32; whoever sets another one says why
+  double tolerance = tolerance::float32;  // of float32; give the reason for another one
   Form form{};                            // of the kernels, on CUDA
-  // Results and gradients to compare, in place of forward's and the tape's: where a gradient cancels what its forward
-  // pass saved, both devices must have saved the same.
+  // Results and gradients to compare, instead of those of forward and the tape. If a gradient subtracts nearly equal
+  // numbers of which one was saved by forward, both devices must use the same saved tensors.
   std::function<Tensors(const ParityRun&)> parity{};
-  // What of each result and gradient is compared (in float32, on the CPU), where not all of it can be.
+  // The part of each result and gradient that can be compared (in float32, on the CPU), if not all of it.
   std::function<Tensor(Tensor)> compared{};
 };
 
@@ -91,15 +92,15 @@ class Operation {
   std::function<Tensors(const Tensors&)> reference;
   std::vector<size_t> backward_reads;  // the operands that the gradient reads
   bool backward_reads_results = false;
-  bool rounds_once = true;           // in bfloat16, the results
-  bool gradients_round_once = true;  // and the gradients, which otherwise are sums of rounded ones
-  bool same_bits_anywhere = true;    // on CUDA, wherever operands start
-  bool draws_empty_rows = true;      // whether the last axis of the shapes that are drawn may have no elements
+  bool rounds_once = true;           // in bfloat16, results are rounded once
+  bool gradients_round_once = true;  // and so are gradients; if false, they are sums of rounded numbers
+  bool same_bits_anywhere = true;    // on CUDA, at any alignment of the operands
+  bool draws_empty_rows = true;      // may the last axis of random shapes have no elements?
 
   Case& add(const Shape& shape);
-  // A case whose operands `make` does not make.
+  // A case with these operands, not those of `make`.
   Case& add(std::string case_name, Tensors operands);
-  // `forward` of these is an error whose text begins with this.
+  // `forward` of these operands is an error whose text begins with `text`.
   void refuses(Tensors operands, std::string text);
 
   // ---- the tests
@@ -117,7 +118,7 @@ class Operation {
 
 // ---- operands, in double
 
-// Normal numbers. A table's second operand takes another seed than its first.
+// Normal numbers. Give the second operand of a table another seed than the first.
 Tensor normal(const Shape& shape, uint64_t seed = 1);
 Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1);
 // int32 in [low, high].

@@ -25,7 +25,7 @@ inline Tensor random_tensor(const Shape& shape, DType dtype = DType::float64, ui
   return random_normal(shape, sequence, dtype);
 }
 
-// Whole numbers in [low, high]: sums and products of them are exact, and equal ones are frequent.
+// Whole numbers in [low, high]: their sums and products are exact, and ties are frequent.
 inline Tensor random_integers(const Shape& shape, int low, int high, DType dtype = DType::int32, uint64_t seed = 1) {
   RandomStream sequence(seed, 0, Purpose::test);
   Tensor result(shape, DType::int32);
@@ -43,7 +43,7 @@ inline double difference(const Tensor& a, const Tensor& b) {
 
 inline double tolerance_of(DType dtype) { return dtype == DType::float32 ? tolerance::float32 : tolerance::float64; }
 
-// Shapes of rows that find mistakes: none, one, odd ones, more than a vector and more than a thread's share.
+// Shapes of rows that find mistakes: none, one, odd ones, more than a vector, more than a thread's share.
 inline std::vector<Shape> odd_shapes() {
   return {{0, 3}, {1, 1}, {3, 0}, {7}, {2, 3, 5}, {5, 17}, {67, 131}, {2, 20011}};
 }
@@ -54,13 +54,13 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
          (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
 }
 
-// The peak without what threads keep for their next task, which does not grow with a problem.
+// The peak without the threads' scratch memory, which does not grow with the problem.
 inline int64_t peak_without_scratch() {
   const MemoryCount count = memory(Device::cpu);
   return count.peak - count.scratch;
 }
 
-// f(): tensors. One thread, two and three must give the same bits.
+// f() gives tensors. One, two and three threads must give the same bits.
 template <class F>
 void check_any_threads(F&& f) {
   const int before = threads();
@@ -82,7 +82,7 @@ void check_any_threads(F&& f) {
 // A tensor on the other device. It has no elements, so a build without CUDA can make it too.
 inline Tensor elsewhere(const Shape& shape, DType dtype = DType::float32) { return Tensor(shape, dtype, Device::cuda); }
 
-// An operation on a device that this build does not have. Says nothing in a build that has CUDA.
+// An operation on a device that this build lacks. Checks nothing in a build that has CUDA.
 #define CHECK_NEEDS_CUDA(expression, operation)                                                   \
   do {                                                                                            \
     if (::cairn::backends() != "cpu") break;                                                      \
@@ -90,10 +90,10 @@ inline Tensor elsewhere(const Shape& shape, DType dtype = DType::float32) { retu
     CHECK_THROWS_WITH(expression, Catch::Matchers::StartsWith(operation ": built without CUDA")); \
   } while (false)
 
-// The one line that an operation says about bad arguments begins with this text.
+// The operation rejects its arguments with an error whose text begins so.
 #define CHECK_ERROR(expression, text) CHECK_THROWS_WITH(expression, Catch::Matchers::StartsWith(text))
 
-// While one lives, loops run on one thread: for tiny tensors, for which a second one costs more than it gives.
+// While it lives, loops run on one thread. For tiny tensors, where a second thread costs more than it saves.
 class OneThread {
  public:
   OneThread() : before_(threads()) { set_threads(1); }
@@ -118,8 +118,8 @@ class OneThread {
 
 namespace cairn::test {
 
-// Where and by how much a differs from b: the first element beyond the tolerance. Empty if none is: all |a - b| are at
-// most tolerance * max|b|, or tolerance where max|b| is no more than rounding.
+// Where and by how much a differs from b: the first element beyond the tolerance. Empty if all |a - b| are at most
+// tolerance * max|b|; if max|b| is only rounding, at most tolerance.
 std::string differs(const Tensor& a, const Tensor& b, double tolerance);
 
 // Rows of no, of one, of a few and of more elements than a warp keeps in registers, and of whole chunks or not.

@@ -61,7 +61,7 @@ OPERATION("sum") {
         return Tensors{reference_sum(t[0], kept(from, axes)).reshape(keep ? kept(from, axes) : dropped(from, axes))};
       };
     }
-  op.rounds_once = false;  // axes that are no neighbors are summed one after the other
+  op.rounds_once = false;  // axes that are not neighbors are summed one after another
   op.forward = [](const Variables& t) { return Variables{sum(t[0], {1, -1})}; };
   op.refuses({Tensor({3})}, "sum: axis 1 out of range for [3]");
   op.refuses({Tensor({2, 3})}, "sum: axis -1 is given twice");

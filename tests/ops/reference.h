@@ -1,6 +1,6 @@
 #pragma once
-// The formulas of operations in double, one sentence after the other, independent of the library: loops over single
-// elements. Tests and the fuzz target of operations hold results to them; what only one file needs stands there.
+// The formulas of operations in double, by loops over single elements, independent of the library. Tests and the fuzz
+// target of operations compare results with them. A formula that only one file needs is in that file.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -40,12 +40,12 @@ inline std::vector<double> broadcasted(const Tensor& x, const Shape& shape) {
 
 // ---- matrices
 
-// alpha op(A) op(B) + beta C of every member of the batch; what lies between the rows of C stays.
+// alpha op(A) op(B) + beta C of every member of the batch. Gaps between the rows of C stay as they are.
 template <class T>
 std::vector<double> reference_gemm(const Gemm& g, const std::vector<T>& a, const std::vector<T>& b,
                                    const std::vector<T>& c) {
   std::vector<double> result(c.begin(), c.end());
-  if (g.m == 0 || g.n == 0) return result;  // of so many members as there may be
+  if (g.m == 0 || g.n == 0) return result;  // for any number of members
   for (int64_t member = 0; member < g.batch; ++member)
     for (int64_t i = 0; i < g.m; ++i)
       for (int64_t j = 0; j < g.n; ++j) {
@@ -101,7 +101,7 @@ inline std::vector<std::vector<double>> reference_layer_norm(const Tensor& x, co
   return {y, means, rstds};
 }
 
-// Mean over the rows that count of -log softmax(logits)[target].
+// The mean of -log softmax(logits)[target] over the rows that count.
 inline double reference_cross_entropy(const Tensor& logits, const Tensor& targets) {
   const auto x = as_double(logits), target = as_double(targets);
   const size_t cols = size_t(logits.size(-1));
@@ -117,7 +117,7 @@ inline double reference_cross_entropy(const Tensor& logits, const Tensor& target
   return count > 0 ? sum / count : 0;
 }
 
-// Row index[r] of the table for each r, zeros for one that there is not.
+// Row index[r] of the table for each r; zeros if there is no such row.
 inline std::vector<double> reference_gather(const Tensor& table, const Tensor& index) {
   const auto from = as_double(table);
   std::vector<double> result;
@@ -138,7 +138,7 @@ inline std::vector<double> reference_scatter(const Tensor& x, const Tensor& inde
 
 // ---- attention: whole matrices of weights
 
-// x [B, N, H, D], read in double whatever it holds.
+// x [B, N, H, D] of any element type, read as double.
 struct Rows4 {
   explicit Rows4(const Tensor& x) : values(as_double(x)), shape(x.shape()) {}
   double operator()(int64_t b, int64_t n, int64_t h, int64_t d) const { return values[size_t(at(b, n, h, d))]; }
@@ -288,7 +288,7 @@ inline Tensor identity_values(int64_t B, int64_t S, int64_t H, DType dtype) {
   return Tensor::from(v.values, v.shape).cast(dtype);
 }
 
-// An output [B, N, H, S] of identity_values as planes.
+// The output [B, N, H, S] for identity_values, as a matrix for each (batch element, head).
 inline BatchHeads as_planes(const Tensor& out) {
   const Rows4 x(out);
   BatchHeads result(out.size(0), out.size(2), out.size(1), out.size(3));

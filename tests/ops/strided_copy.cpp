@@ -142,7 +142,7 @@ OPERATION("broadcast_to") {
     test.forward = [to = to](const Variables& t) { return Variables{broadcast_to(t[0], to)}; };
     test.reference = [to = to](const Tensors& t) { return Tensors{from_doubles(broadcasted(t[0], to), to)}; };
   }
-  op.gradients_round_once = false;  // sums of rounded ones
+  op.gradients_round_once = false;  // sums of rounded numbers
   op.forward = [](const Variables& t) { return Variables{broadcast_to(t[0], {3})}; };
   op.refuses({Tensor({2, 3})}, "broadcast_to: [2, 3] does not broadcast to [3]");
   op.refuses({Tensor({2})}, "broadcast_to: shapes [2] and [3] do not broadcast");

@@ -270,7 +270,7 @@ Tensor reference_of(const Split& c, const Tensors& t) {
 }  // namespace
 
 OPERATION("topk_attention") {
-  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores take aligned rows alone
+  op.rounds_once = op.same_bits_anywhere = false;  // weights are rounded too, and tensor cores need aligned rows
   op.backward_reads = {0, 1, 2, 3, 4, 5};
   const auto add = [&](const Split& c, Form form = Form::usual) -> Case& {
     Case& test = op.add(concat(c.s, " k ", c.k, " C ", c.C, " labels ", int(c.labels), " dropout ", c.dropout,
