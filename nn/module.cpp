@@ -96,7 +96,8 @@ std::string describe(Module& module) {
 }
 
 Draw Context::draw(Purpose purpose) const {
-  check(generator != nullptr, "context: a forward pass that draws random numbers needs a generator");
+  check(generator != nullptr, "context: dropout or clustering draws random numbers here, which needs a generator: ",
+        "Context{.training = ..., .generator = &generator}");
   return generator->draw(layer, purpose);
 }
 
