@@ -14,8 +14,8 @@ namespace cairn {
 
 // One gradient for each input of an operation. An undefined one stands for zeros.
 using Gradients = std::vector<Tensor>;
-// Maps the gradients of an operation's outputs to those of its inputs. sums[i] is the gradient of input i so far (for a
-// leaf, earlier passes included); it is undefined if there is none yet or if something else shares its storage. A
+// Maps the gradients of an operation's outputs to those of its inputs. sums[i] is the gradient of input i so far. For
+// a leaf that includes earlier passes. It is undefined if there is none yet, or if another tensor shares its storage. A
 // function may add to sums[i] in place; then it returns an undefined gradient i.
 using GradientFunction = std::function<Gradients(const Gradients& outputs, const Gradients& sums)>;
 

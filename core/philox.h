@@ -35,8 +35,8 @@ struct Draw {
   uint64_t seed = 0, step = 0;
   uint32_t layer = 0;
   Purpose purpose{};
-  // If processes share a batch: what comes before this process's part. An operation counts examples; a kernel counts
-  // rows of (batch, head), or elements.
+  // If processes share a batch: how many examples come before this process's part. Operations turn it into the number
+  // of rows of (batch, head), or of elements, that come before, which kernels add to their own numbers.
   uint64_t first = 0;
 
   // The draw that an operation passes to its kernel. per_example: the rows, or elements, of an example; 0 if all

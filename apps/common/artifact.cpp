@@ -56,8 +56,9 @@ Artifact::Artifact(const fs::path& folder, const Json& config, Resume resume) : 
   std::error_code error;
   check<UsageError>(!fs::exists(folder, error) || fs::is_directory(folder, error), "--out ", folder,
                     ": expected a folder, or a name for a new one, got a file");
-  fs::create_directories(folder, error);
+  const bool is_new = fs::create_directories(folder, error);
   check(!error, "--out ", folder, ": cannot make the folder: ", error);
+  if (is_new) sync_folder(fs::absolute(folder).parent_path());
   lock_.emplace(folder / ".lock", O_RDWR | O_CREAT, "cannot write into the folder");
   // A file system without locks fails in another way, and then nothing keeps others out.
   check<InUse>(flock(lock_->number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, "--out ", folder,

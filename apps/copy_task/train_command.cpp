@@ -57,7 +57,7 @@ struct TrainCommand : Command {
     }
     TraceFile trace_file(trace);
     // What is refused leaves no folder behind. A run that goes on has weights of its own.
-    const bool goes_on = resume && std::filesystem::exists(std::filesystem::path(out) / "checkpoint");
+    const bool goes_on = resume && has_checkpoint(out);
     CopyTask task(settings, place, goes_on ? "" : settings.init_from, true);
     Artifact folder(out, config(), resume ? Resume::if_there : Resume::no);
     tell_before(folder);

@@ -11,8 +11,9 @@
 // - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that the panels fit into the L2
 //   cache.
 //
-// The blocks depend on the shape alone, and each element of C is one chain of fused multiply-adds per cut of the depth.
-// So any number of threads gives the same bits. apps/attention_bench/NOTES.md compares it with OpenBLAS and oneDNN.
+// The blocks depend on the shape alone, and each element of C is a chain of fused multiply-adds. If the depth is split,
+// there is a chain for each split, and they are added in order. So any number of threads gives the same bits.
+// apps/attention_bench/NOTES.md compares it with OpenBLAS and oneDNN.
 #include "core/cpu/gemm.h"
 
 #include <algorithm>

@@ -162,8 +162,9 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
     if (!name.starts_with("state.")) check_finite(name, tensor);
   const fs::path folder = run / unfinished;
   try {
+    if (fs::create_directories(run)) sync_folder(fs::absolute(run).parent_path());
     fs::remove_all(folder);
-    fs::create_directories(folder);
+    fs::create_directory(folder);
     const std::string json = Json{{"about", about}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
     std::string checksums = write_part(folder, json_name, {json});
     checksums += write_tensors(folder, weights_name, weights);
@@ -181,6 +182,8 @@ void save_checkpoint(const fs::path& run, Module& model, const Optimizer& optimi
     throw Error(concat(error.path1(), ": cannot be made, moved or removed: ", error.code()));
   }
 }
+
+bool has_checkpoint(const fs::path& run) { return fs::exists(run / newest) || fs::exists(run / previous); }
 
 std::optional<FoundCheckpoint> find_checkpoint(const fs::path& run) {
   // A run that saves meanwhile moves the folders. So if a checkpoint seems damaged, look once more.

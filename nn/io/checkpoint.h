@@ -11,7 +11,8 @@
 // `xxh128sum --check checksums` verifies them, and no byte of the four can change unnoticed.
 //
 // A save writes checkpoint.new/ and waits until it is on the disk. Then the newest becomes the previous, and the new
-// one the newest. So a kill or a loss of power, at any point, leaves one of the last two.
+// one the newest. So a kill or a loss of power, at any point, leaves a whole checkpoint: the last saved or the one
+// before.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -41,10 +42,13 @@ struct FoundCheckpoint {
   std::filesystem::path folder;
   std::shared_ptr<const nlohmann::ordered_json> about;  // as it was saved
   TensorFile weights, optimizer;
-  // If this is the previous checkpoint: what is wrong with the newest. Before saving, remove run/checkpoint/. Otherwise
-  // the damaged one would become the previous one, and replace this one.
+  // Empty if this is the newest. Otherwise this is the previous one, and `damage` says what is wrong with the newest.
+  // Then remove run/checkpoint/ before the next save, which would put the damaged one in the place of this one.
   std::string damage;
 };
+
+// Was anything saved there?
+bool has_checkpoint(const std::filesystem::path& run);
 
 // The newest usable checkpoint of a run; none if nothing was saved there. Changes nothing. Error (DataError): both are
 // damaged; says what is wrong with each.

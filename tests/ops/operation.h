@@ -3,9 +3,8 @@
 // reference in double, sizes. Each case runs in these tests:
 //
 //   values    on the CPU in float32 and float64: the reference's numbers; the same bits on one, two and three threads
-//   gradient  in double: against differences along random directions; it is an error if a tensor that the gradient
-//   reads
-//             changes before backward, and none if another one does
+//   gradient  in double: against differences along random directions. Backward throws if a tensor that it reads was
+//             changed after forward, and only then
 //   CUDA      results and gradients in float32 and bfloat16: as on the CPU in float32; in bfloat16, the float32 result,
 //             rounded once; the same bits at any alignment of the operands
 //
