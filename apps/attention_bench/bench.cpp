@@ -19,22 +19,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Seconds that a measurement on CUDA is to last, where one run is shorter: events tell half a microsecond, and all
-// kernels of a measurement are queued before the first begins, of which the driver takes about a thousand.
-constexpr double measured_at_once = 1e-3;
+// A measurement on CUDA repeats a short call until it takes about this many seconds: events have a resolution of half a
+// microsecond. The driver queues about a thousand kernels, and all kernels of a measurement must fit into its queue.
+constexpr double measured_seconds = 1e-3;
 
-// The seconds of one run on CUDA, measured over several.
-double seconds_of_runs(const std::function<void()>& work, int64_t runs) {
+// The seconds of one call on CUDA, the mean of several.
+double seconds_per_call(const std::function<void()>& work, int64_t calls) {
   return seconds_of(Device::cuda,
                     [&] {
-                      for (int64_t i = 0; i < runs; ++i) work();
+                      for (int64_t i = 0; i < calls; ++i) work();
                     }) /
-         double(runs);
+         double(calls);
 }
-// How many runs one measurement on CUDA takes.
-int64_t runs_of_measurement(const std::function<void()>& work) {
-  const double once = seconds_of_runs(work, 2);
-  return std::clamp<int64_t>(int64_t(measured_at_once / std::max(once, 1e-7)), 1, 1000);
+// The number of calls in one measurement on CUDA.
+int64_t calls_per_measurement(const std::function<void()>& work) {
+  const double once = seconds_per_call(work, 2);
+  return std::clamp<int64_t>(int64_t(measured_seconds / std::max(once, 1e-7)), 1, 1000);
 }
 
 double quantile(std::vector<double> values, double q) {
@@ -45,7 +45,7 @@ double quantile(std::vector<double> values, double q) {
   return values[low] + (at - double(low)) * (values[high] - values[low]);
 }
 
-// One repetition can be run again and again; making it does all that is done once.
+// The work of one repetition. The constructor does everything that is done only once.
 class Workload {
  public:
   explicit Workload(const Problem& p) : device_(p.place.device), generator_(p.seed) {
@@ -84,11 +84,11 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // Runs once. Returns the seconds of the host, which on CUDA only queues the work.
+  // Runs once, and measures the peak memory. Returns the seconds of the host, which on CUDA only queues the work.
   double run_once() {
     reset_peak_memory(device_);
     const MemoryCount before = memory(device_);
-    const int64_t others = before.live - before.scratch;  // threads keep their scratch, which this run needs too
+    const int64_t others = before.live - before.scratch;  // not scratch: threads keep it, and this run uses it too
     const double seconds = seconds_of(Device::cpu, [this] { run(); });
     auto own = int64_t(gradient_.defined() ? gradient_.bytes() : 0);
     for (const Variable& x : leaves_) own += int64_t(x.value().bytes());
@@ -96,19 +96,19 @@ class Workload {
     clear_gradients();
     return seconds;
   }
-  // Of the last run_once().
+  // The peak of the last run_once().
   int64_t peak_bytes() const { return peak_; }
 
-  // The seconds that one run takes. On the CPU memory stays as the run before has left it, as in a training. On CUDA it
-  // is the time between two events of as many runs as take about a millisecond.
+  // The seconds of one run. On the CPU, freed memory of the run before is reused, as in training. On CUDA, the mean of
+  // as many runs as take about a millisecond, measured with two events.
   double operator()() {
     const auto work = [this] { run(); };
     if (device_ == Device::cpu) return seconds_of(device_, work);
-    if (runs_ == 0) runs_ = runs_of_measurement(work);
-    return seconds_of_runs(work, runs_);
+    if (calls_ == 0) calls_ = calls_per_measurement(work);
+    return seconds_per_call(work, calls_);
   }
 
-  // Where the time of one run goes.
+  // The seconds of each operation in one run.
   std::map<std::string, double> stages() {
     clear_gradients();
     Variable out;
@@ -121,7 +121,7 @@ class Workload {
   }
 
  private:
-  // Clusters alone: what a call of the variant makes of these queries up to the codes is done before.
+  // Measures clustering alone: one call of the variant computes the hash codes beforehand.
   void cluster_alone(const Problem& p, const Attention& attention, const std::vector<Variable>& qkv) {
     AttentionChoices made;
     AttentionContext context{{.training = true, .generator = &generator_}};
@@ -129,7 +129,7 @@ class Workload {
     const NoGrad no_grad;
     attention(qkv[0], qkv[1], qkv[2], {}, context);
     const Tensor codes = made["codes"];
-    check<UsageError>(codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster codes");
+    check<UsageError>(codes.defined(), "--what cluster: attention '", p.attention, "' does not cluster hash codes");
     const int64_t clusters = std::min(made.numbers["clusters"], p.length);
     const int iterations = int(made.numbers["iterations"]);
     leaves_ = {Variable(codes)};
@@ -151,10 +151,10 @@ class Workload {
 
   Device device_;
   Generator generator_;
-  std::function<Variable()> forward_;  // what it returns is undefined where nothing is differentiated
+  std::function<Variable()> forward_;  // returns an undefined variable for clustering alone
   std::vector<Variable> leaves_;       // parameters and operands
   Tensor gradient_;                    // of the result; undefined: forward alone
-  int64_t peak_ = 0, runs_ = 0;        // runs: of one measurement on CUDA, 0 before the first
+  int64_t peak_ = 0, calls_ = 0;       // calls_: per measurement on CUDA; 0: not known yet
 };
 
 Json result(const Problem& p, const std::vector<double>& seconds, int64_t peak) {
@@ -174,18 +174,17 @@ Json result(const Problem& p, const std::vector<double>& seconds, int64_t peak) 
 
 Cost cost_of(const Problem& p) {
   const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(size_of(p.place.activations));
-  if (p.what == What::cluster)  // codes in, labels out; distances are no floating-point operations
+  if (p.what == What::cluster)  // reads codes, writes labels; computes Hamming distances without floating point
     return {0, tokens * double(p.heads) * (8 + 4)};
   Cost cost;
-  const double passes = p.backward ? 3 : 1;  // a product backward is two
+  const double passes = p.backward ? 3 : 1;  // the backward pass of a product has two
   cost.flops = tokens * double(p.heads) *
                make_attention(p.attention)->flops({double(p.length), double(p.head_size), p.backward});
-  cost.bytes = tokens * d * bytes * (p.backward ? 12 : 4);  // q, k, v, out; and again with their gradients
+  cost.bytes = tokens * d * bytes * (p.backward ? 12 : 4);  // q, k, v, out; backward: these again and their gradients
   if (p.what == What::attention) return cost;
   const double weights = 4 * d * d + 2 * d * double(p.feed_forward);
   cost.flops += tokens * 2 * weights * passes;
-  // Each product reads a factor and writes its result: x, q, k, v, the attention's output, two sums and norms, the
-  // hidden layer.
+  // Inputs and outputs of all steps: x, q, k, v, the attention's output, two sums and norms, the hidden layer.
   cost.bytes += (tokens * (10 * d + 2 * double(p.feed_forward)) + weights) * bytes * passes;
   return cost;
 }
@@ -201,7 +200,7 @@ std::vector<Json> measure(const std::vector<Problem>& problems, const Repetition
   std::vector<std::unique_ptr<Workload>> workloads;
   for (const Problem& problem : problems) {
     workloads.push_back(std::make_unique<Workload>(problem));
-    workloads.back()->run_once();  // kernels are loaded, caches warm, the peak known
+    workloads.back()->run_once();  // loads kernels, warms caches, measures the peak
   }
   std::vector<std::vector<double>> seconds(problems.size());
   std::vector<double> spent(problems.size(), 0);
@@ -226,7 +225,7 @@ Ceilings measure_ceilings(const Place& place) {
   RandomStream random(1, 0, Purpose::test);
   const bool gpu = place.device == Device::cuda;
 #if CAIRN_CUDA_HOST
-  const bool emulated = gpu;  // what the emulator does in a second tells nothing
+  const bool emulated = gpu;  // the emulator's speed means nothing
 #else
   constexpr bool emulated = false;
 #endif
@@ -235,20 +234,21 @@ Ceilings measure_ceilings(const Place& place) {
     return random_normal({rows, columns}, random).cast(place.activations).to(place.device);
   };
   const Tensor x = Tensor::full({elements}, 1, place.activations, place.device);
-  // Long enough to meet a quiet moment of a shared machine.
+  // Repeats long enough to find a quiet moment on a shared machine.
   const auto best_of = [&](const std::function<void()>& work) {
-    work();  // the kernel is loaded, caches are warm
-    const int64_t runs = gpu ? runs_of_measurement(work) : 1;
+    work();  // loads the kernel, warms caches
+    const int64_t calls = gpu ? calls_per_measurement(work) : 1;
     double best = INFINITY, spent = 0;
     for (int i = 0; i < 8 || (spent < 0.2 && !emulated); ++i) {
-      const double seconds = gpu ? seconds_of_runs(work, runs) : seconds_of(Device::cpu, work);
-      best = std::min(best, seconds), spent += seconds * double(runs);
+      const double seconds = gpu ? seconds_per_call(work, calls) : seconds_of(Device::cpu, work);
+      best = std::min(best, seconds), spent += seconds * double(calls);
     }
     return best;
   };
   Tensor result;
   Ceilings ceilings;
-  // A square product is not the fastest on every machine, so those of a layer are tried too: 78 to 108 GFLOP/s on one.
+  // A square product is not the fastest on every machine, so it also tries a layer's products (one machine: 78 to 108
+  // GFLOP/s).
   struct Product {
     int64_t rows, depth, columns;
   };

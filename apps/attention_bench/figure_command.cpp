@@ -1,4 +1,4 @@
-// attention-bench figure: the paper's figure 4, time and memory of an element by the length of the sequence.
+// attention-bench figure: draws the paper's figure 4, time and memory per token by sequence length.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -24,10 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-using Curve = std::map<double, double>;  // the seconds of an element by the length
+using Curve = std::map<double, double>;  // length -> seconds per token
 
-// The length from which `fast` is faster than `slow`, interpolated linearly in log-log over the lengths that both have;
-// the first of these if it is faster from the start; NaN if never. `seconds` is the time there.
+// The length from which `fast` is faster than `slow`, and the time there. Interpolates linearly in log-log between
+// lengths that both curves have. The first of these lengths if `fast` is faster from the start; NaN if never.
 struct Crossover {
   double length = NAN, seconds = NAN;
 };
@@ -37,8 +37,8 @@ Crossover crossover(const Curve& slow, const Curve& fast) {
     const auto found = fast.find(at);
     if (found == fast.end()) continue;
     const double length = std::log(at), time = std::log(seconds);
-    const double ratio = std::log(found->second) - time;              // below 0: faster
-    if (ratio < 0 && std::isnan(ratio_before)) return {at, seconds};  // from the first length on
+    const double ratio = std::log(found->second) - time;              // below 0: `fast` is faster
+    if (ratio < 0 && std::isnan(ratio_before)) return {at, seconds};  // at the first length already
     if (ratio < 0) {
       const double part = ratio_before / (ratio_before - ratio);
       return {std::exp(length_before + part * (length - length_before)),
@@ -49,7 +49,7 @@ Crossover crossover(const Curve& slow, const Curve& fast) {
   return {};
 }
 
-// Microseconds or kilobytes an element.
+// Microseconds or kilobytes per token.
 double value_of(const Json& point, bool time) {
   return time ? point.at("seconds_per_element").get<double>() * 1e6 : point.at("bytes_per_element").get<double>() / 1e3;
 }
@@ -58,22 +58,20 @@ struct FigureCommand : Command {
   FigureCommand()
       : Command(
             "figure", "Draw the paper's figure 4: time and memory by length",
-            "Writes figure.json, figure.svg and report.html. By default the setting of the paper's C.1: a transformer "
-            "layer,\n"
-            "forward and backward. All variants of a length are measured in turn, so that a slow moment of the "
-            "machine\n"
-            "hits all alike. A length whose attention would take more than --longest seconds a repetition is left out\n"
-            "for that variant.\n"
-            "The same command again continues a figure that was stopped, from the first length that it lacks.\n\n"
+            "Writes figure.json, figure.svg and report.html. The defaults are the setting of the paper's appendix "
+            "C.1:\n"
+            "one transformer layer, forward and backward. At each length, the variants are measured in turn, so that\n"
+            "a slow moment of the machine affects all alike.\n"
+            "Run the same command again to continue a stopped figure at the first missing length.\n\n"
             "Example:\n  attention-bench figure --out figure4 --lengths 512,1024,2048,4096") {
     settings.repetitions.seconds = 4;
   }
 
   void fields(SettingFields& f) override {
-    f("out", out, Text::folder, "write into this folder", Keep::no);
-    f("attention", attention, Text::variants, "variants, comma-separated");
-    f("lengths", lengths, Text::any, "of a sequence, comma-separated");
-    f("longest", longest, {0.001, 1e6}, "seconds of one repetition beyond which a variant goes no further");
+    f("out", out, Text::folder, "folder to write to", Keep::no);
+    f("attention", attention, Text::variants, "attention variants, comma-separated");
+    f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending");
+    f("longest", longest, {0.001, 1e6}, "skip a length where a repetition would take more seconds than this");
     settings.fields(f);
   }
 
@@ -97,7 +95,7 @@ struct FigureCommand : Command {
         if (interrupted()) break;
         folder.append({{"length", length}, {"of", provenance(settings.shared.place.device)}, {"points", kept[length]}});
       }
-      std::string line = concat("length ", length, ", us an element:");
+      std::string line = concat("length ", length, ", us/token:");
       for (const Json& point : kept[length]) {
         line += concat(" ", point.at("attention").get<std::string>(), " ", svg::number(value_of(point, true)));
         points.push_back(point);
@@ -106,7 +104,7 @@ struct FigureCommand : Command {
     }
     if (!points.empty()) write(folder);
     if (interrupted()) {
-      note(concat("interrupted; ", out, " has the lengths that were finished, and the same command continues"), quiet);
+      note(concat("interrupted; finished lengths are saved in ", out, ", and the same command continues"), quiet);
       throw Interrupted();
     }
     std::string text;
@@ -114,17 +112,18 @@ struct FigureCommand : Command {
     tell(figure(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
-  // The variants of which one repetition at this length does not take too long, by what was measured before.
+  // The variants of which a repetition at this length should take at most --longest, by their last measurement.
   std::vector<std::string> not_too_slow(int64_t length) const {
     std::vector<std::string> found;
     for (const std::string& spec : specs) {
       const std::vector<Json> before = points_of(spec);
-      // Full attention takes four times as long at twice the length.
+      // Assumes quadratic time, as of full attention: four times as long at twice the length.
       const double ratio = before.empty() ? 0 : double(length) / before.back().at("length").get<double>();
       if (before.empty() || ratio * ratio * before.back().at("median_seconds").get<double>() <= longest)
         found.push_back(spec);
       else
-        note(concat(spec, " is left out at length ", length, ": --longest ", longest), quiet);
+        note(concat(spec, " is skipped at length ", length, ": a repetition would take more than --longest ", longest),
+             quiet);
     }
     return found;
   }
@@ -135,7 +134,7 @@ struct FigureCommand : Command {
     return measure(problems, settings.repetitions);
   }
 
-  // The points that were measured before, by length. What another build or processor measured is measured again.
+  // The points of earlier runs by length, without those of another build or processor, which are measured again.
   std::map<int64_t, Json> kept_points(const Artifact& folder) const {
     std::map<int64_t, Json> kept;
     bool others = false;
@@ -144,11 +143,11 @@ struct FigureCommand : Command {
         kept[line.at("length").get<int64_t>()] = line.at("points");
       else
         others = true;
-    if (others) note(concat(out, ": what another build or processor measured is measured again"), quiet);
+    if (others) note(concat(out, ": lengths that another build or processor measured are measured again"), quiet);
     return kept;
   }
 
-  // ---- what was measured
+  // ---- results
 
   std::vector<Json> points_of(const std::string& spec) const {
     std::vector<Json> found;
@@ -168,7 +167,7 @@ struct FigureCommand : Command {
     return crossover(curve("full"), curve(spec));
   }
 
-  // The same for a reader; nothing where there is no full attention to compare with.
+  // The same in words. Empty without full attention to compare with.
   Report::Pairs crossovers() const {
     Report::Pairs rows;
     for (const std::string& spec : specs) {
@@ -176,19 +175,19 @@ struct FigureCommand : Command {
       const double length = faster_than_full(spec).length;
       rows.emplace_back(spec, std::isfinite(length)
                                   ? concat("faster than full from length ", std::llround(length), " on")
-                                  : "never faster than full here");
+                                  : "never faster than full at these lengths");
     }
     return rows;
   }
 
-  // What was measured, in a sentence.
+  // The setting in a sentence.
   std::string setting() const {
     const Problem& shared = settings.shared;
     return concat("One ", shared.what == What::layer ? "transformer layer" : "attention call", ", ",
-                  shared.backward ? "forward and backward" : "forward", ", ", shared.heads, " heads of ",
-                  shared.head_size, ", ",
-                  settings.batch.empty() ? concat(settings.tokens, " positions at once") : "batch " + settings.batch,
-                  ", ", name(shared.place.device), ", ", threads(), " threads. The paper's figure 4.");
+                  shared.backward ? "forward and backward" : "forward", ". Heads: ", shared.heads, " of size ",
+                  shared.head_size, "; ",
+                  settings.batch.empty() ? concat("tokens per batch: ", settings.tokens) : "batch: " + settings.batch,
+                  "; device: ", name(shared.place.device), "; threads: ", threads(), ". See the paper's figure 4.");
   }
 
   Json figure() const {
@@ -204,13 +203,13 @@ struct FigureCommand : Command {
 
   std::string chart(bool time) const {
     svg::LineChart chart;
-    chart.title = time ? "Time an element by length" : "Memory an element by length";
-    chart.description = "Both axes are logarithmic; a line for each variant.";
+    chart.title = time ? "Time per token by length" : "Memory per token by length";
+    chart.description = "Both axes are logarithmic. Each variant has a line.";
     chart.x.label = "length", chart.x.log = true;
     std::set<double> all_lengths;
     for (const Json& point : points) all_lengths.insert(point.at("length").get<double>());
     chart.x.ticks.assign(all_lengths.begin(), all_lengths.end());
-    chart.y.label = time ? "microseconds an element" : "kilobytes an element", chart.y.log = true;
+    chart.y.label = time ? "microseconds per token" : "kilobytes per token", chart.y.log = true;
     for (const std::string& spec : specs) {
       svg::Series& series = chart.series.emplace_back();
       series.name = spec, series.color = int(chart.series.size()) - 1, series.dots = true;
@@ -219,7 +218,7 @@ struct FigureCommand : Command {
         series.y.push_back(value_of(point, time));
       }
     }
-    // Where a variant becomes faster than full attention, unless it is from the first length on.
+    // A dot where a variant becomes faster than full attention, unless it is faster from the first length on.
     for (const std::string& spec : specs) {
       const Crossover at = faster_than_full(spec);
       if (!time || !(at.length > chart.x.ticks.front())) continue;
@@ -232,8 +231,8 @@ struct FigureCommand : Command {
 
   void write(Artifact& folder) const {
     const std::vector<svg::Tile> tiles = {
-        {chart(true), "Time an element", "Gray marks: where a variant becomes faster than full attention."},
-        {chart(false), "Memory an element", "At the most, with operands and gradients."}};
+        {chart(true), "Time per token", "Gray dots: a variant becomes faster than full attention."},
+        {chart(false), "Memory per token", "Peak, with operands and gradients."}};
     const std::string title = "Time and memory by length";
     folder.write("figure.json", figure().dump(1) + "\n");
     folder.write("figure.svg", svg::sheet(title, setting(), tiles, 2, 520, 390));
@@ -244,10 +243,10 @@ struct FigureCommand : Command {
     if (const Report::Pairs rows = crossovers(); !rows.empty()) page.table("Crossovers", rows);
     Report::Pairs all;
     for (const Json& point : points)
-      all.emplace_back(concat(point.at("attention").get<std::string>(), ", length ", point.at("length").dump()),
-                       concat(svg::number(value_of(point, true)), " us, ", svg::number(point.at("bytes_per_element")),
-                              " bytes an element; batch ", point.at("batch").dump(), ", median of ",
-                              point.at("repetitions").dump()));
+      all.emplace_back(
+          concat(point.at("attention").get<std::string>(), ", length ", point.at("length").dump()),
+          concat(svg::number(value_of(point, true)), " us/token, ", svg::number(point.at("bytes_per_element")),
+                 " bytes/token; batch ", point.at("batch").dump(), ", repetitions ", point.at("repetitions").dump()));
     page.table("All measurements", all);
     folder.write("report.html", page.html());
   }
@@ -257,7 +256,7 @@ struct FigureCommand : Command {
   std::string lengths = "512,1024,2048,4096,8192,16384,32768";
   double longest = 60;
   std::vector<std::string> specs;
-  std::vector<Json> points;  // as measure() makes them; by length, those of a length in the order of the variants
+  std::vector<Json> points;  // results of measure(), sorted by length, then in the order of the variants
 };
 
 }  // namespace

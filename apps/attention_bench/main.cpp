@@ -1,11 +1,11 @@
-// attention-bench: time and memory of attention variants (the paper's appendix C.1 and figure 4).
+// attention-bench: measures the time and memory of attention variants (the paper's appendix C.1 and figure 4).
 #include "apps/attention_bench/settings.h"
 
 #include "apps/common/program.h"
 
 int main(int argc, char** argv) {
   return cairn::run_program(
-      "attention-bench", "Time and memory of attention variants, for sequences of any length.",
+      "attention-bench", "Measure the time and memory of attention variants at any length.",
       "Examples:\n"
       "  attention-bench run --attention i-clustered-100 --length 4096\n"
       "  attention-bench run --attention full,i-clustered-100 --length 4096 --what attention --stages\n"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Our programs and other people's code side by side, in one run.
+"""Compares the speed of our programs with other people's code.
 
     python3 -m venv peers && peers/bin/pip install torch            # outside the repository
     peers/bin/python apps/attention_bench/peers.py --program build/cpu/bin
 
-Each row times one of our programs and one peer in turn, with the same shapes and threads, and prints an object: the
-medians in seconds and peer / ours: above 1, ours is faster. A row whose peer is not installed says so, and the others
-go on; where one of our programs fails, all ends. The rows of text-search embed need transformers too. The authors'
-code is installed by `pip install --no-build-isolation pytorch-fast-transformers`, with no nvcc on the PATH; it takes
-some minutes.
+Each row measures one of our programs and one peer in turn, with the same shapes and threads. It prints a JSON object with
+the medians in seconds and the ratio peer / ours: above 1, ours is faster. A row without an installed peer says so in
+"left_out", and the other rows continue; if one of our programs fails, everything stops. The rows of text-search embed also
+need the package transformers. Install the authors' code with `pip install --no-build-isolation pytorch-fast-transformers`,
+without nvcc on the PATH; that takes some minutes.
 """
 import argparse
 import contextlib
@@ -26,31 +26,31 @@ from functools import partial
 HEADS, SIZE, HIDDEN = 6, 64, 1536
 FEATURES = HEADS * SIZE
 TOKENS = {"cpu": 16384, "cuda": 131072}
-TEXTS = 128  # of text-search embed
+TEXTS = 128  # for text-search embed
 
 
 # ---- ours: functions that return the seconds of one call
 
 
 def last_object(settings, program, *words, input=None, **options):
-    """The JSON object that one of our programs ends with."""
+    """Runs one of our programs. Returns the JSON object in its last line."""
     command = [settings.program / program, *words, "--json", "--quiet", "--threads", settings.threads]
     for name, value in options.items():
         command += [f"--{name.replace('_', '-')}", value]
     done = subprocess.run([str(word) for word in command], input=input, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:  # it has said why
+    if done.returncode != 0:  # it has printed why
         sys.exit(1)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def bench(settings, **options):
-    """attention-bench run. A program is started for each measurement; it tells the median of its repetitions alone."""
+    """attention-bench run. Each measurement starts the program, and is the median of its repetitions."""
     run = partial(last_object, settings, "attention-bench", "run", device=settings.device, repeat=3, **options)
     return lambda: run()["median_seconds"]
 
 
 def copy_task(settings, *preset):
-    """A step of copy-task train, without the first steps, which warm up."""
+    """One step of copy-task train, without the first five steps, which warm up."""
     train = partial(last_object, settings, "copy-task", "train", *preset, device=settings.device, attention="full",
                     evaluate_every=1000000)
 
@@ -61,12 +61,12 @@ def copy_task(settings, *preset):
 
 
 def embed(settings, length):
-    """text-search embed, of texts of one length, so that nothing is padded. Without loading the model; with reading,
-    tokenizing and writing, which the peer has not."""
+    """text-search embed for texts of one length, so without padding. The time excludes loading the model. It includes
+    reading, tokenizing and writing, which the peer does not do."""
 
     def once():
         vocabulary = (settings.model / "vocab.txt").read_text().split("\n")
-        words = [word for word in vocabulary if word.isascii() and word.isalpha() and word.islower()]  # a token each
+        words = [word for word in vocabulary if word.isascii() and word.isalpha() and word.islower()]  # one token each
         texts = "".join(" ".join(random.choices(words, k=length - 2)) + "\n" for _ in range(TEXTS))
         with tempfile.TemporaryDirectory() as folder:
             return last_object(settings, "text-search", "embed", input=texts, text_file="-", out=f"{folder}/out",
@@ -79,7 +79,7 @@ def embed(settings, length):
 
 
 def only_cudnn(device):
-    """On a GPU, PyTorch's attention is to be cuDNN's."""
+    """On a GPU, lets PyTorch use only cuDNN's attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if device == "cuda" else contextlib.nullcontext()
@@ -103,7 +103,7 @@ def layer_peer(length, batch, device, precision):
 
 
 def with_gradients(attention, shape, **made):
-    """A call of a function of q, k and v, forward and backward."""
+    """One call of an attention function, forward and backward."""
     import torch
 
     q, k, v = (torch.randn(shape, requires_grad=True, **made) for _ in range(3))
@@ -174,9 +174,9 @@ def copy_task_peer(layers, heads, size, hidden, length=31, batch=32):
 
 
 def embed_peer(model, length):
-    """The model in PyTorch, with scaled_dot_product_attention, on as many tokens."""
+    """The same model in PyTorch, with scaled_dot_product_attention, on as many tokens."""
     if not model:
-        raise ValueError("--model is missing, the folder of a BERT (apps/text_search/README.md says how to get one)")
+        raise ValueError("expected --model with the folder of a BERT; apps/text_search/README.md says how to get one")
     import torch
     import transformers
 
@@ -195,8 +195,8 @@ def embed_peer(model, length):
 
 
 def rows(settings):
-    """Those of the device: a name, ours, which returns the seconds of one call, the peer, which makes a function of one
-    call and loads what it needs, and what peer / ours must be and is to be."""
+    """The rows for the device. Each has a name; a function that returns the seconds of one call of ours; a function that
+    loads the peer and returns its call; the required ratio peer / ours (must) and the desired one (aim)."""
     device, tokens = settings.device, TOKENS[settings.device]
 
     def layer(attention, length, must, aim, precision="float32"):
@@ -240,7 +240,7 @@ def rows(settings):
 
 
 def seconds_of(once, device):
-    """The median of three times of one call, or of fewer where they take long; on a GPU, of twenty calls."""
+    """The seconds of one call: the median of three measurements, or fewer if they take long. On a GPU, each has 20 calls."""
     calls = 20 if device == "cuda" else 1
     times = []
     while len(times) < 3 and sum(times) * calls < 2:
@@ -256,7 +256,7 @@ def seconds_of(once, device):
 
 
 def measure(ours, peer, settings):
-    """Ours and the peer in turn; or "left_out", why there is no peer."""
+    """Measures ours and the peer in turn, or returns as "left_out" why there is no peer."""
     try:
         once = peer()
         once()  # warms up
@@ -271,21 +271,21 @@ def measure(ours, peer, settings):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--program", type=pathlib.Path, help="the folder of our programs; by default build/DEVICE/bin")
-    parser.add_argument("--model", type=pathlib.Path, help="the folder of a BERT, for the rows of text-search embed")
-    parser.add_argument("--rows", help="only these, comma-separated")
+    parser.add_argument("--program", type=pathlib.Path, help="folder of our programs (default build/DEVICE/bin)")
+    parser.add_argument("--model", type=pathlib.Path, help="folder of a BERT, for the rows of text-search embed")
+    parser.add_argument("--rows", help="only these rows, comma-separated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--repeat", type=int, default=5, help="pairs of measurements; the medians count")
+    parser.add_argument("--repeat", type=int, default=5, help="pairs of measurements; the medians are printed")
     settings = parser.parse_args()
     settings.program = settings.program or pathlib.Path("build", settings.device, "bin")
     if not os.access(settings.program / "attention-bench", os.X_OK):
-        parser.error(f"{settings.program}/attention-bench: no such program; give our programs' folder by --program")
+        parser.error(f"{settings.program}/attention-bench: no such program; name the folder of our programs with --program")
     chosen = {name: rest for name, *rest in rows(settings)}
     wanted = settings.rows.split(",") if settings.rows else chosen
     for name in wanted:
         if name not in chosen:
             parser.error(f"--rows: no row {name!r} on {settings.device}; there are {', '.join(chosen)}")
-    os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # of PyTorch, which is not loaded yet
+    os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # for PyTorch, which is not loaded yet
     for name in wanted:
         ours, peer, must, aim = chosen[name]
         print(json.dumps({"row": name, "must": must, "aim": aim, **measure(ours, peer, settings),

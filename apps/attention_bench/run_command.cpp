@@ -1,4 +1,4 @@
-// attention-bench run: one length, one variant or several in turn.
+// attention-bench run: measures one or more variants at one length.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,16 +18,18 @@ using Json = nlohmann::ordered_json;
 struct RunCommand : Command {
   RunCommand()
       : Command(
-            "run", "Measure one length; several variants in turn",
-            "Times are those of a whole batch. The floor is the time that the arithmetic and the memory traffic alone "
-            "would take at\nthe speeds of this machine, measured before and after.\n\nExample:\n"
+            "run", "Measure attention variants at one length",
+            "The time is the median over repetitions of the whole batch; the spread is half the interquartile range.\n"
+            "The floor is the time that the arithmetic or the memory traffic alone would take at this machine's "
+            "speeds,\n"
+            "which are measured before and after.\n\nExample:\n"
             "  attention-bench run --attention full,clustered-100,i-clustered-100 --length 4096 --what attention "
             "--stages") {}
 
   void fields(SettingFields& f) override {
-    f("attention", attention, Text::variants, "variants, comma-separated");
-    f("length", length, {1, int64_t(1) << 30}, "positions of a sequence");
-    f("stages", stages, "also tell where the time goes");
+    f("attention", attention, Text::variants, "attention variants, comma-separated");
+    f("length", length, {1, int64_t(1) << 30}, "tokens per sequence");
+    f("stages", stages, "also print the time of each operation");
     settings.fields(f);
   }
 
@@ -37,13 +39,12 @@ struct RunCommand : Command {
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     catch_interrupts(quiet);
     Ceilings ceilings = measure_ceilings(settings.shared.place);
-    note(formatted("%.0f GFLOP/s, %.1f GB/s on this machine just now", ceilings.flops * 1e-9, ceilings.bytes * 1e-9),
-         quiet);
+    note(formatted("this machine now: %.0f GFLOP/s, %.1f GB/s", ceilings.flops * 1e-9, ceilings.bytes * 1e-9), quiet);
     std::vector<Problem> problems;
     for (const std::string& spec : specs) problems.push_back(settings.problem(spec, length, quiet));
     std::vector<Json> results = measure(problems, settings.repetitions, stages || json);
     if (interrupted()) throw Interrupted();
-    // Again, for the machine may have become faster meanwhile (other programs ended).
+    // Measured again, because the machine may have become faster (other programs ended).
     const Ceilings after = measure_ceilings(settings.shared.place);
     ceilings = {std::max(ceilings.flops, after.flops), std::max(ceilings.bytes, after.bytes)};
     for (size_t i = 0; i < results.size(); ++i) add_cost(results[i], problems[i], ceilings);
@@ -63,11 +64,11 @@ struct RunCommand : Command {
   }
 
   std::string table(const std::vector<Json>& results) const {
-    std::string lines = formatted("%-28s %7s %12s %9s %12s %12s %8s\n", "", "batch", "ms", "spread", "us a token",
-                                  "bytes a token", "of floor");
+    std::string lines = formatted("%-28s %7s %10s %9s %9s %11s %10s\n", "attention", "batch", "median ms", "spread ms",
+                                  "us/token", "bytes/token", "floor/time");
     for (const Json& r : results) {
       const double seconds = r.at("median_seconds"), floor = r.at("floor_seconds");
-      lines += formatted("%-28s %7lld %12.3f %9.3f %12.3f %13.0f %7.0f%%\n",
+      lines += formatted("%-28s %7lld %10.3f %9.3f %9.3f %11.0f %9.0f%%\n",
                          r.at("attention").get<std::string>().c_str(), (long long)r.at("batch"), seconds * 1e3,
                          r.at("spread").get<double>() * 1e3, r.at("seconds_per_element").get<double>() * 1e6,
                          r.at("bytes_per_element").get<double>(), 100 * floor / seconds);

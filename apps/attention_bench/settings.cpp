@@ -11,17 +11,16 @@ namespace cairn::attention_bench {
 
 void Settings::fields(SettingFields& f) {
   f("what", shared.what, {{"attention", What::attention}, {"layer", What::layer}, {"cluster", What::cluster}},
-    "attention alone, a transformer layer around it, or clustering alone, from hash codes to labels");
-  f("pass", shared.backward, {{"forward", false}, {"both", true}}, "forward, or both: forward and backward");
+    "attention alone, a transformer layer with it, or clustering alone (hash codes to labels)");
+  f("pass", shared.backward, {{"forward", false}, {"both", true}}, "forward alone, or both forward and backward");
   f("tokens", tokens, {1, int64_t(1) << 40},
-    "positions at once: the batch is this by the length; by default 16384, on a GPU 131072");
-  f("batch", batch, Text::any, "sequences at once, in the place of --tokens; max: as many as fit");
+    "tokens per batch (batch = tokens / length; default 16384, on a GPU 131072)");
+  f("batch", batch, Text::any, "sequences per batch, instead of --tokens; max: as many as fit into memory");
   f("heads", shared.heads, {1, 1024}, "attention heads");
   f("head-size", shared.head_size, {1, 4096}, "size of a head");
-  f("feed-forward", shared.feed_forward, {1, 1 << 20}, "hidden features of the layer's feed forward");
-  f("repeat", repetitions.maximum, {1, 1'000'000}, "repetitions at the most; the median counts");
-  f("seconds", repetitions.seconds, {0, 1e6},
-    "of a measurement: after these, and three repetitions, no more are begun");
+  f("feed-forward", shared.feed_forward, {1, 1 << 20}, "hidden features of the layer's feed-forward network");
+  f("repeat", repetitions.maximum, {1, 1'000'000}, "most repetitions; the median is shown");
+  f("seconds", repetitions.seconds, {0, 1e6}, "time limit of a measurement, which has at least 3 repetitions");
   compute.fields(f);
 }
 
@@ -30,11 +29,11 @@ void Settings::finish() {
   shared.seed = uint64_t(compute.seed);
   if (tokens < 1) tokens = shared.place.device == Device::cuda ? 131072 : 16384;
   if (batch.empty() || batch == "max") return;
-  shared.batch = 0;  // where it is too large to be read
+  shared.batch = 0;  // stays 0 if the number is too large
   const char* const end = batch.data() + batch.size();
   check<UsageError>(
       std::from_chars(batch.data(), end, shared.batch).ptr == end && shared.batch >= 1 && shared.batch <= (1 << 30),
-      "--batch: expected a whole number from 1 on, or max, got '", batch, "'");
+      "--batch: expected a whole number from 1 to 1073741824, or max, got '", batch, "'");
 }
 
 Problem Settings::problem(const std::string& attention, int64_t length, bool quiet) const {
@@ -44,16 +43,16 @@ Problem Settings::problem(const std::string& attention, int64_t length, bool qui
   problem.backward = shared.backward && shared.what != What::cluster;
   if (batch.empty()) problem.batch = std::max<int64_t>(1, tokens / length);
   if (batch != "max") return problem;
-  // Memory grows by the same with each sequence; two points tell by how much. A tenth is left to others.
-  const std::string largest = concat("the largest batch of ", attention, ", length ", length);
-  note(largest + ": measuring the memory of one and two", quiet);
+  // Memory grows linearly with the batch, so two measurements give the slope. A tenth of the memory stays free.
+  const std::string where = concat(attention, ", length ", length);
+  note(where + ": measuring the memory of batches 1 and 2", quiet);
   problem.batch = 1;
   const int64_t one = peak_bytes(problem);
   problem.batch = 2;
   const int64_t two = peak_bytes(problem);
   const auto free = int64_t(double(available_memory(problem.place.device)) * 0.9);
   problem.batch = std::max<int64_t>(1, 1 + (free - one) / std::max<int64_t>(1, two - one));
-  note(concat(largest, " is ", problem.batch), quiet);
+  note(concat(where, ": the largest batch is ", problem.batch), quiet);
   return problem;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The commands of attention-bench, and the settings that both share.
+// The commands of attention-bench, and their shared settings.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,19 +10,19 @@
 namespace cairn::attention_bench {
 
 struct Settings {
-  Problem shared;  // what all problems have in common
+  Problem shared;  // the settings that all problems share
   std::string batch;
   int64_t tokens = 0;
   Repetitions repetitions;
   ComputeSettings compute;
 
   void fields(SettingFields& f);
-  // What follows from them. Errors: as ComputeSettings::apply; UsageError: --batch is no number and not max.
+  // Applies them and fills in defaults. Errors: as ComputeSettings::apply; UsageError: an invalid --batch.
   void finish();
 
-  // A variant at a length; says where it computes full attention. The batch is --batch, or as many sequences as
-  // --tokens make, at least 1. max: as many as fit into the memory of the device, by what one and two sequences take,
-  // which is told while it is measured.
+  // The problem of a variant at a length. Notes when the variant computes full attention. The batch is --batch, or
+  // --tokens / length but at least 1. For --batch max, measures the memory of one and two sequences, extrapolates how
+  // many fit, and notes the result.
   Problem problem(const std::string& attention, int64_t length, bool quiet) const;
 };
 

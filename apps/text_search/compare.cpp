@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t neighbors_kept_of = 10, neighbors_that_vote = 5;
+constexpr int64_t compared_neighbors = 10, voting_neighbors = 5;
 constexpr double rounding = 1e-6;
 
 }  // namespace
@@ -35,8 +35,8 @@ Sequences cut_sequences(const Sequences& texts, const WordPiece& tokenizer, int6
       sequence.push_back(tokenizer.sep());
     }
   const auto found = int64_t(all.size()), n = std::min(found, maximum);
-  check<UsageError>(n >= 2, "only ", found, " sequences of ", length, " tokens in ", texts.size(),
-                    " files; expected at least 2: give more text, or smaller --lengths");
+  check<UsageError>(n >= 2, "expected at least 2 sequences of ", length, " tokens, found ", found,
+                    "; give more text, or shorter --lengths");
   Sequences kept;
   for (int64_t i = 0; i < n; ++i) kept.push_back(std::move(all[size_t(i * found / n)]));
   return kept;
@@ -60,8 +60,8 @@ std::vector<std::vector<Neighbor>> nearest_rows(const Tensor& a, const Tensor& b
 
 Json difference_of(const Tensor& mine, const Tensor& full) {
   const int64_t n = full.size(0), features = full.size(1);
-  const auto my_nearest = nearest_rows(mine, mine, neighbors_kept_of, true),
-             nearest = nearest_rows(full, full, neighbors_kept_of, true);
+  const auto my_nearest = nearest_rows(mine, mine, compared_neighbors, true),
+             nearest = nearest_rows(full, full, compared_neighbors, true);
   double sum = 0, largest = 0;
   int64_t kept = 0, all = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -98,28 +98,28 @@ Split split_by_group(std::vector<Example> examples, int64_t maximum) {
   const auto place_of = [](const Example& example) { return std::pair(xxh128(example.group), example.group); };
   std::stable_sort(examples.begin(), examples.end(),
                    [&](const Example& a, const Example& b) { return place_of(a) < place_of(b); });
-  const auto size = int64_t(examples.size()), asked = std::min(maximum, size / 5);
-  int64_t given = asked;  // where the given ones begin
-  while (given > 0 && given < size && examples[size_t(given)].group == examples[size_t(given) - 1].group) ++given;
-  check<UsageError>(asked > 0 && given < size, "--labeled: expected at least 5 texts of several groups, got ", size);
+  const auto size = int64_t(examples.size()), queries = std::min(maximum, size / 5);
+  int64_t first = queries;  // the first reference
+  while (first > 0 && first < size && examples[size_t(first)].group == examples[size_t(first) - 1].group) ++first;
+  check<UsageError>(queries > 0 && first < size, "--labeled: expected at least 5 texts of several groups, got ", size);
   const auto begin = examples.begin();
-  return {{begin, begin + asked}, {begin + given, begin + std::min(size, given + 4 * asked)}};
+  return {{begin, begin + queries}, {begin + first, begin + std::min(size, first + 4 * queries)}};
 }
 
 std::string knn_correct(const Split& split, const Tensor& rows) {
-  const auto count = int64_t(split.asked.size());
-  const auto nearest = nearest_rows(rows.slice(0, count), rows.slice(count, rows.size(0)), neighbors_that_vote, false);
+  const auto count = int64_t(split.queries.size());
+  const auto nearest = nearest_rows(rows.slice(0, count), rows.slice(count, rows.size(0)), voting_neighbors, false);
   std::string right;
-  for (size_t i = 0; i < split.asked.size(); ++i) {
-    std::map<std::string, std::pair<int64_t, double>> votes;  // of a label: how many, and the sum of their cosines
+  for (size_t i = 0; i < split.queries.size(); ++i) {
+    std::map<std::string, std::pair<int64_t, double>> votes;  // by label: votes, sum of cosines
     for (const Neighbor& neighbor : nearest[i]) {
-      auto& vote = votes[split.given[size_t(neighbor.row)].label];
+      auto& vote = votes[split.references[size_t(neighbor.row)].label];
       ++vote.first;
       vote.second += neighbor.cosine;
     }
     const auto best =
         std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    right += best->first == split.asked[i].label ? '1' : '0';
+    right += best->first == split.queries[i].label ? '1' : '0';
   }
   return right;
 }
@@ -129,7 +129,7 @@ std::vector<double> interval_of(const std::string& right, const std::string& oth
   const auto n = double(examples.size());
   const double mean =
       double(std::count(right.begin(), right.end(), '1') - std::count(other.begin(), other.end(), '1')) / n;
-  std::map<std::string, double> deviations;  // of a group, in sum
+  std::map<std::string, double> deviations;  // the sum for each group
   for (size_t i = 0; i < examples.size(); ++i) deviations[examples[i].group] += right[i] - other[i] - mean;
   double square = 0;
   for (const auto& [group, deviation] : deviations) square += deviation * deviation;

@@ -1,4 +1,4 @@
-// text-search compare: attention variants in a pretrained model, beside full attention.
+// text-search compare: compares attention variants in a pretrained model with full attention.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -23,20 +23,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 1 stands for itself; what only rounds to it has its digits.
+// "1" only for exactly 1; a share that would round to 1 is shown as 0.999.
 std::string share_text(double value) { return value == 1 ? "1" : formatted("%.3f", std::min(value, 0.999)); }
 
 struct CompareCommand : Command {
   CompareCommand()
       : Command(
             "compare", "Compare attention variants in a pretrained model on your own text",
-            "Sequences of each length are cut from the files and embedded by full attention and by each variant, with\n"
-            "the same weights. Told are the error (1 - the cosine of the embeddings), how many of ten nearest\n"
-            "neighbors stay, and the time.\n"
-            "With --labeled, the label of a text is also guessed from those of the five nearest (the paper's table "
-            "4).\n"
-            "A line of that file is a JSON object with the strings text, label and group, such as\n"
-            "apps/text_search/debian_sections.py writes; groups are split by a hash of their names.\n\n"
+            "It cuts sequences of each length from the files, and embeds them with full attention and with each\n"
+            "variant, using the same weights. It reports the error (1 - the cosine of the embeddings), how many of\n"
+            "the ten nearest neighbors stay the same, and the time.\n"
+            "With --labeled, it also predicts the label of a text from the five nearest texts (the paper's table 4).\n"
+            "Each line of that file is a JSON object with the strings text, label and group;\n"
+            "apps/text_search/debian_sections.py writes such a file. Texts of one group are never each other's\n"
+            "neighbors.\n\n"
             "Examples:\n"
             "  text-search compare ~/notes --model model --lengths 128,512\n"
             "  text-search compare --labeled sections.jsonl --model model --lengths 128 --out rows") {
@@ -45,19 +45,19 @@ struct CompareCommand : Command {
 
   void fields(SettingFields& f) override {
     search.fields(f);
-    f("labeled", labeled, Text::file, "texts with labels (JSON lines), in the place of PATH", Keep::no);
+    f("labeled", labeled, Text::file, "labeled texts (JSON lines), instead of PATH", Keep::no);
     f("variants", variants, Text::variants, "attention variants, comma-separated", Keep::may_change);
-    f("lengths", lengths, Text::any, "tokens of a sequence, comma-separated, rising; with --labeled, at most",
+    f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending; with --labeled, the maximum",
       Keep::may_change);
     f("sequences", sequences, {2, 1 << 20},
-      "sequences of each length, at most; with --labeled, texts whose label is asked for");
-    f("out", out, Text::folder, "keep each finished row in this folder; the same command goes on", Keep::no);
+      "most sequences of each length; with --labeled, most texts whose label is predicted");
+    f("out", out, Text::folder, "folder for finished rows, from which the same command continues", Keep::no);
     options.fields(f);
   }
 
   void run(Communicator&) override {
     catch_interrupts(quiet);
-    check<UsageError>(labeled.empty() || search.paths.empty(), "--labeled takes the place of PATH, got both");
+    check<UsageError>(labeled.empty() || search.paths.empty(), "expected PATH or --labeled, got both");
     if (!out.empty() && Artifact::is_in(out)) continue_run(out);
     read_texts();
     Embedder embedder(options);
@@ -68,12 +68,12 @@ struct CompareCommand : Command {
     for (const std::string& spec : split_specs(variants))
       if (std::count(specs.begin(), specs.end(), spec) == 0) specs.push_back(spec);
     name_in_errors("--variants", [&] {
-      for (const std::string& spec : specs) embedder.set_attention(spec);  // which looks at it
+      for (const std::string& spec : specs) embedder.set_attention(spec);  // checks it
     });
     Artifact kept(out, config(), Resume::if_there);
 
     Json rows = Json::array();
-    std::string text = concat("Text: ", texts.size(), split ? " texts\n" : " files\n");
+    std::string text = concat(split ? "Texts: " : "Files: ", texts.size(), '\n');
     for (const int64_t length : all) {
       const Json found = compare_at(embedder, length, specs, kept);
       rows.insert(rows.end(), found.begin(), found.end());
@@ -81,8 +81,8 @@ struct CompareCommand : Command {
     }
     tell({{"texts", texts.size()}, {"rows", rows}},
          text +
-             "\nError: 1 - the cosine with the embedding by full attention. Neighbors: ten a sequence. full/: how "
-             "many times as fast as full attention.\n");
+             "\nError: 1 - the cosine with full attention's embedding, the mean and the largest. "
+             "Neighbors kept: the share of each sequence's ten nearest.\n");
   }
 
   void read_texts() {
@@ -90,7 +90,7 @@ struct CompareCommand : Command {
       const std::string bytes = read_file(labeled);
       text_hash = xxh128(bytes);
       split = split_by_group(read_examples(bytes, labeled), sequences);
-      for (const auto* side : {&split->asked, &split->given})
+      for (const auto* side : {&split->queries, &split->references})
         for (const Example& example : *side) texts.push_back(example.text);
       return;
     }
@@ -102,7 +102,7 @@ struct CompareCommand : Command {
       }
   }
 
-  // The rows of a length, full attention first.
+  // The rows of one length, full attention first.
   Json compare_at(Embedder& embedder, int64_t length, const std::vector<std::string>& specs, Artifact& kept) const {
     Sequences tokens;
     for (const std::string& text : texts)
@@ -112,7 +112,7 @@ struct CompareCommand : Command {
     for (const auto& sequence : tokens) count += int64_t(sequence.size());
     const std::vector<Json> finished = kept.lines();
     Json rows;
-    Tensor full;  // the embeddings by full attention, once a row is to be measured
+    Tensor full;  // the embeddings with full attention, computed before the first new row
     for (const std::string& spec : specs) {
       const std::string key = key_of(embedder, length, spec);
       const auto known = std::find_if(finished.begin(), finished.end(),
@@ -134,9 +134,9 @@ struct CompareCommand : Command {
       if (split) {
         const std::string right = knn_correct(*split, mine), none(right.size(), '0');
         row["right"] = right;
-        row["accuracy"] = interval_of(right, none, split->asked);
+        row["accuracy"] = interval_of(right, none, split->queries);
         row["minus_full"] =
-            interval_of(right, rows.empty() ? right : rows[0].at("right").get<std::string>(), split->asked);
+            interval_of(right, rows.empty() ? right : rows[0].at("right").get<std::string>(), split->queries);
       }
       rows.push_back(row);
       kept.append(row);
@@ -144,7 +144,7 @@ struct CompareCommand : Command {
     return rows;
   }
 
-  // A hash of all that a row depends on, but for the settings that a folder's rows have in common.
+  // A hash of everything a row depends on, except the settings that all rows of the folder share.
   std::string key_of(const Embedder& embedder, int64_t length, const std::string& spec) const {
     return xxh128(
         concat(provenance(embedder.device()).dump(), embedder.fingerprint(), text_hash, ' ', length, ' ', spec));
@@ -152,12 +152,12 @@ struct CompareCommand : Command {
 
   std::string table_of(const Json& rows) const {
     std::string text = concat("\n", rows[0].at("length").get<int64_t>(), split ? " tokens at most\n" : " tokens\n");
-    text += formatted("%-24s %10s %10s %14s %11s %6s", "attention", "mean error", "largest", "neighbors kept",
-                      "us a token", "full/");
+    text += formatted("%-24s %7s %7s %14s %8s %13s", "attention", "error", "largest", "neighbors kept", "us/token",
+                      "speed vs full");
     text += split ? formatted(" %22s %23s\n", "accuracy [95%]", "minus full [95%]") : "\n";
     for (const Json& row : rows) {
       const auto number = [&](const char* key) { return row.at(key).get<double>(); };
-      text += formatted("%-24s %10.2g %10.2g %14s %11.1f %6.2f", row.at("attention").get<std::string>().c_str(),
+      text += formatted("%-24s %7.2g %7.2g %14s %8.1f %13.2f", row.at("attention").get<std::string>().c_str(),
                         number("mean_error"), number("largest_error"), share_text(number("neighbors_kept")).c_str(),
                         number("seconds_per_token") * 1e6,
                         rows[0].at("seconds_per_token").get<double>() / number("seconds_per_token"));
@@ -178,8 +178,8 @@ struct CompareCommand : Command {
       "clustered-25,clustered-25:refine=2,i-clustered-25,i-clustered-25:refine=1,i-clustered-25:refine=2,"
       "i-clustered-100,i-clustered-100:refine=1,oracle-top-32,position-25,i-position-25";
   int64_t sequences = 200;
-  std::vector<std::string> texts;  // of files; with labels, of those asked for, then of the others
-  std::string text_hash;           // of all that was read
+  std::vector<std::string> texts;  // of the files; with labels, of the queries, then of the references
+  std::string text_hash;           // of all texts
   std::optional<Split> split;      // with labels
 };
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the labeled texts of `text-search compare --labeled`: Debian packages' long descriptions, labeled with their
-sections, in groups of one source package.
+"""Writes labeled texts for `text-search compare --labeled`: the long descriptions of Debian packages. The label is the
+section, and the group is the source package.
 
     python3 apps/text_search/debian_sections.py sections.jsonl
 
-apt fetches its lists of packages into a folder of their own (with English descriptions in full, which an image's own lists
-may lack), from the sources that this system names. Nothing of the system changes, and root is not needed.
+apt downloads its lists of packages, with full English descriptions, from the sources of this system into a temporary folder.
+It does not change the system and does not need root.
 """
 import email
 import json
@@ -31,7 +31,7 @@ def main():
         package = email.message_from_string(paragraph)
         lines = package.get("Description-en", "").split("\n")[1:]  # without the summary
         text = "\n".join("" if line == " ." else line[1:] for line in lines).strip()
-        if text and "/" not in package.get("Section", "/"):  # other components have a name with a slash
+        if text and "/" not in package.get("Section", "/"):  # the sections of other components contain a slash
             group = package.get("Source", package["Package"]).split(" ")[0]
             examples[package["Package"]] = {"text": text, "label": package["Section"], "group": group}
     pathlib.Path(sys.argv[1]).write_text("".join(json.dumps(examples[name]) + "\n" for name in sorted(examples)))

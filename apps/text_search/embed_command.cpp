@@ -1,4 +1,4 @@
-// text-search embed: the embeddings of a text file's lines.
+// text-search embed: writes the embeddings of a text file's lines.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -20,15 +20,16 @@ namespace {
 
 struct EmbedCommand : Command {
   EmbedCommand()
-      : Command("embed", "Write the embeddings of a text file's lines",
-                "Each line is a text. The file --out gets `embeddings` [lines, features], float32, rows of "
-                "unit length\n(safetensors).\n\nExample:\n"
-                "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors") {}
+      : Command(
+            "embed", "Write the embeddings of a text file's lines",
+            "Each line is a text. --out is a safetensors file with `embeddings` [lines, features], float32, in rows\n"
+            "of unit length.\n\nExample:\n"
+            "  text-search embed --model model --text-file sentences.txt --out sentences.safetensors") {}
 
   void fields(SettingFields& f) override {
-    f("text-file", file, Text::file, "the texts, a line each; - is standard input", Keep::no);
-    f("out", out, Text::file, "write the embeddings here", Keep::no);
-    f("attention", options.attention, Text::variant, "the attention variant");
+    f("text-file", file, Text::file, "file with one text per line; - is standard input", Keep::no);
+    f("out", out, Text::file, "file to write the embeddings to", Keep::no);
+    f("attention", options.attention, Text::variant, "attention variant");
     options.fields(f);
   }
 
@@ -53,7 +54,7 @@ struct EmbedCommand : Command {
                              {}});
     const double seconds = time.seconds();
     tell({{"out", out}, {"texts", texts.size()}, {"tokens", tokens}, {"seconds", seconds}},
-         concat(out, ": ", texts.size(), " texts, ", tokens, " tokens in ", formatted("%.1f s, ", seconds),
+         concat(out, ": texts: ", texts.size(), ", tokens: ", tokens, "; ", formatted("%.1f s, ", seconds),
                 formatted("%.0f tokens/s\n", double(tokens) / seconds)));
   }
 

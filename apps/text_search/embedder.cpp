@@ -17,8 +17,8 @@
 namespace cairn::text_search {
 
 void EmbedderOptions::fields(SettingFields& f) {
-  f("model", model, Text::folder, "the model's folder", Keep::no);
-  f("batch", batch, {1, 4096}, "texts that are embedded together");
+  f("model", model, Text::folder, "folder of a published BERT model", Keep::no);
+  f("batch", batch, {1, 4096}, "texts embedded at once");
   compute.fields(f);
 }
 
@@ -29,7 +29,7 @@ Embedder::Embedder(const EmbedderOptions& options)
       bert_(read_bert(options.model)) {
   const std::filesystem::path folder = options.model;
   check<DataError>(tokenizer_.size() <= bert_->options.vocabulary, folder / "vocab.txt", ": ", tokenizer_.size(),
-                   " tokens; the model has embeddings for ", bert_->options.vocabulary);
+                   " tokens, but the model has embeddings for ", bert_->options.vocabulary);
   name_in_errors("--attention", [&] { set_attention(options.attention); });
   move_to(*bert_, place_.device);
   bert_->activation_dtype = place_.activations;

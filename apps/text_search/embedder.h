@@ -1,5 +1,5 @@
 #pragma once
-// Texts in, embeddings out: a model's folder (nn/io/bert_folder.h), its tokenizer, batches.
+// Computes the embeddings of texts with a pretrained model (nn/io/bert_folder.h) and its tokenizer, in batches.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,11 +15,11 @@ namespace cairn::text_search {
 
 struct EmbedderOptions {
   std::string model;               // a folder with config.json, model.safetensors and vocab.txt
-  std::string attention = "full";  // the specification of a variant, for all layers
-  int64_t batch = 32;              // sequences that are computed together
-  ComputeSettings compute;         // its seed is that of the hashing of clustered variants
+  std::string attention = "full";  // specification of the variant, for all layers
+  int64_t batch = 32;              // sequences computed at once
+  ComputeSettings compute;         // its seed seeds the hashing of clustered variants
 
-  // Declares all but --attention.
+  // Declares all options except --attention.
   void fields(SettingFields& f);
 };
 
@@ -31,19 +31,19 @@ class Embedder {
   explicit Embedder(const EmbedderOptions& options);
 
   const WordPiece& tokenizer() const { return tokenizer_; }
-  // Another variant. Error (UsageError): it cannot be made, or these weights do not fit it.
+  // Switches to another variant. Error (UsageError): no such variant, or the model's weights do not fit it.
   void set_attention(const std::string& spec);
   int64_t features() const { return bert_->options.features(); }
   int64_t max_tokens() const { return bert_->options.positions; }
   Device device() const { return place_.device; }
-  // A hash of the model's files: all that embeddings depend on but the attention and its seed.
+  // A hash of the model's files. Embeddings depend on it, the attention and the seed alone.
   const std::string& fingerprint() const { return fingerprint_; }
 
   // The embeddings of sequences of tokens ([CLS] first, [SEP] last, at most max_tokens): float32 [n, features] on the
-  // CPU, rows of unit length, in the order of the sequences. They are computed in batches of like length, the longest
-  // first, padded to the longest; `after_each` gets each sequence's number and embedding as soon as it is there. Shows
-  // its progress unless `quiet`, and says so where the variant computes full attention. Throws Interrupted between two
-  // batches.
+  // CPU, rows of unit length, in the order of the sequences. Batches hold sequences of similar length, padded to the
+  // longest; the longest sequences come first. Calls `after_each` with each sequence's index and embedding after its
+  // batch. Unless `quiet`, shows progress and notes when the variant computes full attention. Throws Interrupted
+  // between batches.
   using AfterEach = std::function<void(size_t sequence, const float* row)>;
   Tensor embed(const Sequences& sequences, bool quiet = true, const AfterEach& after_each = {}) const;
 

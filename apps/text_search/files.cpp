@@ -18,13 +18,13 @@ namespace cairn::text_search {
 
 namespace fs = std::filesystem;
 
-// Larger files are skipped: they are hardly ever text that somebody wrote.
+// Larger files are skipped: people rarely write them.
 static constexpr uintmax_t max_file_bytes = 16'000'000;
 
 void FileSearch::fields(SettingFields& f) {
   f.words("PATH", paths, "files and folders");
   f("exclude", exclude, Text::any,
-    "leave out files and folders whose name, or path below PATH, is one of these globs, comma-separated");
+    "comma-separated globs: skip files and folders whose name, or path below PATH, matches one");
 }
 
 std::vector<fs::path> find_files(const FileSearch& search, const fs::path& model) {
@@ -67,7 +67,7 @@ std::optional<std::string> read_text(const fs::path& file, SkippedCounts& skippe
     reason = "links";
   else if (valid_utf8(file.string()) != file.string())
     reason = "name";
-  else if (fs::file_size(file, error) > max_file_bytes)  // also where it has no size
+  else if (fs::file_size(file, error) > max_file_bytes)  // an error also returns a size above
     reason = error ? "unreadable" : "too large";
   else
     try {

@@ -1,5 +1,5 @@
 #pragma once
-// The text that is read: the files below folders, and a file's lines.
+// Finds the text files below folders, and reads them.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -12,26 +12,26 @@
 namespace cairn::text_search {
 
 struct FileSearch {
-  std::vector<std::string> paths;  // files and folders; symbolic links among them are followed
-  std::string exclude;             // "build,*.o": globs (fnmatch) for a name, or for a path below its folder in `paths`
+  std::vector<std::string> paths;  // files and folders; symbolic links in this list are followed
+  std::string exclude;             // "build,*.o": globs (fnmatch) for a name, or for a path below PATH
 
   // Declares PATH and --exclude.
   void fields(SettingFields& f);
 };
 
-// The files, as absolute paths in their order, each once. Left out below a folder: hidden files and folders, what
-// `exclude` matches, folders that may not be read, and the folder `model`. Error (UsageError): a path is missing, or
-// there is none.
+// The files as sorted absolute paths, each once. Below a folder, leaves out hidden files and folders, those that
+// `exclude` matches, unreadable folders, and the folder `model`. Error (UsageError): a path does not exist, or no path
+// is given.
 std::vector<std::filesystem::path> find_files(const FileSearch& search, const std::filesystem::path& model);
 
-// How many files were passed over, by reason: binary, empty, links, name, too large, unreadable.
+// The number of skipped files by reason: binary, empty, links, name, too large, unreadable.
 using SkippedCounts = std::map<std::string, int64_t>;
 
-// A file's bytes. None, and counted: a symbolic link, which may form a loop; a name that is not UTF-8; more than 16 MB;
-// what cannot be read; what has a NUL byte, and so is taken for a binary file.
+// A file's bytes. Returns nothing and counts the file as skipped if it is a symbolic link (links may form loops), has a
+// name that is not UTF-8, has more than 16 MB, cannot be read, or has a NUL byte (a binary file).
 std::optional<std::string> read_text(const std::filesystem::path& file, SkippedCounts& skipped);
 
-// The lines of a text, or parts that end with another character, without what ends them; the last one may lack it.
+// Splits a text into lines, or at another character. The parts do not include it. The last one may lack it.
 std::vector<std::string> lines_of(const std::string& text, char end = '\n');
 // The bytes of a file; "-" is standard input. Error (DataError): it cannot be read.
 std::string read_input(const std::string& file);

@@ -27,7 +27,7 @@ bool has_unit_length(const std::vector<float>& row) {
   return std::abs(square - 1) < 1e-2;
 }
 
-// Members of a JSON object. Error (Json::exception): there is none, or it is another kind of value.
+// Members of a JSON object. Error (Json::exception): the key is missing, or the value has another type.
 const std::string& text_of(const Json& object, const char* key) { return object.at(key).get_ref<const std::string&>(); }
 int64_t number_of(const Json& object, const char* key) { return int64_t(object.at(key).get_ref<const uint64_t&>()); }
 
@@ -54,7 +54,7 @@ Index parse_index(const TensorFile& file) try {
   expect(passages.dtype() == DType::uint8 && passages.rank() == 1, "passages: expected uint8 [bytes]");
   const std::vector<std::string> lines = lines_of({static_cast<const char*>(passages.raw()), size_t(passages.size(0))});
   const int64_t n = embeddings.size(0), features = embeddings.size(1);
-  expect(n == int64_t(lines.size()), n, " embeddings of ", lines.size(), " passages");
+  expect(n == int64_t(lines.size()), "expected one embedding per passage, got ", n, " for ", lines.size());
   for (int64_t i = 0; i < n; ++i) {
     const Json passage = parse_json(lines[size_t(i)], concat(file.where, ": passage ", i + 1));
     const float* row = embeddings.data<float>() + i * features;
@@ -63,7 +63,7 @@ Index parse_index(const TensorFile& file) try {
                              number_of(passage, "last_line"),
                              text_of(passage, "text"),
                              {row, row + features}});
-    expect(has_unit_length(index.records.back().row), "row ", i + 1, " does not have the length 1");
+    expect(has_unit_length(index.records.back().row), "row ", i + 1, " does not have length 1");
   }
   return index;
 } catch (const Json::exception& error) {
@@ -72,9 +72,10 @@ Index parse_index(const TensorFile& file) try {
 
 Index read_index(const std::filesystem::path& file) {
   std::error_code error;
-  check<DataError>(!std::filesystem::is_directory(file, error), file,
-                   ": is a folder, as indexes of older versions are; text-search index PATH --model DIR --out FILE "
-                   "makes a new one");
+  check<DataError>(
+      !std::filesystem::is_directory(file, error), file,
+      ": is a folder, the format of older versions; make a new index with text-search index PATH --model DIR "
+      "--out FILE");
   return parse_index(read_safetensors(file));
 }
 

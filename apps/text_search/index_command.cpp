@@ -1,4 +1,4 @@
-// text-search index: files, cut into passages and embedded.
+// text-search index: cuts files into passages and embeds them.
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
@@ -33,21 +33,20 @@ struct IndexCommand : Command {
   IndexCommand()
       : Command(
             "index", "Index the text files below folders",
-            "The same command again brings the index up to date, and goes on where it was stopped: passages whose "
-            "text\n"
-            "the index has are not embedded again, and those of files that are gone leave it.\n"
-            "Left out are hidden files and folders, symbolic links, binary files (with a NUL byte) and files above "
-            "16 MB.\n\nExamples:\n"
+            "Run the same command again to update the index, or to continue after a stop. It embeds only passages\n"
+            "with new text, and removes the passages of deleted files.\n"
+            "It skips hidden files and folders, symbolic links, binary files (with a NUL byte) and files above 16 MB.\n"
+            "\nExamples:\n"
             "  text-search index ~/notes --model model --out notes.index\n"
             "  text-search index . --model model --out src.index --exclude 'build,*.svg' --attention i-clustered-25") {}
 
   void fields(SettingFields& f) override {
     search.fields(f);
-    f("out", out, Text::file, "the index", Keep::no);
-    f("attention", options.attention, Text::variant, "the attention variant");
+    f("out", out, Text::file, "the index file to write or update", Keep::no);
+    f("attention", options.attention, Text::variant, "attention variant");
     f("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
-      "tokens of a passage at most, [CLS] and [SEP] included; by default 256, or what the model takes");
-    f("save-every", save_every, {0, 86400}, "seconds between two saves: what a killed run loses at most");
+      "most tokens of a passage, with [CLS] and [SEP] (default 256, or the model's limit if lower)");
+    f("save-every", save_every, {0, 86400}, "seconds between saves; a killed run loses at most this much work");
     options.fields(f);
   }
 
@@ -58,8 +57,8 @@ struct IndexCommand : Command {
     const std::vector<fs::path> files = find_files(search, options.model);
     const Embedder embedder(options);
     if (passage_tokens < 1) passage_tokens = std::min(default_passage_tokens, embedder.max_tokens());
-    check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: the model takes at most ",
-                      embedder.max_tokens(), ", got ", passage_tokens);
+    check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: expected at most ",
+                      embedder.max_tokens(), ", the limit of this model, got ", passage_tokens);
     Index index;
     index.fingerprint = embedder.fingerprint();
     index.attention = options.attention;
@@ -86,10 +85,10 @@ struct IndexCommand : Command {
     }
   }
 
-  // Passages have the rows of those in the old index that have the same text.
+  // Passages take the rows of passages with the same text in the old index.
   void reuse_rows(const Index& old, Index& index) const {
     if (old.fingerprint != index.fingerprint || old.attention != index.attention || old.seed != index.seed) {
-      note(concat(out, ": was made with another model or other settings, so all passages are embedded"), quiet);
+      note(concat(out, ": was made with another model or other settings, so all passages are embedded again"), quiet);
       return;
     }
     std::unordered_map<std::string_view, const Record*> by_text;
@@ -98,7 +97,7 @@ struct IndexCommand : Command {
       if (const auto found = by_text.find(record.text); found != by_text.end()) record.row = found->second->row;
   }
 
-  // Embeds the passages without a row, and saves now and then, at the end and when it is interrupted.
+  // Embeds the passages without a row. Saves every --save-every seconds, at the end and when interrupted.
   void embed_new(const Embedder& embedder, const fs::path& file, Index& index) const {
     std::vector<Record*> waiting;
     Sequences sequences;
@@ -122,13 +121,14 @@ struct IndexCommand : Command {
       });
     } catch (const Interrupted&) {
       if (is_new) write_index(file, index);
-      note("interrupted: what was embedded is kept, and the same command goes on", quiet);
+      note("interrupted; finished embeddings are saved, and the same command continues", quiet);
       throw;
     }
     index.complete = true;
     write_index(file, index);
-    std::string passed_over;
-    for (const auto& [reason, count] : skipped) passed_over += concat(", ", count, " files skipped: ", reason);
+    std::string skipped_files;
+    for (const auto& [reason, count] : skipped)
+      skipped_files += concat(skipped_files.empty() ? "; skipped files: " : ", ", count, " ", reason);
     tell({{"out", out},
           {"files", files_indexed},
           {"skipped", skipped},
@@ -136,8 +136,8 @@ struct IndexCommand : Command {
           {"embedded", waiting.size()},
           {"tokens", tokens},
           {"seconds", time.seconds()}},
-         concat(out, ": ", index.records.size(), " passages of ", files_indexed, " files, ", waiting.size(),
-                " embedded (", tokens, " tokens) in ", formatted("%.1f s", time.seconds()), passed_over, "\n"));
+         concat(out, ": passages: ", index.records.size(), ", files: ", files_indexed, "; embedded ", waiting.size(),
+                " (tokens: ", tokens, ") in ", formatted("%.1f s", time.seconds()), skipped_files, "\n"));
   }
 
   FileSearch search;

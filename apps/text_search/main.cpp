@@ -1,4 +1,4 @@
-// text-search: texts found by their meaning.
+// text-search: finds texts by their meaning.
 #include "apps/common/program.h"
 #include "apps/text_search/commands.h"
 

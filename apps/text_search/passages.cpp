@@ -7,17 +7,17 @@ namespace {
 
 constexpr const char* white_space = " \t\n\v\f\r";
 
-// What stands in front of a word.
+// What separates a word from the word before.
 enum class Gap { none, space, line, paragraph };
 
 struct Word {
   size_t begin, end;
   int64_t line;
   Gap gap;
-  size_t tokens_before;  // of all words before it
+  size_t tokens_before;  // in all words before
 };
 
-// The words of a text, and an empty one behind the last.
+// The words of a text, then an empty word at its end.
 std::vector<Word> words_of(std::string_view text, const std::function<size_t(std::string_view)>& count_tokens) {
   std::vector<Word> words;
   size_t tokens = 0, reached = 0;
@@ -37,7 +37,7 @@ std::vector<Word> words_of(std::string_view text, const std::function<size_t(std
   }
 }
 
-// The word behind which the passage from word `first` on ends best.
+// Where the passage that begins at word `first` ends: the index of the word after its last.
 size_t best_end(const std::vector<Word>& words, size_t first, size_t max_tokens) {
   const size_t count = words.size() - 1;
   size_t longest = first + 1;

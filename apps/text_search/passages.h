@@ -1,5 +1,5 @@
 #pragma once
-// A text, cut into passages that a model can read whole.
+// Cuts a text into passages that are short enough for a model.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace cairn::text_search {
 
-// What has no white space in it is cut behind so many bytes. A token has one at least, so a word has no more tokens.
+// A longer word is cut after this many bytes. A token has at least one byte, so no word has more tokens than this.
 inline constexpr size_t max_word_bytes = 64;
 
 struct Passage {
@@ -16,9 +16,9 @@ struct Passage {
   std::string_view text;
 };
 
-// The passages of a text, one behind another: at most `max_tokens` tokens each, at least max_word_bytes; every word is
-// in one of them. A passage ends, where it can, behind a paragraph in its second half, else behind a line there, else
-// between words. `count_tokens` tells how many tokens a word has.
+// The consecutive passages of a text. Each has at most `max_tokens` tokens (at least max_word_bytes), and every word is
+// in one of them. A passage ends after the last paragraph that ends in its second half, else after the last line that
+// does, else between words. `count_tokens` returns the number of tokens of a word.
 std::vector<Passage> cut_passages(std::string_view text, const std::function<size_t(std::string_view)>& count_tokens,
                                   size_t max_tokens);
 

@@ -1,4 +1,4 @@
-// text-search query: the passages of an index that are nearest in meaning.
+// text-search query: finds the passages of an index that are nearest in meaning.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,20 +25,20 @@ namespace {
 struct QueryCommand : Command {
   QueryCommand()
       : Command("query", "Find passages by their meaning",
-                "Without words, each line of standard input is a query; on a terminal you are asked for it.\n"
-                "--json prints an object a query: \"query\" and \"hits\", an array of objects with path, "
-                "line, last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
+                "Without words, each line of standard input is a query; on a terminal, the program asks for queries.\n"
+                "--json prints one object per query: \"query\" and \"hits\", an array of objects with path, line,\n"
+                "last_line, score, excerpt, excerpt_line and text.\n\nExamples:\n"
                 "  text-search query 'how are checkpoints saved?' --index notes.index\n"
                 "  text-search query --index notes.index --top 1 --json <questions.txt") {
     options.compute.device = Device::cpu;
   }
 
   void fields(SettingFields& f) override {
-    f.words("words", words, "what to look for");
-    f("index", index_file, Text::file, "the index", Keep::no);
-    f("model", options.model, Text::folder, "the model's folder; by default where it was when the index was made",
+    f.words("words", words, "the query");
+    f("index", index_file, Text::file, "the index file", Keep::no);
+    f("model", options.model, Text::folder, "folder of the model (default: the folder that the index was made with)",
       Keep::no);
-    f("top", top, {1, 10000}, "how many passages");
+    f("top", top, {1, 10000}, "number of passages to show");
     threads_field(f, options.compute.threads);
   }
 
@@ -46,14 +46,15 @@ struct QueryCommand : Command {
     check<UsageError>(!index_file.empty(), "expected --index with an index; see text-search query --help");
     index = read_index(index_file);
     if (!index.complete)
-      note("the index is not complete: its run was stopped; the same text-search index goes on", quiet);
-    if (index.records.empty()) note("the index is empty: none of the indexed files contains text", quiet);
+      note("the index is not complete, because its run was stopped; the same text-search index command continues it",
+           quiet);
+    if (index.records.empty()) note("the index is empty: none of its files contains text", quiet);
     open_model();
     std::string query;
     for (const std::string& word : words) query += (query.empty() ? "" : " ") + word;
     if (!query.empty()) return answer(query);
     const bool asks = isatty(STDIN_FILENO) && !quiet;
-    note("A query a line; Ctrl-D ends.", !asks);
+    note("Type one query per line; Ctrl-D ends.", !asks);
     while (true) {
       if (asks) std::cerr << "> " << std::flush;
       if (!std::getline(std::cin, query)) break;
@@ -72,8 +73,8 @@ struct QueryCommand : Command {
     embedder = std::make_unique<Embedder>(options);
     const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder->features());
     check<DataError>(embedder->fingerprint() == index.fingerprint && same_features, "--index ", index_file,
-                     ": was made by another model than ", in_quotes(options.model),
-                     " is now; name its folder with --model, or index again");
+                     ": was made with another model than ", in_quotes(options.model),
+                     "; name its model with --model, or index again");
   }
 
   void answer(const std::string& query) const {
@@ -95,7 +96,7 @@ struct QueryCommand : Command {
       const std::string place = concat(one_line(path, SIZE_MAX), ':', excerpt.line, formatted("  %.3f  ", score));
       text += place + one_line(excerpt.text, std::max<size_t>(width - std::min(width, place.size()), 20)) + "\n";
     }
-    // A query may be no UTF-8.
+    // A query may be invalid UTF-8.
     print(json ? found.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text);
   }
 

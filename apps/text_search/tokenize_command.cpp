@@ -1,4 +1,4 @@
-// text-search tokenize: the tokens of a text file's lines.
+// text-search tokenize: prints the tokens of a text file's lines.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,16 +14,16 @@ namespace {
 
 struct TokenizeCommand : Command {
   TokenizeCommand()
-      : Command("tokenize", "Print the tokens of each line of a text file",
-                "A line of the file becomes a line with a JSON array: the numbers of its tokens in vocab.txt, "
-                "from 0,\n[CLS] first and [SEP] last.\n\nExamples:\n"
-                "  text-search tokenize --model model --text-file words.txt\n"
-                "  echo 'a stitch in time' | text-search tokenize --model model --text-file -") {}
+      : Command(
+            "tokenize", "Print the tokens of each line of a text file",
+            "Prints a JSON array for each line: the line numbers of its tokens in vocab.txt, counted from 0. [CLS]\n"
+            "is the first and [SEP] the last.\n\nExamples:\n"
+            "  text-search tokenize --model model --text-file words.txt\n"
+            "  echo 'a stitch in time' | text-search tokenize --model model --text-file -") {}
 
   void fields(SettingFields& f) override {
-    f("model", model, Text::folder, "the model's folder: vocab.txt and, if there is one, tokenizer_config.json",
-      Keep::no);
-    f("text-file", file, Text::file, "the text; - is standard input", Keep::no);
+    f("model", model, Text::folder, "folder with vocab.txt and, if it exists, tokenizer_config.json", Keep::no);
+    f("text-file", file, Text::file, "text file; - is standard input", Keep::no);
   }
 
   void run(Communicator&) override {

@@ -1,6 +1,6 @@
-// For every code point of Unicode 8 the tokens are those of the `tokenizers` package (its BertNormalizer,
-// BertPreTokenizer and WordPiece). They may differ for code points assigned later: that package has the categories of
-// Unicode 8, so a newer accent, punctuation or format character counts as a letter there. Here it has its category.
+// The tokens equal those of the Python package `tokenizers` (BertNormalizer, BertPreTokenizer, WordPiece) for every
+// code point of Unicode 8. Later code points may differ: that package has the categories of Unicode 8, so it takes a
+// newer accent, punctuation or format character for a letter. Here such a character has its own category.
 #include "apps/text_search/wordpiece.h"
 
 #include <utf8proc.h>
@@ -51,7 +51,7 @@ bool is_punctuation(int32_t c) {
          (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-// The blocks of CJK ideographs, as `tokenizers` has them: it leaves out U+2B820 to U+2B91F.
+// The blocks of CJK ideographs in `tokenizers`, which lacks U+2B820 to U+2B91F.
 bool is_cjk(int32_t c) {
   static constexpr std::pair<int32_t, int32_t> blocks[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
                                                            {0x20000, 0x2A6DF}, {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF},
@@ -60,8 +60,7 @@ bool is_cjk(int32_t c) {
                      [c](const auto& block) { return c >= block.first && c <= block.second; });
 }
 
-// The first code point of `text`, which is not empty, and how many bytes it has. What is not UTF-8 is U+FFFD of one
-// byte.
+// The first code point of a text that is not empty, and its number of bytes. An invalid byte gives U+FFFD.
 std::pair<int32_t, size_t> first_code_point(std::string_view text) {
   utf8proc_int32_t c = 0;
   const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -75,9 +74,9 @@ std::string utf8_of(int32_t c) {
   return {bytes.begin(), bytes.begin() + size};
 }
 
-// What a code point becomes in a word, before it is lowered: decomposed (NFD) where accents are stripped.
+// The parts of a code point before lower case: its canonical decomposition (NFD) if accents are stripped, else itself.
 std::vector<int32_t> parts_of(int32_t c, const WordPieceOptions& options) {
-  // The only one whose lower case is two: i and a dot above.
+  // The only code point whose lower case has two: i and a dot above.
   if (c == 0x130 && options.lower_case && !options.strip_accents) return {'i', 0x307};
   if (!options.strip_accents) return {c};
   std::vector<int32_t> parts(16);  // the longest canonical decomposition has 4
@@ -88,8 +87,8 @@ std::vector<int32_t> parts_of(int32_t c, const WordPieceOptions& options) {
   return parts;
 }
 
-// Appends a part. Accents are left out where they are stripped; other marks then stand in their canonical order, the
-// marks behind a starter sorted by their class. `marks` is where those behind the last starter begin.
+// Appends a part to a word. If accents are stripped, leaves out accents and sorts the other marks after a starter by
+// their combining class (canonical order). `marks` is the index of the first mark after the last starter.
 void add_part(int32_t part, const WordPieceOptions& options, std::vector<int32_t>& word, size_t& marks) {
   const auto class_of = [](int32_t c) { return utf8proc_get_property(c)->combining_class; };  // 0: a starter
   size_t at = word.size();
@@ -137,8 +136,8 @@ WordPiece::WordPiece(std::vector<std::string> vocabulary, const WordPieceOptions
     const std::string& token = vocabulary_[i];
     check<DataError>(!token.empty(), where, ": line ", i + 1, ": empty, expected a token");
     const auto [there, is_new] = ids_.emplace(token, int32_t(i));
-    check<DataError>(is_new, where, ": line ", i + 1, ": token ", in_quotes(token), " is that of line ",
-                     there->second + 1, " too");
+    check<DataError>(is_new, where, ": line ", i + 1, ": token ", in_quotes(token), " is also in line ",
+                     there->second + 1);
     longest_ = std::max(longest_, token.size());
   }
   const auto required = [&](const char* token) {

@@ -1,7 +1,7 @@
-# cmake -DSOURCE=... -DOUT=... -P headers.cmake: copies the library's headers to OUT/cairn/. There they include each other
-# by paths that begin with cairn/, so the compiler cannot confuse a user's own core/error.h with ours.
+# cmake -DSOURCE=... -DOUT=... -P headers.cmake: copies the library's headers to OUT/cairn/. The copies include each other by
+# paths that begin with cairn/, so the compiler cannot confuse a user's own core/error.h with Cairn's.
 file(GLOB_RECURSE headers RELATIVE ${SOURCE} ${SOURCE}/core/*.h ${SOURCE}/autograd/*.h ${SOURCE}/nn/*.h)
-# Headers of the CPU's kernels are left out: their results depend on the compiler's options, so a program must not have two
+# It leaves out the headers of the CPU's kernels: their results depend on compiler options, so a program must not contain two
 # versions of them.
 list(FILTER headers EXCLUDE REGEX "^core/(cpu/|functors\\.h)")
 foreach(header IN LISTS headers)
@@ -10,7 +10,7 @@ foreach(header IN LISTS headers)
   file(CONFIGURE OUTPUT ${OUT}/cairn/${header} CONTENT "${text}" @ONLY)  # writes only if it differs
 endforeach()
 
-# cairn.h includes the headers that users need; these include the rest.
+# cairn.h includes the headers that users need, and these include the others.
 file(GLOB all RELATIVE ${SOURCE} ${SOURCE}/autograd/*.h ${SOURCE}/nn/*.h ${SOURCE}/nn/io/*.h ${SOURCE}/nn/optim/*.h
      ${SOURCE}/nn/parallel/*.h)
 set(text "#pragma once\n// All of Cairn.\n")

@@ -17,7 +17,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/cairn-config-vers
 install(FILES ${PROJECT_BINARY_DIR}/package/cairn-config.cmake ${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
         DESTINATION ${cmake_folder})
 
-# pkg-config. Programs that link a static library also link what it needs, so nothing is private.
+# pkg-config. Programs that link a static library also link its dependencies, so none is private.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
            OUTPUT_VARIABLE prefix_from_pc)
 if(NOT CAIRN_CUDA STREQUAL OFF)
@@ -26,7 +26,7 @@ endif()
 if(CAIRN_CUDA STREQUAL HOST)
   string(APPEND pc_definitions " -DCAIRN_CUDA_HOST=1")
 elseif(CAIRN_CUDA STREQUAL ON)
-  string(APPEND pc_libraries " -lcublas -lcudart_static -ldl -lrt")  # -L gives the folder of the CUDA Toolkit
+  string(APPEND pc_libraries " -lcublas -lcudart_static -ldl -lrt")  # -L names the folder of the CUDA Toolkit
 endif()
 if(CAIRN_CPU STREQUAL v3+v4)
   string(APPEND pc_libraries " -Wl,-rpath,\${libdir}")  # programs find the shared library without ldconfig

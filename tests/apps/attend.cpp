@@ -1,4 +1,4 @@
-// The program attend: what other programs compute, what it refuses, and how.
+// The program attend: its results match PyTorch's, and it rejects wrong input with one clear line.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -18,7 +18,7 @@ using Tensors = std::map<std::string, Tensor>;
 
 TensorFile file_of(const Tensors& tensors) { return {{tensors.begin(), tensors.end()}, {}, ""}; }
 
-// The program, in a folder that goes with the test.
+// Runs the program in a folder that is removed after the test.
 struct Program {
   TemporaryFolder folder;
   std::string file(const std::string& name) const { return (folder / name).string(); }
@@ -27,7 +27,7 @@ struct Program {
     write_safetensors(file("in"), file_of(tensors));
     return run_process("attend", concat(options, " --in ", file("in")));
   }
-  // What it writes.
+  // The tensors that it writes.
   TensorFile out(const std::string& options, const Tensors& tensors) const {
     const ProcessResult result = run(concat("--quiet --out ", file("out "), options), tensors);
     INFO(options << ": " << result.err);
@@ -36,7 +36,7 @@ struct Program {
   }
 };
 
-// q of this shape, k and v of S positions; then others, in the place of these or besides.
+// q of this shape, k and v of S positions; `others` replaces some of these or adds tensors.
 Tensors tensors_of(const Shape& q, int64_t S, const Tensors& others = {}, DType dtype = DType::float32) {
   Tensors tensors = others;
   tensors.emplace("q", random_tensor(q, dtype, 1));
@@ -51,7 +51,7 @@ double l1_distance(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// A variant's weights by their definition, [B, H, N, S].
+// A variant's attention weights by their definition, [B, H, N, S].
 std::vector<double> weights(const std::string& spec, const Inputs& in) {
   const auto attention = make_attention(spec);
   const Generator generator(1);
@@ -93,7 +93,7 @@ TEST_CASE("attend reproduces PyTorch's outputs and gradients on its tensors and 
   CHECK(compared == 2 * (2 * 19 + 2 * 16));
 }
 
-TEST_CASE("attend writes what a clustered variant chose", "[attend]") {
+TEST_CASE("attend writes the choices of a clustered variant", "[attend]") {
   const Program program;
   const TensorFile out = program.out("--attention i-clustered-20:topk=8,bits=5",
                                      tensors_of({2, 9, 3, 4}, 5, {{"query_lengths", int32s({9, 6})}}));
@@ -111,7 +111,7 @@ TEST_CASE("attend writes what a clustered variant chose", "[attend]") {
       const auto begin = labels.begin() + batch_head * 9;
       const auto members = std::count(begin, begin + 9, c);
       CHECK(counts[size_t(batch_head * 20 + c)] == members);
-      // All five keys, or, of a cluster without members, none.
+      // All five keys, or none for a cluster without members.
       for (int64_t j = 0; j < 8; ++j)
         CHECK(topk[size_t((batch_head * 20 + c) * 8 + j)] == (members > 0 && j < 5 ? j : -1));
       CHECK(mass[size_t(batch_head * 20 + c)] == Approx(members > 0 ? 1 : 0));
@@ -120,7 +120,7 @@ TEST_CASE("attend writes what a clustered variant chose", "[attend]") {
     for (int64_t i = 6; i < 9; ++i) CHECK(labels[size_t((3 + h) * 9 + i)] == -1);
 }
 
-TEST_CASE("attend: planes and labels fix the choices, the seed names them", "[attend]") {
+TEST_CASE("attend: planes and labels fix the choices, else the seed does", "[attend]") {
   const Program program;
   const auto labels = [&](const std::string& options, const Tensors& others = {}) {
     return whole_numbers(
@@ -137,14 +137,14 @@ TEST_CASE("attend: planes and labels fix the choices, the seed names them", "[at
   CHECK(labels("", {{"labels", Tensor::full({1, 2, 40}, 5, DType::int32)}}) == std::vector<int64_t>(80, 5));
   const TensorFile few = program.out("--attention clustered-6", tensors_of({1, 40, 2, 4}, 40, {{"planes", planes(3)}}));
   for (const int64_t code : whole_numbers(few.at("codes"))) CHECK(code < 8);
-  // Points that are all alike give every query the same.
+  // With equal points, every query gets the same result.
   const Tensor alike =
       program.out("--attention inducing-3", tensors_of({1, 40, 2, 4}, 40, {{"points", Tensor::zeros({2, 3, 4})}}))
           .at("out");
   CHECK(difference(slice(alike, 1, 0, 39), slice(alike, 1, 1, 40)) <= tolerance::float32);
 }
 
-TEST_CASE("attend computes whatever has a result", "[attend]") {
+TEST_CASE("attend computes odd but valid input", "[attend]") {
   const Program program;
   for (const std::string spec : {"full", "clustered-5", "i-clustered-5", "oracle-top-2"}) {
     const auto out = [&](const Tensors& tensors) {
@@ -152,7 +152,7 @@ TEST_CASE("attend computes whatever has a result", "[attend]") {
     };
     CHECK(out(tensors_of({2, 0, 2, 3}, 4)).shape() == Shape{2, 0, 2, 3});
     for (const double x : as_double(out(tensors_of({2, 4, 2, 3}, 0)))) CHECK(x == 0);
-    // NaN and infinity are computed with, and stay within their head.
+    // NaN and infinity are allowed, and stay within their head.
     Tensors tensors = tensors_of({1, 6, 2, 3}, 6);
     const auto before = as_double(out(tensors));
     tensors["k"].mutable_data<float>()[4 * 6 + 3 + 2] = NAN;  // a key of the second head
@@ -168,7 +168,7 @@ TEST_CASE("attend computes whatever has a result", "[attend]") {
   CHECK(program.out("--grad --attention shared-full", without_keys).find("grad_k") == nullptr);
 }
 
-TEST_CASE("attend takes the same said in another way for the same", "[attend]") {
+TEST_CASE("attend gives the same result for equivalent inputs", "[attend]") {
   const Program program;
   const Shape shape{2, 6, 1, 3};
   const Tensor tail = Tensor::from(std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0}, {2, 1, 1, 6});
@@ -206,7 +206,7 @@ TEST_CASE("attend takes the same said in another way for the same", "[attend]") 
   }
 }
 
-TEST_CASE("attend says in one line what is wrong", "[attend]") {
+TEST_CASE("attend reports an error in one line", "[attend]") {
   const Program program;
   const Shape shape{1, 6, 2, 3};
   const auto floats = [](const Shape& of) { return random_tensor(of, DType::float32); };
@@ -252,11 +252,11 @@ TEST_CASE("attend says in one line what is wrong", "[attend]") {
   }
 }
 
-TEST_CASE("attend looks at a sample of many rows, and draws pictures of limited size", "[attend]") {
+TEST_CASE("attend samples many rows, and draws pictures of limited size", "[attend]") {
   const Program program;
   Tensors tensors = tensors_of({1, 5000, 1, 2}, 20, {{"query_lengths", int32s({3000})}});
   float* const q = tensors["q"].mutable_data<float>();
-  for (int i = 0; i < 10000; ++i) q[i] *= float(i) / 2000;  // the later a query, the sharper its attention
+  for (int i = 0; i < 10000; ++i) q[i] *= float(i) / 2000;  // later queries have sharper attention
   const auto run = program.run("--json --attention full,clustered-2,linear --picture " + program.file("p"), tensors);
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
@@ -268,13 +268,13 @@ TEST_CASE("attend looks at a sample of many rows, and draws pictures of limited 
   for (const auto& result : results) {
     const std::string spec = result.at("attention");
     INFO(spec);
-    const double mean = l1_distance(weights(spec, in), weights("full", in)) / 3000;  // of all rows
+    const double mean = l1_distance(weights(spec, in), weights("full", in)) / 3000;  // over all rows
     CHECK(result.at("l1").get<double>() == Approx(mean).epsilon(0.1).margin(1e-5));
     CHECK((mean > 0.1) == (spec != "full"));
   }
 }
 
-TEST_CASE("attend --compare tells the error and the time of every variant", "[attend]") {
+TEST_CASE("attend --compare reports the error and the time of every variant", "[attend]") {
   const Program program;
   const TensorFile example = example_file(520, 1);
   const auto others = std::ranges::count_if(attention_variants(), [](const AttentionVariant* variant) {
@@ -293,7 +293,7 @@ TEST_CASE("attend --compare tells the error and the time of every variant", "[at
     for (const auto& result : results) {
       const std::string spec = result.at("attention");
       INFO(spec);
-      if (causal && result.count("problem") == 1) continue;  // it cannot honor that
+      if (causal && result.count("problem") == 1) continue;  // it does not support a causal mask
       const double mean = l1_distance(weights(spec, in), weights("full", in)) / (4 * 520);
       CHECK(result.at("l1").get<double>() == Approx(mean).margin(1e-4));
       CHECK((result.at("error").get<double>() == 0) == (spec == "full"));
@@ -303,7 +303,7 @@ TEST_CASE("attend --compare tells the error and the time of every variant", "[at
   }
 }
 
-TEST_CASE("attend passes over what does not fit, and says what it does not know", "[attend]") {
+TEST_CASE("attend skips variants that do not fit, and names unknown tensors", "[attend]") {
   const Program program;
   std::vector<int32_t> labels;
   for (int32_t i = 0; i < 12; ++i) labels.push_back(i % 6);

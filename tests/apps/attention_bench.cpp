@@ -1,4 +1,4 @@
-// What attention-bench compares times with. Its runs and figures are in commands.txt. Times are nobody's to assert.
+// The costs that attention-bench compares times with. commands.txt tests its commands. No test asserts times.
 #include "apps/attention_bench/bench.h"
 
 #include <utility>
@@ -8,7 +8,7 @@
 using namespace cairn;  // NOLINT: tests only
 using attention_bench::What;
 
-TEST_CASE("the costs of attention are those of its formulas", "[attention-bench]") {
+TEST_CASE("the costs of attention follow its formulas", "[attention-bench]") {
   attention_bench::Problem p;  // 6 heads of 64
   p.what = What::attention, p.length = 4096, p.backward = false;
   p.attention = "full";
@@ -18,7 +18,7 @@ TEST_CASE("the costs of attention are those of its formulas", "[attention-bench]
   p.attention = "i-clustered-100";
   CHECK(cost_of(p).flops == (6 * 2 * 63 * 64 + 5376.0 * 132) * 4096);
 
-  // Forward, of one query of one head of 64, at 4096.
+  // Forward FLOPs per query and head of size 64, at length 4096.
   p.backward = false;
   const std::pair<const char*, double> cases[] = {{"shared-full", 4 * 64 * 4096},
                                                   {"clustered-100:bits=32", 2 * 32 * 64 + 4 * 64 * 100},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_peers.py PROGRAMS: apps/attention_bench/peers.py, as far as it needs neither PyTorch nor a GPU.
+"""check_peers.py PROGRAMS: tests apps/attention_bench/peers.py without PyTorch and without a GPU.
 
 PROGRAMS is the folder of our programs. Speed is not asserted.
 """
@@ -37,7 +37,7 @@ def check_rows():
         rows = peers.rows(settings(device))
         assert len({name for name, *_ in rows}) == len(rows) == count, rows
         assert all(must is None or must < aim for *_, must, aim in rows), rows
-    # Our programs take these options, and tell what is asked of them.
+    # Our programs accept these options and print a time.
     with mock.patch.dict(peers.TOKENS, cpu=512):
         ours = {name: ours for name, ours, *_ in peers.rows(settings())}
     for name in ("full-layer-512", "kmeans-16384", "copy-task-quick", "embed-128"):

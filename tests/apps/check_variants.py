@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains the quick copy task with every attention variant, and compares with what apps/copy_task/variants.tsv expects.
+"""Trains the quick copy task with every attention variant, and compares with the ranges in apps/copy_task/variants.tsv.
 
     tests/apps/check_variants.py build/cpu/bin/copy-task
 
-One to two minutes a variant on two cores. Prints what each reached, and exits with 1 if one is not where it is expected.
+Takes one to two minutes per variant on two cores. Prints each result, and exits with 1 if one is outside its range.
 """
 import json
 import pathlib

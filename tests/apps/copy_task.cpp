@@ -12,7 +12,7 @@ using namespace cairn;             // NOLINT: tests only
 using namespace cairn::copy_task;  // NOLINT: tests only
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a sequence is 0w0w, and what is masked in one copy stands in the other", "[copy-task]") {
+TEST_CASE("a sequence is 0w0w, and a symbol masked in one copy is visible in the other", "[copy-task]") {
   for (int64_t length : {1, 2, 3, 4, 31, 63, 100}) {
     RandomStream random(1, uint64_t(length), Purpose::data);
     const Batch batch = make_batch(50, length, random);
@@ -37,7 +37,7 @@ TEST_CASE("a sequence is 0w0w, and what is masked in one copy stands in the othe
           REQUIRE(input[i] == target[i]);
         }
       }
-      // round(0.2 length) in each half.
+      // Each half has round(0.2 length) masked symbols.
       CHECK(masked[0] == std::lround(0.2 * double(length)));
       CHECK(masked[1] == masked[0]);
       distinct.insert(std::vector<int32_t>(input, input + n));
@@ -55,14 +55,14 @@ TEST_CASE("every symbol and every masked position is equally likely", "[copy-tas
     symbol[size_t(batch.target.data<int32_t>()[i])] += 1;
     masked[size_t(i % sequence_length(length))] += batch.input.data<int32_t>()[i] == mask_token;
   }
-  // Expectations with five standard deviations.
+  // Within five standard deviations of the expected counts.
   for (int s = 1; s <= symbols; ++s)
     CHECK(std::abs(symbol[size_t(s)] - 2.0 * count * length / 10) < 5 * 2 * std::sqrt(count * length * 0.1 * 0.9));
   for (int64_t i = 0; i < sequence_length(length); ++i)
     if (i % (length + 1) != 0) CHECK(std::abs(masked[size_t(i)] - 0.2 * count) < 5 * std::sqrt(count * 0.2 * 0.8));
 }
 
-TEST_CASE("evaluation counts right answers, masked ones apart", "[copy-task]") {
+TEST_CASE("evaluation counts right answers, and those of masked symbols separately", "[copy-task]") {
   TransformerOptions options;
   options.layers = 1, options.heads = 1, options.head_size = 4, options.feed_forward = 4;
   Generator generator(1);
@@ -97,7 +97,7 @@ TEST_CASE("a program built without CUDA says so", "[copy-task][fault]") {
 }
 #endif
 
-TEST_CASE("a run that goes on elsewhere says that it is no longer bit for bit", "[copy-task][fault]") {
+TEST_CASE("a run that continues on another machine notes that it is not bit-exact", "[copy-task][fault]") {
   const TemporaryFolder folder;
   const std::filesystem::path json = folder / "run/checkpoint/checkpoint.json",
                               checksums = folder / "run/checkpoint/checksums";
@@ -105,7 +105,7 @@ TEST_CASE("a run that goes on elsewhere says that it is no longer bit for bit", 
       concat("train --quiet --device cpu --layers 1 --length 3 --out ", folder / "run", " --iterations ");
   REQUIRE(run_process("copy-task", train + "1").exit_code == 0);
   CHECK(run_process("copy-task", train + "2 --resume").err == "");  // on the same machine
-  // The checkpoint says so, and its hash is right.
+  // The checkpoint names other vector instructions, and its hash is valid.
   std::string text = bytes_of_file(json);
   const std::string hashes = bytes_of_file(checksums);
   text.replace(text.find("\"vectors\": \"") + 12, 0, "other ");

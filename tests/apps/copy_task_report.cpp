@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// The report of a run with these accuracies, over all and masked symbols, every hundredth step.
+// The report of a run with an evaluation every 100 steps: the accuracies of all and of masked symbols.
 std::string report_of(const char* attention, int64_t length, int64_t steps,
                       const std::vector<std::pair<double, double>>& accuracies, int64_t layers = 2) {
   Settings settings;
@@ -45,10 +45,10 @@ bool says(const std::string& html, const std::string& text) { return html.find(t
 }  // namespace
 
 // 0w0w with w of 7 symbols: positions 0..15, the copies 8 apart.
-TEST_CASE("pairs of positions are counted by the one thing that they have in common", "[copy-task]") {
+TEST_CASE("pairs of positions are counted by the one property that they share", "[copy-task]") {
   const std::vector<int32_t> input{0, 1, 2, 3, 11, 5, 6, 7, 0, 1, 2, 11, 4, 5, 6, 7};
-  // Of 120 pairs, at most 4 apart are 15 + 14 + 13 + 12, all of different tokens; of the 7 pairs of equal tokens, 6 are
-  // the same place, and of the 8 pairs of the same place 2 hold different tokens.
+  // There are 120 pairs. 15 + 14 + 13 + 12 are at most 4 apart, all with different tokens. 7 pairs have equal tokens, 6
+  // of them at the same place. 8 pairs have the same place, 2 of them with different tokens.
   std::vector<ClusterPairs> heads;
   const auto together = [&](const std::vector<int32_t>& labels) {
     ClusterPairs& pairs = heads.emplace_back();
@@ -61,13 +61,13 @@ TEST_CASE("pairs of positions are counted by the one thing that they have in com
     return std::vector{pairs.none.together, pairs.near.together, pairs.token.together, pairs.place.together};
   };
   using Counts = std::vector<int64_t>;
-  CHECK(together(std::vector<int32_t>(16, -1)) == Counts{0, 0, 0, 0});  // in no cluster
+  CHECK(together(std::vector<int32_t>(16, -1)) == Counts{0, 0, 0, 0});  // no position is in a cluster
   CHECK(together(std::vector<int32_t>(16, 0)) == Counts{57, 54, 1, 2});
   CHECK(together(input) == Counts{0, 0, 1, 0});
   CHECK(together({0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) == Counts{0, 0, 0, 2});
   CHECK(together({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3})[1] == 24);
 
-  CHECK(median_share(heads, &ClusterPairs::near) == Approx(12.0 / 54));  // of 1, 0, 0 and 24 / 54
+  CHECK(median_share(heads, &ClusterPairs::near) == Approx(12.0 / 54));  // the median of 1, 0, 0 and 24 / 54
   heads.pop_back();
   CHECK(median_share(heads, &ClusterPairs::near) == 0);
   CHECK(std::isnan(median_share(heads, &ClusterPairs::next)));
@@ -77,13 +77,13 @@ TEST_CASE("pairs that share a cluster are looked up in the next layer", "[copy-t
   const std::vector<int32_t> here{0, 0, 0, 1, -1, 1, -1}, there{5, 5, 6, 7, 7, 7, 7};
   ClusterPairs pairs;
   pairs.add_next(here.data(), there.data(), 7);
-  CHECK((pairs.next.all == 4 && pairs.next.together == 2));  // 0-1 and 3-5; 0-2 and 1-2 are parted
-  pairs.add_next(here.data(), here.data(), 7);               // in the heads of a layer, added up
+  CHECK((pairs.next.all == 4 && pairs.next.together == 2));  // 0-1 and 3-5 stay together; 0-2 and 1-2 do not
+  pairs.add_next(here.data(), here.data(), 7);               // sums over the heads of a layer
   CHECK((pairs.next.all == 8 && pairs.next.together == 6));
 }
 
 TEST_CASE("attention on the other copy is the mean over masked positions", "[copy-task]") {
-  // Position 1 is masked; its place in the other copy is 3.
+  // Position 1 is masked; its counterpart in the other copy is 3.
   Example example{{0, mask_token, 0, 4}, {0, 4, 0, 4}, {}, {}};
   example.layers.resize(1);
   const std::vector<float> weights{1, 0, 0, 0, 0, 0.25f, 0, 0.75f, 0, 0, 1, 0, 0, 1, 0, 0};
@@ -106,12 +106,12 @@ TEST_CASE("reports are well-formed", "[copy-task]") {
     }
 }
 
-TEST_CASE("a plateau is where symbols are copied and masked ones guessed", "[copy-task]") {
+TEST_CASE("a plateau: visible symbols are copied, masked ones guessed", "[copy-task]") {
   const auto html_of = [](const std::vector<std::pair<double, double>>& accuracies) {
     return report_of("full", 7, int64_t(100 * accuracies.size()), accuracies);
   };
   CHECK(says(html_of({{0.7, 0.1}, {0.83, 0.12}, {0.84, 0.13}, {0.99, 0.97}}), "From step 200 to step 300 training"));
-  CHECK(!says(html_of({{0.5, 0.1}, {0.83, 0.1}, {0.99, 0.97}}), "plateau"));  // one evaluation is none
+  CHECK(!says(html_of({{0.5, 0.1}, {0.83, 0.1}, {0.99, 0.97}}), "plateau"));  // one evaluation is no plateau
   CHECK(!says(html_of({{0.9, NAN}, {0.9, NAN}}), "plateau"));                 // nothing is masked
 }
 

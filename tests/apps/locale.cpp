@@ -1,4 +1,4 @@
-// What the library writes and reads is the same whatever locale its user has set: that of C++ and that of C.
+// The library reads and writes the same text in every locale of its user, C++'s and C's.
 #include <clocale>
 #include <cstdlib>
 #include <filesystem>
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// 1234.5 is 1'2'3'4~5.
+// Writes 1234.5 as 1'2'3'4~5.
 struct Grouping : std::numpunct<char> {
   char do_decimal_point() const override { return '~'; }
   char do_thousands_sep() const override { return '\''; }
@@ -37,7 +37,7 @@ std::string refused(F&& f) {
   return "accepted";
 }
 
-// Whatever numbers are written into and read from, in `folder`.
+// Writes numbers to every kind of file in `folder` and reads them back.
 std::map<std::string, std::string> everything(const std::filesystem::path& folder) {
   std::map<std::string, std::string> all;
   all["message"] = concat(-1234567, ' ', 1234.5, ' ', 0.25F, ' ', uint64_t(1) << 63, ' ', true, ' ', Shape{2000, 3000});
@@ -79,7 +79,7 @@ TEST_CASE("no file and no message depends on the user's locale", "[locale]") {
     INFO(what);
     CHECK(found[what] == text);
   }
-  // Continuous integration sets this.
+  // Continuous integration sets this variable.
   if (std::getenv("CAIRN_NEEDS_LOCALES")) REQUIRE(has_german);
   if (!has_german) WARN("the locale de_DE.UTF-8 is not installed here: .ci/packages --all does that");
 }

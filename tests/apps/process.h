@@ -1,5 +1,5 @@
 #pragma once
-// Runs a program as a user would, and tells what it printed and how it ended.
+// Runs a program as a user does, and returns its output and exit code.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ struct ProcessResult {
   std::string out, err;
 };
 
-// A command of the shell.
+// Runs a shell command.
 inline ProcessResult run_command(const std::string& command) {
   const std::string base = "/tmp/cairn-test-" + std::to_string(getpid());
   const int status = std::system(("(" + command + ") </dev/null >" + base + ".out 2>" + base + ".err").c_str());
@@ -29,7 +29,7 @@ inline ProcessResult run_command(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read(base + ".out"), read(base + ".err")};
 }
 
-// `arguments` is read by the shell; `before` stands in front of the program ("timeout 1 ").
+// The shell reads `arguments`; `before` is a prefix of the command ("timeout 1 ").
 inline ProcessResult run_process(const std::string& program, const std::string& arguments,
                                  const std::string& before = "") {
   return run_command(before + CAIRN_PROGRAMS + "/" + program + " " + arguments);
@@ -37,10 +37,10 @@ inline ProcessResult run_process(const std::string& program, const std::string& 
 
 inline std::string last_line(std::string text) {
   text.erase(text.find_last_not_of('\n') + 1);
-  return text.substr(text.rfind('\n') + 1);  // of one line: all
+  return text.substr(text.rfind('\n') + 1);  // all, if there is one line
 }
 
-// What keeps a text from being well-formed XML; empty: nothing. Asks Python, where there is one.
+// Why a text is not well-formed XML, or "". Uses Python if it is installed.
 inline std::string markup_error(const std::string& text) {
   const std::string path = "/tmp/cairn-markup-" + std::to_string(getpid());
   std::ofstream(path) << text;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains with two builds of copy-task and compares every bit: losses, evaluations, weights and moments. A run that is
-stopped and resumed, and one on several threads, must also equal the run that was never stopped.
+"""Trains with two builds of copy-task and compares every bit: losses, evaluations, weights and moments. A run that was
+stopped and resumed, and a run on several threads, must also equal the uninterrupted run.
 
     tests/apps/same_bits.py OLD/bin/copy-task NEW/bin/copy-task      the same program twice checks its own resuming
 """
@@ -35,7 +35,7 @@ def train(program, folder, options, before=()):
 
 
 def digest(run):
-    """What a run's bits depend on, by its name: no times, no formats."""
+    """The results of a run by name, without times and file formats."""
     found = {}
     for line in (run / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)

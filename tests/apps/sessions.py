@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the programs to the shell sessions written down in a file: what they say and how they end.
+"""Runs the shell sessions in a file, and compares what the programs print and their exit codes.
 
-    $ copy-task trian          a command for bash, in a folder of its own that the file's commands share; $SOURCE is
-                               the folder of the sources
-    copy-task: error: ...      what it prints, standard error too; "..." stands for any text within a line
-    [2]                        its exit code, where it is not 0
+    $ copy-task trian          a command for bash; all commands of a file run in one temporary folder; $SOURCE is the
+                               folder of the sources
+    copy-task: error: ...      its output, with standard error; "..." stands for any text within a line
+    [2]                        its exit code, unless it is 0
 
-Other lines, indented less than four spaces, are remarks. --write puts what was printed into the file, whose difference a
-person then reads.
+Lines with less indentation are comments. --write writes the actual output into the file; read the difference then.
 """
 
 import argparse
@@ -22,7 +21,7 @@ INDENT = "    "
 
 
 def blocks(text):
-    """Pairs of lines: a remark or a command, and what is expected of the command."""
+    """Pairs: a comment or command, and the expected output of the command."""
     found = []
     for line in text.splitlines():
         if line.startswith(INDENT) and not line.startswith(INDENT + "$ ") and found:

@@ -19,7 +19,7 @@ size_t occurrences(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("text is escaped and numbers are written for people", "[svg]") {
+TEST_CASE("text is escaped, and numbers are readable", "[svg]") {
   CHECK(svg::escape("a<b> & \"c\"\n") == "a&lt;b&gt; &amp; &quot;c&quot; ");
   const std::vector<std::pair<double, std::string>> numbers{
       {0, "0"},         {-0.0, "0"},      {0.1234, "0.123"}, {0.5, "0.5"},           {-2.5, "−2.5"},
@@ -32,7 +32,7 @@ TEST_CASE("text is escaped and numbers are written for people", "[svg]") {
   for (const auto& [value, text] : shares) CHECK(svg::number(value, true) == text);
 }
 
-TEST_CASE("pictures of odd data are well-formed, and say NaN or infinity nowhere", "[svg]") {
+TEST_CASE("pictures of odd data are well-formed, and never show NaN or infinity", "[svg]") {
   std::string pictures;
   for (const std::vector<double>& values : std::vector<std::vector<double>>{
            {}, {NAN, NAN}, {1}, {0, 0, 0}, {-1, 2, -3}, {1e300, -1e300, 5}, {1, NAN, 2e9}, {INFINITY, 1, -INFINITY}})
@@ -72,12 +72,12 @@ TEST_CASE("a line stops where its data does", "[svg]") {
   CHECK(occurrences(svg::draw(svg::LineChart{}), "no data") == 1);
 }
 
-TEST_CASE("a heatmap draws runs of a level as one stroke, and nothing below its first edge", "[svg]") {
+TEST_CASE("a heatmap draws neighboring cells of a level as one stroke, and nothing below its first edge", "[svg]") {
   svg::Heatmap map(2, 4);
   map.edges = {0.1, 0.5};
   map.values = {0, 0.1F, 0.2F, 0.6F, NAN, 0.05F, 0.7F, 0.7F};
   const std::string picture = svg::draw(map);
-  CHECK(occurrences(picture, "d=\"M1 0h2\"") == 1);        // 0.1 and 0.2, the edge belonging to its level
+  CHECK(occurrences(picture, "d=\"M1 0h2\"") == 1);        // 0.1 and 0.2; the edge belongs to its level
   CHECK(occurrences(picture, "d=\"M3 0h1M2 1h2\"") == 1);  // 0.6, 0.7, 0.7
   CHECK(occurrences(picture, "odd\" d=\"M0 1h1\"") == 1);  // NaN
   CHECK(occurrences(picture, "cells") == 3);
@@ -96,7 +96,7 @@ TEST_CASE("large heatmaps are pooled by their maximum", "[svg]") {
   CHECK(occurrences(svg::draw(map), "odd") == 0);
 }
 
-TEST_CASE("a sheet has a place for each picture", "[svg]") {
+TEST_CASE("a sheet shows each picture", "[svg]") {
   const std::string picture = svg::draw(svg::LineChart{});
   const std::string sheet = svg::sheet("three", "", {{picture, "<", "a"}, {picture, "b", "&"}, {picture, "c", ""}}, 2);
   CHECK(markup_error(sheet) == "");
@@ -106,7 +106,7 @@ TEST_CASE("a sheet has a place for each picture", "[svg]") {
   CHECK(markup_error(svg::sheet("none", "", {}, 2)) == "");
 }
 
-TEST_CASE("a report is one well-formed page that needs nothing else", "[svg]") {
+TEST_CASE("a report is one well-formed page without external files", "[svg]") {
   Report page("<title> & \"more\"", "lead");
   page.summary({{"a<", "1", "&"}});
   page.section("<s>");

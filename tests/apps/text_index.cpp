@@ -1,4 +1,4 @@
-// An index that is damaged, or is none. (text_search.txt makes and searches one as a user does.)
+// Damaged indexes, and files that are no index. (text_search.txt makes and searches an index as a user does.)
 #include "apps/text_search/index.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@ using namespace cairn;
 using namespace cairn::text_search;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a damaged index, or what is none, is refused", "[text_search]") {
+TEST_CASE("a damaged index, or a file that is no index, is rejected", "[text_search]") {
   const TemporaryFolder folder;
   Index index{"fingerprint", "full", 1, "model", true, {}};
   index.records = {{"/a", 1, 2, "one\ntext", {0.6f, 0.8f}}, {"/b", 1, 1, "another", {}}, {"/c", 3, 3, "it", {0, 1}}};
   write_index(folder / "index", index);
-  CHECK(read_index(folder / "index").records.size() == 2);  // those with a row
+  CHECK(read_index(folder / "index").records.size() == 2);  // the records with a row
 
   const auto refused = [&](const std::string& message, const std::function<void(TensorFile&)>& damage) {
     TensorFile file = read_safetensors(folder / "index");
@@ -33,7 +33,7 @@ TEST_CASE("a damaged index, or what is none, is refused", "[text_search]") {
   refused("an index of another version",
           [](TensorFile& f) { f.metadata["index"] = R"({"format":"cairn text index 9"})"; });
   refused("row 2 does", [&](TensorFile& f) { tensor(f, "embeddings").mutable_data<float>()[3] = NAN; });
-  refused("1 embeddings of", [&](TensorFile& f) { tensor(f, "embeddings") = tensor(f, "embeddings").slice(0, 1); });
+  refused("got 1 for 2", [&](TensorFile& f) { tensor(f, "embeddings") = tensor(f, "embeddings").slice(0, 1); });
   refused("passage 1", [&](TensorFile& f) { tensor(f, "passages").mutable_data<uint8_t>()[0] = '['; });
   refused("damaged", [&](TensorFile& f) {
     const std::string line = R"({"path":"/a","line":-1,"last_line":1,"text":""})";

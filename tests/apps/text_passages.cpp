@@ -1,4 +1,4 @@
-// text-search: texts are cut into passages, and passages shown.
+// text-search: cutting texts into passages, and showing excerpts.
 #include "apps/text_search/passages.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using namespace cairn::text_search;
 
 namespace {
 
-// A token for every four bytes.
+// Counts one token for every four bytes.
 size_t count_tokens(std::string_view word) { return (word.size() + 3) / 4; }
 
 std::string lines(int from, int to) {
@@ -43,7 +43,7 @@ TEST_CASE("passages have every word, are not too long and know their lines", "[t
     const auto line_at = [&](size_t at) {
       return 1 + std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n');
     };
-    size_t reached = 0;  // bytes of the text
+    size_t reached = 0;  // bytes of the text so far
     for (const Passage& passage : cut_passages(text, count_tokens, max_tokens)) {
       const auto begin = size_t(passage.text.data() - text.data());
       CHECK(begin == text.find_first_not_of(white_space, reached));
@@ -59,11 +59,11 @@ TEST_CASE("passages have every word, are not too long and know their lines", "[t
   }
 }
 
-TEST_CASE("a passage ends behind a paragraph, else a line, else a word, else a character", "[text_search]") {
+TEST_CASE("a passage ends after a paragraph, else a line, else a word, else a character", "[text_search]") {
   using Lines = std::vector<std::pair<int64_t, int64_t>>;
   struct Case {
     std::string text;
-    Lines passages;  // their first and last lines
+    Lines passages;  // first and last lines
   };
   std::string words, wide;
   for (int i = 0; i < 100; ++i) words += "longer" + std::to_string(i) + ' ';
@@ -90,7 +90,7 @@ TEST_CASE("a passage ends behind a paragraph, else a line, else a word, else a c
   }
 }
 
-TEST_CASE("an excerpt is the line with the most of the query, on one line of a terminal", "[text_search]") {
+TEST_CASE("an excerpt is one line that begins where most of the query is found", "[text_search]") {
   const WordPiece tokenizer({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "first", "line", "other", "thing", "reader",
                              "wants", "for", "fox", "what", "is"},
                             {}, "test");
@@ -102,7 +102,7 @@ TEST_CASE("an excerpt is the line with the most of the query, on one line of a t
   CHECK(shown(text, "other thing") == "8: the other thing read");
   CHECK(shown(text, "what the reader wants") == "9: reader wants the lin");
   CHECK(shown(text, "is") == "7: the first line the o");
-  CHECK(shown("is is is for\nreader", "is for reader") == "8: reader");  // a long word, and none twice
+  CHECK(shown("is is is for\nreader", "is for reader") == "8: reader");  // long words count more, repeated ones once
   CHECK(one_line("\x1b[31mred\x07\xC2\x9B"
                  "31m\xE2\x80\xAE"
                  "evil\x7f end \n",

@@ -1,4 +1,4 @@
-// What text-search compare measures, beside slow computations of the same.
+// The measures of text-search compare against slow, simple computations.
 #include "apps/text_search/compare.h"
 
 #include <algorithm>
@@ -23,19 +23,19 @@ Tensor circle(const std::vector<double>& angles) {
 
 }  // namespace
 
-TEST_CASE("embeddings beside those of full attention", "[text_search]") {
-  // The ten nearest of twelve are all others but the furthest one.
+TEST_CASE("embeddings are compared with those of full attention", "[text_search]") {
+  // The ten nearest of twelve are all others except the farthest.
   std::vector<double> angles, moved;
   for (int i = 0; i < 12; ++i) angles.push_back(0.1 * i);
   moved = angles;
   moved[11] = 1.09;
-  moved[0] = 0.6;  // for the last six and for itself another one is now the furthest
+  moved[0] = 0.6;  // changes which one is the farthest from itself and from the last six
   const auto other = difference_of(circle(moved), circle(angles));
   const double first = 1 - std::cos(0.6), last = 1 - std::cos(0.01);
   CHECK(other["mean_error"].get<double>() == Approx((first + last) / 12).margin(1e-6));
   CHECK(other["largest_error"].get<double>() == Approx(first).margin(1e-6));
   CHECK(other["neighbors_kept"].get<double>() == Approx(1 - 7 * 0.1 / 12));
-  // Rounding is no error.
+  // Rounding does not count as error.
   moved = angles;
   moved[5] += 1e-4;
   const auto same = difference_of(circle(moved), circle(angles));
@@ -56,7 +56,7 @@ TEST_CASE("texts are cut into sequences of the same length", "[text_search]") {
   REQUIRE(kept.size() == 4);
   for (size_t i = 0; i < 4; ++i) CHECK(kept[i] == all[4 * i]);
   CHECK_THROWS_WITH(cut_sequences(texts, tokenizer, 64, 5),
-                    ContainsSubstring("only 1 sequences of 64 tokens in 4 files"));
+                    ContainsSubstring("expected at least 2 sequences of 64 tokens, found 1;"));
 }
 
 TEST_CASE("texts with labels are read and split by groups", "[text_search]") {
@@ -72,23 +72,23 @@ TEST_CASE("texts with labels are read and split by groups", "[text_search]") {
   for (size_t i = 0; i < 40; ++i) examples.push_back({concat("text ", i), "label", concat("group ", i * i % 13)});
   for (const int64_t maximum : {1, 7, 8, 12}) {
     const Split split = split_by_group(examples, maximum);
-    CHECK(int64_t(split.asked.size()) == std::min<int64_t>(maximum, 8));
+    CHECK(int64_t(split.queries.size()) == std::min<int64_t>(maximum, 8));
     std::set<std::string> asked;
-    for (const Example& example : split.asked) asked.insert(example.group);
+    for (const Example& example : split.queries) asked.insert(example.group);
     const auto others = std::count_if(examples.begin(), examples.end(),
                                       [&](const Example& example) { return !asked.contains(example.group); });
-    CHECK(split.given.size() == std::min(size_t(others), 4 * split.asked.size()));
-    for (const Example& example : split.given) CHECK_FALSE(asked.contains(example.group));
+    CHECK(split.references.size() == std::min(size_t(others), 4 * split.queries.size()));
+    for (const Example& example : split.references) CHECK_FALSE(asked.contains(example.group));
   }
   CHECK_THROWS_AS(split_by_group(std::vector<Example>(10, {"a", "x", "one group"}), 5), UsageError);
 }
 
-TEST_CASE("a label is that of most of the five nearest, then of the nearer", "[text_search]") {
+TEST_CASE("a label is the majority of the five nearest; the nearer ones break ties", "[text_search]") {
   const auto is_right = [](const std::string& label, const std::vector<std::pair<double, std::string>>& given) {
     Split split{{{"", label, ""}}, {}};
     std::vector<double> angles{0};
     for (const auto& [angle, label_there] : given) {
-      split.given.push_back({"", label_there, ""});
+      split.references.push_back({"", label_there, ""});
       angles.push_back(angle);
     }
     return knn_correct(split, circle(angles)) == "1";
@@ -99,7 +99,7 @@ TEST_CASE("a label is that of most of the five nearest, then of the nearer", "[t
   CHECK(is_right("a", {{0.1, "a"}}));
 }
 
-TEST_CASE("an interval is that of a mean of groups", "[text_search]") {
+TEST_CASE("a 95% interval counts groups, not single examples", "[text_search]") {
   std::vector<Example> single, pairs;
   std::string right, none(400, '0');
   for (int i = 0; i < 400; ++i) {
@@ -108,7 +108,7 @@ TEST_CASE("an interval is that of a mean of groups", "[text_search]") {
     right += i / 2 % 2 ? '1' : '0';
   }
   CHECK(interval_of(right, right, single) == std::vector<double>{0, 0, 0});
-  // 1.96 standard deviations of a mean of 400, or of 200 pairs.
+  // 1.96 standard deviations of a mean over 400 examples, or over 200 pairs.
   const auto of_400 = interval_of(right, none, single), of_200 = interval_of(none, right, pairs);
   CHECK((of_400[0] == 0.5 && of_200[0] == -0.5));
   CHECK(of_400[2] - 0.5 == Approx(1.96 * 0.5 / 20));

@@ -29,7 +29,7 @@ EmbedderOptions small_options(int64_t batch = 32, const std::string& attention =
   return options;
 }
 
-// [CLS], letters, [SEP]: as many tokens as `lengths` says.
+// Sequences of [CLS], letters, [SEP] with these numbers of tokens.
 Sequences random_sequences(const std::vector<int64_t>& lengths) {
   RandomStream random(7, 0, Purpose::test);
   Sequences sequences;
@@ -42,7 +42,7 @@ Sequences random_sequences(const std::vector<int64_t>& lengths) {
   return sequences;
 }
 
-// One sequence's embedding by the model itself.
+// One sequence's embedding, computed with the model directly.
 Tensor alone(const std::vector<int32_t>& sequence) {
   const NoGrad no_grad;
   static const std::unique_ptr<Bert> model = read_bert(small_model);
@@ -55,7 +55,7 @@ Tensor alone(const std::vector<int32_t>& sequence) {
 
 }  // namespace
 
-TEST_CASE("embeddings come in the order of the sequences, whatever the batch", "[text_search]") {
+TEST_CASE("embeddings are in the order of the sequences, for any batch", "[text_search]") {
   const Sequences sequences = random_sequences({9, 2, 33, 512, 3, 9, 17, 2, 64, 5, 9, 31});
   for (const int64_t batch : {1, 5, 100}) {
     CAPTURE(batch);
@@ -75,7 +75,7 @@ TEST_CASE("embeddings come in the order of the sequences, whatever the batch", "
   CHECK_THROWS_AS(Embedder(small_options()).embed(random_sequences({513})), UsageError);
 }
 
-TEST_CASE("an embedding depends on attention, seed and model, which is why its fingerprint changes", "[text_search]") {
+TEST_CASE("an embedding depends on attention, seed and model, and the fingerprint on the model", "[text_search]") {
   const Sequences sequences = random_sequences({40, 30, 20});
   EmbedderOptions options = small_options(2, "clustered-3");
   Embedder embedder(options);
@@ -97,7 +97,7 @@ TEST_CASE("an embedding depends on attention, seed and model, which is why its f
   const std::string vocabulary = bytes_of_file(small_model + "/vocab.txt");
   TensorFile weights = read_safetensors(small_model + "/model.safetensors");
   weights.tensors.back().second.mutable_data<float>()[0] += 1;
-  CHECK(fingerprint_with("README", "") == embedder.fingerprint());  // nor with the folder's name
+  CHECK(fingerprint_with("README", "") == embedder.fingerprint());  // does not depend on the folder's name
   CHECK(fingerprint_with("config.json", bytes_of_file(small_model + "/config.json") + "\n") != embedder.fingerprint());
   CHECK(fingerprint_with("tokenizer_config.json", R"({"do_lower_case": false})") != embedder.fingerprint());
   CHECK(fingerprint_with("vocab.txt", vocabulary.substr(0, vocabulary.rfind('['))) != embedder.fingerprint());

@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Sequences of different lengths, of which the mean is to be found: what speech will need of the loop. The score is
-// given, so that a test says when it gets better.
+// A task that learns the mean of sequences of different lengths, as speech will. The test sets the scores, so it
+// decides when they improve.
 struct MeanOfSequence : Task {
   struct Net : Module {
     Linear weight;
@@ -47,7 +47,7 @@ struct MeanOfSequence : Task {
     for (int64_t i = 0; i < x.elements(); ++i) x.mutable_data<float>()[i] = float(random.below(100)) / 100;
     return batch;
   }
-  // 2 x is to be found; padding does not count.
+  // The target is 2 x; padding does not count.
   Variable loss(int64_t begin, int64_t end) override {
     Variable sum;
     for (int64_t i = begin; i < end; ++i) {
@@ -134,7 +134,7 @@ TEST_CASE("a task of batches of different sizes learns, and resumes bit for bit"
   check_same_run(whole.path(), parts.path());
 }
 
-TEST_CASE("the best model is kept, and training ends where nothing improves any more", "[training]") {
+TEST_CASE("the best model is kept, and training ends when the score stops improving", "[training]") {
   const TemporaryFolder folder, parts;
   TrainingOptions options = of_steps(100, 5);
   options.keep_best = true;
@@ -143,7 +143,7 @@ TEST_CASE("the best model is kept, and training ends where nothing improves any 
   MeanOfSequence task(scores);
   const TrainState state = train_in(folder.path(), task, options);
   CHECK(state.ended);
-  CHECK(state.step == 35);  // three evaluations after that of step 20
+  CHECK(state.step == 35);  // three evaluations after step 20
   CHECK(state.best == 2);
   const auto best = find_checkpoint(folder / "best");
   REQUIRE(best);
@@ -154,7 +154,7 @@ TEST_CASE("the best model is kept, and training ends where nothing improves any 
   CHECK(best->weights.at("weight.weight").to_vector<float>() ==
         find_checkpoint(until.path())->weights.at("weight.weight").to_vector<float>());
 
-  // What was best, and how long ago, is remembered by a run that is resumed.
+  // A resumed run remembers the best score and when it was.
   MeanOfSequence first({scores.begin(), scores.begin() + 5}), second({scores.begin() + 5, scores.end()});
   options.iterations = 25;
   train_in(parts.path(), first, options);
@@ -202,7 +202,7 @@ TEST_CASE("a plateau of the loss drops the learning rate", "[training]") {
   CHECK(expected.learning_rate(0) < options.learning_rate / 2);
 }
 
-TEST_CASE("clipping and weight decay change a step as they say", "[training]") {
+TEST_CASE("clipping and weight decay change a step by their formulas", "[training]") {
   // The first step of R-Adam is momentum alone: the learning rate times the gradient.
   Settings settings = small_copy_task();
   settings.training.learning_rate = 1e-2;
@@ -224,11 +224,11 @@ TEST_CASE("clipping and weight decay change a step as they say", "[training]") {
     CHECK(double(clipped[i]) - start[i] == Approx(step / 4).margin(1e-6));
     CHECK(double(decayed[i]) - plain[i] == Approx(-0.01 * 0.5 * start[i]).margin(1e-6));
   }
-  CHECK(largest > 1e-4);  // more than the margins
+  CHECK(largest > 1e-4);  // above the tolerance
 }
 
 TEST_CASE("each step has its own sequences and draws", "[training]") {
-  // With a learning rate of 0 the weights stay what they are, and each loss is computed a second time.
+  // A learning rate of 0 keeps the weights, so each loss can be computed a second time.
   Settings settings = small_copy_task();
   settings.training = of_steps(4, 4);
   settings.training.learning_rate = 0;
@@ -251,5 +251,5 @@ TEST_CASE("each step has its own sequences and draws", "[training]") {
     CHECK(record.at("loss").get<double>() == loss);
     losses.insert(loss);
   }
-  CHECK(losses.size() == 4);  // no two of them equal
+  CHECK(losses.size() == 4);  // all different
 }

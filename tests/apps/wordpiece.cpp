@@ -1,4 +1,4 @@
-// WordPiece: the tokens of the package `tokenizers`, of texts of every kind, and what is refused.
+// WordPiece: equal to the Python package `tokenizers` on all kinds of text, and errors.
 #include "apps/text_search/wordpiece.h"
 
 #include <cstdlib>
@@ -48,7 +48,7 @@ void check_hashes(const WordPiece& tokenizer, size_t column) {
 
 }  // namespace
 
-TEST_CASE("words become the longest pieces", "[wordpiece]") {
+TEST_CASE("words become the longest tokens", "[wordpiece]") {
   const WordPiece tokenizer(
       {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "aff", "a", "##a", "!", "e", "##b"}, {}, "tiny");
   const std::string hundred = "a" + std::string(99, 'b');
@@ -57,7 +57,7 @@ TEST_CASE("words become the longest pieces", "[wordpiece]") {
   const std::pair<std::string, std::string> cases[] = {
       {"unaffable UNAFFABLE!a", "un ##aff ##able un ##aff ##able ! a"},
       {"unaffables", "[UNK]"},
-      {"ba au", "[UNK] [UNK]"},  // pieces within a word do not begin one, nor the other way round
+      {"ba au", "[UNK] [UNK]"},  // ## tokens never begin a word, other tokens never continue one
       {" \t\r\n\u3000", ""},
       {"a\xe4\xb8", "a"},
       {"\u00c9 e\u0301", "e e"},
@@ -75,14 +75,14 @@ TEST_CASE("words become the longest pieces", "[wordpiece]") {
   CHECK(tokenizer.encode("a ! a", 4) == std::vector<int32_t>{2, 8, 10, 3});
 }
 
-TEST_CASE("tokens of other options are those of the package tokenizers", "[wordpiece][golden]") {
+TEST_CASE("tokens with other options equal those of the package tokenizers", "[wordpiece][golden]") {
   const auto vocabulary = golden_lines("vocab.txt");
   check_hashes({vocabulary, {false, false, true}, "vocab.txt"}, 0);
   check_hashes({vocabulary, {true, false, true}, "vocab.txt"}, 1);
   check_hashes({vocabulary, {false, true, false}, "vocab.txt"}, 2);
 }
 
-// Hidden, because it needs the model. tests/CMakeLists.txt runs it.
+// Hidden, because it needs the model; tests/CMakeLists.txt runs it.
 TEST_CASE("tokens of the published vocabulary are those of the package tokenizers", "[.minilm]") {
   const char* folder = std::getenv("CAIRN_MINILM");
   REQUIRE(folder != nullptr);
@@ -144,5 +144,5 @@ TEST_CASE("a model's folder gives a tokenizer", "[wordpiece]") {
   };
   CHECK_THAT(refused({"[PAD]", "[UNK]", "[SEP]"}), ContainsSubstring("words: no token [CLS]"));
   CHECK_THAT(refused({"a", "", "b"}), ContainsSubstring("words: line 2: empty"));
-  CHECK_THAT(refused({"a", "b", "a"}), ContainsSubstring("words: line 3: token \"a\" is that of line 1"));
+  CHECK_THAT(refused({"a", "b", "a"}), ContainsSubstring("words: line 3: token \"a\" is also in line 1"));
 }

@@ -4,7 +4,7 @@
 
 #include "tests/ops/ops_test.h"
 
-// x^2 with a gradient of our choice.
+// x^2 with a given gradient.
 static Variable square_with(const Variable& x, std::function<Tensor(const Tensor& dx)> distort) {
   return record("square", binary(Binary::multiply, x.value(), x.value()), {x},
                 [x = x.value(), distort](const Tensor& g) -> Gradients {
@@ -21,7 +21,7 @@ TEST_CASE("check_gradient accepts a right gradient and finds a wrong one", "[gra
   CHECK(error([](const Tensor& dx) { return affine(dx, -1); }) > tolerance::gradient);
   CHECK(error([](const Tensor& dx) { return affine(dx, 1 + 1e-5); }) > tolerance::gradient);
   CHECK(error([](const Tensor&) { return Tensor(); }) > tolerance::gradient);
-  for (size_t element : {0, 3, 5})  // one NaN, wherever it is
+  for (size_t element : {0, 3, 5})  // one NaN, anywhere
     CHECK(error([=](const Tensor& dx) {
             Tensor wrong = dx.clone();
             wrong.mutable_data<double>()[element] = NAN;
@@ -43,13 +43,13 @@ TEST_CASE("check_gradient says which element of which input is wrong", "[gradche
   CHECK(result.error > 0.1);
 }
 
-TEST_CASE("check_gradient finds an input that the output forgot, and ignores one that it does not use", "[gradcheck]") {
+TEST_CASE("check_gradient finds an input whose gradient is missing, and ignores an unused one", "[gradcheck]") {
   const Tensor x = random_tensor({3});
   CHECK(check_gradient([](const auto& in) { return Variable(in[0].value()) * in[1]; }, {x, x}).error > 0.1);
   CHECK(check_gradient([](const auto& in) { return square(in[1]); }, {x, x}).error <= tolerance::gradient);
 }
 
-TEST_CASE("check_gradient wants float64 and leaves its inputs as they were", "[gradcheck]") {
+TEST_CASE("check_gradient requires float64 and does not change its inputs", "[gradcheck]") {
   const Tensor x = random_tensor({3}), before = x.clone();
   check_gradient([](const auto& in) { return exp(in[0]); }, {x});
   CHECK(same_bits(x, before));

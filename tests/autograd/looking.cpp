@@ -1,4 +1,4 @@
-// What a person sees of variables and of what went wrong in a backward pass.
+// Printed variables and graphs, and messages about errors in a backward pass.
 #include <cmath>
 #include <sstream>
 
@@ -16,7 +16,7 @@ static std::string printed(const Variable& x) {
   return out.str();
 }
 
-TEST_CASE("a variable is printed with where it comes from", "[tape]") {
+TEST_CASE("a variable is printed with its operation", "[tape]") {
   const Variable x(Tensor::of<float>({1, 2}), true);
   const Variable loss = sum(square(x));
   CHECK(printed(x) == "[1. 2.] (float32 [2], cpu, leaf without a gradient)");
@@ -27,7 +27,7 @@ TEST_CASE("a variable is printed with where it comes from", "[tape]") {
   CHECK(printed(Variable()) == "(no variable)");
 }
 
-TEST_CASE("a graph names the parameters in it", "[tape]") {
+TEST_CASE("a printed graph names its parameters", "[tape]") {
   Generator generator(1);
   Linear layer(3, 2, generator);
   const Variable y = layer(Variable(Tensor::zeros({4, 3})));
@@ -48,7 +48,7 @@ struct Two : Module {
 
 }  // namespace
 
-TEST_CASE("the first operation that is not finite is named, with module and index", "[tape]") {
+TEST_CASE("the first operation with a result that is not finite is named, with module and index", "[tape]") {
   Generator generator(1);
   Two model(generator);
   const Variable x(Tensor::full({2, 3}, 1));
@@ -68,7 +68,7 @@ TEST_CASE("the first operation that is not finite is named, with module and inde
   }
 }
 
-TEST_CASE("a parameter that fields() forgot is an error in the first step", "[optim]") {
+TEST_CASE("a parameter missing from fields() is an error in the first step", "[optim]") {
   struct Forgetful : Two {
     using Two::Two;
     void fields(Fields& f) override { f("first", first); }
@@ -79,7 +79,7 @@ TEST_CASE("a parameter that fields() forgot is an error in the first step", "[op
   const Variable x(Tensor::full({2, 3}, 1));
   backward(sum(model(x)));
   CHECK_ERROR(optimizer.step(), "optimizer: a leaf of shape [3");
-  // Of two optimizers each has a part.
+  // Two optimizers share the parameters.
   Sgd other(parameters(model.second), 0.1);
   optimizer.step();
   other.step();

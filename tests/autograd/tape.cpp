@@ -37,21 +37,22 @@ TEST_CASE("gradients of several backward passes add up until they are cleared", 
   CHECK(gradient(x) == std::vector<double>{4});
 }
 
-TEST_CASE("accumulating never changes a gradient that somebody else holds", "[tape]") {
+TEST_CASE("accumulating never changes a gradient that another owner holds", "[tape]") {
   const Variable x = leaf({2, 3}, {2}), y = leaf({5, 7}, {2});
   const Tensor seed = Tensor::from<double>({10, 20}, {2});
   backward(x + y, seed);  // both gradients are the seed
   backward(x * y, seed);
   const Variable z = leaf({3, 4}, {2}), squares = square(z);
-  backward(squares + squares, seed);  // so are both that add up to the gradient of the squares
+  backward(squares + squares, seed);  // so are the two summands of the gradient of squares
   CHECK(seed.to_vector<double>() == std::vector<double>{10, 20});
   CHECK(gradient(x) == std::vector<double>{10 + 50, 20 + 140});
   CHECK(gradient(y) == std::vector<double>{10 + 20, 20 + 60});
   CHECK(gradient(z) == std::vector<double>{2 * 10 * 6, 2 * 20 * 8});
 }
 
-TEST_CASE("adding to a gradient that two results share leaves the other's as it was", "[tape]") {
-  // The sum a + b gives both, which are no leaves, one tensor; 5 a adds to that of a before b has used its own.
+TEST_CASE("adding to a gradient that two results share does not change the other's", "[tape]") {
+  // The gradients of a and b, which are no leaves, are one tensor from a + b. Then 5 a adds to that of a, before b uses
+  // its own.
   const auto check_order = [](auto&& loss) {
     const Variable x = leaf({1}, {1});
     backward(loss(2.0 * x, 3.0 * x));
@@ -63,7 +64,7 @@ TEST_CASE("adding to a gradient that two results share leaves the other's as it 
   check_order([](const Variable& a, const Variable& b) { return 5.0 * a + (b + a); });
 }
 
-TEST_CASE("a diamond of operations sums the gradients of both ways", "[tape]") {
+TEST_CASE("a diamond of operations sums the gradients of both paths", "[tape]") {
   const Variable x = leaf({3}, {1});
   const Variable a = square(x), b = 2.0 * a, c = exp(0.0 * a);
   backward(b * c + a);  // 2 x^2 + x^2
@@ -103,7 +104,7 @@ TEST_CASE("only leaves keep gradients", "[tape]") {
   CHECK_FALSE(y.grad().defined());
 }
 
-TEST_CASE("nothing is recorded under NoGrad, on this thread, until its end", "[tape]") {
+TEST_CASE("while NoGrad lives, its thread records nothing", "[tape]") {
   const Variable x = leaf({2}, {1});
   CHECK(recording());
   {
@@ -120,7 +121,7 @@ TEST_CASE("nothing is recorded under NoGrad, on this thread, until its end", "[t
   CHECK(square(x).requires_grad());
 }
 
-TEST_CASE("nothing is recorded during a backward pass, and recording goes on after one that failed", "[tape]") {
+TEST_CASE("a backward pass records nothing, and recording continues after one that failed", "[tape]") {
   const Variable x = leaf({2}, {1});
   bool recorded = true;
   backward(record("probe", x.value(), {x}, [&](const Tensor& g) -> Gradients {
@@ -141,29 +142,29 @@ TEST_CASE("a second backward pass through a graph is an error that says what to 
                     StartsWith("backward: the graph was unwound by an earlier backward pass (at square)") &&
                         ContainsSubstring("run the forward pass again"));
   CHECK(gradient(x) == std::vector<double>{4});  // unchanged
-  // Also where only a part of the graph is shared.
+  // Also if only a part of the graph is shared.
   CHECK_THROWS_WITH(backward(exp(y)), ContainsSubstring("unwound"));
 }
 
-TEST_CASE("a tensor changed before its backward pass is an error that names the operation", "[tape]") {
+TEST_CASE("changing a tensor before its backward pass is an error that names the operation", "[tape]") {
   Variable x = leaf({2, 3}, {2});
   const Variable y = sum(exp(x));
   x.mutable_value().mutable_data<double>()[0] = 5;
   CHECK_THROWS_WITH(backward(y),
                     "exp: a tensor of shape [2] that its gradient needs was changed after the forward pass");
-  // A view of the same storage counts.
+  // A change through a view of the same storage counts.
   const Variable z = sum(square(x));
   Tensor view = x.value().slice(0, 1).reshape({});
   view.mutable_data<double>()[0] = 6;
   CHECK_THROWS_WITH(backward(z), StartsWith("square: a tensor of shape [2]"));
-  // An operation that does not need the numbers does not mind.
+  // An operation that does not use the values accepts the change.
   const Variable w = sum(2.0 * x);
   x.mutable_value().mutable_data<double>()[0] = 5;
   CHECK_NOTHROW(backward(w));
   CHECK(gradient(x) == std::vector<double>{2, 2});
 }
 
-TEST_CASE("the top keys and groups that an operation gave, or got, may not change before its gradient", "[tape]") {
+TEST_CASE("top keys and groups from or for an operation may not change before its gradient", "[tape]") {
   const Variable x(random_tensor({1, 4, 1, 3}), true);
   const auto changed = [](Tensor tensor) { tensor.mutable_raw(); };
   const auto [topk, mass, rest] = centroid_topk(x, x, x, 2);
@@ -177,7 +178,7 @@ TEST_CASE("the top keys and groups that an operation gave, or got, may not chang
   }
 }
 
-TEST_CASE("a gradient that draws again draws what its forward pass drew, wherever the generator is by then", "[tape]") {
+TEST_CASE("a gradient repeats the draws of its forward pass, even after the generator has advanced", "[tape]") {
   const Tensor numbers = random_tensor({1, 8, 2, 3});
   const Groups groups = group(random_integers({1, 2, 8}, 0, 1), 2);
   const Tensor topk = int32s({0, 5, 1, 6, 2, 7, 3, 4}).reshape({1, 2, 2, 2});
@@ -208,7 +209,7 @@ TEST_CASE("a gradient that draws again draws what its forward pass drew, whereve
   }
 }
 
-TEST_CASE("a leaf's gradient is its own, to be changed in place", "[tape]") {
+TEST_CASE("a leaf owns its gradient, which may be changed in place", "[tape]") {
   const Variable a(Tensor::full({2}, 1), true), b(Tensor::full({2}, 1), true);
   const Tensor seed = Tensor::full({2}, 1);
   backward(a + b, seed);
@@ -217,7 +218,7 @@ TEST_CASE("a leaf's gradient is its own, to be changed in place", "[tape]") {
   CHECK(seed.to_vector<float>() == std::vector<float>{1, 1});
 }
 
-TEST_CASE("a backward pass begins with one, or with the gradient it is given", "[tape]") {
+TEST_CASE("a backward pass begins with 1 or with a given gradient", "[tape]") {
   const Variable x = leaf({2, 3}, {2});
   backward(square(x), Tensor::from<double>({10, 100}, {2}));
   CHECK(gradient(x) == std::vector<double>{40, 600});
@@ -229,7 +230,7 @@ TEST_CASE("a backward pass begins with one, or with the gradient it is given", "
   CHECK_ERROR(backward(Variable()), "variable: this variable was never given a value");
 }
 
-TEST_CASE("a backward pass from a leaf adds to the leaf, and from a constant is an error", "[tape]") {
+TEST_CASE("a backward pass from a leaf adds to its gradient, and from a constant is an error", "[tape]") {
   const Variable x = leaf({2}, {1}), constant(Tensor::from<double>({2}, {1}));
   backward(x);
   CHECK(gradient(x) == std::vector<double>{1});
@@ -237,7 +238,7 @@ TEST_CASE("a backward pass from a leaf adds to the leaf, and from a constant is 
   CHECK_ERROR(backward(sum(constant)), "backward: this output depends on no variable that requires a gradient");
 }
 
-TEST_CASE("an operation with several outputs gets zeros for those that nobody used", "[tape]") {
+TEST_CASE("an operation with several outputs gets zeros for unused outputs", "[tape]") {
   const auto split = [](const Variable& x) {
     return record_outputs("split", {affine(x.value(), 2), affine(x.value(), 3)}, {x},
                           [](const Gradients& g, const Gradients&) -> Gradients {
@@ -254,7 +255,7 @@ TEST_CASE("an operation with several outputs gets zeros for those that nobody us
   CHECK(gradient(x) == std::vector<double>{17, 17});
 }
 
-TEST_CASE("an operation may add to what others have given for its inputs", "[tape]") {
+TEST_CASE("an operation may add to the gradients that others gave its inputs", "[tape]") {
   int added = 0;
   // 3 (x + y)
   const auto three_times = [&added](const Variable& x, const Variable& y) {
@@ -275,14 +276,14 @@ TEST_CASE("an operation may add to what others have given for its inputs", "[tap
   backward(sum(three_times(x, constant)));
   CHECK(added == 0);
   CHECK(gradient(x) == std::vector<double>{3, 3});
-  backward(sum(three_times(x, y)));  // there is a gradient of x alone
+  backward(sum(three_times(x, y)));  // only x has a gradient
   CHECK(added == 1);
   CHECK(gradient(x) == std::vector<double>{6, 6});
   CHECK(gradient(y) == std::vector<double>{3, 3});
-  backward(sum(three_times(x, x)));  // the first operand's alone: both would write the same numbers
+  backward(sum(three_times(x, x)));  // only that of the first operand, because both would write the same memory
   CHECK(added == 2);
   CHECK(gradient(x) == std::vector<double>{12, 12});
-  const Tensor kept = x.grad();  // now somebody looks at it
+  const Tensor kept = x.grad();  // now the gradient has another owner
   backward(sum(three_times(x, constant)));
   CHECK(added == 2);
   CHECK(kept.to_vector<double>() == std::vector<double>{12, 12});
@@ -302,7 +303,7 @@ TEST_CASE("an undefined gradient stands for zeros", "[tape]") {
   CHECK_FALSE(y.grad().defined());
 }
 
-TEST_CASE("an operation that gives too few gradients or one of a wrong shape is found out", "[tape]") {
+TEST_CASE("an operation that returns too few gradients or a wrong shape is an error", "[tape]") {
   const Variable x = leaf({1}, {1});
   CHECK_ERROR(backward(record("short", x.value(), {x, x}, [](const Tensor& g) -> Gradients { return {g}; })),
               "backward: short gave 1 gradients for 2 inputs");
@@ -311,9 +312,9 @@ TEST_CASE("an operation that gives too few gradients or one of a wrong shape is 
                   Error);
 }
 
-TEST_CASE("a chain of 100,000 operations overflows no stack, forward, backward or at its end", "[tape]") {
+TEST_CASE("a chain of 100,000 operations does not overflow the stack, forward, backward or when freed", "[tape]") {
   const OneThread one_thread;
-  // On a thread with a stack so small that a recursion of a few bytes a node would not fit.
+  // The thread's stack is too small for a recursion with a few bytes per node.
   pthread_attr_t small;
   REQUIRE(pthread_attr_init(&small) == 0);
   REQUIRE(pthread_attr_setstacksize(&small, 1 << 20) == 0);
@@ -333,34 +334,34 @@ TEST_CASE("a chain of 100,000 operations overflows no stack, forward, backward o
   CHECK(slope == 1);
 }
 
-TEST_CASE("a graph with many ways through it is walked once", "[tape]") {
+TEST_CASE("a graph with many paths is walked once", "[tape]") {
   const OneThread one_thread;
   const Variable x = leaf({1}, {1});
   Variable y = x;
-  for (int i = 0; i < 60; ++i) y = y + y;  // 2^60 ways
+  for (int i = 0; i < 60; ++i) y = y + y;  // 2^60 paths
   backward(y);
   CHECK(x.grad().item() == 0x1p60);
 }
 
-TEST_CASE("what the operations captured is freed while a backward pass unwinds them", "[tape]") {
+TEST_CASE("a backward pass frees the captures of each operation after its gradient", "[tape]") {
   const OneThread one_thread;
   const int64_t n = 10'000, bytes = n * 8, steps = 50;
   const Variable x(Tensor::full({n}, 1e-3, DType::float64), true);
   Variable y = x;
   const int64_t before = memory(Device::cpu).live;
-  for (int i = 0; i < steps; ++i) y = exp(y) + -1.0;  // exp keeps its operand
+  for (int i = 0; i < steps; ++i) y = exp(y) + -1.0;  // exp saves a tensor for its gradient
   const Variable loss = sum(y);
   y = Variable();
   CHECK(memory(Device::cpu).live - before >= (steps - 1) * bytes);
   reset_peak_memory(Device::cpu);
   const int64_t kept = memory(Device::cpu).live;
   backward(loss);
-  // The gradient of x, and the graph's scalars. While unwinding, a few gradients beside what is still kept.
+  // At the end: the gradient of x and the graph's scalars. Before: a few gradients besides what is not freed yet.
   CHECK(memory(Device::cpu).live - before <= bytes + 100);
   CHECK(memory(Device::cpu).peak <= kept + 4 * bytes);
 }
 
-TEST_CASE("a graph that nobody holds is freed with its result", "[tape]") {
+TEST_CASE("a graph is freed with its last result", "[tape]") {
   const int64_t before = memory(Device::cpu).live;
   {
     const Variable x = leaf({1, 2}, {2});
@@ -370,7 +371,7 @@ TEST_CASE("a graph that nobody holds is freed with its result", "[tape]") {
   CHECK(memory(Device::cpu).live == before);
 }
 
-TEST_CASE("a graph is printed one line an operation", "[tape]") {
+TEST_CASE("a graph is printed with one line per operation", "[tape]") {
   const Variable x = leaf({1, 2, 3, 4}, {2, 2}), constant(Tensor::from<double>({1, 2}, {2}));
   const Variable y = sum(matmul(x, exp(x)) * constant);
   CHECK(graph_to_string(y) ==
@@ -401,7 +402,7 @@ TEST_CASE("autograd/TAPE.md shows the graph and the gradients of its loss", "[ta
   CHECK_THAT(page, ContainsSubstring(text));
 }
 
-TEST_CASE("a variable needs a value, and a floating one for a gradient", "[tape]") {
+TEST_CASE("a variable needs a value, and a floating-point value for a gradient", "[tape]") {
   CHECK_ERROR(Variable(Tensor()), "variable: its tensor was never given a value");
   CHECK_ERROR(Variable(Tensor({2}, DType::int32), true), "variable: a int32 tensor cannot require a gradient");
   CHECK_FALSE(Variable().defined());

@@ -5,7 +5,7 @@
 
 #include "tests/ops/ops_test.h"
 
-TEST_CASE("every recorded operation has a span of its gradient, around the kernels that it calls", "[tape][trace]") {
+TEST_CASE("every recorded operation has a gradient span around the kernels that it calls", "[tape][trace]") {
   const Variable x(random_tensor({4, 6}, DType::float32), true), w(random_tensor({5, 6}, DType::float32), true);
   const Variable b(random_tensor({5}, DType::float32), true);
   const Variable loss = mean(square(softmax(gelu(linear(x, w, b)) * 2.0)));
@@ -25,7 +25,7 @@ TEST_CASE("every recorded operation has a span of its gradient, around the kerne
   for (const trace::Event& event : recording.events) {
     if (event.category == std::string("backward")) {
       seen.insert(event.name);
-      CHECK(event.begin >= end);  // one gradient after another
+      CHECK(event.begin >= end);  // gradients do not overlap
       end = event.begin + event.duration;
     } else {
       CHECK(event.category == std::string("kernel"));

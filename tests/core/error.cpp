@@ -11,20 +11,20 @@
 #include "core/did_you_mean.h"
 #include "tests/ops/ops_test.h"
 
-TEST_CASE("check throws what it is asked to, with its arguments one after another", "[error]") {
+TEST_CASE("check throws the given type of error, with its arguments joined", "[error]") {
   CHECK_THROWS_WITH(check(false, "got ", 3, " of ", Shape{2, 4}), "got 3 of [2, 4]");
   CHECK_THROWS_AS(check<UsageError>(false, "x"), UsageError);
 }
 
 namespace error_test {
-// Counts how often it is written.
+// Counts how often it is printed.
 struct Counted {
   int* written;
 };
 static void append(std::string& text, const Counted& counted) { text += std::to_string(++*counted.written); }
 }  // namespace error_test
 
-TEST_CASE("a message costs nothing until it is needed", "[error]") {
+TEST_CASE("a message is built only when it is needed", "[error]") {
   int written = 0;
   const error_test::Counted counted{&written};
   check(true, "never ", counted);
@@ -32,11 +32,11 @@ TEST_CASE("a message costs nothing until it is needed", "[error]") {
   CHECK_THROWS_WITH(check(false, "once: ", counted), "once: 1");
   std::vector<std::string> names{"full"};
   const auto suggestion = did_you_mean("ful", names);
-  names[0] = "fulk";  // what the message sees, because nothing is looked up before
+  names[0] = "fulk";  // the message sees this, because the suggestion is computed late
   CHECK_THROWS_WITH(check(false, "unknown", suggestion), "unknown (did you mean 'fulk'?)");
 }
 
-TEST_CASE("an unknown name is answered with the nearest one, if it is near", "[error]") {
+TEST_CASE("an error for an unknown name suggests the nearest one, if it is near", "[error]") {
   const std::vector<std::string> names{"full", "shared-full", "clustered", "i-clustered", "lsh"};
   CHECK(nearest("i-clusterd", names) == "i-clustered");
   CHECK(nearest("ful", names) == "full");
@@ -47,7 +47,7 @@ TEST_CASE("an unknown name is answered with the nearest one, if it is near", "[e
   CHECK(concat(did_you_mean("clusterd", names), did_you_mean("reformer", names)) == " (did you mean 'clustered'?)");
 }
 
-TEST_CASE("values in messages", "[error]") {
+TEST_CASE("messages print values readably", "[error]") {
   const std::string text = "text";
   const std::error_code error = std::make_error_code(std::errc::permission_denied);
   CHECK(concat("a", text, std::string_view("b"), 'c', true, false) == "atextbc10");

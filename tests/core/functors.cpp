@@ -14,7 +14,7 @@ TEST_CASE("the exponential of a float has a relative error below 2e-7 wherever i
     const double exact = std::exp(double(x)), error = std::abs(exponential(x) - exact) / exact;
     if (!(error <= worst)) worst = error, at = x;
   };
-  // Evenly over the range, more closely around 0, and every float around the ends.
+  // Evenly spaced over the range, denser around 0, and every float around both ends.
   for (int i = -8698; i < 8872; ++i)
     for (int j = 0; j < 100; ++j) look((float(i) + float(j) / 100) / 100);
   for (float x = 1e-30f; x < 1; x *= 1.01f) look(x), look(-x);
@@ -37,9 +37,9 @@ TEST_CASE("the exponential of a float at its ends and beyond", "[functors]") {
   }
   CHECK(std::isnan(exponential(NAN)));
   CHECK(std::isnan(exponential(-float(NAN))));
-  CHECK(exponential(-INFINITY) == 0.0);  // and of a double
+  CHECK(exponential(-INFINITY) == 0.0);  // the double version too
   CHECK(exponential(1.0) == std::exp(1.0));
-  // Never rising to a larger number from one float to the next below.
+  // It never increases from one float to the next smaller one.
   for (float x = -87.4f; x < -86.9f; x = std::nextafter(x, 0.0f))
     REQUIRE(exponential(x) <= exponential(std::nextafter(x, 0.0f)) * (1 + 2e-7f));
 }

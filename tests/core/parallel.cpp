@@ -14,7 +14,7 @@
 
 namespace {
 
-// As many threads as this while it lives.
+// Sets the number of threads during its lifetime.
 struct Threads {
   explicit Threads(int count) : before(threads()) { set_threads(count); }
   ~Threads() { set_threads(before); }
@@ -23,7 +23,7 @@ struct Threads {
 
 }  // namespace
 
-TEST_CASE("pieces of a loop depend on the grain, not on the number of threads", "[parallel]") {
+TEST_CASE("the chunks of a loop depend on the grain, not on the number of threads", "[parallel]") {
   using Pieces = std::set<std::pair<int64_t, int64_t>>;
   constexpr int64_t maximum = std::numeric_limits<int64_t>::max();
   for (int count : {1, 3}) {
@@ -46,7 +46,7 @@ TEST_CASE("pieces of a loop depend on the grain, not on the number of threads", 
   }
 }
 
-TEST_CASE("every index of a loop comes exactly once, on any number of threads", "[parallel]") {
+TEST_CASE("a loop visits every index exactly once, on any number of threads", "[parallel]") {
   for (int count : {1, 2, 3, 8}) {
     const Threads these(count);
     CHECK(threads() == count);
@@ -68,7 +68,7 @@ TEST_CASE("every index of a loop comes exactly once, on any number of threads", 
 TEST_CASE("a loop really runs on several threads", "[parallel]") {
   const Threads two(2);
   std::atomic<int> arrived{0};
-  // Each of two tasks waits for the other, so one thread could not do it. A minute is long enough for any machine.
+  // Two tasks wait for each other, so one thread cannot finish them. A minute is enough on any machine.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   parallel_tasks(2, [&](int64_t) {
     ++arrived;
@@ -77,7 +77,7 @@ TEST_CASE("a loop really runs on several threads", "[parallel]") {
   CHECK(std::chrono::steady_clock::now() < deadline);
 }
 
-TEST_CASE("an exception comes out of a loop, and the next loop works", "[parallel]") {
+TEST_CASE("an exception leaves a loop, and the next loop works", "[parallel]") {
   for (int count : {1, 2, 3}) {
     const Threads these(count);
     CHECK_THROWS_WITH(parallel_tasks(100, [](int64_t i) { check(i != 37, "task 37"); }), "task 37");
@@ -88,7 +88,7 @@ TEST_CASE("an exception comes out of a loop, and the next loop works", "[paralle
   }
 }
 
-TEST_CASE("a loop within a loop runs in place", "[parallel]") {
+TEST_CASE("a nested loop runs on the thread that calls it", "[parallel]") {
   const Threads these(3);
   std::atomic<int> count{0}, elsewhere_count{0};
   parallel_tasks(5, [&](int64_t) {
@@ -120,7 +120,7 @@ TEST_CASE("several threads may run loops at the same time", "[parallel]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("fewer threads than one are refused", "[parallel]") {
+TEST_CASE("a number of threads below 1 is rejected", "[parallel]") {
   const int before = threads();
   CHECK(before >= 1);
   CHECK_ERROR(set_threads(0), "threads: expected at least 1, got 0");

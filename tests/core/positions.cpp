@@ -28,7 +28,7 @@ std::string text(const Positions& p) {
          std::to_string(p.pattern.global) + (p.causal ? " causal" : "");
 }
 
-// By the definition.
+// Visibility by its definition.
 bool sees(const Positions& p, int64_t i, int64_t j) {
   if (p.causal && j > i) return false;
   const auto [window, stride, global] = p.pattern;
@@ -38,7 +38,7 @@ bool sees(const Positions& p, int64_t i, int64_t j) {
   return stride > 0 && (i - j) % stride == 0;
 }
 
-// Which of the fours below `limit` the runs from `from` on cover.
+// The groups of four positions below `limit` that the runs from `from` on cover.
 template <class Next>
 std::vector<bool> covered(int from, int limit, Next next) {
   std::vector<bool> fours(size_t(limit + 3) / 4, false);
@@ -57,7 +57,7 @@ std::vector<bool> covered(int from, int limit, Next next) {
 
 }  // namespace
 
-TEST_CASE("a query sees a key by their positions as a pattern says", "[attention]") {
+TEST_CASE("a pattern decides by positions which keys a query sees", "[attention]") {
   for (const Positions& p : every_kind())
     for (int64_t i = 0; i < 26; ++i)
       for (int64_t j = 0; j < 26; ++j) {
@@ -67,7 +67,7 @@ TEST_CASE("a query sees a key by their positions as a pattern says", "[attention
       }
 }
 
-TEST_CASE("runs of positions cover just the fours in which something is seen", "[attention]") {
+TEST_CASE("runs cover exactly the groups of four positions with a visible key", "[attention]") {
   constexpr int n = 30;
   for (const Positions& p : every_kind())
     for (int begin = 0; begin < n; begin += 4)
@@ -86,7 +86,7 @@ TEST_CASE("runs of positions cover just the fours in which something is seen", "
           }
 }
 
-TEST_CASE("what a tile is said to see all of, it sees all of", "[attention]") {
+TEST_CASE("a tile that is reported as fully visible is fully visible", "[attention]") {
   constexpr int n = 24;
   for (const Positions& p : every_kind())
     for (int q0 = 0; q0 < n; q0 += 3)
@@ -98,13 +98,13 @@ TEST_CASE("what a tile is said to see all of, it sees all of", "[attention]") {
               for (int j = k0; j < k1; ++j) all = all && sees(p, i, j);
             INFO(text(p) << ", queries [" << q0 << ", " << q1 << "), keys [" << k0 << ", " << k1 << ")");
             if (p.sees_all(q0, q1, k0, k1)) REQUIRE(all);
-            // It is said where all do, or where no stride helps.
+            // Without strides and global positions, sees_all() is exact.
             if (all && p.pattern.stride == 0 && p.pattern.global == 0) REQUIRE(p.sees_all(q0, q1, k0, k1));
           }
 }
 
 TEST_CASE("patterns of positions do not overflow", "[attention]") {
-  const int last = maximum - 255;  // the most that CUDA's kernels take
+  const int last = maximum - 255;  // the maximum of CUDA's kernels
   std::vector<Positions> kinds = every_kind();
   for (int32_t large : {maximum - 1, maximum - 300, maximum / 2, 1 << 30}) {
     kinds.push_back({false, {large, large, 0}});

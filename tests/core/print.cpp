@@ -3,7 +3,7 @@
 
 #include "tests/ops/ops_test.h"
 
-// Expected are NumPy's texts (print(np.array(...)), precision 4), but for what stands behind the brackets.
+// The expected texts are NumPy's (print(np.array(...)), precision 4), except after the brackets.
 TEST_CASE("a tensor is printed as NumPy does", "[tensor]") {
   const auto expect_text = [](const Tensor& x, const std::string& text) {
     std::ostringstream out;
@@ -27,7 +27,7 @@ TEST_CASE("a tensor is printed as NumPy does", "[tensor]") {
   expect_text(Tensor(), "(no tensor)");
 }
 
-TEST_CASE("of a large tensor the ends are printed, and long rows are broken", "[tensor]") {
+TEST_CASE("printing a large tensor shows its ends, and breaks long rows", "[tensor]") {
   std::vector<int32_t> numbers(2000);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = int32_t(i);
   CHECK(to_string(Tensor::from(numbers, {2000})) == "[   0    1    2 ... 1997 1998 1999] (int32 [2000], cpu)");
@@ -42,7 +42,7 @@ TEST_CASE("of a large tensor the ends are printed, and long rows are broken", "[
   CHECK(row.find("\n 1.25") == row.find('\n'));
 }
 
-TEST_CASE("a tensor is made of nested braces and read by index", "[tensor]") {
+TEST_CASE("a tensor is created from nested braces and read by index", "[tensor]") {
   const Tensor x = Tensor::of<float>({{1, 2, 3}, {4, 5, 6}});
   CHECK(x.shape() == Shape{2, 3});
   CHECK(x.at<float>({1, 0}) == 4);

@@ -26,7 +26,7 @@ static uint64_t key_of(uint64_t seed, uint64_t step, uint32_t layer, Purpose pur
   return uint64_t(key.a) << 32 | key.b;
 }
 
-TEST_CASE("draws of another seed, step, layer or purpose have another key, in all bits of each", "[random]") {
+TEST_CASE("draws of another seed, step, layer or purpose have another key; every bit counts", "[random]") {
   std::set<uint64_t> keys;
   size_t expected = 0;
   for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, ~uint64_t{0}})
@@ -59,7 +59,7 @@ TEST_CASE("normal numbers have mean 0, variance 1, the tails of twelve uniform o
   CHECK(std::abs(sum / count) <= 5 / std::sqrt(count));                  // five standard deviations
   CHECK(std::abs(squares / count - 1) <= 5 * std::sqrt(1.9 / count));    // Var x^2 = 1.9 for Irwin-Hall, n = 12
   CHECK(std::abs(fourth / count - 2.9) <= 5 * std::sqrt(80.0 / count));  // its fourth moment is 3 - 6 / (5 * 12)
-  CHECK(std::abs(above_one / count - 0.3205) <= tolerance::frequency);   // numerically, of the same distribution
+  CHECK(std::abs(above_one / count - 0.3205) <= tolerance::frequency);   // numerically, for the same distribution
   CHECK(std::abs(above_two / count - 0.0454) <= tolerance::frequency);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("below(n) and uniform(low, high) are uniform", "[random]") {
   for (const auto& [value, count] : quarters) CHECK(std::abs(double(count) / n - 1.0 / 4) <= tolerance::frequency);
 }
 
-TEST_CASE("a sequence gives one number after another, the same for the same name", "[random]") {
+TEST_CASE("a stream gives the same sequence of numbers for the same seed, step and purpose", "[random]") {
   RandomStream a(1, 2, Purpose::data), b(1, 2, Purpose::data), c(1, 2, Purpose::test), d(1, 2, Purpose::data, 1);
   std::set<uint32_t> seen;
   int same = 0;
@@ -99,7 +99,7 @@ TEST_CASE("a sequence gives one number after another, the same for the same name
   }
 }
 
-TEST_CASE("tensors of random numbers follow the sequence", "[random]") {
+TEST_CASE("random tensors take their numbers from the stream in order", "[random]") {
   RandomStream a(1, 0, Purpose::test), b(1, 0, Purpose::test);
   const auto x = random_normal({2, 3}, a).to_vector<float>();
   for (float value : x) CHECK(value == b.normal());
@@ -109,7 +109,7 @@ TEST_CASE("tensors of random numbers follow the sequence", "[random]") {
   CHECK_ERROR(random_normal({2}, a, DType::bfloat16), "random: bfloat16 is not computed on cpu");
 }
 
-TEST_CASE("a generator names draws, each with the step of its time", "[random]") {
+TEST_CASE("a generator's draws have the step at which they are made", "[random]") {
   static_assert(!std::is_copy_constructible_v<Generator> &&
                 !std::is_copy_assignable_v<Generator>);  // nor can it be copied
   Generator generator(uint64_t{5} << 40);

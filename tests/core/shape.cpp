@@ -12,13 +12,13 @@ TEST_CASE("a shape knows its sizes, from either end, and its number of elements"
   CHECK(Shape{2} != Shape{2, 1});
   CHECK(Shape{0} != Shape{});
   CHECK(shape.with(-1, 0) == Shape{2, 3, 0});
-  CHECK(shape.without(-1) == Shape{2, 3});  // nothing of the axis stays behind
+  CHECK(shape.without(-1) == Shape{2, 3});  // the axis leaves no trace
   CHECK(shape.without(0) == Shape{3, 5});
   CHECK(to_string(shape) == "[2, 3, 5]");
   CHECK(to_string(Shape{}) == "[]");
 }
 
-TEST_CASE("impossible shapes are refused", "[shape]") {
+TEST_CASE("impossible shapes are rejected", "[shape]") {
   CHECK_ERROR((Shape{2, -1}), "shape: negative size -1 of axis 1");
   CHECK_ERROR((Shape{1, 1, 1, 1, 1, 1, 1}), "shape: more than 6 axes");
   CHECK_ERROR((Shape{int64_t{1} << 32, int64_t{1} << 31}), "shape: too many elements in [4294967296, 2147483648]");
@@ -41,7 +41,7 @@ TEST_CASE("shapes broadcast as in NumPy", "[shape]") {
   both({3}, {2, 3}, {2, 3});
   both({2, 1}, {1, 3}, {2, 3});
   both({2, 1, 4}, {3, 1}, {2, 3, 4});
-  both({1}, {0}, {0});  // stretched to nothing
+  both({1}, {0}, {0});  // broadcast to size 0
   both({2, 0}, {1, 1}, {2, 0});
   both({1, 2, 1, 4, 1, 6}, {3, 1, 5, 1}, {1, 2, 3, 4, 5, 6});
   CHECK_ERROR(broadcast({2, 3}, {4, 3}, "add"),

@@ -11,8 +11,8 @@
 #include "core/workspace.h"
 #include "tests/ops/ops_test.h"
 
-#if !CAIRN_CUDA_HOST  // (the emulator tells it so too)
-// The address sanitizer ends the program where more memory is asked for than there is, unless it is told not to.
+#if !CAIRN_CUDA_HOST  // (the emulator sets this option too)
+// By default, the address sanitizer ends the program when an allocation is too large.
 extern "C" const char* __asan_default_options();  // NOLINT: its name
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif
@@ -69,19 +69,19 @@ TEST_CASE("freed blocks are kept up to the peak of live memory, or 64 MB", "[sto
     REQUIRE(memory(Device::cpu).cached <= maximum());
   }
   CHECK(all > 2'000'000'000);
-#if !CAIRN_SANITIZED  // under the address sanitizer nothing is kept
+#if !CAIRN_SANITIZED  // with the address sanitizer no block is kept
   CHECK(cached > 60'000'000);
-  // Those freed last are still there.
+  // The blocks freed last are kept.
   const int64_t before = memory(Device::cpu).cached;
   { const Storage again(bytes_of(3999), Device::cpu); }
   CHECK(memory(Device::cpu).cached == before);
   const Storage last(bytes_of(3999), Device::cpu);
   CHECK(memory(Device::cpu).cached == before - int64_t(bytes_of(3999)));
   {
-    // More may be kept where more was in use.
+    // More is kept after more was in use.
     const Storage large(100 << 20, Device::cpu), other(100 << 20, Device::cpu);
   }
-  CHECK(memory(Device::cpu).cached >= 200 << 20);  // and what fits beside, where other threads keep scratch
+  CHECK(memory(Device::cpu).cached >= 200 << 20);  // more if other threads keep scratch
   CHECK(memory(Device::cpu).cached <= maximum());
   reset_peak_memory(Device::cpu);
   CHECK(memory(Device::cpu).cached <= maximum());
@@ -114,7 +114,7 @@ TEST_CASE("storage is aligned to 64 bytes and can be written to its end", "[stor
   }
 }
 
-TEST_CASE("running out of memory says how much was asked for and how much is in use, and counts nothing", "[storage]") {
+TEST_CASE("an out-of-memory error names the bytes requested and in use, and counts nothing", "[storage]") {
   const Storage block(100, Device::cpu);
   const MemoryCount before = memory(Device::cpu);
   const auto ask = [](size_t bytes) { return Storage(bytes, Device::cpu).bytes(); };

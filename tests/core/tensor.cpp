@@ -24,7 +24,7 @@ TEST_CASE("a tensor is filled with a number of any type", "[tensor]") {
   CHECK(Tensor::zeros({3}, DType::int64).to_vector<int64_t>() == std::vector<int64_t>{0, 0, 0});
 }
 
-TEST_CASE("a tensor that was never given a value is none", "[tensor]") {
+TEST_CASE("a tensor without a value is undefined", "[tensor]") {
   Tensor x;
   CHECK_FALSE(x.defined());
   CHECK(x.version() == 0);
@@ -49,7 +49,7 @@ TEST_CASE("views share storage and version, clones do not", "[tensor]") {
   CHECK(flat.version() == x.version());
   CHECK(rows.version() == x.version());
   CHECK(clone.version() == cloned);
-  x.data<float>();  // reading is no change
+  x.data<float>();  // reading does not change it
   CHECK(x.version() == before + 1);
 }
 
@@ -68,14 +68,14 @@ TEST_CASE("a slice is a part of the first axis", "[tensor]") {
   CHECK_ERROR(Tensor(Shape{}).slice(0, 0), "slice: a scalar has no rows");
 }
 
-TEST_CASE("a reshaped tensor has the same numbers, and as many", "[tensor]") {
+TEST_CASE("a reshaped tensor has the same elements", "[tensor]") {
   const Tensor x = Tensor::from<int32_t>({0, 1, 2, 3}, {2, 2});
   CHECK(x.reshape({1, 2, 2}).shape() == Shape{1, 2, 2});
   CHECK(Tensor({0, 3}).reshape({5, 0}).elements() == 0);
   CHECK_ERROR(x.reshape({3}), "reshape: [2, 2] has 4 elements, [3] has 3");
 }
 
-TEST_CASE("copying into a tensor wants the same shape and type", "[tensor]") {
+TEST_CASE("copying into a tensor requires the same shape and type", "[tensor]") {
   Tensor x = Tensor::zeros({2, 2});
   const uint64_t before = x.version();
   x.slice(1, 2).copy_from(Tensor::from<float>({5, 6}, {1, 2}));
@@ -83,7 +83,7 @@ TEST_CASE("copying into a tensor wants the same shape and type", "[tensor]") {
   CHECK(x.version() > before);
   CHECK_ERROR(x.copy_from(Tensor({4})), "copy_from: expected float32 of shape [2, 2], got float32 of shape [4]");
   CHECK_ERROR(x.copy_from(Tensor({2, 2}, DType::int32)), "copy_from: expected float32 of shape [2, 2], got int32");
-  CHECK(x.to(Device::cpu).data<float>() == x.data<float>());  // there already
+  CHECK(x.to(Device::cpu).data<float>() == x.data<float>());  // already there
 }
 
 TEST_CASE("one element can be read as a number", "[tensor]") {
@@ -119,7 +119,7 @@ TEST_CASE("numbers are cast between all element types", "[tensor]") {
   CHECK(Tensor::from<int64_t>({(int64_t{1} << 53) + 1}, {1}).cast(DType::uint64).to_vector<uint64_t>()[0] ==
         (uint64_t{1} << 53) + 1);
   const Tensor x({3}), empty({0, 2});
-  CHECK(x.cast(DType::float32).data<float>() == x.data<float>());  // it has that type already
+  CHECK(x.cast(DType::float32).data<float>() == x.data<float>());  // already of this type
   CHECK(empty.cast(DType::int32).shape() == Shape{0, 2});
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("bfloat16 is the upper half of a float, rounded to nearest, ties to ev
   CHECK(bits_of(-INFINITY) == 0xff80);
   CHECK(bits_of(std::numeric_limits<float>::max()) == 0x7f80);  // rounds to infinity
   CHECK(bits_of(0x1p-133f) == 1);                               // the smallest number above zero
-  // Every bfloat16 that is a number survives.
+  // Every finite or infinite bfloat16 survives the round trip.
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     bfloat16 x;
     x.bits = uint16_t(bits);
@@ -159,7 +159,7 @@ TEST_CASE("a NaN stays a NaN in bfloat16, whatever its bits", "[tensor]") {
   }
 }
 
-TEST_CASE("a tensor on a device that this build has not is refused", "[tensor]") {
+TEST_CASE("a tensor on a device that this build lacks is rejected", "[tensor]") {
   if (backends() != "cpu") return;
   CHECK_THROWS_AS(Tensor({2}).to(Device::cuda), DeviceError);
   CHECK_THROWS_WITH(Tensor({2}).to(Device::cuda), Catch::Matchers::ContainsSubstring("built without CUDA"));

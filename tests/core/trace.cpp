@@ -34,7 +34,7 @@ void append(std::string&, const Counted& counted) { ++*counted.written; }
 
 }  // namespace
 
-TEST_CASE("nothing is recorded, nor any detail written, before start() and after stop()", "[trace]") {
+TEST_CASE("before start() and after stop() nothing is recorded and no detail is formatted", "[trace]") {
   int written = 0;
   const auto span = [&] { const trace::Span opened("span", "test", Counted{&written}); };
   span();
@@ -48,7 +48,7 @@ TEST_CASE("nothing is recorded, nor any detail written, before start() and after
   CHECK(trace::stop().events.empty());
 }
 
-TEST_CASE("what is called before a span ends counts as its time", "[trace]") {
+TEST_CASE("a span includes the calls before its end", "[trace]") {
   trace::start(10, []() noexcept { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
   { const trace::Span span("span", "test"); }
   const trace::Recording recording = trace::stop();
@@ -56,7 +56,7 @@ TEST_CASE("what is called before a span ends counts as its time", "[trace]") {
   CHECK(recording.events[0].duration >= 2'000'000);
 }
 
-TEST_CASE("spans nest as they were opened, outer ones first", "[trace]") {
+TEST_CASE("spans are nested and listed in the order of opening", "[trace]") {
   trace::start();
   {
     const trace::Span whole("whole", "test");
@@ -76,7 +76,7 @@ TEST_CASE("spans nest as they were opened, outer ones first", "[trace]") {
   CHECK(recording.dropped == 0);
 }
 
-TEST_CASE("a recording keeps the first spans that were opened and counts the others", "[trace]") {
+TEST_CASE("a full recording keeps the spans opened first and counts the others", "[trace]") {
   trace::start(3);
   {
     const trace::Span whole("whole", "test");
@@ -97,11 +97,11 @@ TEST_CASE("a span that is open when a recording ends belongs to no recording", "
   CHECK(names(trace::stop()) == std::vector<std::string>{"outer", "inner"});
   trace::start();
   two_spans();
-  trace::start();  // forgets
+  trace::start();  // forgets the first recording
   CHECK(trace::stop().events.empty());
 }
 
-TEST_CASE("threads record side by side, each under a number of its own", "[trace]") {
+TEST_CASE("threads record at the same time, each under its own number", "[trace]") {
   trace::start();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)

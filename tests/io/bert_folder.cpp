@@ -1,5 +1,5 @@
-// Published BERT models: what PyTorch computes with the same folder (tests/golden/make_bert.py), and folders that are
-// not as they should be.
+// Published BERT models: the same embeddings as PyTorch from the same folder (tests/golden/make_bert.py), and errors
+// for invalid folders.
 #include "nn/io/bert_folder.h"
 
 #include <cstdint>
@@ -36,7 +36,7 @@ static void check_golden(const Bert& bert, const std::string& name) {
   const Tensor expected = golden.tensor(name + "/embeddings");
   CAPTURE(name);
   CHECK(difference(embeddings(bert, tokens, lengths), expected) <= tolerance::golden);
-  // Each alone, without padding.
+  // Each sequence alone, without padding.
   for (int64_t i = 0; i < tokens.size(0); ++i) {
     const int64_t length = lengths.data<int32_t>()[i];
     const Tensor alone = tokens.slice(i, i + 1).reshape({tokens.size(1)}).slice(0, length).reshape({1, length});
@@ -50,7 +50,7 @@ TEST_CASE("a published BERT gives PyTorch's embeddings", "[io][bert]") {
   check_golden(*bert, "alone");
 }
 
-// CTest runs it where CAIRN_MINILM names the folder of all-MiniLM-L6-v2.
+// CTest runs it if CAIRN_MINILM names the folder of all-MiniLM-L6-v2.
 TEST_CASE("all-MiniLM-L6-v2 gives PyTorch's embeddings", "[.][minilm]") {
   const char* folder = std::getenv("CAIRN_MINILM");
   REQUIRE(folder);
@@ -65,7 +65,7 @@ TEST_CASE("a sequence of length 0 has a mean of zeros", "[io][bert]") {
 
 namespace {
 
-// A copy of the small model, to damage.
+// A copy of the small model, for tests to damage.
 struct Copy {
   TemporaryFolder folder;
   TensorFile weights = read_safetensors(small_model / "model.safetensors");
@@ -83,7 +83,7 @@ struct Copy {
 
 }  // namespace
 
-TEST_CASE("a configuration's optional keys count, and what a model does not use is passed over", "[io][bert]") {
+TEST_CASE("optional keys of a configuration are read, and unused keys and tensors are ignored", "[io][bert]") {
   Copy copy;
   copy.weights.tensors.emplace_back("pooler.dense.weight", Tensor({24, 24}));
   copy.config.erase("hidden_act");
@@ -100,7 +100,7 @@ TEST_CASE("a configuration's optional keys count, and what a model does not use 
   CHECK_NOTHROW(copy.read());
 }
 
-TEST_CASE("a model's folder that is not as it should be is refused", "[io][bert]") {
+TEST_CASE("an invalid model folder is rejected", "[io][bert]") {
   const auto key = [](const char* name, const Json& value) {
     return [name, value](Copy& copy) { copy.config[name] = value; };
   };

@@ -18,7 +18,7 @@ using Catch::Matchers::ContainsSubstring;
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// With two moments a parameter, one or none.
+// Optimizers with two moments per parameter, one, and none.
 static std::unique_ptr<Optimizer> make_optimizer(int moments, Module& model) {
   if (moments == 2) return std::make_unique<RAdam>(parameters(model), 0.1);
   return std::make_unique<Sgd>(parameters(model), 0.1, SgdOptions{moments == 1 ? 0.9 : 0, 0});
@@ -35,7 +35,7 @@ static void steps(Optimizer& optimizer, uint64_t begin, uint64_t end) {
   }
 }
 
-// Every bit of a model and its optimizer, in the checkpoint's own names.
+// Every bit of a model and its optimizer, by the names in the checkpoint.
 static std::string bits(Module& model, const Optimizer* optimizer) {
   std::string all;
   const auto add = [&all](const Tensor& tensor) {
@@ -49,7 +49,7 @@ static std::string bits(Module& model, const Optimizer* optimizer) {
   return all.append(reinterpret_cast<const char*>(&state), sizeof(state)) + concat(optimizer->learning_rate());
 }
 
-// A small model with its optimizer. Two of the same seed and step are the same.
+// A small model with its optimizer, equal for the same seed and step.
 struct Small {
   explicit Small(uint64_t seed = 1, uint64_t steps_taken = 0) : generator(seed), linear(2, 1, generator) {
     optimizer = std::make_unique<RAdam>(parameters(linear), 0.1);
@@ -67,7 +67,7 @@ struct Small {
 static void save_steps(const fs::path& run, int last) {
   for (int step = 1; step <= last; ++step) Small(1, uint64_t(step)).save(run, step);
 }
-// The step of a checkpoint whose tensors are right.
+// The step of the checkpoint that is read; checks its tensors.
 static int step_of(const FoundCheckpoint& found) {
   const int step = found.about->at("step").get<int>();
   Small model(99);
@@ -75,7 +75,7 @@ static int step_of(const FoundCheckpoint& found) {
   CHECK(model.bits() == Small(1, uint64_t(step)).bits());
   return step;
 }
-// 0: none.
+// 0: no checkpoint.
 static int found_step(const fs::path& run) {
   const auto found = find_checkpoint(run);
   return found ? step_of(*found) : 0;
@@ -89,7 +89,7 @@ static Names names_in(const fs::path& folder) {
 }
 static const Names file_names = {"checkpoint.json", "checksums", "optimizer.safetensors", "weights.safetensors"};
 
-TEST_CASE("training goes on from a checkpoint bit for bit", "[io][checkpoint]") {
+TEST_CASE("training continues from a checkpoint bit for bit", "[io][checkpoint]") {
   TransformerOptions options;
   options.layers = 2, options.heads = 2, options.head_size = 3, options.feed_forward = 5;
   for (int moments = 0; moments <= 2; ++moments) {
@@ -130,7 +130,7 @@ TEST_CASE("training goes on from a checkpoint bit for bit", "[io][checkpoint]") 
 
 TEST_CASE("the last two checkpoints are kept", "[io][checkpoint]") {
   const TemporaryFolder folder;
-  const fs::path run = folder / "deep/run";  // is made
+  const fs::path run = folder / "deep/run";  // is created
   CHECK_FALSE(find_checkpoint(run));
   save_steps(run, 1);
   CHECK(names_in(run) == Names{"checkpoint"});
@@ -142,7 +142,7 @@ TEST_CASE("the last two checkpoints are kept", "[io][checkpoint]") {
   save_steps(run, 3);
   CHECK(names_in(run) == Names{"checkpoint", "checkpoint.previous"});
   CHECK(found_step(run) == 3);
-  // Stopped between the two renames of the next save.
+  // As if a save had stopped between its two renames.
   fs::remove_all(run / "checkpoint.previous");
   fs::rename(run / "checkpoint", run / "checkpoint.previous");
   fs::create_directory(run / "checkpoint.new");
@@ -173,14 +173,14 @@ TEST_CASE("a checkpoint of an earlier version is read", "[io][checkpoint]") {
   CHECK_THAT(data_error([&] { find_checkpoint(run.path()); }), ContainsSubstring("not that of a checkpoint"));
 }
 
-// Sanitizers are slow, and ask nothing of every byte.
+// Sanitizers are slow and need no test of every byte.
 #if CAIRN_SANITIZED
 constexpr size_t damage_every = 7;
 #else
 constexpr size_t damage_every = 1;
 #endif
 
-TEST_CASE("damage at any byte of any file is noticed, and the checkpoint before is used", "[io][checkpoint]") {
+TEST_CASE("damage at any byte of any file is detected, and the previous checkpoint is used", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 2);
   const auto expect_previous = [&] {
@@ -207,12 +207,12 @@ TEST_CASE("damage at any byte of any file is noticed, and the checkpoint before 
   }
 }
 
-TEST_CASE("what does not fit is refused and changes nothing", "[io][checkpoint]") {
+TEST_CASE("a checkpoint that does not fit is rejected and changes nothing", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 3);
   Small model(5, 2);
   const std::string before = model.bits();
-  // In this file of the two, the tensor of this name becomes another one, or (undefined) is gone.
+  // Replaces the tensor of this name in one of the two files, or removes it (undefined).
   struct Wrong {
     TensorFile FoundCheckpoint::*file;
     const char* name;
@@ -246,7 +246,7 @@ TEST_CASE("what does not fit is refused and changes nothing", "[io][checkpoint]"
   CHECK(model.bits() == before);
 }
 
-TEST_CASE("what cannot be saved leaves what was saved before", "[io][checkpoint]") {
+TEST_CASE("a failed save keeps the checkpoint before it", "[io][checkpoint]") {
   const TemporaryFolder run;
   save_steps(run.path(), 2);
   put_file(run / "file", "");

@@ -27,7 +27,7 @@ static std::string write_error(const std::filesystem::path& path, const std::vec
   return "no error";
 }
 
-TEST_CASE("a file is replaced in one step, and what is no file written in place", "[io]") {
+TEST_CASE("a file is replaced in one step, and a device or pipe is written in place", "[io]") {
   const TemporaryFolder folder;
   for (const char* text : {"one", "another"}) {
     const int before = open((folder / "file").c_str(), O_RDONLY);
@@ -35,7 +35,7 @@ TEST_CASE("a file is replaced in one step, and what is no file written in place"
     CHECK(read_file(folder / "file") == text);
     char old[8] = "";
     if (before >= 0)
-      CHECK(std::string(old, size_t(read(before, old, sizeof old))) == "one");  // who reads it still does
+      CHECK(std::string(old, size_t(read(before, old, sizeof old))) == "one");  // an open reader sees the old file
     close(before);
   }
   std::filesystem::create_symlink("file", folder / "link");
@@ -48,10 +48,10 @@ TEST_CASE("a file is replaced in one step, and what is no file written in place"
   std::filesystem::create_directories(folder / "full/inside");
   CHECK_THROWS_AS(replace_file(folder / "full", {"x"}), Error);
   CHECK_THROWS_AS(replace_file(folder / "nowhere/file", {"x"}), Error);
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 4);  // nothing is left beside
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 4);  // no temporary file is left
 }
 
-TEST_CASE("pieces of any size are written in order, and read back", "[io]") {
+TEST_CASE("parts of any size are written in order, and read back", "[io]") {
   const TemporaryFolder folder;
   std::string all;
   std::vector<std::string_view> pieces;
@@ -72,10 +72,10 @@ TEST_CASE("pieces of any size are written in order, and read back", "[io]") {
   CHECK(read_file(folder / "file").empty());
 }
 
-TEST_CASE("what cannot be read or written is one line that says what and why", "[io]") {
+TEST_CASE("a failed read or write gives one line with the file and the reason", "[io]") {
   const TemporaryFolder folder;
   put_file(folder / "file", "x");
-  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);  // nobody will ever write
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);  // nobody writes to it
   std::filesystem::create_symlink("loop", folder / "loop");
   const std::pair<std::filesystem::path, const char*> unreadable[] = {
       {folder / "missing", "No such file"},        {folder / ".", "is a folder"},
@@ -84,7 +84,7 @@ TEST_CASE("what cannot be read or written is one line that says what and why", "
   for (const auto& each : unreadable)
     CHECK_THAT(data_error([&] { read_file(each.first); }),
                ContainsSubstring(each.first) && ContainsSubstring(each.second));
-  std::signal(SIGXFSZ, SIG_IGN);  // as the programs do
+  std::signal(SIGXFSZ, SIG_IGN);  // as in the programs
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit small{1000, before.rlim_max};
@@ -97,6 +97,6 @@ TEST_CASE("what cannot be read or written is one line that says what and why", "
              ContainsSubstring("missing/file: cannot be created: No such file"));
   CHECK_THAT(write_error("/dev/full", {"x"}),
              ContainsSubstring("/dev/full") && ContainsSubstring("No space left on device; free some space there"));
-  CHECK(write_error("/dev/null", {"x"}) == "no error");  // there is nothing to bring to a disk
+  CHECK(write_error("/dev/null", {"x"}) == "no error");  // a device needs no sync
   CHECK_THROWS_WITH(sync_folder(folder / "missing"), ContainsSubstring("missing") && ContainsSubstring("No such file"));
 }

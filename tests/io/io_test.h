@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of files share.
+// Helpers for tests of files.
 #include <unistd.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// An empty folder, removed at the end of the test. In memory where that is possible: thousands of files are synced.
+// An empty folder, removed at the end of the test. In memory if possible, because the tests sync thousands of files.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -37,7 +37,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Not by the functions under test.
+// Independent of the functions under test.
 inline std::string bytes_of_file(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();

@@ -14,7 +14,7 @@ static std::string refused(std::string_view text) {
   return data_error([&] { parse_json(text, "file.json"); });
 }
 
-TEST_CASE("what is not JSON is refused with its place", "[io][json]") {
+TEST_CASE("invalid JSON is rejected with its position", "[io][json]") {
   const std::string open(64, '['), close(64, ']'), large(2000000, 'k');
   const std::pair<std::string, const char*> table[] = {
       {" \n ", "file.json: expected JSON, got nothing"},
@@ -25,7 +25,7 @@ TEST_CASE("what is not JSON is refused with its place", "[io][json]") {
       {"[1, 1e999]", "file.json: a number too large for a double"},
       {open + "[1]" + close, "file.json: nested more than 64 deep"},
       {std::string(1000000, '['), "nested more than 64 deep"},
-      // data_error() sees to it that messages repeat neither megabytes nor control characters.
+      // data_error() also checks that messages contain neither megabytes nor control characters.
       {"\"" + large, "missing closing quote"},
       {"{\"a\x1b[31m\": 1}", "control character"},
       {"\"'; expected " + large, "missing closing quote"},
@@ -38,7 +38,7 @@ TEST_CASE("what is not JSON is refused with its place", "[io][json]") {
 
 TEST_CASE("text from outside is short and printable in messages", "[io][json]") {
   std::string text = "a";
-  const auto quoted = in_quotes(text);  // when the message is written, not before
+  const auto quoted = in_quotes(text);  // evaluated when the message is written, not before
   text[0] = 'b';
   CHECK(concat(quoted) == "\"b\"");
   CHECK(concat(in_quotes("a\n\"\xff\x1b\x7f")) == "\"a\\n\\\"\\ufffd\\u001b\\u007f\"");
@@ -46,8 +46,8 @@ TEST_CASE("text from outside is short and printable in messages", "[io][json]") 
   CHECK(concat(in_quotes(std::string(81, 'x'))) == '"' + std::string(80, 'x') + "\"...");
 }
 
-TEST_CASE("hashes are those of xxh128sum", "[io]") {
-  // Printed by xxh128sum 0.8.1 for files of these bytes.
+TEST_CASE("hashes equal those of xxh128sum", "[io]") {
+  // The output of xxh128sum 0.8.1 for files with these bytes.
   CHECK(xxh128("") == "99aa06d3014798d86001c324468d497f");
   CHECK(xxh128("abc") == "06b05ab6733a618578af5f94892f3950");
   std::string bytes(1000, 0);

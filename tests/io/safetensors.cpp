@@ -14,7 +14,7 @@ using Catch::Matchers::ContainsSubstring;
 
 static const std::string golden_folder = CAIRN_SOURCE_DIR "/tests/golden/";
 
-// A file of that header and those bytes behind it.
+// A file with this header, then these bytes.
 static std::string file_of(const std::string& header, const std::string& numbers = "") {
   const uint64_t size = header.size();
   return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header + numbers;
@@ -36,12 +36,12 @@ static bool same(const TensorFile& a, const TensorFile& b) {
   return true;
 }
 
-// Every element type, empty tensors, a scalar, the highest rank, names and values that are odd.
+// Every element type, empty tensors, a scalar, the highest rank, odd names and values.
 static TensorFile example() {
   TensorFile file;
   const auto nan = std::numeric_limits<float>::quiet_NaN();
   file.tensors.emplace_back("float", Tensor::from<float>({1.5f, -0.0f, 1e-45f, INFINITY, nan, -2}, {2, 3}));
-  file.tensors.emplace_back("bytes", Tensor::from<uint8_t>({1, 2, 255}, {3}));  // what follows is not aligned
+  file.tensors.emplace_back("bytes", Tensor::from<uint8_t>({1, 2, 255}, {3}));  // the next tensor is not aligned
   file.tensors.emplace_back("double", Tensor::from<double>({0.1, 5e-324}, {2, 1}));
   file.tensors.emplace_back("bfloat", Tensor::from<bfloat16>({bfloat16(1.5f), bfloat16(-3)}, {2}));
   file.tensors.emplace_back("empty", Tensor({0, 5}, DType::int32));
@@ -54,7 +54,7 @@ static TensorFile example() {
   return file;
 }
 
-TEST_CASE("tensors of every type come back from a safetensors file bit for bit", "[io][safetensors]") {
+TEST_CASE("tensors of every type return from a safetensors file bit for bit", "[io][safetensors]") {
   const TensorFile file = example();
   const std::string bytes = safetensors_bytes(file);
   uint64_t header = 0;
@@ -65,7 +65,7 @@ TEST_CASE("tensors of every type come back from a safetensors file bit for bit",
   CHECK(same(back, file));
   CHECK(back.where == "there");
   CHECK(safetensors_bytes(back) == bytes);
-  // Made once with CAIRN_WRITE_GOLDEN=1, and read by Python's package.
+  // Written once with CAIRN_WRITE_GOLDEN=1; Python's package could read it.
   if (std::getenv("CAIRN_WRITE_GOLDEN")) write_safetensors(golden_folder + "cairn.safetensors", file);
   CHECK(bytes_of_file(golden_folder + "cairn.safetensors") == bytes);
 
@@ -79,7 +79,7 @@ TEST_CASE("tensors of every type come back from a safetensors file bit for bit",
   CHECK(parse_safetensors(safetensors_bytes({}), "").tensors.empty());
 }
 
-TEST_CASE("any byte of a safetensors file may be missing or changed: it is refused, or is another file",
+TEST_CASE("a safetensors file with a missing or changed byte is rejected, or is another valid file",
           "[io][safetensors]") {
   const std::string whole = safetensors_bytes(example());
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -99,19 +99,19 @@ TEST_CASE("any byte of a safetensors file may be missing or changed: it is refus
       try {
         const TensorFile read = parse_safetensors(changed, "x");
         ++others;
-        // Spaces may have become other white space.
+        // Spaces may have changed to other white space.
         if (same(read, file)) CHECK(std::isspace(static_cast<unsigned char>(changed[at])));
-        CHECK(same(parse_safetensors(safetensors_bytes(read), "y"), read));  // well-formed, so it can be written
+        CHECK(same(parse_safetensors(safetensors_bytes(read), "y"), read));  // valid, so it can be written
       } catch (const DataError&) {
         ++refusals;
       }
     }
   CHECK(refusals > 20000);
-  CHECK(others > 9 * 255 / 2);  // the numbers themselves
+  CHECK(others > 9 * 255 / 2);  // changed bytes of the numbers
 }
 
-TEST_CASE("float16 becomes float32, every number of it", "[io][safetensors]") {
-  std::string bytes = "u";  // a tensor of uint8, so that what follows is not aligned
+TEST_CASE("every float16 number is converted to float32", "[io][safetensors]") {
+  std::string bytes = "u";  // a uint8 tensor, so that the next one is not aligned
   for (uint32_t bits = 0; bits < 65536; ++bits) bytes += {char(bits & 255), char(bits >> 8)};
   const auto all = parse_safetensors(file_of(R"({"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                                              R"("x":{"dtype":"F16","shape":[65536],"data_offsets":[1,131073]}})",
@@ -132,18 +132,18 @@ TEST_CASE("float16 becomes float32, every number of it", "[io][safetensors]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a safetensors file that is not as it should be is refused", "[io][safetensors]") {
+TEST_CASE("an invalid safetensors file is rejected", "[io][safetensors]") {
   const auto length = [](uint64_t size) {
     return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + "{}";
   };
-  // Of one tensor named a.
+  // A header with one tensor named a.
   const auto entry = [](const std::string& json, size_t bytes) {
     return file_of("{\"a\":" + json + "}", std::string(bytes, '\0'));
   };
   const auto one = [&](const std::string& dtype, const std::string& shape, const std::string& offsets, size_t bytes) {
     return entry("{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}", bytes);
   };
-  // Of two bytes that are a tensor named a, and two more named b.
+  // A file with two bytes of a tensor named a and two of one named b.
   const auto two = [](const std::string& offsets, size_t bytes) {
     return file_of(
         "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
@@ -152,7 +152,7 @@ TEST_CASE("a safetensors file that is not as it should be is refused", "[io][saf
         std::string(bytes, '\0'));
   };
   const std::pair<std::string, const char*> table[] = {
-      // The header as a whole.
+      // The whole header.
       {"", "not a safetensors file: 0 bytes"},
       {length(3), "cut off: expected a header of 3 bytes, got 2"},
       {length((1 << 24) + 1), "expected at most 16777216"},
@@ -165,7 +165,7 @@ TEST_CASE("a safetensors file that is not as it should be is refused", "[io][saf
       {file_of("{\"\\u001b[31m" + std::string(100000, 'x') + "\":{}}"), "\"\\u001b[31mxx"},
       {file_of("{\"__metadata__\":1}"), "__metadata__: expected an object of strings"},
       {file_of("{\"__metadata__\":{\"k\":1}}"), "__metadata__: expected an object of strings"},
-      // Shapes that overflow, and ranges of bytes.
+      // Shapes that overflow, and byte ranges.
       {one("\"F32\"", "[1,1,1,1,1,1,1]", "[0,4]", 4), "shape: more than 6 axes"},
       {one("\"F32\"", "[9223372036854775808]", "[0,4]", 4), "negative size"},
       {one("\"F32\"", "[0,4294967296,4294967296]", "[0,0]", 0), "too many elements"},
@@ -184,7 +184,7 @@ TEST_CASE("a safetensors file that is not as it should be is refused", "[io][saf
        "BOOL: a byte that is neither 0 nor 1"},
       {one("\"I8\"", "[1]", "[0,1]", 1), "tensor \"a\": dtype: expected one of F16, F32, F64, BF16"},
       {one("\"\\u0000\"", "[1]", "[0,1]", 1), "got \"\\u0000\""},
-      // Of another type than the format has.
+      // JSON types that the format does not allow.
       {entry("null", 0), "tensor \"a\": expected an object with"},
       {entry("{\"dtype\":\"U8\",\"shape\":[]}", 1), "tensor \"a\": expected an object with"},
       {one("7", "[1]", "[0,4]", 4), "tensor \"a\": expected an object with"},
@@ -214,7 +214,7 @@ TEST_CASE("tensors may be in any order, and the form of a safetensors header doe
   CHECK(same(parsed(spaced + b + "," + c + "}\n "), file));
 }
 
-TEST_CASE("what a safetensors file cannot hold is not written", "[io][safetensors]") {
+TEST_CASE("tensors that a safetensors file cannot hold are not written", "[io][safetensors]") {
   const Tensor x = Tensor::zeros({1});
   const auto bytes_of = [](std::vector<std::pair<std::string, Tensor>> tensors) {
     return safetensors_bytes({std::move(tensors), {}, ""});

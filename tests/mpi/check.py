@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs copy-task under mpirun: on 2 and 3 processes it computes what one does, and it ends as documented when processes
-are killed, interrupted or started wrongly. One line a case. Needs Open MPI and Linux.
+"""Runs copy-task under mpirun. On 2 and 3 processes it computes the same as on one. It ends as documented when processes
+are killed, interrupted or started with wrong options. Prints one line per case. Needs Open MPI and Linux.
 
-Exit codes: 0 all is well, 1 a case failed, 77 there is no Open MPI here.
+Exit codes: 0 all cases passed, 1 a case failed, 77 Open MPI is not installed.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--program", type=Path, required=True, help="copy-task, built with CAIRN_MPI=ON")
-parser.add_argument("--without-mpi", type=Path, help="copy-task, built without")
-parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name matches this expression")
+parser.add_argument("--without-mpi", type=Path, help="copy-task, built without MPI")
+parser.add_argument("--only", default="", metavar="PATTERN", help="only cases whose name matches this regular expression")
 options = parser.parse_args()
 PROGRAM = options.program.resolve()
 SCRATCH = Path(tempfile.mkdtemp(prefix="cairn-mpi-"))
@@ -31,12 +31,12 @@ SETTINGS = ("train --length 7 --layers 1 --heads 4 --feed-forward 64 --dropout 0
 MODEL = [PROGRAM, *SETTINGS, "--out", "run"]
 SHORT = [*MODEL, "--iterations", 20]
 RESUME = [PROGRAM, *"train --out run --resume --threads 1 --quiet".split()]
-PATIENCE = 120  # a job that takes more seconds hangs
+PATIENCE = 120  # seconds after which a job counts as hanging
 JOBS = []  # of the current case
 
 
 class Failure(Exception):
-    """What is wrong."""
+    """A failed case, with the reason."""
 
 
 def expect(condition, *what):
@@ -83,7 +83,7 @@ class Job:
 
 
 def ranks():
-    """Rank -> process id, of the live processes of a job."""
+    """Maps the rank of each live process of a job to its process id."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -101,7 +101,7 @@ def folder():
 
 
 def metrics_of(run):
-    """The records of a run, without times."""
+    """The records of a run without times."""
     times = ("seconds", "steps_per_second")
     drop = lambda x: {k: drop(v) for k, v in x.items() if k not in times} if isinstance(x, dict) else x
     return [drop(json.loads(line)) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -112,7 +112,7 @@ def losses_of(run):
 
 
 def expect_losses(run, steps):
-    """The losses are those of one process that was never stopped, up to rounding."""
+    """Expects the losses of one uninterrupted process, up to rounding."""
     one = folder()
     Job(one, [*MODEL, "--iterations", steps]).succeeded()
     here, there = losses_of(run), losses_of(one / "run")
@@ -136,11 +136,11 @@ def averaged():
     os.kill(ranks()[0], signal.SIGTERM)
     expect(job.end().code == 130, job)
     steps = len(losses_of(runs[1]))
-    expect(steps % 10 == 0 and steps < 100, f"stopped behind step {steps}")
+    expect(steps % 10 == 0 and steps < 100, f"stopped after step {steps}")
     Job(runs[1].parent, on(2, RESUME)).succeeded()
-    expect(metrics_of(runs[0]) == metrics_of(runs[1]), "other metrics")
+    expect(metrics_of(runs[0]) == metrics_of(runs[1]), "the metrics differ")
     weights, others = [(run / "checkpoint" / "weights.safetensors").read_bytes() for run in runs]
-    expect(weights == others, "other weights")
+    expect(weights == others, "the weights differ")
 
 
 def killed(victim, count, later):
@@ -149,27 +149,27 @@ def killed(victim, count, later):
     job.wait_for_step(50, where / "run")
     os.kill(ranks()[victim], signal.SIGKILL)
     expect(job.end().code != 0, job)
-    expect(not ranks(), "a process is left")
+    expect(not ranks(), "a process is still running")
     Job(where, on(later, [*RESUME, "--iterations", 60])).succeeded()
     expect_losses(where / "run", 60)
 
 
 def interrupted():
     where = folder()
-    # mpirun waits this long before it passes the signal on to the ranks, and again before it kills them.
+    # mpirun waits this long before it sends the signal to the ranks, and again before it kills them.
     patient = ["--mca", "odls_base_sigkill_timeout", 5]
     job = Job(where, [*MPIRUN, *patient, "-np", 3, *MODEL, "--iterations", 1000000, "--checkpoint-every", 0])
     job.wait_for_step(10, where / "run")
     job.process.send_signal(signal.SIGINT)
     job.end()
-    expect(job.code != 0 and (where / "run" / "checkpoint").is_dir(), job)  # saved once, by the signal
+    expect(job.code != 0 and (where / "run" / "checkpoint").is_dir(), job)  # the signal caused the only save
     steps = len(losses_of(where / "run"))
     Job(where, [*RESUME, "--iterations", steps + 5]).succeeded()
     expect(len(losses_of(where / "run")) == steps + 5, "the run did not continue from its last step")
 
 
 def refused(code, pattern, command):
-    """The program reports the error once, in one line. mpirun may print more lines."""
+    """Expects the program to report the error once, in one line. mpirun may print more lines."""
     where = folder()
     job = Job(where, command).end()
     lines = [line for line in job.err.splitlines() if ": error: " in line]
@@ -192,9 +192,9 @@ WRONG = [*SHORT, "--heds", 2]
 CASES = [
     ("2 processes: losses of one process", same_losses, 2),
     ("3 processes: losses of one process", same_losses, 3),
-    ("--average-every: interrupted between two averagings, it goes on with the same bits", averaged),
-    ("rank 1 of 3 is killed, 2 continue", killed, 1, 3, 2),
-    ("rank 0 of 2 is killed, 3 continue", killed, 0, 2, 3),
+    ("--average-every: interrupted between two averages, it continues bit for bit", averaged),
+    ("rank 1 of 3 is killed, 2 processes continue", killed, 1, 3, 2),
+    ("rank 0 of 2 is killed, 3 processes continue", killed, 0, 2, 3),
     ("Ctrl-C: saved, and one process continues", interrupted),
     ("only rank 0 prints the result and uses the folder", own_folders),
     ("refused: figure", refused, 2, "figure: is computed by one process, and 2 were started",
