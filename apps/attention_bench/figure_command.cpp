@@ -58,8 +58,7 @@ struct FigureCommand : Command {
   FigureCommand()
       : Command(
             "figure", "Draw the paper's figure 4: time and memory by length",
-            "Writes figure.json, figure.svg and report.html. The defaults are the setting of the paper's appendix "
-            "C.1:\n"
+            "Writes figure.json, figure.svg and report.html. The defaults are the paper's (appendix C.1):\n"
             "one transformer layer, forward and backward. At each length, the variants are measured in turn, so that\n"
             "a slow moment of the machine affects all alike.\n"
             "Run the same command again to continue a stopped figure at the first missing length.\n\n"
@@ -122,8 +121,7 @@ struct FigureCommand : Command {
       if (before.empty() || ratio * ratio * before.back().at("median_seconds").get<double>() <= longest)
         found.push_back(spec);
       else
-        note(concat(spec, " is skipped at length ", length, ": a repetition would take more than --longest ", longest),
-             quiet);
+        note(concat(spec, " is skipped at length ", length, ": it would take over --longest ", longest, " s"), quiet);
     }
     return found;
   }

@@ -74,7 +74,7 @@ struct QueryCommand : Command {
     const bool same_features = index.records.empty() || index.records[0].row.size() == size_t(embedder->features());
     check<DataError>(embedder->fingerprint() == index.fingerprint && same_features, "--index ", index_file,
                      ": was made with another model than ", in_quotes(options.model),
-                     "; name its model with --model, or index again");
+                     "; name the right folder with --model, or index again");
   }
 
   void answer(const std::string& query) const {
