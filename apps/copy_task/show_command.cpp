@@ -117,7 +117,7 @@ Batch read_sequence(const std::vector<std::string>& words, int64_t length) {
 
 struct ShowCommand : Command {
   ShowCommand()
-      : Command("show", "Show an example or your own sequence, with a trained model's answer and attention",
+      : Command("show", "Show an example or your own sequence, and the answer of a trained model",
                 "Examples:\n"
                 "  copy-task show --length 15\n"
                 "  copy-task show --run run --example 3\n"
@@ -127,7 +127,7 @@ struct ShowCommand : Command {
                 "on. A symbol that is masked in one copy must be visible in the other.") {}
 
   void fields(SettingFields& f) override {
-    f.words("SEQUENCE", words, "with --run: a sequence of yours, separated by spaces, with M for masked symbols");
+    f.words("SEQUENCE", words, "with --run: symbols of your own, separated by spaces; M is a masked one");
     run_.fields(f, "also show the answer of this run's model, and its attention");
     f("length", length, {1, 1 << 12}, "symbols in each copy (default: 31; with --run, the run's)");
     f("example", example, {1, max_steps}, "number of the example");
