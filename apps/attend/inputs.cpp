@@ -10,8 +10,8 @@
 namespace cairn::attend {
 namespace {
 
-// A mask that broadcasts to [B, 1, 1, S] and hides only a tail of keys, as key lengths: int32 [B]. Another mask:
-// undefined.
+// The key lengths, int32 [B], of a mask that broadcasts to [B, 1, 1, S] and hides only the last keys. Undefined for
+// other masks.
 Tensor as_key_lengths(const Tensor& mask, int64_t B, int64_t S) {
   const Shape shape{B, 1, 1, S};
   if (broadcast(mask.shape(), shape, "mask") != shape) return {};
@@ -26,11 +26,11 @@ Tensor as_key_lengths(const Tensor& mask, int64_t B, int64_t S) {
   return Tensor::from(lengths, {B});
 }
 
-// Reads tensors of one file. What has a wrong element type stays as it is; expect() refuses it.
+// Reads tensors of one file. A tensor of a wrong element type stays as it is, and expect() rejects it.
 struct Reader {
   const TensorFile& file;
   std::string shapes{};                      // "q [1, 8, 2, 4], v [1, 8, 2, 4]"
-  std::vector<std::string> known{"points"};  // names that were asked for; a Runner asks for inducing's points
+  std::vector<std::string> known{"points"};  // all names that are read; a Runner reads inducing's points
 
   // The tensor of that name, or an undefined one.
   Tensor any(const std::string& name) {
@@ -68,7 +68,7 @@ Inputs read_inputs(const TensorFile& file) try {
   in.v = read.any("v");
   const Sizes s = expect(where, {{"q", in.q, "B N H D"}, optional({"k", in.k, "B S H D"}), {"v", in.v, "B S H M"}});
   if (in.q.dtype() == DType::bfloat16) {
-    in.notes.push_back("bfloat16 is taken as float32, and the results are float32");
+    in.notes.push_back("bfloat16 is converted to float32, and the results are float32");
     for (Tensor* x : {&in.q, &in.k, &in.v})
       if (x->defined()) *x = x->cast(DType::float32);
   }
@@ -95,7 +95,7 @@ Inputs read_inputs(const TensorFile& file) try {
     in.given.tensors["planes"] = planes;
   }
   if (labels.defined()) {
-    for (int64_t i = 0; i < labels.elements(); ++i)  // queries beyond their length join no cluster
+    for (int64_t i = 0; i < labels.elements(); ++i)  // padding joins no cluster
       if (i % s['N'] >= in.queries_of(i / (s['N'] * s['H']))) labels.mutable_data<int32_t>()[i] = -1;
     in.given.tensors["labels"] = labels;
   }
@@ -106,7 +106,7 @@ Inputs read_inputs(const TensorFile& file) try {
           " does not broadcast to [B, H, N, S] = ", full);
     const Tensor lengths = as_key_lengths(mask.allowed, s['B'], s['S']);
     if (lengths.defined() && !mask.key_lengths.defined()) {
-      in.notes.push_back("the mask hides a tail of keys, and is taken as key_lengths");
+      in.notes.push_back("the mask hides only the last keys, so it is read as key_lengths");
       mask.key_lengths = lengths;
       mask.allowed = {};
     }

@@ -20,18 +20,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a variant gave. Distances are to the variant of --compare.
+// The results of a variant. Distances are to the variant of --compare.
 struct Result {
-  std::string spec, problem{};  // why it did not run
+  std::string spec, problem{};  // the error, if it did not run
   std::unique_ptr<Runner> runner{};
   Outcome outcome{};
   double error = NAN;                // the distance of the output, relative to the other output
-  double l1 = NAN;                   // the mean over rows of their L1 distance, 0 to 2; NaN: no rows
-  std::vector<double> distances{};   // L1, of each head summed over rows, [B, H]
+  double l1 = NAN;                   // the mean L1 distance of rows of weights, 0 to 2; NaN: no rows
+  std::vector<double> distances{};   // L1, summed over the rows of each head, [B, H]
   std::vector<svg::Heatmap> maps{};  // the weights of each head of the first batch element
 };
 
-// A specification of each variant, with a number as one might choose it for a few hundred queries.
+// A specification of each variant, with a number that suits a few hundred queries.
 std::vector<std::string> every_variant() {
   std::vector<std::string> specs;
   for (const AttentionVariant* variant : attention_variants()) {
@@ -43,14 +43,15 @@ std::vector<std::string> every_variant() {
   return specs;
 }
 
-// Not finite: the other has only zeros.
+// Not finite if the other has only zeros.
 double relative_error(const Tensor& out, const Tensor& other) {
   const auto size_of = [](const Tensor& x) { return std::sqrt(sum(unary(Unary::square, x)).item()); };
   const Tensor a = out.cast(DType::float64), b = other.cast(DType::float64);
   return size_of(binary(Binary::subtract, a, b)) / size_of(b);
 }
 
-// The queries whose rows are looked at: all up to 4096; of more 512, drawn one from each of 512 equal stretches.
+// The queries whose rows are compared: all if there are at most 4096; otherwise a random one from each of 512 equal
+// intervals.
 std::vector<int64_t> sample_of(int64_t queries, uint64_t seed) {
   constexpr int64_t most = 4096, drawn = 512;
   const int64_t count = queries > most ? drawn : queries;
@@ -63,7 +64,7 @@ std::vector<int64_t> sample_of(int64_t queries, uint64_t seed) {
   return sample;
 }
 
-// The cluster, or the bucket of the first round, of the first query in each row of a head's map; -1: none.
+// For each row of a head's map: the cluster of its first query, or its bucket in the first round; -1: none.
 std::vector<int32_t> row_colors(const svg::Heatmap& map, int64_t head, const AttentionChoices& made,
                                 const std::vector<int64_t>& sample) {
   std::vector<int32_t> colors(size_t(map.rows), -1);  // so that all tiles are of one size
@@ -79,20 +80,20 @@ struct Attend : Command {
   Attend() : Command("", "", footer()) {}
 
   static std::string footer() {
-    return "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], all float32, float64 or bfloat16;\n"
-           "it may have:\n"
-           "  query_lengths, key_lengths  int32 or int64 [B]: what is beyond takes no part\n"
+    return "The file --in has q [B, N, H, D], k [B, S, H, D] and v [B, S, H, M], all float32, float64 or bfloat16.\n"
+           "It may also have:\n"
+           "  query_lengths, key_lengths  int32 or int64 [B]: queries and keys beyond them are padding\n"
            "  mask         bool or uint8 (0 is false), broadcastable to [B, H, N, S]: true where a query may attend;\n"
-           "               one that hides only a tail of keys is taken as key_lengths\n"
-           "  grad_out     [B, N, H, M]: the gradient of the output, ones by default\n"
-           "  planes       [bits, D + 1]: hyperplanes for hashing, the last column their offsets\n"
-           "  labels       int32 or int64 [B, H, N]: the queries' clusters, -1 for none\n"
-           "  points       [H, I, D]: for inducing\n"
-           "A variant uses those that mean something to it.\n"
-           "The file --out gets out [B, N, H, M]; with --grad grad_q, grad_k, grad_v, grad_points; of clustered\n"
-           "variants codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k], mass [B, H, C]; of lsh\n"
-           "buckets [B, H, rounds, N]. float64 is computed in double, on the CPU; bfloat16 in float32, or on CUDA\n"
-           "with --precision bf16 in bfloat16, and the results are float32.\n"
+           "               a mask that hides only the last keys is read as key_lengths\n"
+           "  grad_out     [B, N, H, M]: the gradient of the output (default: ones)\n"
+           "  planes       [bits, D + 1]: hyperplanes for hashing, with their offsets in the last column\n"
+           "  labels       int32 or int64 [B, H, N]: the cluster of each query, -1 for none\n"
+           "  points       [H, I, D]: the points of inducing\n"
+           "Tensors that a variant does not use are ignored.\n"
+           "The file --out has out [B, N, H, M]; with --grad also grad_q, grad_k, grad_v, grad_points. Clustered\n"
+           "variants add codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k] and mass [B, H, C]; lsh adds\n"
+           "buckets [B, H, rounds, N]. Tensors of float64 are computed in float64, on the CPU. Those of bfloat16 are\n"
+           "computed in float32, or with --precision bf16 in bfloat16, and give float32 results.\n"
            "\n"
            "Examples:\n"
            "  attend --example 512 --compare full                          every variant: error against time\n"
@@ -107,16 +108,19 @@ struct Attend : Command {
 
   void fields(SettingFields& f) override {
     f("attention", attention, Text::variants,
-      "the variant; with --compare or --picture several, comma-separated, by default all");
-    f("in", in, Text::file, "tensors q, k, v and others, see below (safetensors)", Keep::no);
-    f("example", example, {1, 1 << 20}, "instead of --in: an example of so many queries and keys, in 4 heads of 32");
-    f("out", out, Text::file, "write the output, and what the variant chose, here (safetensors)", Keep::no);
+      "attention variant (listed below); with --compare or --picture several, separated by commas (default: all)");
+    f("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::no);
+    f("example", example, {1, 1 << 20}, "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
+    f("out", out, Text::file, "write the output and the variant's choices to this safetensors file (see below)",
+      Keep::no);
     f("grad", options.gradients, "also compute gradients");
-    f("causal", causal, "query i attends to keys up to i");
+    f("causal", causal, "causal mask: query i attends to keys up to i");
     f("compare", compare, Text::variant,
-      "a variant, such as full, to tell the distance to: of attention rows (mean L1), and of the output");
+      "report distances to this variant, such as full: mean L1 distance of attention rows, relative error of the "
+      "output");
     f("picture", picture, Text::file,
-      "draw the attention weights of each head of the first batch element here (SVG); --compare is full by default",
+      "draw the attention weights of each head of the first batch element in this SVG file; --compare is then full by "
+      "default",
       Keep::no);
     compute.fields(f);
   }
@@ -147,14 +151,14 @@ struct Attend : Command {
     catch_interrupts(quiet);
     for (const std::string& spec : specs) run_variant(spec, specs.size() > 1);
     const bool any = std::ranges::any_of(results, [](const Result& result) { return result.runner != nullptr; });
-    check<UsageError>(any, "no variant can work on these tensors: ", results.front().problem);
+    check<UsageError>(any, "no variant works on these tensors: ", results.front().problem);
     if (!compare.empty() && std::ranges::find(specs, compare) == specs.end()) run_variant(compare, false);
     if (!out.empty()) write_safetensors(out, output_file(specs[0], inputs, results[0].outcome));
     if (!compare.empty()) look();
     tell_results();
   }
 
-  // Errors: UsageError, DataError: it cannot work on these tensors; one of `several` is passed over then. Interrupted.
+  // Errors: UsageError, DataError: it does not work on these tensors; one of `several` is skipped then. Interrupted.
   void run_variant(const std::string& spec, bool several) {
     note("running " + spec, quiet || !several);
     Result& result = results.emplace_back();
@@ -171,7 +175,7 @@ struct Attend : Command {
     if (interrupted()) throw Interrupted();
   }
 
-  // Finds the distances of those that ran, and writes the picture.
+  // Computes the distances, and writes the picture.
   void look() {
     const Result& other = *std::ranges::find(results, compare, &Result::spec);
     check<UsageError>(other.runner != nullptr, other.problem);
@@ -179,8 +183,8 @@ struct Attend : Command {
     const std::vector<int64_t> sample = sample_of(inputs.queries(), options.seed);
     const auto rows = int64_t(sample.size());
     if (rows < inputs.queries())
-      note(concat("rows of weights: a sample of ", rows, " of the ", inputs.queries(), " queries"), quiet);
-    // 64 heatmaps of 128 rows and columns, or as many cells: at most some 10 MB of SVG.
+      note(concat("attention rows: a sample of ", rows, " of the ", inputs.queries(), " queries"), quiet);
+    // As many cells as 64 heatmaps of 128 rows and columns: at most about 10 MB of SVG.
     const double tiles = double(results.size()) * double(std::max<int64_t>(1, H));
     const auto side = std::clamp<int64_t>(int64_t(128 * std::sqrt(64 / tiles)), 16, 128);
     for (Result& result : results) {
@@ -204,7 +208,7 @@ struct Attend : Command {
             result.maps[h].add(first + int64_t(i), own.data<float>() + int64_t(h * part.size() + i) * S, S);
       }
     }
-    int64_t counted = 0;  // rows beyond a length are zeros in all variants
+    int64_t counted = 0;  // rows of padding are zero in all variants
     for (int64_t b = 0; b < B; ++b) counted += inputs.valid_of(sample, b) * H;
     for (Result& result : results)
       if (result.runner && counted > 0)
@@ -212,7 +216,7 @@ struct Attend : Command {
     if (!picture.empty()) replace_file(picture, {drawn(sample)});
   }
 
-  // An SVG file of all maps. Several variants of several heads stand in a row each.
+  // An SVG file of all maps. If there are several variants and heads, each variant has a row.
   std::string drawn(const std::vector<int64_t>& sample) const {
     const int64_t H = inputs.heads();
     std::vector<double> edges;
@@ -232,10 +236,10 @@ struct Attend : Command {
     const bool all = int64_t(sample.size()) == inputs.queries();
     const int64_t columns = H > 1 && results.size() > 1 ? H : 4;
     return svg::sheet("Attention weights of each head",
-                      concat("A row for each ",
-                             all ? "query" : concat("of ", sample.size(), " queries, drawn out of ", inputs.queries()),
-                             ", a column for each key; darker is more, in powers of two from half of even attention "
-                             "on. The strip at the left has a color for each cluster."),
+                      concat("Each row is a query",
+                             all ? "" : concat(", one of a sample of ", sample.size(), " out of ", inputs.queries()),
+                             "; each column is a key. Darker cells have larger weights: each level doubles, from half "
+                             "of uniform attention on. The colors at the left are the clusters."),
                       tiles, int(std::min<int64_t>(columns, int64_t(tiles.size()))));
   }
 
@@ -280,6 +284,7 @@ struct Attend : Command {
 
 int main(int argc, char** argv) {
   return cairn::run_program(
-      "attend", "Any attention variant on anybody's tensors.", "",
-      {[]() -> std::unique_ptr<cairn::Command> { return std::make_unique<cairn::attend::Attend>(); }}, argc, argv);
+      "attend",
+      "Run any attention variant on your tensors, and compare variants: results, gradients, errors, time, pictures.",
+      "", {[]() -> std::unique_ptr<cairn::Command> { return std::make_unique<cairn::attend::Attend>(); }}, argc, argv);
 }

@@ -68,14 +68,14 @@ Outcome Runner::run() {
   std::sort(seconds.begin(), seconds.end());
   outcome.seconds = seconds[seconds.size() / 2];
   if (!options_.gradients) return outcome;
-  for (const auto& [name, leaf] : leaves)  // a gradient that nothing flowed into is one of zeros
+  for (const auto& [name, leaf] : leaves)  // a gradient that no operation added to is zero
     outcome.gradients.emplace_back(
         name, leaf.grad().defined() ? back(leaf.grad()) : Tensor::zeros(leaf.shape(), inputs_.q.dtype()));
   return outcome;
 }
 
-// The output is W v, so the gradient of v is W^T times that of the output. Where column m of the output's gradient is
-// the unit vector of query i, column m of v's gradient is row i of W.
+// The output is W v, so the gradient of v is W^T times that of the output. If column m of the output's gradient is the
+// unit vector of query i, then column m of v's gradient is row i of W.
 Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   const auto R = int64_t(rows.size());
   const Device device = options_.compute.device;
@@ -83,7 +83,7 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   Tensor q = q_.value();
   AttentionMask mask = mask_;
   const bool full = parse_attention(attention_->spec()).variant->name == std::string("full");
-  if (full && !mask.allowed.defined()) {  // which sees each query alone
+  if (full && !mask.allowed.defined()) {  // its rows do not depend on other queries
     std::vector<Tensor> chosen;
     for (const int64_t row : rows) chosen.push_back(slice(q, 1, row, row + 1));
     q = concat(chosen, 1);
@@ -92,7 +92,7 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
     mask.query_lengths = Tensor::from(lengths, {inputs_.batches()}).to(device);
     if (mask.causal)
       mask.allowed = compare(Compare::less_equal, arange(inputs_.keys(), device), positions.reshape({R, 1}));
-    mask.causal = false;  // they are no longer where they were
+    mask.causal = false;  // the rows have new positions
     positions = arange(R, device);
   }
   const Tensor unit = compare(Compare::equal, arange(q.size(1), device).reshape({q.size(1), 1, 1}), positions);

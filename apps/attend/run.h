@@ -1,6 +1,6 @@
 #pragma once
-// One attention variant on given tensors: its output, gradients, choices and time, its rows of attention weights, and
-// the file that `attend` writes of it.
+// Runs one attention variant on given tensors: output, gradients, choices, time, rows of attention weights, and the
+// file that `attend` writes.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,30 +16,30 @@ struct RunOptions {
   Place compute;
   uint64_t seed = 1;
   bool gradients = false;
-  int64_t runs = 1;  // of which the median time counts; fewer once they have taken a second
+  int64_t runs = 1;  // the median time counts; fewer if they take more than a second
 };
 
 struct Outcome {
   Tensor out;                                             // [B, N, H, M], of q's element type, as all the others
-  std::vector<std::pair<std::string, Tensor>> gradients;  // of q, k and v, by name, and of the parameters
+  std::vector<std::pair<std::string, Tensor>> gradients;  // by name: of q, k, v and the parameters
   AttentionChoices made;
-  double seconds = 0;  // of one run, with gradients if asked for
+  double seconds = 0;  // of one run, with gradients if options say so
 };
 
-// A variant with its parameters, ready to run on these inputs. Errors (UsageError): the specification; the inputs do
-// not fit it.
+// A variant with its parameters, ready to run on these inputs. Errors (UsageError): the specification is wrong, or the
+// inputs do not fit it.
 class Runner {
  public:
   Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options);
 
-  // Errors: UsageError: a mask that the variant cannot honor; DataError: labels beyond its clusters.
+  // Errors: UsageError: the variant does not support the mask; DataError: labels beyond its clusters.
   Outcome run();
-  // The attention weights of some queries, which rise, [B, H, rows, S] in float32 on the CPU. Draws are named, so the
-  // choices are those of run(). Time is that of a forward and backward pass with as many columns of values as rows.
+  // The attention weights of some queries, whose indices rise: [B, H, rows, S] in float32 on the CPU. Random draws and
+  // choices are those of run(). Time: a forward and a backward pass with a column of values per row.
   Tensor weights(const std::vector<int64_t>& rows) const;
 
  private:
-  Tensor place(const Tensor& x) const;  // where and in what the variant computes
+  Tensor place(const Tensor& x) const;  // to the device and type of the computation
   Tensor back(const Tensor& x) const;
 
   const Inputs& inputs_;
@@ -53,7 +53,7 @@ class Runner {
   std::vector<NamedParameter> parameters_;
 };
 
-// What a run gives, as a file.
+// The results of a run as a file.
 TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome);
 
 }  // namespace cairn::attend

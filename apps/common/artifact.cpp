@@ -25,7 +25,7 @@ constexpr const char* config_name = "config.json";
 constexpr const char* lines_name = "metrics.jsonl";
 constexpr const char* result_name = "result.json";
 
-// The processor's name, as the system tells it.
+// The processor's name, as Linux reports it.
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
@@ -60,7 +60,7 @@ Artifact::Artifact(const fs::path& folder, const Json& config, Resume resume) : 
   check(!error, "--out ", folder, ": cannot make the folder: ", error);
   if (is_new) sync_folder(fs::absolute(folder).parent_path());
   lock_.emplace(folder / ".lock", O_RDWR | O_CREAT, "cannot write into the folder");
-  // A file system without locks fails in another way, and then nothing keeps others out.
+  // A file system without locks fails with another error. Then nothing keeps other processes out.
   check<InUse>(flock(lock_->number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, "--out ", folder,
                ": another run is writing into this folder; wait for it, or choose another folder");
   write(config_name, config.dump(2) + "\n");
@@ -73,7 +73,7 @@ void Artifact::write(const std::string& name, const std::string& text) {
 void Artifact::append(const Json& line) {
   if (!keeps()) return;
   if (!lines_) {
-    keep_lines(INT64_MAX);  // but none that a crash cut off
+    keep_lines(INT64_MAX);  // removes a last line that a crash cut off
     lines_.emplace(folder_ / lines_name, O_WRONLY | O_CREAT | O_APPEND, "cannot be opened");
   }
   lines_->write(line.dump() + "\n");
@@ -104,7 +104,7 @@ void Artifact::keep_lines(int64_t count) {
   if (end == text.size()) return;
   std::error_code error;
   fs::resize_file(path, end, error);
-  check(!error, path, ": cannot be cut back: ", error);
+  check(!error, path, ": cannot be truncated: ", error);
 }
 
 std::optional<Json> Artifact::result() const {
@@ -119,9 +119,9 @@ fs::path output_path(const char* option, const std::string& name, const std::str
   const fs::file_status there = fs::status(name, error);
   check<UsageError>(!fs::is_directory(there), option, ' ', name, ": is a folder, expected a file");
   check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
-                    ": is no regular file; results replace a file as a whole, so they cannot go there");
+                    ": is not a regular file; choose one, or a new name");
   check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
-                    ": is the file that is read; choose another");
+                    ": is the input file; choose another");
   fs::path path = fs::weakly_canonical(fs::absolute(name, error), error);
   check<UsageError>(fs::is_directory(path.parent_path(), error), option, ' ', name, ": there is no folder ",
                     path.parent_path());

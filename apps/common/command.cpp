@@ -28,15 +28,15 @@ void Command::define(CLI::App& app, Communicator& ranks) {
   fields(*fields_);
   command.add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
       ->type_name("FILE");
-  command.add_option("--set", sets_, "one setting, named as in a configuration; may be repeated")
+  command.add_option("--set", sets_, "set one key of the configuration; may be repeated")
       ->type_name("KEY=VALUE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->allow_extra_args(false);
   (*fields_)("json", json, "print the result as one JSON object on the last line", Keep::no);
-  (*fields_)("quiet", quiet, "print nothing but the result, errors, and what changes the result", Keep::no);
+  (*fields_)("quiet", quiet, "print only the result, errors and warnings", Keep::no);
   command.callback([this, &command, &ranks] {
-    check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": is computed by one process, and ",
+    check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": runs as one process, and ",
                       ranks.size(), " were started; start it without mpirun");
     if (command.count("--config") > 0) try {
         given_->update(fields_->checked(read_json(config_file_), config_file_));
@@ -54,7 +54,7 @@ void Command::continue_run(const std::filesystem::path& folder) {
   Json all = read_run(*fields_, "--out", folder);
   const std::string differences = fields_->differences(*given_, all);
   check<UsageError>(differences.empty(), folder / "config.json",
-                    ": a run is resumed with its own settings, but these differ: ", differences,
+                    ": a resumed run keeps its settings, but these differ: ", differences,
                     "; leave them out, or choose another folder");
   all.update(*given_);
   fields_->assign(all);
@@ -78,19 +78,19 @@ Json read_run(SettingFields& fields, const char* option, const std::filesystem::
 
 void threads_field(SettingFields& f, int64_t& threads) {
   f("threads", threads, {1, 4096},
-    concat("CPU threads, by default as many as the machine gives this program (", cairn::threads(),
+    concat("CPU threads (default: all that this program may use, ", cairn::threads(),
            " here); results do not depend on it"),
     Keep::may_change);
 }
 
 void ComputeSettings::fields(SettingFields& f) {
-  f("device", device, {{"auto", std::nullopt}, {"cpu", Device::cpu}, {"cuda", Device::cuda}}, "auto, cpu or cuda",
-    Keep::may_change);
+  f("device", device, {{"auto", std::nullopt}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
+    "cpu, cuda, or auto: cuda if this build can use a GPU", Keep::may_change);
   f("precision", precision, {{"float32", Precision::float32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
-    "of what CUDA computes: float32 in full, products of matrices in TF32, or activations in bfloat16 (parameters, "
-    "moments and sums stay float32)");
+    "on CUDA: float32, tf32 (matrix products in TF32), or bf16 (activations in bfloat16; parameters, moments and sums "
+    "stay float32)");
   threads_field(f, threads);
-  f("seed", seed, {0, std::numeric_limits<int64_t>::max()}, "names all random numbers");
+  f("seed", seed, {0, std::numeric_limits<int64_t>::max()}, "random seed");
 }
 
 #if CAIRN_CUDA_HOST

@@ -1,5 +1,5 @@
 #pragma once
-// A program's commands, and what all of them can be told.
+// A program's commands, and the settings that all of them have.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -16,34 +16,33 @@ namespace cairn {
 
 class Communicator;
 
-// A command. All that can be set is a member with its default, which fields() declares. What counts, from the weakest
-// to the strongest: the default, what --quick sets, the run that is continued, --config FILE, --set key=value, the
-// option.
+// A command. Each setting is a member that holds its default and that fields() declares. From the weakest source of a
+// value to the strongest: the default, --quick, the run that is continued, --config FILE, --set key=value, the option.
 class Command {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Without a name it is the program itself. The footer stands at the end of its help.
+  // An empty name: the program has no commands, and this is its only action. The footer ends the help text.
   Command(const char* name, const char* summary, std::string footer);
   virtual ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  virtual void fields(SettingFields& f) = 0;  // its own; --json --quiet --config --set are everybody's
-  virtual void run(Communicator& ranks) = 0;  // once the settings are taken
+  virtual void fields(SettingFields& f) = 0;  // its own; all have --json --quiet --config --set
+  virtual void run(Communicator& ranks) = 0;  // when all settings have their values
 
-  // Adds it, or itself, to a program, which runs on these processes.
+  // Adds the command to a program, which runs on these processes.
   void define(CLI::App& app, Communicator& ranks);
 
  protected:
-  // Continues the run in the folder --out. Errors: as read_run(); UsageError: the user gave something that a run keeps
-  // another value, names the keys.
+  // Takes the settings of the run in the folder --out. Errors: as read_run(); UsageError: the user gave another value
+  // to settings that a run keeps; the message names them.
   void continue_run(const std::filesystem::path& folder);
-  // Takes the settings of a configuration alone: those of the first of several processes.
+  // Takes all settings from a configuration: with several processes, that of rank 0.
   void follow(const Json& configuration);
-  // Has the user set it?
+  // Did the user set this key?
   bool given(const std::string& key) const;
-  // For a run's config.json; a valid --config.
+  // The settings for a run's config.json, which is a valid --config.
   Json config() const;
   // Prints the result: the text, or with --json the object on the last line.
   void tell(const Json& result, const std::string& text) const;
@@ -60,8 +59,8 @@ class Command {
   std::unique_ptr<Json> given_;
 };
 
-// Takes the settings of the run in the folder that `option` names, and returns them. Error (DataError): there is no
-// run, or its settings are not valid.
+// Takes the settings of the run in the folder, and returns them. `option` begins the message. Error (DataError): there
+// is no run, or its settings are not valid.
 nlohmann::ordered_json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder);
 
 // Where a program computes, and the element type of its activations.
@@ -72,14 +71,14 @@ struct Place {
 
 // Settings of every program that computes.
 struct ComputeSettings {
-  std::optional<Device> device;  // none: CUDA where there is a GPU that this build has code for, never the emulated one
+  std::optional<Device> device;  // none: CUDA if this build can use a GPU; never the emulator
   enum class Precision { float32, tf32, bf16 } precision = Precision::float32;
-  int64_t threads = 0;  // 0: as many as the machine gives this process
+  int64_t threads = 0;  // 0: all that this process may use
   int64_t seed = 1;
 
   void fields(SettingFields& f);
-  // Sets the number of threads and how float32 is multiplied. Errors: DeviceError: built without CUDA, or the GPU
-  // cannot be used; UsageError: a precision that the CPU does not have.
+  // Sets the number of threads and the precision of float32 matrix products. Errors: DeviceError: built without CUDA,
+  // or the GPU cannot be used; UsageError: a precision that the CPU does not have.
   Place apply() const;
 };
 

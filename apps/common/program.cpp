@@ -40,7 +40,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// The commands and options that a user could have meant.
+// The options and commands that a user could have meant.
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
@@ -55,7 +55,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-// What CLI11 could not place: an option or a command that does not exist.
+// Reports an option or a command that does not exist.
 [[noreturn]] void unexpected(const CLI::App& app) {
   const std::string word = app.remaining(true).front();
   const auto commands = command_names(app);
@@ -68,8 +68,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
         concat("unknown option '", option, "'", did_you_mean(option, option_names(command)), "; see ", help));
   }
   check<UsageError>(parsed.empty() && !commands.empty(), "unexpected argument '", word, "'; see ", help);
-  throw UsageError(concat("unknown command '", word, "'", did_you_mean(word, commands), "; there is ", joined(commands),
-                          "; see ", help));
+  throw UsageError(concat("unknown command '", word, "'", did_you_mean(word, commands), "; the commands are ",
+                          joined(commands), "; see ", help));
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv) try {
@@ -88,15 +88,15 @@ int parse_and_run(CLI::App& app, int argc, char** argv) try {
   unexpected(app);
 } catch (const CLI::ArgumentMismatch& error) {  // begins with the option's name
   const std::string message = error.what();
-  throw UsageError(message.substr(0, message.find(':')) + ": expected a value behind it");
+  throw UsageError(message.substr(0, message.find(':')) + ": expected a value after it");
 } catch (const CLI::ParseError& error) {
   throw UsageError(error.what());
 } catch (const Interrupted&) {
   return exit_interrupted;
 }
 
-// Where a standard stream is closed, the next file opened would take its number, and what is meant for the stream would
-// end up in the file. So something takes the number that cannot be written to.
+// If a standard stream is closed, the next file that is opened gets its number, and output to the stream goes into the
+// file. This opens /dev/null for reading instead, so that such output fails.
 void keep_standard_streams() {
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     while (fcntl(stream, F_GETFD) < 0 && open("/dev/null", O_RDONLY) >= 0) {
@@ -119,8 +119,8 @@ struct WrappedHelp : CLI::Formatter {
   }
 };
 
-// The first of these signals is noted. A second one ends the program at once, because whatever runs between two looks
-// may be long; not if it comes right behind the first: timeout(1) and others signal a process and then its group.
+// The first signal sets stop_requested. A second one ends the program at once, because a step may be long. A second
+// signal within half a second does nothing: timeout(1) and others signal a process and then its group.
 void on_signal(int) {
   static std::chrono::steady_clock::time_point first;
   const auto now = std::chrono::steady_clock::now();
@@ -164,12 +164,12 @@ int run_program(const char* name, const char* summary, const char* footer, const
     app.footer(footer);
     app.set_version_flag("--version", concat(name, " (Cairn ", CAIRN_VERSION, ", commit ", CAIRN_COMMIT,
                                              "; backends: ", backends(), "; vectors: ", cpu_vectors(), ")"));
-    app.option_defaults()->take_last();  // given twice, the last one counts
+    app.option_defaults()->take_last();  // of an option given twice, the last value counts
     std::vector<std::unique_ptr<Command>> made;
     for (const MakeCommand make : commands) made.emplace_back(make())->define(app, *ranks);
     return parse_and_run(app, argc, argv);
   } catch (const std::exception& error) {
-    // What all ranks found is told by rank 0: then mpirun sends the others SIGTERM, one second later.
+    // Rank 0 reports an error that all ranks found. Then mpirun sends the others SIGTERM, one second later.
     if (launched_rank() > 0) {
       std::signal(SIGTERM, SIG_DFL);
       std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -207,8 +207,8 @@ bool interrupted() { return stop_requested != 0; }
 
 void catch_interrupts(bool quiet) {
   if (!quiet)
-    stop_message = isatty(STDERR_FILENO) ? "\nstopping after this step; once more to stop at once\n"
-                                         : "stopping after this step; once more to stop at once\n";
+    stop_message = isatty(STDERR_FILENO) ? "\nstopping after this step; interrupt again to stop at once\n"
+                                         : "stopping after this step; interrupt again to stop at once\n";
   for (int signal : {SIGINT, SIGTERM, SIGHUP})
     if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
 }

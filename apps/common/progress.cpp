@@ -49,8 +49,8 @@ void Progress::draw(bool ended) {
   const double elapsed = clock_.seconds();
   const double rate = elapsed > 0 ? double(last_done_ - first_) / elapsed : 0;
   const std::string rates = formatted("  %.1f/s  %s", rate, clock_time(elapsed).c_str());
-  const std::string left = "  at most " + (rate > 0 ? clock_time(double(total_ - last_done_) / rate) : "?") + " more";
-  // What matters most comes first; a narrow terminal loses the rest.
+  const std::string left = "  at most " + (rate > 0 ? clock_time(double(total_ - last_done_) / rate) : "?") + " left";
+  // The most important part comes first, because a narrow terminal cuts the rest.
   std::string line = concat(last_done_, "/", total_, "  ", last_numbers_);
   const size_t width = terminal_ ? std::max<size_t>(1, columns(STDERR_FILENO, 80) - 1) : std::string::npos;
   if (line.size() + rates.size() <= width) line += rates;

@@ -1,6 +1,6 @@
 #pragma once
-// How long work shows itself: on a terminal one line that is redrawn, with a bar, rate, remaining time and live
-// numbers; elsewhere a plain line now and then. All of it on standard error.
+// The progress of long work, on standard error: on a terminal, one line that is redrawn, with a bar, numbers, rate and
+// remaining time; elsewhere, a plain line every ten seconds.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// Seconds since it was made, plus those of earlier sessions.
+// Seconds since its construction, plus those of earlier sessions.
 class Stopwatch {
  public:
   explicit Stopwatch(double before = 0) : before_(before) {}
@@ -22,15 +22,15 @@ class Stopwatch {
 
 class Progress {
  public:
-  // Of `total` steps, `done` of which an earlier session made: they do not count in the rate. `quiet` shows nothing.
+  // For `total` steps. The rate does not count the `done` steps of an earlier session. `quiet` shows nothing.
   Progress(int64_t total, bool quiet, int64_t done = 0);
   ~Progress();
 
-  // After `done` steps, with live numbers such as "loss 1.83".
+  // Shows the state after `done` steps, with current numbers such as "loss 1.83".
   void update(int64_t done, const std::string& numbers);
-  // A line of its own above the bar, for what a reader should know.
+  // Prints a line above the bar.
   void note(const std::string& text);
-  // The last state, for good.
+  // Shows the final state.
   void finish();
 
  private:
@@ -44,7 +44,7 @@ class Progress {
   double last_draw_ = 0;
 };
 
-// The width of a terminal; `otherwise` where the stream (STDOUT_FILENO, STDERR_FILENO) is none.
+// The width of the terminal; `otherwise` if the stream (STDOUT_FILENO, STDERR_FILENO) is not a terminal.
 size_t columns(int stream, size_t otherwise);
 
 // "1:05", "2:03:04".

@@ -1,6 +1,6 @@
 #pragma once
-// A report: one HTML page that needs nothing else, no script, no network. It is well-formed XML, fits narrow and wide
-// windows and follows the reader's light or dark theme. Pictures come from svg.h. All text is escaped here.
+// A report: one HTML page without scripts and without other files. It is well-formed XML, fits narrow and wide windows,
+// and follows the reader's light or dark theme. Pictures come from svg.h. All text is escaped here.
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +13,7 @@ class Report {
 
   Report(const std::string& title, const std::string& lead);
 
-  // Figures to see first.
+  // The main figures, at the top of the page.
   struct KeyFigure {
     std::string label, value, note;
   };
@@ -26,11 +26,11 @@ class Report {
     std::string svg, caption;
   };
   void figure(const Picture& picture) { figures({picture}, 1); }
-  // Beside each other: `columns` on a wide page (1, 2 or 4), half as many on a narrow one.
+  // Side by side: `columns` on a wide page (1, 2 or 4), half as many on a narrow one.
   void figures(const std::vector<Picture>& pictures, int columns);
-  // A table with names of its columns; the first column names its rows.
+  // A table with column names. The first column names the rows.
   void columns(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& rows);
-  // Names and values, collapsed until asked for.
+  // A table of names and values, which the reader opens with a click.
   void table(const std::string& title, const Pairs& rows);
 
   std::string html() const;

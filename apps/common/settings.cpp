@@ -22,7 +22,7 @@ std::string replaced(std::string text, char from, char to) {
   return text;
 }
 
-// A value as it stands in a message, cut where it is long.
+// A value as text for a message, cut if it is long.
 std::string shown(const Json& value) {
   const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
@@ -62,15 +62,15 @@ std::vector<std::string> split(const std::string& list) {
 struct Setting {
   Json initial;                            // the default
   std::string expected;                    // "a whole number from 1 to 1024"
-  std::function<bool(const Json&)> valid;  // may refuse with a UsageError of its own
+  std::function<bool(const Json&)> valid;  // may throw a UsageError of its own
   std::function<void(const Json&)> set;    // gives the program's variable a value
   std::string key{};                       // "head_size"
   Keep keep = Keep::fixed;
-  Json value{};             // what was set last
-  bool has_initial = true;  // false: the default is no valid value, but stands for "not set"
+  Json value{};             // the current value
+  bool has_initial = true;  // false: the default is not a valid value, but means "not set"
   CLI::Option* option = nullptr;
 
-  // A value from outside: a number that may have a fraction becomes a double. Error (UsageError): it is not valid.
+  // A value that the user gave; a double for a setting of that type. Error (UsageError): it is not valid.
   Json checked(const Json& given, const std::string& where) const {
     bool is_valid = false;
     name_in_errors(where, [&] { is_valid = valid(given); });
@@ -177,7 +177,7 @@ const Setting& SettingFields::known(const std::string& key, const std::string& w
     keys.push_back(setting->key);
   }
   throw UsageError(concat(where, ": unknown key '", key, "'", did_you_mean(key, keys),
-                          nearest(key, keys).empty() ? "; there is " + joined(keys) : ""));
+                          nearest(key, keys).empty() ? "; the keys are " + joined(keys) : ""));
 }
 
 Json SettingFields::checked(const Json& configuration, const std::string& where) const {
@@ -207,7 +207,7 @@ Json SettingFields::options() const {
   for (const auto& setting : settings_) {
     if (!setting->option || setting->option->count() == 0) continue;
     const std::string name = setting->option->get_name(), text = setting->option->results().back();
-    check<UsageError>(!text.empty(), name, ": expected a value behind it");
+    check<UsageError>(!text.empty(), name, ": expected a value after it");
     result[setting->key] = setting->checked(setting->parsed(text), name);
   }
   return result;
@@ -257,7 +257,7 @@ std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
   for (const std::string& item : split(list)) {
     int64_t value = 0;
     check<UsageError>(is_number(item, value) && value >= 1 && value <= maximum, "expected whole numbers from 1 to ",
-                      maximum, " with a comma between, got ", in_quotes(list));
+                      maximum, ", separated by commas, got ", in_quotes(list));
     check<UsageError>(result.empty() || value > result.back(), "expected each larger than the one before, got ",
                       in_quotes(list));
     result.push_back(value);

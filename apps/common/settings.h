@@ -1,7 +1,6 @@
 #pragma once
-// What can be set, each declared once. That makes the option on the command line, its line in --help, its check, its
-// key in configurations (the name with underscores), its place in a run's config.json, and the rule of what a resume
-// may change.
+// Settings. One declaration gives a setting its option on the command line, its line in --help, its check, its key in
+// configurations (the name with underscores), and the rule whether a resume may change it.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,12 +19,12 @@ namespace cairn {
 
 struct Setting;  // one of them (settings.cpp)
 
-// In config.json: never another value in a resumed run; a resume may change it. no: not in config.json.
+// fixed: in config.json, and a resume must not change it. may_change: a resume may. no: not in config.json.
 enum class Keep { fixed, may_change, no };
-// What a text is: a file or folder has a name; a variant, or several with a comma between, is one of attention.
+// What a text is: any text, the name of a file or a folder, or one or several attention variants (with commas).
 enum class Text { any, file, folder, variant, variants };
 
-// The values that a number may have. A default outside of them stands for "not set": it is not in config.json.
+// The range of a number. A default outside of it means "not set", and is not in config.json.
 template <class T>
 struct Between {
   T low, high;
@@ -34,12 +33,12 @@ struct Between {
 template <class E>
 using Choices = std::vector<std::pair<const char*, E>>;
 
-// Receives what can be set, as nn's Fields receives parameters. A value holds its default; it outlives this object.
+// Receives the settings, as nn's Fields receives parameters. A variable holds its default; it must outlive this object.
 class SettingFields {
  public:
   using Json = nlohmann::ordered_json;
 
-  // With a command each setting becomes an option of it; without, only configurations are read.
+  // With a command, each setting becomes an option of it. Without one, settings come from configurations alone.
   explicit SettingFields(CLI::App* command = nullptr);
   ~SettingFields();
   SettingFields(const SettingFields&) = delete;
@@ -66,33 +65,33 @@ class SettingFields {
     };
     add_choice(name, names, initial, choose, help, keep);
   }
-  // All words that are no options. They are not in config.json.
+  // Takes all arguments that are not options. They are not in config.json.
   void words(const char* name, std::vector<std::string>& values, const std::string& help);
-  // What --quick sets where nothing else does, by key; its help lists it.
+  // The defaults under --quick, by key. The help of --quick lists them.
   void quick(const Json& values);
-  // Keys of older versions. A configuration may have such a key with this value, its old default, which changes
-  // nothing; another value is refused by the key's name.
+  // Keys of older versions, with their old defaults. A configuration may have such a key with its old default; another
+  // value is an error.
   void withdrawn(const Json& values);
 
-  // A configuration without withdrawn keys; `where` begins a message. Error (UsageError): no object, an unknown key
-  // (says what was close), a value of another type or out of range.
+  // The configuration without withdrawn keys. `where` begins a message. Error (UsageError): it is not an object; a key
+  // is unknown (the message suggests a similar one); a value has another type or is out of range.
   Json checked(const Json& configuration, const std::string& where) const;
-  // The value of "key=value", as an object. Error (UsageError) as checked().
+  // "key=value" as an object. Error (UsageError) as checked().
   Json set(const std::string& text) const;
-  // The values that options on the command line have. Error (UsageError) as checked().
+  // The values of the options on the command line. Error (UsageError) as checked().
   Json options() const;
-  // Gives every setting its value in `values`, or its default; what --quick sets counts before the default.
+  // Gives every setting its value in `values`, or its default (with --quick, that of --quick).
   void assign(const Json& values);
-  // All settings as they were assigned, but those of Keep::no: a valid configuration.
+  // All settings except those of Keep::no: a valid configuration.
   Json config() const;
-  // What of `given` differs from a run's configuration and may not, both checked: "length (3 in the run, 4 now)".
+  // Settings in `given` that differ from a run's and must not: "length (3 in the run, 4 now)". Both were checked.
   std::string differences(const Json& given, const Json& of_run) const;
 
  private:
   void add(const char* name, const char* type, const std::string& help, Keep keep, Setting setting);
   void add_choice(const char* name, const std::vector<std::string>& names, const std::string& initial,
                   const std::function<void(const std::string&)>& choose, const std::string& help, Keep keep);
-  // Error (UsageError): there is none in configurations, says what was close.
+  // Error (UsageError): configurations have no such key; the message suggests a similar one.
   const Setting& known(const std::string& key, const std::string& where) const;
 
   CLI::App* command_;
@@ -100,10 +99,10 @@ class SettingFields {
   std::unique_ptr<Json> quick_, withdrawn_;
 };
 
-// "full,i-clustered-15:topk=16,bits=32" is two specifications: a comma before option=value belongs to the one before.
+// Splits "full,i-clustered-15:topk=16,bits=32" into two specifications: a comma before option=value does not split.
 std::vector<std::string> split_specs(const std::string& list);
 
-// "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): it is not that.
+// "512,1024": whole numbers from 1 to `maximum`, each larger than the one before. Error (UsageError): otherwise.
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum);
 
 // Calls f. The message of a UsageError that it throws then begins with the name of this option.

@@ -1,7 +1,7 @@
 #pragma once
-// Pictures as inline <svg> text. Colors and fonts come from the CSS of style(), put once into the page that holds the
-// pictures, so that they follow its light or dark theme. Every picture scales with its container (up to a limit), names
-// itself to screen readers, and takes any input: no data, NaN and infinity leave gaps.
+// Pictures as inline <svg> text. Colors and fonts come from the CSS of style(), which the page contains once, so that
+// pictures follow its light or dark theme. Every picture scales with its container (up to a limit), has a title for
+// screen readers, and accepts any input: no data, NaN and infinity leave gaps.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace cairn::svg {
 
-// Colors by number for series and categories (distinct for color-blind readers; they repeat), and a ramp.
+// The number of colors for series and categories (distinct for color-blind readers; they repeat), and of the levels of
+// a heatmap.
 inline constexpr int colors = 8, ramp = 9;
 
 // CSS: custom properties for both themes and the classes that pictures use.
 std::string style();
 // Text for HTML and XML, in elements and attributes. Control characters become spaces.
 std::string escape(const std::string& text);
-// For people: 3 significant digits, "12,500", "1.2M", "83%" or "99.96%" with `percent`; NaN is a
-// dash.
+// For people: 3 significant digits, "12,500", "1.2M"; "83%" or "99.96%" with `percent`; NaN is a dash.
 std::string number(double value, bool percent = false);
 
 // ---- lines over x
@@ -49,9 +49,9 @@ struct LineChart {
 std::string draw(const LineChart& chart);
 
 // ---- a matrix
-// How many of n rows or columns share a cell, so that there are at most `most` cells.
+// How many of n rows or columns share a cell, so that at most `most` cells are drawn.
 inline int64_t pooling(int64_t n, int64_t most = 128) { return std::max<int64_t>(1, (n + most - 1) / most); }
-// A cell shows the largest of its values. They are added row by row, so a large matrix need never be in memory.
+// A cell shows its largest value. add() takes one row at a time, so a large matrix is never in memory.
 struct Heatmap {
   Heatmap(int64_t rows_of_values, int64_t columns_of_values, int64_t most = 128)
       : row_step(pooling(rows_of_values, most)),
@@ -63,24 +63,25 @@ struct Heatmap {
   void add(int64_t row, const float* row_values, int64_t count);
 
   std::string title, description;
-  // Rising; a value's level is the number of edges that it reaches, and level 0 is left blank.
+  // Rising. The level of a value is the number of edges that it reaches; level 0 is blank.
   std::vector<double> edges;
   std::vector<int64_t> marked_rows, marked_columns;  // of values: ticks at the frame
-  std::vector<int64_t> diagonals;                    // of values: marked where they meet the frame: column - row
-  std::vector<int32_t> row_colors;                   // none, or a category a row of cells, shown beside it; -1: none
-  int64_t row_step, column_step;                     // the rows and columns of values that share a cell
-  int64_t rows, columns;                             // of cells
-  std::vector<float> values;                         // of cells, [rows][columns]; what is not finite is hatched
+  std::vector<int64_t> diagonals;   // column - row, of values; strokes outside the frame mark the diagonal
+  std::vector<int32_t> row_colors;  // empty, or a category for each row of cells, shown beside it; -1: none
+  int64_t row_step, column_step;    // rows and columns of values per cell
+  int64_t rows, columns;            // of cells
+  std::vector<float> values;        // of cells, [rows][columns]; values that are not finite are hatched
 };
 std::string draw(const Heatmap& map);
 
 // ---- rows of cells with text
-// How a cell is drawn: "" without a box, "cell" with an empty one, "hidden" masked in the input, "found" answered right
-// there, "wrong" answered wrong; or in the color of a category (they repeat; -1: none), or of the level of a share.
+// The kind of a cell: "" has no box, "cell" an empty one; "hidden" is masked in the input, "found" a right answer
+// there, "wrong" a wrong answer. category() has a color for each number (they repeat; -1: none), level() one for each
+// level.
 std::string category(int number);
 std::string level(double value, const std::vector<double>& edges);
 struct Cell {
-  std::string text, kind, note{};  // the note stands small below the text
+  std::string text, kind, note{};  // the note is small text below
 };
 struct CellRow {
   std::string label;
@@ -93,14 +94,14 @@ struct Cells {
   double pitch = 19;  // the width of a cell
 };
 std::string draw(const Cells& cells);
-// What the colors of a heatmap's levels mean, which are shares.
+// The legend of a heatmap whose levels are shares.
 std::string draw_levels(const std::vector<double>& edges, const std::string& label);
 
-// ---- several pictures in a file of their own, which follows the reader's light or dark theme
+// ---- several pictures in one SVG file, which follows the reader's light or dark theme
 struct Tile {
   std::string svg, title, caption;
 };
-// Each picture is as large as its tile has room.
+// Each picture fills its tile.
 std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
                   double tile_width = 290, double tile_height = 330);
 

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-// What the display shows behind the counter: the loss, and what else the latest evaluation found.
+// The numbers after the counter: the loss, and the metrics of the latest evaluation.
 std::string numbers(double loss, const Json& metrics) {
   std::string text = formatted("loss %.4f", loss);
   for (const auto& [name, value] : metrics.items())
@@ -29,7 +29,7 @@ std::string numbers(double loss, const Json& metrics) {
   return text;
 }
 
-// All ranks begin with what rank 0 has read.
+// Gives all ranks the state that rank 0 has read.
 void broadcast(TrainState& state, Optimizer& optimizer, Schedule& schedule, Communicator& ranks) {
   if (ranks.size() == 1) return;
   const std::string progress = of_rank_0(ranks, progress_of(state).dump());
@@ -38,8 +38,8 @@ void broadcast(TrainState& state, Optimizer& optimizer, Schedule& schedule, Comm
   broadcast_weights(optimizer, ranks);
 }
 
-// One step on this process's share of the examples; returns the mean loss over all. Ranks that average their weights
-// train by themselves until then.
+// One step on this process's share of the examples; returns the mean loss over all shares. With --average-every, ranks
+// share no gradients.
 double take_step(Task& task, Optimizer& optimizer, int64_t average_every, TrainState& state, Communicator& ranks) {
   const trace::Span span("step", "program");
   const Share mine = share_of(task.load(state.step), ranks);
@@ -56,7 +56,7 @@ double take_step(Task& task, Optimizer& optimizer, int64_t average_every, TrainS
   return sum(ranks, mine.size() > 0 ? mine.weight * loss.value().item() : 0);
 }
 
-// Evaluates on rank 0, and on all ranks does what follows from it. Is it the best so far?
+// Evaluates on rank 0, and updates the state on all ranks. Returns whether this is the best score so far.
 bool evaluate(Task& task, const TrainingOptions& options, TrainState& state, Schedule& schedule, Progress& progress,
               Communicator& ranks) {
   Evaluation found;
@@ -88,10 +88,10 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
   optimizer.set_max_gradient_norm(options.clip);
   const std::unique_ptr<Schedule> schedule = options.make_schedule();
   TrainState state = begin_training(run, task.model(), optimizer, *schedule, options.iterations);
-  if (state.step > 0) note(concat(run.folder(), ": continues from step ", state.step), quiet);
+  if (state.step > 0) note(concat(run.folder(), ": continuing from step ", state.step), quiet);
   broadcast(state, optimizer, *schedule, ranks);
   optimizer.set_learning_rate(schedule->learning_rate(state.step));
-  // Between two averagings processes have weights of their own; then nothing is evaluated or saved, and nobody stops.
+  // Between two averages, processes have different weights. Then nothing is evaluated or saved, and training goes on.
   const int64_t average_every = ranks.size() > 1 ? options.average_every : 0;
   const auto goes_on = [&] {
     if (average_every > 0 && !is_due(average_every, state.step)) return true;

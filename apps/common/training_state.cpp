@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Where a run computes, as far as its bits depend on it.
+// The device, and on the CPU its vectors: what the bits of a run depend on.
 std::string computed_on(const Json& provenance) {
   const std::string device = provenance.value("device", "");
   return device == "cpu" ? concat("the CPU with ", provenance.value("vectors", "unknown vectors")) : device;
@@ -63,17 +63,17 @@ TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, Sc
     check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
                       " steps already");
     schedule.set_state(state.schedule);
-    run.lines();  // damage is told before anything is trained
+    run.lines();  // reports damage before training starts
     restore(*found, model, &optimizer);
-    if (!found->damage.empty()) {  // or the next save would keep the damaged one, and drop this
+    if (!found->damage.empty()) {  // otherwise the next save keeps the damaged one and drops this one
       std::error_code error;
       fs::remove_all(run / "checkpoint", error);
       check(!error, run / "checkpoint", ": is damaged, and cannot be removed: ", error);
     }
     const std::string was = computed_on(found->about->at("provenance")), is = computed_on(provenance_of(model));
     if (was != is)  // also with --quiet, for it changes the result
-      note(concat(run.folder(), ": was trained on ", was, " and goes on with ", is,
-                  ", which rounds differently: no longer bit for bit as if it had never stopped"),
+      note(concat(run.folder(), ": was trained on ", was, " and continues on ", is,
+                  ", which rounds differently: the bits are not those of a run that never stopped"),
            false);
   }
   run.keep_lines(state.step);
@@ -103,7 +103,7 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& run) try {
          false);
   return found;
 } catch (const DataError& error) {
-  throw DataError(concat(error.what(), "; put a copy of one back, or train again: --config ", run / "config.json",
+  throw DataError(concat(error.what(), "; restore a copy of it, or train again with --config ", run / "config.json",
                          " --out ANOTHER"));
 }
 

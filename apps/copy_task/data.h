@@ -10,25 +10,25 @@
 namespace cairn::copy_task {
 
 inline constexpr int separator = 0, symbols = 10, mask_token = 11;
-inline constexpr int64_t classes = symbols + 1;    // what the model answers with: 0..10
-inline constexpr int64_t tokens = mask_token + 1;  // what it reads: 0..11
+inline constexpr int64_t classes = symbols + 1;    // of the output: 0..10
+inline constexpr int64_t tokens = mask_token + 1;  // of the input: 0..11
 
 // Length of the sequence 0w0w for w of `length` symbols.
 constexpr int64_t sequence_length(int64_t length) { return 2 * (length + 1); }
 // Masked positions in each half: round(length / 5).
 constexpr int64_t masked_per_half(int64_t length) { return (2 * length + 5) / 10; }
 
-// A token as people write it.
+// A token as text.
 inline std::string token_text(int32_t token) { return token == mask_token ? "M" : std::to_string(token); }
 
 struct Batch {
   Tensor input, target;  // int32 [batch, 2 (length + 1)]
 };
 
-// Indices of the random streams that sequences come from (Purpose::data). Training, evaluation and what reports and
-// `show` display have one each, so they share no sequences.
+// Indices of the random streams of sequences (Purpose::data). Training, evaluation, and the examples of reports and
+// `show` have one each, so they share no sequences.
 inline constexpr uint32_t training_data = 0, evaluation_data = 1, displayed_data = 2;
-// `batch` fresh sequences. The same for the same random stream.
+// `batch` fresh sequences, which the random stream determines.
 Batch make_batch(int64_t batch, int64_t length, RandomStream& random);
 
 }  // namespace cairn::copy_task

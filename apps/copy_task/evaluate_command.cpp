@@ -1,4 +1,4 @@
-// copy-task evaluate: a run's weights on fresh sequences, also with other attention variants.
+// copy-task evaluate: evaluates a run's weights on fresh sequences, with any attention variants.
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,13 +11,13 @@ namespace {
 
 struct EvaluateCommand : Command {
   EvaluateCommand()
-      : Command("evaluate", "Evaluate a run's weights, also with other attention than they were trained with",
+      : Command("evaluate", "Evaluate a trained model, with its own attention or with other variants",
                 "Example:\n  copy-task evaluate --run run --attention i-clustered-15,full,clustered-15") {}
 
   void fields(SettingFields& f) override {
     run_.fields(f, "the run's folder");
-    f("attention", attention, Text::variants, "variants, comma-separated; by default the run's own");
-    f("sequences", sequences, {1, 1 << 20}, "how many fresh sequences");
+    f("attention", attention, Text::variants, "attention variants, separated by commas (default: the run's)");
+    f("sequences", sequences, {1, 1 << 20}, "number of fresh sequences");
   }
 
   void run(Communicator&) override {
@@ -25,7 +25,7 @@ struct EvaluateCommand : Command {
     const Settings& settings = run_.settings;
     std::vector<std::string> specs = split_specs(attention);
     if (specs.empty()) specs = {settings.model.attention};
-    for (const std::string& spec : specs)  // refuses all before it evaluates any
+    for (const std::string& spec : specs)  // checks all before it evaluates any
       name_in_errors("--attention " + spec, [&] { run_.swap_attention(spec); });
     catch_interrupts(quiet);
     Json result;

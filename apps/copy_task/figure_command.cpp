@@ -30,16 +30,16 @@ using Json = nlohmann::ordered_json;
 struct Cell {
   std::string attention;
   int64_t length = 0;
-  std::string full{};  // that it is full attention; empty: it is not
+  std::string full{};  // full_attention_note()
   Json result{};       // null: not finished
 };
-using Cells = std::vector<Cell>;  // the lengths of a variant beside each other, rising
+using Cells = std::vector<Cell>;  // by variant, then by rising length
 
 // ---- the pictures and the page
 
 std::string family_of(const Cell& cell) { return parse_attention(cell.attention).variant->name; }
 
-// Variants that differ in their number, such as i-clustered at 15 and 30, are a heatmap of the figure.
+// Variants that differ only in their number, such as i-clustered-15 and -30, share a heatmap.
 std::vector<std::string> families(const Cells& cells) {
   std::vector<std::string> found;
   for (const Cell& cell : cells) {
@@ -87,10 +87,10 @@ std::string page_of(const Cells& cells, const Json& config) {
   Report page("The masked copy task by variant and length",
               "One training for each cell of the paper's figure 5, with the settings below.");
   page.text(
-      "Masked accuracy is that over the masked symbols alone, on 1024 fresh sequences; guessing is right 1 time in "
-      "10. The paper's heatmaps show the accuracy over all symbols, of which copying the input gives 80% already. "
-      "The paper finds that full attention solves every length, and i-clustered too, with every number of clusters; "
-      "as sequences get longer, clustered needs more clusters, and lsh (its Reformer) more rounds.");
+      "Masked accuracy counts the masked symbols alone, on 1024 fresh sequences; guessing gives 10%. The paper's "
+      "heatmaps show the accuracy over all symbols, where copying the input already gives 80%. In the paper, full "
+      "attention solves every length, and i-clustered does with every number of clusters. On longer sequences, "
+      "clustered needs more clusters, and lsh (Reformer) more rounds.");
   std::vector<Report::Picture> pictures;
   for (const std::string& family : families(cells)) pictures.push_back({heatmap(cells, family), family});
   page.figures(pictures, pictures.size() == 1 ? 1 : 2);
@@ -126,19 +126,20 @@ constexpr const char* quick_variants = "full,i-clustered-15,i-clustered-30,clust
 
 struct FigureCommand : Command {
   FigureCommand()
-      : Command("figure", "Train the paper's figure 5: every variant at every length",
-                "Each training is a run in DIR/cells, which the other commands read. The same command again continues\n"
-                "where it was stopped, at any point. Several at once share the work: each passes over the cells that\n"
-                "others train. Writes figure.json, figure.svg and report.html.\n\n"
+      : Command("figure", "Reproduce the paper's figure 5: train every variant at every length",
+                "Each training is a run in DIR/cells, which the other commands read. The same command continues after\n"
+                "any interruption. Several processes with the same DIR share the work: each skips the cells that\n"
+                "others train. It writes figure.json, figure.svg and report.html.\n\n"
                 "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
                 "Examples:\n"
                 "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
                 "  copy-task figure --out figure5 --device cuda") {}
 
   void fields(SettingFields& f) override {
-    f("out", out, Text::folder, "keep the runs and the report in this folder", Keep::no);
-    f("variants", variants, Text::variants, "attention variants, comma-separated");
-    f("lengths", lengths, Text::any, "symbols in w, comma-separated");
+    f("out", out, Text::folder, "save the runs and the report in this folder", Keep::no);
+    f("variants", variants, Text::variants,
+      "attention variants, separated by commas (listed by copy-task train --help)");
+    f("lengths", lengths, Text::any, "symbols in each copy, separated by commas");
     settings.fields_of_figure(f);
     Json quick = Settings::quick_values(2500);
     quick.update({{"variants", quick_variants}, {"lengths", "31,63"}});
@@ -155,7 +156,7 @@ struct FigureCommand : Command {
     const Place place = settings.compute.apply();
     for (const std::string& spec : specs)
       for (const int64_t length : sizes) cells.push_back({spec, length, ""});
-    for (Cell& cell : cells) {  // what is refused is refused before anything runs
+    for (Cell& cell : cells) {  // errors come before anything runs
       settings_of(cell).validate(place.device);
       config_of_cell(cell);
       const TransformerOptions model = settings_of(cell).transformer();
@@ -184,7 +185,7 @@ struct FigureCommand : Command {
   fs::path folder_of(const Cell& cell) const {
     return fs::path(out) / "cells" / concat(cell.attention, ",length=", cell.length);
   }
-  // What a cell is trained with.
+  // The settings of a cell.
   Settings settings_of(const Cell& cell) const {
     Settings result = settings;
     result.model.attention = cell.attention;
@@ -192,7 +193,7 @@ struct FigureCommand : Command {
     return result;
   }
 
-  // Trains what is left of a cell. One that another process trains is passed over.
+  // Trains a cell to the end. Skips it if another process trains it.
   void train_cell(const Cell& cell, const Place& place, bool explain, Communicator& ranks) try {
     const Settings of_cell = settings_of(cell);
     CopyTask task(of_cell, place, "", explain);
@@ -200,11 +201,11 @@ struct FigureCommand : Command {
     const auto result = run.result();
     if (!result || !is_finished(*result, of_cell)) train_run(task, run, quiet, ranks);
   } catch (const InUse&) {
-    note("another process trains it", quiet);
-  } catch (const Interrupted&) {  // the loop over cells ends
+    note("another process is training it", quiet);
+  } catch (const Interrupted&) {  // run() ends its loop
   }
 
-  // A cell's configuration is that of copy-task train. Error (UsageError): its folder has a run with other settings.
+  // The configuration of a cell for copy-task train. Error (UsageError): its folder has a run with other settings.
   Json config_of_cell(const Cell& cell) const {
     Settings of_cell = settings_of(cell);
     SettingFields fields;
@@ -218,7 +219,7 @@ struct FigureCommand : Command {
     return config;
   }
 
-  // Writes the whole figure, with what other processes have finished meanwhile: who ends last writes all of it.
+  // Writes the whole figure, with the cells of other processes: the process that ends last writes all of it.
   void write() try {
     Artifact folder(out, config(), Resume::if_there);
     for (Cell& cell : cells) {

@@ -5,11 +5,12 @@
 
 int main(int argc, char** argv) {
   return cairn::run_program(
-      "copy-task", "The masked copy task: a transformer learns to read masked symbols in the other copy.",
+      "copy-task",
+      "The masked copy task: a transformer learns to fill in the masked symbols of one copy from the other copy.",
       "Examples:\n"
-      "  copy-task train --quick --out run       train in a minute or two, keep everything in run/\n"
+      "  copy-task train --quick --out run       train in a minute or two, save everything in run/\n"
       "  copy-task evaluate --run run --attention full,clustered-15\n"
-      "  copy-task show --run run                what the model answers, and where it looks\n"
+      "  copy-task show --run run                the model's answer to an example, and its attention\n"
       "\n"
       "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data or checkpoint,\n"
       "4 device or out of memory, 5 diverged, 130 interrupted (after saving; a second\n"

@@ -1,5 +1,5 @@
 #pragma once
-// The copy task's model: embedded tokens plus fixed positions, an encoder, and a linear layer to the symbols.
+// The model of the copy task: embedded tokens plus fixed positions, an encoder, and a linear layer to the symbols.
 #include "apps/copy_task/data.h"
 #include "nn/transformer.h"
 
@@ -18,30 +18,29 @@ struct Model : Module {
     f("encoder", encoder);
     f("output", output);
   }
-  // Where it computes from now on, and in which type: float32, or on CUDA bfloat16 (the parameters stay float32).
+  // Sets device and element type of the activations: float32, or on CUDA bfloat16 (the parameters stay float32).
   void place(Device device, DType activations);
   // Tokens int32 [batch, n], on any device, -> float32 logits [batch, n, classes].
   Variable operator()(const Tensor& input, const Context& context) const;
 };
 
-// What an evaluation finds.
+// The result of an evaluation.
 struct Metrics {
   double loss = 0, accuracy = 0;
-  double masked_accuracy = 0;  // over masked positions alone; NaN where nothing is masked
+  double masked_accuracy = 0;  // over masked positions alone; NaN if nothing is masked
 
-  // Are unmasked symbols copied, and masked ones still guessed?
+  // Does the model copy unmasked symbols, and still guess masked ones?
   bool on_plateau() const { return accuracy > 0.8 && masked_accuracy < 0.3; }
 };
 
-// Of `sequences` fresh ones, named by (seed, step). Records nothing. With `may_stop`, an interruption ends it early:
-// then it is no evaluation of all of them. The sequences come in small batches: those of one batch share their hash
-// planes, and many draws of planes make the figure steadier than many sequences under one.
+// Evaluates `sequences` fresh sequences, which (seed, step) determines, without gradients. With `may_stop`, an
+// interruption ends it early, and the metrics are of fewer sequences. Batches are small, because the sequences of a
+// batch share their hash planes: more draws of planes vary the metrics less.
 Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step,
                  bool may_stop = false);
 inline constexpr int64_t evaluation_batch = 8;
 
-// On which trained weights are judged, in training and after: a step whose sequences no training has seen, and how
-// many.
+// The sequences that judge a trained model: of a step that no training reaches, and their number.
 inline constexpr uint64_t unseen_step = uint64_t(1) << 40;
 inline constexpr int64_t final_sequences = 1024;
 

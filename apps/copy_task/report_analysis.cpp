@@ -14,7 +14,7 @@ Example run_example(Model& model, const Batch& batch, uint64_t seed) {
   const auto run = [&] {
     example.answer = argmax(model(batch.input, {.generator = &generator}).value()).to_vector<int32_t>();
   };
-  // A layer's dense weights take this many numbers, four times over.
+  // A layer keeps about four arrays of this many elements.
   const double numbers = std::pow(double(example.size()), 2) * double(model.encoder.layers[0]->attention.heads);
   if (numbers <= double(1 << 25))
     example.layers = observe(model.encoder.attentions(), run);

@@ -1,6 +1,5 @@
 #pragma once
-// What a trained model does with a sequence: its answer, where its attention looks, and what its clusters have in
-// common.
+// How a trained model treats a sequence: its answer, its attention, and what the positions of a cluster have in common.
 #include "apps/copy_task/model.h"
 #include "nn/attention/observe.h"
 
@@ -8,10 +7,10 @@ namespace cairn::copy_task {
 
 // ---- attention
 
-// A sequence and all that the model did with it.
+// A sequence with the model's answer and attention.
 struct Example {
   std::vector<int32_t> input, target, answer;
-  std::vector<Observation> layers;  // empty: too long for dense weights
+  std::vector<Observation> layers;  // empty: the sequence is too long for dense weights
 
   int64_t size() const { return int64_t(input.size()); }
   bool is_masked(int64_t i) const { return input[size_t(i)] == mask_token; }
@@ -22,35 +21,34 @@ struct Example {
 // The first sequence of `batch`. Records no gradients.
 Example run_example(Model& model, const Batch& batch, uint64_t seed);
 
-// The mean weight that masked positions give to their place in the other copy, [layer][head]; NaN where nothing is
+// The mean attention weight of masked positions to the same place in the other copy, [layer][head]; NaN if nothing is
 // masked.
 std::vector<std::vector<double>> other_copy_shares(const Example& example);
 
 // ---- clusters
 
-// Pairs of positions of one sequence, and those of them that one head puts into one cluster.
+// Pairs of positions of one sequence; `together`: those that one head puts into one cluster.
 struct PairCount {
   int64_t all = 0, together = 0;
 };
-// Does proximity or content decide who shares a cluster? Pairs of one head by the one thing that they have in common. A
-// pair with two of them is not counted: otherwise content would pass for proximity, and the same token for the same
-// place.
+// Do the positions of a cluster share proximity or content? Counts the pairs of one head by the one property that they
+// have in common. Pairs with two of the properties are not counted, because they do not tell which one matters.
 struct ClusterPairs {
   static constexpr int64_t reach = 4;
   PairCount none;
-  PairCount near;   // at most `reach` apart
+  PairCount near;   // at most `reach` positions apart
   PairCount token;  // the same input token
-  PairCount place;  // the same place of the two copies
-  PairCount next;   // those in one cluster here, in the heads of the next layer
+  PairCount place;  // the same place in the two copies
+  PairCount next;   // pairs of one cluster; together: also in a head of the next layer
 
-  // Of one sequence: labels [n] (-1: no cluster, not counted) and input tokens [n].
+  // Counts one sequence: labels [n] (-1: no cluster, not counted) and input tokens [n].
   void add(const int32_t* labels, const int32_t* input, int64_t n);
-  // The labels of the same sequence here and in a head of the next layer, both [n].
+  // Counts `next`: the labels of one sequence in this head and in a head of the next layer, both [n].
   void add_next(const int32_t* labels, const int32_t* labels_there, int64_t n);
 };
-// [layer][head], over fresh sequences. The model's attention has clusters.
+// [layer][head], over fresh sequences. Requires attention with clusters.
 std::vector<std::vector<ClusterPairs>> count_pairs(Model& model, int64_t length, int64_t sequences, uint64_t seed);
-// The median over heads of the share of such pairs that are together; NaN where there are none.
+// The median over heads of together / all; NaN without pairs.
 double median_share(const std::vector<ClusterPairs>& heads, PairCount ClusterPairs::*kind);
 
 }  // namespace cairn::copy_task

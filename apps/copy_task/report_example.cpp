@@ -1,4 +1,4 @@
-// What the report shows of the model on one sequence.
+// The sections of the report about one sequence, and about clusters.
 #include <algorithm>
 #include <numeric>
 
@@ -62,7 +62,7 @@ std::string draw_clusters(const std::string& title, const Example& example, cons
   return svg::draw(cells);
 }
 
-// The head of a layer that is drawn: the one that looks at the other copy most.
+// The head of a layer that is drawn: the one that attends most to the other copy.
 int64_t drawn_head(const std::vector<double>& shares) {
   return std::max_element(shares.begin(), shares.end()) - shares.begin();
 }
@@ -75,13 +75,13 @@ void write_example(Report& page, const Example& example) {
   page.section("One example");
   const int64_t n = example.size();
   std::string caption =
-      "A fresh sequence. M is masked; the same place of the other copy has the symbol. Masked symbols that the model "
-      "answered right are outlined, wrong answers are filled.";
+      "A fresh sequence. M is masked; the other copy has the symbol in the same place. Right answers to masked symbols "
+      "are outlined, wrong answers are filled.";
   Rows rows = by_position(n);
   constexpr size_t most = 4;
   if (rows.size() > most) {
     rows.resize(most);
-    caption += concat(" Shown: the first ", 2 * row_length, " of ", n / 2, " places of each copy.");
+    caption += concat(" The picture shows the first ", 2 * row_length, " of ", n / 2, " places of each copy.");
   }
   svg::Cells cells{"One sequence: input, target and answer", "Both copies, aligned.", {}};
   for (const std::vector<int64_t>& row : rows) {
@@ -102,17 +102,17 @@ void write_example(Report& page, const Example& example) {
 
 void write_attention(Report& page, const std::string& attention, const Example& example) {
   page.section("What the attention looks at");
-  if (example.layers.empty()) return page.text("The sequences are too long to write out dense attention weights.");
+  if (example.layers.empty()) return page.text("The sequences are too long to show attention weights.");
   const int64_t n = example.size();
-  page.text(
-      concat("The true attention weights of the trained model on the example above: what ", attention,
-             " computes, beside what full attention would make of the same queries and keys. Of each layer the head is "
-             "shown whose masked positions look most at their own place in the other copy, where the symbol stands."));
+  page.text(concat(
+      "Attention weights of the trained model on the example above: those of ", attention,
+      ", beside those of full attention on the same queries and keys. For each layer, the maps show the head whose "
+      "masked positions attend most to the same place in the other copy."));
   std::string reading = concat(
-      "How to read a map: each row is a position that asks, each column one that it looks at, from left to right and "
-      "top to bottom; a row sums to 100%. Ticks mark masked positions. The main diagonal is a position looking at "
-      "itself; the strokes outside the frame mark the two diagonals ",
-      n / 2, " positions away, the same place of the other copy.");
+      "How to read a map: each row is a query position, each column a key position; a row sums to 100%. Ticks mark "
+      "masked positions. On the main diagonal, a position attends to itself. Strokes outside the frame mark the two "
+      "diagonals for the same place in the other copy, ",
+      n / 2, " positions away.");
   if (svg::pooling(n) > 1)
     reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
   const std::vector<double> edges{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
@@ -135,7 +135,8 @@ void write_attention(Report& page, const std::string& attention, const Example& 
   for (size_t layer = 0; layer < shares.size(); ++layer) {
     const int64_t head = drawn_head(shares[layer]);
     const Observation& seen = example.layers[layer];
-    add(concat(name_of(layer, head), ": ", attention, ". Masked to other copy: ", percent(shares[layer][size_t(head)])),
+    add(concat(name_of(layer, head), ": ", attention,
+               ". Masked positions to other copy: ", percent(shares[layer][size_t(head)])),
         seen.weights.data<float>() + head * n * n);
     if (attention != "full") add(name_of(layer, head) + ": full attention", seen.full.data<float>() + head * n * n);
   }
@@ -144,16 +145,16 @@ void write_attention(Report& page, const std::string& attention, const Example& 
 
 void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {
   if (example.layers.empty() || !example.layers[0].choices["labels"].defined()) return;
-  page.section("What shares a cluster: proximity or content?");
+  page.section("What do the positions of a cluster share: proximity or content?");
   constexpr int64_t sequences = 64;
   page.text(concat(
       "The share of pairs of positions that are in one cluster, by what the two have in common, over ", sequences,
-      " fresh sequences; medians over the heads. What decides has a share far above that of pairs with nothing in "
-      "common. Near: at most ",
+      " fresh sequences; medians over the heads. A property matters if its share is far above that of pairs with "
+      "nothing in common. Near: at most ",
       ClusterPairs::reach,
       " positions apart. Same token: the same input token (M is one). Same place: position i of both copies. Pairs "
-      "with two of these in common are left out. Last column: of all pairs in one cluster, those that a head of the "
-      "next layer parts."));
+      "with two of these properties are left out. Last column: the share of pairs of one cluster that a head of the "
+      "next layer separates."));
   std::vector<std::vector<std::string>> rows;
   for (const auto& heads : count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed)))
     rows.push_back(
@@ -163,11 +164,11 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
   page.columns({"", "nothing in common", "near", "same token", "same place", "apart in the next layer"}, rows);
 
   page.text(
-      "Below, each cell is a position of the example with its input token, in the heads that are drawn above. "
-      "Positions of one color and letter share a cluster; those without a color share theirs with nobody. By position, "
-      "the two copies stand above each other: blocks of one color would mean that proximity decides, equal colors "
-      "above each other that the place in the copy does. By token, a row has all positions of one token: rows of one "
-      "color would mean that content decides.");
+      "Below, each cell is a position of the example with its input token, in the heads of the maps above. Positions "
+      "with the same color and letter share a cluster; a position without color is alone in its cluster. By position: "
+      "the second copy is below the first. Blocks of one color mean that proximity decides; equal colors one below "
+      "the other mean that the place in the copy does. By token: a row has all positions of one token. Rows of one "
+      "color mean that content decides.");
   std::vector<Report::Picture> pictures;
   const auto shares = other_copy_shares(example);
   for (size_t layer = 0; layer < shares.size(); ++layer) {

@@ -21,12 +21,12 @@ std::string count(int64_t n, const std::string& what) {
   return concat(number(double(n)), " ", what, n == 1 ? "" : "s");
 }
 
-// What metrics.jsonl has of the training.
+// The curves in metrics.jsonl.
 struct Records {
   svg::Series loss;  // of the training batches
   svg::Series all{"all", {}, {}, 0, true}, masked{"masked", {}, {}, 1, true};
   Metrics latest{NAN, NAN, NAN};
-  // The first and the last evaluation where unmasked symbols were copied and masked ones still guessed.
+  // The steps of the first and the last evaluation on the plateau.
   double plateau_begin = NAN, plateau_end = NAN;
 
   void add(double step, const Metrics& found) {
@@ -54,7 +54,7 @@ Records records_of(const Artifact& run) try {
   throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a copy-task run"));
 }
 
-// Of each so many points their mean, at the last of them.
+// The mean of every `points` consecutive points, at the last of them.
 svg::Series means(const svg::Series& all, size_t points) {
   svg::Series result;
   for (size_t begin = 0; begin < all.x.size(); begin += points) {
@@ -72,9 +72,9 @@ void write_curves(Report& page, const Records& records, int64_t steps) {
   std::vector<svg::Band> plateau;
   if (records.plateau_begin < records.plateau_end) {
     plateau.push_back({records.plateau_begin, records.plateau_end, "plateau"});
-    page.text(concat("From step ", number(records.plateau_begin), " to step ", number(records.plateau_end),
-                     " training stood on a plateau (shaded): unmasked symbols were copied, masked ones still guessed. "
-                     "To do better, the attention has to find the other copy."));
+    page.text(concat("Steps ", number(records.plateau_begin), " to ", number(records.plateau_end),
+                     " were a plateau (shaded): the model copied unmasked symbols and still guessed masked ones. "
+                     "To leave it, the attention has to find the other copy."));
   }
   const auto curves = [&](const char* title, const svg::Axis& y, const std::vector<svg::Series>& series,
                           const std::string& caption) {
@@ -91,10 +91,10 @@ void write_curves(Report& page, const Records& records, int64_t steps) {
   };
   std::vector<Report::Picture> pictures;
   svg::Axis loss, accuracy;
-  loss.label = "loss, nats a symbol";
+  loss.label = "loss (nats per symbol)";
   loss.log = true;
   pictures.push_back(curves("Training loss", loss, {means(records.loss, size_t(batches))},
-                            batches > 1 ? concat("Mean loss of each ", batches, " training batches, on a log scale.")
+                            batches > 1 ? concat("Mean loss of every ", batches, " training batches, on a log scale.")
                                         : std::string("Loss of each training batch, on a log scale.")));
   accuracy.label = "symbols answered right";
   accuracy.percent = true;
@@ -104,7 +104,7 @@ void write_curves(Report& page, const Records& records, int64_t steps) {
   if (!records.all.x.empty())
     pictures.push_back(curves("Accuracy on fresh sequences", accuracy, {records.all, records.masked, guessing},
                               "Share of symbols answered right on fresh sequences, over all positions and over the "
-                              "masked ones alone. Copying what is visible gives about 80% of all already."));
+                              "masked ones alone. Copying the visible symbols already gives about 80% of all."));
   page.figures(pictures, 2);
 }
 
@@ -122,13 +122,13 @@ void write_report(Artifact& run, const Settings& settings, Model& model, const T
   const Metrics found = result.is_null() ? records.latest : metrics_from(result);
   const TransformerOptions& options = settings.model;
   Report page(concat("Copy task with ", options.attention, " attention"),
-              concat("A transformer of ", count(options.layers, "layer"), " with ", count(options.heads, "head"),
-                     " was trained on sequences 0w0w with ", count(settings.length, "symbol"), " in w, of which ",
-                     masked_per_half(settings.length),
-                     " in each copy are masked. What is masked in one copy stands in the other."));
+              concat("A transformer with ", count(options.layers, "layer"), " of ", count(options.heads, "head"),
+                     " was trained on sequences 0w0w, where w has ", count(settings.length, "random symbol"),
+                     ". Each copy has ", count(masked_per_half(settings.length), "masked symbol"),
+                     "; the other copy shows the symbol in the same place."));
   page.summary({{"Masked symbols right", percent(found.masked_accuracy), "on fresh sequences"},
-                {"All symbols right", percent(found.accuracy), "copying what is visible included"},
-                {"Loss", number(found.loss), "nats a symbol"},
+                {"All symbols right", percent(found.accuracy), "visible symbols included"},
+                {"Loss", number(found.loss), "nats per symbol"},
                 {"Training", clock_time(state.seconds), count(state.step, "step")},
                 {"Parameters", number(double(parameter_count(model))), concat("seed ", seed)}});
   if (result.is_null())

@@ -11,18 +11,18 @@
 
 namespace cairn::copy_task {
 
-// Writes report.html of a run, whose folder has the records, and whose result is null where it was interrupted: the
-// same page for the same run. Runs the model on 65 sequences of its own, on the CPU, where it then stays. Error
-// (DataError): the records are not a copy-task's.
+// Writes report.html of a run from its metrics.jsonl and its result (null: interrupted). The same run gives the same
+// page. Runs the model on 65 fresh sequences, on the CPU, where it then stays. Error (DataError): metrics.jsonl is not
+// that of a copy task.
 void write_report(Artifact& run, const Settings& settings, Model& model, const TrainState& state,
                   const nlohmann::ordered_json& result);
 
 // The page's sections on one sequence (report_example.cpp).
 void write_example(Report& page, const Example& example);
-// Maps of the weights of the attention variant, and of full attention beside them.
+// Heatmaps of the attention weights: of the variant, and of full attention beside them.
 void write_attention(Report& page, const std::string& attention, const Example& example);
-// What positions of a cluster have in common, over fresh sequences and on the example. Nothing where there are no
-// clusters.
+// What the positions of a cluster have in common, over fresh sequences and on the example. Writes nothing for a variant
+// without clusters.
 void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example);
 
 }  // namespace cairn::copy_task

@@ -1,5 +1,5 @@
 #pragma once
-// A run as its folder holds it: the trained model, its figures, and the report that they make.
+// A saved run: the trained model and its metrics.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -11,34 +11,34 @@
 
 namespace cairn::copy_task {
 
-// The run that a command reads, as its newest good checkpoint holds it.
+// The run that a command reads, from its newest good checkpoint.
 struct SavedRun {
   std::string folder;
   int64_t threads = 0;
-  // Once it is read:
+  // After read():
   Settings settings;
   std::unique_ptr<Model> model;
   int64_t step = 0;
 
   // Declares --run and --threads.
   void fields(SettingFields& f, const std::string& help);
-  // Errors: UsageError: none was named; DataError: there is none; its settings are none; its checkpoints are damaged.
+  // Errors: UsageError: --run is missing; DataError: there is no run; its settings or checkpoints are damaged.
   void read();
-  // Evaluates with another variant from now on. Error (UsageError): not for these weights.
+  // Gives the model another attention variant. Error (UsageError): it does not fit these weights.
   void swap_attention(const std::string& spec);
-  // Says where its variant computes full attention, unless `quiet`.
+  // Prints full_attention_note(), if there is one, unless `quiet`.
   void note_if_full(bool quiet) const;
 };
 
-// Gives the model the weights of the run that --init-from names. Errors (DataError): there is none; its checkpoints are
-// damaged; weights of another model.
+// Gives the model the weights of the run, which --init-from names. Errors (DataError): there is no run; its checkpoints
+// are damaged; the weights are another model's.
 void initialize(Model& model, const std::filesystem::path& run);
 
-// Figures as JSON, in which NaN is null, and as text: a line for a variant.
+// Metrics to JSON, in which NaN is null, and back; a result as a line of text.
 nlohmann::ordered_json as_json(const Metrics& metrics);
 Metrics metrics_from(const nlohmann::ordered_json& json);
 std::string metrics_text(const nlohmann::ordered_json& json);
-// An object as rows of a report's table.
+// An object as rows for Report::table().
 Report::Pairs pairs(const nlohmann::ordered_json& object);
 
 }  // namespace cairn::copy_task

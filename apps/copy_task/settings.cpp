@@ -11,28 +11,29 @@ namespace cairn::copy_task {
 
 void Settings::fields(SettingFields& f) {
   f("attention", model.attention, Text::variant, "attention variant (listed below)");
-  f("length", length, {1, 1 << 20}, "symbols in w; a sequence has 2 (length + 1)");
+  f("length", length, {1, 1 << 20}, "symbols in each copy; a sequence 0w0w has 2 (length + 1)");
   fields_of_figure(f);
   f("init-from", init_from, Text::folder,
-    "start from the weights of the run in this folder, of a model of the same sizes (fine-tuning)");
+    "fine-tune: start from the weights of the run in this folder; the sizes of the models must agree");
   f.quick(quick_values(4000));
 }
 
 void Settings::fields_of_figure(SettingFields& f) {
-  f("topk", topk, {1, 1 << 20}, "top keys of a variant that says none; by default what the list below says");
-  f("batch", batch, {1, 1 << 20}, "sequences a step");
+  f("topk", topk, {1, 1 << 20}, "top keys where the variant sets none (default: the variant's)");
+  f("batch", batch, {1, 1 << 20}, "sequences per step");
   f("layers", model.layers, {1, 1024}, "encoder layers");
   f("heads", model.heads, {1, 1024}, "attention heads");
-  f("head-size", model.head_size, {1, 4096}, "features of a head");
-  f("feed-forward", model.feed_forward, {1, 1 << 20}, "hidden features of the feed forward");
+  f("head-size", model.head_size, {1, 4096}, "features per head");
+  f("feed-forward", model.feed_forward, {1, 1 << 20}, "hidden features of the feed-forward block");
   f("dropout", model.dropout, {0, 1}, "dropout of block outputs and hidden features");
   f("attention-dropout", model.attention_dropout, {0, 1}, "dropout of attention weights");
   f("norm", model.norm, {{"post", Norm::post}, {"pre", Norm::pre}},
-    "layer norm behind each residual sum or before each block");
-  f("activation", model.activation, {{"gelu", Activation::gelu}, {"relu", Activation::relu}}, "of the feed forward");
+    "layer norm after each residual sum (post) or before each block (pre)");
+  f("activation", model.activation, {{"gelu", Activation::gelu}, {"relu", Activation::relu}},
+    "gelu or relu, in the feed-forward block");
   training.fields(f);
-  f("stop-at", stop_at, {0, 1}, "end when masked accuracy in such an evaluation reaches this; 0: never");
-  f("quick", quick, "a small model that learns in about a minute, where nothing else is asked for");
+  f("stop-at", stop_at, {0, 1}, "stop when the masked accuracy of an evaluation reaches this; 0: never");
+  f("quick", quick, "a small model that learns in about a minute; changes these defaults");
   compute.fields(f);
   f.withdrawn({{"also_evaluate", ""}, {"ordered", false}, {"plateau_metric", "loss"}});
 }
@@ -64,8 +65,8 @@ void Settings::validate(Device device) const {
   const double bytes = 4 * sizeof(float) * double(options.layers) * (4 * f * f + 2 * f * hidden);
   const double available = double(available_memory(device));
   check<DeviceError>(bytes <= available, "out of memory on ", name(device),
-                     ": the parameters, their gradients and moments need ", formatted("%.1f GB", bytes / 1e9), ", ",
-                     device == Device::cpu ? "this process may have " : "the device has free ",
+                     ": the parameters, their gradients and moments need ", formatted("%.1f GB", bytes / 1e9), ", but ",
+                     device == Device::cpu ? "this process may use " : "the free memory is ",
                      formatted("%.1f GB", available / 1e9),
                      "; reduce --layers, --heads, --head-size or --feed-forward");
 }

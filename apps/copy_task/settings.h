@@ -1,5 +1,5 @@
 #pragma once
-// What can be set of a run.
+// The settings of a run.
 #include <cstdint>
 #include <string>
 
@@ -12,22 +12,22 @@ namespace cairn::copy_task {
 struct Settings {
   int64_t length = 31, batch = 32;
   TransformerOptions model;
-  int64_t topk = 0;  // of variants that say none; 0: their own
+  int64_t topk = 0;  // top keys of variants that set none; 0: the variant's default
   TrainingOptions training;
   double stop_at = 0;     // end when masked accuracy in an evaluation reaches this; 0: never
   std::string init_from;  // the folder of the run whose weights training starts from; empty: random weights
   bool quick = false;
   ComputeSettings compute;
 
-  // Declares all. A figure has a grid in the place of --attention, --length and --init-from, and fewer quick steps.
+  // Declares all settings. A figure has a grid instead of --attention, --length and --init-from.
   void fields(SettingFields& f);
   void fields_of_figure(SettingFields& f);
-  // What --quick sets, with so many steps at the most.
+  // The defaults under --quick, with this maximum number of steps.
   static nlohmann::ordered_json quick_values(int64_t iterations);
-  // The options of the model, with the top keys that a variant has by default.
+  // The options of the model, with --topk as the variants' default.
   TransformerOptions transformer() const;
-  // Refuses, before anything is written, what could not be trained. Errors: UsageError for settings that make no sense,
-  // DeviceError for a model that memory cannot hold.
+  // Call it before anything is written. Errors: UsageError: the settings contradict each other; DeviceError: the model
+  // does not fit in memory.
   void validate(Device device) const;
 };
 

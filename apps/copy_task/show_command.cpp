@@ -1,4 +1,4 @@
-// copy-task show: an example of the task or a sequence that is given, and what a trained model makes of it, as text.
+// copy-task show: an example of the task or the user's sequence, and a trained model's answer and attention, as text.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Both copies, 16 positions a line: the input, the target and, if there is one, the answer.
+// Both copies, 16 positions per line: the input, the target and, if there is one, the answer.
 std::string sequence_text(const Example& example) {
   const bool answered = !example.answer.empty();
   const int64_t half = example.size() / 2, width = 16;
@@ -41,14 +41,13 @@ std::string sequence_text(const Example& example) {
   return text;
 }
 
-// How much each head looks at the other copy, and where the masked symbols of that head look that does it most, in all
-// layers or in one (from 1; 0: all).
+// A table with the attention of each head to the other copy. Then, for the head where it is largest, the keys that
+// masked positions attend to most. That head is in `layer` (from 1; 0: in any layer).
 std::string attention_text(const Example& example, int64_t layer) {
   const auto shares = other_copy_shares(example);
   if (std::isnan(shares[0][0])) return "";  // nothing is masked
   size_t best_layer = layer > 0 ? size_t(layer - 1) : 0, best_head = 0;
-  std::string text =
-      "\nHow much of their attention masked symbols give to the same place in the other copy:\n\n          ";
+  std::string text = "\nMean attention of masked positions to the same place in the other copy:\n\n          ";
   for (size_t h = 0; h < shares[0].size(); ++h) text += formatted("  head %-2zu", h + 1);
   for (size_t l = 0; l < shares.size(); ++l) {
     text += formatted("\n  layer %-2zu", l + 1);
@@ -59,33 +58,34 @@ std::string attention_text(const Example& example, int64_t layer) {
       best_head = h;
     }
   }
-  text += concat("\n\nWhere the masked symbols of layer ", best_layer + 1, ", head ", best_head + 1, " look most:\n\n");
+  text +=
+      concat("\n\nLargest attention of masked positions in layer ", best_layer + 1, ", head ", best_head + 1, ":\n\n");
   const int64_t n = example.size();
   const float* weights = example.layers[best_layer].weights.data<float>() + int64_t(best_head) * n * n;
   for (int64_t i = 0; i < n; ++i) {
     if (!example.is_masked(i)) continue;
     const float* row = weights + i * n;
     const int64_t most = std::max_element(row, row + n) - row;
-    text += formatted("  %5lld at %5lld (%.2f)%s\n", (long long)i + 1, (long long)most + 1, double(row[most]),
+    text += formatted("  %5lld to %5lld: %.2f%s\n", (long long)i + 1, (long long)most + 1, double(row[most]),
                       most == example.other(i) ? ", the other copy" : "");
   }
   return text;
 }
 
-// The sequence and, with an answer, what is wrong in it and where the model looks.
+// The sequence and, if there is an answer, its errors and the model's attention.
 std::string example_text(const Example& example, int64_t layer) {
-  std::string text = "The two copies of w; M is masked and can be read in the other copy.\n\n" + sequence_text(example);
+  std::string text = "The two copies; M is masked, and the other copy has the symbol.\n\n" + sequence_text(example);
   if (example.answer.empty()) return text;
   const int64_t n = example.size();
   int64_t wrong = 0;
   for (int64_t i = 0; i < n; ++i) wrong += !example.is_right(i);
   text += wrong ? concat(wrong, " of ", n, " wrong (marked ^).\n") : concat("All ", n, " right.\n");
-  if (example.layers.empty()) return text + "The sequence is too long to write out dense attention weights.\n";
+  if (example.layers.empty()) return text + "The sequence is too long to show attention weights.\n";
   return text + attention_text(example, layer);
 }
 
-// A masked sequence as a person writes it, such as 0 3 M 7 0 3 5 M, as the copy task has it: a symbol that is masked in
-// one copy stands in the other. Error (UsageError): it is none, or not of this length.
+// Reads a masked sequence such as 0 3 M 7 0 3 5 M. Its target has the symbols of the other copy for M. Error
+// (UsageError): it is not a sequence of the task, or not of this length.
 Batch read_sequence(const std::vector<std::string>& words, int64_t length) {
   std::string text;
   for (const std::string& word : words) text += word + ' ';
@@ -117,30 +117,30 @@ Batch read_sequence(const std::vector<std::string>& words, int64_t length) {
 
 struct ShowCommand : Command {
   ShowCommand()
-      : Command("show", "Show an example, or a sequence of yours, and what a trained model makes of it",
+      : Command("show", "Show an example or your own sequence, and the answer of a trained model",
                 "Examples:\n"
                 "  copy-task show --length 15\n"
                 "  copy-task show --run run --example 3\n"
                 "  copy-task train --quick --length 7 --out short\n"
                 "  copy-task show --run short 0 3 M 7 9 1 M 2 0 3 5 7 M 1 4 2     it fills in each M\n\n"
                 "A sequence is 0w0w with symbols from 1 to 10 in w, of the length that the run was trained\n"
-                "on. What is masked in one copy must stand in the other.") {}
+                "on. A symbol that is masked in one copy must be visible in the other.") {}
 
   void fields(SettingFields& f) override {
-    f.words("SEQUENCE", words, "with --run: symbols separated by spaces, masked ones as M");
-    run_.fields(f, "also show what this run's model answers and where it looks");
-    f("length", length, {1, 1 << 12}, "symbols in w; with --run, the run's");
-    f("example", example, {1, max_steps}, "which example");
-    f("layer", layer, {1, 1024}, "the layer to show; by default where the other copy is found");
-    f("tensors", tensors, Text::file, "write q, k and v of --layer (by default the last) here, for the program attend",
-      Keep::no);
+    f.words("SEQUENCE", words, "with --run: symbols of your own, separated by spaces; M is a masked one");
+    run_.fields(f, "also show the answer of this run's model, and its attention");
+    f("length", length, {1, 1 << 12}, "symbols in each copy (default: 31; with --run, the run's)");
+    f("example", example, {1, max_steps}, "number of the example");
+    f("layer", layer, {1, 1024}, "layer to show (default: the one that attends most to the other copy)");
+    f("tensors", tensors, Text::file,
+      "write q, k and v of --layer (default: the last) to this file, for the program attend", Keep::no);
   }
 
   void run(Communicator&) override {
     const bool has_run = !run_.folder.empty();
     check<UsageError>(has_run || (layer == 0 && tensors.empty() && words.empty()),
-                      "a sequence, --layer and --tensors are for a model: expected --run with it");
-    check<UsageError>(words.empty() || !given("example"), "--example: leave it out, or the sequence");
+                      "expected --run with a run's folder: a sequence, --layer and --tensors need a model");
+    check<UsageError>(words.empty() || !given("example"), "--example: expected an example or a sequence, got both");
     if (has_run) read_run();
     if (length == 0) length = 31;
     RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);
@@ -151,19 +151,20 @@ struct ShowCommand : Command {
     tell(as_json(shown), example_text(shown, layer));
   }
 
-  // What is asked for must be the model's.
+  // Reads the run. Error (UsageError): --length or --layer does not fit it.
   void read_run() {
     run_.read();
     run_.note_if_full(quiet);
     const Settings& settings = run_.settings;
-    check<UsageError>(length == 0 || length == settings.length, "--length ", length,
-                      ": the run's model was trained on ", settings.length);
-    check<UsageError>(layer <= settings.model.layers, "--layer ", layer, ": the model has ", settings.model.layers);
+    check<UsageError>(length == 0 || length == settings.length, "--length ", length, ": the run has --length ",
+                      settings.length);
+    check<UsageError>(layer <= settings.model.layers, "--layer ", layer, ": the run has --layers ",
+                      settings.model.layers);
     length = settings.length;
   }
 
   void write_tensors(const Example& shown) const {
-    check<UsageError>(!shown.layers.empty(), "--tensors: the sequence is too long for it");
+    check<UsageError>(!shown.layers.empty(), "--tensors: the sequence is too long");
     const int64_t which = layer > 0 ? layer : int64_t(shown.layers.size());
     const Observation& seen = shown.layers[size_t(which - 1)];
     TensorFile file;

@@ -50,8 +50,8 @@ Evaluation CopyTask::evaluate(int64_t step) {
                         ""};
   if (explain_ && !evaluation.solved && found.on_plateau()) {
     evaluation.note =
-        "Unmasked symbols are copied by now; masked ones are still guessed, right about 1 time in 8. This plateau "
-        "lasts until the attention finds the other copy, often several hundred steps, and then ends quickly.";
+        "The model now copies unmasked symbols and still guesses masked ones (about 1 in 8 right). This plateau often "
+        "lasts several hundred steps. It ends quickly when the attention finds the other copy.";
     explain_ = false;
   }
   return evaluation;
@@ -61,7 +61,7 @@ Evaluation CopyTask::evaluate(int64_t step) {
 
 namespace {
 
-// Evaluates the trained weights, which are saved. Throws Interrupted where the user has asked to stop.
+// Evaluates the trained weights, which are saved. Throws Interrupted if the user has asked to stop.
 Metrics evaluate_trained(const Settings& settings, const Model& model, Communicator& ranks) {
   Metrics found;
   if (ranks.rank() == 0)
@@ -73,7 +73,7 @@ Metrics evaluate_trained(const Settings& settings, const Model& model, Communica
   return found;
 }
 
-// What the trained model reaches, and what it took.
+// The accuracy of the trained model, and the time and memory of its training.
 Json result_of(CopyTask& task, const TrainState& state, Communicator& ranks) {
   const Stopwatch clock(state.seconds);
   Json result = {{"attention", task.settings().model.attention}};
@@ -96,7 +96,7 @@ Json train_run(CopyTask& task, Artifact& run, bool quiet, Communicator& ranks) {
   const TrainState state = train(task, settings.training, run, quiet, ranks);
   const bool is_over = state.ended || state.step == settings.training.iterations;
   Json result = run.result().value_or(Json());
-  // Or the old one is of fewer steps. Rank 0 alone has it.
+  // An old result may be of fewer steps. Rank 0 alone has it.
   const bool is_new = of_rank_0(ranks, result.is_null() || result.at("iterations") != state.step);
   try {
     if (!is_over) throw Interrupted();
@@ -106,7 +106,7 @@ Json train_run(CopyTask& task, Artifact& run, bool quiet, Communicator& ranks) {
     throw;
   }
   write_report(run, settings, task.model(), state, result);
-  if (is_new) run.write_result(result);  // the last of all: nothing is left to do
+  if (is_new) run.write_result(result);  // last, when nothing is left to do
   return result;
 }
 
@@ -120,9 +120,9 @@ std::string result_text(const Json& result) {
   const double bytes = result.at("peak_bytes");
   return concat(steps, " step", steps == 1 ? "" : "s", " in ", clock_time(result.at("seconds")), " (",
                 formatted("%.1f", result.at("steps_per_second").get<double>()), " steps/s), ",
-                result.at("parameters").get<int64_t>(), " parameters, ",
-                bytes < 1e6 ? formatted("%.0f kB", bytes / 1e3) : formatted("%.0f MB", bytes / 1e6), " at most\nOn ",
-                sequences, " fresh sequences:\n", metrics_text(result));
+                result.at("parameters").get<int64_t>(), " parameters, ", "peak memory ",
+                bytes < 1e6 ? formatted("%.0f kB", bytes / 1e3) : formatted("%.0f MB", bytes / 1e6), "\nOn ", sequences,
+                " fresh sequences:\n", metrics_text(result));
 }
 
 }  // namespace cairn::copy_task

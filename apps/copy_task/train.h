@@ -8,11 +8,11 @@
 
 namespace cairn::copy_task {
 
-// The copy task as the training loop sees it.
+// The copy task for the training loop.
 class CopyTask : public Task {
  public:
-  // With the weights of the run in `from`; without a name, random ones. `explain` describes the plateau where it comes.
-  // Error (DataError): the weights are another model's.
+  // Starts from the weights of the run in `from`, or from random weights if it is empty. `explain` prints what the
+  // plateau is when it begins. Error (DataError): the weights are another model's.
   CopyTask(const Settings& settings, const Place& place, const std::string& from, bool explain);
 
   Model& model() override { return model_; }
@@ -31,14 +31,14 @@ class CopyTask : public Task {
   bool explain_;
 };
 
-// Trains the run that the folder holds, or a new one, evaluates the trained model, and writes result.json and the
-// report. Returns the result: figures of the evaluation, steps, seconds, parameters, peak memory. A run that was
-// finished before returns its result, and its report is written again. With several processes all return it. Errors: as
-// train(); Interrupted, after saving: there is no result, but a report of what there is.
+// Trains the run in the folder, or a new one, evaluates the trained model, and writes result.json and the report.
+// Returns the result: metrics of the evaluation, steps, seconds, parameters, peak memory. For a finished run, it only
+// writes the report again. With several processes, all return the result. Errors: as train(); Interrupted, after
+// saving: there is no result, but a report of the training so far.
 nlohmann::ordered_json train_run(CopyTask& task, Artifact& run, bool quiet, Communicator& ranks);
-// Is this the result of a run that has nothing left to do?
+// Does this result say that nothing is left to do?
 bool is_finished(const nlohmann::ordered_json& result, const Settings& settings);
-// What a result tells.
+// A result as text.
 std::string result_text(const nlohmann::ordered_json& result);
 
 }  // namespace cairn::copy_task

@@ -21,7 +21,7 @@ struct TrainCommand : Command {
                 "  copy-task train --out run --resume\n"
                 "  copy-task train --attention i-clustered-15 --length 31 --seed 1\n"
                 "  copy-task train --config run/config.json --init-from run --seed 2 --lr 1e-5 \\\n"
-                "    --attention i-clustered-30 --stop-at 0 --out tuned     fine-tunes, more clusters\n\n"
+                "    --attention i-clustered-30 --stop-at 0 --out tuned     fine-tune with more clusters\n\n"
                 "Attention variants:\n" +
                     describe_attention_variants()) {
     many_processes = true;
@@ -29,9 +29,9 @@ struct TrainCommand : Command {
 
   void fields(SettingFields& f) override {
     settings.fields(f);
-    f("out", out, Text::folder, "keep the run in this folder: settings, metrics, checkpoints, report", Keep::no);
+    f("out", out, Text::folder, "save the run in this folder: settings, metrics, checkpoints, report", Keep::no);
     f("resume", resume, "continue the run in --out from its newest checkpoint", Keep::no);
-    f("trace", trace, Text::file, "write a trace of what ran when, for ui.perfetto.dev", Keep::no);
+    f("trace", trace, Text::file, "write the times of all operations to this file, for ui.perfetto.dev", Keep::no);
   }
 
   void run(Communicator& ranks) override {
@@ -56,34 +56,35 @@ struct TrainCommand : Command {
       return;
     }
     TraceFile trace_file(trace);
-    // What is refused leaves no folder behind. A run that goes on has weights of its own.
-    const bool goes_on = resume && has_checkpoint(out);
-    CopyTask task(settings, place, goes_on ? "" : settings.init_from, true);
+    // A rejected command creates no folder. A run that continues ignores --init-from.
+    const bool continues = resume && has_checkpoint(out);
+    CopyTask task(settings, place, continues ? "" : settings.init_from, true);
     Artifact folder(out, config(), resume ? Resume::if_there : Resume::no);
     tell_before(folder);
     catch_interrupts(quiet);
     try {
       tell_result(train_run(task, folder, quiet, ranks));
     } catch (const Interrupted&) {
-      note(out.empty() ? "Not saved: no --out" : "Saved; continue with: copy-task train --out " + out + " --resume",
+      note(out.empty() ? "Not saved, because --out is missing"
+                       : "Saved; continue with: copy-task train --out " + out + " --resume",
            quiet);
       throw;
     }
     if (const int64_t dropped = trace_file.finish(); dropped > 0)
-      note(concat(trace, ": the last ", dropped, " spans are not in it"), false);
+      note(concat(trace, ": the last ", dropped, " spans are missing"), false);
   }
 
   void tell_before(const Artifact& folder) const {
     const TransformerOptions model = settings.transformer();
     const int64_t n = sequence_length(settings.length);
-    if (out.empty()) note("without --out the trained model is not kept", quiet);
+    if (out.empty()) note("without --out the trained model is not saved", quiet);
     if (masked_per_half(settings.length) == 0)
-      note(concat("with --length ", settings.length, " nothing is masked: there will be no masked accuracy"), quiet);
+      note(concat("with --length ", settings.length, " nothing is masked, so there is no masked accuracy"), quiet);
     note_if_full(*make_attention(model.attention, model.attention_defaults), n, n, quiet);
     if (const auto result = folder.result(); result && is_finished(*result, settings))
       note(concat(out, ": this run is finished: it ",
                   result->at("stopped").get<bool>() ? "reached --stop-at"
-                                                    : "made its steps; more --iterations would continue it"),
+                                                    : "has made all its steps; larger --iterations continue it"),
            quiet);
   }
 

@@ -31,7 +31,7 @@ std::unique_ptr<Attention> make_clustered(std::unique_ptr<Grouping> grouping) {
 }
 
 extern const AttentionVariant clustered_variant{
-    "clustered", "attention of the centroids of clusters of queries",
+    "clustered", "clusters the queries by hash; the centroids attend to all keys",
     [](SpecReader& spec) { return make_clustered(hamming_grouping(spec)); }};
 
 }  // namespace cairn

@@ -45,11 +45,11 @@ std::unique_ptr<Grouping> euclidean_grouping(SpecReader& spec) {
 }  // namespace
 
 extern const AttentionVariant euclidean_variant{
-    "euclidean", "clustered attention, by the Euclidean distance of queries",
+    "euclidean", "clustered, with clusters by Euclidean distance",
     [](SpecReader& spec) { return make_clustered(euclidean_grouping(spec)); }};
 
 extern const AttentionVariant improved_euclidean_variant{
-    "i-euclidean", "euclidean attention, exact on each cluster's top keys",
+    "i-euclidean", "euclidean; each query recomputes its weights for the top keys of its cluster",
     [](SpecReader& spec) { return make_improved_clustered(euclidean_grouping(spec), spec); }};
 
 }  // namespace cairn

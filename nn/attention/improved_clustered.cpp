@@ -54,13 +54,14 @@ struct ImprovedClustered : Attention {
 std::unique_ptr<Attention> make_improved_clustered(std::unique_ptr<Grouping> grouping, SpecReader& spec) {
   auto variant = std::make_unique<ImprovedClustered>();
   variant->group_queries = std::move(grouping);
-  variant->top = spec.integer("topk", 32, 1, 1 << 20, "keys to which each query attends by itself");
-  variant->mass_gradient = spec.flag("mass_gradient", true, "the mass has a gradient; false: as in the authors' code");
+  variant->top = spec.integer("topk", 32, 1, 1 << 20, "top keys per cluster");
+  variant->mass_gradient = spec.flag("mass_gradient", true,
+                                     "backpropagate through the mass of the top keys; false: as in the authors' code");
   return variant;
 }
 
 extern const AttentionVariant improved_clustered_variant{
-    "i-clustered", "clustered attention, exact on each cluster's top keys",
+    "i-clustered", "clustered; each query recomputes its weights for the top keys of its cluster",
     [](SpecReader& spec) { return make_improved_clustered(hamming_grouping(spec), spec); }};
 
 }  // namespace cairn

@@ -49,11 +49,12 @@ struct Inducing : Attention {
 
 }  // namespace
 
-extern const AttentionVariant inducing_variant{"inducing", "every query against learned points that attend to the keys",
-                                               [](SpecReader& spec) -> std::unique_ptr<Attention> {
-                                                 auto variant = std::make_unique<Inducing>();
-                                                 variant->count = spec.number("points");
-                                                 return variant;
-                                               }};
+extern const AttentionVariant inducing_variant{
+    "inducing", "learned points attend to the keys, and every query attends to the points",
+    [](SpecReader& spec) -> std::unique_ptr<Attention> {
+      auto variant = std::make_unique<Inducing>();
+      variant->count = spec.number("points");
+      return variant;
+    }};
 
 }  // namespace cairn

@@ -72,7 +72,7 @@ struct LinearAttention : Attention {
 }  // namespace
 
 extern const AttentionVariant linear_variant{
-    "linear", "weights phi(q) . phi(k) with phi(x) = elu(x) + 1, in linear time; without the option scale",
+    "linear", "weights phi(q) . phi(k) with phi(x) = elu(x) + 1, in linear time",
     [](SpecReader& spec) -> std::unique_ptr<Attention> {
       spec.without("scale", "the weights of linear attention are not made of scores");
       return std::make_unique<LinearAttention>();

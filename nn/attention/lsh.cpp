@@ -83,7 +83,7 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   if (variant->count.given % 2 != 0)
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend only within the same bucket");
-  options.deduplicate = spec.flag("deduplicate", false, "count a key once if several rounds see it");
+  options.deduplicate = spec.flag("deduplicate", false, "count a key once if several rounds have it");
   options.self = spec.flag("self", false, "a position attends to itself like to other keys");
   options.wrap = spec.flag("wrap", true, "the first chunk also attends to the last; false: only to itself");
   variant->mean =
@@ -96,6 +96,6 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
 }  // namespace
 
 extern const AttentionVariant lsh_variant{
-    "lsh", "the queries as keys, in chunks sorted by hash, in several rounds (Reformer)", make};
+    "lsh", "Reformer: queries are the keys; chunks of positions sorted by hash, in several rounds", make};
 
 }  // namespace cairn

@@ -51,12 +51,12 @@ extern const AttentionVariant longformer_variant{
     "longformer", "local; the first positions also see all and are seen by all",
     [](SpecReader& spec) -> std::unique_ptr<Attention> {
       auto variant = make_local(spec);
-      variant->pattern.global = int32_t(spec.integer("global", 1, 0, std::numeric_limits<int32_t>::max(),
-                                                     "how many positions are global; 0: as local"));
+      variant->pattern.global = int32_t(
+          spec.integer("global", 1, 0, std::numeric_limits<int32_t>::max(), "number of global positions; 0: as local"));
       return variant;
     }};
 
-extern const AttentionVariant strided_variant{"strided", "local, and the keys at multiples of this distance",
+extern const AttentionVariant strided_variant{"strided", "local, plus the keys at multiples of this distance",
                                               [](SpecReader& spec) -> std::unique_ptr<Attention> {
                                                 auto variant = make_local(spec);
                                                 variant->pattern.stride = variant->pattern.window;

@@ -31,11 +31,11 @@ std::unique_ptr<Grouping> position_grouping(SpecReader& spec) {
 }  // namespace
 
 extern const AttentionVariant position_variant{
-    "position", "attention of the means of groups of consecutive queries",
+    "position", "groups consecutive queries; the means of the groups attend to all keys",
     [](SpecReader& spec) { return make_clustered(position_grouping(spec)); }};
 
 extern const AttentionVariant improved_position_variant{
-    "i-position", "position attention, exact on each group's top keys",
+    "i-position", "position; each query recomputes its weights for the top keys of its group",
     [](SpecReader& spec) { return make_improved_clustered(position_grouping(spec), spec); }};
 
 }  // namespace cairn

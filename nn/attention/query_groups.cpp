@@ -54,10 +54,11 @@ struct HammingGrouping : Grouping {
 
 std::unique_ptr<Grouping> hamming_grouping(SpecReader& spec) {
   auto grouping = std::make_unique<HammingGrouping>(spec.number("clusters"));
-  grouping->bits = int(spec.integer("bits", 63, 1, 64, "hash bits of a query"));
+  grouping->bits = int(spec.integer("bits", 63, 1, 64, "hash bits per query"));
   grouping->iterations = int(spec.integer("iterations", 10, 0, 1000, "Lloyd iterations"));
   grouping->bias = spec.flag("bias", true, "hash with random thresholds");
-  grouping->refinements = int(spec.integer("refine", 0, 0, 1000, "Lloyd steps under the distance that the keys see"));
+  grouping->refinements =
+      int(spec.integer("refine", 0, 0, 1000, "extra Lloyd iterations, with a distance weighted by the keys"));
   return grouping;
 }
 

@@ -187,7 +187,7 @@ const AttentionVariant* find_variant(const std::string& head) {
   }
   const std::string close = nearest(word, names);
   const std::string suggestion = close.empty() ? "" : " (did you mean '" + close + number + "'?)";
-  throw UsageError("unknown attention '" + head + "'" + suggestion + "; there are " + listed);
+  throw UsageError("unknown attention '" + head + "'" + suggestion + "; the variants are " + listed);
 }
 
 }  // namespace
@@ -238,8 +238,7 @@ std::string full_attention_note(const Attention& attention, int64_t queries, int
 }
 
 std::string describe_attention_variants() {
-  std::string text =
-      "  every variant that does not say otherwise has :scale=0  factor of the scores, 0: 1/sqrt(head size)\n";
+  std::string text = "  all except linear\n      :scale=0  factor of the scores; 0: 1/sqrt(head size)\n";
   for (const AttentionVariant* variant : attention_variants()) {
     SpecReader reader({variant, "100", {}});
     variant->make(reader);

@@ -31,7 +31,7 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       // tests/apps/commands.txt has others
       {"iclustered-15", "did you mean 'i-clustered-15'?"},
       {"ful", "did you mean 'full'?"},
-      {"12", "unknown attention '12'; there are full"},
+      {"12", "unknown attention '12'; the variants are full"},
       {"wholly-different", "there are full"},
       {"full-3", "full takes no number"},
       {"clustered-", "expected a number after the dash"},

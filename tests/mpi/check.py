@@ -197,7 +197,7 @@ CASES = [
     ("rank 0 of 2 is killed, 3 processes continue", killed, 0, 2, 3),
     ("Ctrl-C: saved, and one process continues", interrupted),
     ("only rank 0 prints the result and uses the folder", own_folders),
-    ("refused: figure", refused, 2, "figure: is computed by one process, and 2 were started",
+    ("refused: figure", refused, 2, "figure: runs as one process, and 2 were started",
      on(2, [PROGRAM, "figure", "--out", "x"])),
     ("refused: a wrong option for all ranks", refused, 2, "^copy-task: error: .*--heds", on(3, WRONG)),
     ("refused: a wrong option for one rank", refused, 2, "^copy-task, rank 2: .*--heds",
