@@ -32,7 +32,7 @@ TEST_CASE("a bad attention specification is refused with what was close and what
       {"iclustered-15", "did you mean 'i-clustered-15'?"},
       {"ful", "did you mean 'full'?"},
       {"12", "unknown attention '12'; the variants are full"},
-      {"wholly-different", "there are full"},
+      {"wholly-different", "the variants are full"},
       {"full-3", "full takes no number"},
       {"clustered-", "expected a number after the dash"},
       {"clustered-0", "clusters = 0, expected 1 to 2147483647"},
