@@ -21,7 +21,7 @@ figure{margin:0;min-width:0}figure>div{overflow-x:auto;padding:1px}figcaption{fo
 details{margin:12px 0;border:1px solid var(--line);border-radius:8px;overflow:hidden}summary{cursor:pointer;padding:10px 16px;font-weight:600}
 table{border-collapse:collapse;width:100%;font-size:14px}td,th{text-align:left;vertical-align:top;padding:5px 16px;border-top:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
 th{color:var(--soft);width:34%}.columns th{width:auto}td{font-variant-numeric:tabular-nums}
-@media(max-width:760px){main{padding:24px 16px 48px}.grid2{grid-template-columns:minmax(0,1fr)}.grid4{grid-template-columns:1fr 1fr;gap:16px 12px}h1{font-size:25px}h2{margin-top:40px}}
+@media(max-width:760px){main{padding:24px 16px 48px}.grid2{grid-template-columns:minmax(0,1fr)}.grid4{grid-template-columns:1fr 1fr;gap:16px 12px}h1{font-size:25px}h2{margin-top:40px}.columns td,.columns th{padding:5px;overflow-wrap:normal}}
 @media print{details{break-inside:avoid}figure{break-inside:avoid}}
 )";
 

@@ -187,13 +187,13 @@ TEST_CASE("attend gives the same result for equivalent inputs", "[attend]") {
   };
   std::vector<Case> cases = {
       {"--attention clustered-3", "", tensors_of(shape, 6, {{"mask", tail.slice(0, 1).reshape({6})}}),
-       tensors_of(shape, 6, {{"key_lengths", int32s({4, 4})}}), "taken as key_lengths"},
+       tensors_of(shape, 6, {{"key_lengths", int32s({4, 4})}}), "read as key_lengths"},
       {"--attention full --device cpu", "", brief, rounded, "the results are float32"},
       {"--attention full", "--causal", tensors_of(shape, 6, {{"mask", Tensor::from(triangle, {6, 6})}}),
        tensors_of(shape, 6), "mask [6, 6]"}};
   for (const std::string spec : {"full", "clustered-3", "i-clustered-3:topk=2", "linear", "lsh-2"})
     cases.push_back({"--attention " + spec, "", tensors_of(shape, 6, {{"mask", tail}}),
-                     tensors_of(shape, 6, {{"key_lengths", int32s({4, 2})}}), "taken as key_lengths"});
+                     tensors_of(shape, 6, {{"key_lengths", int32s({4, 2})}}), "read as key_lengths"});
   for (const Case& each : cases) {
     INFO(each.options << ' ' << each.others_options << ' ' << each.note);
     const Tensor plain = program.out(each.options, tensors_of(shape, 6)).at("out");

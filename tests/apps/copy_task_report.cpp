@@ -101,7 +101,7 @@ TEST_CASE("reports are well-formed", "[copy-task]") {
       CHECK(markup_error(html.substr(html.find("<html"))) == "");
       for (const char* bad : {" nan", "nan ", "\"nan", "Mnan", "Lnan", ">nan"}) CHECK(!says(html, bad));
       const bool clustered = says(attention, "clustered");
-      CHECK(says(html, "What shares a cluster") == clustered);
+      CHECK(says(html, "What do the positions of a cluster share") == clustered);
       CHECK(says(html, "apart in the next layer") == clustered);
     }
 }
@@ -110,7 +110,7 @@ TEST_CASE("a plateau: visible symbols are copied, masked ones guessed", "[copy-t
   const auto html_of = [](const std::vector<std::pair<double, double>>& accuracies) {
     return report_of("full", 7, int64_t(100 * accuracies.size()), accuracies);
   };
-  CHECK(says(html_of({{0.7, 0.1}, {0.83, 0.12}, {0.84, 0.13}, {0.99, 0.97}}), "From step 200 to step 300 training"));
+  CHECK(says(html_of({{0.7, 0.1}, {0.83, 0.12}, {0.84, 0.13}, {0.99, 0.97}}), "Steps 200 to 300 were a plateau"));
   CHECK(!says(html_of({{0.5, 0.1}, {0.83, 0.1}, {0.99, 0.97}}), "plateau"));  // one evaluation is no plateau
   CHECK(!says(html_of({{0.9, NAN}, {0.9, NAN}}), "plateau"));                 // nothing is masked
 }
