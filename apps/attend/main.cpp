@@ -108,7 +108,7 @@ struct Attend : Command {
 
   void fields(SettingFields& f) override {
     f("attention", attention, Text::variants,
-      "attention variant (listed below); with --compare or --picture several, separated by commas (default: all)");
+      "attention variant (listed below); with --compare or --picture several, separated by commas, or all if left out");
     f("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::no);
     f("example", example, {1, 1 << 20}, "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
     f("out", out, Text::file, "write the output and the variant's choices to this safetensors file (see below)",
@@ -238,8 +238,8 @@ struct Attend : Command {
     return svg::sheet("Attention weights of each head",
                       concat("Each row is a query",
                              all ? "" : concat(", one of a sample of ", sample.size(), " out of ", inputs.queries()),
-                             "; each column is a key. Darker cells have larger weights: each level doubles, from half "
-                             "of uniform attention on. The colors at the left are the clusters."),
+                             "; each column is a key. Darker cells have larger weights; each level starts at twice "
+                             "the one before. The colors at the left are clusters, or lsh's buckets."),
                       tiles, int(std::min<int64_t>(columns, int64_t(tiles.size()))));
   }
 

@@ -33,7 +33,7 @@ void Command::define(CLI::App& app, Communicator& ranks) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->allow_extra_args(false);
-  (*fields_)("json", json, "print the result as one JSON object on the last line", Keep::no);
+  (*fields_)("json", json, "print results as JSON, one object on a line", Keep::no);
   (*fields_)("quiet", quiet, "print only the result, errors and warnings", Keep::no);
   command.callback([this, &command, &ranks] {
     check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": runs as one process, and ",

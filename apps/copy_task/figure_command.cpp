@@ -85,7 +85,7 @@ std::string result_of(const Cell& cell) {
 
 std::string page_of(const Cells& cells, const Json& config) {
   Report page("The masked copy task by variant and length",
-              "One training for each cell of the paper's figure 5, with the settings below.");
+              "After the paper's figure 5: one training for each variant and length, with the settings below.");
   page.text(
       "Masked accuracy counts the masked symbols alone, on 1024 fresh sequences; guessing gives 10%. The paper's "
       "heatmaps show the accuracy over all symbols, where copying the input already gives 80%. In the paper, full "
@@ -128,11 +128,11 @@ struct FigureCommand : Command {
   FigureCommand()
       : Command("figure", "Reproduce the paper's figure 5: train every variant at every length",
                 "Each training is a run in DIR/cells, which the other commands read. The same command continues after\n"
-                "any interruption. Several processes with the same DIR share the work: each skips the cells that\n"
-                "others train. It writes figure.json, figure.svg and report.html.\n\n"
+                "any interruption. Several processes with the same DIR share the work: each skips the trainings\n"
+                "of the others. The command writes figure.json, figure.svg and report.html.\n\n"
                 "The whole grid is 52 trainings of 5000 steps: hours on a GPU, more than a day on two cores.\n\n"
                 "Examples:\n"
-                "  copy-task figure --quick --out figure5      14 trainings, about an hour on two cores\n"
+                "  copy-task figure --quick --out figure5      14 trainings, about 45 minutes on two cores\n"
                 "  copy-task figure --out figure5 --device cuda") {}
 
   void fields(SettingFields& f) override {

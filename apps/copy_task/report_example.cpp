@@ -148,13 +148,16 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
   page.section("What do the positions of a cluster share: proximity or content?");
   constexpr int64_t sequences = 64;
   page.text(concat(
-      "The share of pairs of positions that are in one cluster, by what the two have in common, over ", sequences,
-      " fresh sequences; medians over the heads. A property matters if its share is far above that of pairs with "
-      "nothing in common. Near: at most ",
+      "Of all pairs of positions with a property, the share that are in the same cluster. Counted for each head over ",
+      sequences,
+      " fresh sequences; the median over the heads is shown. A property matters if its share is far above that of "
+      "pairs with nothing in common. Near: at most ",
       ClusterPairs::reach,
-      " positions apart. Same token: the same input token (M is one). Same place: position i of both copies. Pairs "
-      "with two of these properties are left out. Last column: the share of pairs of one cluster that a head of the "
-      "next layer separates."));
+      " positions apart. Same token: the same input token, or both masked. Same place: position i of both copies. "
+      "Pairs "
+      "with two of these properties are left out. Last column: of all pairs in the same cluster, the share in "
+      "different "
+      "clusters in the next layer."));
   std::vector<std::vector<std::string>> rows;
   for (const auto& heads : count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed)))
     rows.push_back(

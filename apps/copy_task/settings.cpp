@@ -19,7 +19,7 @@ void Settings::fields(SettingFields& f) {
 }
 
 void Settings::fields_of_figure(SettingFields& f) {
-  f("topk", topk, {1, 1 << 20}, "top keys where the variant sets none (default: the variant's)");
+  f("topk", topk, {1, 1 << 20}, "number of top keys, unless the variant says topk= (default: the variant's own)");
   f("batch", batch, {1, 1 << 20}, "sequences per step");
   f("layers", model.layers, {1, 1024}, "encoder layers");
   f("heads", model.heads, {1, 1024}, "attention heads");
@@ -33,7 +33,7 @@ void Settings::fields_of_figure(SettingFields& f) {
     "gelu or relu, in the feed-forward block");
   training.fields(f);
   f("stop-at", stop_at, {0, 1}, "stop when the masked accuracy of an evaluation reaches this; 0: never");
-  f("quick", quick, "a small model that learns in about a minute; changes these defaults");
+  f("quick", quick, "a small model that learns in one to two minutes; changes these defaults");
   compute.fields(f);
   f.withdrawn({{"also_evaluate", ""}, {"ordered", false}, {"plateau_metric", "loss"}});
 }

@@ -50,7 +50,7 @@ struct CompareCommand : Command {
     f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending; with --labeled, the maximum",
       Keep::may_change);
     f("sequences", sequences, {2, 1 << 20},
-      "most sequences of each length; with --labeled, most texts whose label is predicted");
+      "maximum number of sequences of each length; with --labeled, of texts to predict");
     f("out", out, Text::folder, "folder for finished rows, from which the same command continues", Keep::no);
     options.fields(f);
   }
@@ -82,7 +82,7 @@ struct CompareCommand : Command {
     tell({{"texts", texts.size()}, {"rows", rows}},
          text +
              "\nError: 1 - the cosine with full attention's embedding, the mean and the largest. "
-             "Neighbors kept: the share of each sequence's ten nearest.\n");
+             "Neighbors kept: the share of each sequence's ten nearest that are so with full attention too.\n");
   }
 
   void read_texts() {

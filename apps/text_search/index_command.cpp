@@ -45,7 +45,7 @@ struct IndexCommand : Command {
     f("out", out, Text::file, "the index file to write or update", Keep::no);
     f("attention", options.attention, Text::variant, "attention variant");
     f("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
-      "most tokens of a passage, with [CLS] and [SEP] (default 256, or the model's limit if lower)");
+      "maximum number of tokens of a passage, with [CLS] and [SEP] (default 256, or the model's limit if lower)");
     f("save-every", save_every, {0, 86400}, "seconds between saves; a killed run loses at most this much work");
     options.fields(f);
   }

@@ -234,7 +234,7 @@ std::string full_attention_note(const Attention& attention, int64_t queries, int
   const std::string why = attention.full_because(queries, keys);
   if (why.empty()) return "";
   return concat(attention.spec(), " computes full attention here, because ", why,
-                "; its results do not show that fewer suffice");
+                "; its results say nothing about smaller numbers");
 }
 
 std::string describe_attention_variants() {

@@ -40,8 +40,8 @@ TEST_CASE("a variant says that it computes full attention where it does, and onl
   }
   CHECK(full > 50);
   CHECK(full_attention_note(*make_attention("i-clustered-15"), 32, 32) ==
-        "i-clustered-15 computes full attention here, because its 32 top keys are all 32 keys; its results do not show "
-        "that fewer suffice");  // 32: the default
+        "i-clustered-15 computes full attention here, because its 32 top keys are all 32 keys; its results say nothing "
+        "about smaller numbers");  // 32: the default
   CHECK(full_attention_note(*make_attention("i-clustered-15"), 33, 33).empty());
   CHECK(!full_attention_note(*make_attention("strided-1"), 33, 33).empty());
 }
