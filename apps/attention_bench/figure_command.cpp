@@ -70,7 +70,8 @@ struct FigureCommand : Command {
     f("out", out, Text::folder, "folder to write to", Keep::no);
     f("attention", attention, Text::variants, "attention variants, comma-separated");
     f("lengths", lengths, Text::any, "tokens per sequence, comma-separated, ascending");
-    f("longest", longest, {0.001, 1e6}, "skip a variant at lengths where a repetition would take more seconds than this");
+    f("longest", longest, {0.001, 1e6},
+      "skip a variant at lengths where a repetition would take more seconds than this");
     settings.fields(f);
   }
 
