@@ -44,6 +44,26 @@ TEST_CASE("the exponential of a float at its ends and beyond", "[functors]") {
     REQUIRE(exponential(x) <= exponential(std::nextafter(x, 0.0f)) * (1 + 2e-7f));
 }
 
+TEST_CASE("the logarithm of a float has a relative error below 2.5e-7, and is right at its ends", "[functors]") {
+  double worst = 0;
+  float at = 0;
+  const auto look = [&](float x) {
+    const double exact = std::log(double(x)), error = std::abs(logarithm(x) - exact) / std::abs(exact);
+    if (x != 1 && !(error <= worst)) worst = error, at = x;
+  };
+  // Over the range, and more closely around 1, where the result is near 0.
+  for (float x = std::numeric_limits<float>::min(); x < INFINITY; x *= 1.0003f) look(x);
+  for (float x = 0.7f; x < 1.5f; x = std::nextafter(x, 2.0f)) look(x);
+  INFO("at " << at);
+  CHECK(worst < 2.5e-7);
+  CHECK(logarithm(1.0f) == 0);
+  CHECK(logarithm(0.0f) == -INFINITY);
+  CHECK(logarithm(float(INFINITY)) == INFINITY);
+  CHECK(std::isnan(logarithm(-1.0f)));
+  CHECK(std::isnan(logarithm(float(NAN))));
+  CHECK(logarithm(2.0) == std::log(2.0));
+}
+
 TEST_CASE("the normal distribution's cumulative function", "[functors]") {
   double worst = 0, worst_double = 0;
   for (float x = -40; x <= 40; x += 1.0f / 4096) {
