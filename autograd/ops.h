@@ -93,6 +93,10 @@ Variable gather_columns(const Variable& x, const Tensor& columns);
 // Mean of -log softmax(logits)[target] over rows whose target is not negative: [..., classes], int32 [...] -> scalar
 // (ops/cross_entropy.cpp).
 Variable cross_entropy(const Variable& logits, const Tensor& targets);
+// -log p of each target, summed over its alignments to frames, CTC (ops/ctc_loss.cpp): logits [B, T, K], int32 [B, U],
+// [B], [B] -> [B].
+Variable ctc_loss(const Variable& logits, const Tensor& targets, const Tensor& frames, const Tensor& target_lengths,
+                  int blank = 0);
 // Mean of -t log sigmoid(x) - (1 - t) log(1 - sigmoid(x)) for logits x and targets t in [0, 1].
 Variable binary_cross_entropy(const Variable& logits, const Variable& targets);
 Variable mean_squared_error(const Variable& x, const Variable& target);

@@ -98,6 +98,18 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets);
 Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
                               const Tensor& dloss);
 
+struct CtcLoss {
+  Tensor loss, logsumexp, alpha;  // [B], [B, T], [B, T, 2 U + 1]
+};
+// CTC (Graves et al. 2006): minus the log probability of each target, summed over its alignments to frames, where y =
+// softmax(logits). logits [B, T, K]; targets int32 [B, U], of which target_lengths int32 [B] count; frames int32 [B]:
+// how many of the T frames count. The loss is infinity, and its gradient 0, where a target does not fit into its
+// frames. Error: blank outside [0, K); on the CPU: a length out of range, a label outside [0, K) or equal to the blank.
+CtcLoss ctc_loss(const Tensor& logits, const Tensor& targets, const Tensor& frames, const Tensor& target_lengths,
+                 int blank = 0);
+Tensor ctc_loss_backward(const Tensor& logits, const Tensor& targets, const Tensor& frames,
+                         const Tensor& target_lengths, int blank, const CtcLoss& saved, const Tensor& dloss);
+
 // The index of the largest element along the last axis, int32 [...]; the first of equal ones; a NaN is the largest.
 // With lengths int32 [B] and x [B, ..., N, C]: -1 for positions i >= lengths[b] of N. Error: the axis is empty.
 Tensor argmax(const Tensor& x, const Tensor& lengths = {});
