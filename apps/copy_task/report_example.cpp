@@ -148,7 +148,8 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
   page.section("What do the positions of a cluster share: proximity or content?");
   constexpr int64_t sequences = 64;
   page.text(concat(
-      "Of all pairs of positions with a property, the share that are in the same cluster. Counted for each head over ",
+      "A pair of positions can be near, have the same token, or have the same place. Of the pairs with each property, "
+      "the share that are in the same cluster. Counted for each head over ",
       sequences,
       " fresh sequences; the median over the heads is shown. A property matters if its share is far above that of "
       "pairs with nothing in common. Near: at most ",

@@ -82,7 +82,7 @@ struct CompareCommand : Command {
     tell({{"texts", texts.size()}, {"rows", rows}},
          text +
              "\nError: 1 - the cosine with full attention's embedding, the mean and the largest. "
-             "Neighbors kept: the share of each sequence's ten nearest that are so with full attention too.\n");
+             "Neighbors kept: of each sequence's ten nearest, the share that full attention has too.\n");
   }
 
   void read_texts() {

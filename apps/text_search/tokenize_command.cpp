@@ -14,12 +14,11 @@ namespace {
 
 struct TokenizeCommand : Command {
   TokenizeCommand()
-      : Command(
-            "tokenize", "Print the tokens of each line of a text file",
-            "Prints a JSON array for each line: the line numbers of its tokens in vocab.txt, counted from 0. [CLS]\n"
-            "is the first and [SEP] the last.\n\nExamples:\n"
-            "  text-search tokenize --model model --text-file words.txt\n"
-            "  echo 'a stitch in time' | text-search tokenize --model model --text-file -") {}
+      : Command("tokenize", "Print the tokens of each line of a text file",
+                "Prints a JSON array of token ids for each line. An id is a line number in vocab.txt, counted from 0.\n"
+                "[CLS] is the first and [SEP] the last.\n\nExamples:\n"
+                "  text-search tokenize --model model --text-file words.txt\n"
+                "  echo 'a stitch in time' | text-search tokenize --model model --text-file -") {}
 
   void fields(SettingFields& f) override {
     f("model", model, Text::folder, "folder with vocab.txt and, if it exists, tokenizer_config.json", Keep::no);
