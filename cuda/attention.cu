@@ -14,7 +14,7 @@
 // dV it takes a tile of keys and goes through the queries. It skips tiles of the other side that a causal mask or a
 // pattern of positions hides (core/kernels/positions.h): each tile begins at a visible position. The sums of its rows
 // stay in registers, with a running maximum of the scores. Few queries, such as the centroids of clustered attention,
-// give too few blocks; then the keys are cut into splits (cuda/attention_splits.cuh).
+// give too few blocks; on tensor cores the keys are then cut into splits (cuda/attention_splits.cuh).
 //
 // On tensor cores (cuda/attention_mma.cuh): for compute capability 8.0 or newer, a positive scale, D and M up to 128,
 // and rows of whole 16-byte chunks. bfloat16 is multiplied directly. float32 takes three products in TF32, in which

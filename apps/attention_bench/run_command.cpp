@@ -21,7 +21,7 @@ struct RunCommand : Command {
             "run", "Measure attention variants at one length",
             "The time is the median over repetitions of the whole batch; the spread is half the interquartile range.\n"
             "The floor is the larger of two times: that of the arithmetic alone, and that of the memory traffic\n"
-            "alone. Both use this machine's speeds, measured before and after.\n\nExample:\n"
+            "alone. Both use this machine's speeds, measured before and after the variants.\n\nExample:\n"
             "  attention-bench run --attention full,clustered-100,i-clustered-100 --length 4096 --what attention "
             "--stages") {}
 

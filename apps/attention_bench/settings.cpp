@@ -20,7 +20,8 @@ void Settings::fields(SettingFields& f) {
   f("head-size", shared.head_size, {1, 4096}, "size of a head");
   f("feed-forward", shared.feed_forward, {1, 1 << 20}, "hidden features of the layer's feed-forward network");
   f("repeat", repetitions.maximum, {1, 1'000'000}, "maximum number of repetitions; the median is shown");
-  f("seconds", repetitions.seconds, {0, 1e6}, "after this time and 3 repetitions no repetition begins");
+  f("seconds", repetitions.seconds, {0, 1e6},
+    "start no further repetition once this time has passed and at least 3 are done");
   compute.fields(f);
 }
 

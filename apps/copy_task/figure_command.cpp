@@ -89,7 +89,7 @@ std::string page_of(const Cells& cells, const Json& config) {
   page.text(
       "Masked accuracy counts the masked symbols alone, on 1024 fresh sequences; guessing gives 10%. The paper's "
       "heatmaps show the accuracy over all symbols, where copying the input already gives 80%. In the paper, full "
-      "attention solves every length, and i-clustered does with every number of clusters. On longer sequences, "
+      "attention solves every length, and so does i-clustered, with any number of clusters. On longer sequences, "
       "clustered needs more clusters, and lsh (Reformer) more rounds.");
   std::vector<Report::Picture> pictures;
   for (const std::string& family : families(cells)) pictures.push_back({heatmap(cells, family), family});

@@ -148,8 +148,8 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
   page.section("What do the positions of a cluster share: proximity or content?");
   constexpr int64_t sequences = 64;
   page.text(concat(
-      "A pair of positions can be near, have the same token, or have the same place. Of the pairs with each property, "
-      "the share that are in the same cluster. Counted for each head over ",
+      "A pair of positions can be near, have the same token, or have the same place. The table shows for each of these "
+      "properties which share of its pairs are in the same cluster. Counted for each head over ",
       sequences,
       " fresh sequences; the median over the heads is shown. A property matters if its share is far above that of "
       "pairs with nothing in common. Near: at most ",
@@ -170,8 +170,9 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
   page.text(
       "Below, each cell is a position of the example with its input token, in the heads of the maps above. Positions "
       "with the same color and letter share a cluster; a position without color is alone in its cluster. By position: "
-      "the second copy is below the first. Blocks of one color mean that proximity decides; equal colors one below "
-      "the other mean that the place in the copy does. By token: a row has all positions of one token. Rows of one "
+      "the second copy is below the first. Blocks of one color mean that proximity decides. "
+      "If a position and the one below it have the same color, the place in the copy decides. By token: a row has all "
+      "positions of one token. Rows of one "
       "color mean that content decides.");
   std::vector<Report::Picture> pictures;
   const auto shares = other_copy_shares(example);

@@ -11,7 +11,7 @@ namespace cairn::copy_task {
 
 void Settings::fields(SettingFields& f) {
   f("attention", model.attention, Text::variant, "attention variant (listed below)");
-  f("length", length, {1, 1 << 20}, "symbols in each copy; a sequence 0w0w has 2 (length + 1)");
+  f("length", length, {1, 1 << 20}, "symbols in each copy; a sequence 0w0w has 2 (length + 1) positions");
   fields_of_figure(f);
   f("init-from", init_from, Text::folder,
     "fine-tune: start from the weights of the run in this folder; the sizes of the models must agree");

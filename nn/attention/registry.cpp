@@ -25,8 +25,8 @@ namespace cairn {
   X(local)                          \
   X(longformer)                     \
   X(strided)                        \
-  X(linear)                         \
-  X(inducing)
+  X(inducing)                       \
+  X(linear)
 
 #define CAIRN_DECLARE(name) extern const AttentionVariant name##_variant;
 CAIRN_ATTENTION_VARIANTS(CAIRN_DECLARE)
