@@ -108,8 +108,8 @@ struct Attend : Command {
 
   void fields(SettingFields& f) override {
     f("attention", attention, Text::variants,
-      "attention variants (listed below), separated by commas; one with --out; all if left out with --compare or "
-      "--picture");
+      "attention variants (listed below), separated by commas; with --out only one; default with --compare or "
+      "--picture: all");
     f("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::no);
     f("example", example, {1, 1 << 20}, "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
     f("out", out, Text::file, "write the output and the variant's choices to this safetensors file (see below)",

@@ -110,9 +110,10 @@ void write_attention(Report& page, const std::string& attention, const Example& 
       "masked positions attend most to the same place in the other copy."));
   std::string reading = concat(
       "How to read a map: each row is a query position, each column a key position; a row sums to 100%. Ticks mark "
-      "masked positions. On the main diagonal, a position attends to itself. Strokes outside the frame mark the two "
-      "diagonals for the same place in the other copy, ",
-      n / 2, " positions away.");
+      "masked positions. On the main diagonal, a position attends to itself. On two more diagonals, ",
+      n / 2,
+      " positions beside it, a position attends to the same place in the other copy; strokes outside the frame mark "
+      "their ends.");
   if (svg::pooling(n) > 1)
     reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
   const std::vector<double> edges{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
@@ -155,10 +156,8 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
       "pairs with nothing in common. Near: at most ",
       ClusterPairs::reach,
       " positions apart. Same token: the same input token, or both masked. Same place: position i of both copies. "
-      "Pairs "
-      "with two of these properties are left out. Last column: of all pairs in the same cluster, the share in "
-      "different "
-      "clusters in the next layer."));
+      "Pairs with two of these properties are left out. Last column: how many of the pairs that share a cluster in "
+      "this layer no longer share one in the next."));
   std::vector<std::vector<std::string>> rows;
   for (const auto& heads : count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed)))
     rows.push_back(

@@ -133,7 +133,7 @@ struct ShowCommand : Command {
     f("example", example, {1, max_steps}, "number of the example");
     f("layer", layer, {1, 1024}, "layer to show (default: the one that attends most to the other copy)");
     f("tensors", tensors, Text::file,
-      "write q, k and v of --layer (here by default the last) to this file, which attend reads", Keep::no);
+      "write q, k and v of a layer (--layer; if not given, the last) to this file, as input for attend", Keep::no);
   }
 
   void run(Communicator&) override {
