@@ -110,10 +110,10 @@ void write_attention(Report& page, const std::string& attention, const Example& 
       "masked positions attend most to the same place in the other copy."));
   std::string reading = concat(
       "How to read a map: each row is a query position, each column a key position; a row sums to 100%. Ticks mark "
-      "masked positions. On the main diagonal, a position attends to itself. On two more diagonals, ",
+      "masked positions. On the main diagonal, a position attends to itself. Two more diagonals lie ",
       n / 2,
-      " positions beside it, a position attends to the same place in the other copy; strokes outside the frame mark "
-      "their ends.");
+      " cells to either side of it, with strokes at their ends. There, a position attends to the same place in the "
+      "other copy.");
   if (svg::pooling(n) > 1)
     reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
   const std::vector<double> edges{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
@@ -149,8 +149,8 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
   page.section("What do the positions of a cluster share: proximity or content?");
   constexpr int64_t sequences = 64;
   page.text(concat(
-      "A pair of positions can be near, have the same token, or have the same place. The table shows for each of these "
-      "properties which share of its pairs are in the same cluster. Counted for each head over ",
+      "A pair of positions can be near, have the same token, or have the same place. For the pairs with each property, "
+      "the table shows the percentage that are in the same cluster. Counted for each head over ",
       sequences,
       " fresh sequences; the median over the heads is shown. A property matters if its share is far above that of "
       "pairs with nothing in common. Near: at most ",
