@@ -137,7 +137,7 @@ void write_attention(Report& page, const std::string& attention, const Example& 
     const int64_t head = drawn_head(shares[layer]);
     const Observation& seen = example.layers[layer];
     add(concat(name_of(layer, head), ": ", attention,
-               ". Masked positions to other copy: ", percent(shares[layer][size_t(head)])),
+               ". Weight on the other copy: ", percent(shares[layer][size_t(head)])),
         seen.weights.data<float>() + head * n * n);
     if (attention != "full") add(name_of(layer, head) + ": full attention", seen.full.data<float>() + head * n * n);
   }
