@@ -16,8 +16,9 @@ MODEL = "--length 5 --layers 2 --heads 2 --head-size 8 --feed-forward 32 --evalu
 RUNS = {
     "full": "--attention full --iterations 20",
     "i-clustered with dropout": "--attention i-clustered-4:topk=3 --dropout 0.1 --attention-dropout 0.1 --iterations 20",
-    "plateau, clipping, decay": "--attention clustered-3 --schedule plateau --plateau-patience 1 --clip 0.5 --lr 1e-2"
-                                " --weight-decay 0.1 --iterations 30",
+    # The rate falls before the run is stopped, and after.
+    "plateau, clipping, decay": "--attention clustered-3 --schedule plateau --plateau-patience 0 --plateau-factor 0.9"
+                                " --evaluate-every 1 --clip 0.5 --lr 1e-2 --weight-decay 0.1 --iterations 30",
     "pre-norm, relu": "--attention lsh-2 --norm pre --activation relu --iterations 20",
 }
 PROCESSES = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"]
