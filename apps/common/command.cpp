@@ -1,6 +1,7 @@
 #include "apps/common/command.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -4,6 +4,7 @@
 // screen readers, and accepts any input: no data, NaN and infinity leave gaps.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>

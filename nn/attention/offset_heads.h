@@ -1,6 +1,5 @@
 #pragma once
 // Starting weights with which each head looks at a neighbor of its position.
-#include <cstdint>
 #include <vector>
 
 #include "nn/attention/multi_head.h"
