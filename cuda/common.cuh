@@ -236,6 +236,7 @@ struct SumOfExponentials {
     sum = row_reduce<lanes>(relative_to(largest, 0), 0.0f, Sum{});
     maximum = largest;
   }
+  __device__ float logarithm() const { return maximum + logf(sum); }
   // The softmax of an element; 0 if all elements are minus infinity, where the sum is 0.
   __device__ float weight_of(float x) const {
     return exp_approx(x - finite_shift(maximum)) * (sum == 0 ? 0.0f : 1 / sum);

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(row_threads<lanes>)
     each_chunk<lanes>(size.cols, [&](int64_t c) { sum.add(load_chunk<packs>(x, size.cols, c, -INFINITY)); });
     sum.join<lanes>();
     if (row_lane<lanes>() == 0) {
-      const float result = sum.maximum + logf(sum.sum);
+      const float result = sum.logarithm();
       logsumexp[row] = result;
       losses[row] = counts(targets[row], size.cols) ? result - float(x[targets[row]]) : 0.0f;
     }

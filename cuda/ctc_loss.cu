@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(row_threads<lanes>) sum_exponentials(Rows size
     SumOfExponentials sum;
     each_chunk<lanes>(size.cols, [&](int64_t c) { sum.add(load_chunk<packs>(x, size.cols, c, -INFINITY)); });
     sum.join<lanes>();
-    if (row_lane<lanes>() == 0) logsumexp[row] = sum.maximum + logf(sum.sum);
+    if (row_lane<lanes>() == 0) logsumexp[row] = sum.logarithm();
   });
 }
 

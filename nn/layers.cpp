@@ -73,12 +73,16 @@ Variable mean_over_length(const Variable& x, const Tensor& lengths) {
   return divide_or_zero(sum(where(inside, x, zero), {1}), count);
 }
 
+double period_of(int64_t element, int64_t features) {
+  return std::pow(10000.0, double(element - element % 2) / double(features));
+}
+
 Tensor sinusoidal_positions(int64_t n, int64_t features) {
   Tensor result({n, features});
   float* out = result.mutable_data<float>();
   for (int64_t p = 0; p < n; ++p)
     for (int64_t j = 0; j < features; ++j) {
-      const double angle = double(p) / std::pow(10000.0, double(j - j % 2) / double(features));
+      const double angle = double(p) / period_of(j, features);
       *out++ = float(j % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   return result;

@@ -75,5 +75,7 @@ Variable mean_over_length(const Variable& x, const Tensor& lengths);
 // Fixed sinusoidal positions (Vaswani et al. 2017, section 3.5): [n, features]. Element 2 i of row p is
 // sin(p / 10000^(2 i / features)), and element 2 i + 1 the cosine of the same angle.
 Tensor sinusoidal_positions(int64_t n, int64_t features);
+// 10000^(2 i / features), for elements 2 i and 2 i + 1: 1 / their frequency.
+double period_of(int64_t element, int64_t features);
 
 }  // namespace cairn

@@ -41,8 +41,10 @@ Tensor Runner::back(const Tensor& x) const { return x.to(Device::cpu).cast(input
 Outcome Runner::run() {
   Outcome outcome;
   Tensor gradient = inputs_.grad_out;
-  if (!gradient.defined()) gradient = Tensor::full(inputs_.q.shape().with(3, inputs_.v.size(3)), 1, inputs_.q.dtype());
-  gradient = place(gradient);
+  if (options_.gradients) {
+    const Shape shape = inputs_.q.shape().with(3, inputs_.v.size(3));
+    gradient = place(gradient.defined() ? gradient : Tensor::full(shape, 1, inputs_.q.dtype()));
+  }
   std::vector<NamedParameter> leaves = {{"q", q_}};
   if (!attention_->shares_keys()) leaves.emplace_back("k", k_);
   leaves.emplace_back("v", v_);
@@ -124,8 +126,8 @@ TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outc
   for (int64_t i = 0; i < labels.elements(); ++i)
     if (const int32_t label = labels.data<int32_t>()[i]; label >= 0) ++members[i / N * C + label];
   file.tensors.emplace_back("counts", counts);
-  const Tensor chosen =
-      made["topk"];  // [B, H, C', k'], of no more clusters than queries and no more keys than there are
+  // [B, H, C', k']: at most as many clusters as queries, and at most as many keys as there are.
+  const Tensor chosen = made["topk"];
   if (!chosen.defined()) return file;
   const int64_t clusters = chosen.size(2), keys = chosen.size(3), k = made.numbers.at("top");
   const Tensor masses = made["mass"].cast(DType::float64);

@@ -1,7 +1,6 @@
 #include "core/kernels/cross_entropy.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/cpu/vector.h"
 #include "core/parallel.h"
@@ -13,11 +12,7 @@ void cross_entropy_forward(Stream, Rows size, const T* logits, const int32_t* ta
                            int32_t* count) {
   const int64_t cols = size.cols;
   parallel_for(size.rows, rows_a_task(cols), [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const T* x = logits + r * cols;
-      const T shift = finite_shift(maximum(x, cols));
-      logsumexp[r] = shift + std::log(sum_of<T>(cols, [=](int64_t c) { return exponential(x[c] - shift); }));
-    }
+    for (int64_t r = begin; r < end; ++r) logsumexp[r] = log_sum_exp(logits + r * cols, cols);
   });
   double sum = 0;
   int32_t counted = 0;

@@ -1,7 +1,6 @@
 #include "core/kernels/ctc_loss.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "core/cpu/vector.h"
@@ -72,11 +71,7 @@ void ctc_loss_forward(Stream, CtcSize size, const CtcTargets& targets, const T* 
                       Accum<T>* alpha, T* loss) {
   const int64_t classes = size.classes;
   parallel_for(size.batch * size.frames, rows_a_task(classes), [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const T* const x = logits + r * classes;
-      const T largest = finite_shift(maximum(x, classes));
-      logsumexp[r] = largest + std::log(sum_of<T>(classes, [=](int64_t k) { return exponential(x[k] - largest); }));
-    }
+    for (int64_t r = begin; r < end; ++r) logsumexp[r] = log_sum_exp(logits + r * classes, classes);
   });
   parallel_tasks(size.batch, [&](int64_t sequence) {
     thread_local Scratch<T> scratch;

@@ -60,6 +60,13 @@ inline T exponentials(const T* x, int64_t n, T shift, T* y) {
   return sum_of<T>(n, [=](int64_t i) { return y[i] = exponential(x[i] - shift); });
 }
 
+// log of the sum of e^x. All minus infinity, or none, gives minus infinity.
+template <class T>
+inline T log_sum_exp(const T* x, int64_t n) {
+  const T shift = finite_shift(maximum(x, n));
+  return shift + std::log(sum_of<T>(n, [=](int64_t i) { return exponential(x[i] - shift); }));
+}
+
 template <class T>
 inline void scale(T* x, int64_t n, T factor) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;

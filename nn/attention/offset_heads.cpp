@@ -16,7 +16,7 @@ void start_at_offsets(MultiHeadAttention& attention, const std::vector<int>& off
   const std::vector<float> from = weight.to_vector<float>();
   std::vector<float> query(from.size()), key(from.size());
   for (int64_t i = 0; i < features; i += 2) {
-    const double frequency = std::pow(10000.0, -double(i) / double(features));
+    const double frequency = 1 / period_of(i, features);
     const double a = frequency >= 0.1 ? 3.9 : 0.4;
     for (int64_t row = 0; row < rows; ++row) {
       const double angle = frequency * offsets[size_t(row / head_size)];

@@ -34,8 +34,9 @@ def blocks(text):
 def run(command, folder, programs):
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", "NO_COLOR": "1",
                    "SOURCE": str(Path(__file__).resolve().parents[2])}
-    ended = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    # After the time limit, exit code 124; timeout(1) ends the programs too.
+    ended = subprocess.run(["timeout", "120", "bash", "-c", command], cwd=folder, env=environment,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     lines = ended.stdout.decode(errors="replace").splitlines()
     return lines + ([f"[{ended.returncode}]"] if ended.returncode else [])
 
