@@ -325,6 +325,53 @@ std::string draw(const Heatmap& map) {
   return drawing.canvas.finish(drawing.left + width + 10, drawing.top + height + 10, map.title, map.description);
 }
 
+// ---- a matrix over x
+
+namespace {
+
+// Writes texts at the middle of their ranges, in two rows, so that near ones do not overlap. A bracket at `y` shows the
+// range. away: -1: the texts are above y, 1: below.
+void draw_marks(Canvas& canvas, const std::vector<Mark>& marks, const Mapping& x, double y, double away) {
+  std::string brackets;
+  double ends[2] = {-INFINITY, -INFINITY};  // of the texts in the two rows
+  for (const Mark& mark : marks) {
+    const double middle = (x(mark.begin) + x(mark.end)) / 2, half = 0.42 * width_of(mark.text) + 1;
+    const int row = middle - half >= ends[0] || ends[0] <= ends[1] ? 0 : 1;
+    ends[row] = middle + half;
+    const double center = y + away * (12 + 14 * row);
+    if (!mark.kind.empty()) canvas.rect(middle - half, center - 7, 2 * half, 14, mark.kind);
+    canvas.text(middle, center + 4, mark.text, "middle", "small");
+    brackets += concat('M', x(mark.begin) + 0.5, ' ', y, 'v', 4 * away, 'H', x(mark.end) - 0.5, 'v', -4 * away);
+  }
+  canvas.path(brackets, "axis");
+}
+
+}  // namespace
+
+std::string draw(const Strip& strip) {
+  constexpr double marks = 36, lines = 44, gap = 8;
+  Drawing drawing{strip.map, 2.5, 76, marks};
+  Canvas& canvas = drawing.canvas;
+  const double left = drawing.left, right = drawing.x(double(strip.map.columns));
+  const double bottom = drawing.y(double(strip.map.rows)), base = bottom + gap + lines, height = base + marks + 22;
+  const Mapping x{strip.x.low, strip.x.high, left, right, false}, y{0, 1, base, base - lines, false};
+  drawing.draw_cells();
+  canvas.rect(left, marks, right - left, bottom - marks, "frame");
+  canvas.line(left, base - lines, right, base - lines, "grid");
+  canvas.line(left, base, right, base, "axis");
+  for (const Series& series : strip.lines) draw_series(canvas, series, x, y);
+  draw_marks(canvas, strip.above, x, marks - 3, -1);
+  draw_marks(canvas, strip.below, x, base + 3, 1);
+  for (double tick : ticks_of(strip.x, x)) canvas.text(x(tick), height - 6, number(tick), "middle", "soft");
+  const auto label = [&](double at, const std::string& text) { canvas.text(0, at, text, "start", "soft"); };
+  label(marks - 11, strip.above_label);
+  label((marks + bottom) / 2 + 4, strip.map_label);
+  label(base - lines / 2 + 4, strip.lines_label);
+  label(base + 19, strip.below_label);
+  label(height - 6, strip.x.label);
+  return canvas.finish(right + 10, height, strip.map.title, strip.map.description, 0.9 * right);
+}
+
 // ---- rows of cells
 
 std::string category(int number) {

@@ -27,7 +27,7 @@ struct Axis {
   std::string label;             // with its unit
   bool log = false;              // values that are not positive leave gaps
   double low = NAN, high = NAN;  // NaN: from the data
-  std::vector<double> ticks;     // empty: round numbers
+  std::vector<double> ticks{};   // empty: round numbers
   bool percent = false;          // writes 0.5 as 50%
 };
 struct Series {
@@ -74,6 +74,22 @@ struct Heatmap {
   std::vector<float> values;        // of cells, [rows][columns]; values that are not finite are hatched
 };
 std::string draw(const Heatmap& map);
+
+// ---- a matrix over x, such as a spectrogram over time, with texts and lines at their places
+// A range of x with a text, in a box of this kind (as of a Cell).
+struct Mark {
+  double begin, end;
+  std::string text, kind{};
+};
+struct Strip {
+  Heatmap map;                         // over x.low to x.high; its title, description, edges and values count
+  Axis x;                              // low and high are needed
+  std::vector<Mark> above{}, below{};  // above the matrix, and below the lines
+  std::vector<Series> lines{};         // from 0 to 1; below the matrix
+  // At the left of the marks above, the matrix, the lines and the marks below.
+  std::string above_label{}, map_label{}, lines_label{}, below_label{};
+};
+std::string draw(const Strip& strip);
 
 // ---- rows of cells with text
 // The kind of a cell: "" has no box, "cell" an empty one; "hidden" is masked in the input, "found" a right answer

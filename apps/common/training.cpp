@@ -11,7 +11,6 @@
 #include "autograd/check_finite.h"
 #include "autograd/tape.h"
 #include "core/trace.h"
-#include "nn/optim/r_adam.h"
 #include "nn/parallel/data_parallel.h"
 
 namespace cairn {
@@ -84,8 +83,8 @@ Json record_of(const TrainState& state, double loss, const OptimizerState& after
 }  // namespace
 
 TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool quiet, Communicator& ranks) {
-  RAdam optimizer(parameters(task.model()), options.learning_rate, {.weight_decay = options.weight_decay});
-  optimizer.set_max_gradient_norm(options.clip);
+  const std::unique_ptr<Optimizer> made = options.make_optimizer(parameters(task.model()));
+  Optimizer& optimizer = *made;
   const std::unique_ptr<Schedule> schedule = options.make_schedule();
   TrainState state = begin_training(run, task.model(), optimizer, *schedule, options.iterations);
   if (state.step > 0) note(concat(run.folder(), ": continuing from step ", state.step), quiet);

@@ -1,42 +1,64 @@
 #include "apps/common/training_options.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
+#include "nn/optim/adam.h"
+#include "nn/optim/r_adam.h"
 
 namespace cairn {
 
 std::unique_ptr<Schedule> TrainingOptions::make_schedule() const {
-  if (schedule == TrainingOptions::Rate::constant) return std::make_unique<Constant>(learning_rate);
-  return std::make_unique<DropOnPlateau>(learning_rate, plateau);
+  if (schedule == Rate::plateau) return std::make_unique<DropOnPlateau>(learning_rate, plateau);
+  if (schedule == Rate::constant) return std::make_unique<WarmUp>(learning_rate, warm_up);
+  return std::make_unique<LinearDecay>(learning_rate, std::max(iterations, warm_up + 1), warm_up);
+}
+
+std::unique_ptr<Optimizer> TrainingOptions::make_optimizer(std::vector<Variable> parameters) const {
+  const AdamOptions options{.weight_decay = weight_decay};
+  std::unique_ptr<Optimizer> made;
+  if (optimizer == Algorithm::adam)
+    made = std::make_unique<Adam>(std::move(parameters), learning_rate, options);
+  else
+    made = std::make_unique<RAdam>(std::move(parameters), learning_rate, options);
+  made->set_max_gradient_norm(clip);
+  return made;
 }
 
 void TrainingOptions::fields(SettingFields& f) {
   f("iterations", iterations, {0, max_steps}, "maximum number of training steps", Keep::may_change);
-  f("lr", learning_rate, {0, 1e6}, "learning rate of R-Adam");
-  f("schedule", schedule, {{"constant", Rate::constant}, {"plateau", Rate::plateau}},
-    "constant, or plateau: multiply the learning rate by --plateau-factor when more than --plateau-patience "
-    "evaluations "
-    "in a row have not improved the loss by 0.01%");
+  f("lr", learning_rate, {0, 1e6}, "learning rate");
+  f("optimizer", optimizer, {{"r-adam", Algorithm::r_adam}, {"adam", Algorithm::adam}},
+    "r-adam or adam, both with decoupled weight decay");
+  f("schedule", schedule, {{"constant", Rate::constant}, {"plateau", Rate::plateau}, {"linear", Rate::linear}},
+    "constant; plateau: multiply the learning rate by --plateau-factor when more than --plateau-patience evaluations "
+    "in a row have not improved the score by 0.01%; or linear: fall to 0 over --iterations");
+  f("warm-up", warm_up, {0, max_steps}, "steps over which the learning rate first rises; not with --schedule plateau");
   f("plateau-factor", plateau.factor, {0, 1}, "with --schedule plateau: factor of the learning rate");
   f("plateau-patience", plateau.patience, {0, max_steps},
     "with --schedule plateau: evaluations to wait for an improvement");
   f("clip", clip, {0, 1e6}, "limit the norm of the gradient of all parameters to this; 0: no limit");
   f("weight-decay", weight_decay, {0, 1}, "each step first multiplies the weights by 1 - learning rate * this");
-  f("evaluate-every", evaluate_every, {1, max_steps}, "steps between evaluations on fresh sequences");
+  f("evaluate-every", evaluate_every, {1, max_steps}, "steps between evaluations");
   f("checkpoint-every", checkpoint_every, {0, max_steps}, "steps between checkpoints, with --out; 0: only at the end",
     Keep::may_change);
-  f("average-every", average_every, {0, max_steps},
-    "with several processes (mpirun): each trains alone on its part of every batch, and their weights are averaged "
-    "every N steps; 0: gradients are summed in every step. --iterations, --evaluate-every and --checkpoint-every must "
-    "be multiples of N");
   f("check-finite", check_finite,
     "check results and gradients of all operations; stop at the first NaN or infinity and name its operation; slow",
     Keep::may_change);
 }
 
+void TrainingOptions::fields_of_processes(SettingFields& f) {
+  f("average-every", average_every, {0, max_steps},
+    "with several processes (mpirun): each trains alone on its part of every batch, and their weights are averaged "
+    "every N steps; 0: gradients are summed in every step. --iterations, --evaluate-every and --checkpoint-every must "
+    "be multiples of N");
+}
+
 void TrainingOptions::validate() const {
   if (schedule == Rate::plateau) name_in_errors("--schedule plateau", [&] { make_schedule(); });
+  check<UsageError>(warm_up == 0 || schedule != Rate::plateau, "--warm-up ", warm_up,
+                    ": expected 0 with --schedule plateau");
   if (average_every == 0) return;
   // Weights are evaluated and saved only when all processes have the same weights.
   for (const auto& [name, steps] :

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
@@ -105,6 +106,22 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& run) try {
 } catch (const DataError& error) {
   throw DataError(concat(error.what(), "; restore a copy of it, or train again with --config ", run / "config.json",
                          " --out ANOTHER"));
+}
+
+FoundCheckpoint checkpoint_of(const char* option, const fs::path& run) {
+  auto found = newest_checkpoint(run);
+  check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
+  return std::move(*found);
+}
+
+void initialize(Module& model, const fs::path& run) {
+  Artifact::config("--init-from", run);  // or there is no run
+  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", has_checkpoint(run / "best") ? run / "best" : run);
+  try {
+    restore(checkpoint, model, nullptr);
+  } catch (const DataError& error) {
+    throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
+  }
 }
 
 TrainState state_of(const FoundCheckpoint& checkpoint) try {

@@ -14,6 +14,7 @@
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/common/svg.h"
+#include "apps/common/training_report.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/run.h"
 #include "apps/copy_task/train.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/common/training_report.h"
 #include "core/ops.h"
 
 namespace cairn::copy_task {
@@ -14,12 +15,7 @@ Example run_example(Model& model, const Batch& batch, uint64_t seed) {
   const auto run = [&] {
     example.answer = argmax(model(batch.input, {.generator = &generator}).value()).to_vector<int32_t>();
   };
-  // A layer keeps about four arrays of this many elements.
-  const double numbers = std::pow(double(example.size()), 2) * double(model.encoder.layers[0]->attention.heads);
-  if (numbers <= double(1 << 25))
-    example.layers = observe(model.encoder.attentions(), run);
-  else
-    run();
+  example.layers = observe_sequence(model.encoder.attentions(), example.size(), run);
   return example;
 }
 
@@ -101,10 +97,7 @@ double median_share(const std::vector<ClusterPairs>& heads, PairCount ClusterPai
     const PairCount& count = head.*kind;
     if (count.all > 0) shares.push_back(double(count.together) / double(count.all));
   }
-  if (shares.empty()) return NAN;
-  std::sort(shares.begin(), shares.end());
-  const size_t n = shares.size();
-  return (shares[(n - 1) / 2] + shares[n / 2]) / 2;
+  return median(shares);
 }
 
 }  // namespace cairn::copy_task

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "apps/common/svg.h"
+#include "apps/common/training_report.h"
 #include "apps/copy_task/report_page.h"
 
 namespace cairn::copy_task {
@@ -116,32 +117,18 @@ void write_attention(Report& page, const std::string& attention, const Example& 
       "other copy.");
   if (svg::pooling(n) > 1)
     reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
-  const std::vector<double> edges{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
-  page.figure({svg::draw_levels(edges, "attention weight"), reading});
 
   svg::Heatmap frame(n, n);
-  frame.edges = edges;
   frame.diagonals = {n / 2, -n / 2};
   for (int64_t i = 0; i < n; ++i)
     if (example.is_masked(i)) frame.marked_rows.push_back(i);
   frame.marked_columns = frame.marked_rows;
-  std::vector<Report::Picture> maps;
-  const auto add = [&](const std::string& title, const float* weights) {
-    svg::Heatmap map = frame;
-    map.title = title;
-    for (int64_t i = 0; i < n; ++i) map.add(i, weights + i * n, n);
-    maps.push_back({svg::draw(map), title});
-  };
-  const auto shares = other_copy_shares(example);
-  for (size_t layer = 0; layer < shares.size(); ++layer) {
-    const int64_t head = drawn_head(shares[layer]);
-    const Observation& seen = example.layers[layer];
-    add(concat(name_of(layer, head), ": ", attention,
-               ". Weight on the other copy: ", percent(shares[layer][size_t(head)])),
-        seen.weights.data<float>() + head * n * n);
-    if (attention != "full") add(name_of(layer, head) + ": full attention", seen.full.data<float>() + head * n * n);
+  std::vector<ShownHead> heads;
+  for (const std::vector<double>& shares : other_copy_shares(example)) {
+    const int64_t head = drawn_head(shares);
+    heads.push_back({head, concat("Weight on the other copy: ", percent(shares[size_t(head)]))});
   }
-  page.figures(maps, 4);
+  write_attention_maps(page, attention, example.layers, heads, reading, frame, false);
 }
 
 void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {

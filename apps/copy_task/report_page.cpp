@@ -1,12 +1,11 @@
 #include "apps/copy_task/report_page.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "apps/common/progress.h"
 #include "apps/common/svg.h"
+#include "apps/common/training_report.h"
 #include "apps/copy_task/run.h"
 
 namespace cairn::copy_task {
@@ -16,10 +15,6 @@ using svg::number;
 using Json = nlohmann::ordered_json;
 
 std::string percent(double value) { return number(value, true); }
-// "1 step", "2 steps".
-std::string count(int64_t n, const std::string& what) {
-  return concat(number(double(n)), " ", what, n == 1 ? "" : "s");
-}
 
 // The curves in metrics.jsonl.
 struct Records {
@@ -54,18 +49,6 @@ Records records_of(const Artifact& run) try {
   throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a copy-task run"));
 }
 
-// The mean of every `points` consecutive points, at the last of them.
-svg::Series means(const svg::Series& all, size_t points) {
-  svg::Series result;
-  for (size_t begin = 0; begin < all.x.size(); begin += points) {
-    const size_t end = std::min(all.x.size(), begin + points);
-    const double sum = std::accumulate(all.y.begin() + long(begin), all.y.begin() + long(end), 0.0);
-    result.x.push_back(all.x[end - 1]);
-    result.y.push_back(sum / double(end - begin));
-  }
-  return result;
-}
-
 void write_curves(Report& page, const Records& records, int64_t steps) {
   page.section("Learning");
   const auto batches = (int64_t(records.loss.x.size()) + 299) / 300;
@@ -78,16 +61,7 @@ void write_curves(Report& page, const Records& records, int64_t steps) {
   }
   const auto curves = [&](const char* title, const svg::Axis& y, const std::vector<svg::Series>& series,
                           const std::string& caption) {
-    svg::LineChart chart;
-    chart.title = title;
-    chart.description = caption;
-    chart.x.label = "training step";
-    chart.x.low = 0;
-    if (steps > 0) chart.x.high = double(steps);
-    chart.y = y;
-    chart.series = series;
-    chart.bands = plateau;
-    return Report::Picture{svg::draw(chart), caption};
+    return training_curve({title, caption, {}, y, series, plateau}, steps);
   };
   std::vector<Report::Picture> pictures;
   svg::Axis loss, accuracy;
@@ -143,10 +117,7 @@ void write_report(Artifact& run, const Settings& settings, Model& model, const T
   write_example(page, example);
   write_attention(page, options.attention, example);
   write_clusters(page, settings, model, example);
-  page.section("How this run was made");
-  page.table("Configuration", pairs(Artifact::config("--out", run.folder())));
-  if (const auto saved = newest_checkpoint(run.folder()))
-    page.table("Provenance", pairs(saved->about->at("provenance")));
+  write_origin(page, run);
   run.write("report.html", page.html());
 }
 

@@ -14,17 +14,6 @@ namespace cairn::copy_task {
 
 using Json = nlohmann::ordered_json;
 
-namespace {
-
-// The newest good checkpoint of the run that `option` names.
-FoundCheckpoint checkpoint_of(const char* option, const std::filesystem::path& run) {
-  auto found = newest_checkpoint(run);
-  check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
-  return std::move(*found);
-}
-
-}  // namespace
-
 void SavedRun::fields(SettingFields& f, const std::string& help) {
   f("run", folder, Text::folder, help, Keep::no);
   threads_field(f, threads);
@@ -52,16 +41,6 @@ void SavedRun::note_if_full(bool quiet) const {
   cairn::note_if_full(*model->encoder.layers[0]->attention.attention, n, n, quiet);
 }
 
-void initialize(Model& model, const std::filesystem::path& run) {
-  Artifact::config("--init-from", run);  // or there is no run
-  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", run);
-  try {
-    restore(checkpoint, model, nullptr);
-  } catch (const DataError& error) {
-    throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
-  }
-}
-
 Json as_json(const Metrics& metrics) {
   return {{"loss", finite_or_null(metrics.loss)},
           {"accuracy", finite_or_null(metrics.accuracy)},
@@ -79,13 +58,6 @@ std::string metrics_text(const Json& json) {
   };
   return formatted("%-32s  loss %s  accuracy %s  masked accuracy %s\n", json.at("attention").get<std::string>().c_str(),
                    figure("loss").c_str(), figure("accuracy").c_str(), figure("masked_accuracy").c_str());
-}
-
-Report::Pairs pairs(const Json& object) {
-  Report::Pairs result;
-  for (const auto& [key, value] : object.items())
-    result.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
-  return result;
 }
 
 }  // namespace cairn::copy_task

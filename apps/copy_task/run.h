@@ -1,11 +1,9 @@
 #pragma once
 // A saved run: the trained model and its metrics.
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "apps/common/report.h"
 #include "apps/copy_task/model.h"
 #include "apps/copy_task/settings.h"
 
@@ -30,15 +28,9 @@ struct SavedRun {
   void note_if_full(bool quiet) const;
 };
 
-// Gives the model the weights of the run, which --init-from names. Errors (DataError): there is no run; its checkpoints
-// are damaged; the weights are another model's.
-void initialize(Model& model, const std::filesystem::path& run);
-
 // Metrics to JSON, in which NaN is null, and back; a result as a line of text.
 nlohmann::ordered_json as_json(const Metrics& metrics);
 Metrics metrics_from(const nlohmann::ordered_json& json);
 std::string metrics_text(const nlohmann::ordered_json& json);
-// An object as rows for Report::table().
-Report::Pairs pairs(const nlohmann::ordered_json& object);
 
 }  // namespace cairn::copy_task

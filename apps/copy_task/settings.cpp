@@ -2,10 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/format.h"
-#include "core/kernels/memory.h"
-#include "core/storage.h"
-#include "nn/attention/attention.h"
+#include "apps/common/model_options.h"
 
 namespace cairn::copy_task {
 
@@ -21,17 +18,9 @@ void Settings::fields(SettingFields& f) {
 void Settings::fields_of_figure(SettingFields& f) {
   f("topk", topk, {1, 1 << 20}, "number of top keys, unless the variant says topk= (default: the variant's own)");
   f("batch", batch, {1, 1 << 20}, "sequences per step");
-  f("layers", model.layers, {1, 1024}, "encoder layers");
-  f("heads", model.heads, {1, 1024}, "attention heads");
-  f("head-size", model.head_size, {1, 4096}, "features per head");
-  f("feed-forward", model.feed_forward, {1, 1 << 20}, "hidden features of the feed-forward block");
-  f("dropout", model.dropout, {0, 1}, "dropout of block outputs and hidden features");
-  f("attention-dropout", model.attention_dropout, {0, 1}, "dropout of attention weights");
-  f("norm", model.norm, {{"post", Norm::post}, {"pre", Norm::pre}},
-    "layer norm after each residual sum (post) or before each block (pre)");
-  f("activation", model.activation, {{"gelu", Activation::gelu}, {"relu", Activation::relu}},
-    "gelu or relu, in the feed-forward block");
+  model_fields(f, model);
   training.fields(f);
+  training.fields_of_processes(f);
   f("stop-at", stop_at, {0, 1}, "stop when the masked accuracy of an evaluation reaches this; 0: never");
   f("quick", quick, "a small model that learns in one to two minutes; changes these defaults");
   compute.fields(f);
@@ -56,19 +45,8 @@ TransformerOptions Settings::transformer() const {
 }
 
 void Settings::validate(Device device) const {
-  const TransformerOptions options = transformer();
-  options.validate();
-  name_in_errors("--attention", [&] { make_attention(options.attention, options.attention_defaults); });
+  validate_model(transformer(), device);
   training.validate();
-  // Each parameter has a gradient and two moments.
-  const double f = double(options.features()), hidden = double(options.feed_forward);
-  const double bytes = 4 * sizeof(float) * double(options.layers) * (4 * f * f + 2 * f * hidden);
-  const double available = double(available_memory(device));
-  check<DeviceError>(bytes <= available, "out of memory on ", name(device),
-                     ": the parameters, their gradients and moments need ", formatted("%.1f GB", bytes / 1e9), ", but ",
-                     device == Device::cpu ? "this process may use " : "the free memory is ",
-                     formatted("%.1f GB", available / 1e9),
-                     "; reduce --layers, --heads, --head-size or --feed-forward");
 }
 
 }  // namespace cairn::copy_task

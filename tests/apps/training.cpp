@@ -227,6 +227,35 @@ TEST_CASE("clipping and weight decay change a step by their formulas", "[trainin
   CHECK(largest > 1e-4);  // above the tolerance
 }
 
+TEST_CASE("Adam, the warm-up and the linear schedule are as the options say", "[training]") {
+  // The first step of Adam is the learning rate, towards the gradient's sign.
+  Settings settings = small_copy_task();
+  settings.training.optimizer = TrainingOptions::Algorithm::adam;
+  settings.training.learning_rate = 1e-2;
+  settings.training.warm_up = 4;
+  std::vector<double> steps;
+  const TemporaryFolder none, one;
+  train_copy_task(none.path(), settings, 0);
+  train_copy_task(one.path(), settings, 1);
+  const auto weights = [](const TemporaryFolder& folder) {
+    return find_checkpoint(folder.path())->weights.at("output.weight").to_vector<float>();
+  };
+  for (size_t i = 0; i < weights(none).size(); ++i)
+    steps.push_back(std::abs(double(weights(one)[i]) - weights(none)[i]));
+  std::sort(steps.begin(), steps.end());
+  CHECK(steps[steps.size() / 2] == Approx(1e-2 / 4).epsilon(1e-3));
+  CHECK(steps.back() == Approx(1e-2 / 4).epsilon(1e-3));
+
+  settings.training.schedule = TrainingOptions::Rate::linear;
+  settings.training.iterations = 12;
+  const auto schedule = settings.training.make_schedule();
+  CHECK(schedule->learning_rate(1) == Approx(1e-2 / 2));
+  CHECK(schedule->learning_rate(4) == Approx(1e-2));
+  CHECK(schedule->learning_rate(8) == Approx(1e-2 / 2));
+  settings.training.iterations = 0;
+  settings.training.make_schedule();  // not an error
+}
+
 TEST_CASE("each step has its own sequences and draws", "[training]") {
   // A learning rate of 0 keeps the weights, so each loss can be computed a second time.
   Settings settings = small_copy_task();

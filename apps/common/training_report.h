@@ -1,0 +1,46 @@
+#pragma once
+// What the reports of trainings have in common.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/common/artifact.h"
+#include "apps/common/report.h"
+#include "apps/common/svg.h"
+#include "nn/attention/observe.h"
+
+namespace cairn {
+
+// "1 step", "2 steps".
+std::string count(int64_t n, const std::string& what);
+// NaN without values.
+double median(std::vector<double> values);
+// An object as rows for Report::table().
+Report::Pairs pairs(const nlohmann::ordered_json& object);
+
+// A curve of fewer points: the mean of every `points` consecutive ones, at the last of them.
+svg::Series means(const svg::Series& all, size_t points);
+// A chart over the steps of a training, with its description as the caption. Sets the axis x.
+Report::Picture training_curve(svg::LineChart chart, int64_t steps);
+
+// observe() on one sequence of n positions. Empty if dense weights take too much memory; `forward` runs in any case.
+std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>& layers, int64_t n,
+                                          const std::function<void()>& forward);
+// A head of a layer, and what its caption says.
+struct ShownHead {
+  int64_t head;
+  std::string caption;
+};
+// Legend and maps of the weights of one head of each layer, for one sequence; if `attention` is another, beside those
+// of full attention on the same queries and keys. `frame` has what all maps show. with_clusters: of the queries, where
+// the variant has them.
+void write_attention_maps(Report& page, const std::string& attention, const std::vector<Observation>& layers,
+                          const std::vector<ShownHead>& heads, const std::string& reading, svg::Heatmap frame,
+                          bool with_clusters);
+// The configuration and the provenance of the run.
+void write_origin(Report& page, const Artifact& run);
+
+}  // namespace cairn
