@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["core", "autograd", "nn", "cuda", "apps"]
-OTHERS = re.compile(r"(nlohmann|CLI|catch2)/|xxhash|utf8proc|cublas|cuda|mpi\.h")
+OTHERS = re.compile(r"(nlohmann|CLI|catch2)/|xxhash|utf8proc|sndfile|kiss_|cublas|cuda|mpi\.h")
 
 
 @functools.cache

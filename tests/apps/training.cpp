@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A task that learns the mean of sequences of different lengths, as speech will. The test sets the scores, so it
+// A task that learns the mean of sequences of different lengths, as speech does. The test sets the scores, so it
 // decides when they improve.
 struct MeanOfSequence : Task {
   struct Net : Module {

@@ -1,0 +1,146 @@
+#include "apps/speech/corpus.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apps/speech/features.h"
+#include "core/error.h"
+#include "nn/io/hash.h"
+#include "nn/io/json.h"
+#include "nn/io/safetensors.h"
+
+namespace cairn::speech {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* part_names[] = {"train", "dev", "test"};
+
+std::vector<int32_t> read_labels(const TensorFile& file, const std::string& name, int32_t low, size_t phones) {
+  const Tensor& tensor = file.at(name);
+  check<DataError>(tensor.dtype() == DType::int32 && tensor.rank() == 1, file.where, ": ", in_quotes(name),
+                   ": expected int32 [n], got ", cairn::name(tensor.dtype()), " ", tensor.shape());
+  std::vector<int32_t> labels = tensor.to_vector<int32_t>();
+  for (const int32_t label : labels)
+    check<DataError>(label >= low && label <= int64_t(phones), file.where, ": ", in_quotes(name), ": expected labels ",
+                     low, " to ", phones, ", got ", label);
+  return labels;
+}
+
+bool is_control(char c) { return (c >= 0 && c < ' ') || c == 127; }
+
+Sentence read_sentence(const TensorFile& file, const std::string& name, size_t phones) {
+  const Tensor& features = file.at(name + "/features");
+  check<DataError>(
+      features.dtype() == DType::float32 && features.rank() == 2 && features.size(0) > 0 && features.size(1) == bins,
+      file.where, ": ", in_quotes(name), ": expected float32 features [frames, ", bins, "], got ",
+      cairn::name(features.dtype()), " ", features.shape());
+  Sentence sentence{name, features, read_labels(file, name + "/labels", 1, phones), {}};
+  if (!file.find(name + "/alignment")) return sentence;
+  sentence.alignment = read_labels(file, name + "/alignment", 0, phones);
+  check<DataError>(int64_t(sentence.alignment.size()) == sentence.frames(), file.where, ": ", in_quotes(name),
+                   ": the alignment has ", sentence.alignment.size(), " frames, the features have ", sentence.frames());
+  return sentence;
+}
+
+}  // namespace
+
+Json as_json(const FrontEnd& front_end) {
+  return {{"phones", front_end.phones}, {"mean", front_end.mean}, {"deviation", front_end.deviation}};
+}
+
+FrontEnd front_end_from(const Json& json, const std::string& where) try {
+  FrontEnd found{json.at("phones"), json.at("mean"), json.at("deviation")};
+  const auto is_statistic = [](const std::vector<float>& values, float low) {
+    return int64_t(values.size()) == bins &&
+           std::all_of(values.begin(), values.end(), [&](float x) { return std::isfinite(x) && x >= low; });
+  };
+  check<DataError>(is_statistic(found.mean, -INFINITY) && is_statistic(found.deviation, 1e-6F), where,
+                   ": expected mean and deviation of ", bins, " features");
+  for (const std::string& phone : found.phones)  // transcripts print it
+    check<DataError>(!phone.empty() && std::none_of(phone.begin(), phone.end(), is_control), where,
+                     ": expected a phone's name, got ", in_quotes(phone));
+  return found;
+} catch (const Json::exception&) {
+  throw DataError(concat(where, ": expected phones, mean and deviation; is it made by speech?"));
+}
+
+std::vector<Sentence>& Corpus::part(const std::string& name) {
+  check<UsageError>(name == "train" || name == "dev" || name == "test", "expected the part train, dev or test, got ",
+                    in_quotes(name));
+  return name == "train" ? train : name == "dev" ? dev : test;
+}
+
+void write_corpus(const std::filesystem::path& path, Corpus corpus) {
+  TensorFile file;
+  Json parts;
+  std::set<std::string> written;
+  for (const char* part : part_names) {
+    parts[part] = Json::array();
+    for (const Sentence& sentence : corpus.part(part)) {
+      parts[part].push_back(sentence.name);
+      if (!written.insert(sentence.name).second) continue;
+      const auto add = [&](const char* what, const Tensor& tensor) {
+        file.tensors.emplace_back(concat(sentence.name, "/", what), tensor);
+      };
+      add("features", sentence.features);
+      add("labels", Tensor::from(sentence.labels, {int64_t(sentence.labels.size())}));
+      if (!sentence.alignment.empty()) add("alignment", Tensor::from(sentence.alignment, {sentence.frames()}));
+    }
+  }
+  file.metadata = {{"front_end", as_json(corpus.front_end).dump()}, {"parts", parts.dump()}};
+  write_safetensors(path, file);
+}
+
+Corpus parse_corpus(const TensorFile& file) try {
+  const std::string& path = file.where;
+  const auto about = [&](const char* key) {
+    const auto found = file.metadata.find(key);
+    check<DataError>(found != file.metadata.end(), path, ": no prepared data; make some with speech prepare");
+    return parse_json(found->second, concat(path, ": ", key));
+  };
+  Corpus corpus;
+  corpus.front_end = front_end_from(about("front_end"), file.where);
+  const Json parts = about("parts");
+  for (const char* part : part_names)
+    for (const std::string name : parts.at(part))
+      corpus.part(part).push_back(read_sentence(file, name, corpus.front_end.phones.size()));
+  return corpus;
+} catch (const Json::exception&) {
+  throw DataError(concat(file.where, ": parts: expected lists of names for train, dev and test"));
+}
+
+Corpus read_corpus(const std::filesystem::path& path) {
+  Xxh128 hash;
+  Corpus corpus = parse_corpus(read_safetensors(path, &hash));
+  corpus.hash = hash.text();
+  return corpus;
+}
+
+void fit_to_model(const FrontEnd& model, const FrontEnd& corpus, const std::filesystem::path& file,
+                  std::vector<Sentence>& sentences) {
+  std::map<std::string, int32_t> known;
+  for (const std::string& phone : model.phones) known.emplace(phone, int32_t(known.size()) + 1);
+  for (Sentence& sentence : sentences) {
+    const auto translate = [&](int32_t& label) {
+      if (label == 0) return;
+      const auto found = known.find(corpus.phone(label));
+      check<DataError>(found != known.end(), file, ": ", in_quotes(sentence.name),
+                       ": the model does not know the phone ", in_quotes(corpus.phone(label)));
+      label = found->second;
+    };
+    std::for_each(sentence.labels.begin(), sentence.labels.end(), translate);
+    std::for_each(sentence.alignment.begin(), sentence.alignment.end(), translate);
+    sentence.features = sentence.features.clone();
+    auto* x = sentence.features.mutable_data<float>();
+    for (int64_t i = 0; i < sentence.features.elements(); ++i)
+      x[i] = (x[i] - model.mean[size_t(i % bins)]) / model.deviation[size_t(i % bins)];
+  }
+}
+
+}  // namespace cairn::speech

@@ -1,0 +1,56 @@
+#pragma once
+// Prepared data: the features and labels of all sentences, in one safetensors file.
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "nn/io/safetensors.h"
+
+namespace cairn::speech {
+
+struct Sentence {
+  std::string name;
+  Tensor features;              // float32 [frames, bins]
+  std::vector<int32_t> labels;  // its phones: label i stands for phones[i - 1]
+  // The label of each frame, 0 in pauses; empty: unknown. Training does not use it.
+  std::vector<int32_t> alignment;
+
+  int64_t frames() const { return features.size(0); }
+};
+
+// What a model keeps from the data that it learned from.
+struct FrontEnd {
+  std::vector<std::string> phones;     // label 0 is the blank
+  std::vector<float> mean, deviation;  // [bins], of the features in the training part
+
+  int64_t classes() const { return int64_t(phones.size()) + 1; }
+  // The phone of a label, which is not the blank.
+  const std::string& phone(int32_t label) const { return phones[size_t(label) - 1]; }
+};
+nlohmann::ordered_json as_json(const FrontEnd& front_end);
+// Error (DataError): `json` has another form; `where` begins the message.
+FrontEnd front_end_from(const nlohmann::ordered_json& json, const std::string& where);
+
+struct Corpus {
+  FrontEnd front_end;
+  std::vector<Sentence> train, dev, test;  // as computed: not normalized
+  std::string hash;                        // of the file
+
+  // Error (UsageError): no part has this name.
+  std::vector<Sentence>& part(const std::string& name);
+};
+// A sentence may be in several parts. Errors: as write_safetensors.
+void write_corpus(const std::filesystem::path& file, Corpus corpus);
+// Error (DataError): the file is damaged, or not one of prepared data.
+Corpus read_corpus(const std::filesystem::path& file);
+Corpus parse_corpus(const TensorFile& file);
+
+// Normalizes the features, and translates labels from the corpus' phones to the model's. Error (DataError): the model
+// does not know a phone; names file and sentence.
+void fit_to_model(const FrontEnd& model, const FrontEnd& corpus, const std::filesystem::path& file,
+                  std::vector<Sentence>& sentences);
+
+}  // namespace cairn::speech

@@ -1,0 +1,111 @@
+// speech evaluate: evaluates a run's weights, with any attention variants.
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/common/program.h"
+#include "apps/speech/commands.h"
+#include "apps/speech/run.h"
+
+namespace cairn::speech {
+namespace {
+
+// The controls of every table: the same attention for all queries, and none.
+constexpr const char* same_for_all = "clustered-1";
+constexpr const char* no_attention = "none";
+
+struct EvaluateCommand : Command {
+  EvaluateCommand()
+      : Command(
+            "evaluate", "Evaluate a trained model, with its own attention or with other variants",
+            "Two rows keep a table honest, and are always there: clustered-1 gives all queries the same attention,\n"
+            "and none removes it. Where they are as good as full attention, the model does not use its attention,\n"
+            "and the table says nothing about variants. --no-attention RUN takes the row none from a run that was\n"
+            "trained with --attention none, which is fairer than to remove the attention afterwards.\n\n"
+            "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25") {}
+
+  void fields(SettingFields& f) override {
+    run_.fields(f);
+    f("data", data, Text::file, "the prepared data (default: the run's)");
+    f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
+    f("join", joined, {1, 100}, "sentences that are joined into one sequence (default: the run's)");
+    f("attention", attention, Text::variants, "attention variants, separated by commas (default: the run's)");
+    f("no-attention", without, Text::folder, "the folder of a run that was trained with --attention none");
+  }
+
+  void run(Communicator&) override {
+    run_.read();
+    const std::vector<std::string> specs = all_specs();
+    const std::vector<Sentence> sentences = sequences(run_);
+    catch_interrupts(quiet);
+    const Json trained_without = without.empty() ? Json() : as_json(metrics_without());
+    Json rows = Json::array();
+    std::string text;
+    for (const std::string& spec : specs) {
+      note("evaluating " + spec, quiet);
+      Json row = {{"attention", spec}};
+      if (spec == no_attention && !without.empty()) {
+        row.update(trained_without);
+      } else {
+        run_.model->encoder.swap_attention(spec);
+        row.update(as_json(recognize(*run_.model, sentences, run_.settings, true).metrics));
+      }
+      text += metrics_text(row);
+      rows.push_back(row);
+    }
+    tell({{"run", run_.folder},
+          {"step", run_.step},
+          {"trained_with", run_.settings.model.attention},
+          {"part", part},
+          {"rows", rows}},
+         text);
+  }
+
+ private:
+  // Those that the user asks for, and the controls. Error (UsageError): the model cannot take one.
+  std::vector<std::string> all_specs() {
+    std::vector<std::string> specs = split_specs(attention);
+    if (specs.empty()) specs = {run_.settings.model.attention};
+    for (const std::string& spec : specs)
+      name_in_errors("--attention " + spec, [&] { run_.model->encoder.swap_attention(spec); });
+    for (const std::string control : {same_for_all, no_attention}) try {
+        run_.model->encoder.swap_attention(control);
+        if (std::find(specs.begin(), specs.end(), control) == specs.end()) specs.push_back(control);
+      } catch (const UsageError&) {
+        note(concat("no row ", control, ": a model with ", run_.settings.model.attention, " cannot take it"), quiet);
+      }
+    return specs;
+  }
+
+  // Of the run --no-attention.
+  Metrics metrics_without() const {
+    SavedRun other;
+    other.folder = without;
+    other.read();
+    check<UsageError>(other.settings.model.attention == no_attention, "--no-attention ", without,
+                      ": was trained with --attention ", other.settings.model.attention, ", expected none");
+    return recognize(*other.model, sequences(other), other.settings, true).metrics;
+  }
+
+  std::vector<Sentence> sequences(const SavedRun& run) const {
+    const std::string file = data.empty() ? run_.settings.data : data;
+    Corpus corpus = read_corpus(file);
+    std::vector<Sentence>& sentences = corpus.part(part);
+    check<DataError>(!sentences.empty(), file, ": the part ", part, " has no sentences");
+    fit_to_model(run.front_end, corpus.front_end, file, sentences);
+    check_targets(sentences, run.settings.stride, file);
+    return join(sentences, joined > 0 ? joined : run.settings.join);
+  }
+
+  SavedRun run_;
+  std::string data, attention, without, part = "test";
+  int64_t joined = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_evaluate() { return std::make_unique<EvaluateCommand>(); }
+
+}  // namespace cairn::speech

@@ -1,0 +1,108 @@
+#include "apps/speech/model.h"
+
+#include <memory>
+
+#include "apps/common/program.h"
+#include "apps/speech/features.h"
+#include "core/ops.h"
+#include "core/trace.h"
+#include "nn/attention/offset_heads.h"
+
+namespace cairn::speech {
+namespace {
+
+// Half of the heads look back and half ahead: -2, -1, 1, 2 for four heads.
+std::vector<int> offsets_of(int64_t heads) {
+  std::vector<int> offsets;
+  for (int64_t head = 0; head < heads; ++head) {
+    const int64_t offset = head - heads / 2;
+    offsets.push_back(int(offset < 0 ? offset : offset + 1));
+  }
+  return offsets;
+}
+
+struct NoAttention : Attention {
+  Variable operator()(const Variable& q, const Variable&, const Variable& v, const AttentionMask&,
+                      const AttentionContext&) const override {
+    const Tensor &query = q.value(), &value = v.value();
+    return Variable(
+        Tensor::zeros({query.size(0), query.size(1), value.size(2), value.size(3)}, value.dtype(), value.device()));
+  }
+  double flops(const AttentionWork&) const override { return 0; }
+};
+
+}  // namespace
+
+Model::Model(const Settings& settings, int64_t classes, Generator& generator)
+    : input(bins * (settings.stride + 2 * settings.splice), settings.model.features(), generator),
+      encoder(settings.model, generator),
+      output(settings.model.features(), classes, generator) {
+  if (settings.init == Settings::Start::plain) return;
+  name_in_errors("--init offset", [&] {
+    for (MultiHeadAttention* attention : encoder.attentions())
+      start_at_offsets(*attention, offsets_of(settings.model.heads));
+  });
+}
+
+void Model::place(Device device, DType activations) {
+  move_to(*this, device);
+  device_ = device;
+  activations_ = activations;
+  positions_ = Tensor();
+}
+
+Variable Model::operator()(const Batch& batch, int64_t first_position, const Context& context) const {
+  const int64_t end = first_position + batch.positions();
+  if (!positions_.defined() || positions_.size(0) < end)
+    positions_ =
+        sinusoidal_positions(end + end / 2, encoder.layers[0]->norm1.weight.size(0)).to(device_).cast(activations_);
+  const Variable x = input(Variable(batch.input.to(device_).cast(activations_)));
+  const Variable positioned = x + Variable(positions_.slice(first_position, end));
+  AttentionMask mask;
+  mask.query_lengths = mask.key_lengths = batch.lengths.to(device_);
+  return cast(output(encoder(positioned, mask, context)), DType::float32);
+}
+
+Variable loss_of(const Variable& logits, const Batch& batch) {
+  const Device device = logits.value().device();
+  return mean(ctc_loss(logits, batch.targets.to(device), batch.lengths.to(device), batch.target_lengths.to(device)));
+}
+
+Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,
+                      bool may_stop) {
+  const trace::Span span("evaluate", "program");
+  const NoGrad no_grad;
+  Generator generator(~uint64_t(settings.compute.seed));  // draws of its own: training's stay what they are
+  std::vector<int64_t> frames;
+  for (const Sentence& sequence : sequences) frames.push_back(sequence.frames());
+  Recognition result;
+  result.answers.resize(sequences.size());
+  double loss = 0, errors = 0, phones = 0;
+  for (const std::vector<size_t>& members : cut_batches(frames, settings.batch_frames)) {
+    if (may_stop && interrupted()) throw Interrupted();
+    std::vector<Sentence> chosen;
+    for (const size_t i : members) chosen.push_back(sequences[i]);
+    const Batch batch = make_batch(chosen, settings);
+    generator.advance();
+    const Variable logits = model(batch, 0, {.generator = &generator});
+    loss += loss_of(logits, batch).value().item() * double(members.size());
+    const Tensor best = argmax(logits.value().to(Device::cpu));
+    for (size_t i = 0; i < members.size(); ++i) {
+      std::vector<Spike>& answer = result.answers[members[i]];
+      answer = decode(best.data<int32_t>() + int64_t(i) * batch.positions(),
+                      position_count(chosen[i].frames(), settings.stride));
+      for (const auto& [expected, got] : align(chosen[i].labels, labels_of(answer))) errors += expected != got;
+      phones += double(chosen[i].labels.size());
+    }
+  }
+  result.metrics = {loss / phones, errors / phones};
+  return result;
+}
+
+void add_no_attention() {
+  static const AttentionVariant none{"none", "no attention: the output is 0",
+                                     [](SpecReader&) { return std::unique_ptr<Attention>(new NoAttention); }};
+  add_attention_variant(none);
+}
+
+}  // namespace cairn::speech

@@ -1,0 +1,56 @@
+#pragma once
+// The recognizer: a linear layer from frames to features, fixed positions, an encoder, and a linear layer to the phones
+// and CTC's blank.
+#include <cstdint>
+#include <vector>
+
+#include "apps/speech/batches.h"
+#include "apps/speech/decode.h"
+#include "apps/speech/settings.h"
+#include "nn/transformer.h"
+
+namespace cairn::speech {
+
+struct Model : Module {
+  Linear input;
+  Encoder encoder;
+  Linear output;
+
+  // Starts with offset heads if the settings say so. Error (UsageError): this attention has none.
+  Model(const Settings& settings, int64_t classes, Generator& generator);
+  void fields(Fields& f) override {
+    f("input", input);
+    f("encoder", encoder);
+    f("output", output);
+  }
+  // Sets device and element type of the activations: float32, or on CUDA bfloat16 (the parameters stay float32).
+  void place(Device device, DType activations);
+  // float32 logits [sequences, positions, classes]. The first position has this number.
+  Variable operator()(const Batch& batch, int64_t first_position, const Context& context) const;
+
+ private:
+  Device device_ = Device::cpu;
+  DType activations_ = DType::float32;
+  mutable Tensor positions_;  // sinusoidal, as many as were needed so far; on the device
+};
+
+// The mean CTC loss of the sequences of a batch.
+Variable loss_of(const Variable& logits, const Batch& batch);
+
+struct Metrics {
+  double loss = 0;              // nats per phone
+  double phone_error_rate = 0;  // errors / phones of the reference, over all sequences
+};
+struct Recognition {
+  Metrics metrics;
+  std::vector<std::vector<Spike>> answers;  // of each sequence
+};
+// What the model answers to these sequences, without gradients. The random numbers of the attention depend on the seed
+// alone. Throws Interrupted if the user has asked to stop and `may_stop`.
+Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,
+                      bool may_stop = false);
+
+// "none", a variant for comparisons: the output is 0, so the encoder has no attention. Call it once, before any other.
+void add_no_attention();
+
+}  // namespace cairn::speech

@@ -1,0 +1,33 @@
+#pragma once
+// The settings of a run.
+#include <cstdint>
+#include <string>
+
+#include "apps/common/command.h"
+#include "apps/common/training_options.h"
+#include "nn/transformer.h"
+
+namespace cairn::speech {
+
+struct Settings {
+  std::string data;                // the file of prepared data
+  int64_t stride = 3, splice = 0;  // frames of a position, and neighbors to each side
+  int64_t join = 1;                // sentences of a sequence
+  int64_t batch_frames = 8000;     // of a batch, at most, with padding
+  bool spec_augment = false;
+  int64_t shift_positions = 0;  // the largest number of the first position in training
+  enum class Start { offset, plain } init = Start::offset;
+  std::string init_from;  // the folder of the run whose weights training starts from; empty: by `init`
+  TransformerOptions model;
+  TrainingOptions training;
+  bool quick = false;
+  ComputeSettings compute;
+
+  Settings();
+  void fields(SettingFields& f);
+  // Call it before anything is written. Errors: UsageError: the settings contradict each other; DeviceError: the model
+  // does not fit in memory.
+  void validate(Device device) const;
+};
+
+}  // namespace cairn::speech

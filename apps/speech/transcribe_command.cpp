@@ -1,0 +1,93 @@
+// speech transcribe: the phones of recordings, with their times.
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/common/format.h"
+#include "apps/common/program.h"
+#include "apps/speech/commands.h"
+#include "apps/speech/features.h"
+#include "apps/speech/run.h"
+#include "core/error.h"
+#include "core/ops.h"
+
+namespace cairn::speech {
+namespace {
+
+// Long recordings are cut into pieces, because a model knows no positions beyond those of its training. A piece
+// overlaps its neighbors, so that it sees what is around the phones that it answers.
+constexpr int64_t piece_frames = 1200, overlap_frames = 100;
+
+struct TranscribeCommand : Command {
+  TranscribeCommand()
+      : Command(
+            "transcribe", "Write down the phones of recordings",
+            "Recordings: WAV, FLAC or OGG, 16 kHz, of any length. A line has the file, the time in seconds and the\n"
+            "phone, with tabs between them.\n\nExample:\n  speech transcribe --run run a.wav b.flac") {}
+
+  void fields(SettingFields& f) override {
+    run_.fields(f);
+    f("attention", attention, Text::variant, "attention variant (default: the run's)");
+    f.words("FILE", files, "recordings");
+  }
+
+  void run(Communicator&) override {
+    check<UsageError>(!files.empty(), "expected the FILE of a recording");
+    run_.read();
+    if (!attention.empty()) name_in_errors("--attention", [&] { run_.model->encoder.swap_attention(attention); });
+    catch_interrupts(quiet);
+    Json results = Json::array();
+    for (const std::string& file : files) {
+      Json phones = Json::array();
+      std::string text;
+      for (const Spike& spike : spikes_of(file)) {
+        const auto stride = double(run_.settings.stride);
+        const double time = frame_center_seconds + frame_seconds * (double(spike.position) * stride + (stride - 1) / 2);
+        phones.push_back({{"time", time}, {"phone", run_.front_end.phone(spike.label)}});
+        text += concat(file, "\t", formatted("%.2f", time), "\t", run_.front_end.phone(spike.label), "\n");
+      }
+      results.push_back({{"file", file}, {"phones", phones}});
+      if (!json) print(text);  // at once: an error in a later file takes nothing back
+    }
+    tell({{"run", run_.folder}, {"files", results}}, "");
+  }
+
+ private:
+  std::vector<Spike> spikes_of(const std::string& file) const {
+    const Audio audio = read_audio(file);
+    if (audio.channels > 1) note(concat(file, ": ", audio.channels, " channels, which are averaged"), quiet);
+    std::vector<Sentence> whole{{file, log_mel(audio, file), {}, {}}};
+    fit_to_model(run_.front_end, run_.front_end, file, whole);
+    const int64_t stride = run_.settings.stride, frames = whole[0].frames();
+    // In whole positions.
+    const int64_t overlap = overlap_frames / stride * stride, step = (piece_frames - 2 * overlap) / stride * stride;
+    std::vector<Sentence> pieces;
+    for (int64_t begin = 0; begin == 0 || begin + overlap < frames; begin += step) {
+      const int64_t first = std::max<int64_t>(begin - overlap, 0), end = std::min(begin + step + overlap, frames);
+      pieces.push_back({file, whole[0].features.slice(first, end), {}, {}});
+    }
+    const std::vector<std::vector<Spike>> answers = recognize(*run_.model, pieces, run_.settings, true).answers;
+    std::vector<Spike> spikes;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const int64_t begin = int64_t(i) * step / stride, end = begin + step / stride;  // what it answers, in positions
+      const int64_t first = std::max<int64_t>(begin - overlap / stride, 0);
+      for (const Spike& spike : answers[i])
+        if (const int64_t position = first + spike.position;
+            position >= begin && (position < end || i + 1 == answers.size()))
+          spikes.push_back({spike.label, position});
+    }
+    return spikes;
+  }
+
+  SavedRun run_;
+  std::vector<std::string> files;
+  std::string attention;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_transcribe() { return std::make_unique<TranscribeCommand>(); }
+
+}  // namespace cairn::speech

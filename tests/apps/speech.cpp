@@ -1,0 +1,282 @@
+// Speech: features, batches and decoding. speech.txt has the program's sessions.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apps/speech/audio.h"
+#include "apps/speech/batches.h"
+#include "apps/speech/decode.h"
+#include "apps/speech/features.h"
+#include "apps/speech/model.h"
+#include "nn/attention/observe.h"
+#include "nn/io/safetensors.h"
+#include "tests/io/io_test.h"
+
+namespace {
+
+using namespace cairn;
+using namespace cairn::speech;
+using Catch::Matchers::ContainsSubstring;
+
+const std::string golden = CAIRN_SOURCE_DIR "/tests/golden/speech/";
+using Labels = std::vector<int32_t>;
+
+// A sentence whose feature `bin` of frame t is 100 t + bin.
+Sentence counting(int64_t frames, const Labels& labels = {1}) {
+  std::vector<float> features;
+  for (int64_t i = 0; i < frames * bins; ++i) features.push_back(float(100 * (i / bins) + i % bins));
+  return {concat("of ", frames), Tensor::from(features, {frames, bins}), labels, {}};
+}
+
+Settings settings_with(int64_t stride, int64_t splice) {
+  Settings settings;
+  settings.stride = stride;
+  settings.splice = splice;
+  return settings;
+}
+
+TEST_CASE("log-mel features are those of kaldi-native-fbank") {
+  const Tensor expected = read_safetensors(golden + "tone.safetensors").at("features");
+  const Tensor got = log_mel(read_audio(golden + "tone.wav"), "tone.wav");
+  REQUIRE(got.shape() == expected.shape());
+  for (int64_t i = 0; i < got.elements(); ++i)
+    // The values are 5 to 20. Both sum squares in float32, in different orders.
+    CHECK(got.data<float>()[i] == Approx(expected.data<float>()[i]).margin(1e-3));
+}
+
+TEST_CASE("the number of frames of a recording") {
+  CHECK(frame_count(0) == 0);
+  CHECK(frame_count(399) == 0);
+  CHECK(frame_count(400) == 1);
+  CHECK(frame_count(559) == 1);
+  CHECK(frame_count(560) == 2);
+}
+
+TEST_CASE("greedy decoding of CTC") {
+  const Labels best{0, 1, 1, 0, 1, 2, 2, 0, 0, 3, 3};
+  const std::vector<Spike> spikes = decode(best.data(), 10);
+  CHECK(labels_of(spikes) == Labels{1, 1, 2, 3});
+  std::vector<int64_t> positions;
+  for (const Spike& spike : spikes) positions.push_back(spike.position);
+  CHECK(positions == std::vector<int64_t>{1, 4, 5, 9});
+  CHECK(decode(best.data(), 0).empty());
+}
+
+TEST_CASE("the fewest positions for labels") {
+  CHECK(positions_needed({}) == 0);
+  CHECK(positions_needed({1, 2, 1}) == 3);
+  CHECK(positions_needed({1, 1, 2, 2, 2}) == 8);
+}
+
+TEST_CASE("labels of a reference and an answer are aligned with the fewest errors") {
+  using Pairs = std::vector<std::pair<int32_t, int32_t>>;
+  CHECK(align({}, {}) == Pairs{});
+  CHECK(align({1, 2}, {}) == Pairs{{1, 0}, {2, 0}});
+  CHECK(align({}, {1}) == Pairs{{0, 1}});
+  CHECK(align({1, 2, 3}, {1, 3}) == Pairs{{1, 1}, {2, 0}, {3, 3}});
+  CHECK(align({1, 2}, {1, 3, 2}) == Pairs{{1, 1}, {0, 3}, {2, 2}});
+  CHECK(align({1, 2, 3}, {1, 4, 3}) == Pairs{{1, 1}, {2, 4}, {3, 3}});
+  // "kitten" and "sitting" differ by two substitutions and an insertion.
+  const Pairs pairs = align({11, 9, 20, 20, 5, 14}, {19, 9, 20, 20, 9, 14, 7});
+  CHECK(std::count_if(pairs.begin(), pairs.end(), [](const auto& pair) { return pair.first != pair.second; }) == 3);
+}
+
+TEST_CASE("a position sees its frames and their neighbors") {
+  const Batch batch = make_batch({counting(7, {5, 6}), counting(4)}, settings_with(3, 1));
+  REQUIRE(batch.input.shape() == Shape{2, 3, 5 * bins});
+  // The first features of the five frames that a position sees; 0: beyond an end (frame 0 has 0 too).
+  const auto frames_of = [&](int64_t sequence, int64_t position) {
+    std::vector<float> first;
+    for (int64_t frame = 0; frame < 5; ++frame)
+      first.push_back(batch.input.at<float>({sequence, position, frame * bins + 1}));
+    return first;
+  };
+  CHECK(frames_of(0, 0) == std::vector<float>{0, 1, 101, 201, 301});
+  CHECK(frames_of(0, 1) == std::vector<float>{201, 301, 401, 501, 601});
+  CHECK(frames_of(0, 2) == std::vector<float>{501, 601, 0, 0, 0});
+  CHECK(frames_of(1, 1) == std::vector<float>{201, 301, 0, 0, 0});
+  CHECK(frames_of(1, 2) == std::vector<float>{0, 0, 0, 0, 0});
+  CHECK(batch.lengths.to_vector<int32_t>() == Labels{3, 2});
+  CHECK(batch.targets.to_vector<int32_t>() == Labels{5, 6, 1, 0});
+  CHECK(batch.target_lengths.to_vector<int32_t>() == Labels{2, 1});
+}
+
+TEST_CASE("sentences are joined one after another") {
+  const std::vector<Sentence> sequences = join({counting(2, {1}), counting(3, {2, 3}), counting(1, {4})}, 2);
+  REQUIRE(sequences.size() == 2);
+  CHECK(sequences[0].frames() == 5);
+  CHECK(sequences[0].labels == Labels{1, 2, 3});
+  CHECK(sequences[0].features.at<float>({2, 1}) == 1);  // frame 0 of the second
+  CHECK(sequences[1].labels == Labels{4});
+}
+
+TEST_CASE("batches have at most so many frames with padding, and similar lengths") {
+  using Batches = std::vector<std::vector<size_t>>;
+  CHECK(cut_batches({30, 10, 50, 11, 12}, 40) == Batches{{1, 3, 4}, {0}, {2}});
+  CHECK(cut_batches({30, 10, 50, 11, 12}, 60) == Batches{{1, 3, 4}, {0}, {2}});
+  CHECK(cut_batches({10, 10, 10}, 20) == Batches{{0, 1}, {2}});
+  CHECK(cut_batches({}, 20).empty());
+}
+
+TEST_CASE("an epoch has every sentence once, in an order of its own, which a later start finds again") {
+  std::vector<Sentence> sentences;
+  for (int32_t i = 1; i <= 12; ++i) sentences.push_back(counting(10 * i, {i}));
+  Settings settings;
+  settings.join = 2;
+  settings.batch_frames = 300;
+  Epochs epochs(sentences, settings), again(sentences, settings);
+  // The sentences of a step's sequences.
+  const auto of_step = [](Epochs& from, int64_t step) {
+    std::vector<Labels> labels;
+    for (const Sentence& sequence : from.sequences(step)) labels.push_back(sequence.labels);
+    return labels;
+  };
+  int64_t step = 0;
+  std::set<std::vector<Labels>> orders;
+  std::vector<Labels> last;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    std::vector<Labels> sequences;
+    std::set<int32_t> seen;
+    while (sequences.size() < 6) {
+      last = of_step(epochs, step++);
+      sequences.insert(sequences.end(), last.begin(), last.end());
+    }
+    for (const Labels& sequence : sequences) seen.insert(sequence.begin(), sequence.end());
+    CHECK(seen.size() == 12);
+    orders.insert(sequences);
+  }
+  CHECK(orders.size() == 3);
+  CHECK(of_step(again, step - 1) == last);  // without the steps before
+}
+
+TEST_CASE("SpecAugment hides two bands of bins and two spans of frames") {
+  std::set<int64_t> hidden_bins, hidden_frames;
+  for (uint64_t step = 0; step < 20; ++step) {
+    Sentence sentence{"", Tensor::full({100, bins}, 1), {1}, {}};
+    const Tensor before = sentence.features;
+    RandomStream random(1, step, Purpose::test);
+    hide_at_random(sentence, random);
+    CHECK(before.at<float>({0, 0}) == 1);  // the data stay as they are
+    int64_t bands = 0, spans = 0;
+    for (int64_t bin = 0; bin < bins; ++bin) {
+      bool all = true;
+      for (int64_t frame = 0; frame < 100; ++frame) all = all && sentence.features.at<float>({frame, bin}) == 0;
+      bands += all;
+    }
+    for (int64_t frame = 0; frame < 100; ++frame) {
+      bool all = true;
+      for (int64_t bin = 0; bin < bins; ++bin) all = all && sentence.features.at<float>({frame, bin}) == 0;
+      spans += all;
+    }
+    CHECK(bands <= 16);
+    CHECK(spans <= 50);
+    hidden_bins.insert(bands);
+    hidden_frames.insert(spans);
+  }
+  CHECK(hidden_bins.size() > 5);
+  CHECK(hidden_frames.size() > 5);
+}
+
+TEST_CASE("offset heads look at the neighbors of their position when training starts") {
+  Settings settings;
+  settings.model.layers = 1;
+  settings.model.heads = 4;
+  settings.model.head_size = 36;
+  Generator generator(1);
+  const Model model(settings, 3, generator);
+  const Batch batch = make_batch({{"", Tensor::zeros({180, bins}), {1}, {}}}, settings);
+  const NoGrad no_grad;
+  const auto seen = observe({&model.encoder.layers[0]->attention}, [&] { model(batch, 0, {}); });
+  const int64_t offsets[] = {-2, -1, 1, 2};
+  for (int64_t head = 0; head < 4; ++head)
+    for (int64_t i = 10; i < 50; ++i) {
+      const auto* row = seen[0].weights.data<float>() + (head * 60 + i) * 60;
+      CHECK(std::abs(std::max_element(row, row + 60) - row - (i + offsets[head])) <= 1);
+    }
+}
+
+TEST_CASE("a model's answer does not depend on the batch that a sentence is in") {
+  Settings settings;
+  settings.init = Settings::Start::plain;  // heads that look everywhere
+  settings.model.layers = 2;
+  Generator generator(1);
+  const Model model(settings, 30, generator);  // many classes, so that padding would answer something else
+  const NoGrad no_grad;
+  RandomStream random(1, 0, Purpose::test);
+  const Sentence sentence{"", random_normal({30, bins}, random), {1, 2, 1}, {}};
+  const Sentence longer{"", random_normal({50, bins}, random), {2, 1}, {}};
+  const Tensor alone = model(make_batch({sentence}, settings), 0, {}).value();
+  const Tensor padded = model(make_batch({sentence, longer}, settings), 0, {}).value();
+  for (int64_t i = 0; i < alone.elements(); ++i)
+    CHECK(padded.data<float>()[i] == Approx(alone.data<float>()[i]).margin(1e-5));
+  const Tensor shifted = model(make_batch({sentence}, settings), 7, {}).value();
+  CHECK(shifted.at<float>({0, 0, 0}) != alone.at<float>({0, 0, 0}));
+
+  const Recognition both = recognize(model, {sentence, longer}, settings);
+  const Recognition one = recognize(model, {sentence}, settings);
+  CHECK(labels_of(both.answers[0]) == labels_of(one.answers[0]));
+  CHECK(both.answers[0].back().position == one.answers[0].back().position);
+  double errors = 0;
+  for (const size_t i : {0, 1})
+    for (const auto& [expected, got] : align(i == 0 ? sentence.labels : longer.labels, labels_of(both.answers[i])))
+      errors += expected != got;
+  CHECK(both.metrics.phone_error_rate == errors / 5);
+}
+
+TEST_CASE("prepared data are written and read again") {
+  Corpus corpus;
+  corpus.front_end = {{"a", "k"}, std::vector<float>(bins, 0.5F), std::vector<float>(bins, 2)};
+  corpus.train = {counting(3, {1, 2}), counting(2)};
+  corpus.train[1].alignment = {0, 1};
+  corpus.test = {corpus.train[1]};
+  const TemporaryFolder folder;
+  write_corpus(folder / "data", corpus);
+  Corpus read = read_corpus(folder / "data");
+  REQUIRE(read.train.size() == 2);
+  CHECK(read.dev.empty());
+  CHECK(read.train[0].labels == Labels{1, 2});
+  CHECK(read.test[0].alignment == Labels{0, 1});
+  CHECK(read.front_end.phone(2) == "k");
+
+  FrontEnd model = read.front_end;
+  model.phones = {"k", "q", "a"};
+  fit_to_model(model, read.front_end, "data", read.train);
+  CHECK(read.train[0].labels == Labels{3, 1});
+  CHECK(read.train[1].alignment == Labels{0, 3});
+  CHECK(read.train[0].features.at<float>({1, 2}) == (102 - 0.5F) / 2);
+  model.phones = {"a"};
+  CHECK_THROWS_WITH(fit_to_model(model, corpus.front_end, "data", corpus.train),
+                    ContainsSubstring(R"(data: "of 3": the model does not know the phone "k")"));
+}
+
+TEST_CASE("prepared data that are damaged") {
+  const TemporaryFolder folder;
+  const TensorFile good = read_safetensors(golden + "short.data");
+  const auto error_of = [&](const char* name, const Tensor& tensor) {
+    TensorFile file = good;
+    for (auto& [key, value] : file.tensors)
+      if (key == name) value = tensor;
+    write_safetensors(folder / "data", file);
+    return data_error([&] { read_corpus(folder / "data"); });
+  };
+  CHECK_THAT(error_of("ru_0001/features", Tensor::zeros({3, 39})), ContainsSubstring("features [frames, 40]"));
+  CHECK_THAT(error_of("ru_0001/labels", Tensor::of<int32_t>({1, 51})), ContainsSubstring("labels 1 to 50, got 51"));
+  CHECK_THAT(error_of("ru_0001/labels", Tensor::of<int32_t>({0})), ContainsSubstring("labels 1 to 50, got 0"));
+  CHECK_THAT(error_of("ru_0001/labels", Tensor::zeros({2})), ContainsSubstring("expected int32 [n], got float32 [2]"));
+  CHECK_THAT(error_of("ru_0001/alignment", Tensor::of<int32_t>({0})), ContainsSubstring("the alignment has 1 frames"));
+  const auto about = [&](const char* key, const std::string& text) {
+    TensorFile file = good;
+    file.metadata[key] = text;
+    write_safetensors(folder / "data", file);
+    data_error([&] { read_corpus(folder / "data"); });
+  };
+  about("front_end", "{}");
+  about("front_end", R"({"phones": [], "mean": [1], "deviation": [1]})");
+  about("parts", R"({"train": ["ru_0009"], "dev": [], "test": []})");
+  about("parts", "[");
+  about("parts", "{}");
+}
+
+}  // namespace
