@@ -11,12 +11,14 @@ need the package transformers. Install the authors' code with `pip install --no-
 without nvcc on the PATH; that takes some minutes.
 """
 import argparse
+import array
 import contextlib
 import json
 import os
 import pathlib
 import random
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -49,15 +51,43 @@ def bench(settings, **options):
     return lambda: run()["median_seconds"]
 
 
-def copy_task(settings, *preset):
-    """One step of copy-task train, without the first five steps, which warm up."""
-    train = partial(last_object, settings, "copy-task", "train", *preset, device=settings.device, attention="full",
-                    evaluate_every=1000000)
+def training_step(settings, program, *preset, **options):
+    """One step of a program's train, without the first five steps, which warm up."""
+    train = partial(last_object, settings, program, "train", *preset, device=settings.device, attention="full",
+                    evaluate_every=1000000, **options)
 
     def seconds_of(steps):
         return steps / train(iterations=steps)["steps_per_second"]
 
     return lambda: (seconds_of(25) - seconds_of(5)) / 20
+
+
+def speech(settings, batch, frames, labels, phones):
+    """A step of speech train --quick without dropout, on random data of one length."""
+
+    def once():
+        front_end = {"phones": [f"p{i}" for i in range(phones)], "mean": [0] * 40, "deviation": [1] * 40}
+        names = [f"s{i}" for i in range(batch)]
+        parts = {"train": names, "dev": names[:1], "test": []}
+        header = {"__metadata__": {"front_end": json.dumps(front_end), "parts": json.dumps(parts)}}
+        data = bytearray()
+
+        def add(name, dtype, shape, numbers):
+            begin = len(data)
+            data.extend(numbers.tobytes())
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
+
+        for name in names:
+            numbers = (random.uniform(-2, 2) for _ in range(40 * frames))
+            add(f"{name}/features", "F32", [frames, 40], array.array("f", numbers))
+            add(f"{name}/labels", "I32", [labels], array.array("i", random.choices(range(1, phones + 1), k=labels)))
+        text = json.dumps(header).encode()
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(struct.pack("<Q", len(text)) + text + data)
+            file.flush()
+            return training_step(settings, "speech", "--quick", data=file.name, batch_frames=batch * frames, dropout=0)()
+
+    return once
 
 
 def embed(settings, length):
@@ -173,6 +203,30 @@ def copy_task_peer(layers, heads, size, hidden, length=31, batch=32):
     return once
 
 
+def speech_peer(batch, frames, labels, phones, stride=3, layers=4, heads=4, size=36, hidden=576):
+    """A training step of the same model: three frames a position, fixed positions, pre-norm layers, CTC, clipping, AdamW."""
+    import torch
+
+    n, features = frames // stride, heads * size
+    layer = torch.nn.TransformerEncoderLayer(features, heads, hidden, 0.0, "gelu", batch_first=True, norm_first=True)
+    front, out = torch.nn.Linear(40 * stride, features), torch.nn.Linear(features, phones + 1)
+    encoder = torch.nn.TransformerEncoder(layer, layers, torch.nn.LayerNorm(features), enable_nested_tensor=False)
+    learned = [parameter for module in (front, encoder, out) for parameter in module.parameters()]
+    optimizer = torch.optim.AdamW(learned, 2e-3, weight_decay=0.01)
+    x, positions = torch.randn(batch, n, 40 * stride), torch.randn(n, features)
+    y = torch.randint(1, phones + 1, (batch, labels), dtype=torch.int32)
+    frames_of, labels_of = (torch.full((batch,), count, dtype=torch.int32) for count in (n, labels))
+
+    def once():
+        optimizer.zero_grad()
+        scores = torch.nn.functional.log_softmax(out(encoder(front(x) + positions)), 2).transpose(0, 1)
+        torch.nn.functional.ctc_loss(scores, y, frames_of, labels_of, reduction="none").mean().backward()
+        torch.nn.utils.clip_grad_norm_(learned, 10)
+        optimizer.step()
+
+    return once
+
+
 def embed_peer(model, length):
     """The same model in PyTorch, with scaled_dot_product_attention, on as many tokens."""
     if not model:
@@ -229,8 +283,12 @@ def rows(settings):
         layer("i-clustered-100", 32768, 14, 19),
         clustered("i-clustered", 1, 4, 7),
         kmeans(1, authors_kmeans, 15, 40),
-        ("copy-task-quick", copy_task(settings, "--quick"), partial(copy_task_peer, 2, 4, 32, 512), 1.0, 1.5),
-        ("copy-task", copy_task(settings), partial(copy_task_peer, 4, 6, 32, 768), 1.0, 1.5),
+        ("copy-task-quick", training_step(settings, "copy-task", "--quick"), partial(copy_task_peer, 2, 4, 32, 512), 1.0,
+         1.5),
+        ("copy-task", training_step(settings, "copy-task"), partial(copy_task_peer, 4, 6, 32, 768), 1.0, 1.5),
+        *((f"speech-{frames}", speech(settings, batch, frames, labels, 50),
+           partial(speech_peer, batch, frames, labels, 50), 1.0, 1.3)
+          for batch, frames, labels in ((8, 960, 85), (3, 2880, 255))),
         *((f"embed-{length}", embed(settings, length), partial(embed_peer, settings.model, length), None, None)
           for length in (128, 512)),
     ]
