@@ -89,7 +89,7 @@ Variable scatter_add_rows(const Variable& x, const Tensor& index, int64_t n);
 // One column of each row of x [..., C], columns int32 [...] -> [...]; column -1 gives 0.
 Variable gather_columns(const Variable& x, const Tensor& columns);
 
-// ---- losses, to a scalar
+// ---- losses, to a scalar unless said
 // Mean of -log softmax(logits)[target] over rows whose target is not negative: [..., classes], int32 [...] -> scalar
 // (ops/cross_entropy.cpp).
 Variable cross_entropy(const Variable& logits, const Tensor& targets);

@@ -2,7 +2,10 @@
 
 #include <sndfile.h>
 
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -14,13 +17,16 @@ namespace cairn::speech {
 namespace {
 
 // Does the file end before the samples that the header of a WAV file announces? libsndfile then reads the rest, and
-// says so only in its log: "data : 514556 (should be 19956)".
+// says so only in its log: "data : 514556 (should be 19956)". Programs that write into a pipe do not know the size, and
+// announce about 2 or 4 GB.
 bool header_announces_more(SNDFILE* file) {
+  constexpr uint64_t unknown_size = 0x7fff0000;
   std::string log(1 << 14, '\0');
   sf_command(file, SFC_GET_LOG_INFO, log.data(), int(log.size()));
   const size_t data = log.find("\ndata : ");
   return data != std::string::npos &&
-         log.substr(data + 1, log.find('\n', data + 1) - data).find("should be") != std::string::npos;
+         log.substr(data + 1, log.find('\n', data + 1) - data).find("should be") != std::string::npos &&
+         std::strtoull(log.c_str() + data + 8, nullptr, 10) < unknown_size;
 }
 
 }  // namespace
@@ -39,6 +45,7 @@ Audio read_audio(const std::filesystem::path& path) {
     for (sf_count_t i = 0; i < count; ++i) {
       float sum = 0;
       for (int channel = 0; channel < info.channels; ++channel) sum += block[size_t(i * info.channels + channel)];
+      check<DataError>(std::isfinite(sum), path, ": sample ", read + i, " is not a finite number");
       audio.samples.push_back(sum / float(info.channels));
     }
     read += count;

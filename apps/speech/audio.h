@@ -9,7 +9,7 @@ namespace cairn::speech {
 inline constexpr int64_t sample_rate = 16000;  // Hz
 
 struct Audio {
-  std::vector<float> samples;  // in [-1, 1]
+  std::vector<float> samples;  // finite; those of integer formats in [-1, 1]
   int64_t channels = 0;        // in the file; several are averaged to one
 };
 

@@ -98,11 +98,14 @@ std::vector<std::vector<size_t>> cut_batches(const std::vector<int64_t>& frames,
   return batches;
 }
 
-void check_targets(const std::vector<Sentence>& sentences, int64_t stride, const std::string& file) {
-  for (const Sentence& sentence : sentences)
-    check<DataError>(positions_needed(sentence.labels) <= position_count(sentence.frames(), stride), file, ": ",
-                     in_quotes(sentence.name), ": its ", sentence.labels.size(), " phones do not fit into ",
-                     position_count(sentence.frames(), stride), " positions; choose a smaller --stride");
+void check_targets(const std::vector<Sentence>& sentences, int64_t stride, int64_t join, const std::string& file) {
+  for (const Sentence& sentence : sentences) {
+    // Joined sentences share a position, and equal phones at the seam need a blank.
+    const int64_t positions = join > 1 ? sentence.frames() / stride - 1 : position_count(sentence.frames(), stride);
+    check<DataError>(positions_needed(sentence.labels) <= positions, file, ": ", in_quotes(sentence.name), ": its ",
+                     sentence.labels.size(), " phones do not fit into ", positions,
+                     " positions; choose a smaller --stride");
+  }
 }
 
 void hide_at_random(Sentence& sentence, RandomStream& random) {

@@ -30,8 +30,9 @@ std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count
 // Indices of sequences with so many frames, sorted by length, in batches of at most `batch_frames` with padding, but at
 // least one sequence.
 std::vector<std::vector<size_t>> cut_batches(const std::vector<int64_t>& frames, int64_t batch_frames);
-// Error (DataError): the labels of a sentence do not fit into its positions; names `file` and the sentence.
-void check_targets(const std::vector<Sentence>& sentences, int64_t stride, const std::string& file);
+// Error (DataError): the labels of a sentence do not fit into its positions, also when so many sentences are joined;
+// names `file` and the sentence.
+void check_targets(const std::vector<Sentence>& sentences, int64_t stride, int64_t join, const std::string& file);
 
 // SpecAugment (Park et al. 2019) without warping: sets two random bands of bins and two random spans of frames to 0,
 // the mean of normalized features.

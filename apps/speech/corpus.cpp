@@ -32,8 +32,6 @@ std::vector<int32_t> read_labels(const TensorFile& file, const std::string& name
   return labels;
 }
 
-bool is_control(char c) { return (c >= 0 && c < ' ') || c == 127; }
-
 Sentence read_sentence(const TensorFile& file, const std::string& name, size_t phones) {
   const Tensor& features = file.at(name + "/features");
   check<DataError>(
@@ -50,6 +48,12 @@ Sentence read_sentence(const TensorFile& file, const std::string& name, size_t p
 
 }  // namespace
 
+void check_phone(const std::string& phone, const std::string& where) {
+  const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 127; };
+  check<DataError>(!phone.empty() && std::none_of(phone.begin(), phone.end(), is_control), where,
+                   ": expected a phone's name, got ", in_quotes(phone));
+}
+
 Json as_json(const FrontEnd& front_end) {
   return {{"phones", front_end.phones}, {"mean", front_end.mean}, {"deviation", front_end.deviation}};
 }
@@ -62,9 +66,9 @@ FrontEnd front_end_from(const Json& json, const std::string& where) try {
   };
   check<DataError>(is_statistic(found.mean, -INFINITY) && is_statistic(found.deviation, 1e-6F), where,
                    ": expected mean and deviation of ", bins, " features");
-  for (const std::string& phone : found.phones)  // transcripts print it
-    check<DataError>(!phone.empty() && std::none_of(phone.begin(), phone.end(), is_control), where,
-                     ": expected a phone's name, got ", in_quotes(phone));
+  for (const std::string& phone : found.phones) check_phone(phone, where);
+  check<DataError>(std::set(found.phones.begin(), found.phones.end()).size() == found.phones.size(), where,
+                   ": a phone appears twice");
   return found;
 } catch (const Json::exception&) {
   throw DataError(concat(where, ": expected phones, mean and deviation; is it made by speech?"));

@@ -30,13 +30,15 @@ struct FrontEnd {
   // The phone of a label, which is not the blank.
   const std::string& phone(int32_t label) const { return phones[size_t(label) - 1]; }
 };
+// Error (DataError): no name for a phone, because it is empty or has control characters.
+void check_phone(const std::string& phone, const std::string& where);
 nlohmann::ordered_json as_json(const FrontEnd& front_end);
 // Error (DataError): `json` has another form; `where` begins the message.
 FrontEnd front_end_from(const nlohmann::ordered_json& json, const std::string& where);
 
 struct Corpus {
   FrontEnd front_end;
-  std::vector<Sentence> train, dev, test;  // as computed: not normalized
+  std::vector<Sentence> train, dev, test;  // as in the file: not normalized
   std::string hash;                        // of the file
 
   // Error (UsageError): no part has this name.

@@ -20,10 +20,10 @@ struct EvaluateCommand : Command {
   EvaluateCommand()
       : Command(
             "evaluate", "Evaluate a trained model, with its own attention or with other variants",
-            "Two rows keep a table honest, and are always there: clustered-1 gives all queries the same attention,\n"
-            "and none removes it. Where they are as good as full attention, the model does not use its attention,\n"
-            "and the table says nothing about variants. --no-attention RUN takes the row none from a run that was\n"
-            "trained with --attention none, which is fairer than to remove the attention afterwards.\n\n"
+            "There are two control rows, if the model can take them: clustered-1 gives all queries the same\n"
+            "attention, and none removes it. Where they are as good as full attention, the model does not use its\n"
+            "attention, and the table says nothing about variants. --no-attention RUN takes the row none from a run\n"
+            "that was trained with --attention none. That is fairer than to remove the attention afterwards.\n\n"
             "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25") {}
 
   void fields(SettingFields& f) override {
@@ -95,8 +95,9 @@ struct EvaluateCommand : Command {
     std::vector<Sentence>& sentences = corpus.part(part);
     check<DataError>(!sentences.empty(), file, ": the part ", part, " has no sentences");
     fit_to_model(run.front_end, corpus.front_end, file, sentences);
-    check_targets(sentences, run.settings.stride, file);
-    return join(sentences, joined > 0 ? joined : run.settings.join);
+    const int64_t count = joined > 0 ? joined : run_.settings.join;  // the same for all rows
+    check_targets(sentences, run.settings.stride, count, file);
+    return join(sentences, count);
   }
 
   SavedRun run_;

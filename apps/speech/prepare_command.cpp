@@ -27,14 +27,15 @@ namespace {
 
 struct PrepareCommand : Command {
   PrepareCommand()
-      : Command("prepare", "Compute the features of recordings, for training and evaluation",
-                "Recordings: WAV, FLAC or OGG, 16 kHz; several channels are averaged. Of the names in order, every\n"
-                "10th recording is for the test, and every 10th for choices while training (dev). A line of\n"
-                "--manifest may say otherwise with \"part\": \"train\", \"dev\" or \"test\".\n\n"
-                "Examples:\n"
-                "  speech prepare --festvox corpus/msu_ru_nsh_clunits --out russian.data\n"
-                "  speech prepare --manifest own.jsonl --out own.data\n"
-                "with lines in own.jsonl such as {\"audio\": \"a.wav\", \"labels\": [\"k\", \"a\"]}") {}
+      : Command(
+            "prepare", "Compute the features of recordings, for training and evaluation",
+            "Recordings: WAV, FLAC or OGG, 16 kHz; several channels are averaged. Names are sorted. Of each ten, the\n"
+            "fifth is for choices while training (dev), and the tenth for the test. A line of --manifest may say\n"
+            "otherwise with \"part\": \"train\", \"dev\" or \"test\".\n\n"
+            "Examples:\n"
+            "  speech prepare --festvox corpus/msu_ru_nsh_clunits --out russian.data\n"
+            "  speech prepare --manifest own.jsonl --out own.data\n"
+            "with lines in own.jsonl such as {\"audio\": \"a.wav\", \"labels\": [\"k\", \"a\"]}") {}
 
   void fields(SettingFields& f) override {
     f("festvox", festvox, Text::folder,

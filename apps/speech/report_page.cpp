@@ -270,7 +270,7 @@ void write_report(Artifact& run, SpeechTask& task, const TrainState& state, cons
   const Curves curves = curves_of(run);
   const std::vector<double>& evaluated = curves.error_rate.x;
   const Json& found = result.is_null() ? state.metrics : result;
-  const std::string when = !result.is_null()   ? concat("best model, of step ", result.at("best_step").get<int64_t>())
+  const std::string when = !result.is_null()   ? chosen_model(result)
                            : evaluated.empty() ? "not evaluated yet"
                                                : concat("last evaluation, at step ", evaluated.back());
   Report page(

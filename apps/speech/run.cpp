@@ -28,7 +28,7 @@ void SavedRun::read() {
   front_end = read_front_end(folder);
   Generator generator(uint64_t(settings.compute.seed));
   model = std::make_unique<Model>(settings, front_end.classes(), generator);
-  step = load_best(folder, *model);
+  step = load_best(folder, *model, max_steps);
   if (step >= 0) return;
   const FoundCheckpoint newest = checkpoint_of("--run", folder);
   step = state_of(newest).step;
@@ -40,9 +40,9 @@ FrontEnd read_front_end(const std::filesystem::path& run) {
   return front_end_from(read_json(file), file);
 }
 
-int64_t load_best(const std::filesystem::path& run, Model& model) {
+int64_t load_best(const std::filesystem::path& run, Model& model, int64_t last_step) {
   const auto best = newest_checkpoint(run / "best");
-  if (!best) return -1;
+  if (!best || state_of(*best).step > last_step) return -1;
   restore(*best, model, nullptr);
   return state_of(*best).step;
 }

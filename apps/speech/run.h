@@ -27,9 +27,9 @@ struct SavedRun {
   void read();
 };
 
-// Gives the model the weights of the best checkpoint of a run, if it has one. Returns the step of its weights; -1: it
-// has none.
-int64_t load_best(const std::filesystem::path& run, Model& model);
+// Gives the model the weights of the best checkpoint of a run, if it has one that is not newer than `last_step`. (A run
+// that was killed may have one that is newer than its training state.) Returns its step; -1: there is none.
+int64_t load_best(const std::filesystem::path& run, Model& model, int64_t last_step);
 
 // The run's front_end.json: FrontEnd, and the hash of the data.
 inline constexpr const char* front_end_name = "front_end.json";

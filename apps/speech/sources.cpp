@@ -7,6 +7,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "apps/speech/corpus.h"
 #include "core/error.h"
 #include "nn/io/file.h"
 #include "nn/io/json.h"
@@ -51,6 +52,7 @@ void read_lab(const fs::path& file, Source& source) {
 Source source_of(const Json& line, const fs::path& folder, const std::string& where) try {
   const std::string audio = line.at("audio");
   Source source{audio, folder / audio, line.at("labels"), {}, line.value("part", "")};
+  for (const std::string& phone : source.phones) check_phone(phone, where);
   check<DataError>(source.part.empty() || source.part == "train" || source.part == "dev" || source.part == "test",
                    where, ": \"part\": expected train, dev or test, got ", in_quotes(source.part));
   return source;

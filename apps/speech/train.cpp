@@ -22,7 +22,7 @@ Corpus read_training_data(const Settings& settings) {
   check<DataError>(!corpus.train.empty() && !corpus.dev.empty(), settings.data, ": sentences: train ",
                    corpus.train.size(), ", dev ", corpus.dev.size(), "; expected at least one of each");
   for (std::vector<Sentence>* part : {&corpus.train, &corpus.dev}) {
-    check_targets(*part, settings.stride, settings.data);
+    check_targets(*part, settings.stride, settings.join, settings.data);
     fit_to_model(corpus.front_end, corpus.front_end, settings.data, *part);
   }
   corpus.test.clear();
@@ -45,9 +45,10 @@ SpeechTask::SpeechTask(const Settings& settings, const Place& place, const Corpu
       generator_(uint64_t(settings.compute.seed)),
       model_(settings, data.front_end.classes(), generator_) {
   if (!from.empty()) {
-    initialize(model_, from);
+    Artifact::config("--init-from", from);  // or there is no run
     check<DataError>(read_front_end(from).phones == data.front_end.phones, "--init-from ", from,
                      ": its phones are not those of ", settings.data);
+    initialize(model_, from);
   }
   model_.place(place.device, place.activations);
 }
@@ -85,7 +86,7 @@ Json result_of(SpeechTask& task, const TrainState& state, int64_t best_step) {
   result.update(as_json(task.recognize_dev(true).metrics));
   result.update({{"part", "dev"},
                  {"sentences", task.data().dev.size()},
-                 {"best_step", best_step},
+                 {"best_step", best_step < 0 ? Json() : Json(best_step)},  // null: the last model
                  {"iterations", state.step},
                  {"stopped", state.ended},
                  {"seconds", clock.seconds()},
@@ -104,12 +105,12 @@ Json train_run(SpeechTask& task, Artifact& run, bool quiet, Communicator& ranks)
   reset_peak_memory(task.device());
   const TrainState state = train(task, task.settings().training, run, quiet, ranks);
   const bool is_over = state.ended || state.step == task.settings().training.iterations;
-  const int64_t best_step = run.keeps() ? load_best(run.folder(), task.model()) : -1;
+  const int64_t best_step = run.keeps() ? load_best(run.folder(), task.model(), state.step) : -1;
   Json result = run.result().value_or(Json());
   const bool is_new = result.is_null() || result.at("iterations") != state.step;
   try {
     if (!is_over) throw Interrupted();
-    if (is_new) result = result_of(task, state, best_step < 0 ? state.step : best_step);
+    if (is_new) result = result_of(task, state, best_step);
   } catch (const Interrupted&) {
     write_report(run, task, state, {});
     throw;
@@ -119,13 +120,18 @@ Json train_run(SpeechTask& task, Artifact& run, bool quiet, Communicator& ranks)
   return result;
 }
 
+std::string chosen_model(const Json& result) {
+  const Json& step = result.at("best_step");
+  return step.is_null() ? "last model" : concat("best model, of step ", step.get<int64_t>());
+}
+
 std::string result_text(const Json& result) {
   const int64_t steps = result.at("iterations");
   return concat(steps, " step", steps == 1 ? "" : "s", " in ", clock_time(result.at("seconds")), " (",
                 formatted("%.1f", result.at("steps_per_second").get<double>()), " steps/s), ",
                 result.at("parameters").get<int64_t>(), " parameters, peak memory ",
-                formatted("%.0f MB", result.at("peak_bytes").get<double>() / 1e6), "\nThe best model on dev, of step ",
-                result.at("best_step").get<int64_t>(), ":\n", metrics_text(result));
+                formatted("%.0f MB", result.at("peak_bytes").get<double>() / 1e6), "\nOn dev, the ",
+                chosen_model(result), ":\n", metrics_text(result));
 }
 
 }  // namespace cairn::speech

@@ -52,6 +52,8 @@ class SpeechTask : public Task {
 // result.json and the report. Returns the result. For a finished run, it only writes the report again. Errors: as
 // train(); Interrupted, after saving: there is no result, but a report.
 nlohmann::ordered_json train_run(SpeechTask& task, Artifact& run, bool quiet, Communicator& ranks);
+// Which model a result is of: "best model, of step 100", or "last model" if no checkpoint of it was kept.
+std::string chosen_model(const nlohmann::ordered_json& result);
 // A result as text.
 std::string result_text(const nlohmann::ordered_json& result);
 

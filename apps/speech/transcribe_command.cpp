@@ -16,7 +16,7 @@
 namespace cairn::speech {
 namespace {
 
-// Long recordings are cut into pieces, because a model knows no positions beyond those of its training. A piece
+// Long recordings are cut into pieces, because a model may be bad at positions that its training did not have. A piece
 // overlaps its neighbors, so that it sees what is around the phones that it answers.
 constexpr int64_t piece_frames = 1200, overlap_frames = 100;
 
