@@ -18,6 +18,9 @@ struct Batch {
   Tensor targets, target_lengths;  // int32 [sequences, labels], [sequences]
 
   int64_t size() const { return input.size(0); }
+  Batch to(Device device) const {
+    return {input.to(device), lengths.to(device), targets.to(device), target_lengths.to(device)};
+  }
   int64_t positions() const { return input.size(1); }
 };
 

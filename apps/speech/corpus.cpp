@@ -83,12 +83,10 @@ std::vector<Sentence>& Corpus::part(const std::string& name) {
 void write_corpus(const std::filesystem::path& path, Corpus corpus) {
   TensorFile file;
   Json parts;
-  std::set<std::string> written;
   for (const char* part : part_names) {
     parts[part] = Json::array();
     for (const Sentence& sentence : corpus.part(part)) {
       parts[part].push_back(sentence.name);
-      if (!written.insert(sentence.name).second) continue;
       const auto add = [&](const char* what, const Tensor& tensor) {
         file.tensors.emplace_back(concat(sentence.name, "/", what), tensor);
       };
@@ -102,11 +100,10 @@ void write_corpus(const std::filesystem::path& path, Corpus corpus) {
 }
 
 Corpus parse_corpus(const TensorFile& file) try {
-  const std::string& path = file.where;
   const auto about = [&](const char* key) {
     const auto found = file.metadata.find(key);
-    check<DataError>(found != file.metadata.end(), path, ": no prepared data; make some with speech prepare");
-    return parse_json(found->second, concat(path, ": ", key));
+    check<DataError>(found != file.metadata.end(), file.where, ": no prepared data; make some with speech prepare");
+    return parse_json(found->second, concat(file.where, ": ", key));
   };
   Corpus corpus;
   corpus.front_end = front_end_from(about("front_end"), file.where);

@@ -44,7 +44,7 @@ struct Corpus {
   // Error (UsageError): no part has this name.
   std::vector<Sentence>& part(const std::string& name);
 };
-// A sentence may be in several parts. Errors: as write_safetensors.
+// Errors: as write_safetensors.
 void write_corpus(const std::filesystem::path& file, Corpus corpus);
 // Error (DataError): the file is damaged, or not one of prepared data.
 Corpus read_corpus(const std::filesystem::path& file);

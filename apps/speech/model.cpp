@@ -56,16 +56,15 @@ Variable Model::operator()(const Batch& batch, int64_t first_position, const Con
   if (!positions_.defined() || positions_.size(0) < end)
     positions_ =
         sinusoidal_positions(end + end / 2, encoder.layers[0]->norm1.weight.size(0)).to(device_).cast(activations_);
-  const Variable x = input(Variable(batch.input.to(device_).cast(activations_)));
+  const Variable x = input(Variable(batch.input.cast(activations_)));
   const Variable positioned = x + Variable(positions_.slice(first_position, end));
   AttentionMask mask;
-  mask.query_lengths = mask.key_lengths = batch.lengths.to(device_);
+  mask.query_lengths = mask.key_lengths = batch.lengths;
   return cast(output(encoder(positioned, mask, context)), DType::float32);
 }
 
 Variable loss_of(const Variable& logits, const Batch& batch) {
-  const Device device = logits.value().device();
-  return mean(ctc_loss(logits, batch.targets.to(device), batch.lengths.to(device), batch.target_lengths.to(device)));
+  return mean(ctc_loss(logits, batch.targets, batch.lengths, batch.target_lengths));
 }
 
 Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,
@@ -82,7 +81,7 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
     if (may_stop && interrupted()) throw Interrupted();
     std::vector<Sentence> chosen;
     for (const size_t i : members) chosen.push_back(sequences[i]);
-    const Batch batch = make_batch(chosen, settings);
+    const Batch batch = make_batch(chosen, settings).to(model.device());
     generator.advance();
     const Variable logits = model(batch, 0, {.generator = &generator});
     loss += loss_of(logits, batch).value().item() * double(members.size());

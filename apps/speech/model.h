@@ -25,7 +25,9 @@ struct Model : Module {
   }
   // Sets device and element type of the activations: float32, or on CUDA bfloat16 (the parameters stay float32).
   void place(Device device, DType activations);
-  // float32 logits [sequences, positions, classes]. The first position has this number.
+  Device device() const { return device_; }
+  // float32 logits [sequences, positions, classes] of a batch on the model's device. The first position has this
+  // number.
   Variable operator()(const Batch& batch, int64_t first_position, const Context& context) const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace cairn::speech {
 
-// As the paper trains (appendix C.3), except for the plateau schedule's numbers and pre-norm.
+// As the paper trains (appendix C.3), except for the plateau schedule's numbers, pre-norm and offset heads.
 Settings::Settings() {
   model.layers = 9;
   model.norm = Norm::pre;

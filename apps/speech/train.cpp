@@ -60,7 +60,7 @@ int64_t SpeechTask::load(int64_t step) {
   first_position_ = random.below(uint32_t(settings_.shift_positions + 1));
   if (settings_.spec_augment)
     for (Sentence& sequence : sequences) hide_at_random(sequence, random);
-  batch_ = make_batch(sequences, settings_);
+  batch_ = make_batch(sequences, settings_).to(place_.device);
   generator_.set_step(uint64_t(step));
   return batch_.size();
 }

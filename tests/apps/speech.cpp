@@ -230,14 +230,15 @@ TEST_CASE("prepared data are written and read again") {
   corpus.front_end = {{"a", "k"}, std::vector<float>(bins, 0.5F), std::vector<float>(bins, 2)};
   corpus.train = {counting(3, {1, 2}), counting(2)};
   corpus.train[1].alignment = {0, 1};
-  corpus.test = {corpus.train[1]};
+  corpus.test = {counting(5)};
   const TemporaryFolder folder;
   write_corpus(folder / "data", corpus);
   Corpus read = read_corpus(folder / "data");
   REQUIRE(read.train.size() == 2);
   CHECK(read.dev.empty());
   CHECK(read.train[0].labels == Labels{1, 2});
-  CHECK(read.test[0].alignment == Labels{0, 1});
+  CHECK(read.test[0].frames() == 5);
+  CHECK(read.train[1].alignment == Labels{0, 1});
   CHECK(read.front_end.phone(2) == "k");
 
   FrontEnd model = read.front_end;
