@@ -68,8 +68,6 @@ Variable max(const Variable& x, const Axes& axes, bool keep = false);
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
 // x weight^T + bias: [..., in], [out, in], [out] -> [..., out]. bias may be undefined.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
-// gelu(x + bias) or relu(x + bias) in one pass, for x [..., cols] and bias [cols] (ops/bias_activation.cpp).
-Variable bias_activation(const Variable& x, const Variable& bias, Activation activation);
 
 // ---- rows
 Variable softmax(const Variable& x);      // over the last axis (ops/softmax.cpp)

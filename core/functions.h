@@ -67,8 +67,6 @@ enum class Binary { CAIRN_BINARY(CAIRN_NAME) };
 enum class Compare { CAIRN_COMPARISON(CAIRN_NAME) };
 #undef CAIRN_NAME
 
-enum class Activation { gelu, relu };
-
 #define CAIRN_TEXT(name, ...) #name,
 inline constexpr const char* unary_names[] = {CAIRN_UNARY(CAIRN_TEXT)};
 inline constexpr const char* binary_names[] = {CAIRN_BINARY(CAIRN_TEXT)};

@@ -159,13 +159,6 @@ void choose(Compare op, F&& f) {
   switch (op) { CAIRN_COMPARISON(CAIRN_CASE) }
 }
 #undef CAIRN_CASE
-template <class F>
-void choose(Activation activation, F&& f) {
-  switch (activation) {
-    case Activation::gelu: return f.template operator()<Unary::gelu>();
-    case Activation::relu: return f.template operator()<Unary::relu>();
-  }
-}
 
 // x as another element type; bfloat16 is converted by way of float. A number beyond an integer type becomes the nearest
 // number of this type, NaN becomes 0.

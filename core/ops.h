@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "core/kernels/bias_activation.h"
 #include "core/kernels/elementwise.h"
 #include "core/random.h"
 #include "core/tensor.h"
@@ -57,10 +56,6 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
 // x weight^T + bias for x [..., in], weight [out, in] and bias [out], which may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
-// f(x + bias) in one pass, for x [..., cols], bias [cols] and the activation f.
-Tensor bias_activation(const Tensor& x, const Tensor& bias, Activation activation);
-// f'(x + bias) dy.
-Tensor bias_activation_backward(const Tensor& x, const Tensor& bias, Activation activation, const Tensor& dy);
 
 // ---- rows
 // Over the last axis.

@@ -3,8 +3,8 @@
 //
 // cuBLAS expects column-major matrices. To it a row-major matrix is the transpose, so we ask for C^T = op(B)^T op(A)^T:
 // the operands change places and nothing is copied.
-// Cost: 2 m n k operations for each member of the batch. For k = 0 a kernel of our own scales C: a warp takes a row, a
-// lane every 32nd element.
+// Cost: 2 m n k operations for each member of the batch. If there is a bias, or k = 0, a kernel of our own first writes
+// beta C + bias, to which cuBLAS adds the product: a warp takes a row, a lane every 32nd element.
 //
 // The emulator has no cuBLAS: there core/cpu/gemm.cpp computes in float32, and bfloat16 results are rounded once.
 #include "core/kernels/gemm.h"
@@ -76,7 +76,9 @@ void multiply(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
 
 #else
 
-void multiply(Stream stream, const Gemm& g, const float* a, const float* b, float* c) { cpu::gemm(stream, g, a, b, c); }
+void multiply(Stream stream, const Gemm& g, const float* a, const float* b, float* c) {
+  cpu::gemm<float>(stream, g, a, b, nullptr, c);
+}
 
 // A batch of matrices, from the first element to the last, as float.
 std::vector<float> widened(const bfloat16* x, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
@@ -90,7 +92,7 @@ void multiply(Stream stream, const Gemm& g, const bfloat16* a, const bfloat16* b
   const auto wide_a = widened(a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda, g.batch, g.stride_a);
   const auto wide_b = widened(b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb, g.batch, g.stride_b);
   auto wide_c = widened(c, g.m, g.n, g.ldc, g.batch, g.stride_c);
-  cpu::gemm(stream, g, wide_a.data(), wide_b.data(), wide_c.data());
+  cpu::gemm<float>(stream, g, wide_a.data(), wide_b.data(), nullptr, wide_c.data());
   for (int64_t member = 0; member < g.batch; ++member)
     for (int64_t i = 0; i < g.m; ++i)
       for (int64_t j = 0; j < g.n; ++j) {
@@ -101,26 +103,27 @@ void multiply(Stream stream, const Gemm& g, const bfloat16* a, const bfloat16* b
 
 #endif
 
-// C = beta C.
+// C = beta C + bias.
 template <class T>
-__global__ void __launch_bounds__(row_threads<32>) scale(Gemm g, T* c) {
+__global__ void __launch_bounds__(row_threads<32>) begin(Gemm g, const T* bias, T* c) {
   each_row<32>(g.batch * g.m, [&](int64_t row) {
     T* const to = c + row / g.m * g.stride_c + row % g.m * g.ldc;
     for (int64_t j = threadIdx.x % 32; j < g.n; j += 32)
-      to[j] = g.beta == 0 ? T(0.0f) : T(float(g.beta) * float(to[j]));
+      to[j] = T((g.beta == 0 ? 0.0f : float(g.beta) * float(to[j])) + (bias ? float(bias[j]) : 0.0f));
   });
 }
 
 }  // namespace
 
 template <class T>
-void gemm(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
+void gemm(Stream stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;
-  if (g.k == 0) {
-    launch(scale<T>, over_rows<32>(stream, g.batch * g.m), g, c);
-    return;
+  Gemm product = g;
+  if (bias || g.k == 0) {
+    launch(begin<T>, over_rows<32>(stream, g.batch * g.m), g, bias, c);
+    product.beta = 1;
   }
-  multiply(stream, g, a, b, c);
+  if (g.k > 0) multiply(stream, product, a, b, c);
 }
 
 CAIRN_GPU_TYPES(gemm)

@@ -53,8 +53,7 @@ FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation
 Variable FeedForward::operator()(const Variable& x, const Context& context) const {
   const trace::Span span("feed forward", "module");
   check_features("feed_forward", x, linear1.weight.size(1));
-  const Variable product = linear(x, cast_like(x, linear1.weight), {});
-  const Variable active = bias_activation(product, cast_like(x, linear1.bias), activation);
+  const Variable active = activation == Activation::gelu ? gelu(linear1(x)) : relu(linear1(x));
   return linear2(apply_dropout(active, dropout, context, Purpose::feed_forward_dropout));
 }
 

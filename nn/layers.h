@@ -1,7 +1,6 @@
 #pragma once
 // The simple layers. Inputs are [..., features]. Parameters stay in float32 where activations are bfloat16: a layer
 // rounds them as it uses them, and their gradients, moments and updates are float32 (mixed precision).
-#include "core/kernels/bias_activation.h"
 #include "nn/module.h"
 
 namespace cairn {
@@ -47,6 +46,8 @@ struct LayerNorm : Module {
   }
   Variable operator()(const Variable& x) const;
 };
+
+enum class Activation { gelu, relu };
 
 // linear2(dropout(activation(linear1(x)))).
 struct FeedForward : Module {

@@ -10,6 +10,7 @@
 //   next block's rows are fetched into the L2 cache.
 // - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that the panels fit into the L2
 //   cache.
+// - A number of C is written once for each part of the depth. The last time, the bias is added.
 //
 // The blocks depend on the shape alone, and each element of C is a chain of fused multiply-adds. If the depth is split,
 // there is a chain for each split, and they are added in order. So any number of threads gives the same bits.
@@ -61,8 +62,8 @@ inline void store(T* to, const V& v) {
   std::memcpy(to, &v, sizeof v);
 }
 
-// C = beta C + alpha A B for a block of C of at most a panel's columns. Element (i, l) of A is a[i * row + l * step]; B
-// is a packed panel.
+// C = beta C + alpha A B + bias for a block of C of at most a panel's columns. Element (i, l) of A is
+// a[i * row + l * step]; B is a packed panel; bias, one number for each column, may be null.
 template <class T>
 struct Block {
   int64_t k;
@@ -70,6 +71,7 @@ struct Block {
   int64_t row, step;
   const T* b;
   T alpha, beta;
+  const T* bias;
   T* c;
   int64_t ldc, columns;
 };
@@ -90,13 +92,15 @@ void multiply_block(const Block<T>& block) {
       sum[i][1] += x * right;
     }
   }
-  const T alpha = block.alpha, beta = block.beta;
+  const T alpha = block.alpha, beta = block.beta, *const bias = block.bias;
   if (block.columns == 2 * w) {
+    Vector<T> shift[2] = {};
+    if (bias) load(shift[0], bias), load(shift[1], bias + w);
 #pragma GCC unroll 14
     for (int i = 0; i < rows; ++i)
       for (int half = 0; half < 2; ++half) {
         T* c = block.c + i * ldc + half * w;
-        Vector<T> value = alpha * sum[i][half], before;
+        Vector<T> value = alpha * sum[i][half] + shift[half], before;
         if (beta != 0) load(before, c), value += beta * before;
         store(c, value);
       }
@@ -106,7 +110,8 @@ void multiply_block(const Block<T>& block) {
   for (int i = 0; i < rows; ++i) {  // the last columns
     T value[2 * w], *c = block.c + i * ldc;
     store(value, sum[i][0]), store(value + w, sum[i][1]);
-    for (int64_t j = 0; j < block.columns; ++j) c[j] = alpha * value[j] + (beta == 0 ? T(0) : beta * c[j]);
+    for (int64_t j = 0; j < block.columns; ++j)
+      c[j] = alpha * value[j] + (bias ? bias[j] : T(0)) + (beta == 0 ? T(0) : beta * c[j]);
   }
 }
 
@@ -144,16 +149,15 @@ void pack_panel(int64_t k, int64_t columns, const T* b, int64_t step, int64_t co
     for (int64_t l = 0; l < k; ++l) std::memcpy(to + l * all, b + l * step, all * sizeof(T));
     return;
   }
-  int64_t l = 0;
-  if (columns == all)  // squares of a vector's size, transposed in registers
-    for (; l + w <= k; l += w)
-      for (int64_t half = 0; half < all; half += w) {
-        Vector<T> square[w];
-        for (int64_t i = 0; i < w; ++i) load(square[i], b + (half + i) * column + l);
-        transpose<T>(square);
-        for (int64_t i = 0; i < w; ++i) store(to + (l + i) * all + half, square[i]);
-      }
-  for (; l < k; ++l) {
+  const int64_t squares = columns == all ? k / w * w : 0;
+  for (int64_t half = 0; half < all; half += w)
+    for (int64_t l = 0; l < squares; l += w) {  // squares of a vector's size, transposed in registers
+      Vector<T> square[w];
+      for (int64_t i = 0; i < w; ++i) load(square[i], b + (half + i) * column + l);
+      transpose<T>(square);
+      for (int64_t i = 0; i < w; ++i) store(to + (l + i) * all + half, square[i]);
+    }
+  for (int64_t l = squares; l < k; ++l) {
     for (int64_t j = 0; j < columns; ++j) to[l * all + j] = b[l * step + j * column];
     std::fill(to + l * all + columns, to + (l + 1) * all, T(0));
   }
@@ -206,10 +210,10 @@ T* packing_memory() {
 }
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-// c = beta c for a row of C. With beta 0, C is not read.
+// c = beta c + bias for a row of C. With beta 0, C is not read.
 template <class T>
-void scale_row(T* c, int64_t n, double beta) {
-  for (int64_t j = 0; j < n; ++j) c[j] = beta == 0 ? T(0) : T(beta) * c[j];
+void begin_row(T* c, int64_t n, double beta, const T* bias) {
+  for (int64_t j = 0; j < n; ++j) c[j] = (beta == 0 ? T(0) : T(beta) * c[j]) + (bias ? bias[j] : T(0));
 }
 // The size of equal cuts of [0, n), at most `maximum`.
 int64_t even_cut(int64_t n, int64_t maximum) {
@@ -217,31 +221,55 @@ int64_t even_cut(int64_t n, int64_t maximum) {
   return std::max<int64_t>(1, (n + cuts - 1) / cuts);
 }
 
-}  // namespace
+// The rows of the next block if `left` rows are left. The last two blocks share their rows, because blocks of few rows
+// are slow.
+int64_t rows_of_block(int64_t left) {
+  return left >= 2 * max_rows ? max_rows : left > max_rows ? (left + 1) / 2 : left;
+}
 
+// B, [k, n], is cut into blocks of at most packed_columns columns and packed_depth steps. Packed, it takes k steps of
+// all panels, and a block's panels lie together.
 template <class T>
-void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const T* a,
-               int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc) {
-  if (k == 0) {  // A and B may be null
-    for (int64_t i = 0; i < m; ++i) scale_row(c + i * ldc, n, beta);
-    return;
+struct Blocks {
+  const T* b;
+  int64_t step, column;  // the distance of B's rows and of its columns
+  int64_t n, k;
+  int64_t width = rounded_up(even_cut(n, packed_columns), panel<T>), depth = even_cut(k, packed_depth);
+
+  int64_t columns(int64_t j) const { return std::min(width, n - j); }
+  int64_t steps(int64_t l) const { return std::min(depth, k - l); }
+  int64_t packed_size() const { return rounded_up(n, panel<T>) * k; }
+  // Where the panel that begins at column j and step l lies.
+  int64_t packed_at(int64_t j, int64_t l) const {
+    const int64_t j0 = j / width * width;
+    return j0 * k + l * rounded_up(columns(j0), panel<T>) + (j - j0) * steps(l);
   }
+  void pack(int64_t j, int64_t l, T* to) const {
+    pack_panel(steps(l), std::min(panel<T>, n - j), b + l * step + j * column, step, column, to);
+  }
+};
+
+// C = beta C + alpha A B + bias for m rows of C. `packed` holds all of B; if it is null, the blocks are packed here.
+template <class T>
+void multiply_tile(bool transpose_a, int64_t m, double alpha, const T* a, int64_t lda, const Blocks<T>& b,
+                   const T* packed, double beta, const T* bias, T* c, int64_t ldc) {
+  if (b.k == 0)  // A and B may be null
+    for (int64_t i = 0; i < m; ++i) begin_row(c + i * ldc, b.n, beta, bias);
   const int64_t a_row = transpose_a ? 1 : lda, a_step = transpose_a ? lda : 1;
-  const int64_t b_step = transpose_b ? 1 : ldb, b_column = transpose_b ? ldb : 1;
-  const int64_t depth = even_cut(k, packed_depth), rows = even_cut(m, max_rows);
-  constexpr int64_t cached = int64_t(1) << 17;  // an A of at most these elements stays in the L2 cache
-  T* const packed = packing_memory<T>();
+  T* const own = packed ? nullptr : packing_memory<T>();
   alignas(vector_bytes) T packed_rows[packed_depth * max_rows];
 
-  for (int64_t j0 = 0; j0 < n; j0 += packed_columns)
-    for (int64_t l0 = 0; l0 < k; l0 += depth) {
-      const int64_t columns = std::min(packed_columns, n - j0), steps = std::min(depth, k - l0);
+  for (int64_t j0 = 0; j0 < b.n; j0 += b.width)
+    for (int64_t l0 = 0; l0 < b.k; l0 += b.depth) {
+      const int64_t columns = b.columns(j0), steps = b.steps(l0);
       const bool copied = transpose_a && columns >= 8 * panel<T>;  // fewer panels do not pay for the copy
-      for (int64_t j = 0; j < columns; j += panel<T>)
-        pack_panel(steps, std::min(panel<T>, columns - j), b + l0 * b_step + (j0 + j) * b_column, b_step, b_column,
-                   packed + j * steps);
-      for (int64_t i = 0; i < m; i += rows) {
-        const int64_t here = std::min(rows, m - i), next = m * k > cached ? std::min(rows, m - i - here) : 0;
+      if (!packed)
+        for (int64_t j = 0; j < columns; j += panel<T>) b.pack(j0 + j, l0, own + j * steps);
+      const T* const panels = packed ? packed + b.packed_at(j0, l0) : own;
+      const T* const shift = bias && l0 + steps == b.k ? bias + j0 : nullptr;
+      for (int64_t i = 0, here; i < m; i += here) {
+        here = rows_of_block(m - i);
+        const int64_t next = rows_of_block(m - i - here);
         const T* of_a = a + i * a_row + l0 * a_step;
         Prefetch<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
                           (columns + panel<T> - 1) / panel<T>);
@@ -249,47 +277,71 @@ void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
         for (int64_t j = 0; j < columns; j += panel<T>) {
           ahead.fetch();
           multiply_rows<T>[size_t(here - 1)]({steps, of_a, copied ? 1 : a_row, copied ? here : a_step,
-                                              packed + j * steps, T(alpha), l0 == 0 ? T(beta) : T(1),
-                                              c + i * ldc + j0 + j, ldc, std::min(panel<T>, columns - j)});
+                                              panels + j * steps, T(alpha), l0 == 0 ? T(beta) : T(1),
+                                              shift ? shift + j : nullptr, c + i * ldc + j0 + j, ldc,
+                                              std::min(panel<T>, columns - j)});
         }
       }
     }
 }
 
-// A task computes a tile of C. If C is small and the depth is long, as in the gradient of a weight, the depth is split
-// too: then tiles stay large, so A and B are read less often. The splits are added in order.
+}  // namespace
+
 template <class T>
-void gemm(Stream, const Gemm& g, const T* a, const T* b, T* c) {
-  if (g.batch == 0 || g.m == 0 || g.n == 0) return;                // the other sizes may be huge
-  constexpr int64_t wanted = 16, min_rows = 192, min_depth = 512;  // large tiles: B is packed once a tile
-  const int64_t tile_n = g.n > 4 * packed_columns ? packed_columns : std::max<int64_t>(1, g.n);
-  const int64_t columns = (g.n + tile_n - 1) / tile_n, across = std::max<int64_t>(1, g.batch * columns);
-  const int64_t wanted_tiles = std::max<int64_t>(1, wanted / std::max<int64_t>(1, g.k / min_depth));
-  const int64_t tile_m = std::max(min_rows, rounded_up((g.m * across + wanted_tiles - 1) / wanted_tiles, max_rows));
-  const int64_t rows = (g.m + tile_m - 1) / tile_m, tiles = g.batch * rows * columns;
-  const int64_t splits =
-      std::clamp<int64_t>(std::min(wanted / std::max<int64_t>(1, tiles), g.k / min_depth), 1, wanted);
+void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const T* a,
+               int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc) {
+  multiply_tile<T>(transpose_a, m, alpha, a, lda, {b, transpose_b ? 1 : ldb, transpose_b ? ldb : 1, n, k}, nullptr,
+                   beta, nullptr, c, ldc);
+}
+
+// A task computes a tile of C. Tiles of the same columns follow one another, because their part of B is in the cache.
+// - If several tiles need a part of B, all of B is packed before.
+// - If C is small and the depth is long, as in the gradient of a weight, a task takes some of the steps, and packs its
+//   part of B itself. Their sums are added in order.
+template <class T>
+void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
+  if (g.batch == 0 || g.m == 0 || g.n == 0) return;  // the other sizes may be huge
+  constexpr int64_t wanted = 16, min_rows = 48, max_tile_rows = 256, min_depth = 512;
+  const bool deep = g.k >= 4 * g.m;
+  const int64_t tile_m =
+      deep || g.batch >= wanted ? g.m : even_cut(g.m, std::clamp(g.m * g.batch / wanted, min_rows, max_tile_rows));
+  const Blocks<T> all{b, g.transpose_b ? 1 : g.ldb, g.transpose_b ? g.ldb : 1, g.n, g.k};
+  const int64_t columns = (g.n + all.width - 1) / all.width, rows = (g.m + tile_m - 1) / tile_m;
+  const int64_t tiles = g.batch * columns * rows;
+  const int64_t splits = deep ? std::clamp<int64_t>(std::min(wanted / tiles, g.k / min_depth), 1, wanted) : 1;
   const int64_t steps = (g.k + splits - 1) / splits;
   Workspace workspace(Device::cpu);
   T* const partial = splits > 1 ? workspace.take<T>(splits * g.batch * g.m * g.n) : nullptr;  // [batch, splits, m, n]
-
+  T* packed = nullptr;
+  if (rows > 1) {
+    packed = workspace.take<T>(g.batch * all.packed_size());
+    const int64_t panels = (g.n + panel<T> - 1) / panel<T>;
+    parallel_tasks(g.batch * panels, [&](int64_t task) {
+      const int64_t member = task / panels, j = task % panels * panel<T>;
+      Blocks<T> of_member = all;
+      of_member.b += member * g.stride_b;
+      for (int64_t l = 0; l < g.k; l += all.depth)
+        of_member.pack(j, l, packed + member * all.packed_size() + all.packed_at(j, l));
+    });
+  }
   parallel_tasks(tiles * splits, [&](int64_t task) {
-    const int64_t tile = task / splits, split = task % splits, l = split * steps;
-    const int64_t member = tile / (rows * columns), i = tile / columns % rows * tile_m, j = tile % columns * tile_n;
+    const int64_t split = task % splits, tile = task / splits, l = split * steps;
+    const int64_t member = tile / (columns * rows), j = tile / rows % columns * all.width, i = tile % rows * tile_m;
     const T* from_a = a + member * g.stride_a + (g.transpose_a ? l * g.lda + i : i * g.lda + l);
-    const T* from_b = b + member * g.stride_b + (g.transpose_b ? j * g.ldb + l : l * g.ldb + j);
+    const Blocks<T> of_b{b + member * g.stride_b + l * all.step + j * all.column, all.step, all.column, all.columns(j),
+                         std::min(steps, g.k - l)};
     T* to =
         partial ? partial + ((member * splits + split) * g.m + i) * g.n + j : c + member * g.stride_c + i * g.ldc + j;
-    gemm_tile(g.transpose_a, g.transpose_b, std::min(tile_m, g.m - i), std::min(tile_n, g.n - j),
-              std::min(steps, g.k - l), g.alpha, from_a, g.lda, from_b, g.ldb, partial ? 0.0 : g.beta, to,
-              partial ? g.n : g.ldc);
+    multiply_tile(g.transpose_a, std::min(tile_m, g.m - i), g.alpha, from_a, g.lda, of_b,
+                  packed ? packed + member * all.packed_size() + all.packed_at(j, 0) : nullptr, partial ? 0.0 : g.beta,
+                  partial || !bias ? nullptr : bias + j, to, partial ? g.n : g.ldc);
   });
   if (!partial) return;
   parallel_for(g.batch * g.m, rows_a_task(splits * g.n), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t member = row / g.m, i = row % g.m;
       T* to = c + member * g.stride_c + i * g.ldc;
-      scale_row(to, g.n, g.beta);
+      begin_row(to, g.n, g.beta, bias);
       for (int64_t split = 0; split < splits; ++split)
         add_scaled(to, g.n, T(1), partial + ((member * splits + split) * g.m + i) * g.n);
     }

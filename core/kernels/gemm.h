@@ -6,9 +6,9 @@
 
 namespace cairn {
 
-// C = alpha op(A) op(B) + beta C for every member of a batch. op(A) is [m, k], op(B) [k, n], C [m, n], row-major; rows
-// are lda, ldb, ldc apart. A transposed operand is stored as [k, m] or [n, k]. Batch members are stride_* apart; with 0
-// they share an operand.
+// C = alpha op(A) op(B) + beta C + bias for every member of a batch. op(A) is [m, k], op(B) [k, n], C [m, n],
+// row-major; rows are lda, ldb, ldc apart. bias [n] is added to each row; without one, it is null. A transposed operand
+// is stored as [k, m] or [n, k]. Batch members are stride_* apart; with 0 they share an operand.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
@@ -18,7 +18,7 @@ struct Gemm {
 };
 
 CAIRN_KERNELS(
-    // With beta = 0, C is not read. k = 0 gives beta C.
-    template <class T> void gemm(Stream, const Gemm&, const T* a, const T* b, T* c);)
+    // With beta = 0, C is not read. k = 0 gives beta C + bias.
+    template <class T> void gemm(Stream, const Gemm&, const T* a, const T* b, const T* bias, T* c);)
 
 }  // namespace cairn

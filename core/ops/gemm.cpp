@@ -8,8 +8,10 @@
 
 namespace cairn {
 
-static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, Tensor& c) {
-  CAIRN_RUN("matmul", a, gemm<T>(stream, g, a.data<T>(), b.data<T>(), c.mutable_data<T>()));
+static void run_gemm(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor& c) {
+  CAIRN_RUN(
+      "matmul", a,
+      gemm<T>(stream, g, a.data<T>(), b.data<T>(), bias.defined() ? bias.data<T>() : nullptr, c.mutable_data<T>()));
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
@@ -30,26 +32,18 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
   g.stride_a = a.rank() == 2 ? 0 : a.size(-1) * a.size(-2), g.stride_b = b.rank() == 2 ? 0 : b.size(-1) * b.size(-2);
   g.stride_c = g.m * g.n;
   if (b.rank() == 2 && !transpose_a) g.m *= g.batch, g.batch = 1;  // one tall product
-  run_gemm(g, a, b, c);
+  run_gemm(g, a, b, {}, c);
   return c;
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", weight, "O I"}, optional({"bias", bias, "O"})});
   const int64_t in = s['I'], out = s['O'];
-  const Shape shape = x.shape().with(-1, out);
-  Tensor y;
-  if (bias.defined()) {
-    // y starts as the bias, and the product is added.
-    y = shape == bias.shape() ? bias.clone() : broadcast_to(bias, shape);
-  } else {
-    y = Tensor(shape, x.dtype(), x.device());
-  }
+  Tensor y(x.shape().with(-1, out), x.dtype(), x.device());
   Gemm g;
   g.m = s['R'], g.n = out, g.k = in, g.transpose_b = true;
   g.lda = in, g.ldb = in, g.ldc = out;
-  g.beta = bias.defined() ? 1 : 0;
-  run_gemm(g, x, weight, y);
+  run_gemm(g, x, weight, bias, y);
   return y;
 }
 

@@ -60,6 +60,10 @@ OPERATION("matmul") {
       {{}, {}, 67, 131, 257, false},
       {{5}, {5}, 130, 9, 3, false},
       {{2}, {}, 530, 4, 3, false},
+      {{}, {}, 120, 500, 700, false},
+      {{}, {}, 9, 800, 1100, false},
+      {{2}, {2}, 99, 401, 30, false},
+      {{20}, {20}, 60, 5, 3, false},
       {{}, {}, 20, 9, 1100, false},
       {{2}, {}, 3, 5, 1031, false},
       {{}, {3}, 3, 5, 1600, false},
@@ -94,12 +98,15 @@ OPERATION("linear") {
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += bias[i % bias.size()];
     return Tensors{from_doubles(sum, shape), from_doubles(product, shape)};
   };
+  const auto add = [&op](const Shape& leading, int64_t in, int64_t out) -> Case& {
+    const Shape x = appended(leading, in);
+    return op.add(concat(x, " to ", out), {normal(x), normal({out, in}, 2), normal({out}, 3)});
+  };
   for (const Shape& leading : {Shape{7}, Shape{}, Shape{1}, Shape{2, 3}, Shape{0}, Shape{2, 0}, Shape{301}})
     for (const int64_t in : {5, 0, 1, 33})
-      for (const int64_t out : {4, 0, 1, 17}) {
-        const Shape x = appended(leading, in);
-        op.add(concat(x, " to ", out), {normal(x), normal({out, in}, 2), normal({out}, 3)});
-      }
+      for (const int64_t out : {4, 0, 1, 17}) add(leading, in, out);
+  // More than one part of the rows, the columns, the depth; a split depth.
+  for (const auto& [rows, in, out] : {std::array{130, 600, 40}, {110, 3, 450}, {3, 1100, 35}}) add({rows}, in, out);
   op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({3})}, "linear: expected weight of shape [O, 3], got [3]");
   op.refuses({Tensor({2, 3}), Tensor({3, 4}), Tensor({3})}, "linear: expected weight of shape [O, 3], got [3, 4]");
   op.refuses({Tensor(Shape{}), Tensor({3, 4}), Tensor({3})}, "linear: expected x of shape [..., I], got []");
@@ -132,7 +139,7 @@ std::vector<T> numbers(int64_t rows, int64_t cols, int64_t ld, int64_t batch, in
 
 template <class T>
 std::vector<T> on_cpu(const Gemm& g, const std::vector<T>& a, const std::vector<T>& b, std::vector<T> c) {
-  cpu::gemm<T>({}, g, a.data(), b.data(), c.data());
+  cpu::gemm<T>({}, g, a.data(), b.data(), nullptr, c.data());
   return c;
 }
 
@@ -230,7 +237,7 @@ std::vector<float> on_device(const Gemm& g, const std::vector<float>& a, const s
     return result;
   };
   OnDevice<T> device_a(as(a)), device_b(as(b)), device_c(as(c));
-  gpu::gemm<T>({}, g, device_a.data(), device_b.data(), device_c.data());
+  gpu::gemm<T>({}, g, device_a.data(), device_b.data(), nullptr, device_c.data());
   std::vector<float> result;
   for (const T value : device_c.values()) result.push_back(float(value));
   return result;
