@@ -62,11 +62,11 @@ CAIRN_HD inline float normal_cdf(float x) {
 #ifdef __CUDA_ARCH__
   return normcdff(x);
 #else
-  // Abramowitz & Stegun, 7.1.26: erfc(z) = t (a1 + t (a2 + ...)) e^(-z^2) for z >= 0.
-  const float z = std::fabs(x) * 0.70710678f, t = 1.0f / (1.0f + 0.3275911f * z);
+  // Abramowitz & Stegun, 7.1.26: erfc(z) = t (a1 + t (a2 + ...)) e^(-z^2) for z = |x| / sqrt 2.
+  const float t = 1.0f / (1.0f + 0.3275911f * 0.70710678f * std::fabs(x));
   const float series =
       t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-  const float tail = 0.5f * series * exponential(-z * z);
+  const float tail = 0.5f * series * exponential(-x * x / 2);  // normal_pdf has the same exponential
   return x < 0 ? tail : 1.0f - tail;
 #endif
 }

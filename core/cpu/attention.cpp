@@ -21,7 +21,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
   constexpr T none = -std::numeric_limits<T>::infinity();
 
   parallel_tasks(size.B * H * blocks, [&](int64_t task) {
-    thread_local Scratch<T> score_memory, factor_memory, max_memory, sum_memory;
+    thread_local Scratch<T> score_memory, factor_memory, max_memory, sum_memory, correction_memory;
     const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
@@ -35,14 +35,17 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     each_keys(mask, q0, q1, 0, mask.keys(b, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
       const Tile t{b, h, q0, q1, k0, k1};
       score_tile(in, t, scores);
+      T* const correction = correction_memory.take(tile_queries);
+      for (int64_t i = 0; i < t.rows(); ++i) {
+        const T before = running_max[i];
+        running_max[i] = std::max(before, maximum(scores + i * t.row(), t.cols()));
+        correction[i] = exponential(before - finite_shift(running_max[i]));
+      }
       for (int64_t i = 0; i < t.rows(); ++i) {
         T* row = scores + i * t.row();
-        const T before = running_max[i];
-        running_max[i] = std::max(before, maximum(row, t.cols()));
-        const T shift = finite_shift(running_max[i]), correction = exponential(before - shift);
         // [eq. 1] [eq. 4] The softmax; for clustered attention the queries are centroids.
-        sum[i] = sum[i] * correction + exponentials(row, t.cols(), shift, row);
-        if (!first && correction != 1) scale(out.at(b, q0 + i, h), M, correction);
+        sum[i] = sum[i] * correction[i] + exponentials(row, t.cols(), finite_shift(running_max[i]), row);
+        if (!first && correction[i] != 1) scale(out.at(b, q0 + i, h), M, correction[i]);
         if (dropout.active()) {
           dropout_factors(dropout, key, batch_head, q0 + i, k0, t.k1, factor);
           for (int64_t j = 0; j < t.cols(); ++j) row[j] *= factor[j];
