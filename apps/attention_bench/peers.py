@@ -7,12 +7,16 @@
 Each row measures one of our programs and one peer in turn, with the same shapes and threads. It prints a JSON object with
 the medians in seconds and the ratio peer / ours: above 1, ours is faster. A row without an installed peer says so in
 "left_out", and the other rows continue; if one of our programs fails, everything stops. The rows of text-search embed also
-need the package transformers. Install the authors' code with `pip install --no-build-isolation pytorch-fast-transformers`,
-without nvcc on the PATH; that takes some minutes.
+need the packages transformers, onnx, onnxruntime and onnxscript. Install the authors' code with
+`pip install --no-build-isolation pytorch-fast-transformers`, without nvcc on the PATH; that takes some minutes.
+
+To compare AVX2 on a processor with AVX-512: configure our build with -DCAIRN_CPU=v3, and say --avx2.
 """
 import argparse
 import array
 import contextlib
+import functools
+import io
 import json
 import os
 import pathlib
@@ -28,7 +32,7 @@ from functools import partial
 HEADS, SIZE, HIDDEN = 6, 64, 1536
 FEATURES = HEADS * SIZE
 TOKENS = {"cpu": 16384, "cuda": 131072}
-TEXTS = 128  # for text-search embed
+TEXTS, BATCH = 128, 16  # for text-search embed
 
 
 # ---- ours: functions that return the seconds of one call
@@ -49,6 +53,17 @@ def bench(settings, **options):
     """attention-bench run. Each measurement starts the program, and is the median of its repetitions."""
     run = partial(last_object, settings, "attention-bench", "run", device=settings.device, repeat=3, **options)
     return lambda: run()["median_seconds"]
+
+
+def product(settings, name, tokens):
+    """attention-bench products. Each measurement starts the program, and is the median of its repetitions."""
+
+    def once():
+        products = last_object(settings, "attention-bench", "products", tokens=tokens, features=FEATURES,
+                               feed_forward=HIDDEN, repeat=5)["products"]
+        return next(each["median_seconds"] for each in products if each["product"] == name)
+
+    return once
 
 
 def training_step(settings, program, *preset, **options):
@@ -100,7 +115,7 @@ def embed(settings, length):
         texts = "".join(" ".join(random.choices(words, k=length - 2)) + "\n" for _ in range(TEXTS))
         with tempfile.TemporaryDirectory() as folder:
             return last_object(settings, "text-search", "embed", input=texts, text_file="-", out=f"{folder}/out",
-                               model=settings.model, batch=16)["seconds"]
+                               model=settings.model, batch=BATCH)["seconds"]
 
     return once
 
@@ -227,20 +242,73 @@ def speech_peer(batch, frames, labels, phones, stride=3, layers=4, heads=4, size
     return once
 
 
-def embed_peer(model, length):
-    """The same model in PyTorch, with scaled_dot_product_attention, on as many tokens."""
-    if not model:
-        raise ValueError("expected --model with the folder of a BERT; apps/text_search/README.md says how to get one")
+def product_peer(forward, tokens, columns, depth):
+    """One product of a layer, by the faster of MKL and oneDNN."""
+    import torch
+
+    x, weight, bias, gradient = map(torch.randn, ((tokens, depth), (columns, depth), (columns,), (tokens, columns)))
+    onednn = torch.ops.mkldnn._linear_pointwise
+    if forward:
+        products = (lambda: torch.addmm(bias, x, weight.t()), lambda: onednn(x, weight, bias, "none", [], ""))
+    else:
+        products = (lambda: torch.mm(gradient.t(), x), lambda: onednn(gradient.t(), x.t(), None, "none", [], ""))
+    with torch.inference_mode():
+        for product in products:
+            product()  # warms up
+        fastest = min(products, key=lambda product: seconds_of(product, "cpu"))
+    return torch.inference_mode()(fastest)
+
+
+@functools.cache
+def onnx_models(folder):
+    """Exports a BERT to ONNX. Returns the model, the same after ONNX Runtime's optimizer, and the vocabulary's size."""
     import torch
     import transformers
+    from onnxruntime.transformers import optimizer
 
-    bert = transformers.BertModel.from_pretrained(model, attn_implementation="sdpa").eval()
-    tokens = torch.randint(bert.config.vocab_size, (TEXTS, length))
+    class Hidden(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bert = transformers.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+        def forward(self, input_ids, attention_mask, token_type_ids):
+            return self.bert(input_ids, attention_mask, token_type_ids).last_hidden_state
+
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    axes = {name: {0: "batch", 1: "position"} for name in [*names, "hidden"]}
+    hidden, tokens = Hidden(), torch.ones(2, 8, dtype=torch.int64)
+    with tempfile.TemporaryDirectory() as made:
+        plain, optimised = f"{made}/plain.onnx", f"{made}/optimised.onnx"
+        torch.onnx.export(hidden, (tokens, tokens, 0 * tokens), plain, input_names=names, output_names=["hidden"],
+                          dynamic_axes=axes, dynamo=False)
+        config = hidden.bert.config
+        optimizer.optimize_model(plain, "bert", config.num_attention_heads, config.hidden_size).save_model_to_file(optimised)
+        return pathlib.Path(plain).read_bytes(), pathlib.Path(optimised).read_bytes(), config.vocab_size
+
+
+def embed_peer(settings, length, optimised):
+    """The same model in ONNX Runtime, on as many tokens."""
+    if not settings.model:
+        raise ValueError("expected --model with the folder of a BERT; apps/text_search/README.md says how to get one")
+    import numpy
+    import onnxruntime
+
+    with contextlib.redirect_stderr(io.StringIO()):  # the export says much
+        *models, vocabulary = onnx_models(settings.model)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = settings.threads
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads must not slow ours down
+    session = onnxruntime.InferenceSession(models[optimised], options, providers=["CPUExecutionProvider"])
+    tokens = numpy.random.randint(vocabulary, size=(TEXTS, length))
+    inputs = {"input_ids": tokens, "attention_mask": numpy.ones_like(tokens), "token_type_ids": numpy.zeros_like(tokens)}
+    types = {"tensor(int64)": numpy.int64, "tensor(int32)": numpy.int32}
+    inputs = {each.name: inputs[each.name].astype(types[each.type]) for each in session.get_inputs()}
 
     def once():
-        with torch.inference_mode():
-            for batch in tokens.split(16):
-                torch.nn.functional.normalize(bert(batch).last_hidden_state.mean(1), dim=1)
+        for first in range(0, TEXTS, BATCH):
+            hidden = session.run(None, {name: array[first:first + BATCH] for name, array in inputs.items()})[0]
+            mean = hidden.mean(1)
+            mean /= numpy.linalg.norm(mean, axis=1, keepdims=True)
 
     return once
 
@@ -267,6 +335,11 @@ def rows(settings):
         ours = bench(settings, attention="clustered-100", length=16384, batch=batch, what="cluster")
         return "kmeans-16384", ours, partial(peer, 16384, batch), must, aim
 
+    def product_row(kind, depth, columns):
+        name = f"{kind}-{depth}-{columns}"
+        peer = partial(product_peer, kind == "forward", tokens, columns, depth)
+        return f"product-{name}", product(settings, name, tokens), peer, 0.95, 1.0
+
     if device == "cuda":
         full = bench(settings, attention="full", length=4096, batch=32, what="attention", precision="bf16")
         return [
@@ -289,8 +362,11 @@ def rows(settings):
         *((f"speech-{frames}", speech(settings, batch, frames, labels, 50),
            partial(speech_peer, batch, frames, labels, 50), 1.0, 1.3)
           for batch, frames, labels in ((8, 960, 85), (3, 2880, 255))),
-        *((f"embed-{length}", embed(settings, length), partial(embed_peer, settings.model, length), None, None)
-          for length in (128, 512)),
+        *((f"embed-{length}{'-optimised' * optimised}", embed(settings, length),
+           partial(embed_peer, settings, length, optimised), 1.1, 1.3)
+          for length in (128, 512) for optimised in (False, True)),
+        *(product_row(kind, *weight) for kind in ("forward", "gradient")
+          for weight in ((FEATURES, FEATURES), (FEATURES, HIDDEN), (HIDDEN, FEATURES))),
     ]
 
 
@@ -332,6 +408,7 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, help="folder of our programs (default build/DEVICE/bin)")
     parser.add_argument("--model", type=pathlib.Path, help="folder of a BERT, for the rows of text-search embed")
     parser.add_argument("--rows", help="only these rows, comma-separated")
+    parser.add_argument("--avx2", action="store_true", help="limit PyTorch to AVX2 (ONNX Runtime has no such limit)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=5, help="pairs of measurements; the medians are printed")
     settings = parser.parse_args()
@@ -344,6 +421,8 @@ def main():
         if name not in chosen:
             parser.error(f"--rows: no row {name!r} on {settings.device}; there are {', '.join(chosen)}")
     os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # for PyTorch, which is not loaded yet
+    if settings.avx2:
+        os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
     for name in wanted:
         ours, peer, must, aim = chosen[name]
         print(json.dumps({"row": name, "must": must, "aim": aim, **measure(ours, peer, settings),

@@ -27,6 +27,7 @@ struct Settings {
 };
 
 std::unique_ptr<Command> make_run();
+std::unique_ptr<Command> make_products();
 std::unique_ptr<Command> make_figure();
 
 }  // namespace cairn::attention_bench

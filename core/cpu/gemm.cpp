@@ -166,7 +166,8 @@ void pack_panel(int64_t k, int64_t columns, const T* b, int64_t step, int64_t co
 // Copies `rows` rows of a transposed A, one step of the depth behind the other. In A, the steps are `step` apart.
 template <class T>
 void pack_rows(int64_t k, int64_t rows, const T* a, int64_t step, T* to) {
-  constexpr int64_t some = 8;  // two copies of a fixed size, which may overlap, are faster than one of any size
+  // Two copies of a fixed size, which may overlap, are faster than one of any size.
+  constexpr int64_t some = max_rows / 2 + 1;
   for (int64_t l = 0; l < k; ++l, a += step, to += rows)
     if (rows >= some && rows <= 2 * some) {
       std::memcpy(to, a, some * sizeof(T));
