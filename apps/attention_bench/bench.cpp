@@ -37,14 +37,6 @@ int64_t calls_per_measurement(const std::function<void()>& work) {
   return std::clamp<int64_t>(int64_t(measured_seconds / std::max(once, 1e-7)), 1, 1000);
 }
 
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  const double at = q * double(values.size() - 1);
-  const auto low = size_t(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - double(low)) * (values[high] - values[low]);
-}
-
 // The work of one repetition. The constructor does everything that is done only once.
 class Workload {
  public:
@@ -171,6 +163,14 @@ Json result(const Problem& p, const std::vector<double>& seconds, int64_t peak) 
 }
 
 }  // namespace
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * double(values.size() - 1);
+  const auto low = size_t(at);
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - double(low)) * (values[high] - values[low]);
+}
 
 Cost cost_of(const Problem& p) {
   const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(size_of(p.place.activations));

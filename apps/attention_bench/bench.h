@@ -32,6 +32,9 @@ struct Cost {
 };
 Cost cost_of(const Problem& problem);
 
+// The value that is at the share q of the sorted values, between two of them by interpolation. 0.5 is the median.
+double quantile(std::vector<double> values, double q);
+
 // FLOPs and bytes per second of this machine, measured now.
 struct Ceilings {
   double flops = 0, bytes = 0;

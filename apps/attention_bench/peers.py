@@ -7,7 +7,7 @@
 Each row measures one of our programs and one peer in turn, with the same shapes and threads. It prints a JSON object with
 the medians in seconds and the ratio peer / ours: above 1, ours is faster. A row without an installed peer says so in
 "left_out", and the other rows continue; if one of our programs fails, everything stops. The rows of text-search embed also
-need the packages transformers, onnx, onnxruntime and onnxscript. Install the authors' code with
+need the packages transformers, onnx and onnxruntime. Install the authors' code with
 `pip install --no-build-isolation pytorch-fast-transformers`, without nvcc on the PATH; that takes some minutes.
 
 To compare AVX2 on a processor with AVX-512: configure our build with -DCAIRN_CPU=v3, and say --avx2.
@@ -253,9 +253,9 @@ def product_peer(forward, tokens, columns, depth):
     else:
         products = (lambda: torch.mm(gradient.t(), x), lambda: onednn(gradient.t(), x.t(), None, "none", [], ""))
     with torch.inference_mode():
-        for product in products:
-            product()  # warms up
-        fastest = min(products, key=lambda product: seconds_of(product, "cpu"))
+        for once in products:
+            once()  # warms up
+        fastest = min(products, key=lambda once: seconds_of(once, "cpu"))
     return torch.inference_mode()(fastest)
 
 

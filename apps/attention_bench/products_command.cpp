@@ -1,5 +1,4 @@
 // attention-bench products: measures the matrix products of a transformer layer.
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -69,8 +68,7 @@ struct ProductsCommand : Command {
       if (interrupted()) throw Interrupted();
       seconds.push_back(seconds_of(place.device, [&] { result = product(); }));
     }
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[seconds.size() / 2];
+    return quantile(seconds, 0.5);
   }
 
   int64_t tokens = 16384, features = 384, feed_forward = 1536, repeat = 15;

@@ -28,6 +28,7 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     T* scores = score_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
     T *running_max = max_memory.take(tile_queries), *sum = sum_memory.take(tile_queries);
+    T* correction = correction_memory.take(tile_queries);
     std::fill_n(running_max, tile_queries, none);
     std::fill_n(sum, tile_queries, T(0));
     bool first = true;  // `out` holds nothing yet
@@ -35,7 +36,6 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
     each_keys(mask, q0, q1, 0, mask.keys(b, size.S), tile_keys, [&](int64_t k0, int64_t k1) {
       const Tile t{b, h, q0, q1, k0, k1};
       score_tile(in, t, scores);
-      T* const correction = correction_memory.take(tile_queries);
       for (int64_t i = 0; i < t.rows(); ++i) {
         const T before = running_max[i];
         running_max[i] = std::max(before, maximum(scores + i * t.row(), t.cols()));

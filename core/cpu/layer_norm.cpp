@@ -43,6 +43,7 @@ void layer_norm_backward(Stream, Rows size, const T* x, const T* weight, const A
       const T mean_h = sum_of<T>(cols, [=](int64_t c) { return g[c] * weight[c]; }) / T(cols);
       const T mean_hz = sum_of<T>(cols, [=](int64_t c) { return g[c] * weight[c] * (in[c] - m); }) * s / T(cols);
       T* out = dx + r * cols;
+      // The three rows do not overlap, but GCC cannot know.
 #pragma GCC ivdep
       for (int64_t c = 0; c < cols; ++c) {
         const T z = (in[c] - m) * s;
