@@ -106,7 +106,7 @@ OPERATION("linear") {
     for (const int64_t in : {5, 0, 1, 33})
       for (const int64_t out : {4, 0, 1, 17}) add(leading, in, out);
   // More than one part of the rows, the columns, the depth; a split depth.
-  for (const auto& [rows, in, out] : {std::array{130, 600, 40}, {110, 3, 450}, {3, 1100, 35}}) add({rows}, in, out);
+  for (const Shape& size : {Shape{130, 600, 40}, {110, 3, 450}, {3, 1100, 35}}) add({size[0]}, size[1], size[2]);
   op.refuses({Tensor({2, 3}), Tensor({3}), Tensor({3})}, "linear: expected weight of shape [O, 3], got [3]");
   op.refuses({Tensor({2, 3}), Tensor({3, 4}), Tensor({3})}, "linear: expected weight of shape [O, 3], got [3, 4]");
   op.refuses({Tensor(Shape{}), Tensor({3, 4}), Tensor({3})}, "linear: expected x of shape [..., I], got []");
