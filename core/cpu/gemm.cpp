@@ -6,8 +6,9 @@
 //   loop reads it in order, whatever the strides of B are. All panels are multiplied with a block's rows of A before
 //   the next block: these rows stay in the L1 cache, and the panels come from the L2 cache.
 // - A is not packed. A step needs one number of each row, and the cache lines of these numbers serve the next steps
-//   too. If A is transposed, a step's numbers are neighbors; with many panels, they are copied together. Meanwhile the
-//   next block's rows are fetched into the L2 cache.
+//   too. If A is transposed, a step's numbers are neighbors; with many panels, they are copied together. The processor
+//   does not fetch the next block's rows by itself, because they are too many streams at once. So each panel's loop
+//   fetches two of them into the L2 cache, a number with each step: the loop has time for it.
 // - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that the panels fit into the L2
 //   cache.
 // - A number of C is written once for each part of the depth. The last time, the bias is added.
@@ -63,12 +64,15 @@ inline void store(T* to, const V& v) {
 }
 
 // C = beta C + alpha A B + bias for a block of C of at most a panel's columns. Element (i, l) of A is
-// a[i * row + l * step]; B is a packed panel; bias, one number for each column, may be null.
+// a[i * row + l * step]; B is a packed panel; bias, one number for each column, may be null. Meanwhile the numbers
+// next[l * next_step] and next[l * next_step + next_row] are fetched.
 template <class T>
 struct Block {
   int64_t k;
   const T* a;
   int64_t row, step;
+  const T* next;
+  int64_t next_row, next_step;
   const T* b;
   T alpha, beta;
   const T* bias;
@@ -79,10 +83,12 @@ struct Block {
 template <class T, int rows>
 void multiply_block(const Block<T>& block) {
   constexpr int64_t w = lanes<T>;
-  const int64_t row = block.row, step = block.step, ldc = block.ldc;
-  const T *a = block.a, *b = block.b;
+  const int64_t row = block.row, step = block.step, next_step = block.next_step, ldc = block.ldc;
+  const T *a = block.a, *b = block.b, *next = block.next;
   Vector<T> sum[rows][2] = {};
-  for (int64_t l = 0; l < block.k; ++l, a += step, b += 2 * w) {
+  for (int64_t l = 0; l < block.k; ++l, a += step, b += 2 * w, next += next_step) {
+    __builtin_prefetch(next, 0, 2);
+    __builtin_prefetch(next + block.next_row, 0, 2);
     Vector<T> left, right;
     load(left, b), load(right, b + w);
 #pragma GCC unroll 14
@@ -177,32 +183,6 @@ void pack_rows(int64_t k, int64_t rows, const T* a, int64_t step, T* to) {
     }
 }
 
-// Fetches rows of A into the L2 cache, a share of them with each of `calls` calls. The processor does not fetch them by
-// itself, because they are too many streams at once.
-template <class T>
-class Prefetch {
- public:
-  // `rows` rows and `steps` steps of the depth. Element (i, l) is a[i * row + l * step]; row or step is 1.
-  Prefetch(const T* a, int64_t rows, int64_t steps, int64_t row, int64_t step, int64_t calls)
-      : from_(reinterpret_cast<const char*>(a)),
-        stride_((step == 1 ? row : step) * int64_t(sizeof(T))),
-        bytes_((step == 1 ? steps : rows) * int64_t(sizeof(T))),
-        left_((step == 1 ? rows : steps) * ((bytes_ + line - 1) / line)),
-        share_((left_ + calls - 1) / calls) {}
-
-  void fetch() {
-    for (int64_t some = std::min(share_, left_); some > 0; --some, --left_) {
-      __builtin_prefetch(from_ + at_, 0, 2);
-      if ((at_ += line) >= bytes_) at_ = 0, from_ += stride_;
-    }
-  }
-
- private:
-  static constexpr int64_t line = 64;
-  const char* from_;
-  int64_t stride_, bytes_, left_, share_, at_ = 0;
-};
-
 // The calling thread's memory for packed panels of B.
 template <class T>
 T* packing_memory() {
@@ -270,17 +250,14 @@ void multiply_tile(bool transpose_a, int64_t m, double alpha, const T* a, int64_
       const T* const shift = bias && l0 + steps == b.k ? bias + j0 : nullptr;
       for (int64_t i = 0, here; i < m; i += here) {
         here = rows_of_block(m - i);
-        const int64_t next = rows_of_block(m - i - here);
-        const T* of_a = a + i * a_row + l0 * a_step;
-        Prefetch<T> ahead(next > 0 ? of_a + here * a_row : of_a, next, steps, a_row, a_step,
-                          (columns + panel<T> - 1) / panel<T>);
-        if (copied) pack_rows(steps, here, of_a, lda, packed_rows), of_a = packed_rows;
+        const T* const of_a = a + i * a_row + l0 * a_step;
+        if (copied) pack_rows(steps, here, of_a, lda, packed_rows);
         for (int64_t j = 0; j < columns; j += panel<T>) {
-          ahead.fetch();
-          multiply_rows<T>[size_t(here - 1)]({steps, of_a, copied ? 1 : a_row, copied ? here : a_step,
-                                              panels + j * steps, T(alpha), l0 == 0 ? T(beta) : T(1),
-                                              shift ? shift + j : nullptr, c + i * ldc + j0 + j, ldc,
-                                              std::min(panel<T>, columns - j)});
+          const int64_t next = here + (transpose_a ? 0 : j / panel<T>);  // may be outside of A, which does no harm
+          multiply_rows<T>[size_t(here - 1)](
+              {steps, copied ? packed_rows : of_a, copied ? 1 : a_row, copied ? here : a_step, of_a + next * a_row,
+               max_rows / 2 * a_row, a_step, panels + j * steps, T(alpha), l0 == 0 ? T(beta) : T(1),
+               shift ? shift + j : nullptr, c + i * ldc + j0 + j, ldc, std::min(panel<T>, columns - j)});
         }
       }
     }
