@@ -2,6 +2,7 @@
 // Every differentiable function. ops/<stem>.cpp defines it, forward pass and gradient side by side. Errors are those of
 // the tensor operation of the same name (core/ops.h).
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -36,9 +37,10 @@ Variable rsqrt_or_zero(const Variable& x);  // 1 / sqrt(x); at 0 it and its grad
 Variable tanh(const Variable& x);
 Variable sigmoid(const Variable& x);
 Variable relu(const Variable& x);
-Variable gelu(const Variable& x);          // x Phi(x), exact
-Variable silu(const Variable& x);          // x sigmoid(x)
-Variable elu_plus_one(const Variable& x);  // x + 1 above 0, else e^x
+Variable gelu(const Variable& x);            // x Phi(x), exact
+Variable silu(const Variable& x);            // x sigmoid(x)
+Variable elu_plus_one(const Variable& x);    // x + 1 above 0, else e^x
+Variable unary(Unary f, const Variable& x);  // a function that is chosen at run time (core/functions.h)
 // a where the condition (bool) is true, else b.
 Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 
@@ -66,8 +68,8 @@ Variable max(const Variable& x, const Axes& axes, bool keep = false);
 // ---- matrices (ops/gemm.cpp)
 // op(a) op(b): [..., m, k] and [..., k, n] -> [..., m, n]; one operand may be a single matrix.
 Variable matmul(const Variable& a, const Variable& b, bool transpose_a = false, bool transpose_b = false);
-// x weight^T + bias: [..., in], [out, in], [out] -> [..., out]. bias may be undefined.
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
+// activation(x weight^T + bias): [..., in], [out, in], [out] -> [..., out]. bias may be undefined.
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation = {});
 
 // ---- rows
 Variable softmax(const Variable& x);      // over the last axis (ops/softmax.cpp)

@@ -3,6 +3,7 @@
 // device. Autograd and code without gradients (labels, metrics, data) call them. The floating operands of an operation
 // must agree in dtype and device; the error names the one that does not. All operations accept empty tensors.
 
+#include <optional>
 #include <vector>
 
 #include "core/kernels/elementwise.h"
@@ -54,8 +55,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 // op(a) op(b) for a [..., m, k] and b [..., k, n]. Leading axes are equal, or one operand is a single matrix. A
 // transposed operand has the shape [..., k, m] or [..., n, k]. Error: sizes disagree.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
-// x weight^T + bias for x [..., in], weight [out, in] and bias [out], which may be undefined.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+// activation(x weight^T + bias) for x [..., in], weight [out, in] and bias [out], which may be undefined.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::optional<Unary> activation = {});
 
 // ---- rows
 // Over the last axis.

@@ -9,6 +9,7 @@
 // The emulator has no cuBLAS: there core/cpu/gemm.cpp computes in float32, and bfloat16 results are rounded once.
 #include "core/kernels/gemm.h"
 
+#include "core/kernels/elementwise.h"
 #include "core/workspace.h"
 #include "cuda/common.cuh"
 
@@ -119,11 +120,13 @@ template <class T>
 void gemm(Stream stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;
   Gemm product = g;
+  product.activation = {};
   if (bias || g.k == 0) {
     launch(begin<T>, over_rows<32>(stream, g.batch * g.m), g, bias, c);
     product.beta = 1;
   }
   if (g.k > 0) multiply(stream, product, a, b, c);
+  if (g.activation) unary(stream, *g.activation, g.m * g.n, c, c);
 }
 
 CAIRN_GPU_TYPES(gemm)

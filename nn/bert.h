@@ -9,7 +9,7 @@ struct BertOptions {
   int64_t vocabulary = 30522, positions = 512, types = 2;
   int64_t layers = 12, heads = 12, head_size = 64, feed_forward = 3072;
   double epsilon = 1e-12;  // of all layer normalizations
-  Activation activation = Activation::gelu;
+  Unary activation = Unary::gelu;
 
   int64_t features() const { return heads * head_size; }
 };

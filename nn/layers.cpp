@@ -1,6 +1,7 @@
 #include "nn/layers.h"
 
 #include <cmath>
+#include <optional>
 
 #include "autograd/ops.h"
 #include "core/trace.h"
@@ -25,9 +26,9 @@ Variable cast_like(const Variable& x, const Variable& parameter) {
   return x.dtype() == DType::bfloat16 ? cast(parameter, DType::bfloat16) : parameter;
 }
 
-Variable Linear::operator()(const Variable& x) const {
+Variable Linear::operator()(const Variable& x, std::optional<Unary> activation) const {
   check_features("linear", x, weight.size(1));
-  return linear(x, cast_like(x, weight), cast_like(x, bias));
+  return linear(x, cast_like(x, weight), cast_like(x, bias), activation);
 }
 
 Embedding::Embedding(int64_t tokens, int64_t features, Generator& generator)
@@ -43,8 +44,7 @@ Variable LayerNorm::operator()(const Variable& x) const {
   return layer_norm(x, cast_like(x, weight), cast_like(x, bias), epsilon);
 }
 
-FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation_, double dropout_,
-                         Generator& generator)
+FeedForward::FeedForward(int64_t features, int64_t hidden, Unary activation_, double dropout_, Generator& generator)
     : linear1(features, hidden, generator),
       linear2(hidden, features, generator),
       activation(activation_),
@@ -53,8 +53,7 @@ FeedForward::FeedForward(int64_t features, int64_t hidden, Activation activation
 Variable FeedForward::operator()(const Variable& x, const Context& context) const {
   const trace::Span span("feed forward", "module");
   check_features("feed_forward", x, linear1.weight.size(1));
-  const Variable active = activation == Activation::gelu ? gelu(linear1(x)) : relu(linear1(x));
-  return linear2(apply_dropout(active, dropout, context, Purpose::feed_forward_dropout));
+  return linear2(apply_dropout(linear1(x, activation), dropout, context, Purpose::feed_forward_dropout));
 }
 
 Variable apply_dropout(const Variable& x, double p, const Context& context, Purpose purpose) {

@@ -1,6 +1,9 @@
 #pragma once
 // The simple layers. Inputs are [..., features]. Parameters stay in float32 where activations are bfloat16: a layer
 // rounds them as it uses them, and their gradients, moments and updates are float32 (mixed precision).
+#include <optional>
+
+#include "core/functions.h"
 #include "nn/module.h"
 
 namespace cairn {
@@ -12,7 +15,7 @@ void check_sequences(const char* layer, const Variable& x, int64_t features);
 // A parameter in the type that a layer needs for x: bfloat16 for bfloat16.
 Variable cast_like(const Variable& x, const Variable& parameter);
 
-// x weight^T + bias. weight [out, in] and bias [out] start uniform within 1 / sqrt(in).
+// activation(x weight^T + bias). weight [out, in] and bias [out] start uniform within 1 / sqrt(in).
 struct Linear : Module {
   Variable weight, bias;
 
@@ -21,7 +24,7 @@ struct Linear : Module {
     f("weight", weight);
     f("bias", bias);
   }
-  Variable operator()(const Variable& x) const;
+  Variable operator()(const Variable& x, std::optional<Unary> activation = {}) const;
 };
 
 // Row `token` of weight [tokens, features], which starts standard normal.
@@ -47,15 +50,13 @@ struct LayerNorm : Module {
   Variable operator()(const Variable& x) const;
 };
 
-enum class Activation { gelu, relu };
-
 // linear2(dropout(activation(linear1(x)))).
 struct FeedForward : Module {
   Linear linear1, linear2;
-  Activation activation;
+  Unary activation;
   double dropout;
 
-  FeedForward(int64_t features, int64_t hidden, Activation activation, double dropout, Generator& generator);
+  FeedForward(int64_t features, int64_t hidden, Unary activation, double dropout, Generator& generator);
   void fields(Fields& f) override {
     f("linear1", linear1);
     f("linear2", linear2);

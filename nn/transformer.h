@@ -16,7 +16,7 @@ struct TransformerOptions {
   double dropout = 0;            // of each block's output and the feed forward's hidden layer
   double attention_dropout = 0;  // of attention weights
   Norm norm = Norm::post;
-  Activation activation = Activation::gelu;
+  Unary activation = Unary::gelu;
   bool final_norm = false;
 
   int64_t features() const { return heads * head_size; }

@@ -16,7 +16,7 @@ void model_fields(SettingFields& f, TransformerOptions& model) {
   f("attention-dropout", model.attention_dropout, {0, 1}, "dropout of attention weights");
   f("norm", model.norm, {{"post", Norm::post}, {"pre", Norm::pre}},
     "layer norm after each residual sum (post) or before each block (pre)");
-  f("activation", model.activation, {{"gelu", Activation::gelu}, {"relu", Activation::relu}},
+  f("activation", model.activation, {{"gelu", Unary::gelu}, {"relu", Unary::relu}},
     "gelu or relu, in the feed-forward block");
 }
 

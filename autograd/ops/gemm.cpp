@@ -1,5 +1,7 @@
 #include "autograd/ops.h"
 
+#include <optional>
+
 namespace cairn {
 
 // C = op(A) op(B):  d op(A) = dC op(B)^T,  d op(B) = op(A)^T dC; each has the layout of A or B. If the members of a
@@ -13,7 +15,9 @@ Variable matmul(const Variable& a, const Variable& b, bool ta, bool tb) {
 }
 
 // y = x W^T + b over rows:  dx = dy W,  dW = dy^T x,  db = the sum of dy over rows (by the tape).
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias, std::optional<Unary> activation) {
+  // The activation's gradient needs the product. Otherwise the product's kernel computes it, without a pass of its own.
+  if (activation && recording()) return unary(*activation, linear(x, weight, bias));
   const bool with_bias = bias.defined();
   const auto gradient = [x = SavedTensor(x.value()), weight = SavedTensor(weight.value()), with_bias](const Tensor& g) {
     const auto as_matrix = [](const Tensor& t) { return t.reshape({t.shape().without(-1).elements(), t.size(-1)}); };
@@ -22,7 +26,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
     if (with_bias) result.push_back(g);
     return result;
   };
-  const Tensor y = linear(x.value(), weight.value(), with_bias ? bias.value() : Tensor());
+  const Tensor y = linear(x.value(), weight.value(), with_bias ? bias.value() : Tensor(), activation);
   return with_bias ? record("linear", y, {x, weight, bias}, gradient) : record("linear", y, {x, weight}, gradient);
 }
 

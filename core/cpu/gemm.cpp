@@ -11,7 +11,8 @@
 //   fetches two of them into the L2 cache, a number with each step: the loop has time for it.
 // - The depth is cut so that a block's rows fit into the L1 cache, and the columns so that the panels fit into the L2
 //   cache.
-// - A number of C is written once for each part of the depth. The last time, the bias is added.
+// - A number of C is written once for each part of the depth. The last time, the bias is added. When a tile of C is
+//   complete, the activation is computed, while the tile is in the cache.
 //
 // The blocks depend on the shape alone, and each element of C is a chain of fused multiply-adds. If the depth is split,
 // there is a chain for each split, and they are added in order. So any number of threads gives the same bits.
@@ -25,6 +26,7 @@
 
 #include "core/cpu/vector.h"
 #include "core/device.h"
+#include "core/kernels/elementwise.h"
 #include "core/parallel.h"
 #include "core/workspace.h"
 
@@ -302,6 +304,9 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
         of_member.pack(j, l, packed + member * all.packed_size() + all.packed_at(j, l));
     });
   }
+  const auto activate = [&](T* to, int64_t n) {
+    if (g.activation) unary<T>({}, *g.activation, n, to, to);
+  };
   parallel_tasks(tiles * splits, [&](int64_t task) {
     const int64_t split = task % splits, tile = task / splits, l = split * steps;
     const int64_t member = tile / (columns * rows), j = tile / rows % columns * all.width, i = tile % rows * tile_m;
@@ -313,6 +318,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
     multiply_tile(g.transpose_a, std::min(tile_m, g.m - i), g.alpha, from_a, g.lda, of_b,
                   packed ? packed + member * all.packed_size() + all.packed_at(j, 0) : nullptr, partial ? 0.0 : g.beta,
                   partial || !bias ? nullptr : bias + j, to, partial ? g.n : g.ldc);
+    for (int64_t row = i; !partial && row < std::min(g.m, i + tile_m); ++row, to += g.ldc) activate(to, of_b.n);
   });
   if (!partial) return;
   parallel_for(g.batch * g.m, rows_a_task(splits * g.n), [&](int64_t begin, int64_t end) {
@@ -322,6 +328,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
       begin_row(to, g.n, g.beta, bias);
       for (int64_t split = 0; split < splits; ++split)
         add_scaled(to, g.n, T(1), partial + ((member * splits + split) * g.m + i) * g.n);
+      activate(to, g.n);
     }
   });
 }

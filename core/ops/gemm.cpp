@@ -1,6 +1,7 @@
 #include "core/ops.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "core/dispatch.h"
 #include "core/kernels/gemm.h"
@@ -36,13 +37,14 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
   return c;
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::optional<Unary> activation) {
   const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", weight, "O I"}, optional({"bias", bias, "O"})});
   const int64_t in = s['I'], out = s['O'];
   Tensor y(x.shape().with(-1, out), x.dtype(), x.device());
   Gemm g;
   g.m = s['R'], g.n = out, g.k = in, g.transpose_b = true;
   g.lda = in, g.ldb = in, g.ldc = out;
+  g.activation = activation;
   run_gemm(g, x, weight, bias, y);
   return y;
 }

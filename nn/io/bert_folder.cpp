@@ -72,7 +72,7 @@ BertOptions parse_bert_config(std::string_view text, const std::string& where) {
   const Json activation = json.value("hidden_act", Json("gelu"));
   check<DataError>(activation == "gelu" || activation == "relu", where,
                    ": hidden_act: expected \"gelu\" or \"relu\", got ", config.shown("hidden_act"));
-  options.activation = activation == "gelu" ? Activation::gelu : Activation::relu;
+  options.activation = activation == "gelu" ? Unary::gelu : Unary::relu;
   const Json epsilon = json.value("layer_norm_eps", Json(options.epsilon));
   check<DataError>(epsilon.is_number() && epsilon.get<double>() >= 0 && epsilon.get<double>() <= 1, where,
                    ": layer_norm_eps: expected a number from 0 to 1, got ", config.shown("layer_norm_eps"));

@@ -17,6 +17,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     expect(n >= 1 && n <= most, "a size out of range");
   expect(o.layers >= 1 && o.layers <= 1024, "layers out of range");
   expect(o.epsilon >= 0 && o.epsilon <= 1, "an epsilon out of range");
-  expect(o.activation == Activation::gelu || o.activation == Activation::relu, "an unknown activation");
+  expect(o.activation == Unary::gelu || o.activation == Unary::relu, "an unknown activation");
   return 0;
 }

@@ -89,9 +89,9 @@ TEST_CASE("optional keys of a configuration are read, and unused keys and tensor
   copy.config.erase("hidden_act");
   copy.config.erase("layer_norm_eps");
   copy.config["torch_dtype"] = "float16";
-  CHECK(copy.read()->options.activation == Activation::gelu);
+  CHECK(copy.read()->options.activation == Unary::gelu);
   copy.config["hidden_act"] = "relu";
-  CHECK(copy.read()->options.activation == Activation::relu);
+  CHECK(copy.read()->options.activation == Unary::relu);
   copy.config["layer_norm_eps"] = 0.5;
   CHECK(copy.read()->encoder.layers[1]->norm2.epsilon == 0.5);
   const fs::path pooling = copy.folder / "1_Pooling";

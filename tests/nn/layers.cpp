@@ -17,10 +17,10 @@ TEST_CASE("sinusoidal positions are those of the formula", "[nn]") {
 TEST_CASE("feed forward is linear, activation, linear", "[nn]") {
   Generator generator(1);
   const Variable x(random_tensor({2, 3, 4}, DType::float32));
-  for (Activation activation : {Activation::gelu, Activation::relu}) {
+  for (Unary activation : {Unary::gelu, Unary::relu}) {
     const FeedForward layer(4, 6, activation, 0, generator);
     const Variable hidden = layer.linear1(x);
-    const Variable expected = layer.linear2(activation == Activation::gelu ? gelu(hidden) : relu(hidden));
+    const Variable expected = layer.linear2(unary(activation, hidden));
     CHECK(difference(layer(x, {}).value(), expected.value()) == 0);
   }
 }

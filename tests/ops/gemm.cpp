@@ -114,6 +114,23 @@ OPERATION("linear") {
   op.refuses({Tensor({2, 3}), Tensor({4, 3}), Tensor({4}, DType::float64)}, "linear: bias is float64, x is float32");
 }
 
+TEST_CASE("linear without recording computes the activation as the product ends", "[linear]") {
+  const NoGrad no_grad;
+  // The last ones: several tiles; a split depth; no depth.
+  for (const Shape& size : {Shape{3, 5, 4}, {530, 40, 450}, {3, 1100, 35}, {3, 0, 5}})
+    for (const Device device : every_device()) {
+      INFO(size << " on " << name(device));
+      const auto on_device = [&](const Shape& shape) {
+        return Variable(random_tensor(shape, DType::float32).to(device));
+      };
+      const Variable x = on_device({size[0], size[1]}), weight = on_device({size[2], size[1]}),
+                     bias = on_device({size[2]});
+      const Tensor found = linear(x, weight, bias, Unary::gelu).value(),
+                   expected = gelu(linear(x, weight, bias)).value();
+      CHECK(same_bits(found.to(Device::cpu), expected.to(Device::cpu)));
+    }
+}
+
 namespace {
 
 // A product of matrices with gaps between rows and between members of the batch. The gaps hold NaN.

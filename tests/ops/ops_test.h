@@ -48,6 +48,14 @@ inline std::vector<Shape> odd_shapes() {
   return {{0, 3}, {1, 1}, {3, 0}, {7}, {2, 3, 5}, {5, 17}, {67, 131}, {2, 20011}};
 }
 
+inline std::vector<Device> every_device() {
+#if CAIRN_HAS_CUDA
+  return {Device::cpu, Device::cuda};
+#else
+  return {Device::cpu};
+#endif
+}
+
 // Equal to the last bit, NaN or not.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() &&

@@ -149,15 +149,11 @@ OPERATION("broadcast_to") {
 }
 
 TEST_CASE("tensors of every type are put in order alike", "[strided_copy]") {
-  std::vector<Device> devices{Device::cpu};
-#if CAIRN_HAS_CUDA
-  devices.push_back(Device::cuda);
-#endif
   const auto reordered = [](const Tensor& x) { return permute(slice(concat({x, x}, 1), 1, 3, 8), {2, 1, 0}); };
   const Tensor expected = reordered(counted({3, 4, 5}, DType::float64));
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::int64, DType::uint64,
                             DType::uint8, DType::boolean})
-    for (const Device device : devices) {
+    for (const Device device : every_device()) {
       INFO(name(dtype) << " on " << name(device));
       CHECK(same_bits(reordered(counted({3, 4, 5}, dtype).to(device)).to(Device::cpu), expected.cast(dtype)));
     }
