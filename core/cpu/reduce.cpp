@@ -5,26 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/cpu/vector.h"
 #include "core/parallel.h"
 
 namespace cairn::cpu {
-namespace {
-
-// The sum of consecutive numbers, by 16 partial sums: the order is fixed, and the loop vectorizes.
-template <class T>
-T sum_row(const T* x, int64_t n) {
-  constexpr int lanes = 16;
-  T lane[lanes] = {};
-  int64_t j = 0;
-  for (; j + lanes <= n; j += lanes)
-    for (int l = 0; l < lanes; ++l) lane[l] += x[j + l];
-  T result = lane[0];
-  for (int l = 1; l < lanes; ++l) result += lane[l];
-  for (; j < n; ++j) result += x[j];
-  return result;
-}
-
-}  // namespace
 
 template <class T>
 void sum(Stream, Reduction size, const T* x, T* y) {
@@ -38,7 +22,8 @@ void sum(Stream, Reduction size, const T* x, T* y) {
                  [&](int64_t begin, int64_t end) {
                    for (int64_t task = begin; task < end; ++task) {
                      const int64_t row = task / chunks, first = task % chunks * chunk;
-                     partial[size_t(task)] = sum_row(x + row * n + first, std::min(chunk, n - first));
+                     const T* from = x + row * n + first;
+                     partial[size_t(task)] = sum_of<T>(std::min(chunk, n - first), [=](int64_t i) { return from[i]; });
                    }
                  });
     for (int64_t row = 0; row < outer; ++row) {

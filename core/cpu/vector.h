@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "core/functors.h"
@@ -23,6 +24,7 @@ inline T sum_of(int64_t n, F&& f) {
   for (; i + lanes <= n; i += lanes)
     for (int l = 0; l < lanes; ++l) lane[l] += f(i + l);
   for (int l = 0; i + l < n; ++l) lane[l] += f(i + l);
+#pragma GCC unroll 4
   for (int width = lanes / 2; width; width /= 2)
     for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
   return lane[0];
@@ -36,12 +38,15 @@ inline T dot(const T* a, const T* b, int64_t n) {
 // The largest of n numbers; minus infinity for none. NaNs are skipped.
 template <class T>
 inline T maximum(const T* x, int64_t n) {
-  T lane[lanes];
-  for (T& value : lane) value = -std::numeric_limits<T>::infinity();
+  using Vector __attribute__((vector_size(lanes * sizeof(T)))) = T;
+  Vector lane = Vector{} - std::numeric_limits<T>::infinity();
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (int l = 0; l < lanes; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+  for (Vector next; i + lanes <= n; i += lanes) {
+    std::memcpy(&next, x + i, sizeof next);
+    lane = next > lane ? next : lane;
+  }
   for (int l = 0; i + l < n; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+#pragma GCC unroll 4
   for (int width = lanes / 2; width; width /= 2)
     for (int l = 0; l < width; ++l) lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
   return lane[0];
