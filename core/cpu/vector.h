@@ -1,6 +1,6 @@
 #pragma once
 // Loops over one row of numbers that several kernels share. Sums have 16 partial sums in a fixed order, so that the
-// compiler can use vectors although it must not reorder sums.
+// compiler can use vectors although it must not reorder sums. Their last steps are unrolled, to stay in registers.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -35,7 +35,7 @@ inline T dot(const T* a, const T* b, int64_t n) {
   return sum_of<T>(n, [=](int64_t i) { return a[i] * b[i]; });
 }
 
-// The largest of n numbers; minus infinity for none. NaNs are skipped.
+// The largest of n numbers; minus infinity for none. NaNs are skipped. GCC would not use vectors by itself.
 template <class T>
 inline T maximum(const T* x, int64_t n) {
   using Vector __attribute__((vector_size(lanes * sizeof(T)))) = T;
