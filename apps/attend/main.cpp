@@ -223,7 +223,7 @@ struct Attend : Command {
     std::vector<double> edges;
     for (double edge = 0.5 / double(inputs.keys()); edge < 1 && edges.size() < size_t(svg::ramp); edge *= 2)
       edges.push_back(edge);
-    std::vector<svg::Tile> tiles;
+    std::vector<svg::Picture> maps;
     for (const Result& result : results)
       for (size_t h = 0; h < result.maps.size(); ++h) {
         svg::Heatmap map = result.maps[h];
@@ -232,16 +232,13 @@ struct Attend : Command {
         map.edges = edges;
         map.row_colors = row_colors(map, int64_t(h), result.outcome.made, sample);
         const double l1 = result.distances[h] / double(inputs.valid_of(sample, 0));
-        tiles.push_back({svg::draw(map), title, concat("L1 to ", compare, " ", svg::number(l1))});
+        maps.push_back({svg::draw(map), concat(title, ": L1 ", svg::number(l1))});
       }
-    const bool all = int64_t(sample.size()) == inputs.queries();
-    const int64_t columns = H > 1 && results.size() > 1 ? H : 4;
-    return svg::sheet("Attention weights of each head",
-                      concat("Each row is a query",
-                             all ? "" : concat(", one of a sample of ", sample.size(), " out of ", inputs.queries()),
-                             "; each column is a key. Darker cells have larger weights; each level starts at twice "
-                             "the one before. The colors at the left are clusters, or lsh's buckets."),
-                      tiles, int(std::min<int64_t>(columns, int64_t(tiles.size()))));
+    const std::string reading = concat(
+        "Each row is a query; each column is a key. Darker cells have larger weights; each level starts at twice the "
+        "one before. The colors at the left are clusters, or lsh's buckets. L1: the mean distance of rows to those of ",
+        compare, ".");
+    return svg::sheet("Attention weights of each head", reading, maps, H > 1 ? int(H) : 4);
   }
 
   // A table, or with --json an object.

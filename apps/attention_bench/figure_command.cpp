@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -205,9 +204,6 @@ struct FigureCommand : Command {
     chart.title = time ? "Time per token by length" : "Memory per token by length";
     chart.description = "Both axes are logarithmic. Each variant has a line.";
     chart.x.label = "length", chart.x.log = true;
-    std::set<double> all_lengths;
-    for (const Json& point : points) all_lengths.insert(point.at("length").get<double>());
-    chart.x.ticks.assign(all_lengths.begin(), all_lengths.end());
     chart.y.label = time ? "microseconds per token" : "kilobytes per token", chart.y.log = true;
     for (const std::string& spec : specs) {
       svg::Series& series = chart.series.emplace_back();
@@ -220,7 +216,7 @@ struct FigureCommand : Command {
     // A dot where a variant becomes faster than full attention, unless it is faster from the first length on.
     for (const std::string& spec : specs) {
       const Crossover at = faster_than_full(spec);
-      if (!time || !(at.length > chart.x.ticks.front())) continue;
+      if (!time || !(at.length > points.front().at("length").get<double>())) continue;
       svg::Series& crossing = chart.series.emplace_back();
       crossing.dots = true, crossing.color = 7;
       crossing.x = {at.length}, crossing.y = {at.seconds * 1e6};
@@ -229,15 +225,13 @@ struct FigureCommand : Command {
   }
 
   void write(Artifact& folder) const {
-    const std::vector<svg::Tile> tiles = {
-        {chart(true), "Time per token", "Gray dots: a variant becomes faster than full attention."},
-        {chart(false), "Memory per token", "Peak, with operands and gradients."}};
+    const std::vector<svg::Picture> pictures = {
+        {chart(true), "Time per token. Gray dots: a variant becomes faster than full attention."},
+        {chart(false), "Memory per token: the peak, with operands and gradients."}};
     const std::string title = "Time and memory by length";
     folder.write("figure.json", figure().dump(1) + "\n");
-    folder.write("figure.svg", svg::sheet(title, setting(), tiles, 2, 520, 390));
+    folder.write("figure.svg", svg::sheet(title, setting(), pictures, 2, 520, 390));
     Report page(title, setting());
-    std::vector<Report::Picture> pictures;
-    for (const svg::Tile& tile : tiles) pictures.push_back({tile.svg, tile.title + ". " + tile.caption});
     page.figures(pictures, 2);
     if (const Report::Pairs rows = crossovers(); !rows.empty()) page.table("Crossovers", rows);
     Report::Pairs all;

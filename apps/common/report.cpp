@@ -1,9 +1,11 @@
 #include "apps/common/report.h"
 
-#include <cstddef>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
 
-#include "apps/common/svg.h"
-#include "core/error.h"
+#include "apps/common/training_state.h"
 
 namespace cairn {
 namespace {
@@ -18,11 +20,10 @@ p{margin:8px 0;max-width:72ch}.lead{font-size:18px;color:var(--soft)}
 .summary dd{margin:0;font-size:26px;line-height:1.3;font-weight:600;font-variant-numeric:tabular-nums}.summary dd+dd{font-size:13px;font-weight:400;color:var(--soft);line-height:1.4}
 .grid{display:grid;gap:24px 28px;margin:20px 0;align-items:start}.grid2{grid-template-columns:1fr 1fr}.grid4{grid-template-columns:repeat(4,1fr);gap:20px 24px}
 figure{margin:0;min-width:0}figure>div{overflow-x:auto;padding:1px}figcaption{font-size:14px;line-height:1.45;color:var(--soft);margin-top:8px;max-width:76ch}
-details{margin:12px 0;border:1px solid var(--line);border-radius:8px;overflow:hidden}summary{cursor:pointer;padding:10px 16px;font-weight:600}
-table{border-collapse:collapse;width:100%;font-size:14px}td,th{text-align:left;vertical-align:top;padding:5px 16px;border-top:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
-th{color:var(--soft);width:34%}.columns th{width:auto}td{font-variant-numeric:tabular-nums}
-@media(max-width:760px){main{padding:24px 16px 48px}.grid2{grid-template-columns:minmax(0,1fr)}.grid4{grid-template-columns:1fr 1fr;gap:16px 12px}h1{font-size:25px}h2{margin-top:40px}.columns td,.columns th{padding:5px;overflow-wrap:normal}}
-@media print{details{break-inside:avoid}figure{break-inside:avoid}}
+table{border-collapse:collapse;width:100%;font-size:14px;margin:12px 0}td,th{text-align:left;vertical-align:top;padding:5px 16px;border-top:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
+th{color:var(--soft)}td{font-variant-numeric:tabular-nums}
+@media(max-width:760px){main{padding:24px 16px 48px}.grid2{grid-template-columns:minmax(0,1fr)}.grid4{grid-template-columns:1fr 1fr;gap:16px 12px}h1{font-size:25px}h2{margin-top:40px}td,th{padding:5px;overflow-wrap:normal}}
+@media print{figure{break-inside:avoid}}
 )";
 
 std::string element(const std::string& tag, const std::string& text) {
@@ -56,7 +57,7 @@ void Report::figures(const std::vector<Picture>& pictures, int columns) {
 }
 
 void Report::columns(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& rows) {
-  body_ += "<table class=\"columns\"><thead><tr>";
+  body_ += "<table><thead><tr>";
   for (const std::string& name : names) body_ += element("th scope=\"col\"", name);
   body_ += "</tr></thead><tbody>\n";
   for (const std::vector<std::string>& row : rows) {
@@ -68,10 +69,9 @@ void Report::columns(const std::vector<std::string>& names, const std::vector<st
 }
 
 void Report::table(const std::string& title, const Pairs& rows) {
-  body_ += concat("<details>", element("summary", title), "<table><tbody>\n");
-  for (const auto& [name, value] : rows)
-    body_ += concat("<tr>", element("th scope=\"row\"", name), element("td", value), "</tr>\n");
-  body_ += "</tbody></table></details>\n";
+  std::vector<std::vector<std::string>> both;
+  for (const auto& [name, value] : rows) both.push_back({name, value});
+  columns({title, ""}, both);
 }
 
 std::string Report::html() const {
@@ -80,6 +80,87 @@ std::string Report::html() const {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n", element("title", title_),
       "<style>\n", svg::style(), page_style, "</style>\n</head>\n<body>\n<main>\n", body_,
       "</main>\n</body>\n</html>\n");
+}
+
+std::string count(int64_t n, const std::string& what) {
+  return concat(svg::number(double(n)), " ", what, n == 1 ? "" : "s");
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return NAN;
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+Report::Pairs pairs(const nlohmann::ordered_json& object) {
+  Report::Pairs result;
+  for (const auto& [key, value] : object.items())
+    result.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+  return result;
+}
+
+svg::Series means(const svg::Series& all, size_t points) {
+  svg::Series result;
+  for (size_t begin = 0; begin < all.x.size(); begin += points) {
+    const size_t end = std::min(all.x.size(), begin + points);
+    const double sum = std::accumulate(all.y.begin() + long(begin), all.y.begin() + long(end), 0.0);
+    result.x.push_back(all.x[end - 1]);
+    result.y.push_back(sum / double(end - begin));
+  }
+  return result;
+}
+
+Report::Picture training_curve(svg::LineChart chart, int64_t steps) {
+  chart.x.label = "training step";
+  chart.x.low = 0;
+  if (steps > 0) chart.x.high = double(steps);
+  return {svg::draw(chart), chart.description};
+}
+
+std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>& layers, int64_t n,
+                                          const std::function<void()>& forward) {
+  // A layer keeps about four arrays of this many elements.
+  const double elements = std::pow(double(n), 2) * double(layers[0]->heads);
+  if (elements <= double(1 << 25)) return observe(layers, forward);
+  forward();
+  return {};
+}
+
+void write_attention_maps(Report& page, const std::string& attention, const std::vector<Observation>& layers,
+                          const std::vector<ShownHead>& heads, const std::string& reading) {
+  const std::vector<double> edges = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
+  const int64_t pooled = svg::pooling(layers[0].weights.size(2));
+  const std::string cells = concat(" Each cell shows the largest of ", pooled, " x ", pooled, " weights.");
+  svg::Cells legend{"attention weight", "", {{"attention weight, at least", {}}}, 46};
+  for (const double edge : edges) legend.rows[0].cells.push_back({svg::number(edge, true), svg::level(edge, edges)});
+  page.figure({svg::draw(legend), concat(reading, pooled > 1 ? cells : "",
+                                         " Colors at the left are the clusters of the queries, if there are any.")});
+  std::vector<Report::Picture> maps;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const Observation& seen = layers[layer];
+    const int64_t head = heads[layer].head, n = seen.weights.size(2);
+    const Tensor labels = seen.choices["labels"];
+    const auto add = [&](const std::string& caption, const Tensor& weights) {
+      svg::Heatmap map(n, n);
+      map.edges = edges;
+      map.title = concat("Layer ", layer + 1, ", head ", head + 1, ": ", caption);
+      for (int64_t i = 0; i < n; ++i) map.add(i, weights.data<float>() + (head * n + i) * n, n);
+      for (int64_t i = 0; labels.defined() && i < n; i += map.row_step)
+        map.row_colors.push_back(labels.data<int32_t>()[head * n + i]);
+      maps.push_back({svg::draw(map), map.title});
+    };
+    add(concat(attention, ". ", heads[layer].caption), seen.weights);
+    if (attention != "full") add("full attention", seen.full);
+  }
+  page.figures(maps, 4);
+}
+
+void write_origin(Report& page, const Artifact& run) {
+  page.section("How this run was made");
+  page.table("Configuration", pairs(Artifact::config("--out", run.folder())));
+  if (const auto saved = newest_checkpoint(run.folder()))
+    page.table("Provenance", pairs(saved->about->at("provenance")));
 }
 
 }  // namespace cairn

@@ -1,9 +1,17 @@
 #pragma once
 // A report: one HTML page without scripts and without other files. It is well-formed XML, fits narrow and wide windows,
 // and follows the reader's light or dark theme. Pictures come from svg.h. All text is escaped here.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "apps/common/artifact.h"
+#include "apps/common/svg.h"
+#include "nn/attention/observe.h"
 
 namespace cairn {
 
@@ -22,15 +30,13 @@ class Report {
   void section(const std::string& title);
   void text(const std::string& paragraph);
 
-  struct Picture {
-    std::string svg, caption;
-  };
+  using Picture = svg::Picture;
   void figure(const Picture& picture) { figures({picture}, 1); }
   // Side by side: `columns` on a wide page (1, 2 or 4), half as many on a narrow one.
   void figures(const std::vector<Picture>& pictures, int columns);
   // A table with column names. The first column names the rows.
   void columns(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& rows);
-  // A table of names and values, which the reader opens with a click.
+  // A table of names and values, with its title in the first column.
   void table(const std::string& title, const Pairs& rows);
 
   std::string html() const;
@@ -38,5 +44,35 @@ class Report {
  private:
   std::string title_, body_;
 };
+
+// ---- what the reports of trainings have in common
+
+// "1 step", "2 steps".
+std::string count(int64_t n, const std::string& what);
+// NaN without values.
+double median(std::vector<double> values);
+// An object as rows for Report::table().
+Report::Pairs pairs(const nlohmann::ordered_json& object);
+
+// A curve of fewer points: the mean of every `points` consecutive ones, at the last of them.
+svg::Series means(const svg::Series& all, size_t points);
+// A chart over the steps of a training, with its description as the caption. Sets the axis x.
+Report::Picture training_curve(svg::LineChart chart, int64_t steps);
+
+// observe() on one sequence of n positions. Empty if dense weights take too much memory; `forward` runs in any case.
+std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>& layers, int64_t n,
+                                          const std::function<void()>& forward);
+// A head of a layer, and what its caption says.
+struct ShownHead {
+  int64_t head;
+  std::string caption;
+};
+// Legend and maps of the weights of one head of each layer, for one sequence, with the clusters of the queries where
+// the variant has them; if `attention` is another, beside those of full attention on the same queries and keys.
+// `reading` says how to read a map.
+void write_attention_maps(Report& page, const std::string& attention, const std::vector<Observation>& layers,
+                          const std::vector<ShownHead>& heads, const std::string& reading);
+// The configuration and the provenance of the run.
+void write_origin(Report& page, const Artifact& run);
 
 }  // namespace cairn

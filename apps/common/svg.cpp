@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <utility>
 
 #include "apps/common/format.h"
@@ -22,17 +23,16 @@ std::string style() {
 .picture text{font-size:13px;fill:var(--ink);font-variant-numeric:tabular-nums}.picture .soft{fill:var(--soft)}
 .picture .small{font-size:11px}.picture .axis,.picture .grid{fill:none;stroke:var(--line)}.picture .axis{stroke:var(--soft)}
 .picture .band{fill:var(--band)}
-.picture .tick{fill:none;stroke:var(--c1);stroke-width:2}.picture .diagonal{fill:none;stroke:var(--ink);stroke-width:1.5}
 .picture .frame{fill:none;stroke:var(--line)}.picture .line{fill:none;stroke-width:2;stroke-linejoin:round}
 .picture .cells{fill:none;shape-rendering:crispEdges}
-.picture .odd{stroke:var(--soft);stroke-dasharray:.25 .25}.picture .cell{fill:none;stroke:var(--line)}
+.picture .cell{fill:none;stroke:var(--line)}
 .picture .hidden{fill:var(--soft)}.picture .hidden+text{fill:var(--surface)}.picture .found{fill:none;stroke:var(--c2);stroke-width:2}
-.picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture .wrong+text{fill:var(--bad);font-weight:700}
+.picture .wrong{fill:var(--bad);fill-opacity:.22;stroke:var(--bad)}.picture .wrong+text,.picture .bad{fill:var(--bad);font-weight:700}
 .picture .dots{stroke-width:6;stroke-linecap:round}
 )";
   for (int i = 0; i < colors; ++i)
     css += concat(".picture .s", i, "{stroke:var(--c", i, ")}.picture .f", i, "{fill:var(--c", i, ")}.picture .t", i,
-                  "{fill:var(--c", i, ");fill-opacity:.5}.picture .u", i, "{fill:var(--c", i, ");fill-opacity:.22}\n");
+                  "{fill:var(--c", i, ");fill-opacity:.5}\n");
   for (int i = 1; i <= ramp; ++i)
     css += concat(".picture .q", i, "{stroke:var(--q", i, ")}.picture .bq", i, "{fill:var(--q", i, ")}",
                   i > ramp / 2 ? concat(".picture .bq", i, "+text{fill:var(--surface)}") : "", "\n");
@@ -70,9 +70,9 @@ namespace {
 // About as wide as the text, which is ASCII, is drawn.
 double width_of(const std::string& text) { return 7.2 * double(text.size()); }
 
-// How many of the rising edges a value reaches.
+// How many of the rising edges a value reaches; NaN reaches none.
 int64_t level_of(double value, const std::vector<double>& edges) {
-  return std::upper_bound(edges.begin(), edges.end(), value) - edges.begin();
+  return std::isnan(value) ? 0 : std::upper_bound(edges.begin(), edges.end(), value) - edges.begin();
 }
 
 // The class of such a level, which is 1 at least.
@@ -145,9 +145,9 @@ Mapping fit(const Axis& axis, const std::vector<Series>& all, std::vector<double
 }
 
 // Round numbers within a mapping's range: some five of them.
-std::vector<double> ticks_of(const Axis& axis, const Mapping& map) {
-  std::vector<double> ticks = axis.ticks;
-  if (map.log && ticks.empty()) {
+std::vector<double> ticks_of(const Mapping& map) {
+  std::vector<double> ticks;
+  if (map.log) {
     const int first = int(std::floor(std::log10(map.low))), last = int(std::ceil(std::log10(map.high)));
     const std::vector<int> factors = last - first > 3 ? std::vector{1} : std::vector{1, 2, 5};
     for (int e = first; e <= last; e += 1 + (last - first) / 6)
@@ -155,13 +155,13 @@ std::vector<double> ticks_of(const Axis& axis, const Mapping& map) {
         const double tick = factor * std::pow(10, e);
         if (map.low <= tick && tick <= map.high) ticks.push_back(tick);
       }
-    if (ticks.size() < 2) ticks.clear();
+    if (ticks.size() >= 2) return ticks;
+    ticks.clear();
   }
-  if (!ticks.empty()) return ticks;
-  const double raw = (map.high - map.low) / 5, power = std::pow(10, std::floor(std::log10(raw)));
-  double step = 10 * power;
-  for (double factor : {5.0, 2.0, 1.0})
-    if (factor * power >= raw * 0.999) step = factor * power;
+  const double raw = (map.high - map.low) / 5;
+  double step = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {2.0, 2.5, 2.0})  // 1, 2, 5 or 10 times a power of ten
+    if (step < raw * 0.999) step *= factor;
   const double first = std::ceil(map.low / step);
   for (int i = 0; i < 10 && (first + i) * step <= map.high + step / 1000; ++i) ticks.push_back((first + i) * step);
   return ticks;
@@ -188,22 +188,6 @@ double draw_series(Canvas& canvas, const Series& series, const Mapping& x, const
   return last;
 }
 
-struct Name {
-  double y;
-  const Series* series;
-};
-
-// The names of series at x, each beside the end of its line, but pushed apart where lines end close to each other.
-void write_names(Canvas& canvas, std::vector<Name> names, double x, double top, double bottom) {
-  constexpr double gap = 16;
-  std::stable_sort(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.y < b.y; });
-  for (size_t i = 0; i < names.size(); ++i) names[i].y = std::max(names[i].y, i > 0 ? names[i - 1].y + gap : top);
-  for (size_t i = names.size(); i-- > 0;)
-    names[i].y = std::min(names[i].y, i + 1 < names.size() ? names[i + 1].y - gap : bottom);
-  for (const Name& name : names)
-    canvas.text(x, name.y + 4.5, name.series->name, "start", concat('f', name.series->color % colors));
-}
-
 }  // namespace
 
 std::string draw(const LineChart& chart) {
@@ -215,15 +199,15 @@ std::string draw(const LineChart& chart) {
   const Mapping y = fit(chart.y, chart.series, &Series::y, bottom, top);
 
   Canvas canvas;
-  for (const Band& band : chart.bands) {
-    canvas.rect(x(band.low), top, std::max(1.0, x(band.high) - x(band.low)), bottom - top, "band");
-    canvas.text((x(band.low) + x(band.high)) / 2, top + 15, band.caption, "middle", "soft");
+  for (const Mark& band : chart.bands) {
+    canvas.rect(x(band.begin), top, std::max(1.0, x(band.end) - x(band.begin)), bottom - top, "band");
+    canvas.text((x(band.begin) + x(band.end)) / 2, top + 15, band.text, "middle", "soft");
   }
-  for (double tick : ticks_of(chart.y, y)) {
+  for (double tick : ticks_of(y)) {
     canvas.line(left, y(tick), right, y(tick), "grid");
     canvas.text(left - 7, y(tick) + 4.5, number(tick, chart.y.percent), "end", "soft");
   }
-  for (double tick : ticks_of(chart.x, x)) {
+  for (double tick : ticks_of(x)) {
     canvas.line(x(tick), bottom, x(tick), bottom + 4, "axis");
     canvas.text(x(tick), bottom + 19, number(tick, chart.x.percent), "middle", "soft");
   }
@@ -231,16 +215,17 @@ std::string draw(const LineChart& chart) {
   canvas.text(0, 13, chart.y.label, "start", "soft");
   canvas.text((left + right) / 2, height - 6, chart.x.label, "middle", "soft");
 
-  bool empty = true;
-  std::vector<Name> names;
-  for (const Series& series : chart.series) {
-    const double end = draw_series(canvas, series, x, y);
-    if (std::isnan(end)) continue;
-    empty = false;
-    if (!series.name.empty()) names.push_back({end, &series});
+  std::multimap<double, const Series*> by_end;  // from the highest line to the lowest
+  for (const Series& series : chart.series)
+    if (const double end = draw_series(canvas, series, x, y); !std::isnan(end)) by_end.emplace(end, &series);
+  if (by_end.empty()) canvas.text((left + right) / 2, (top + bottom) / 2, "no data", "middle", "soft");
+  // Each name is beside the end of its line, or above the name below it where lines end close to each other.
+  double below = INFINITY;
+  for (auto it = by_end.rbegin(); it != by_end.rend(); ++it) {
+    const Series& series = *it->second;
+    if (!series.name.empty()) below = std::min(it->first, below - 16);
+    canvas.text(right + 7, below + 4.5, series.name, "start", concat('f', series.color % colors));
   }
-  write_names(canvas, names, right + 7, top, bottom);
-  if (empty) canvas.text((left + right) / 2, (top + bottom) / 2, "no data", "middle", "soft");
   return canvas.finish(width, height, chart.title, chart.description);
 }
 
@@ -256,92 +241,56 @@ void Heatmap::add(int64_t row, const float* row_values, int64_t count) {
 
 namespace {
 
-// One heatmap on its canvas: at most 256 wide and high.
-struct Drawing {
-  const Heatmap& map;
-  double cell = 256.0 / double(std::max<int64_t>(1, std::max(map.rows, map.columns)));
-  double left = map.row_colors.empty() ? 10 : 20, top = 10;
-  Canvas canvas{};
-
-  double x(double column) const { return left + cell * column; }
-  double y(double row) const { return top + cell * row; }
-
-  // -1: not finite.
-  int64_t level_at(int64_t r, int64_t col) const {
-    const double value = map.values[size_t(r * map.columns + col)];
-    return std::isfinite(value) ? level_of(value, map.edges) : -1;
-  }
-
-  // Runs of one level in a row are one stroke, and all strokes of a level one path.
-  void draw_cells() {
-    std::vector<std::string> paths(map.edges.size() + 1);
-    std::string odd;
-    for (int64_t r = 0; r < map.rows; ++r)
-      for (int64_t col = 0, end; col < map.columns; col = end) {
-        const int64_t level = level_at(r, col);
-        for (end = col + 1; end < map.columns && level_at(r, end) == level;) ++end;
-        if (level != 0) (level < 0 ? odd : paths[size_t(level)]) += concat('M', col, ' ', r, 'h', end - col);
-      }
-    canvas.out += concat("<g transform=\"translate(", left, ' ', y(0.5), ")scale(", cell, ")\">");
-    for (size_t level = 1; level < paths.size(); ++level)
-      canvas.path(paths[level], "cells " + level_class(int64_t(level), map.edges));
-    canvas.path(odd, "cells odd");
-    canvas.out += "</g>";
-  }
-
-  void mark() {
-    std::string ticks, diagonals;
-    for (int64_t r : map.marked_rows) ticks += concat('M', left - 7, ' ', y(double(r / map.row_step) + 0.5), "h5");
-    for (int64_t col : map.marked_columns)
-      ticks += concat('M', x(double(col / map.column_step) + 0.5), ' ', top - 7, "v5");
-    canvas.path(ticks, "tick");
-    for (int64_t of_values : map.diagonals) {
-      const int64_t d = of_values / map.column_step;
-      const int64_t first = std::max<int64_t>(0, -d), end = std::min(map.rows, map.columns - d);
-      if (first >= end) continue;
-      diagonals += concat('M', x(double(first + d)), ' ', y(double(first)), "l-8 -8M", x(double(end + d)), ' ',
-                          y(double(end)), "l8 8");
+// Draws the cells and a frame. Runs of one level in a row are one stroke, and all strokes of a level one path.
+void draw_cells(Canvas& canvas, const Heatmap& map, double left, double top, double cell) {
+  std::vector<std::string> paths(map.edges.size() + 1);
+  const auto level_at = [&](int64_t r, int64_t col) {
+    return level_of(double(map.values[size_t(r * map.columns + col)]), map.edges);
+  };
+  for (int64_t r = 0; r < map.rows; ++r)
+    for (int64_t col = 0, end; col < map.columns; col = end) {
+      const int64_t level = level_at(r, col);
+      for (end = col + 1; end < map.columns && level_at(r, end) == level;) ++end;
+      paths[size_t(level)] += concat('M', col, ' ', r, 'h', end - col);
     }
-    canvas.path(diagonals, "diagonal");
-    // Runs of one color are one rectangle.
-    const size_t rows = map.row_colors.size();
-    for (size_t r = 0, end; r < rows; r = end) {
-      const int32_t category = map.row_colors[r];
-      for (end = r + 1; end < rows && map.row_colors[end] == category;) ++end;
-      if (category >= 0)
-        canvas.rect(left - 10, y(double(r)), 7, cell * double(end - r), concat('f', category % colors));
-    }
-  }
-};
+  canvas.out += concat("<g transform=\"translate(", left, ' ', top + cell / 2, ")scale(", cell, ")\">");
+  for (size_t level = 1; level < paths.size(); ++level)
+    canvas.path(paths[level], "cells " + level_class(int64_t(level), map.edges));
+  canvas.out += "</g>";
+  canvas.rect(left, top, cell * double(map.columns), cell * double(map.rows), "frame");
+}
 
 }  // namespace
 
 std::string draw(const Heatmap& map) {
-  Drawing drawing{map};
-  drawing.draw_cells();
-  const double width = drawing.cell * double(map.columns), height = drawing.cell * double(map.rows);
-  drawing.canvas.rect(drawing.left, drawing.top, width, height, "frame");
-  drawing.mark();
-  return drawing.canvas.finish(drawing.left + width + 10, drawing.top + height + 10, map.title, map.description);
+  Canvas canvas;
+  const double cell = 256.0 / double(std::max<int64_t>(1, std::max(map.rows, map.columns)));
+  const double left = map.row_colors.empty() ? 1 : 11;
+  draw_cells(canvas, map, left, 1, cell);
+  // Runs of one category are one rectangle.
+  const size_t rows = map.row_colors.size();
+  for (size_t r = 0, end; r < rows; r = end) {
+    const int32_t category = map.row_colors[r];
+    for (end = r + 1; end < rows && map.row_colors[end] == category;) ++end;
+    if (category >= 0) canvas.rect(1, 1 + cell * double(r), 7, cell * double(end - r), concat('f', category % colors));
+  }
+  const double width = cell * double(map.columns), height = cell * double(map.rows);
+  return canvas.finish(left + width + 1, height + 2, map.title, map.description);
 }
 
 // ---- a matrix over x
 
 namespace {
 
-// Writes texts at the middle of their ranges, in two rows, so that near ones do not overlap. A bracket at `y` shows the
-// range. away: -1: the texts are above y, 1: below.
+// Writes texts at the middle of their ranges, in two rows in turn, so that neighbors do not overlap. A bracket at `y`
+// shows the range. away: -1: the texts are above y, 1: below.
 void draw_marks(Canvas& canvas, const std::vector<Mark>& marks, const Mapping& x, double y, double away) {
   std::string brackets;
-  double ends[2] = {-INFINITY, -INFINITY};  // of the texts in the two rows
-  for (const Mark& mark : marks) {
-    const double middle = (x(mark.begin) + x(mark.end)) / 2, half = 0.42 * width_of(mark.text) + 1;
-    const int row = middle - half >= ends[0] || ends[0] <= ends[1] ? 0 : 1;
-    ends[row] = middle + half;
-    const double center = y + away * (12 + 14 * row);
-    if (!mark.kind.empty()) canvas.rect(middle - half, center - 7, 2 * half, 14, mark.kind);
-    canvas.text(middle, center + 4, mark.text, "middle", "small");
-    brackets += concat('M', x(mark.begin) + 0.5, ' ', y, 'v', 4 * away, 'H', x(mark.end) - 0.5, 'v', -4 * away);
+  for (size_t i = 0; i < marks.size(); ++i) {
+    const double begin = x(marks[i].begin), end = x(marks[i].end);
+    canvas.text((begin + end) / 2, y + away * (i % 2 == 0 ? 12 : 26) + 4, marks[i].text, "middle",
+                marks[i].wrong ? "small bad" : "small");
+    brackets += concat('M', begin + 0.5, ' ', y, 'v', 4 * away, 'H', end - 0.5, 'v', -4 * away);
   }
   canvas.path(brackets, "axis");
 }
@@ -350,19 +299,18 @@ void draw_marks(Canvas& canvas, const std::vector<Mark>& marks, const Mapping& x
 
 std::string draw(const Strip& strip) {
   constexpr double marks = 36, lines = 44, gap = 8;
-  Drawing drawing{strip.map, 2.5, 76, marks};
-  Canvas& canvas = drawing.canvas;
-  const double left = drawing.left, right = drawing.x(double(strip.map.columns));
-  const double bottom = drawing.y(double(strip.map.rows)), base = bottom + gap + lines, height = base + marks + 22;
+  constexpr double cell = 2.5, left = 76;
+  Canvas canvas;
+  const double right = left + cell * double(strip.map.columns), bottom = marks + cell * double(strip.map.rows);
+  const double base = bottom + gap + lines, height = base + marks + 22;
   const Mapping x{strip.x.low, strip.x.high, left, right, false}, y{0, 1, base, base - lines, false};
-  drawing.draw_cells();
-  canvas.rect(left, marks, right - left, bottom - marks, "frame");
+  draw_cells(canvas, strip.map, left, marks, cell);
   canvas.line(left, base - lines, right, base - lines, "grid");
   canvas.line(left, base, right, base, "axis");
   for (const Series& series : strip.lines) draw_series(canvas, series, x, y);
   draw_marks(canvas, strip.above, x, marks - 3, -1);
   draw_marks(canvas, strip.below, x, base + 3, 1);
-  for (double tick : ticks_of(strip.x, x)) canvas.text(x(tick), height - 6, number(tick), "middle", "soft");
+  for (double tick : ticks_of(x)) canvas.text(x(tick), height - 6, number(tick), "middle", "soft");
   const auto label = [&](double at, const std::string& text) { canvas.text(0, at, text, "start", "soft"); };
   label(marks - 11, strip.above_label);
   label((marks + bottom) / 2 + 4, strip.map_label);
@@ -374,12 +322,10 @@ std::string draw(const Strip& strip) {
 
 // ---- rows of cells
 
-std::string category(int number) {
-  return number < 0 ? "cell" : concat(number / colors % 2 ? 'u' : 't', number % colors);
-}
+std::string category(int number) { return number < 0 ? "cell" : concat('t', number % colors); }
 
 std::string level(double value, const std::vector<double>& edges) {
-  const int64_t reached = std::isnan(value) ? 0 : level_of(value, edges);
+  const int64_t reached = level_of(value, edges);
   return reached > 0 ? concat('b', level_class(reached, edges)) : "cell";
 }
 
@@ -407,33 +353,24 @@ std::string draw(const Cells& cells) {
   return canvas.finish(width, y, cells.title, cells.description, 0.72 * width);
 }
 
-std::string draw_levels(const std::vector<double>& edges, const std::string& label) {
-  Cells cells{label, "", {}, 46};
-  cells.rows.push_back({label + ", at least", {}});
-  for (const double edge : edges) cells.rows[0].cells.push_back({number(edge, true), level(edge, edges)});
-  return draw(cells);
-}
-
 // ---- several pictures
 
-std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
-                  double tile_width, double tile_height) {
-  constexpr double top = 22, bottom = 32, side = 10;
-  columns = std::max(1, columns);
-  const int rows = std::max(1, (int(tiles.size()) + columns - 1) / columns);
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Picture>& pictures,
+                  int columns, double tile_width, double tile_height) {
+  constexpr double bottom = 32, side = 10;
+  columns = std::max(1, std::min(columns, int(pictures.size())));
+  const int rows = std::max(1, (int(pictures.size()) + columns - 1) / columns);
   Canvas canvas;
-  for (int i = 0; i < int(tiles.size()); ++i) {
-    const Tile& tile = tiles[size_t(i)];
-    const double x = tile_width * (i % columns) + side, y = tile_height * (i / columns);
-    canvas.text(x, y + 16, tile.title);
+  for (int i = 0; i < int(pictures.size()); ++i) {
+    const double x = tile_width * (i % columns) + side, y = tile_height * (i / columns) + side;
     // A picture within a picture has a place and a size, into which it fits itself.
-    std::string picture = tile.svg;
+    std::string picture = pictures[size_t(i)].svg;
     const std::string page_class = " class=\"picture\"";
     picture.replace(picture.find(page_class), page_class.size(),
-                    concat(" x=\"", x, "\" y=\"", y + top, "\" width=\"", tile_width - 2 * side, "\" height=\"",
-                           tile_height - top - bottom, "\" preserveAspectRatio=\"xMinYMin\""));
+                    concat(" x=\"", x, "\" y=\"", y, "\" width=\"", tile_width - 2 * side, "\" height=\"",
+                           tile_height - side - bottom, "\" preserveAspectRatio=\"xMinYMin\""));
     canvas.out += picture;
-    canvas.text(x, y + tile_height - 14, tile.caption, "start", "soft");
+    canvas.text(x, y + tile_height - side - 14, pictures[size_t(i)].caption);
   }
   const double width = tile_width * columns, height = tile_height * rows;
   std::string text = canvas.finish(width, height, title, description);

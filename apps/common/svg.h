@@ -27,7 +27,6 @@ struct Axis {
   std::string label;             // with its unit
   bool log = false;              // values that are not positive leave gaps
   double low = NAN, high = NAN;  // NaN: from the data
-  std::vector<double> ticks{};   // empty: round numbers
   bool percent = false;          // writes 0.5 as 50%
 };
 struct Series {
@@ -36,16 +35,17 @@ struct Series {
   int color = 0;
   bool dots = false;
 };
-// A shaded range of x.
-struct Band {
-  double low, high;
-  std::string caption;
+// A range of x with a text.
+struct Mark {
+  double begin, end;
+  std::string text;
+  bool wrong = false;  // red; for a Strip
 };
 struct LineChart {
   std::string title, description;  // for screen readers and tool tips
   Axis x, y;
   std::vector<Series> series;
-  std::vector<Band> bands;
+  std::vector<Mark> bands;  // shaded
 };
 std::string draw(const LineChart& chart);
 
@@ -64,23 +64,16 @@ struct Heatmap {
   void add(int64_t row, const float* row_values, int64_t count);
 
   std::string title, description;
-  // Rising. The level of a value is the number of edges that it reaches; level 0 is blank.
+  // Rising. The level of a value is the number of edges that it reaches; level 0, and so NaN, is blank.
   std::vector<double> edges;
-  std::vector<int64_t> marked_rows, marked_columns;  // of values: ticks at the frame
-  std::vector<int64_t> diagonals;   // column - row, of values; strokes outside the frame mark the diagonal
   std::vector<int32_t> row_colors;  // empty, or a category for each row of cells, shown beside it; -1: none
   int64_t row_step, column_step;    // rows and columns of values per cell
   int64_t rows, columns;            // of cells
-  std::vector<float> values;        // of cells, [rows][columns]; values that are not finite are hatched
+  std::vector<float> values;        // of cells, [rows][columns]
 };
 std::string draw(const Heatmap& map);
 
 // ---- a matrix over x, such as a spectrogram over time, with texts and lines at their places
-// A range of x with a text, in a box of this kind (as of a Cell).
-struct Mark {
-  double begin, end;
-  std::string text, kind{};
-};
 struct Strip {
   Heatmap map;                         // over x.low to x.high; its title, description, edges and values count
   Axis x;                              // low and high are needed
@@ -111,15 +104,13 @@ struct Cells {
   double pitch = 19;  // the width of a cell
 };
 std::string draw(const Cells& cells);
-// The legend of a heatmap whose levels are shares.
-std::string draw_levels(const std::vector<double>& edges, const std::string& label);
 
 // ---- several pictures in one SVG file, which follows the reader's light or dark theme
-struct Tile {
-  std::string svg, title, caption;
+struct Picture {
+  std::string svg, caption;
 };
-// Each picture fills its tile.
-std::string sheet(const std::string& title, const std::string& description, const std::vector<Tile>& tiles, int columns,
-                  double tile_width = 290, double tile_height = 330);
+// Each picture fills its tile, with its caption below.
+std::string sheet(const std::string& title, const std::string& description, const std::vector<Picture>& pictures,
+                  int columns, double tile_width = 290, double tile_height = 312);
 
 }  // namespace cairn::svg

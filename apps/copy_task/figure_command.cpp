@@ -14,7 +14,6 @@
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/common/svg.h"
-#include "apps/common/training_report.h"
 #include "apps/copy_task/commands.h"
 #include "apps/copy_task/run.h"
 #include "apps/copy_task/train.h"
@@ -67,11 +66,10 @@ std::string heatmap(const Cells& cells, const std::string& family) {
   return svg::draw(map);
 }
 
-std::string sheet(const Cells& cells) {
-  std::vector<svg::Tile> tiles;
-  for (const std::string& family : families(cells)) tiles.push_back({heatmap(cells, family), family, ""});
-  return svg::sheet("The masked copy task by variant and length",
-                    "Masked accuracy: a row for each variant, a column for each length.", tiles, 3, 400, 210);
+std::vector<svg::Picture> heatmaps(const Cells& cells) {
+  std::vector<svg::Picture> pictures;
+  for (const std::string& family : families(cells)) pictures.push_back({heatmap(cells, family), family});
+  return pictures;
 }
 
 std::string name_of(const Cell& cell) { return concat(cell.attention, ", length ", cell.length); }
@@ -92,9 +90,7 @@ std::string page_of(const Cells& cells, const Json& config) {
       "heatmaps show the accuracy over all symbols, where copying the input already gives 80%. In the paper, full "
       "attention solves every length, and so does i-clustered, with any number of clusters. On longer sequences, "
       "clustered needs more clusters, and lsh (Reformer) more rounds.");
-  std::vector<Report::Picture> pictures;
-  for (const std::string& family : families(cells)) pictures.push_back({heatmap(cells, family), family});
-  page.figures(pictures, pictures.size() == 1 ? 1 : 2);
+  page.figures(heatmaps(cells), 2);
   Report::Pairs rows;
   int64_t finished = 0;
   for (const Cell& cell : cells) {
@@ -228,7 +224,9 @@ struct FigureCommand : Command {
       if (fs::exists(result)) cell.result = read_json(result);
     }
     folder.write("figure.json", figure_json(cells, config()).dump(1) + "\n");
-    folder.write("figure.svg", sheet(cells));
+    folder.write("figure.svg", svg::sheet("The masked copy task by variant and length",
+                                          "Masked accuracy: a row for each variant, a column for each length.",
+                                          heatmaps(cells), 3, 400, 210));
     folder.write("report.html", page_of(cells, config()));
   } catch (const InUse&) {  // another process writes it, perhaps without our last result
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/common/training_report.h"
+#include "apps/common/report.h"
 #include "core/ops.h"
 
 namespace cairn::copy_task {

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "apps/common/svg.h"
-#include "apps/common/training_report.h"
 #include "apps/copy_task/report_page.h"
 
 namespace cairn::copy_task {
@@ -104,31 +103,20 @@ void write_example(Report& page, const Example& example) {
 void write_attention(Report& page, const std::string& attention, const Example& example) {
   page.section("What the attention looks at");
   if (example.layers.empty()) return page.text("The sequences are too long to show attention weights.");
-  const int64_t n = example.size();
   page.text(concat(
       "Attention weights of the trained model on the example above: those of ", attention,
       ", beside those of full attention on the same queries and keys. For each layer, the maps show the head whose "
       "masked positions attend most to the same place in the other copy."));
-  std::string reading = concat(
-      "How to read a map: each row is a query position, each column a key position; a row sums to 100%. Ticks mark "
-      "masked positions. On the main diagonal, a position attends to itself. Two more diagonals lie ",
-      n / 2,
-      " cells to either side of it, with strokes at their ends. There, a position attends to the same place in the "
-      "other copy.");
-  if (svg::pooling(n) > 1)
-    reading += concat(" Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n), " weights.");
-
-  svg::Heatmap frame(n, n);
-  frame.diagonals = {n / 2, -n / 2};
-  for (int64_t i = 0; i < n; ++i)
-    if (example.is_masked(i)) frame.marked_rows.push_back(i);
-  frame.marked_columns = frame.marked_rows;
+  const std::string reading =
+      "How to read a map: each row is a query position, each column a key position; a row sums to 100%. On the main "
+      "diagonal, a position attends to itself. Halfway between it and each corner lies another diagonal. There, a "
+      "position attends to the same place in the other copy.";
   std::vector<ShownHead> heads;
   for (const std::vector<double>& shares : other_copy_shares(example)) {
     const int64_t head = drawn_head(shares);
     heads.push_back({head, concat("Weight on the other copy: ", percent(shares[size_t(head)]))});
   }
-  write_attention_maps(page, attention, example.layers, heads, reading, frame, false);
+  write_attention_maps(page, attention, example.layers, heads, reading);
 }
 
 void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {

@@ -5,7 +5,6 @@
 
 #include "apps/common/progress.h"
 #include "apps/common/svg.h"
-#include "apps/common/training_report.h"
 #include "apps/copy_task/run.h"
 
 namespace cairn::copy_task {
@@ -52,7 +51,7 @@ Records records_of(const Artifact& run) try {
 void write_curves(Report& page, const Records& records, int64_t steps) {
   page.section("Learning");
   const auto batches = (int64_t(records.loss.x.size()) + 299) / 300;
-  std::vector<svg::Band> plateau;
+  std::vector<svg::Mark> plateau;
   if (records.plateau_begin < records.plateau_end) {
     plateau.push_back({records.plateau_begin, records.plateau_end, "plateau"});
     page.text(concat("Steps ", number(records.plateau_begin), " to ", number(records.plateau_end),

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/common/progress.h"
-#include "apps/common/training_report.h"
+#include "apps/common/report.h"
 #include "apps/speech/features.h"
 #include "apps/speech/report_analysis.h"
 #include "core/ops.h"
@@ -129,8 +129,7 @@ std::string draw_frames(const Example& example, const FrontEnd& front_end, int64
     const int64_t position = example.answer[spikes++].position, begin = position * stride;
     if (begin < first || begin >= end) continue;
     add_line(got, position - 2, position + 3, expected == got ? 0 : 1);
-    strip.below.push_back(
-        {time_of(begin), time_of(begin + stride), front_end.phone(got), expected == got ? "" : "wrong"});
+    strip.below.push_back({time_of(begin), time_of(begin + stride), front_end.phone(got), expected != got});
   }
   return svg::draw(strip);
 }
@@ -227,10 +226,8 @@ void write_attention(Report& page, const std::string& attention, const Example& 
       "Attention weights in the sentence above, for the head of each layer that has most weight on positions more "
       "than ",
       reach, " (", reach * example.stride * 10, " ms) away; those of a variant beside full attention on the same ",
-      "queries and keys. Rows are query positions, columns key positions, in order of time; a row sums to 100%. ",
-      "Each cell shows the largest of ", svg::pooling(n), " x ", svg::pooling(n),
-      " weights. Colors at the left are the ", "clusters of the queries, if there are any.");
-  write_attention_maps(page, attention, example.layers, heads, reading, {n, n}, true);
+      "queries and keys. Rows are query positions, columns key positions, in order of time; a row sums to 100%.");
+  write_attention_maps(page, attention, example.layers, heads, reading);
 }
 
 // Writes nothing for a variant without clusters.

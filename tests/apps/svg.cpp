@@ -47,7 +47,6 @@ TEST_CASE("pictures of odd data are well-formed, and never show NaN or infinity"
       map.title = "<";
       map.description = "&";
       map.edges = {0, 2};
-      map.diagonals = {0, 5};
       map.values.assign(values.begin(), values.end());
       pictures += svg::draw(map);
       svg::Cells cells{"<", "&", {}};
@@ -79,8 +78,7 @@ TEST_CASE("a heatmap draws neighboring cells of a level as one stroke, and nothi
   const std::string picture = svg::draw(map);
   CHECK(occurrences(picture, "d=\"M1 0h2\"") == 1);        // 0.1 and 0.2; the edge belongs to its level
   CHECK(occurrences(picture, "d=\"M3 0h1M2 1h2\"") == 1);  // 0.6, 0.7, 0.7
-  CHECK(occurrences(picture, "odd\" d=\"M0 1h1\"") == 1);  // NaN
-  CHECK(occurrences(picture, "cells") == 3);
+  CHECK(occurrences(picture, "cells") == 2);
 }
 
 TEST_CASE("large heatmaps are pooled by their maximum", "[svg]") {
@@ -93,15 +91,14 @@ TEST_CASE("large heatmaps are pooled by their maximum", "[svg]") {
     map.add(r, row.data(), 512);
   }
   CHECK(occurrences(svg::draw(map), "d=\"M1 127h1\"") == 1);
-  CHECK(occurrences(svg::draw(map), "odd") == 0);
 }
 
 TEST_CASE("a sheet shows each picture", "[svg]") {
   const std::string picture = svg::draw(svg::LineChart{});
-  const std::string sheet = svg::sheet("three", "", {{picture, "<", "a"}, {picture, "b", "&"}, {picture, "c", ""}}, 2);
+  const std::string sheet = svg::sheet("three", "", {{picture, "<"}, {picture, "&"}, {picture, ""}}, 2);
   CHECK(markup_error(sheet) == "");
-  CHECK(occurrences(sheet, "viewBox=\"0 0 580 660\"") == 1);
-  for (const char* place : {"x=\"10\" y=\"22\" width=\"270\"", "x=\"300\" y=\"22\"", "x=\"10\" y=\"352\""})
+  CHECK(occurrences(sheet, "viewBox=\"0 0 580 624\"") == 1);
+  for (const char* place : {"x=\"10\" y=\"10\" width=\"270\"", "x=\"300\" y=\"10\"", "x=\"10\" y=\"322\""})
     CHECK(occurrences(sheet, place) == 1);
   CHECK(markup_error(svg::sheet("none", "", {}, 2)) == "");
 }
