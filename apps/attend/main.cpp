@@ -101,9 +101,7 @@ struct Attend : Command {
            "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
            "\n"
            "Attention variants:\n" +
-           describe_attention_variants() +
-           "\nExit codes: 0 done, 1 failure, 2 usage or tensors that do not fit, 3 a bad file, 4 device or out of\n"
-           "memory, 130 interrupted.";
+           describe_attention_variants() + "\nExit codes: 2: tensors that do not fit; 3: a bad file.";
   }
 
   void fields(SettingFields& f) override {
@@ -111,7 +109,7 @@ struct Attend : Command {
       "attention variants (listed below), separated by commas; with --out only one; default with --compare or "
       "--picture: all");
     f("in", in, Text::file, "safetensors file with q, k, v and other tensors (see below)", Keep::no);
-    f("example", example, {1, 1 << 20}, "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
+    f("example", example, {0, 1 << 20}, "instead of --in: example tensors with N queries and keys, 4 heads of size 32");
     f("out", out, Text::file, "write the output and the variant's choices to this safetensors file (see below)",
       Keep::no);
     f("grad", options.gradients, "also compute gradients");
@@ -137,7 +135,6 @@ struct Attend : Command {
                       specs.size(), " of them");
     options.compute = compute.apply();
     options.seed = uint64_t(compute.seed);
-    options.runs = compare.empty() ? 1 : 5;
     check<UsageError>(fs::path(picture).extension() != ".png", "--picture ", picture,
                       ": is written as SVG; choose a name that ends in .svg");
     if (!out.empty()) out = output_path("--out", out, in).string();
@@ -146,8 +143,6 @@ struct Attend : Command {
     inputs.mask.causal = causal;
     if (!compute.device && inputs.q.dtype() == DType::float64) options.compute = {Device::cpu, DType::float32};
     for (const std::string& text : inputs.notes) note(concat(inputs.file.where, ": ", text), quiet);
-    // Also with --quiet, for a misspelled name changes the result.
-    for (const std::string& name : inputs.unknown) note(concat(inputs.file.where, ": unknown tensor ", name), false);
     for (const std::string& spec : specs) note_if_full(*make_attention(spec), inputs.queries(), inputs.keys(), quiet);
     catch_interrupts(quiet);
     for (const std::string& spec : specs) run_variant(spec, specs.size() > 1);
@@ -185,9 +180,7 @@ struct Attend : Command {
     const auto rows = int64_t(sample.size());
     if (rows < inputs.queries())
       note(concat("attention rows: a sample of ", rows, " of the ", inputs.queries(), " queries"), quiet);
-    // As many cells as 64 heatmaps of 128 rows and columns: at most about 10 MB of SVG.
-    const double tiles = double(results.size()) * double(std::max<int64_t>(1, H));
-    const auto side = std::clamp<int64_t>(int64_t(128 * std::sqrt(64 / tiles)), 16, 128);
+    constexpr int64_t side = 64;  // cells; at most about 5 MB of SVG for 17 variants and 8 heads
     for (Result& result : results) {
       if (!result.runner) continue;
       result.error = relative_error(result.outcome.out, other.outcome.out);

@@ -16,14 +16,13 @@ struct RunOptions {
   Place compute;
   uint64_t seed = 1;
   bool gradients = false;
-  int64_t runs = 1;  // the median time counts; fewer if they take more than a second
 };
 
 struct Outcome {
   Tensor out;                                             // [B, N, H, M], of q's element type, as all the others
   std::vector<std::pair<std::string, Tensor>> gradients;  // by name: of q, k, v and the parameters
   AttentionChoices made;
-  double seconds = 0;  // of one run, with gradients if options say so
+  double seconds = 0;  // the median of 5 runs, or of fewer that take a second; with gradients if options say so
 };
 
 // A variant with its parameters, ready to run on these inputs. Errors (UsageError): the specification is wrong, or the
