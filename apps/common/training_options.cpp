@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/common/format.h"
 #include "core/error.h"
+#include "core/storage.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/r_adam.h"
 
@@ -48,14 +50,14 @@ void TrainingOptions::fields(SettingFields& f) {
     Keep::may_change);
 }
 
-void TrainingOptions::fields_of_processes(SettingFields& f) {
-  f("average-every", average_every, {0, max_steps},
-    "with several processes (mpirun): each trains alone on its part of every batch, and their weights are averaged "
-    "every N steps; 0: gradients are summed in every step. --iterations, --evaluate-every and --checkpoint-every must "
-    "be multiples of N");
-}
-
-void TrainingOptions::validate() const {
+void TrainingOptions::validate(const TransformerOptions& model, Device device) const {
+  // Each parameter has a gradient and two moments.
+  const double f = double(model.features()), hidden = double(model.feed_forward);
+  const double bytes = 4 * sizeof(float) * double(model.layers) * (4 * f * f + 2 * f * hidden);
+  const double available = double(available_memory(device));
+  check<DeviceError>(bytes <= available, "out of memory on ", name(device), ": training this model needs ",
+                     formatted("%.1f GB", bytes / 1e9), ", and there are ", formatted("%.1f GB", available / 1e9),
+                     "; reduce --layers, --heads, --head-size or --feed-forward");
   if (schedule == Rate::plateau) name_in_errors("--schedule plateau", [&] { make_schedule(); });
   check<UsageError>(warm_up == 0 || schedule != Rate::plateau, "--warm-up ", warm_up,
                     ": expected 0 with --schedule plateau");
@@ -66,6 +68,19 @@ void TrainingOptions::validate() const {
         std::pair("--checkpoint-every", checkpoint_every)})
     check<UsageError>(steps % average_every == 0, name, " ", steps, ": expected a multiple of --average-every ",
                       average_every);
+}
+
+void model_fields(SettingFields& f, TransformerOptions& model) {
+  f("layers", model.layers, {1, 1024}, "encoder layers");
+  f("heads", model.heads, {1, 1024}, "attention heads");
+  f("head-size", model.head_size, {1, 4096}, "features per head");
+  f("feed-forward", model.feed_forward, {1, 1 << 20}, "hidden features of the feed-forward block");
+  f("dropout", model.dropout, {0, 1}, "dropout of block outputs and hidden features");
+  f("attention-dropout", model.attention_dropout, {0, 1}, "dropout of attention weights");
+  f("norm", model.norm, {{"post", Norm::post}, {"pre", Norm::pre}},
+    "layer norm after each residual sum (post) or before each block (pre)");
+  f("activation", model.activation, {{"gelu", Unary::gelu}, {"relu", Unary::relu}},
+    "gelu or relu, in the feed-forward block");
 }
 
 }  // namespace cairn

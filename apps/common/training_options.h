@@ -1,5 +1,5 @@
 #pragma once
-// The settings of a training.
+// The settings of a training, and of the encoder that it trains.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -7,6 +7,7 @@
 #include "apps/common/settings.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/schedule.h"
+#include "nn/transformer.h"
 
 namespace cairn {
 
@@ -30,12 +31,14 @@ struct TrainingOptions {
 
   // Declares all but keep_best, patience and average_every.
   void fields(SettingFields& f);
-  // Declares average_every, for a program that several processes may run.
-  void fields_of_processes(SettingFields& f);
-  // Error (UsageError): options contradict each other.
-  void validate() const;
+  // Call it before the model is made. Errors: UsageError: options contradict each other; DeviceError: the model does
+  // not fit in memory.
+  void validate(const TransformerOptions& model, Device device) const;
   std::unique_ptr<Schedule> make_schedule() const;
   std::unique_ptr<Optimizer> make_optimizer(std::vector<Variable> parameters) const;
 };
+
+// Declares the encoder's sizes, dropout, norm and activation; a program declares --attention itself.
+void model_fields(SettingFields& f, TransformerOptions& model);
 
 }  // namespace cairn

@@ -153,8 +153,8 @@ struct FigureCommand : Command {
     const Place place = settings.compute.apply();
     for (const std::string& spec : specs)
       for (const int64_t length : sizes) cells.push_back({spec, length, ""});
+    settings.training.validate(settings.model, place.device);
     for (Cell& cell : cells) {  // errors come before anything runs
-      settings_of(cell).validate(place.device);
       config_of_cell(cell);
       const TransformerOptions model = settings_of(cell).transformer();
       const int64_t n = sequence_length(cell.length);

@@ -2,8 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/model_options.h"
-
 namespace cairn::copy_task {
 
 void Settings::fields(SettingFields& f) {
@@ -16,11 +14,14 @@ void Settings::fields(SettingFields& f) {
 }
 
 void Settings::fields_of_figure(SettingFields& f) {
-  f("topk", topk, {1, 1 << 20}, "number of top keys, unless the variant says topk= (default: the variant's own)");
+  f("topk", topk, {0, 1 << 20}, "number of top keys, unless the variant says topk=; 0: the variant's own");
   f("batch", batch, {1, 1 << 20}, "sequences per step");
   model_fields(f, model);
   training.fields(f);
-  training.fields_of_processes(f);
+  f("average-every", training.average_every, {0, max_steps},
+    "with several processes (mpirun): each trains alone on its part of every batch, and their weights are averaged "
+    "every N steps; 0: gradients are summed in every step. --iterations, --evaluate-every and --checkpoint-every must "
+    "be multiples of N");
   f("stop-at", stop_at, {0, 1}, "stop when the masked accuracy of an evaluation reaches this; 0: never");
   f("quick", quick, "a small model that learns in one to two minutes; changes these defaults");
   compute.fields(f);
@@ -42,11 +43,6 @@ TransformerOptions Settings::transformer() const {
   TransformerOptions options = model;
   if (topk > 0) options.attention_defaults["topk"] = std::to_string(topk);
   return options;
-}
-
-void Settings::validate(Device device) const {
-  validate_model(transformer(), device);
-  training.validate();
 }
 
 }  // namespace cairn::copy_task

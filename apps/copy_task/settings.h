@@ -26,9 +26,6 @@ struct Settings {
   static nlohmann::ordered_json quick_values(int64_t iterations);
   // The options of the model, with --topk as the variants' default.
   TransformerOptions transformer() const;
-  // Call it before anything is written. Errors: UsageError: the settings contradict each other; DeviceError: the model
-  // does not fit in memory.
-  void validate(Device device) const;
 };
 
 }  // namespace cairn::copy_task

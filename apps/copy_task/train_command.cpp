@@ -44,7 +44,7 @@ struct TrainCommand : Command {
     const std::string settings_of_rank_0 = of_rank_0(ranks, config().dump());
     if (!is_first) follow(Json::parse(settings_of_rank_0));
     const Place place = settings.compute.apply();
-    settings.validate(place.device);
+    settings.training.validate(settings.model, place.device);
     check<UsageError>(settings.training.average_every == 0 || settings.batch >= ranks.size(),
                       "--average-every: expected a --batch with at least one sequence for each of the ", ranks.size(),
                       " processes, got ", settings.batch);

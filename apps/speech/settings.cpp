@@ -2,8 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/model_options.h"
-
 namespace cairn::speech {
 
 // As the paper trains (appendix C.3), except for the plateau schedule's numbers, pre-norm and offset heads.
@@ -61,8 +59,7 @@ void Settings::fields(SettingFields& f) {
 
 void Settings::validate(Device device) const {
   check<UsageError>(!data.empty(), "expected --data with prepared data; speech prepare makes it");
-  validate_model(model, device);
-  training.validate();
+  training.validate(model, device);
 }
 
 }  // namespace cairn::speech
