@@ -13,8 +13,7 @@ void Settings::fields(SettingFields& f) {
   f("what", shared.what, {{"attention", What::attention}, {"layer", What::layer}, {"cluster", What::cluster}},
     "attention alone, a transformer layer with it, or clustering alone (hash codes to labels)");
   f("pass", shared.backward, {{"forward", false}, {"both", true}}, "forward alone, or both forward and backward");
-  f("tokens", tokens, {1, int64_t(1) << 40},
-    "tokens per batch (batch = tokens / length; default 16384, on a GPU 131072)");
+  f("tokens", tokens, {0, int64_t(1) << 40}, "tokens per batch (batch = tokens / length); 0: 16384, on a GPU 131072");
   f("batch", batch, Text::any, "sequences per batch, instead of --tokens; max: as many as fit into memory");
   f("heads", shared.heads, {1, 1024}, "attention heads");
   f("head-size", shared.head_size, {1, 4096}, "size of a head");

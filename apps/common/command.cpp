@@ -53,17 +53,12 @@ void Command::define(CLI::App& app, Communicator& ranks) {
 
 void Command::continue_run(const std::filesystem::path& folder) {
   Json all = read_run(*fields_, "--out", folder);
-  const std::string differences = fields_->differences(*given_, all);
-  check<UsageError>(differences.empty(), folder / "config.json",
-                    ": a resumed run keeps its settings, but these differ: ", differences,
-                    "; leave them out, or choose another folder");
+  fields_->check_kept(*given_, all, folder);
   all.update(*given_);
   fields_->assign(all);
 }
 
 void Command::follow(const Json& configuration) { fields_->assign(configuration); }
-
-bool Command::given(const std::string& key) const { return given_->contains(key); }
 
 Json Command::config() const { return fields_->config(); }
 
@@ -78,9 +73,8 @@ Json read_run(SettingFields& fields, const char* option, const std::filesystem::
 }
 
 void threads_field(SettingFields& f, int64_t& threads) {
-  f("threads", threads, {1, 4096},
-    concat("CPU threads (default: all that this program may use, ", cairn::threads(),
-           " here); results do not depend on it"),
+  f("threads", threads, {0, 4096},
+    concat("CPU threads; 0: all that this program may use, ", cairn::threads(), " here; results do not depend on it"),
     Keep::may_change);
 }
 

@@ -40,8 +40,6 @@ class Command {
   void continue_run(const std::filesystem::path& folder);
   // Takes all settings from a configuration: with several processes, that of rank 0.
   void follow(const Json& configuration);
-  // Did the user set this key?
-  bool given(const std::string& key) const;
   // The settings for a run's config.json, which is a valid --config.
   Json config() const;
   // Prints the result: the text, or with --json the object on the last line.

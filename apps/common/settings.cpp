@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
 #include "apps/common/program.h"
@@ -46,17 +47,6 @@ Json value_of(const std::string& text) {
   return text;
 }
 
-// The parts of "a,b,c"; of an empty list one empty part.
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts(1);
-  for (const char c : list)
-    if (c == ',')
-      parts.emplace_back();
-    else
-      parts.back().push_back(c);
-  return parts;
-}
-
 }  // namespace
 
 struct Setting {
@@ -66,8 +56,7 @@ struct Setting {
   std::function<void(const Json&)> set;    // gives the program's variable a value
   std::string key{};                       // "head_size"
   Keep keep = Keep::fixed;
-  Json value{};             // the current value
-  bool has_initial = true;  // false: the default is not a valid value, but means "not set"
+  Json value{};  // the current value
   CLI::Option* option = nullptr;
 
   // A value that the user gave; a double for a setting of that type. Error (UsageError): it is not valid.
@@ -98,7 +87,6 @@ void SettingFields::add(const char* name, const char* type, const std::string& h
   added.key = replaced(name, '-', '_');
   added.keep = keep;
   added.value = added.initial;
-  added.has_initial = added.valid(added.initial);
   if (!command_) return;
   const std::string option = concat("--", name);
   if (added.initial.is_boolean()) {
@@ -106,8 +94,7 @@ void SettingFields::add(const char* name, const char* type, const std::string& h
     return;
   }
   added.option = command_->add_option(option, CLI::callback_t(), help)->type_name(type);
-  if (const Json& value = added.initial; added.has_initial)
-    added.option->default_str(value.is_string() ? value.get<std::string>() : value.dump());
+  added.option->default_str(added.initial.is_string() ? added.initial.get<std::string>() : added.initial.dump());
 }
 
 void SettingFields::operator()(const char* name, int64_t& value, Between<int64_t> range, const std::string& help,
@@ -225,26 +212,28 @@ void SettingFields::assign(const Json& values) {
 Json SettingFields::config() const {
   Json result = Json::object();
   for (const auto& setting : settings_)
-    if (setting->keep != Keep::no && (setting->has_initial || setting->value != setting->initial))
-      result[setting->key] = setting->value;
+    if (setting->keep != Keep::no) result[setting->key] = setting->value;
   return result;
 }
 
-std::string SettingFields::differences(const Json& given, const Json& of_run) const {
+void SettingFields::check_kept(const Json& given, const Json& of_run, const std::filesystem::path& run) const {
   std::vector<std::string> found;
   for (const auto& setting : settings_) {
     if (setting->keep != Keep::fixed || !given.contains(setting->key)) continue;
     // A run that was made before the setting existed has its default.
-    const Json run = of_run.value(setting->key, setting->initial), &now = given.at(setting->key);
-    if (run != now) found.push_back(concat(setting->key, " (", shown(run), " in the run, ", shown(now), " now)"));
+    const Json before = of_run.value(setting->key, setting->initial), &now = given.at(setting->key);
+    if (before != now) found.push_back(concat(setting->key, " (", shown(before), " in the run, ", shown(now), " now)"));
   }
-  return joined(found);
+  check<UsageError>(found.empty(), run / "config.json",
+                    ": a resumed run keeps its settings, but these differ: ", joined(found),
+                    "; leave them out, or choose another folder");
 }
 
 std::vector<std::string> split_specs(const std::string& list) {
   std::vector<std::string> specs;
   if (list.empty()) return specs;
-  for (const std::string& item : split(list))
+  std::istringstream items(list + ",");
+  for (std::string item; std::getline(items, item, ',');)
     if (!specs.empty() && item.find('=') != std::string::npos && item.find(':') == std::string::npos)
       specs.back() += "," + item;
     else
@@ -254,7 +243,8 @@ std::vector<std::string> split_specs(const std::string& list) {
 
 std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
   std::vector<int64_t> result;
-  for (const std::string& item : split(list)) {
+  std::istringstream items(list + ",");
+  for (std::string item; std::getline(items, item, ',');) {
     int64_t value = 0;
     check<UsageError>(is_number(item, value) && value >= 1 && value <= maximum, "expected whole numbers from 1 to ",
                       maximum, ", separated by commas, got ", in_quotes(list));

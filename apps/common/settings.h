@@ -2,6 +2,7 @@
 // Settings. One declaration gives a setting its option on the command line, its line in --help, its check, its key in
 // configurations (the name with underscores), and the rule whether a resume may change it.
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -24,7 +25,7 @@ enum class Keep { fixed, may_change, no };
 // What a text is: any text, the name of a file or a folder, or one or several attention variants (with commas).
 enum class Text { any, file, folder, variant, variants };
 
-// The range of a number. A default outside of it means "not set", and is not in config.json.
+// The range of a number.
 template <class T>
 struct Between {
   T low, high;
@@ -84,8 +85,9 @@ class SettingFields {
   void assign(const Json& values);
   // All settings except those of Keep::no: a valid configuration.
   Json config() const;
-  // Settings in `given` that differ from a run's and must not: "length (3 in the run, 4 now)". Both were checked.
-  std::string differences(const Json& given, const Json& of_run) const;
+  // Error (UsageError): settings in `given` differ from a run's and must not. The message names the folder of the run
+  // and these settings. Both were checked.
+  void check_kept(const Json& given, const Json& of_run, const std::filesystem::path& run) const;
 
  private:
   void add(const char* name, const char* type, const std::string& help, Keep keep, Setting setting);

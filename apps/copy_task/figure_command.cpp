@@ -209,10 +209,7 @@ struct FigureCommand : Command {
     of_cell.fields(fields);
     const Json config = fields.config();
     const fs::path folder = folder_of(cell);
-    if (!Artifact::is_in(folder)) return config;
-    const std::string differences = fields.differences(config, read_run(fields, "--out", folder));
-    check<UsageError>(differences.empty(), folder / "config.json",
-                      ": this run of the figure has other settings: ", differences, "; choose another folder");
+    if (Artifact::is_in(folder)) fields.check_kept(config, read_run(fields, "--out", folder), folder);
     return config;
   }
 

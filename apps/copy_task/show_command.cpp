@@ -129,9 +129,9 @@ struct ShowCommand : Command {
   void fields(SettingFields& f) override {
     f.words("SEQUENCE", words, "with --run: symbols of your own, separated by spaces; M is a masked one");
     run_.fields(f, "also show the answer of this run's model, and its attention");
-    f("length", length, {1, 1 << 12}, "symbols in each copy (default: 31; with --run, the run's)");
-    f("example", example, {1, max_steps}, "number of the example");
-    f("layer", layer, {1, 1024}, "layer to show (default: the one that attends most to the other copy)");
+    f("length", length, {0, 1 << 12}, "symbols in each copy; 0: 31, or with --run as in the run");
+    f("example", example, {1, max_steps}, "number of the example, without a SEQUENCE");
+    f("layer", layer, {0, 1024}, "layer to show; 0: the one that attends most to the other copy");
     f("tensors", tensors, Text::file,
       "write q, k and v of a layer (--layer; if not given, the last) to this file, as input for attend", Keep::no);
   }
@@ -140,7 +140,6 @@ struct ShowCommand : Command {
     const bool has_run = !run_.folder.empty();
     check<UsageError>(has_run || (layer == 0 && tensors.empty() && words.empty()),
                       "expected --run with a run's folder: a sequence, --layer and --tensors need a model");
-    check<UsageError>(words.empty() || !given("example"), "--example: expected an example or a sequence, got both");
     if (has_run) read_run();
     if (length == 0) length = 31;
     RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);

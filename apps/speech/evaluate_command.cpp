@@ -30,7 +30,7 @@ struct EvaluateCommand : Command {
     run_.fields(f);
     f("data", data, Text::file, "the prepared data (default: the run's)");
     f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
-    f("join", joined, {1, 100}, "sentences that are joined into one sequence (default: the run's)");
+    f("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the run");
     f("attention", attention, Text::variants, "attention variants, separated by commas (default: the run's)");
     f("no-attention", without, Text::folder, "the folder of a run that was trained with --attention none");
   }

@@ -26,7 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t default_passage_tokens = 256;
 constexpr int64_t min_passage_tokens = int64_t(max_word_bytes) + 2;
 
 struct IndexCommand : Command {
@@ -45,7 +44,7 @@ struct IndexCommand : Command {
     f("out", out, Text::file, "the index file to write or update", Keep::no);
     f("attention", options.attention, Text::variant, "attention variant");
     f("passage-tokens", passage_tokens, {min_passage_tokens, 1 << 20},
-      "maximum number of tokens of a passage, with [CLS] and [SEP] (default 256, or the model's limit if lower)");
+      "maximum number of tokens of a passage, with [CLS] and [SEP]; at most the model's limit");
     f("save-every", save_every, {0, 86400}, "seconds between saves; a killed run loses at most this much work");
     options.fields(f);
   }
@@ -56,9 +55,7 @@ struct IndexCommand : Command {
     const fs::path file = output_path("--out", out, "");
     const std::vector<fs::path> files = find_files(search, options.model);
     const Embedder embedder(options);
-    if (passage_tokens < 1) passage_tokens = std::min(default_passage_tokens, embedder.max_tokens());
-    check<UsageError>(passage_tokens <= embedder.max_tokens(), "--passage-tokens: expected at most ",
-                      embedder.max_tokens(), ", the limit of this model, got ", passage_tokens);
+    passage_tokens = std::min(passage_tokens, embedder.max_tokens());
     Index index;
     index.fingerprint = embedder.fingerprint();
     index.attention = options.attention;
@@ -144,7 +141,7 @@ struct IndexCommand : Command {
   SkippedCounts skipped;
   EmbedderOptions options;
   std::string out;
-  int64_t passage_tokens = 0, files_indexed = 0;
+  int64_t passage_tokens = 256, files_indexed = 0;
   double save_every = 60;
 };
 
