@@ -118,9 +118,8 @@ void Artifact::write_result(const Json& result) { write(result_name, result.dump
 fs::path output_path(const char* option, const std::string& name, const std::string& in) {
   std::error_code error;
   const fs::file_status there = fs::status(name, error);
-  check<UsageError>(!fs::is_directory(there), option, ' ', name, ": is a folder, expected a file");
   check<UsageError>(!fs::exists(there) || fs::is_regular_file(there), option, ' ', name,
-                    ": is not a regular file; choose one, or a new name");
+                    ": expected a regular file, or a new name");
   check<UsageError>(in.empty() || !fs::equivalent(name, in, error), option, ' ', name,
                     ": is the input file; choose another");
   fs::path path = fs::weakly_canonical(fs::absolute(name, error), error);

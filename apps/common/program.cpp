@@ -40,14 +40,6 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// The options and commands that a user could have meant.
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  return names;
-}
-
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -57,19 +49,14 @@ std::vector<std::string> command_names(const CLI::App& app) {
 
 // Reports an option or a command that does not exist.
 [[noreturn]] void unexpected(const CLI::App& app) {
-  const std::string word = app.remaining(true).front();
-  const auto commands = command_names(app);
+  const std::string word = app.remaining(true).front(), name = word.substr(0, word.find('='));
   const auto parsed = app.get_subcommands();
   const CLI::App& command = parsed.empty() ? app : *parsed.front();
-  const std::string help = concat(app.get_name(), parsed.empty() ? "" : " " + command.get_name(), " --help");
-  if (word.rfind('-', 0) == 0) {
-    const std::string option = word.substr(0, word.find('='));
-    throw UsageError(
-        concat("unknown option '", option, "'", did_you_mean(option, option_names(command)), "; see ", help));
-  }
-  check<UsageError>(parsed.empty() && !commands.empty(), "unexpected argument '", word, "'; see ", help);
-  throw UsageError(concat("unknown command '", word, "'", did_you_mean(word, commands), "; the commands are ",
-                          joined(commands), "; see ", help));
+  std::vector<std::string> known = command_names(command);
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+  throw UsageError(concat("unexpected argument '", name, "'", did_you_mean(name, known), "; see ", app.get_name(),
+                          parsed.empty() ? "" : " " + command.get_name(), " --help"));
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv) try {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
 
 #include "apps/common/format.h"
@@ -15,13 +14,9 @@ namespace cairn {
 namespace {
 
 std::string bar(double fraction, int width) {
-  const int full = int(fraction * width);
   std::string text;
-  for (int i = 0; i < width; ++i) text += i < full ? "━" : "─";
-  const char* no_color = std::getenv("NO_COLOR");
-  if (no_color && *no_color) return text;
-  const size_t bytes = 3 * size_t(full);  // each stroke is three bytes of UTF-8
-  return "\033[36m" + text.substr(0, bytes) + "\033[90m" + text.substr(bytes) + "\033[0m";
+  for (int i = 0; i < width; ++i) text += i < int(fraction * width) ? "━" : "─";
+  return text;
 }
 
 }  // namespace
@@ -48,17 +43,15 @@ Progress::~Progress() {
 void Progress::draw(bool ended) {
   const double elapsed = clock_.seconds();
   const double rate = elapsed > 0 ? double(last_done_ - first_) / elapsed : 0;
-  const std::string rates = formatted("  %.1f/s  %s", rate, clock_time(elapsed).c_str());
-  const std::string left = "  at most " + (rate > 0 ? clock_time(double(total_ - last_done_) / rate) : "?") + " left";
   // The most important part comes first, because a narrow terminal cuts the rest.
   std::string line = concat(last_done_, "/", total_, "  ", last_numbers_);
-  const size_t width = terminal_ ? std::max<size_t>(1, columns(STDERR_FILENO, 80) - 1) : std::string::npos;
-  if (line.size() + rates.size() <= width) line += rates;
-  if (!ended && line.size() + left.size() <= width) line += left;
+  line += formatted("  %.1f/s  %s", rate, clock_time(elapsed).c_str());
+  if (!ended) line += "  at most " + (rate > 0 ? clock_time(double(total_ - last_done_) / rate) : "?") + " left";
   if (!terminal_) {
     std::cerr << line << '\n';
     return;
   }
+  const size_t width = std::max<size_t>(1, columns(STDERR_FILENO, 80) - 1);
   line.resize(std::min(line.size(), width));
   const int room = int(width) - int(line.size()) - 1;
   std::cerr << "\r\033[K";

@@ -121,7 +121,8 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
     save_training(run, task.model(), optimizer, state);
   } catch (const DivergedError& error) {
     const char* const hint = finite ? "" : "; --check-finite names the operation";
-    throw DivergedError(concat(error.what(), hint, what_is_saved(run, state)));
+    const auto saved = concat("; the checkpoint of step ", state.saved, " is in ", run / "checkpoint");
+    throw DivergedError(concat(error.what(), hint, state.saved < 0 ? "; nothing was saved" : saved));
   }
   return state;
 }

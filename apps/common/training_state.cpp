@@ -35,10 +35,9 @@ void save_to(const fs::path& folder, Artifact& run, Module& model, const Optimiz
 }  // namespace
 
 Json progress_of(const TrainState& state) {
-  Json json = {{"step", state.step},     {"seconds", state.seconds},           {"latest", state.metrics},
-               {"stopped", state.ended}, {"best", finite_or_null(state.best)}, {"since_best", state.since_best}};
-  for (const double value : state.schedule) json["schedule"].push_back(finite_or_null(value));
-  return json;
+  return {{"step", state.step},        {"seconds", state.seconds},           {"latest", state.metrics},
+          {"stopped", state.ended},    {"best", finite_or_null(state.best)}, {"since_best", state.since_best},
+          {"schedule", state.schedule}};
 }
 
 TrainState state_from(const Json& progress) {
@@ -91,12 +90,6 @@ void save_best(Artifact& run, Module& model, const Optimizer& optimizer, const T
   if (run.keeps()) save_to(run / "best", run, model, optimizer, state);
 }
 
-std::string what_is_saved(const Artifact& run, const TrainState& state) {
-  if (!run.keeps()) return "";
-  if (state.saved < 0) return "; nothing was saved before";
-  return concat("; the checkpoint of step ", state.saved, " is in ", run / "checkpoint");
-}
-
 std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& run) try {
   std::optional<FoundCheckpoint> found = find_checkpoint(run);
   if (found && !found->damage.empty())  // also with --quiet, for it changes the result
@@ -115,13 +108,7 @@ FoundCheckpoint checkpoint_of(const char* option, const fs::path& run) {
 }
 
 void initialize(Module& model, const fs::path& run) {
-  Artifact::config("--init-from", run);  // or there is no run
-  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", has_checkpoint(run / "best") ? run / "best" : run);
-  try {
-    restore(checkpoint, model, nullptr);
-  } catch (const DataError& error) {
-    throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
-  }
+  restore(checkpoint_of("--init-from", has_checkpoint(run / "best") ? run / "best" : run), model, nullptr);
 }
 
 TrainState state_of(const FoundCheckpoint& checkpoint) try {

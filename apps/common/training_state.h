@@ -38,7 +38,7 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& ru
 // The same for a run that must have one; `option` names it. Error (DataError): there is none; or as above.
 FoundCheckpoint checkpoint_of(const char* option, const std::filesystem::path& run);
 // Gives the model the weights of the run that --init-from names: those of best/, if there are any. Errors (DataError):
-// there is no run; its checkpoints are damaged; the weights are another model's.
+// there is no checkpoint; all are damaged; the weights are another model's.
 void initialize(Module& model, const std::filesystem::path& run);
 // The training state in a checkpoint. Error (DataError): another program wrote it.
 TrainState state_of(const FoundCheckpoint& checkpoint);
@@ -50,7 +50,5 @@ TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, Sc
 void save_training(Artifact& run, Module& model, const Optimizer& optimizer, TrainState& state);
 // Saves a checkpoint to best/.
 void save_best(Artifact& run, Module& model, const Optimizer& optimizer, const TrainState& state);
-// For the end of a message: which checkpoint there is.
-std::string what_is_saved(const Artifact& run, const TrainState& state);
 
 }  // namespace cairn
