@@ -107,7 +107,7 @@ struct FigureCommand : Command {
       throw Interrupted();
     }
     std::string text;
-    for (const auto& [spec, words] : crossovers()) text += concat(spec, ": ", words, '\n');
+    for (const auto& row : crossovers()) text += concat(row[0], ": ", row[1], '\n');
     tell(figure(), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
@@ -166,14 +166,13 @@ struct FigureCommand : Command {
   }
 
   // The same in words. Empty without full attention to compare with.
-  Report::Pairs crossovers() const {
-    Report::Pairs rows;
+  Report::Rows crossovers() const {
+    Report::Rows rows;
     for (const std::string& spec : specs) {
       if (spec == "full" || points_of("full").empty()) continue;
       const double length = faster_than_full(spec).length;
-      rows.emplace_back(spec, std::isfinite(length)
-                                  ? concat("faster than full from length ", std::llround(length), " on")
-                                  : "never faster than full at these lengths");
+      rows.push_back({spec, std::isfinite(length) ? concat("faster than full from length ", std::llround(length), " on")
+                                                  : "never faster than full at these lengths"});
     }
     return rows;
   }
@@ -233,14 +232,14 @@ struct FigureCommand : Command {
     folder.write("figure.svg", svg::sheet(title, setting(), pictures, 2, 520, 390));
     Report page(title, setting());
     page.figures(pictures, 2);
-    if (const Report::Pairs rows = crossovers(); !rows.empty()) page.table("Crossovers", rows);
-    Report::Pairs all;
+    if (const Report::Rows rows = crossovers(); !rows.empty()) page.table({"Crossovers", ""}, rows);
+    Report::Rows all;
     for (const Json& point : points)
-      all.emplace_back(
-          concat(point.at("attention").get<std::string>(), ", length ", point.at("length").dump()),
-          concat(svg::number(value_of(point, true)), " us/token, ", svg::number(point.at("bytes_per_element")),
-                 " bytes/token; batch ", point.at("batch").dump(), ", repetitions ", point.at("repetitions").dump()));
-    page.table("All measurements", all);
+      all.push_back(
+          {concat(point.at("attention").get<std::string>(), ", length ", point.at("length").dump()),
+           concat(svg::number(value_of(point, true)), " us/token, ", svg::number(point.at("bytes_per_element")),
+                  " bytes/token; batch ", point.at("batch").dump(), ", repetitions ", point.at("repetitions").dump())});
+    page.table({"All measurements", ""}, all);
     folder.write("report.html", page.html());
   }
 

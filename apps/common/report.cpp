@@ -56,7 +56,7 @@ void Report::figures(const std::vector<Picture>& pictures, int columns) {
   body_ += "</div>\n";
 }
 
-void Report::columns(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& rows) {
+void Report::table(const std::vector<std::string>& names, const Rows& rows) {
   body_ += "<table><thead><tr>";
   for (const std::string& name : names) body_ += element("th scope=\"col\"", name);
   body_ += "</tr></thead><tbody>\n";
@@ -66,12 +66,6 @@ void Report::columns(const std::vector<std::string>& names, const std::vector<st
     body_ += "</tr>\n";
   }
   body_ += "</tbody></table>\n";
-}
-
-void Report::table(const std::string& title, const Pairs& rows) {
-  std::vector<std::vector<std::string>> both;
-  for (const auto& [name, value] : rows) both.push_back({name, value});
-  columns({title, ""}, both);
 }
 
 std::string Report::html() const {
@@ -93,10 +87,10 @@ double median(std::vector<double> values) {
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-Report::Pairs pairs(const nlohmann::ordered_json& object) {
-  Report::Pairs result;
+Report::Rows rows_of(const nlohmann::ordered_json& object) {
+  Report::Rows result;
   for (const auto& [key, value] : object.items())
-    result.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+    result.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
   return result;
 }
 
@@ -158,9 +152,9 @@ void write_attention_maps(Report& page, const std::string& attention, const std:
 
 void write_origin(Report& page, const Artifact& run) {
   page.section("How this run was made");
-  page.table("Configuration", pairs(Artifact::config("--out", run.folder())));
+  page.table({"Configuration", ""}, rows_of(Artifact::config("--out", run.folder())));
   if (const auto saved = newest_checkpoint(run.folder()))
-    page.table("Provenance", pairs(saved->about->at("provenance")));
+    page.table({"Provenance", ""}, rows_of(saved->about->at("provenance")));
 }
 
 }  // namespace cairn

@@ -6,7 +6,6 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "apps/common/artifact.h"
@@ -17,7 +16,7 @@ namespace cairn {
 
 class Report {
  public:
-  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  using Rows = std::vector<std::vector<std::string>>;
 
   Report(const std::string& title, const std::string& lead);
 
@@ -35,9 +34,7 @@ class Report {
   // Side by side: `columns` on a wide page (1, 2 or 4), half as many on a narrow one.
   void figures(const std::vector<Picture>& pictures, int columns);
   // A table with column names. The first column names the rows.
-  void columns(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& rows);
-  // A table of names and values, with its title in the first column.
-  void table(const std::string& title, const Pairs& rows);
+  void table(const std::vector<std::string>& names, const Rows& rows);
 
   std::string html() const;
 
@@ -51,8 +48,8 @@ class Report {
 std::string count(int64_t n, const std::string& what);
 // NaN without values.
 double median(std::vector<double> values);
-// An object as rows for Report::table().
-Report::Pairs pairs(const nlohmann::ordered_json& object);
+// An object as rows for Report::table(): keys and values.
+Report::Rows rows_of(const nlohmann::ordered_json& object);
 
 // A curve of fewer points: the mean of every `points` consecutive ones, at the last of them.
 svg::Series means(const svg::Series& all, size_t points);

@@ -91,15 +91,15 @@ std::string page_of(const Cells& cells, const Json& config) {
       "attention solves every length, and so does i-clustered, with any number of clusters. On longer sequences, "
       "clustered needs more clusters, and lsh (Reformer) more rounds.");
   page.figures(heatmaps(cells), 2);
-  Report::Pairs rows;
+  Report::Rows rows;
   int64_t finished = 0;
   for (const Cell& cell : cells) {
     if (!cell.full.empty()) page.text(concat("Length ", cell.length, ": ", cell.full, "."));
-    rows.emplace_back(name_of(cell), result_of(cell));
+    rows.push_back({name_of(cell), result_of(cell)});
     finished += !cell.result.is_null();
   }
-  page.table(concat("All trainings: ", finished, " of ", cells.size(), " finished"), rows);
-  page.table("Configuration", pairs(config));
+  page.table({concat("All trainings: ", finished, " of ", cells.size(), " finished"), ""}, rows);
+  page.table({"Configuration", ""}, rows_of(config));
   return page.html();
 }
 

@@ -139,7 +139,7 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
         {concat("Layer ", rows.size() + 1), percent(median_share(heads, &ClusterPairs::none)),
          percent(median_share(heads, &ClusterPairs::near)), percent(median_share(heads, &ClusterPairs::token)),
          percent(median_share(heads, &ClusterPairs::place)), percent(1 - median_share(heads, &ClusterPairs::next))});
-  page.columns({"", "nothing in common", "near", "same token", "same place", "apart in the next layer"}, rows);
+  page.table({"", "nothing in common", "near", "same token", "same place", "apart in the next layer"}, rows);
 
   page.text(
       "Below, each cell is a position of the example with its input token, in the heads of the maps above. Positions "

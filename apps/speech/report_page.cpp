@@ -193,7 +193,7 @@ void write_errors(Report& page, const SpeechTask& task) {
   page.text(concat(count(int64_t(task.data().dev.size()), "sentence"), " of dev with ", count(spoken, "phone"), ": ",
                    count(substituted, "substitution"), " (another phone), ", count(deleted, "deletion"), ", ",
                    count(inserted, "insertion"), " (a phone too many). The phones with most errors:"));
-  page.columns({"phone", "in the reference", "right", "most often taken for", "deletions", "insertions"}, rows);
+  page.table({"phone", "in the reference", "right", "most often taken for", "deletions", "insertions"}, rows);
 }
 
 // ---- attention
@@ -252,7 +252,7 @@ void write_clusters(Report& page, SpeechTask& task) {
       "are pure by chance, and neighbors share phones. So compare with groups of the same sizes: runs of consecutive ",
       "positions, and random groups; and with a single group. Over ", count(int64_t(sentences.size()), "sentence"),
       " of dev, one by one; the median over the heads."));
-  page.columns({"", "clusters", "runs of positions", "random groups", "a single group"}, rows);
+  page.table({"", "clusters", "runs of positions", "random groups", "a single group"}, rows);
 }
 
 }  // namespace
