@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/did_you_mean.h"
 #include "core/ops/checks.h"
 #include "nn/io/json.h"
 
@@ -28,10 +29,12 @@ Tensor as_key_lengths(const Tensor& mask, int64_t B, int64_t S) {
 // Reads tensors of one file. A tensor of a wrong element type stays as it is, and expect() rejects it.
 struct Reader {
   const TensorFile& file;
-  std::string shapes{};  // "q [1, 8, 2, 4], v [1, 8, 2, 4]"
+  std::string shapes{};                      // "q [1, 8, 2, 4], v [1, 8, 2, 4]"
+  std::vector<std::string> known{"points"};  // all names that are read; a Runner reads inducing's points
 
   // The tensor of that name, or an undefined one.
   Tensor any(const std::string& name) {
+    known.push_back(name);
     const Tensor* tensor = file.find(name);
     if (!tensor) return {};
     shapes += cairn::concat(shapes.empty() ? "" : ", ", name, " ", tensor->shape());
@@ -108,6 +111,9 @@ Inputs read_inputs(const TensorFile& file) try {
       mask.allowed = {};
     }
   }
+  for (const auto& [name, tensor] : file.tensors)
+    if (std::find(read.known.begin(), read.known.end(), name) == read.known.end())
+      in.unknown.push_back(cairn::concat(in_quotes(name), did_you_mean(name, read.known)));
   in.notes.insert(in.notes.begin(), read.shapes);
   if (s['H'] > std::max(s['N'], s['S']))
     in.notes.push_back(cairn::concat("more heads (", s['H'], ") than positions (", s['N'],

@@ -16,7 +16,8 @@ struct Inputs {
   AttentionMask mask;      // query_lengths, key_lengths, mask
   Tensor grad_out;         // [B, N, H, M] of q's element type, or undefined
   AttentionChoices given;  // planes, labels
-  std::vector<std::string> notes;  // lines to show: the shapes, and how tensors are interpreted
+  std::vector<std::string> notes;    // lines to show: the shapes, and how tensors are interpreted
+  std::vector<std::string> unknown;  // other names in the file, with suggestions
 
   int64_t batches() const { return q.size(0); }
   int64_t queries() const { return q.size(1); }

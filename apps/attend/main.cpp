@@ -101,7 +101,9 @@ struct Attend : Command {
            "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
            "\n"
            "Attention variants:\n" +
-           describe_attention_variants() + "\nExit codes: 2: tensors that do not fit; 3: a bad file.";
+           describe_attention_variants() +
+           "\nExit codes: 0 done, 1 failure, 2 usage or tensors that do not fit, 3 a bad file, 4 device or out of\n"
+           "memory, 130 interrupted.";
   }
 
   void fields(SettingFields& f) override {
@@ -143,6 +145,8 @@ struct Attend : Command {
     inputs.mask.causal = causal;
     if (!compute.device && inputs.q.dtype() == DType::float64) options.compute = {Device::cpu, DType::float32};
     for (const std::string& text : inputs.notes) note(concat(inputs.file.where, ": ", text), quiet);
+    // Also with --quiet, for a misspelled name changes the result.
+    for (const std::string& name : inputs.unknown) note(concat(inputs.file.where, ": unknown tensor ", name), false);
     for (const std::string& spec : specs) note_if_full(*make_attention(spec), inputs.queries(), inputs.keys(), quiet);
     catch_interrupts(quiet);
     for (const std::string& spec : specs) run_variant(spec, specs.size() > 1);

@@ -108,7 +108,12 @@ FoundCheckpoint checkpoint_of(const char* option, const fs::path& run) {
 }
 
 void initialize(Module& model, const fs::path& run) {
-  restore(checkpoint_of("--init-from", has_checkpoint(run / "best") ? run / "best" : run), model, nullptr);
+  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", has_checkpoint(run / "best") ? run / "best" : run);
+  try {
+    restore(checkpoint, model, nullptr);
+  } catch (const DataError& error) {
+    throw DataError(concat("--init-from: ", error.what(), "; give the options of the run that made these weights"));
+  }
 }
 
 TrainState state_of(const FoundCheckpoint& checkpoint) try {

@@ -303,13 +303,15 @@ TEST_CASE("attend --compare reports the error and the time of every variant", "[
   }
 }
 
-TEST_CASE("attend skips variants that do not fit", "[attend]") {
+TEST_CASE("attend skips variants that do not fit, and names unknown tensors", "[attend]") {
   const Program program;
   std::vector<int32_t> labels;
   for (int32_t i = 0; i < 12; ++i) labels.push_back(i % 6);
-  const auto run = program.run("--quiet --json --compare full --attention clustered-3,clustered-6",
-                               tensors_of({1, 6, 2, 3}, 6, {{"labels", Tensor::from(labels, {1, 2, 6})}}));
+  const auto run = program.run(
+      "--quiet --json --compare full --attention clustered-3,clustered-6",
+      tensors_of({1, 6, 2, 3}, 6, {{"labels", Tensor::from(labels, {1, 2, 6})}, {"key_length", int32s({3})}}));
   REQUIRE(run.exit_code == 0);
+  CHECK_THAT(run.err, ContainsSubstring("unknown tensor \"key_length\" (did you mean 'key_lengths'?)"));
   const auto results = nlohmann::json::parse(last_line(run.out)).at("results");
   CHECK_THAT(results.at(0).at("problem").get<std::string>(), ContainsSubstring("expected numbers from -1 to 2"));
   CHECK(results.at(1).count("problem") == 0);
