@@ -16,13 +16,21 @@ struct PhiloxWords {
   uint32_t w[4];
 };
 
-// Ten rounds over a 128-bit counter.
+inline constexpr int philox_rounds = 10;
+// One round over a 128-bit counter. Each round has another key.
+CAIRN_HD inline void philox_round(PhiloxKey key, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  const uint64_t p = uint64_t(0xD2511F53u) * a, q = uint64_t(0xCD9E8D57u) * c;
+  a = uint32_t(q >> 32) ^ b ^ key.a;
+  b = uint32_t(q);
+  c = uint32_t(p >> 32) ^ d ^ key.b;
+  d = uint32_t(p);
+}
+CAIRN_HD inline PhiloxKey next_key(PhiloxKey key) { return {key.a + 0x9E3779B9u, key.b + 0xBB67AE85u}; }
+
 CAIRN_HD inline PhiloxWords philox(PhiloxKey key, PhiloxWords c) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p = uint64_t(0xD2511F53u) * c.w[0], q = uint64_t(0xCD9E8D57u) * c.w[2];
-    c = {{uint32_t(q >> 32) ^ c.w[1] ^ key.a, uint32_t(q), uint32_t(p >> 32) ^ c.w[3] ^ key.b, uint32_t(p)}};
-    key.a += 0x9E3779B9u;
-    key.b += 0xBB67AE85u;
+  for (int round = 0; round < philox_rounds; ++round) {
+    philox_round(key, c.w[0], c.w[1], c.w[2], c.w[3]);
+    key = next_key(key);
   }
   return c;
 }
