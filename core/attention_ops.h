@@ -26,16 +26,10 @@ struct AttentionMask {
   AttentionMask key_lengths_only() const { return {.key_lengths = key_lengths}; }
 };
 
-// Dropout of the weights with probability p.
-struct AttentionDropout {
-  double p = 0;
-  Draw draw{};
-};
-
 // Options of all attention operations. scale 0 stands for 1 / sqrt(D).
 struct AttentionOptions {
   AttentionMask mask{};
-  AttentionDropout dropout{};
+  Dropout dropout{};  // of the weights
   double scale = 0;
 };
 

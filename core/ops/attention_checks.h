@@ -46,7 +46,7 @@ AttentionOperands<T> operands(const AttentionSize& size, const Tensor& q, const 
           head_view<T>(k),
           head_view<T>(v),
           kernel_mask(options.mask, size),
-          {options.dropout.draw.for_kernel(size.H), float(options.dropout.p)}};
+          {options.dropout.p, options.dropout.draw.for_kernel(size.H)}};
 }
 GroupSize group_size(const Groups& groups);
 GroupView view(const Groups& groups);
