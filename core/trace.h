@@ -9,7 +9,7 @@
 //   const trace::Recording recording = trace::stop();
 //
 // Kernels (core/dispatch.h), gradients (the tape), modules and the optimizer open spans by themselves. Before start(),
-// a span costs one test of a flag. On CUDA a kernel's span is the time to queue it, not to run it, unless the recording
+// a span costs a few nanoseconds. On CUDA a kernel's span is the time to queue it, not to run it, unless the recording
 // waits for the device (core/timing.h).
 #include <atomic>
 #include <cstddef>
