@@ -10,17 +10,12 @@
 namespace cairn::cpu {
 namespace {
 
-// Updates all elements of slices that have a gradient. A moment that is null counts as 0.
-template <class Step, class T, class Options>
-void take_step(int64_t count, const ParameterSlice<T>* slices, const Options& options, const OptimizerState& state) {
-  if (state.skip) return;
-  parallel_tasks(count, [=, all = Step(options, state)](int64_t task) {
-    const Step step = all;  // in registers
-    const ParameterSlice<T> p = slices[task];
-    for (int64_t i = 0; p.gradient && i < p.n; ++i) {
-      T none = 0;
-      step.update(p.gradient[i], p.value[i], p.first ? p.first[i] : none, p.second ? p.second[i] : none);
-    }
+// Calls f(slice, i) for every element i of every slice that has a gradient.
+template <class T, class F>
+void for_each_element(int64_t count, const ParameterSlice<T>* slices, F&& f) {
+  parallel_tasks(count, [&](int64_t task) {
+    const ParameterSlice<T> slice = slices[task];
+    for (int64_t i = 0; slice.gradient && i < slice.n; ++i) f(slice, i);
   });
 }
 
@@ -44,12 +39,19 @@ void prepare_step(Stream, int64_t count, const ParameterSlice<T>* slices, double
 template <class T>
 void adam_step(Stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
                const OptimizerState* state) {
-  take_step<AdamStep<T>>(count, slices, options, *state);
+  if (state->skip) return;
+  for_each_element(count, slices, [step = AdamStep<T>(options, *state)](const auto& p, int64_t i) {
+    step.update(p.gradient[i], p.value[i], p.first[i], p.second[i]);
+  });
 }
 
 template <class T>
 void sgd_step(Stream, int64_t count, const ParameterSlice<T>* slices, SgdOptions options, const OptimizerState* state) {
-  take_step<SgdStep<T>>(count, slices, options, *state);
+  if (state->skip) return;
+  for_each_element(count, slices, [step = SgdStep<T>(options, *state)](const auto& p, int64_t i) {
+    T none = 0;
+    step.update(p.gradient[i], p.value[i], p.first ? p.first[i] : none, none);
+  });
 }
 
 CAIRN_CPU_TYPES(prepare_step)

@@ -48,7 +48,7 @@ struct AdamStep {
     adaptive = !o.rectified || rho > 5;
     if (o.rectified && adaptive) {
       const double rectification = std::sqrt((rho - 4) * (rho - 2) * maximum / ((maximum - 4) * (maximum - 2) * rho));
-      size *= rectification * std::sqrt(correction2);
+      size = size * rectification * std::sqrt(correction2);
     }
     step_size = T(size);
     root_scale = T(o.rectified ? 1 : 1 / std::sqrt(correction2));
