@@ -102,10 +102,9 @@ void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y) {
 
 void fill(Stream, int64_t n, double value, DType dtype, void* y) {
   visit(dtype, [&]<class T>(T) {
-    parallel_for(n, elements_a_task,
-                 [=, y = static_cast<T*>(y), element = convert<T>(value)](int64_t begin, int64_t end) {
-                   std::fill(y + begin, y + end, element);
-                 });
+    parallel_for(n, elements_a_task, [y = static_cast<T*>(y), element = convert<T>(value)](int64_t begin, int64_t end) {
+      std::fill(y + begin, y + end, element);
+    });
   });
 }
 
