@@ -86,9 +86,7 @@ struct Dropout {
   CAIRN_HD bool active() const { return float(p) > 0; }
   CAIRN_HD float scale() const { return float(p) < 1 ? 1 / (1 - float(p)) : 0.0f; }
   // A weight is dropped where its 32 bits are below this. (p = 1 drops all but one in 2^32 of them, scaled by 0.)
-  CAIRN_HD uint32_t threshold() const {
-    return float(p) < 1 ? uint32_t(double(float(p)) * 4294967296.0) : 0xffffffffu;
-  }
+  CAIRN_HD uint32_t threshold() const { return float(p) < 1 ? uint32_t(double(float(p)) * 4294967296.0) : 0xffffffffu; }
   // The four words that decide on keys 4 (j / 4) .. 4 (j / 4) + 3 of query i; `row` is draw.row(batch_head).
   CAIRN_HD static PhiloxWords words(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) {
     return philox(key, {{j / 4, i, row, 0}});
