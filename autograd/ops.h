@@ -23,7 +23,8 @@ inline Variable operator/(const Variable& x, double alpha) { return (1 / alpha) 
 inline Variable operator+(double beta, const Variable& x) { return x + beta; }
 inline Variable operator-(const Variable& x, double beta) { return x + -beta; }
 inline Variable operator-(double beta, const Variable& x) { return -x + beta; }
-Variable operator/(double alpha, const Variable& x);
+Variable reciprocal(const Variable& x);  // 1 / x
+inline Variable operator/(double alpha, const Variable& x) { return alpha * reciprocal(x); }
 Variable divide_or_zero(const Variable& a, const Variable& b);  // where b is 0, it and its gradients are 0
 Variable maximum(const Variable& a, const Variable& b);         // if a = b, a gets the gradient
 Variable pow(const Variable& a, const Variable& b);

@@ -15,8 +15,8 @@ namespace {
 
 thread_local bool is_recording = true;
 thread_local const char* running_gradient = nullptr;  // the operation whose gradient is being computed, for messages
-// Leaves without an optimizer that a backward pass reached beside leaves with one.
-thread_local std::unordered_map<const Variable::State*, std::weak_ptr<Variable::State>> reached;
+// Leaves without an optimizer that the last backward pass reached beside leaves with one.
+thread_local std::vector<std::weak_ptr<Variable::State>> reached;
 
 Edge edge_to(const Variable& input) {
   const Variable::State& state = input.state();
@@ -37,16 +37,14 @@ void add_to(Tensor& slot, const Tensor& gradient) {
 
 void note_leaves(const std::vector<Node*>& nodes) {
   bool any_has_optimizer = false;
-  std::vector<std::shared_ptr<Variable::State>> others;
+  reached.clear();
   for (const Node* node : nodes)
     for (const Edge& edge : node->inputs) {
       if (!edge.leaf) continue;
       any_has_optimizer = any_has_optimizer || edge.leaf->has_optimizer;
-      if (!edge.leaf->has_optimizer) others.push_back(edge.leaf);
+      if (!edge.leaf->has_optimizer) reached.push_back(edge.leaf);
     }
-  if (!any_has_optimizer || others.empty()) return;
-  std::erase_if(reached, [](const auto& entry) { return entry.second.expired(); });
-  for (const auto& leaf : others) reached[leaf.get()] = leaf;
+  if (!any_has_optimizer) reached.clear();
 }
 
 // `root` and the nodes that it depends on, inputs before users. Without recursion, because graphs can be deep.
@@ -88,15 +86,6 @@ const Tensor& SavedTensor::operator()() const {
   check(tensor_.version() == version_, running_gradient ? running_gradient : "backward", ": a tensor of shape ",
         tensor_.shape(), " that its gradient needs was changed after the forward pass");
   return tensor_;
-}
-
-VersionGuard& VersionGuard::add(const Tensor& tensor) {
-  tensors_.emplace_back(tensor);
-  return *this;
-}
-
-void VersionGuard::operator()() const {
-  for (const SavedTensor& tensor : tensors_) tensor();
 }
 
 std::vector<Variable> record_outputs(const char* operation, std::vector<Tensor> values,
@@ -218,8 +207,7 @@ bool recording() { return is_recording; }
 
 std::optional<Shape> leaf_without_optimizer() {
   for (const auto& entry : reached)
-    if (const auto leaf = entry.second.lock(); leaf && !leaf->has_optimizer && leaf->grad.defined())
-      return leaf->grad.shape();
+    if (const auto leaf = entry.lock(); leaf && !leaf->has_optimizer && leaf->grad.defined()) return leaf->grad.shape();
   return {};
 }
 

@@ -50,7 +50,6 @@ struct Node {
 // cycles.
 class SavedTensor {
  public:
-  SavedTensor() = default;
   explicit SavedTensor(Tensor tensor) : tensor_(std::move(tensor)), version_(tensor_.version()) {}
   // Error: the tensor has changed since it was saved. The message names the operation whose gradient reads it.
   const Tensor& operator()() const;
@@ -58,17 +57,6 @@ class SavedTensor {
  private:
   Tensor tensor_;
   uint64_t version_ = 0;
-};
-
-// Tensors that a gradient reads besides its operands: masks and top keys. (Groups check themselves.)
-class VersionGuard {
- public:
-  VersionGuard& add(const Tensor& tensor);
-  // Error: one of them has changed.
-  void operator()() const;
-
- private:
-  std::vector<SavedTensor> tensors_;
 };
 
 // The result of an operation, as a variable. If an input needs a gradient, it records the inputs and `gradient`, which
@@ -99,8 +87,8 @@ class NoGrad {
 };
 bool recording();
 
-// The shape of a leaf without an optimizer that got a gradient beside leaves with one, in a backward pass of this
-// thread. It may be a forgotten parameter.
+// The shape of a leaf without an optimizer that got a gradient beside leaves with one, in the last backward pass of
+// this thread. It may be a forgotten parameter.
 std::optional<Shape> leaf_without_optimizer();
 
 // One line for each operation, inputs before users: "#3 matmul [2, 8] <- #1, leaf [4, 8]"; #1.2 is output 2 of #1.

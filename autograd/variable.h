@@ -15,7 +15,14 @@ struct Node;
 class Variable {
  public:
   Variable() = default;  // no variable: defined() is false
-  explicit Variable(Tensor value, bool requires_grad = false);
+  // Error: the tensor has no value, or requires a gradient and is not floating.
+  explicit Variable(Tensor value, bool requires_grad = false) : state_(std::make_shared<State>()) {
+    check(value.defined(), "variable: its tensor was never given a value");
+    check(!requires_grad || is_floating(value.dtype()), "variable: a ", name(value.dtype()),
+          " tensor cannot require a gradient");
+    state_->value = std::move(value);
+    state_->requires_grad = requires_grad;
+  }
 
   bool defined() const { return state_ != nullptr; }
   const Tensor& value() const { return state().value; }

@@ -26,16 +26,10 @@ struct AttentionMask {
   AttentionMask key_lengths_only() const { return {.key_lengths = key_lengths}; }
 };
 
-// Dropout of the weights with probability p.
-struct AttentionDropout {
-  double p = 0;
-  Draw draw{};
-};
-
 // Options of all attention operations. scale 0 stands for 1 / sqrt(D).
 struct AttentionOptions {
   AttentionMask mask{};
-  AttentionDropout dropout{};
+  Dropout dropout{};  // of the weights
   double scale = 0;
 };
 
@@ -51,7 +45,8 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
                                      const AttentionResult& saved, const Tensor& dout);
 
 // ---- clusters of queries
-// planes [bits, D + 1], float32. Error: bits outside 1..64.
+// planes [bits, D + 1], float32: row j is a normal vector, then its threshold: normal with `bias`, else 0. Error: bits
+// outside 1..64.
 Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device);
 // uint64 [B, H, N]. Error: planes that do not fit q, or more than 64 of them.
 Tensor hash_codes(const Tensor& q, const Tensor& planes);
@@ -128,7 +123,7 @@ Tensor arange(int64_t n, Device device);
 Tensor within(const Tensor& lengths, int64_t n);
 
 // ---- lsh: attention in buckets, with the queries as keys
-// float32 [rounds, columns, D]. Errors: rounds or columns < 1.
+// Normal numbers, float32 [rounds, columns, D]. Errors: rounds or columns < 1.
 Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, Device device);
 // int32 [B, H, rounds, N], -1 beyond the lengths (undefined: all N). Errors: an odd or negative number of buckets;
 // chunk < 1; rotations that do not fit q, or with fewer columns than half the buckets of N queries.

@@ -36,9 +36,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-void append(std::string& text, const DidYouMean& suggestion) {
-  const std::string best = nearest(suggestion.word, suggestion.candidates);
-  if (!best.empty()) text += " (did you mean '" + best + "'?)";
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string best = nearest(word, candidates);
+  return best.empty() ? "" : " (did you mean '" + best + "'?)";
 }
 
 }  // namespace cairn

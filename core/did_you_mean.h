@@ -9,14 +9,7 @@ namespace cairn {
 // The candidate nearest to `word` in edit distance; empty if none is near enough to be meant.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// The end of a message about an unknown name: " (did you mean 'x'?)" or nothing. Searched only when it is written.
-struct DidYouMean {
-  std::string_view word;
-  const std::vector<std::string>& candidates;
-};
-inline DidYouMean did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  return {word, candidates};
-}
-void append(std::string& text, const DidYouMean& suggestion);
+// The end of a message about an unknown name: " (did you mean 'x'?)" or nothing.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace cairn

@@ -3,17 +3,10 @@
 #include <charconv>
 
 namespace cairn {
-namespace detail {
 
-// At most 24 characters each.
-template <class... Format>
-static void append_number(std::string& text, auto value, Format... format) {
+std::string digits_of(double value) {
   char digits[32];
-  text.append(digits, std::to_chars(digits, digits + sizeof(digits), value, format...).ptr);
+  return std::string(digits, std::to_chars(digits, digits + sizeof(digits), value, std::chars_format::general, 6).ptr);
 }
-void append_integer(std::string& text, int64_t value) { append_number(text, value); }
-void append_integer(std::string& text, uint64_t value) { append_number(text, value); }
-void append_real(std::string& text, double value) { append_number(text, value, std::chars_format::general, 6); }
 
-}  // namespace detail
 }  // namespace cairn

@@ -1,7 +1,6 @@
 #pragma once
 // The exceptions. A message names the operation, the argument, what it got and what it expected.
 #include <concepts>
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,27 +32,21 @@ struct DivergedError : Error {
   using Error::Error;
 };
 
-namespace detail {
-void append_integer(std::string& text, int64_t value);
-void append_integer(std::string& text, uint64_t value);
-void append_real(std::string& text, double value);
-}  // namespace detail
+std::string digits_of(double value);  // up to six significant digits, as printf's %g, in any locale
 
 // Appends a value to a text, the same in every locale: text, characters and paths as they are, bool as 0 or 1, whole
-// numbers in full, others with up to six significant digits (printf's %g), error codes as their message. For another
-// type, declare `void append(std::string& text, const Type& value)` beside it.
+// numbers in full, others with up to six significant digits, error codes as their message. For another type, declare
+// `void append(std::string& text, const Type& value)` beside it.
 template <class T>
 void append(std::string& text, const T& value) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>)
     text += std::string_view(value);
   else if constexpr (std::is_same_v<T, char>)
     text += value;
-  else if constexpr (std::signed_integral<T>)
-    detail::append_integer(text, int64_t(value));
-  else if constexpr (std::unsigned_integral<T>)
-    detail::append_integer(text, uint64_t(value));
+  else if constexpr (std::integral<T>)
+    text += std::to_string(value);
   else if constexpr (std::floating_point<T>)
-    detail::append_real(text, value);
+    text += digits_of(value);
   else if constexpr (requires { value.message(); })
     text += value.message();
   else

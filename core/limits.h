@@ -12,11 +12,11 @@ struct Limits {
   size_t memory = std::numeric_limits<size_t>::max();  // bytes
 };
 
-// The limits in the texts of a group's files cpu.max ("QUOTA PERIOD" or "max PERIOD", in microseconds) and memory.max.
-// A text without numbers is no limit.
-Limits parse_limits(const std::string& cpu_max, const std::string& memory_max);
+// The limits of the group with this folder, from its files cpu.max ("QUOTA PERIOD" or "max PERIOD", in microseconds)
+// and memory.max. A file without numbers, or none, is no limit.
+Limits read_limits(const std::string& folder);
 
-// The limits of this process, read once. A file that cannot be read is no limit.
+// The limits of this process, read once.
 const Limits& limits();
 
 }  // namespace cairn

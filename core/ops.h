@@ -26,8 +26,8 @@ Tensor compare(Compare op, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 // alpha x + beta.
 Tensor affine(const Tensor& x, double alpha, double beta = 0);
-// y += alpha x, in place, for tensors of one shape.
-void accumulate(Tensor& y, const Tensor& x, double alpha = 1);
+// y += x, in place, for tensors of one shape.
+void accumulate(Tensor& y, const Tensor& x);
 
 // ---- shapes, for tensors of any dtype. Negative axes count from the end. Error: an axis is out of range or given
 // twice.
@@ -75,10 +75,9 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
                                       const Tensor& dy);
 
 // Each element is 0 with probability p, else scaled by 1 / (1 - p). The gradient is the same function of dy. Axis 0 is
-// the axis of examples (see Draw::first). Error: p outside [0, 1].
-Tensor dropout(const Tensor& x, double p, Draw draw);
-// residual + dropout(x), in one pass.
-Tensor dropout_add(const Tensor& x, double p, Draw draw, const Tensor& residual);
+// the axis of examples (see Draw::first). If a residual is given, it is added in the same pass. Error: p outside [0,
+// 1].
+Tensor dropout(const Tensor& x, double p, Draw draw, const Tensor& residual = {});
 
 // table [n, cols], index int32 [...] -> [..., cols]; index -1 gives zeros. Error (on the CPU): index outside [-1, n).
 Tensor gather_rows(const Tensor& table, const Tensor& index);

@@ -3,7 +3,6 @@
 // such waits make loops many times slower.
 #include "core/parallel.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/limits.h"
@@ -77,17 +77,14 @@ class Pool {
   ~Pool() {
     stop_ = true;
     announce();
-    for (int i = 0; i < workers_; ++i) pthread_join(handles_[i], nullptr);
+    for (std::thread& worker : workers_) worker.join();
   }
 
   // Runs the chunks on `threads` threads, this one included. Returns false if another thread's loop is running.
   bool run(int threads, int64_t chunks, detail::ChunkBody body, void* closure) {
     const std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
-    // If the system gives no more threads, fewer give the same results.
-    while (workers_ < std::min(threads - 1, max_workers) &&
-           pthread_create(&handles_[workers_], nullptr, serve, this) == 0)
-      ++workers_;
+    for (int i = int(workers_.size()); i < threads - 1; ++i) workers_.emplace_back([this, i] { serve(i); });
     job_.body = body;
     job_.closure = closure;
     job_.chunks = chunks;
@@ -107,20 +104,13 @@ class Pool {
 
  private:
   static constexpr uint32_t closed = 1u << 31;
-  static constexpr int max_workers = 4096;
 
   void announce() {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
   }
 
-  static void* serve(void* pool) {
-    static_cast<Pool*>(pool)->serve();
-    return nullptr;
-  }
-
-  void serve() {
-    const int index = serving_.fetch_add(1, std::memory_order_relaxed);
+  void serve(int index) {
     for (uint32_t seen = 0;;) {
       wait_while_equal(generation_, seen);
       seen = generation_.load(std::memory_order_acquire);
@@ -132,9 +122,7 @@ class Pool {
   }
 
   std::mutex owner_;
-  int workers_ = 0;
-  pthread_t handles_[max_workers];  // of the workers
-  std::atomic<int> serving_{0};     // workers that have begun
+  std::vector<std::thread> workers_;
   Job job_;
   std::atomic<bool> stop_{false};
   std::atomic<int> wanted_{0};

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <ostream>
 #include <type_traits>
 
@@ -14,53 +16,38 @@ namespace {
 
 constexpr int64_t many_elements = 1000;  // larger tensors are shortened
 constexpr int64_t at_each_end = 3;       // elements of an axis that a shortened tensor shows
-constexpr int most_decimals = 4;
+constexpr size_t most_decimals = 4;
 constexpr size_t line_width = 80;
 
-// The format of all floating elements of a tensor.
-struct Format {
-  std::chars_format kind = std::chars_format::fixed;
-  int decimals = most_decimals;
-};
+// Where the exponent of a number begins; without one, its end.
+size_t end_of_mantissa(const std::string& text) { return std::min(text.find('e'), text.size()); }
 
-std::string digits_of(double value, Format format) {
-  char digits[64];
-  char* const end = std::to_chars(digits, digits + sizeof digits, value, format.kind, format.decimals).ptr;
-  return std::string(digits, end);
-}
-
-// As NumPy does: with a point, and blanks in place of zeros at the end.
-std::string written(double value, Format format) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  std::string text = digits_of(value, format);
-  const bool has_exponent = format.kind == std::chars_format::scientific;
-  if (format.decimals == 0) text.insert(has_exponent ? text.find('e') : text.size(), ".");
-  if (has_exponent) return text;
-  const size_t length = text.find_last_not_of('0') + 1;
-  return text.substr(0, length) + std::string(text.size() - length, ' ');
-}
-
-// An exponent if four decimals would hide a number or a number would be long; as many decimals as the elements need.
-Format format_of(const std::vector<double>& elements) {
+// As NumPy does: with a point, as many decimals as the elements need, and blanks in place of zeros at the end. With an
+// exponent if four decimals would hide a number or a number would be long.
+std::vector<std::string> written(const std::vector<double>& elements) {
   double largest = 0, smallest = INFINITY;
   for (const double element : elements)
     if (const double size = std::abs(element); std::isfinite(size) && size > 0) {
       largest = std::max(largest, size);
       smallest = std::min(smallest, size);
     }
-  Format format;
-  if (largest >= 1e6 || smallest < 1e-4) format.kind = std::chars_format::scientific;
-  int decimals = 0;
+  const bool exponent = largest >= 1e6 || smallest < 1e-4;
+  const auto kind = exponent ? std::chars_format::scientific : std::chars_format::fixed;
+  std::vector<std::string> texts;
+  size_t unneeded = most_decimals;  // zeros at the end of every number
   for (const double element : elements) {
-    if (!std::isfinite(element)) continue;
-    const std::string text = digits_of(element, format);
-    const std::string number = text.substr(0, text.find('e'));
-    const size_t zeros = number.size() - 1 - number.find_last_not_of('0');
-    decimals = std::max(decimals, most_decimals - int(zeros));
+    char digits[64];
+    const std::string text(digits, std::to_chars(digits, std::end(digits), element, kind, int(most_decimals)).ptr);
+    texts.push_back(std::isnan(element) ? "nan" : text);
+    const size_t end = end_of_mantissa(text);
+    if (std::isfinite(element)) unneeded = std::min(unneeded, end - 1 - text.find_last_not_of('0', end - 1));
   }
-  format.decimals = decimals;
-  return format;
+  for (std::string& text : texts) {
+    if (text.find('.') == std::string::npos) continue;  // not finite
+    text.erase(end_of_mantissa(text) - unneeded, unneeded);
+    if (!exponent) std::fill(text.begin() + int64_t(text.find_last_not_of('0')) + 1, text.end(), ' ');
+  }
+  return texts;
 }
 
 // The elements at these positions, padded to one width.
@@ -75,8 +62,7 @@ std::vector<std::string> texts_of(const Tensor& host, const std::vector<int64_t>
     } else {
       std::vector<double> elements;
       for (const int64_t i : positions) elements.push_back(double(Accum<T>(data[i])));
-      const Format format = format_of(elements);
-      for (const double element : elements) texts.push_back(written(element, format));
+      texts = written(elements);
     }
   });
   size_t width = 0;

@@ -1,6 +1,7 @@
 #include "core/random.h"
 
 #include "core/dispatch.h"
+#include "core/functors.h"
 
 namespace cairn {
 
@@ -22,13 +23,9 @@ float RandomStream::normal() { return cairn::normal(key_, normals_++, 0); }
 template <class Next>
 static Tensor random_tensor(Shape shape, DType dtype, Next&& next) {
   Tensor result(shape, dtype);
-  visit_floating(dtype, "random", [&]<class T>(T) {
-    if constexpr (cpu_computes<T>) {
-      T* data = result.mutable_data<T>();
-      for (int64_t i = 0; i < result.elements(); ++i) data[i] = T(next());
-    } else {
-      not_computed_in("random", dtype, Device::cpu);
-    }
+  visit(dtype, [&]<class T>(T) {
+    T* data = result.mutable_data<T>();
+    for (int64_t i = 0; i < result.elements(); ++i) data[i] = convert<T>(double(next()));
   });
   return result;
 }

@@ -59,7 +59,7 @@ class RandomStream {
   uint32_t drawn_ = 0, normals_ = 0;
 };
 
-// Tensors of random numbers on the CPU; float32 or float64.
+// Tensors of random numbers on the CPU.
 Tensor random_uniform(Shape shape, double low, double high, RandomStream& sequence, DType dtype = DType::float32);
 Tensor random_normal(Shape shape, RandomStream& sequence, DType dtype = DType::float32);
 

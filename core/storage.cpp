@@ -8,9 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <map>
+#include <iterator>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "core/dispatch.h"
@@ -41,85 +40,67 @@ std::atomic<int64_t>& scratch_bytes() {
   return bytes;
 }
 
-// Freed blocks of the CPU, at most the peak of live bytes or 64 MB.
+#if CAIRN_SANITIZED
+constexpr size_t smallest_kept = SIZE_MAX;  // so that sanitizers see a use after free
+#else
+constexpr size_t smallest_kept = 4096;  // bytes; malloc keeps smaller blocks itself
+#endif
+
+// Freed blocks of the CPU, at most the peak of live bytes or 64 MB. The oldest ones go first.
 class Cache {
  public:
   void* take(size_t bytes) {
-    std::lock_guard guard(mutex_);
-    const auto found = by_size_.find(bytes);
-    return found == by_size_.end() || found->second.blocks.empty() ? nullptr : remove(*found);
+    const std::lock_guard guard(mutex_);
+    const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(), [=](const Block& b) { return b.bytes == bytes; });
+    if (found == blocks_.rend()) return nullptr;
+    void* const data = found->data;
+    blocks_.erase(std::next(found).base());
+    held_ -= bytes;
+    return data;
   }
-  bool keep(void* block, size_t bytes) noexcept try {
-    std::lock_guard guard(mutex_);
-    Blocks& same = by_size_[bytes];
-    same.blocks.push_back(block);
-    same.freed = ++clock_;
+  void keep(void* data, size_t bytes) {
+    const std::lock_guard guard(mutex_);
+    blocks_.push_back({data, bytes});
     held_ += bytes;
     trim_to(limit());
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;  // no memory left for the list
   }
   void trim() {
-    std::lock_guard guard(mutex_);
+    const std::lock_guard guard(mutex_);
     trim_to(limit());
   }
   void clear() {
-    std::lock_guard guard(mutex_);
+    const std::lock_guard guard(mutex_);
     trim_to(0);
   }
-  int64_t held() {
-    std::lock_guard guard(mutex_);
-    return int64_t(held_);
+  size_t held() {
+    const std::lock_guard guard(mutex_);
+    return held_;
   }
 
  private:
-  struct Blocks {
-    std::vector<void*> blocks;
-    uint64_t freed = 0;  // when the latest one was freed: clock_ counts freed blocks
+  struct Block {
+    void* data;
+    size_t bytes;
   };
-  using BySize = std::map<size_t, Blocks>;
 
   static size_t limit() { return size_t(std::max<int64_t>(64 << 20, counter(Device::cpu).peak)); }
-  void* remove(BySize::value_type& same) {
-    void* block = same.second.blocks.back();
-    same.second.blocks.pop_back();
-    held_ -= same.first;
-    return block;
-  }
-  // Frees blocks until `maximum` bytes are left: first of the size whose latest block is the oldest.
   void trim_to(size_t maximum) {
-    while (held_ > maximum) {
-      const auto oldest = std::min_element(by_size_.begin(), by_size_.end(), [](const auto& a, const auto& b) {
-        return a.second.freed < b.second.freed;
-      });
-      while (held_ > maximum && !oldest->second.blocks.empty()) std::free(remove(*oldest));
-      if (oldest->second.blocks.empty()) by_size_.erase(oldest);
+    auto end = blocks_.begin();
+    for (; held_ > maximum; ++end) {
+      std::free(end->data);
+      held_ -= end->bytes;
     }
+    blocks_.erase(blocks_.begin(), end);
   }
 
   std::mutex mutex_;
-  BySize by_size_;
-  uint64_t clock_ = 0;
-  size_t held_ = 0;
+  std::vector<Block> blocks_;  // in the order in which they were freed
+  size_t held_ = 0;            // bytes
 };
 Cache& cache() {
   static Cache* const instance = new Cache;  // never destroyed: static tensors may outlive any order of destruction
   return *instance;
 }
-
-// Under the address sanitizer nothing is cached, so that it sees a use after free.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define CAIRN_CACHING false
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define CAIRN_CACHING false
-#endif
-#ifndef CAIRN_CACHING
-#define CAIRN_CACHING true
-#endif
-constexpr bool caching = CAIRN_CACHING;
 
 size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -136,32 +117,22 @@ void* new_block(size_t bytes) {
 }
 
 void* allocate_on_cpu(size_t bytes) {
-  if (void* block = caching ? cache().take(bytes) : nullptr) return block;
+  if (void* block = bytes >= smallest_kept ? cache().take(bytes) : nullptr) return block;
   // The system grants more memory than there is, and kills the process when it writes to it.
   const size_t live = size_t(counter(Device::cpu).live), maximum = available_memory(Device::cpu);
   if (live + bytes > maximum) return nullptr;
-  if (live + size_t(cache().held()) + bytes > maximum) release_cached_memory();
-  void* block = new_block(bytes);
-  if (!block) {
-    release_cached_memory();
-    block = new_block(bytes);
-  }
-  return block;
+  if (live + cache().held() + bytes > maximum) release_cached_memory();
+  return new_block(bytes);
 }
 
 void give_back(void* data, size_t bytes, Device device) {
   counter(device).add(-int64_t(bytes));
   if (device != Device::cpu)
     CAIRN_ON_CUDA("", gpu::deallocate(current_stream(device), data));
-  else if (!caching || !cache().keep(data, rounded(bytes)))
-    std::free(data);
-}
-
-void fill_with_nan(void* data, size_t bytes, Device device) {
-  if (device == Device::cpu)
-    std::memset(data, 0xff, bytes);
+  else if (rounded(bytes) >= smallest_kept)
+    cache().keep(data, rounded(bytes));
   else
-    CAIRN_ON_CUDA("", gpu::set_bytes(current_stream(device), data, 0xff, bytes));
+    std::free(data);
 }
 
 }  // namespace
@@ -186,13 +157,8 @@ Storage::Storage(size_t bytes, Device device) : data_(nullptr), bytes_(bytes), d
     const char* value = std::getenv("CAIRN_FILL_NAN");
     return value && *value == '1';
   }();
-  if (!fill) return;
-  try {
-    fill_with_nan(data_, bytes, device);
-  } catch (...) {  // a launch failed; the destructor will not run
-    give_back(data_, bytes, device);
-    throw;
-  }
+  if (fill && device == Device::cpu) std::memset(data_, 0xff, bytes);
+  if (fill && device == Device::cuda) CAIRN_ON_CUDA("", gpu::set_bytes(current_stream(device), data_, 0xff, bytes));
 }
 
 Storage::~Storage() {
@@ -210,7 +176,7 @@ size_t available_memory(Device device) {
 
 MemoryCount memory(Device device) {
   if (device != Device::cpu) return {counter(device).live, counter(device).peak};
-  return {counter(device).live, counter(device).peak, cache().held(), scratch_bytes()};
+  return {counter(device).live, counter(device).peak, int64_t(cache().held()), scratch_bytes()};
 }
 void count_scratch(int64_t bytes) { scratch_bytes() += bytes; }
 void reset_peak_memory(Device device) {

@@ -39,8 +39,9 @@ size_t available_memory(Device device);
 // Bytes of a device.
 //   live     held by storages
 //   peak     the most that `live` was since the last reset
-//   cached   (CPU) freed blocks that are kept for requests of the same size: a training step asks for the same sizes
-//            again, and fresh pages are slow. At most 64 MB or the peak, whichever is more; the oldest go first.
+//   cached   (CPU) freed blocks of 4 KB or more that are kept for requests of the same size: a training step asks for
+//            the same sizes again, and fresh pages are slow. At most 64 MB or the peak, whichever is more; the oldest
+//            go first.
 //   scratch  the part of `live` that threads keep for their next task (workspace.h)
 struct MemoryCount {
   int64_t live = 0, peak = 0, cached = 0, scratch = 0;

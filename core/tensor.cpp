@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "core/dispatch.h"
-#include "core/functors.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/memory.h"
 
@@ -18,15 +17,10 @@ Tensor::Tensor(Shape shape, DType dtype, Device device)
 
 Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {
   Tensor result(shape, dtype, device);
-  visit(dtype, [&]<class T>(T) {
-    const Stream stream = current_stream(device);
-    const T element = convert<T>(value);
-    T* data = result.mutable_data<T>();
-    if (device == Device::cuda)
-      CAIRN_ON_CUDA("", gpu::fill(stream, result.elements(), element, data));
-    else
-      cpu::fill(stream, result.elements(), element, data);
-  });
+  if (device == Device::cuda)
+    CAIRN_ON_CUDA("", gpu::fill(current_stream(device), result.elements(), value, dtype, result.mutable_raw()));
+  else
+    cpu::fill({}, result.elements(), value, dtype, result.mutable_raw());
   return result;
 }
 
@@ -105,15 +99,10 @@ Tensor Tensor::to(Device device) const {
 Tensor Tensor::cast(DType dtype) const {
   if (dtype == dtype_) return *this;
   Tensor result(shape_, dtype, device_);
-  visit(dtype_, [&]<class From>(From) {
-    visit(dtype, [&]<class To>(To) {
-      const Stream stream = current_stream(device_);
-      if (device_ == Device::cuda)
-        CAIRN_ON_CUDA("cast", gpu::cast<From, To>(stream, elements_, data<From>(), result.mutable_data<To>()));
-      else
-        cpu::cast<From, To>(stream, elements_, data<From>(), result.mutable_data<To>());
-    });
-  });
+  if (device_ == Device::cuda)
+    CAIRN_ON_CUDA("cast", gpu::cast(current_stream(device_), elements_, dtype_, raw(), dtype, result.mutable_raw()));
+  else
+    cpu::cast({}, elements_, dtype_, raw(), dtype, result.mutable_raw());
   return result;
 }
 
@@ -131,12 +120,7 @@ int64_t Tensor::position_of(std::initializer_list<int64_t> index) const {
 double Tensor::item() const {
   check(elements_ == 1, "item: expected one element, got a tensor of shape ", shape_);
   const Tensor host = to(Device::cpu);
-  return visit(dtype_, [&]<class T>(T) {
-    if constexpr (std::is_same_v<T, bfloat16>)
-      return double(float(*host.data<T>()));
-    else
-      return double(*host.data<T>());
-  });
+  return visit(dtype_, [&]<class T>(T) { return double(Accum<T>(*host.data<T>())); });
 }
 
 }  // namespace cairn

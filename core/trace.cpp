@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
-#include <new>
 #include <utility>
 
 namespace cairn::trace {
@@ -24,7 +23,7 @@ int this_thread() {
 struct Recorder {
   std::mutex mutex;  // of everything below
   Recording kept;
-  size_t maximum = 0, opened = 0;
+  size_t maximum = 0;
   void (*before_end)() noexcept = nullptr;
   uint64_t session = 0;
   int64_t start = 0;
@@ -42,7 +41,6 @@ void start(size_t maximum, void (*before_end)() noexcept) {
   const std::lock_guard guard(r.mutex);
   r.kept = {};
   r.maximum = maximum;
-  r.opened = 0;
   r.before_end = before_end;
   ++r.session;
   r.start = now();
@@ -63,40 +61,26 @@ Recording stop() {
   return result;
 }
 
-struct Span::Open {
-  Event event;
-  uint64_t session;
-  void (*before_end)() noexcept;
-};
-
-void Span::open(const char* name, const char* category, std::string details) {
+void Span::open(Event event) {
   Recorder& r = recorder();
   const std::lock_guard guard(r.mutex);
   if (!trace::recording()) return;
-  if (r.opened == r.maximum) {
-    ++r.kept.dropped;
-    return;
-  }
-  ++r.opened;
-  open_ = new Open{{name, category, std::move(details), now() - r.start, 0, this_thread()}, r.session, r.before_end};
+  event_ = std::move(event);
+  event_.begin = now() - r.start;
+  session_ = r.session;
 }
 
-void Span::close() noexcept {
+void Span::close() {
   Recorder& r = recorder();
-  if (open_->before_end) open_->before_end();
-  const int64_t end = now();
-  {
-    const std::lock_guard guard(r.mutex);
-    if (open_->session == r.session) {
-      open_->event.duration = end - r.start - open_->event.begin;
-      try {
-        r.kept.events.push_back(std::move(open_->event));
-      } catch (const std::bad_alloc&) {
-        ++r.kept.dropped;
-      }
-    }
-  }
-  delete open_;
+  const std::lock_guard guard(r.mutex);
+  if (session_ != r.session) return;
+  if (r.before_end) r.before_end();
+  event_.duration = now() - r.start - event_.begin;
+  event_.thread = this_thread();
+  if (r.kept.events.size() < r.maximum)
+    r.kept.events.push_back(std::move(event_));
+  else
+    ++r.kept.dropped;
 }
 
 }  // namespace cairn::trace

@@ -9,7 +9,7 @@
 //   const trace::Recording recording = trace::stop();
 //
 // Kernels (core/dispatch.h), gradients (the tape), modules and the optimizer open spans by themselves. Before start(),
-// a span costs one test of a flag. On CUDA a kernel's span is the time to queue it, not to run it, unless the recording
+// a span costs a few nanoseconds. On CUDA a kernel's span is the time to queue it, not to run it, unless the recording
 // waits for the device (core/timing.h).
 #include <atomic>
 #include <cstddef>
@@ -25,9 +25,9 @@ struct Event {
   const char* name;      // "softmax"
   const char* category;  // "kernel", "backward", "module" or "program"
   std::string detail;    // shapes and the like; may be empty
-  int64_t begin;         // nanoseconds since start()
-  int64_t duration;      // nanoseconds
-  int thread;            // 0, 1, ... in the order in which threads first opened one
+  int64_t begin = 0;     // nanoseconds since start()
+  int64_t duration = 0;  // nanoseconds
+  int thread = 0;        // 0, 1, ... in the order in which threads first closed one
 };
 
 struct Recording {
@@ -35,8 +35,9 @@ struct Recording {
   int64_t dropped = 0;        // spans beyond the maximum
 };
 
-// Starts a new recording, on all threads; an earlier one is dropped. It keeps the first `maximum` spans, about 100
-// bytes each. `before_end` is called at the end of each span, before its duration is taken: it may wait for the device.
+// Starts a new recording, on all threads; an earlier one is dropped. It keeps the first `maximum` spans that end, about
+// 100 bytes each. `before_end` is called at the end of each span, before its duration is taken: it may wait for the
+// device.
 void start(size_t maximum = 1'000'000, void (*before_end)() noexcept = nullptr);
 // Ends the recording and returns it. Spans that are still open are not part of it.
 Recording stop();
@@ -54,26 +55,22 @@ class Span {
   // written one after another, only while recording.
   template <class... Details>
   explicit Span(const char* name, const char* category, const Details&... details) {
-    if (!recording()) [[likely]]
-      return;
-    if constexpr (sizeof...(details) > 0)
-      open(name, category, concat(details...));
-    else
-      open(name, category, {});
+    if (recording()) [[unlikely]]
+      open({name, category, concat(details...)});
   }
   ~Span() {
-    if (open_) [[unlikely]]
+    if (session_) [[unlikely]]
       close();
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
  private:
-  struct Open;
-  void open(const char* name, const char* category, std::string details);
-  void close() noexcept;
+  void open(Event event);
+  void close();
 
-  Open* open_ = nullptr;  // null: not recorded
+  Event event_{};
+  uint64_t session_ = 0;  // the recording that it belongs to; 0: none
 };
 
 }  // namespace cairn::trace

@@ -6,7 +6,7 @@
 
 #include "core/functors.h"
 #include "core/host_device.h"
-#include "core/kernels/matrix.h"
+#include "core/kernels/rows.h"
 #include "cuda/launch.h"
 
 namespace cairn::gpu {

@@ -132,13 +132,6 @@ struct Same {
   T value;
   __device__ T operator()() const { return value; }
 };
-struct AddScaled {
-  float factor;
-  template <class T>
-  __device__ T operator()(T y, T x) const {
-    return T(float(y) + factor * float(x));
-  }
-};
 template <class To>
 struct Convert {
   template <class From>
@@ -190,19 +183,15 @@ void affine(Stream stream, int64_t n, double alpha, double beta, const T* x, T* 
   run_map(stream, Affine{float(alpha), float(beta)}, n, y, x);
 }
 
-template <class T>
-void accumulate(Stream stream, int64_t n, double alpha, const T* x, T* y) {
-  run_map(stream, AddScaled{float(alpha)}, n, y, static_cast<const T*>(y), x);
+void fill(Stream stream, int64_t n, double value, DType dtype, void* y) {
+  visit(dtype, [&]<class T>(T) { run_map(stream, Same<T>{convert<T>(value)}, n, static_cast<T*>(y)); });
 }
 
-template <class T>
-void fill(Stream stream, int64_t n, T value, T* y) {
-  run_map(stream, Same<T>{value}, n, y);
-}
-
-template <class From, class To>
-void cast(Stream stream, int64_t n, const From* x, To* y) {
-  run_map(stream, Convert<To>{}, n, y, x);
+void cast(Stream stream, int64_t n, DType from, const void* x, DType to, void* y) {
+  visit(from, [&]<class From>(From) {
+    visit(to,
+          [&]<class To>(To) { run_map(stream, Convert<To>{}, n, static_cast<To*>(y), static_cast<const From*>(x)); });
+  });
 }
 
 CAIRN_GPU_TYPES(unary)
@@ -212,25 +201,5 @@ CAIRN_GPU_TYPES(binary_backward)
 CAIRN_GPU_TYPES(compare)
 CAIRN_GPU_TYPES(where)
 CAIRN_GPU_TYPES(affine)
-CAIRN_GPU_TYPES(accumulate)
-
-#define INSTANTIATE_CAST(From)                                 \
-  template void fill(Stream, int64_t, From, From*);            \
-  template void cast(Stream, int64_t, const From*, float*);    \
-  template void cast(Stream, int64_t, const From*, double*);   \
-  template void cast(Stream, int64_t, const From*, bfloat16*); \
-  template void cast(Stream, int64_t, const From*, int32_t*);  \
-  template void cast(Stream, int64_t, const From*, int64_t*);  \
-  template void cast(Stream, int64_t, const From*, uint64_t*); \
-  template void cast(Stream, int64_t, const From*, uint8_t*);  \
-  template void cast(Stream, int64_t, const From*, bool*);
-INSTANTIATE_CAST(float)
-INSTANTIATE_CAST(double)
-INSTANTIATE_CAST(bfloat16)
-INSTANTIATE_CAST(int32_t)
-INSTANTIATE_CAST(int64_t)
-INSTANTIATE_CAST(uint64_t)
-INSTANTIATE_CAST(uint8_t)
-INSTANTIATE_CAST(bool)
 
 }  // namespace cairn::gpu

@@ -4,7 +4,7 @@
 // cuBLAS expects column-major matrices. To it a row-major matrix is the transpose, so we ask for C^T = op(B)^T op(A)^T:
 // the operands change places and nothing is copied.
 // Cost: 2 m n k operations for each member of the batch. If there is a bias, or k = 0, a kernel of our own first writes
-// beta C + bias, to which cuBLAS adds the product: a warp takes a row, a lane every 32nd element.
+// the bias to each row, and cuBLAS adds the product: a warp takes a row, a lane every 32nd element.
 //
 // The emulator has no cuBLAS: there core/cpu/gemm.cpp computes in float32, and bfloat16 results are rounded once.
 #include "core/kernels/gemm.h"
@@ -62,55 +62,43 @@ class Blas {
   void* workspace_ = nullptr;
 };
 
+// C = op(A) op(B), or with `add`, C += op(A) op(B).
 template <class T>
-void multiply(Stream stream, const Gemm& g, const T* a, const T* b, T* c) {
+void multiply(Stream stream, const Gemm& g, const T* a, const T* b, bool add, T* c) {
   constexpr bool full = std::is_same_v<T, float>;
   const cudaDataType_t type = full ? CUDA_R_32F : CUDA_R_16BF;
   const bool tf32 = full && float32_products() == Float32Products::tf32;
-  const float alpha = float(g.alpha), beta = float(g.beta);
+  const float alpha = 1, beta = add ? 1 : 0;
   const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
   check_cublas(cublasGemmStridedBatchedEx_64(
       Blas::of_this_thread(stream), operation(g.transpose_b), operation(g.transpose_a), g.n, g.m, g.k, &alpha, b, type,
-      g.ldb, g.stride_b, a, type, g.lda, g.stride_a, &beta, c, type, g.ldc, g.stride_c, g.batch,
+      g.row_b(), g.stride_b(), a, type, g.row_a(), g.stride_a(), &beta, c, type, g.n, g.m * g.n, g.batch,
       tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 #else
 
-void multiply(Stream stream, const Gemm& g, const float* a, const float* b, float* c) {
-  cpu::gemm<float>(stream, g, a, b, nullptr, c);
-}
-
-// A batch of matrices, from the first element to the last, as float.
-std::vector<float> widened(const bfloat16* x, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
-  const int64_t n = (batch - 1) * stride + (rows - 1) * ld + cols;
-  std::vector<float> result(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) result[size_t(i)] = float(x[i]);
-  return result;
-}
-
-void multiply(Stream stream, const Gemm& g, const bfloat16* a, const bfloat16* b, bfloat16* c) {
-  const auto wide_a = widened(a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda, g.batch, g.stride_a);
-  const auto wide_b = widened(b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb, g.batch, g.stride_b);
-  auto wide_c = widened(c, g.m, g.n, g.ldc, g.batch, g.stride_c);
-  cpu::gemm<float>(stream, g, wide_a.data(), wide_b.data(), nullptr, wide_c.data());
-  for (int64_t member = 0; member < g.batch; ++member)
-    for (int64_t i = 0; i < g.m; ++i)
-      for (int64_t j = 0; j < g.n; ++j) {
-        const int64_t at = member * g.stride_c + i * g.ldc + j;
-        c[at] = bfloat16(wide_c[size_t(at)]);
-      }
+template <class T>
+void multiply(Stream stream, const Gemm& g, const T* a, const T* b, bool add, T* c) {
+  const auto widened = [](const T* x, int64_t n) {
+    std::vector<float> result;
+    for (int64_t i = 0; i < n; ++i) result.push_back(float(x[i]));
+    return result;
+  };
+  const auto wide_a = widened(a, (g.share_a ? 1 : g.batch) * g.m * g.k);
+  const auto wide_b = widened(b, (g.share_b ? 1 : g.batch) * g.k * g.n);
+  std::vector<float> product(size_t(g.batch * g.m * g.n));
+  cpu::gemm<float>(stream, g, wide_a.data(), wide_b.data(), nullptr, product.data());
+  for (size_t i = 0; i < product.size(); ++i) c[i] = T(product[i] + (add ? float(c[i]) : 0.0f));
 }
 
 #endif
 
-// C = beta C + bias.
+// The bias, or zeros, in each row of C.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>) begin(Gemm g, const T* bias, T* c) {
   each_row<32>(g.batch * g.m, [&](int64_t row) {
-    T* const to = c + row / g.m * g.stride_c + row % g.m * g.ldc;
-    for (int64_t j = threadIdx.x % 32; j < g.n; j += 32)
-      to[j] = T((g.beta == 0 ? 0.0f : float(g.beta) * float(to[j])) + (bias ? float(bias[j]) : 0.0f));
+    for (int64_t j = threadIdx.x % 32; j < g.n; j += 32) c[row * g.n + j] = bias ? bias[j] : T(0.0f);
   });
 }
 
@@ -121,12 +109,10 @@ void gemm(Stream stream, const Gemm& g, const T* a, const T* b, const T* bias, T
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;
   Gemm product = g;
   product.activation = {};
-  if (bias || g.k == 0) {
-    launch(begin<T>, over_rows<32>(stream, g.batch * g.m), g, bias, c);
-    product.beta = 1;
-  }
-  if (g.k > 0) multiply(stream, product, a, b, c);
-  if (g.activation) unary(stream, *g.activation, g.m * g.n, c, c);
+  const bool begun = bias || g.k == 0;
+  if (begun) launch(begin<T>, over_rows<32>(stream, g.batch * g.m), g, bias, c);
+  if (g.k > 0) multiply(stream, product, a, b, begun, c);
+  if (g.activation) unary(stream, *g.activation, g.batch * g.m * g.n, c, c);
 }
 
 CAIRN_GPU_TYPES(gemm)

@@ -9,9 +9,8 @@
 // last; codes [B, H, N].
 //
 // Launch.
-//   make_planes  a thread computes one number
-//   make_codes   a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32` (projections.cuh).
-//                Two votes of the warp make the code of a query.
+//   make_codes  a block takes 128 queries, a warp 16 of them, a lane planes `lane` and `lane + 32` (projections.cuh).
+//               Two votes of the warp make the code of a query.
 // Traffic: e D + 8 bytes a query, e bytes an element, the floor, and the planes once for each block, from the L2 cache.
 // Cost: 64 D multiply-adds a query, 32 D up to 32 bits. Lanes beyond the last plane compute in vain.
 #include "core/kernels/hash_codes.h"
@@ -22,13 +21,6 @@
 
 namespace cairn::gpu {
 namespace {
-
-constexpr int plane_threads = 128;
-
-__global__ void __launch_bounds__(plane_threads) make_planes(int bits, int64_t D, bool bias, Draw draw, float* planes) {
-  const int64_t i = int64_t(blockIdx.x) * plane_threads + threadIdx.x, j = i / (D + 1), d = i % (D + 1);
-  if (j < bits) planes[i] = d < D || bias ? normal(draw.key(), uint32_t(j), uint32_t(d)) : 0.0f;
-}
 
 // `planes_a_lane`: 1 for up to 32 bits, or 2.
 template <class T, int planes_a_lane>
@@ -59,10 +51,6 @@ __global__ void __launch_bounds__(32 * projection_warps, 2)
 }
 
 }  // namespace
-
-void random_planes(Stream stream, int bits, int64_t D, bool bias, Draw draw, float* planes) {
-  launch(make_planes, {ceil_div(bits * (D + 1), plane_threads), plane_threads, 0, stream}, bits, D, bias, draw, planes);
-}
 
 template <class T>
 void hash_codes(Stream stream, HashSize size, HeadView<const T> q, const float* planes, uint64_t* codes) {

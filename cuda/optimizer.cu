@@ -62,30 +62,9 @@ __global__ void __launch_bounds__(most_blocks)
   if (threadIdx.x == 0) prepare_state(std::sqrt(sum), max_norm, *state);
 }
 
-// ---- the optimizers: what a step does to all elements alike, and to one
-struct RAdamRule {
-  AdamOptions options;
-  using Step = AdamStep<float>;
-  __device__ Step coefficients(const OptimizerState& state) const { return r_adam_coefficients<float>(options, state); }
-  __device__ static void update(const Step& step, float g, float& x, float& first, float& second) {
-    adam_update(step, g, x, first, second);
-  }
-};
-struct AdamRule : RAdamRule {
-  __device__ Step coefficients(const OptimizerState& state) const { return adam_coefficients<float>(options, state); }
-};
-struct SgdRule {
-  SgdOptions options;
-  using Step = SgdStep<float>;
-  __device__ Step coefficients(const OptimizerState& state) const { return Step(options, state); }
-  __device__ static void update(const Step& step, float g, float& x, float& first, float&) {
-    sgd_update(step, g, x, first);
-  }
-};
-
 // Updates elements i of all arrays of a slice, which are T or packs of it. A moment that is null counts as 0.
-template <class Rule, class T, int width>
-__device__ void update(const typename Rule::Step& step, const ParameterSlice<T>& p, int64_t i) {
+template <int width, class Step, class T>
+__device__ void update(const Step& step, const ParameterSlice<T>& p, int64_t i) {
   using Word = Pack<T, width>;
   Word x = pack<width>(p.value, i);
   Word first = p.first ? pack<width>(p.first, i) : Word{}, second = p.second ? pack<width>(p.second, i) : Word{};
@@ -93,7 +72,7 @@ __device__ void update(const typename Rule::Step& step, const ParameterSlice<T>&
 #pragma unroll
   for (int k = 0; k < width; ++k) {
     float value = float(x.element[k]), m = float(first.element[k]), v = float(second.element[k]);
-    Rule::update(step, float(g.element[k]), value, m, v);
+    step.update(float(g.element[k]), value, m, v);
     x.element[k] = T(value), first.element[k] = T(m), second.element[k] = T(v);
   }
   pack<width>(p.value, i) = x;
@@ -101,13 +80,12 @@ __device__ void update(const typename Rule::Step& step, const ParameterSlice<T>&
   if (p.second) pack<width>(p.second, i) = second;
 }
 
-template <class T, class Rule>
+template <class Step, class T, class Options>
 __global__ void __launch_bounds__(threads)
-    take_step(int64_t count, const ParameterSlice<T>* slices, Rule rule, const OptimizerState* state) {
-  using Step = typename Rule::Step;
+    take_step(int64_t count, const ParameterSlice<T>* slices, Options options, const OptimizerState* state) {
   __shared__ __align__(16) unsigned char memory[sizeof(Step)];  // a Step has no default constructor
   if (state->skip) return;
-  if (threadIdx.x == 0) new (memory) Step(rule.coefficients(*state));
+  if (threadIdx.x == 0) new (memory) Step(options, *state);
   __syncthreads();
   const Step step = *std::launder(reinterpret_cast<const Step*>(memory));
 
@@ -115,10 +93,10 @@ __global__ void __launch_bounds__(threads)
   each_slice(count, slices, [&](const ParameterSlice<T>& p) {
     int64_t begin = 0;
     if (holds_packs<width>(p.value, p.gradient, p.first, p.second)) {
-      for (int64_t i = threadIdx.x; i < p.n / width; i += threads) update<Rule, T, width>(step, p, i);
+      for (int64_t i = threadIdx.x; i < p.n / width; i += threads) update<width>(step, p, i);
       begin = p.n / width * width;
     }
-    for (int64_t i = begin + threadIdx.x; i < p.n; i += threads) update<Rule, T, 1>(step, p, i);
+    for (int64_t i = begin + threadIdx.x; i < p.n; i += threads) update<1>(step, p, i);
   });
 }
 
@@ -134,25 +112,18 @@ void prepare_step(Stream stream, int64_t count, const ParameterSlice<T>* slices,
 }
 
 template <class T>
-void r_adam_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
-                 const OptimizerState* state) {
-  launch(take_step<T, RAdamRule>, {grid(count), threads, 0, stream}, count, slices, RAdamRule{options}, state);
-}
-
-template <class T>
 void adam_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
                const OptimizerState* state) {
-  launch(take_step<T, AdamRule>, {grid(count), threads, 0, stream}, count, slices, AdamRule{{options}}, state);
+  launch(take_step<AdamStep<float>, T, AdamOptions>, {grid(count), threads, 0, stream}, count, slices, options, state);
 }
 
 template <class T>
 void sgd_step(Stream stream, int64_t count, const ParameterSlice<T>* slices, SgdOptions options,
               const OptimizerState* state) {
-  launch(take_step<T, SgdRule>, {grid(count), threads, 0, stream}, count, slices, SgdRule{options}, state);
+  launch(take_step<SgdStep<float>, T, SgdOptions>, {grid(count), threads, 0, stream}, count, slices, options, state);
 }
 
 CAIRN_GPU_TYPES(prepare_step)
-CAIRN_GPU_TYPES(r_adam_step)
 CAIRN_GPU_TYPES(adam_step)
 CAIRN_GPU_TYPES(sgd_step)
 

@@ -12,7 +12,7 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, cons
       "attention", saved.out, {q, k, v},
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
        guard = guard(options.mask), options, logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
-        guard();
+        check_unchanged(guard);
         auto [dq, dk, dv] = attention_backward(q(), k(), v(), options, {out(), logsumexp}, g);
         return {dq, dk, dv};
       });

@@ -13,7 +13,7 @@ Variable bucket_attention(const Variable& q, const Variable& k, const Variable& 
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
        guard = guard(options.mask), groups, buckets, options,
        logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
-        guard();
+        check_unchanged(guard);
         auto [dq, dk, dv] = bucket_attention_backward(q(), k(), v(), groups, buckets, options, {out(), logsumexp}, g);
         return {dq, dk, dv};
       });

@@ -12,9 +12,9 @@ TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const
   const CentroidTopK saved = centroid_topk(centroids.value(), k.value(), v.value(), top, true, options, given);
   const auto gradient = [q = SavedTensor(centroids.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
                          rest = SavedTensor(saved.rest), mass = SavedTensor(saved.mass),
-                         guard = guard(options.mask).add(saved.topk), topk = saved.topk, logsumexp = saved.logsumexp,
+                         guard = guard(options.mask, saved.topk), topk = saved.topk, logsumexp = saved.logsumexp,
                          options](const Gradients& g, const Gradients& sums) -> Gradients {
-    guard();
+    check_unchanged(guard);
     const bool add = sums[1].defined() && sums[2].defined();  // the gradients of the top keys are there already
     auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1],
                                                add ? sums[1] : Tensor(), add ? sums[2] : Tensor());

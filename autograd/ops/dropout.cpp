@@ -11,7 +11,7 @@ Variable dropout(const Variable& x, double p, Draw draw) {
 
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual) {
   if (p == 0) return residual + x;
-  return record("dropout_add", dropout_add(x.value(), p, draw, residual.value()), {x, residual},
+  return record("dropout_add", dropout(x.value(), p, draw, residual.value()), {x, residual},
                 [p, draw](const Tensor& g) -> Gradients {
                   return {dropout(g, p, draw), g};
                 });

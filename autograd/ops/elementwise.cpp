@@ -58,19 +58,11 @@ Variable cast(const Variable& x, DType dtype) {
                 [from = x.dtype()](const Tensor& g) -> Gradients { return {g.cast(from)}; });
 }
 
-Variable exp(const Variable& x) { return unary(Unary::exp, x); }
-Variable log(const Variable& x) { return unary(Unary::log, x); }
-Variable sqrt(const Variable& x) { return unary(Unary::sqrt, x); }
-Variable square(const Variable& x) { return unary(Unary::square, x); }
-Variable abs(const Variable& x) { return unary(Unary::abs, x); }
-Variable operator/(double alpha, const Variable& x) { return alpha * unary(Unary::reciprocal, x); }
-Variable rsqrt_or_zero(const Variable& x) { return unary(Unary::rsqrt_or_zero, x); }
-Variable tanh(const Variable& x) { return unary(Unary::tanh, x); }
-Variable sigmoid(const Variable& x) { return unary(Unary::sigmoid, x); }
-Variable relu(const Variable& x) { return unary(Unary::relu, x); }
-Variable gelu(const Variable& x) { return unary(Unary::gelu, x); }
-Variable silu(const Variable& x) { return unary(Unary::silu, x); }
-Variable elu_plus_one(const Variable& x) { return unary(Unary::elu_plus_one, x); }
+// exp(x), log(x) and the others.
+#define CAIRN_DEFINE(name, ...) \
+  Variable name(const Variable& x) { return unary(Unary::name, x); }
+CAIRN_UNARY(CAIRN_DEFINE)
+#undef CAIRN_DEFINE
 
 Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
   return record("where", where(condition, a.value(), b.value()), {a, b},

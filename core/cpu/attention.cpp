@@ -21,14 +21,13 @@ void attention_forward(Stream, const AttentionOperands<T>& in, HeadView<T> out, 
   constexpr T none = -std::numeric_limits<T>::infinity();
 
   parallel_tasks(size.B * H * blocks, [&](int64_t task) {
-    thread_local Scratch<T> score_memory, factor_memory, max_memory, sum_memory, correction_memory;
+    thread_local Scratch<T> score_memory, factor_memory;
     const int64_t batch_head = task / blocks, b = batch_head / H, h = batch_head % H;
     const int64_t q0 = task % blocks * tile_queries, end = std::min(N, q0 + tile_queries);
     const int64_t q1 = std::clamp(mask.queries(b, N), q0, end);
     T* scores = score_memory.take(tile_queries * tile_row(tile_keys));
     T* factor = factor_memory.take(tile_keys);
-    T *running_max = max_memory.take(tile_queries), *sum = sum_memory.take(tile_queries);
-    T* correction = correction_memory.take(tile_queries);
+    T running_max[max_tile_queries], sum[max_tile_queries], correction[max_tile_queries];
     std::fill_n(running_max, tile_queries, none);
     std::fill_n(sum, tile_queries, T(0));
     bool first = true;  // `out` holds nothing yet
@@ -72,11 +71,8 @@ void attention_backward(Stream, const AttentionOperands<T>& in, HeadView<const T
   Workspace workspace(Device::cpu);
   // The sum over keys of A dA is g . out, dropout or not.
   T* delta = workspace.take<T>(size.B * size.H * size.N);
-  parallel_for(size.B * size.H * size.N, 256, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
-      delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), size.M);
-    }
+  each_query(size, [&](int64_t row, int64_t b, int64_t i, int64_t h) {
+    delta[row] = dot(out.at(b, i, h), dout.at(b, i, h), size.M);
   });
   attention_gradient(in, TopKeys<T>{}, logsumexp, delta, dout, dq, dk, dv);
 }

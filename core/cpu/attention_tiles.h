@@ -17,8 +17,9 @@ namespace cairn::cpu {
 struct TileSize {
   int64_t queries, keys, keys_backward;
 };
+inline constexpr int64_t max_tile_queries = 256;
 inline TileSize tile_size(const Mask& mask) {
-  return mask.Positions::all() ? TileSize{256, 512, 384} : TileSize{128, 512, 256};
+  return mask.Positions::all() ? TileSize{max_tile_queries, 512, 384} : TileSize{128, 512, 256};
 }
 
 // Elements from a row of a tile to the next. Not a power of two: the rows would share a few sets of the L1 cache.
@@ -129,18 +130,25 @@ struct TopKeys {
   }
 };
 
+// Calls f(row, batch, query, head) for all rows of [B, H, N].
+template <class F>
+void each_query(const AttentionSize& size, F&& f) {
+  parallel_for(size.B * size.H * size.N, 256, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t batch_head = row / size.N;
+      f(row, batch_head / size.H, row % size.N, batch_head % size.H);
+    }
+  });
+}
+
 // dq = the sum over splits of partial [B, H, splits, N, D], in order.
 template <class T>
 void sum_splits(const T* partial, int64_t splits, const AttentionSize& size, HeadView<T> dq) {
-  const int64_t H = size.H, N = size.N, D = size.D;
-  parallel_for(size.B * H * N, 256, [=](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t batch_head = row / N, i = row % N;
-      T* out = dq.at(batch_head / H, i, batch_head % H);
-      std::copy_n(partial + (batch_head * splits * N + i) * D, D, out);
-      for (int64_t split = 1; split < splits; ++split)
-        add_scaled(out, D, T(1), partial + ((batch_head * splits + split) * N + i) * D);
-    }
+  const int64_t N = size.N, D = size.D;
+  each_query(size, [=](int64_t row, int64_t b, int64_t i, int64_t h) {
+    const T* const parts = partial + (row / N * splits * N + i) * D;
+    std::copy_n(parts, D, dq.at(b, i, h));
+    for (int64_t split = 1; split < splits; ++split) add_scaled(dq.at(b, i, h), D, T(1), parts + split * N * D);
   });
 }
 

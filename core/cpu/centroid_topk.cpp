@@ -199,11 +199,8 @@ void centroid_topk_backward(Stream, const AttentionOperands<T>& in, int64_t k, c
   Workspace workspace(Device::cpu);
   // [grad. 9] delta, the sum over keys of A dA: m dm from the top keys, rest . drest from the others.
   T* delta = workspace.take<T>(size.B * size.H * size.N);
-  parallel_for(size.B * size.H * size.N, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
-      delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
-    }
+  each_query(size, [&](int64_t row, int64_t b, int64_t i, int64_t h) {
+    delta[row] = mass[row] * dmass[row] + dot(rest.at(b, i, h), drest.at(b, i, h), size.M);
   });
   attention_gradient(in, TopKeys<T>{k, topk, dmass}, logsumexp, delta, drest, dq, dk, dv, add);
 }

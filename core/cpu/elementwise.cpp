@@ -35,10 +35,11 @@ struct Strided {
   int64_t step;
 };
 
-// y_i = f(a_i, more_i...).
+// y_i = f(a_i, more_i...). y may be an operand, but no element depends on an earlier one.
 template <class F, class Y, class A, class... More>
 static void map_inner_loop(F f, int64_t n, Y* y, Strided<A> a, Strided<More>... more) {
   if (a.step == 1 && ((more.step == 1) && ...))
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = f(a.x[i], more.x[i]...);
   else if (a.step == 1 && ((more.step == 0) && ...))
     for (int64_t i = 0; i < n; ++i) y[i] = f(a.x[i], *more.x...);
@@ -99,22 +100,22 @@ void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y) {
   });
 }
 
-template <class T>
-void accumulate(Stream, int64_t n, double alpha, const T* x, T* y) {
-  parallel_for(n, elements_a_task, [=, factor = T(alpha)](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) y[i] += factor * x[i];
+void fill(Stream, int64_t n, double value, DType dtype, void* y) {
+  visit(dtype, [&]<class T>(T) {
+    parallel_for(n, elements_a_task, [y = static_cast<T*>(y), element = convert<T>(value)](int64_t begin, int64_t end) {
+      std::fill(y + begin, y + end, element);
+    });
   });
 }
 
-template <class T>
-void fill(Stream, int64_t n, T value, T* y) {
-  parallel_for(n, elements_a_task, [=](int64_t begin, int64_t end) { std::fill(y + begin, y + end, value); });
-}
-
-template <class From, class To>
-void cast(Stream, int64_t n, const From* x, To* y) {
-  parallel_for(n, elements_a_task, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) y[i] = convert<To>(x[i]);
+void cast(Stream, int64_t n, DType from, const void* x, DType to, void* y) {
+  visit(from, [&]<class From>(From) {
+    visit(to, [&]<class To>(To) {
+      parallel_for(n, elements_a_task,
+                   [x = static_cast<const From*>(x), y = static_cast<To*>(y)](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) y[i] = convert<To>(x[i]);
+                   });
+    });
   });
 }
 
@@ -125,25 +126,5 @@ CAIRN_CPU_TYPES(binary_backward)
 CAIRN_CPU_TYPES(compare)
 CAIRN_CPU_TYPES(where)
 CAIRN_CPU_TYPES(affine)
-CAIRN_CPU_TYPES(accumulate)
-
-#define INSTANTIATE_CAST(From)                                 \
-  template void fill(Stream, int64_t, From, From*);            \
-  template void cast(Stream, int64_t, const From*, float*);    \
-  template void cast(Stream, int64_t, const From*, double*);   \
-  template void cast(Stream, int64_t, const From*, bfloat16*); \
-  template void cast(Stream, int64_t, const From*, int32_t*);  \
-  template void cast(Stream, int64_t, const From*, int64_t*);  \
-  template void cast(Stream, int64_t, const From*, uint64_t*); \
-  template void cast(Stream, int64_t, const From*, uint8_t*);  \
-  template void cast(Stream, int64_t, const From*, bool*);
-INSTANTIATE_CAST(float)
-INSTANTIATE_CAST(double)
-INSTANTIATE_CAST(bfloat16)
-INSTANTIATE_CAST(int32_t)
-INSTANTIATE_CAST(int64_t)
-INSTANTIATE_CAST(uint64_t)
-INSTANTIATE_CAST(uint8_t)
-INSTANTIATE_CAST(bool)
 
 }  // namespace cairn::cpu

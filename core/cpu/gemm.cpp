@@ -285,7 +285,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
   const bool deep = g.k >= 4 * g.m;
   const int64_t tile_m =
       deep || g.batch >= wanted ? g.m : even_cut(g.m, std::clamp(g.m * g.batch / wanted, min_rows, max_tile_rows));
-  const Blocks<T> all{b, g.transpose_b ? 1 : g.ldb, g.transpose_b ? g.ldb : 1, g.n, g.k};
+  const Blocks<T> all{b, g.transpose_b ? 1 : g.n, g.transpose_b ? g.k : 1, g.n, g.k};
   const int64_t columns = (g.n + all.width - 1) / all.width, rows = (g.m + tile_m - 1) / tile_m;
   const int64_t tiles = g.batch * columns * rows;
   const int64_t splits = deep ? std::clamp<int64_t>(std::min(wanted / tiles, g.k / min_depth), 1, wanted) : 1;
@@ -299,7 +299,7 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
     parallel_tasks(g.batch * panels, [&](int64_t task) {
       const int64_t member = task / panels, j = task % panels * panel<T>;
       Blocks<T> of_member = all;
-      of_member.b += member * g.stride_b;
+      of_member.b += member * g.stride_b();
       for (int64_t l = 0; l < g.k; l += all.depth)
         of_member.pack(j, l, packed + member * all.packed_size() + all.packed_at(j, l));
     });
@@ -310,22 +310,21 @@ void gemm(Stream, const Gemm& g, const T* a, const T* b, const T* bias, T* c) {
   parallel_tasks(tiles * splits, [&](int64_t task) {
     const int64_t split = task % splits, tile = task / splits, l = split * steps;
     const int64_t member = tile / (columns * rows), j = tile / rows % columns * all.width, i = tile % rows * tile_m;
-    const T* from_a = a + member * g.stride_a + (g.transpose_a ? l * g.lda + i : i * g.lda + l);
-    const Blocks<T> of_b{b + member * g.stride_b + l * all.step + j * all.column, all.step, all.column, all.columns(j),
-                         std::min(steps, g.k - l)};
-    T* to =
-        partial ? partial + ((member * splits + split) * g.m + i) * g.n + j : c + member * g.stride_c + i * g.ldc + j;
-    multiply_tile(g.transpose_a, std::min(tile_m, g.m - i), g.alpha, from_a, g.lda, of_b,
-                  packed ? packed + member * all.packed_size() + all.packed_at(j, 0) : nullptr, partial ? 0.0 : g.beta,
-                  partial || !bias ? nullptr : bias + j, to, partial ? g.n : g.ldc);
-    for (int64_t row = i; !partial && row < std::min(g.m, i + tile_m); ++row, to += g.ldc) activate(to, of_b.n);
+    const T* from_a = a + member * g.stride_a() + (g.transpose_a ? l * g.m + i : i * g.k + l);
+    const Blocks<T> of_b{b + member * g.stride_b() + l * all.step + j * all.column, all.step, all.column,
+                         all.columns(j), std::min(steps, g.k - l)};
+    T* to = (partial ? partial : c) + ((member * splits + split) * g.m + i) * g.n + j;
+    multiply_tile(g.transpose_a, std::min(tile_m, g.m - i), 1.0, from_a, g.row_a(), of_b,
+                  packed ? packed + member * all.packed_size() + all.packed_at(j, 0) : nullptr, 0.0,
+                  partial || !bias ? nullptr : bias + j, to, g.n);
+    for (int64_t row = i; !partial && row < std::min(g.m, i + tile_m); ++row, to += g.n) activate(to, of_b.n);
   });
   if (!partial) return;
   parallel_for(g.batch * g.m, rows_a_task(splits * g.n), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t member = row / g.m, i = row % g.m;
-      T* to = c + member * g.stride_c + i * g.ldc;
-      begin_row(to, g.n, g.beta, bias);
+      T* to = c + row * g.n;
+      begin_row(to, g.n, 0, bias);
       for (int64_t split = 0; split < splits; ++split)
         add_scaled(to, g.n, T(1), partial + ((member * splits + split) * g.m + i) * g.n);
       activate(to, g.n);

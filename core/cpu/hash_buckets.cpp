@@ -55,38 +55,34 @@ void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw d
 template <class T>
 void hash_buckets(Stream, BucketSize size, HeadView<const T> q, const int32_t* lengths, const float* rotations,
                   int32_t* buckets) {
-  constexpr int64_t width = Projections::width, rows_a_task = 128, rounds_at_once = 8;
+  constexpr int64_t width = Projections::width, rows_a_task = 128;
   const int64_t H = size.H, N = size.N, D = size.D, max_columns = std::min(size.count(N) / 2, size.columns);
   const int64_t tiles =
       D > 0 ? (max_columns + width - 1) / width : 0;  // of columns; none if D = 0, when all products are 0
-  const int64_t tasks = (N + rows_a_task - 1) / rows_a_task, rounds = size.B * H * N > 0 ? size.rounds : 0;
-  // A few rounds at a time: they read the same queries, and the memory for their vectors stays bounded.
-  for (int64_t begin = 0; begin < rounds; begin += rounds_at_once) {
-    const int64_t end = std::min(begin + rounds_at_once, rounds);
-    std::vector<Projections> project(static_cast<size_t>((end - begin) * tiles), Projections(D));
-    for (int64_t round = begin; round < end; ++round)
-      for (int64_t j = 0; j < std::min(max_columns, tiles * width); ++j)
-        project[size_t((round - begin) * tiles + j / width)].set(int(j % width),
-                                                                 rotations + (round * size.columns + j) * D);
+  const int64_t tasks = (N + rows_a_task - 1) / rows_a_task;
+  if (size.B * H * N == 0) return;
+  std::vector<Projections> project(static_cast<size_t>(size.rounds * tiles), Projections(D));
+  for (int64_t round = 0; round < size.rounds; ++round)
+    for (int64_t j = 0; j < std::min(max_columns, tiles * width); ++j)
+      project[size_t(round * tiles + j / width)].set(int(j % width), rotations + (round * size.columns + j) * D);
 
-    // The heads of the same positions follow each other, because they share cache lines.
-    parallel_tasks(size.B * tasks * H, [&](int64_t task) {
-      const int64_t h = task % H, b = task / H / tasks, first = task / H % tasks * rows_a_task;
-      const int64_t n = lengths ? std::clamp<int64_t>(lengths[b], 0, N) : N;
-      const int64_t columns = std::min(size.count(n) / 2, max_columns);
-      const int64_t rows = std::min(rows_a_task, N - first), queries = std::clamp<int64_t>(n - first, 0, rows);
-      for (int64_t round = begin; round < end; ++round) {
-        int32_t* const bucket = buckets + ((b * H + h) * size.rounds + round) * N + first;
-        std::fill_n(bucket, rows, -1);
-        LargestOfBothSigns best[rows_a_task];
-        for (int64_t c0 = 0; c0 < std::min(columns, tiles * width); c0 += width)
-          project[size_t((round - begin) * tiles + c0 / width)].each(
-              0, queries, [&](int64_t i) { return q.at(b, first + i, h); },
-              [&](int64_t i, const float* product) { best[i].see(product, int32_t(c0), int32_t(columns)); });
-        for (int64_t i = 0; i < queries; ++i) bucket[i] = best[i].index(int32_t(columns));
-      }
-    });
-  }
+  // The heads of the same positions follow each other, because they share cache lines.
+  parallel_tasks(size.B * tasks * H, [&](int64_t task) {
+    const int64_t h = task % H, b = task / H / tasks, first = task / H % tasks * rows_a_task;
+    const int64_t n = lengths ? std::clamp<int64_t>(lengths[b], 0, N) : N;
+    const int64_t columns = std::min(size.count(n) / 2, max_columns);
+    const int64_t rows = std::min(rows_a_task, N - first), queries = std::clamp<int64_t>(n - first, 0, rows);
+    for (int64_t round = 0; round < size.rounds; ++round) {
+      int32_t* const bucket = buckets + ((b * H + h) * size.rounds + round) * N + first;
+      std::fill_n(bucket, rows, -1);
+      LargestOfBothSigns best[rows_a_task];
+      for (int64_t c0 = 0; c0 < std::min(columns, tiles * width); c0 += width)
+        project[size_t(round * tiles + c0 / width)].each(
+            0, queries, [&](int64_t i) { return q.at(b, first + i, h); },
+            [&](int64_t i, const float* product) { best[i].see(product, int32_t(c0), int32_t(columns)); });
+      for (int64_t i = 0; i < queries; ++i) bucket[i] = best[i].index(int32_t(columns));
+    }
+  });
 }
 
 CAIRN_CPU_TYPES(hash_buckets)

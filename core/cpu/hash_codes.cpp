@@ -5,13 +5,6 @@
 
 namespace cairn::cpu {
 
-void random_planes(Stream, int bits, int64_t D, bool bias, Draw draw, float* planes) {
-  const PhiloxKey key = draw.key();
-  for (int j = 0; j < bits; ++j)
-    for (int64_t d = 0; d <= D; ++d)
-      planes[j * (D + 1) + d] = d < D || bias ? normal(key, uint32_t(j), uint32_t(d)) : 0.0f;
-}
-
 template <class T>
 void hash_codes(Stream, HashSize size, HeadView<const T> q, const float* planes, uint64_t* codes) {
   const int64_t D = size.D;

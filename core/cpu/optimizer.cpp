@@ -37,20 +37,11 @@ void prepare_step(Stream, int64_t count, const ParameterSlice<T>* slices, double
 }
 
 template <class T>
-void r_adam_step(Stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
-                 const OptimizerState* state) {
-  if (state->skip) return;
-  for_each_element(count, slices, [step = r_adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
-    adam_update(step, p.gradient[i], p.value[i], p.first[i], p.second[i]);
-  });
-}
-
-template <class T>
 void adam_step(Stream, int64_t count, const ParameterSlice<T>* slices, AdamOptions options,
                const OptimizerState* state) {
   if (state->skip) return;
-  for_each_element(count, slices, [step = adam_coefficients<T>(options, *state)](const auto& p, int64_t i) {
-    adam_update(step, p.gradient[i], p.value[i], p.first[i], p.second[i]);
+  for_each_element(count, slices, [step = AdamStep<T>(options, *state)](const auto& p, int64_t i) {
+    step.update(p.gradient[i], p.value[i], p.first[i], p.second[i]);
   });
 }
 
@@ -59,12 +50,11 @@ void sgd_step(Stream, int64_t count, const ParameterSlice<T>* slices, SgdOptions
   if (state->skip) return;
   for_each_element(count, slices, [step = SgdStep<T>(options, *state)](const auto& p, int64_t i) {
     T none = 0;
-    sgd_update(step, p.gradient[i], p.value[i], p.first ? p.first[i] : none);
+    step.update(p.gradient[i], p.value[i], p.first ? p.first[i] : none, none);
   });
 }
 
 CAIRN_CPU_TYPES(prepare_step)
-CAIRN_CPU_TYPES(r_adam_step)
 CAIRN_CPU_TYPES(adam_step)
 CAIRN_CPU_TYPES(sgd_step)
 

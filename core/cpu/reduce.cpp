@@ -10,45 +10,29 @@
 
 namespace cairn::cpu {
 
+// The summands are cut into chunks of a fixed length; the chunks' sums are added in order.
 template <class T>
 void sum(Stream, Reduction size, const T* x, T* y) {
   const int64_t outer = size.outer, n = size.n, inner = size.inner;
-  if (inner == 1) {
-    // Long rows are cut into chunks of a fixed length; the chunks' sums are added in order.
-    constexpr int64_t chunk = 1 << 15;
-    const int64_t chunks = std::max<int64_t>(1, (n + chunk - 1) / chunk);
-    std::vector<T> partial(size_t(outer * chunks));
-    parallel_for(outer * chunks, std::max<int64_t>(1, chunk / std::max<int64_t>(1, n)),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t task = begin; task < end; ++task) {
-                     const int64_t row = task / chunks, first = task % chunks * chunk;
-                     const T* from = x + row * n + first;
-                     partial[size_t(task)] = sum_of<T>(std::min(chunk, n - first), [=](int64_t i) { return from[i]; });
-                   }
-                 });
-    for (int64_t row = 0; row < outer; ++row) {
-      T result = partial[size_t(row * chunks)];
-      for (int64_t i = 1; i < chunks; ++i) result += partial[size_t(row * chunks + i)];
-      y[row] = result;
-    }
-    return;
-  }
-  // Sums of columns: each chunk of rows gives one row of sums, and these are added in order.
-  constexpr int64_t chunk = 512;
-  const int64_t chunks = std::max<int64_t>(1, (n + chunk - 1) / chunk);
+  const int64_t chunk = inner == 1 ? 1 << 15 : 512, chunks = std::max<int64_t>(1, (n + chunk - 1) / chunk);
+  const int64_t chunks_a_task = inner == 1 ? std::max<int64_t>(1, chunk / std::max<int64_t>(1, n)) : 1;
   std::vector<T> partial(size_t(outer * chunks * inner));
-  parallel_tasks(outer * chunks, [&](int64_t task) {
-    const int64_t o = task / chunks, first = task % chunks * chunk, last = std::min(n, first + chunk);
-    T* out = partial.data() + task * inner;
-    for (int64_t j = first; j < last; ++j)
-      for (int64_t i = 0; i < inner; ++i) out[i] += x[(o * n + j) * inner + i];
-  });
-  for (int64_t o = 0; o < outer; ++o)
-    for (int64_t i = 0; i < inner; ++i) {
-      T result = partial[size_t(o * chunks * inner + i)];
-      for (int64_t p = 1; p < chunks; ++p) result += partial[size_t((o * chunks + p) * inner + i)];
-      y[o * inner + i] = result;
+  parallel_for(outer * chunks, chunks_a_task, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t first = part % chunks * chunk, count = std::min(chunk, n - first);
+      const T* const from = x + (part / chunks * n + first) * inner;
+      T* const to = partial.data() + part * inner;
+      if (inner == 1)
+        *to = sum_of<T>(count, [=](int64_t i) { return from[i]; });
+      else
+        for (int64_t j = 0; j < count; ++j) add_scaled(to, inner, T(1), from + j * inner);
     }
+  });
+  for (int64_t o = 0; o < outer; ++o) {
+    const T* const parts = partial.data() + o * chunks * inner;
+    std::copy_n(parts, inner, y + o * inner);
+    for (int64_t i = 1; i < chunks; ++i) add_scaled(y + o * inner, inner, T(1), parts + i * inner);
+  }
 }
 
 CAIRN_CPU_TYPES(sum)

@@ -1,7 +1,7 @@
 #pragma once
 // Cross entropy of softmax(logits) with one target class per row. Rows can be ignored.
 #include "core/dispatch.h"
-#include "core/kernels/matrix.h"
+#include "core/kernels/rows.h"
 
 namespace cairn {
 

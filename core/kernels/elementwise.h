@@ -13,7 +13,7 @@ CAIRN_KERNELS(
     template <class T> void unary(Stream, Unary, int64_t n, const T* x, T* y);
     // dx = f'(x) dy.
     template <class T> void unary_backward(Stream, Unary, int64_t n, const T* x, const T* dy, T* dx);
-    // y = f(a, b). a and b have strides, y is contiguous.
+    // y = f(a, b). a and b have strides, y is contiguous; it may be one of them if that is contiguous too.
     template <class T> void binary(Stream, Binary, const Strides&, const T* a, const T* b, T* y);
     // dx = df / da dy (operand 0) or df / db dy (operand 1). dy, a and b have strides.
     template <class T>
@@ -23,10 +23,8 @@ CAIRN_KERNELS(
     template <class T> void where(Stream, const Strides&, const bool* condition, const T* a, const T* b, T* y);
     // y = alpha x + beta.
     template <class T> void affine(Stream, int64_t n, double alpha, double beta, const T* x, T* y);
-    // y += alpha x.
-    template <class T> void accumulate(Stream, int64_t n, double alpha, const T* x, T* y);
-    // y = value, for any element type.
-    template <class T> void fill(Stream, int64_t n, T value, T* y);
-    template <class From, class To> void cast(Stream, int64_t n, const From* x, To* y);)
+    // y = value, and y = x, converted from and to any element types.
+    void fill(Stream, int64_t n, double value, DType, void* y);
+    void cast(Stream, int64_t n, DType from, const void* x, DType to, void* y);)
 
 }  // namespace cairn

@@ -41,7 +41,7 @@ struct LargestProjection {
 
 CAIRN_KERNELS(
     // rotations [rounds, columns, D], normal. Element [round, column, d] is number (round, column, d) of the draw, so
-    // it does not depend on how many rounds and columns there are.
+    // it does not depend on how many rounds and columns there are. (The planes of hash_codes are one round of them.)
     void random_rotations(Stream, int64_t rounds, int64_t columns, int64_t D, Draw, float* rotations);
     // buckets [B, H, rounds, N]. With n valid queries (`lengths` [B]; null: N), c = count(n) / 2 and y_j = q . r_j for
     // the first c columns r_j of a round's rotation: the argmax of (y_0 .. y_{c-1}, -y_0 .. -y_{c-1}), the lowest index

@@ -12,11 +12,9 @@ struct HashSize {
 };
 
 CAIRN_KERNELS(
-    // planes [bits, D + 1]: row j is p_j, normal, then the threshold t_j: normal with `bias`, else 0. Element [j, d] is
-    // number (j, d) of the draw, so it does not depend on the number of bits.
-    void random_planes(Stream, int bits, int64_t D, bool bias, Draw, float* planes);
-    // Bit j of codes [B, H, N] is 1 where q . p_j > t_j; a NaN gives 0. On every device the product is one chain of
-    // fused multiply-adds over d = 0 .. D-1 in float32, so the same q get the same codes everywhere.
+    // planes [bits, D + 1]: row j is p_j, then the threshold t_j. Bit j of codes [B, H, N] is 1 where q . p_j > t_j; a
+    // NaN gives 0. On every device the product is one chain of fused multiply-adds over d = 0 .. D-1 in float32, so the
+    // same q get the same codes everywhere.
     template <class T> void hash_codes(Stream, HashSize, HeadView<const T> q, const float* planes, uint64_t* codes);)
 
 }  // namespace cairn

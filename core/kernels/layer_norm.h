@@ -1,7 +1,7 @@
 #pragma once
 // Layer normalization over the last axis (Ba, Kiros, Hinton 2016).
 #include "core/dispatch.h"
-#include "core/kernels/matrix.h"
+#include "core/kernels/rows.h"
 
 namespace cairn {
 

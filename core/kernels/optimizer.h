@@ -32,6 +32,7 @@ struct OptimizerState {
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  bool rectified = false;  // R-Adam; the class RAdam sets it
 };
 struct SgdOptions {
   double momentum = 0, weight_decay = 0;
@@ -44,10 +45,8 @@ CAIRN_KERNELS(
     void prepare_step(Stream, int64_t count, const ParameterSlice<T>*, double max_norm, OptimizerState*);
     // The steps below do nothing if `skip` is set. Their arithmetic is in optimizer_step.h.
     //
-    // R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch). Decoupled weight decay.
-    template <class T>
-    void r_adam_step(Stream, int64_t count, const ParameterSlice<T>*, AdamOptions, const OptimizerState*);
-    // Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019).
+    // Adam (Kingma & Ba 2015), or R-Adam (Liu et al. 2020, Algorithm 2; rectified where rho_t > 5, as in PyTorch), with
+    // decoupled weight decay (Loshchilov & Hutter 2019).
     template <class T>
     void adam_step(Stream, int64_t count, const ParameterSlice<T>*, AdamOptions, const OptimizerState*);
     // SGD with momentum: m = momentum m + g + weight_decay x; x -= lr m. m is `first`, null if momentum is 0.

@@ -21,56 +21,47 @@ CAIRN_HD inline void prepare_state(double norm, double max_norm, OptimizerState&
   }
 }
 
-// m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,  x = decay x - step_size m / (root_scale sqrt(v) +
-// epsilon), for the clipped gradient g. If not `adaptive`, the denominator is 1.
+// Adam and R-Adam: m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,  x = decay x - step_size m /
+// (root_scale sqrt(v) + epsilon), for the clipped gradient g. If not `adaptive`, the denominator is 1.
+//
+// Adam divides both moments by the sum of their weights after t steps, 1 - beta^t.
+// R-Adam: rho_t is the number of gradients that v effectively averages over. Above 5, the variance of the adaptive step
+// is finite, and the step is rectified for it (Liu et al. 2020, equation 4 and Algorithm 2); below, v is not used. The
+// bias correction is in the step size; sqrt(v) + epsilon has none.
 template <class T>
 struct AdamStep {
   T gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, root_scale, epsilon;
   bool adaptive;
 
-  CAIRN_HD AdamStep(const AdamOptions& o, const OptimizerState& state, double size, double root, bool is_adaptive)
+  CAIRN_HD AdamStep(const AdamOptions& o, const OptimizerState& state)
       : gradient_scale(T(state.gradient_scale)),
         beta1(T(o.beta1)),
         one_minus_beta1(T(1 - o.beta1)),
         beta2(T(o.beta2)),
         one_minus_beta2(T(1 - o.beta2)),
         decay(T(1 - state.learning_rate * o.weight_decay)),
-        step_size(T(size)),
-        root_scale(T(root)),
-        epsilon(T(o.epsilon)),
-        adaptive(is_adaptive) {}
+        epsilon(T(o.epsilon)) {
+    const double t = double(state.step), power2 = pow(o.beta2, t);
+    const double correction1 = 1 - pow(o.beta1, t), correction2 = 1 - power2;
+    const double maximum = 2 / (1 - o.beta2) - 1, rho = maximum - 2 * t * power2 / correction2;
+    double size = state.learning_rate / correction1;
+    adaptive = !o.rectified || rho > 5;
+    if (o.rectified && adaptive) {
+      const double rectification = std::sqrt((rho - 4) * (rho - 2) * maximum / ((maximum - 4) * (maximum - 2) * rho));
+      size = size * rectification * std::sqrt(correction2);
+    }
+    step_size = T(size);
+    root_scale = T(o.rectified ? 1 : 1 / std::sqrt(correction2));
+  }
+  // Updates one element.
+  CAIRN_HD void update(T gradient, T& x, T& first, T& second) const {
+    const T g = gradient_scale * gradient;
+    first = beta1 * first + one_minus_beta1 * g;
+    second = beta2 * second + one_minus_beta2 * g * g;
+    const T move = step_size * first;
+    x = decay * x - (adaptive ? move / (root_scale * std::sqrt(second) + epsilon) : move);
+  }
 };
-
-// Adam: both moments are divided by the sum of their weights after t steps, 1 - beta^t.
-template <class T>
-CAIRN_HD AdamStep<T> adam_coefficients(const AdamOptions& o, const OptimizerState& state) {
-  const double t = double(state.step), correction1 = 1 - pow(o.beta1, t), correction2 = 1 - pow(o.beta2, t);
-  return {o, state, state.learning_rate / correction1, 1 / std::sqrt(correction2), true};
-}
-
-// R-Adam: rho_t is the number of gradients that v effectively averages over. Above 5, the variance of the adaptive step
-// is finite, and the step is rectified for it (Liu et al. 2020, equation 4 and Algorithm 2); below, v is not used. The
-// bias correction is in the step size; sqrt(v) + epsilon has none.
-template <class T>
-CAIRN_HD AdamStep<T> r_adam_coefficients(const AdamOptions& o, const OptimizerState& state) {
-  const double t = double(state.step), power2 = pow(o.beta2, t);
-  const double correction1 = 1 - pow(o.beta1, t), correction2 = 1 - power2;
-  const double maximum = 2 / (1 - o.beta2) - 1, rho = maximum - 2 * t * power2 / correction2;
-  const double step_size = state.learning_rate / correction1;
-  if (rho <= 5) return {o, state, step_size, 1, false};
-  const double rectification = std::sqrt((rho - 4) * (rho - 2) * maximum / ((maximum - 4) * (maximum - 2) * rho));
-  return {o, state, step_size * rectification * std::sqrt(correction2), 1, true};
-}
-
-// Updates one element, for Adam and R-Adam.
-template <class T>
-CAIRN_HD void adam_update(const AdamStep<T>& step, T gradient, T& x, T& first, T& second) {
-  const T g = step.gradient_scale * gradient;
-  first = step.beta1 * first + step.one_minus_beta1 * g;
-  second = step.beta2 * second + step.one_minus_beta2 * g * g;
-  const T move = step.step_size * first;
-  x = step.decay * x - (step.adaptive ? move / (step.root_scale * std::sqrt(second) + step.epsilon) : move);
-}
 
 // m = momentum m + g + weight_decay x,  x -= learning_rate m, for the clipped gradient g.
 template <class T>
@@ -82,12 +73,10 @@ struct SgdStep {
         momentum(T(o.momentum)),
         weight_decay(T(o.weight_decay)),
         learning_rate(T(state.learning_rate)) {}
+  CAIRN_HD void update(T gradient, T& x, T& first, T& /*second*/) const {
+    first = momentum * first + gradient_scale * gradient + weight_decay * x;
+    x -= learning_rate * first;
+  }
 };
-
-template <class T>
-CAIRN_HD void sgd_update(const SgdStep<T>& step, T gradient, T& x, T& first) {
-  first = step.momentum * first + step.gradient_scale * gradient + step.weight_decay * x;
-  x -= step.learning_rate * first;
-}
 
 }  // namespace cairn

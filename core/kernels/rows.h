@@ -4,9 +4,13 @@
 #include <cstdint>
 
 #include "core/dispatch.h"
-#include "core/kernels/matrix.h"
 
 namespace cairn {
+
+// A matrix of contiguous rows.
+struct Rows {
+  int64_t rows = 0, cols = 0;
+};
 
 // `rows` rows of `cols` elements, and a table of `table` rows.
 struct RowSelection {

@@ -1,7 +1,7 @@
 #pragma once
 // Softmax over the last axis.
 #include "core/dispatch.h"
-#include "core/kernels/matrix.h"
+#include "core/kernels/rows.h"
 
 namespace cairn {
 

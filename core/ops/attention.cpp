@@ -19,7 +19,7 @@ AttentionGradient attention_backward(const Tensor& q, const Tensor& k, const Ten
                                      const AttentionResult& saved, const Tensor& dout) {
   const Sizes s = expect_attention("attention", q, k, v, options,
                                    {{"the saved output", saved.out, "B N H M"},
-                                    sums("the saved logsumexp", saved.logsumexp, "B H N"),
+                                    of_type(sums_of(q), "the saved logsumexp", saved.logsumexp, "B H N"),
                                     {"the gradient", dout, "B N H M"}});
   const AttentionSize size = kernel_size(s, options);
   AttentionGradient g{empty_like(q), empty_like(k), empty_like(v)};

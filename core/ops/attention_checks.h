@@ -37,11 +37,6 @@ template <class T>
 HeadView<T> head_view(Tensor& x) {
   return {x.mutable_data<T>(), x.size(1) * x.size(2) * x.size(3), x.size(2) * x.size(3), x.size(3)};
 }
-// The same for an operand that may be undefined.
-template <class T>
-HeadView<const T> optional_head_view(const Tensor& x) {
-  return x.defined() ? head_view<T>(x) : HeadView<const T>{};
-}
 Mask kernel_mask(const AttentionMask& mask, const AttentionSize& size);
 template <class T>
 AttentionOperands<T> operands(const AttentionSize& size, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -51,7 +46,7 @@ AttentionOperands<T> operands(const AttentionSize& size, const Tensor& q, const 
           head_view<T>(k),
           head_view<T>(v),
           kernel_mask(options.mask, size),
-          {options.dropout.draw.for_kernel(size.H), float(options.dropout.p)}};
+          {options.dropout.p, options.dropout.draw.for_kernel(size.H)}};
 }
 GroupSize group_size(const Groups& groups);
 GroupView view(const Groups& groups);

@@ -44,7 +44,7 @@ AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, co
                                             const AttentionResult& saved, const Tensor& dout) {
   const Sizes s = expect_attention("bucket_attention", q, k, v, options,
                                    {{"the saved output", saved.out, "B N H M"},
-                                    sums("the saved logsumexp", saved.logsumexp, "B H N"),
+                                    of_type(sums_of(q), "the saved logsumexp", saved.logsumexp, "B H N"),
                                     {"the gradient", dout, "B N H M"}});
   const AttentionSize size = kernel_size(s, options);
   const BucketRounds rounds = kernel_rounds(size, groups, buckets, q.device());

@@ -36,7 +36,7 @@ AttentionGradient centroid_topk_backward(const Tensor& centroids, const Tensor& 
                                          const Tensor& dmass, const Tensor& drest, const Tensor& dk, const Tensor& dv) {
   const Sizes s = expect_attention("centroid_topk", centroids, k, v, options,
                                    {of_type(DType::int32, "the saved top keys", saved.topk, "B H N T"),
-                                    sums("the saved logsumexp", saved.logsumexp, "B H N"),
+                                    of_type(sums_of(k), "the saved logsumexp", saved.logsumexp, "B H N"),
                                     {"the saved mass", saved.mass, "B H N"},
                                     {"the saved rest", saved.rest, "B N H M"},
                                     {"the gradient of mass", dmass, "B H N"},

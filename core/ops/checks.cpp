@@ -67,9 +67,9 @@ Sizes expect(const char* operation, std::initializer_list<Operand> operands, Siz
     const char* const name_ = operand.name;
     if (operand.optional && !x.defined()) continue;
     check(x.defined(), operation, ": ", name_, " was never given a value");
-    if (operand.dtype || operand.sums) {
-      const DType dtype = operand.dtype ? *operand.dtype : sums_of(known.dtype_);
-      check(x.dtype() == dtype, operation, ": expected ", name_, " to be ", name(dtype), ", got ", name(x.dtype()));
+    if (operand.dtype) {
+      check(x.dtype() == *operand.dtype, operation, ": expected ", name_, " to be ", name(*operand.dtype), ", got ",
+            name(x.dtype()));
     } else if (!known.floating_) {
       check(is_floating(x.dtype()), operation, ": ", name_, " must be floating, got ", name(x.dtype()));
       known.floating_ = name_, known.dtype_ = x.dtype();
@@ -96,8 +96,6 @@ void check_values(const char* operation, const char* name, const Tensor& tensor,
     check(values[i] >= lowest && values[i] <= highest, operation, ": ", name, "[", i, "] is ", values[i], ", expected ",
           lowest, " to ", highest);
 }
-
-Rows rows_of(const Sizes& s) { return {s['C'] ? s['R'] : 0, s['C']}; }
 
 Tensor empty_like(const Tensor& x) { return Tensor(x.shape(), x.dtype(), x.device()); }
 

@@ -6,28 +6,22 @@
 #include <optional>
 #include <string>
 
-#include "core/kernels/matrix.h"
 #include "core/tensor.h"
 
 namespace cairn {
 
 // The dtype of sums of x's elements, and of what is saved for backward: float32 for bfloat16, else x's dtype.
-inline DType sums_of(DType dtype) { return dtype == DType::bfloat16 ? DType::float32 : dtype; }
-inline DType sums_of(const Tensor& x) { return sums_of(x.dtype()); }
+inline DType sums_of(const Tensor& x) { return x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype(); }
 
 // An operand of an operation, and its requirements: this shape (see expect(); null: any), the device of the first
-// operand, and the dtype of the first operand without `dtype` and `sums`, which must be floating.
+// operand, and the dtype of the first operand without `dtype`, which must be floating.
 struct Operand {
   const char* name;  // in messages
   const Tensor& tensor;
   const char* shape;
   std::optional<DType> dtype{};  // this dtype instead
-  bool sums = false;             // the dtype of sums instead
   bool optional = false;         // may be undefined
 };
-inline Operand sums(const char* name, const Tensor& tensor, const char* shape) {
-  return {name, tensor, shape, {}, true};
-}
 inline Operand of_type(DType dtype, const char* name, const Tensor& tensor, const char* shape) {
   return {name, tensor, shape, dtype};
 }
@@ -59,7 +53,7 @@ class Sizes {
 
 // Checks the operands of an operation. Returns the sizes of the letters in their shapes, added to those in `known`.
 //
-//   expect("layer_norm", {{"x", x, "*R C"}, {"weight", weight, "C"}, sums("the saved mean", saved.mean, "R")})
+//   expect("gather_rows", {{"table", table, "N C"}, of_type(DType::int32, "index", index, "*R")})
 //
 // A shape has a letter for each axis. A letter's first axis gives its size, and others must agree. "*R" stands for any
 // number of leading axes; another "*R" must be the same ones, and "R" is a single axis of their product.
@@ -70,8 +64,6 @@ Sizes expect(const char* operation, std::initializer_list<Operand> operands, Siz
 // and its kernels skip such elements. The tensor may be undefined.
 void check_values(const char* operation, const char* name, const Tensor& tensor, int64_t lowest, int64_t highest);
 
-// R rows of C columns; zero rows if C is 0, so that kernels do not loop over empty rows.
-Rows rows_of(const Sizes& s);
 // An uninitialized tensor of x's shape, dtype and device.
 Tensor empty_like(const Tensor& x);
 // `shape` with one more axis, the last.

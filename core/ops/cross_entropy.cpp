@@ -34,7 +34,7 @@ CrossEntropy cross_entropy(const Tensor& logits, const Tensor& targets) {
 Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const CrossEntropy& saved,
                               const Tensor& dloss) {
   const Sizes s = expect("cross_entropy",
-                         {sums("the saved logsumexp", saved.logsumexp, "R"),
+                         {of_type(sums_of(logits), "the saved logsumexp", saved.logsumexp, "R"),
                           of_type(DType::int32, "the saved count", saved.count, ""),
                           {"the gradient", dloss, ""}},
                          check_targets(logits, targets));

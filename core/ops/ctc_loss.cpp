@@ -48,8 +48,8 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& targets, const Tensor& fram
 Tensor ctc_loss_backward(const Tensor& logits, const Tensor& targets, const Tensor& frames,
                          const Tensor& target_lengths, int blank, const CtcLoss& saved, const Tensor& dloss) {
   const Sizes s = expect("ctc_loss",
-                         {sums("the saved logsumexp", saved.logsumexp, "B T"),
-                          sums("the saved alpha", saved.alpha, "B T S"),
+                         {of_type(sums_of(logits), "the saved logsumexp", saved.logsumexp, "B T"),
+                          of_type(sums_of(logits), "the saved alpha", saved.alpha, "B T S"),
                           {"the gradient", dloss, "B"}},
                          check_operands(logits, targets, frames, target_lengths, blank));
   const CtcSize size = size_of(s, blank);

@@ -67,9 +67,10 @@ Tensor affine(const Tensor& x, double alpha, double beta) {
   return y;
 }
 
-void accumulate(Tensor& y, const Tensor& x, double alpha) {
+void accumulate(Tensor& y, const Tensor& x) {
   expect("accumulate", {{"y", y, "*R"}, {"x", x, "*R"}});
-  CAIRN_RUN("accumulate", x, accumulate<T>(stream, x.elements(), alpha, x.data<T>(), y.mutable_data<T>()));
+  const Strides strides = broadcast_strides(y.shape(), {y.shape(), x.shape()});
+  CAIRN_RUN("accumulate", x, binary<T>(stream, Binary::add, strides, y.data<T>(), x.data<T>(), y.mutable_data<T>()));
 }
 
 }  // namespace cairn

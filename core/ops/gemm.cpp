@@ -1,6 +1,5 @@
 #include "core/ops.h"
 
-#include <cstdint>
 #include <optional>
 
 #include "core/dispatch.h"
@@ -28,22 +27,19 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
         b.shape(), " differ");
   const Shape leading = a.rank() >= b.rank() ? leading_a : leading_b;
   Tensor c(appended(appended(leading, g.m), g.n), a.dtype(), a.device());
-  g.lda = a.size(-1), g.ldb = b.size(-1), g.ldc = g.n;
   g.batch = leading.elements();
-  g.stride_a = a.rank() == 2 ? 0 : a.size(-1) * a.size(-2), g.stride_b = b.rank() == 2 ? 0 : b.size(-1) * b.size(-2);
-  g.stride_c = g.m * g.n;
-  if (b.rank() == 2 && !transpose_a) g.m *= g.batch, g.batch = 1;  // one tall product
+  g.share_a = a.rank() == 2;
+  g.share_b = b.rank() == 2;
+  if (g.share_b && !transpose_a) g.m *= g.batch, g.batch = 1;  // one tall product
   run_gemm(g, a, b, {}, c);
   return c;
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::optional<Unary> activation) {
   const Sizes s = expect("linear", {{"x", x, "*R I"}, {"weight", weight, "O I"}, optional({"bias", bias, "O"})});
-  const int64_t in = s['I'], out = s['O'];
-  Tensor y(x.shape().with(-1, out), x.dtype(), x.device());
+  Tensor y(x.shape().with(-1, s['O']), x.dtype(), x.device());
   Gemm g;
-  g.m = s['R'], g.n = out, g.k = in, g.transpose_b = true;
-  g.lda = in, g.ldb = in, g.ldc = out;
+  g.m = s['R'], g.n = s['O'], g.k = s['I'], g.transpose_b = true;
   g.activation = activation;
   run_gemm(g, x, weight, bias, y);
   return y;

@@ -10,9 +10,8 @@ namespace cairn {
 Tensor random_planes(int bits, int64_t D, bool bias, Draw draw, Device device) {
   check_bits("random_planes", bits);
   check(D >= 0 && D <= INT32_MAX, "random_planes: D = ", D, ", expected 0 to ", INT32_MAX);
-  Tensor planes({bits, D + 1}, DType::float32, device);
-  CAIRN_DISPATCH("random_planes", float, planes,
-                 random_planes(current_stream(device), bits, D, bias, draw.for_kernel(), planes.mutable_data<float>()));
+  Tensor planes = random_rotations(1, bits, D + 1, draw, device).reshape({bits, D + 1});
+  if (!bias) assign(planes, 1, D, Tensor::zeros({bits, 1}, DType::float32, device));
   return planes;
 }
 

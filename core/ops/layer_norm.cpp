@@ -23,8 +23,8 @@ LayerNormGradient layer_norm_backward(const Tensor& x, const Tensor& weight, con
   const Sizes s = expect("layer_norm", {{"x", x, "*R C"},
                                         {"weight", weight, "C"},
                                         {"the gradient", dy, "*R C"},
-                                        sums("the saved mean", saved.mean, "R"),
-                                        sums("the saved rstd", saved.rstd, "R")});
+                                        of_type(sums_of(x), "the saved mean", saved.mean, "R"),
+                                        of_type(sums_of(x), "the saved rstd", saved.rstd, "R")});
   const Rows size{s['R'], s['C']};
   LayerNormGradient g{empty_like(x), empty_like(weight), empty_like(weight)};
   CAIRN_RUN("layer_norm", x,

@@ -9,7 +9,6 @@ Tensor sum(const Tensor& x, const Axes& axes, bool keep) {
   expect("sum", {{"x", x, "*R"}});
   bool summed[max_rank] = {};
   for (const int given : axes) {
-    check(given >= -x.rank() && given < x.rank(), "sum: axis ", given, " out of range for ", x.shape());
     const int axis = x.shape().normalize(given);
     check(!summed[axis], "sum: axis ", given, " is given twice");
     summed[axis] = true;

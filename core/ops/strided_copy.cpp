@@ -42,23 +42,15 @@ void copy_part(const char* operation, const Shape& part, const Tensor& x, int64_
   copy(operation, strides, x, from, y, to);
 }
 
-// `axis` of x, of any dtype, counted from the front.
-int axis_of(const char* operation, const Tensor& x, int axis) {
-  expect(operation, {of_type(x.dtype(), "x", x, "*R")});
-  check(axis >= -x.rank() && axis < x.rank(), operation, ": axis ", axis, " out of range for ", x.shape());
-  return axis < 0 ? axis + x.rank() : axis;
-}
-
 }  // namespace
 
 Tensor permute(const Tensor& x, const Axes& axes) {
-  expect("permute", {of_type(x.dtype(), "x", x, "*R")});
   check(int(axes.size()) == x.rank(), "permute: ", axes.size(), " axes for ", x.shape());
   const std::vector<int64_t> in = steps_of(x.shape());
   std::vector<int> order;
   Shape shape;
   for (const int given : axes) {
-    const int axis = axis_of("permute", x, given);
+    const int axis = x.shape().normalize(given);
     check(std::find(order.begin(), order.end(), axis) == order.end(), "permute: axis ", given, " is given twice");
     order.push_back(axis);
     shape.push_back(x.size(axis));
@@ -72,7 +64,7 @@ Tensor permute(const Tensor& x, const Axes& axes) {
 }
 
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
-  axis = axis_of("slice", x, axis);
+  axis = x.shape().normalize(axis);
   check(0 <= begin && begin <= end && end <= x.size(axis), "slice: ", begin, " to ", end, " of axis ", axis, " of ",
         x.shape());
   Tensor y(x.shape().with(axis, end - begin), x.dtype(), x.device());
@@ -81,7 +73,7 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
 }
 
 void assign(Tensor& y, int axis, int64_t begin, const Tensor& x) {
-  axis = axis_of("assign", y, axis);
+  axis = y.shape().normalize(axis);
   expect("assign", {of_type(y.dtype(), "y", y, "*Y"), of_type(y.dtype(), "x", x, "*X")});
   check(x.rank() == y.rank() && x.shape().with(axis, y.size(axis)) == y.shape(), "assign: ", x.shape(),
         " is no part of ", y.shape(), " along axis ", axis);
@@ -93,7 +85,7 @@ void assign(Tensor& y, int axis, int64_t begin, const Tensor& x) {
 Tensor concat(const std::vector<Tensor>& tensors, int axis) {
   check(!tensors.empty(), "concat: no tensors");
   const Tensor& first = tensors[0];
-  axis = axis_of("concat", first, axis);
+  axis = first.shape().normalize(axis);
   int64_t size = 0;
   for (const Tensor& x : tensors) {
     check(x.rank() == first.rank() && x.shape().with(axis, 0) == first.shape().with(axis, 0), "concat: ", x.shape(),

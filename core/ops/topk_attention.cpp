@@ -30,7 +30,7 @@ Tensor topk_attention(const Tensor& q, const Tensor& k, const Tensor& v, const G
   CAIRN_RUN("topk_attention", q,
             topk_attention_forward<T>(stream, operands<T>(kernel_size(s, options), q, k, v, options), s['C'], s['T'],
                                       view(groups), topk.data<int32_t>(), mass.defined() ? mass.data<T>() : nullptr,
-                                      optional_head_view<T>(rest), head_view<T>(out)));
+                                      rest.defined() ? head_view<T>(rest) : HeadView<const T>{}, head_view<T>(out)));
   return out;
 }
 

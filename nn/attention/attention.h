@@ -39,7 +39,7 @@ struct AttentionContext : Context {
   }
 
   // The dropout of this call, drawn for `purpose`; none outside training.
-  AttentionDropout weights_dropout(Purpose purpose) const {
+  Dropout weights_dropout(Purpose purpose) const {
     if (!training || dropout == 0) return {};
     return {dropout, draw(purpose)};
   }

@@ -54,7 +54,7 @@ struct LinearAttention : Attention {
       const auto wide = [](const Variable& x) { return cast(x, DType::float32); };
       return cast((*this)(wide(q), wide(k), wide(v), mask, context), DType::bfloat16);
     }
-    const AttentionDropout drop = context.weights_dropout(Purpose::attention_dropout);
+    const Dropout drop = context.weights_dropout(Purpose::attention_dropout);
     const Variable phi_q = features(q, mask.query_lengths), phi_k = features(k, mask.key_lengths);
     const Variable ones = constant(1, {k.size(0), k.size(2), k.size(1), 1}, k);
     Variable values = with_beyond(heads_first(v), mask.key_lengths, 0);

@@ -17,7 +17,7 @@
 // without a gradient, nor its moments.
 //
 // Adding an optimizer: its update in core/kernels/optimizer_step.h, its kernel (core/kernels/optimizer.h,
-// core/cpu/optimizer.cpp, cuda/optimizer.cu), and a file here like r_adam.cpp.
+// core/cpu/optimizer.cpp, cuda/optimizer.cu), and a file here like sgd.cpp.
 #include <string>
 #include <vector>
 

@@ -6,19 +6,24 @@
 // The same as PyTorch's torch.optim.RAdam(decoupled_weight_decay=True): steps are rectified if rho_t > 5 (in Algorithm
 // 2 > 4, in the authors' code >= 5), and bias-corrected momentum before. The denominator is sqrt(v) + epsilon; its bias
 // correction is part of the step size.
-#include "nn/optim/optimizer.h"
+#include <utility>
+
+#include "nn/optim/adam.h"
 
 namespace cairn {
 
-class RAdam : public Optimizer {
+class RAdam : public Adam {
  public:
   // Weight decay: each step first scales the parameters by 1 - learning_rate * weight_decay.
   // Errors: as Optimizer; UsageError: a beta outside [0, 1), epsilon <= 0, weight_decay < 0, or one not finite.
-  RAdam(std::vector<Variable> parameters, double learning_rate, const AdamOptions& options = {});
+  RAdam(std::vector<Variable> parameters, double learning_rate, const AdamOptions& options = {})
+      : Adam(std::move(parameters), learning_rate, rectified(options)) {}
 
  private:
-  void update() override;
-  AdamOptions options_;
+  static AdamOptions rectified(AdamOptions options) {
+    options.rectified = true;
+    return options;
+  }
 };
 
 }  // namespace cairn

@@ -1,16 +1,18 @@
 #include "core/limits.h"
 
+#include <fstream>
 #include <limits>
 #include <map>
 #include <string>
 
 #include "core/parallel.h"
 #include "core/storage.h"
-#include "tests/catch.h"
+#include "tests/io/io_test.h"
 
 using namespace cairn;
 
 TEST_CASE("limits of a control group", "[limits]") {
+  const TemporaryFolder folder;
   constexpr int no_processors = std::numeric_limits<int>::max();
   for (const auto& [text, processors] : std::map<std::string, int>{{"100000 100000", 1},
                                                                    {"100001 100000", 2},
@@ -22,7 +24,8 @@ TEST_CASE("limits of a control group", "[limits]") {
                                                                    {"100000 0", no_processors},
                                                                    {"x", no_processors}}) {
     INFO(text);
-    CHECK(parse_limits(text, "").processors == processors);
+    std::ofstream(folder / "cpu.max") << text;
+    CHECK(read_limits(folder.path()).processors == processors);
   }
   constexpr size_t no_memory = std::numeric_limits<size_t>::max();
   for (const auto& [text, bytes] : std::map<std::string, size_t>{{"1073741824\n", 1073741824},
@@ -32,7 +35,8 @@ TEST_CASE("limits of a control group", "[limits]") {
                                                                  {"0", no_memory},
                                                                  {"-1", no_memory}}) {
     INFO(text);
-    CHECK(parse_limits("", text).memory == bytes);
+    std::ofstream(folder / "memory.max") << text;
+    CHECK(read_limits(folder.path()).memory == bytes);
   }
 }
 

@@ -105,8 +105,6 @@ TEST_CASE("random tensors take their numbers from the stream in order", "[random
   for (float value : x) CHECK(value == b.normal());
   CHECK(random_normal({0, 3}, a).shape() == Shape{0, 3});
   CHECK(random_uniform({2}, 0, 1, a, DType::float64).dtype() == DType::float64);
-  CHECK_ERROR(random_normal({2}, a, DType::int32), "random: expected a floating tensor, got int32");
-  CHECK_ERROR(random_normal({2}, a, DType::bfloat16), "random: bfloat16 is not computed on cpu");
 }
 
 TEST_CASE("a generator's draws have the step at which they are made", "[random]") {

@@ -50,7 +50,7 @@ std::vector<HeadSizes> every_size() {
           {9, 1, 65, 513, 3, 2}};
 }
 
-AttentionDropout rest_dropout(double p) { return test_dropout(p, Purpose::attention_rest_dropout); }
+Dropout rest_dropout(double p) { return test_dropout(p, Purpose::attention_rest_dropout); }
 
 // What a case computes of its operands.
 struct Split {

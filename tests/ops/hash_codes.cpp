@@ -113,14 +113,6 @@ TEST_CASE("a query with a NaN has a code of zeros, and changes no other", "[hash
   CHECK(hash_codes(q, planes).to_vector<uint64_t>() == expected);
 }
 
-TEST_CASE("planes are other ones in every call: by seed, step and layer", "[hash_codes]") {
-  const auto planes = [](Draw draw) { return random_planes(4, 3, true, draw, Device::cpu); };
-  CHECK(same_bits(planes(test_draw(1, 2, 3)), planes(test_draw(1, 2, 3))));
-  CHECK_FALSE(same_bits(planes(test_draw(1, 2, 3)), planes(test_draw(2, 2, 3))));
-  CHECK_FALSE(same_bits(planes(test_draw(1, 2, 3)), planes(test_draw(1, 3, 3))));
-  CHECK_FALSE(same_bits(planes(test_draw(1, 2, 3)), planes(test_draw(1, 2, 4))));
-}
-
 TEST_CASE("the expected Hamming distance of two codes is the angle of their queries over pi", "[hash_codes]") {
   // With a bias, of the queries with -1 appended.
   const int64_t pairs = 4, D = 6;

@@ -63,7 +63,7 @@ OPERATION("sum") {
     }
   op.rounds_once = false;  // axes that are not neighbors are summed one after another
   op.forward = [](const Variables& t) { return Variables{sum(t[0], {1, -1})}; };
-  op.refuses({Tensor({3})}, "sum: axis 1 out of range for [3]");
+  op.refuses({Tensor({3})}, "shape: axis 1 out of range for [3]");
   op.refuses({Tensor({2, 3})}, "sum: axis -1 is given twice");
   op.refuses({Tensor({2, 3}, DType::int32)}, "sum: x must be floating, got int32");
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/attention_ops.h"
-#include "core/kernels/gemm.h"
 
 namespace cairn {
 
@@ -40,34 +39,19 @@ inline std::vector<double> broadcasted(const Tensor& x, const Shape& shape) {
 
 // ---- matrices
 
-// alpha op(A) op(B) + beta C of every member of the batch. Gaps between the rows of C stay as they are.
-template <class T>
-std::vector<double> reference_gemm(const Gemm& g, const std::vector<T>& a, const std::vector<T>& b,
-                                   const std::vector<T>& c) {
-  std::vector<double> result(c.begin(), c.end());
-  if (g.m == 0 || g.n == 0) return result;  // for any number of members
-  for (int64_t member = 0; member < g.batch; ++member)
-    for (int64_t i = 0; i < g.m; ++i)
-      for (int64_t j = 0; j < g.n; ++j) {
-        double sum = 0;
-        for (int64_t l = 0; l < g.k; ++l)
-          sum += double(a[size_t(member * g.stride_a + (g.transpose_a ? l * g.lda + i : i * g.lda + l))]) *
-                 double(b[size_t(member * g.stride_b + (g.transpose_b ? j * g.ldb + l : l * g.ldb + j))]);
-        double& to = result[size_t(member * g.stride_c + i * g.ldc + j)];
-        to = g.alpha * sum + (g.beta == 0 ? 0 : g.beta * to);
-      }
-  return result;
-}
-
 // op(a) op(b) for matrices with equal leading axes or without.
 inline std::vector<double> reference_matmul(const Tensor& a, const Tensor& b, bool ta, bool tb) {
   const std::vector<double> x = as_double(a), y = as_double(b);
   const int64_t m = a.size(ta ? -1 : -2), k = a.size(ta ? -2 : -1), n = b.size(tb ? -2 : -1);
-  Gemm g{m, n, k, ta, tb};
-  g.lda = ta ? m : k, g.ldb = tb ? k : n, g.ldc = n;
-  g.stride_a = a.rank() == 2 ? 0 : m * k, g.stride_b = b.rank() == 2 ? 0 : k * n, g.stride_c = m * n;
-  g.batch = (a.rank() == 2 ? b : a).shape().without(-1).without(-1).elements();
-  return reference_gemm(g, x, y, std::vector<double>(size_t(g.batch * m * n)));
+  const int64_t batch = (a.rank() == 2 ? b : a).shape().without(-1).without(-1).elements();
+  std::vector<double> result(size_t(batch * m * n));
+  for (size_t at = 0; at < result.size(); ++at) {
+    const int64_t j = int64_t(at) % n, i = int64_t(at) / n % m, member = int64_t(at) / (m * n);
+    const int64_t of_a = a.rank() == 2 ? 0 : member * m * k, of_b = b.rank() == 2 ? 0 : member * k * n;
+    for (int64_t l = 0; l < k; ++l)
+      result[at] += x[size_t(of_a + (ta ? l * m + i : i * k + l))] * y[size_t(of_b + (tb ? j * k + l : l * n + j))];
+  }
+  return result;
 }
 
 // ---- rows of `cols` elements
