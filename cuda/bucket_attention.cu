@@ -3,7 +3,7 @@
 // definition.
 //
 //   s_ij = scale q_i . k_j for the pairs (round, j) that query i sees: j in the chunk of i or the chunk before, in the
-//   same bucket, i itself only with `self`;  A = softmax over these pairs;  out_i = sum z_ij A_ij v_j, z dropout, or
+//   same bucket, without i itself;  A = softmax over these pairs;  out_i = sum z_ij A_ij v_j, z dropout, or
 //   z_ii v_i if there are no pairs
 //   with g = dout:  dA = z (g V^T);  delta_i = g_i . out_i;  dS = A (dA - delta);
 //   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
@@ -70,8 +70,8 @@ struct PlacedRows {
   __device__ void skip_rows(int n) { places += n, rows -= n; }
 };
 
-// A range of places that a tile meets, each once. With wrapping, negative places are those of the last chunk, and
-// places after the last chunk are those of the first.
+// A range of places that a tile meets, each once. Negative places are those of the last chunk, and places after the
+// last chunk are those of the first.
 struct Range {
   int begin, end;
 };
@@ -125,7 +125,7 @@ struct Work {
     if (place >= n || result.position >= limit) return result;
     result.bucket = labels[result.position];
     result.chunk = place / size;
-    result.before = result.chunk > 0 ? result.chunk - 1 : p.rounds.wrap ? chunks - 1 : 0;
+    result.before = result.chunk > 0 ? result.chunk - 1 : chunks - 1;
     return result;
   }
   // Load the block's own places, or those of the tile that it meets. All threads see them on return.
@@ -155,7 +155,7 @@ struct Work {
   __device__ bool sees(int i, int j) const {
     const Place query = queries[i], key = keys[j];
     return query.chunk >= 0 && key.chunk >= 0 && (key.chunk == query.chunk || key.chunk == query.before) &&
-           (!p.rounds.bucket_mask || key.bucket == query.bucket) && (p.rounds.self || key.position != query.position) &&
+           (!p.rounds.bucket_mask || key.bucket == query.bucket) && key.position != query.position &&
            batch_head.visible(query.position, key.position) &&
            !(p.rounds.deduplicate && p.rounds.met_before(batch_head.index, round, query.position, key.position));
   }
