@@ -85,13 +85,13 @@ inline __device__ int end_of_keys(const BatchHead& batch_head, int tile_row) {
 }
 
 // The scores of a warp tile, 16 centroids from `query` on, before the scale; minus infinity where masked.
-template <int keys, class T, int columns>
+template <int tiles, class T, int columns>
 __device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, columns>& centroids, int query, int k0,
-                                 const MmaTile<T, columns>& k, float (&s)[1][keys / 8][4]) {
-  mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { centroids.load_a(step, a); }, k, s);
-  if (!batch_head.masks_rows(query, query + 16, k0, k0 + keys)) return;
-  const unsigned visible = mma_visible_query_rows<keys / 8>(batch_head, query, k0);
-  each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+                                 const MmaTile<T, columns>& k, float (&s)[tiles][4]) {
+  mma_row_products(centroids, k, s);
+  if (!batch_head.masks_rows(query, query + 16, k0, k0 + 8 * tiles)) return;
+  const unsigned visible = mma_visible_query_rows<tiles>(batch_head, query, k0);
+  each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
 }
 
 // ---- the maxima
@@ -130,10 +130,10 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
         begin, end, [](int from) { return from; },
         [&](int k0, const Tile& k, const Tile&) {
           finish_groups(k0 / keys >> scan.span_log2);
-          float s[1][keys / 8][4];
-          warp_tile_scores<keys>(batch_head, own.row(warp_row), query0, k0, k, s);
+          float s[keys / 8][4];
+          warp_tile_scores(batch_head, own.row(warp_row), query0, k0, k, s);
           float largest[2] = {-INFINITY, -INFINITY};
-          each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
+          each_sum(s, [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
           float shift[2];
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // [eq. 4] each lane for itself
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(mma_threads, 3) scan_keys_mma(CentroidProblem<
             shift[half] = finite_shift(running_max[half]);
             sum[half] *= exp2_approx(before - shift[half]);
           }
-          each_sum(s[0], [&](float score, int bit) {
+          each_sum(s, [&](float score, int bit) {
             sum[bit / 2 % 2] += exp2_approx(fmaf(score, p.scale_2(), -shift[bit / 2 % 2]));
           });
         });
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
   const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
   const int64_t slot0 = task.slot + warp_row + mma_g();
-  float sums[1][columns / 8][4] = {};
+  float sums[columns / 8][4] = {};
 
   if (begin < end) {
     own.template copy<Shape::rows>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
@@ -238,8 +238,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
           for (int half = 0; half < 2; ++half)
             place[half] =
                 query0 + mma_g() + 8 * half < p.N() ? scan.places[(slot0 + 8 * half) * scan.groups + group] : -1;
-          float s[1][keys / 8][4];
-          warp_tile_scores<keys>(batch_head, own.row(warp_row), query0, k0, k, s);
+          float s[keys / 8][4];
+          warp_tile_scores(batch_head, own.row(warp_row), query0, k0, k, s);
           float limit[2];  // scores that reach it do not belong to the rest
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
@@ -248,29 +248,29 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             float* const to = scan.scores + (((slot0 + 8 * half) * scan.max_chosen + place[half]) * scan.span() +
                                              number % scan.span()) *
                                                 Shape::group_scores;
-            const auto stored = [&](int n, int e) { return fmaxf(s[0][n][2 * half + e], -INFINITY); };  // not NaN
+            const auto stored = [&](int n, int e) { return fmaxf(s[n][2 * half + e], -INFINITY); };  // not NaN
 #pragma unroll
             for (int n = 0; n < keys / 8; n += 2)
               pack<4>(to, n / 2) = {stored(n, 0), stored(n, 1), stored(n + 1, 0), stored(n + 1, 1)};
           }
           if constexpr (with_rest) {
-            each_sum(s[0], [&](float& x, int bit) {
+            each_sum(s, [&](float& x, int bit) {
               const int half = bit / 2 % 2;
               x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
             });
             if (dropout.active) {
               const unsigned keep = mma_keep_query_rows<keys / 8>(dropout, query0, k0);
-              each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
+              each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
             }
             // [eq. 10] [eq. 13] [eq. 17] The other keys have the weights of the centroid.
-            mma_weighted_rows<1, keys>(s, v, sums);
+            mma_weighted_rows(s, v, sums);
           }
         });
   }
   if constexpr (with_rest)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      write_sums(sums[0], half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
+      write_sums(sums, half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
 }
 
 // ---- the top keys
@@ -400,7 +400,7 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
 
     // The other large scores belong to the rest. One product adds 16 of them: all 16 rows of A are their weights, so
     // each row of the result is the sum.
-    float sums[1][columns / 8][4] = {};
+    float sums[columns / 8][4] = {};
 #pragma unroll 1
     for (int l0 = count; l0 < n; l0 += 16) {
       constexpr int in_chunk = Tile::in_chunk, chunks = Tile::chunks;
@@ -420,22 +420,22 @@ __global__ void __launch_bounds__(row_threads<32>, columns * sizeof(T) <= 128 ? 
         for (int i = 0; i < 4; ++i)
           if (const int key = sorted[min(mine(i), n - 1)].key; !(dropout.keep(own.query, key & ~3) >> key % 4 & 1))
             dropped |= 1u << i;
-      float weights[1][2][4];
+      float weights[2][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float weight = exp2_approx(fmaf(sorted[min(mine(i), n - 1)].score, p.scale_2(), -lse2));
-        weights[0][i / 2][i % 2] = weights[0][i / 2][2 + i % 2] = mine(i) < n && !(dropped >> i & 1) ? weight : 0.0f;
+        weights[i / 2][i % 2] = weights[i / 2][2 + i % 2] = mine(i) < n && !(dropped >> i & 1) ? weight : 0.0f;
       }
       wait_for_copies<0>();
       __syncwarp();
-      mma_weighted_rows<1, 16>(weights, rows, sums);
+      mma_weighted_rows(weights, rows, sums);
       __syncwarp();
     }
     // Row 0 goes through shared memory to the lanes that have its columns.
     float* const of_row = reinterpret_cast<float*>(rows.data);
 #pragma unroll
     for (int n8 = 0; n8 < columns / 8; ++n8)
-      if (mma_g() == 0) pack<2>(of_row, 4 * n8 + mma_t()) = {sums[0][n8][0], sums[0][n8][1]};
+      if (mma_g() == 0) pack<2>(of_row, 4 * n8 + mma_t()) = {sums[n8][0], sums[n8][1]};
     __syncwarp();
 #pragma unroll
     for (int part = 0; part < parts; ++part)
