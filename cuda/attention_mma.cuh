@@ -95,17 +95,18 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
 
 // The tiles of keys and values of a split (first_key to end_key). Shared memory holds two of each: one is multiplied
 // while the next is copied.
-template <class T, int columns, int keys, bool with_values = true>
+template <class T, int columns, int keys>
 struct KeyTiles {
   using Tile = MmaTile<T, columns>;
   const AttentionProblem<T>& p;
   const BatchHead& batch_head;
   Tile k, v;
+  bool with_values = true;
 
   __device__ void copy(int k0, int place) const {
     const int rows = batch_head.keys - k0;
     k.row(place).template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, rows, p.D());
-    if constexpr (with_values)
+    if (with_values)
       v.row(place).template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, rows, p.M());
     commit_copies();
   }
