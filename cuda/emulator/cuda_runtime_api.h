@@ -57,7 +57,6 @@ cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream);
-cudaError_t cudaMallocHost(void** block, size_t bytes);  // memory of the host
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 template <class T>
 cudaError_t cudaMalloc(T** block, size_t bytes) {
