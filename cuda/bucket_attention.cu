@@ -63,7 +63,6 @@ struct PlacedRows {
   int64_t stride;
   const Place* places;
   int rows, columns;
-  bool packs;
 
   __device__ bool has(int r) const { return r < rows && places[r].chunk >= 0; }
   __device__ const T* row(int r) const { return data + places[r].position * stride; }
@@ -145,12 +144,7 @@ struct Work {
     __syncthreads();
   }
   __device__ PlacedRows<T> rows(const HeadView<const T>& x, const Place* places, int columns, int column = 0) const {
-    return {x.batch_head(batch_head.batch, batch_head.head) + column,
-            x.row_stride,
-            places,
-            tile,
-            columns - column,
-            p.packs};
+    return {x.batch_head(batch_head.batch, batch_head.head) + column, x.row_stride, places, tile, columns - column};
   }
   __device__ bool sees(int i, int j) const {
     const Place query = queries[i], key = keys[j];
@@ -171,14 +165,14 @@ struct Work {
 
 // to = factor * sum + old_factor * to. Does not read `to` where old_factor is 0.
 template <int items>
-__device__ void add_row(float (&sum)[items], float factor, float old_factor, float* to, int columns, bool packs) {
+__device__ void add_row(float (&sum)[items], float factor, float old_factor, float* to, int columns) {
 #pragma unroll
   for (int c = 0; c < items; ++c) {
     const int column = tile_column() + c % 4 + 64 * (c / 4);
     sum[c] *= factor;
     if (old_factor != 0 && column < columns) sum[c] = fmaf(old_factor, to[column], sum[c]);
   }
-  write_row(sum, 1.0f, to, columns, packs);
+  write_row(sum, 1.0f, to, columns);
 }
 
 // `before`: the logsumexps of earlier rounds; null in the first round.
@@ -220,7 +214,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     // In the first round `out` is uninitialized, and a NaN as logsumexp would make both factors NaN.
     const float old_factor = before ? merged.old_factor : 0.0f;
     add_row(sum[i], merged.new_factor * softmax.inverse(i) * work.dropout.scale, old_factor, to + task.column,
-            p.M() - task.column, p.packs);
+            p.M() - task.column);
     if (task.column == 0 && tile_column() == 0) logsumexp[row] = merged.logsumexp;
   }
 }
@@ -287,7 +281,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
   for (int i = 0; i < 8; ++i)
     if (float* const to = work.row_of(dq, queries[tile_row(i)]))
-      add_row(sum[i], p.scale, first ? 0.0f : 1.0f, to + task.column, p.D() - task.column, p.packs);
+      add_row(sum[i], p.scale, first ? 0.0f : 1.0f, to + task.column, p.D() - task.column);
 }
 
 // The tile's rows are keys here, and its columns queries.
@@ -334,8 +328,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
     const Place key = keys[tile_row(i)];
     if (key.position < 0) continue;
     const float old_factor = first ? 0.0f : 1.0f;
-    add_row(sum_k[i], p.scale, old_factor, work.row_of(dk, key) + task.column, p.D() - task.column, p.packs);
-    add_row(sum_v[i], 1.0f, old_factor, work.row_of(dv, key) + task.column, p.M() - task.column, p.packs);
+    add_row(sum_k[i], p.scale, old_factor, work.row_of(dk, key) + task.column, p.D() - task.column);
+    add_row(sum_v[i], 1.0f, old_factor, work.row_of(dv, key) + task.column, p.M() - task.column);
   }
 }
 
@@ -371,12 +365,12 @@ __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds roun
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-template <class T, class... More>
+template <class T>
 BucketProblem<T> problem(Stream stream, const AttentionOperands<T>& in, const BucketRounds& rounds,
-                         Workspace& workspace, const More&... more) {
+                         Workspace& workspace) {
   const AttentionSize& size = in.size;
   check(size.N < 0x3fffffff, "bucket_attention on CUDA: expected fewer than 2^30 - 1 queries, got ", size.N);
-  BucketProblem<T> p{attention_problem("bucket_attention", in, more...), rounds};
+  BucketProblem<T> p{{"bucket_attention", in}, rounds};
   p.rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
   if (!rounds.deduplicate) return p;
   const int64_t rows = size.B * size.H * rounds.rounds;
@@ -411,7 +405,7 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, in, rounds, workspace, out);
+  const BucketProblem<T> p = problem(stream, in, rounds, workspace);
   const HeadView<float> mean = sums_of(out, size, size.M, workspace);
   float* const other = workspace.take<float>(queries);
   const float* before = nullptr;
@@ -433,7 +427,7 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, in, rounds, workspace, dout, dq, dk, dv);
+  const BucketProblem<T> p = problem(stream, in, rounds, workspace);
   QueryState* const states = workspace.take<QueryState>(queries);
   const GradientSums sums{sums_of(dq, size, size.D, workspace), sums_of(dk, size, size.D, workspace),
                           sums_of(dv, size, size.M, workspace)};

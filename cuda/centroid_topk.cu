@@ -26,9 +26,10 @@
 // the L2 cache. The floor is once each.
 //
 // Workspace of a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M + 8 bytes for each
-// split, and 12 bytes for each score of up to k + 3 chosen groups. A group has 16 keys (8 where a row has more than 256 bytes), or more where that would give more
-// than 1024 groups. A round has as many centroids as fit into 256 MB, and at least one tile. In float32 arithmetic, in
-// rounds too: 4 bytes and one bit for each score. Backward: one bit for each score, and 4 D bytes for each split.
+// split, and 12 bytes for each score of up to k + 3 chosen groups. A group has 16 keys (8 where a row has more than 256
+// bytes), or more where that would give more than 1024 groups. A round has as many centroids as fit into 256 MB, and at
+// least one tile. In float32 arithmetic, in rounds too: 4 bytes and one bit for each score. Backward: one bit for each
+// score, and 4 D bytes for each split.
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
   for (int i = 0; i < 8; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
-    write_row(s[i], 1.0f, scores + (slot0 + tile_row(i)) * p.size.S + k0, p.S() - k0, p.S() % 4 == 0);
+    write_row(s[i], 1.0f, scores + (slot0 + tile_row(i)) * p.size.S + k0, p.S() - k0);
   }
 }
 
@@ -118,12 +119,12 @@ __global__ void __launch_bounds__(row_threads<32>)
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-template <class T, class... More>
-CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k, const More&... more) {
+template <class T>
+CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k) {
   const AttentionSize& size = in.size;
   check(k < max_count, "centroid_topk on CUDA: expected k below 2^30, got ", k);
   const int64_t splits = count_splits(size.B * size.H * ceil_div(size.N, tile), size.S, 256);
-  return {attention_problem("centroid_topk", in, more...), int(k), int(splits)};
+  return {{"centroid_topk", in}, int(k), int(splits)};
 }
 
 template <class T>
@@ -151,7 +152,7 @@ void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32
 template <class T>
 void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_t k, bool choose, int32_t* topk,
                            Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
-  const CentroidProblem<T> p = problem(in, k, rest);
+  const CentroidProblem<T> p = problem(in, k);
   if (p.centroids() == 0) return;
   if (!choose || !(rest ? suits_mma(p, rest) : suits_mma(p)))
     return forward_simt(stream, p, choose, topk, logsumexp, mass, rest);
@@ -164,7 +165,7 @@ template <class T>
 void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
                             HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add) {
-  const CentroidProblem<T> p = problem(in, k, drest, dq, dk, dv);
+  const CentroidProblem<T> p = problem(in, k);
   const int64_t rows = p.centroids();
   Workspace workspace(Device::cuda);
   CentroidState* const states = workspace.take<CentroidState>(rows);
