@@ -18,8 +18,7 @@
 //
 // t is 64 times a power of two, about N / C, because the fewer tasks a cluster has, the fewer parts each key's gradient
 // has. It is 64 where larger tasks would leave too few blocks, and where top has more than 32 keys (16 in float32),
-// because a block has no registers for the gradients of more keys. A warp finds its task by probing 31 clusters at a
-// time.
+// because a block has no registers for the gradients of more keys. A thread finds its task by bisection.
 //
 // Launch on tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu. A block of 128 threads has a
 // task:
