@@ -51,8 +51,7 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
     launch(attend_mma<T, columns>,
            {size.B * size.H * ceil_div(size.N, Shape::own) * splits.count, mma_threads, Shape::forward_bytes, stream},
            p, splits, out, logsumexp);
-    if (splits.partial)
-      launch(combine_splits<T>, over_rows<32>(stream, rows), size, in.dropout.scale(), splits, out, logsumexp);
+    add_up(stream, size, splits, size.M, out, in.dropout.scale(), logsumexp);
   });
 }
 

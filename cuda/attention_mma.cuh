@@ -36,25 +36,21 @@ struct MmaShape {
 // ---- visibility and dropout of a warp tile: bit 4 n + e is for element e of sums n. The tile's rows are queries in
 // ..._query_rows and keys in ..._key_rows; its first row and column are `query` and `key`.
 
-template <int tiles>
+template <int tiles, bool key_rows = false>
 __device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      bits |= unsigned(batch_head.visible(query + mma_g() + 8 * (e / 2), key + 8 * n + 2 * mma_t() + e % 2)) << e;
+    for (int e = 0; e < 4; ++e) {
+      const int row = mma_g() + 8 * (e / 2), column = 8 * n + 2 * mma_t() + e % 2;
+      bits |= unsigned(batch_head.visible(query + (key_rows ? column : row), key + (key_rows ? row : column))) << e;
+    }
     return bits;
   });
 }
 template <int tiles>
 __device__ unsigned mma_visible_key_rows(const BatchHead& batch_head, int query, int key) {
-  return score_bits<tiles>([&](int n) {
-    unsigned bits = 0;
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      bits |= unsigned(batch_head.visible(query + 8 * n + 2 * mma_t() + e % 2, key + mma_g() + 8 * (e / 2))) << e;
-    return bits;
-  });
+  return mma_visible_query_rows<tiles, true>(batch_head, query, key);
 }
 
 // One draw decides four neighboring keys of a query. Two lanes hold these scores, for the same two rows. The even lane

@@ -214,23 +214,6 @@ CAIRN_GPU_TYPES(where)
 CAIRN_GPU_TYPES(affine)
 CAIRN_GPU_TYPES(accumulate)
 
-#define INSTANTIATE_CAST(From)                                 \
-  template void fill(Stream, int64_t, From, From*);            \
-  template void cast(Stream, int64_t, const From*, float*);    \
-  template void cast(Stream, int64_t, const From*, double*);   \
-  template void cast(Stream, int64_t, const From*, bfloat16*); \
-  template void cast(Stream, int64_t, const From*, int32_t*);  \
-  template void cast(Stream, int64_t, const From*, int64_t*);  \
-  template void cast(Stream, int64_t, const From*, uint64_t*); \
-  template void cast(Stream, int64_t, const From*, uint8_t*);  \
-  template void cast(Stream, int64_t, const From*, bool*);
-INSTANTIATE_CAST(float)
-INSTANTIATE_CAST(double)
-INSTANTIATE_CAST(bfloat16)
-INSTANTIATE_CAST(int32_t)
-INSTANTIATE_CAST(int64_t)
-INSTANTIATE_CAST(uint64_t)
-INSTANTIATE_CAST(uint8_t)
-INSTANTIATE_CAST(bool)
+CAIRN_ALL_CASTS
 
 }  // namespace cairn::gpu

@@ -94,12 +94,7 @@ void multiply(Stream stream, const Gemm& g, const bfloat16* a, const bfloat16* b
   const auto wide_b = widened(b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb, g.batch, g.stride_b);
   auto wide_c = widened(c, g.m, g.n, g.ldc, g.batch, g.stride_c);
   cpu::gemm<float>(stream, g, wide_a.data(), wide_b.data(), nullptr, wide_c.data());
-  for (int64_t member = 0; member < g.batch; ++member)
-    for (int64_t i = 0; i < g.m; ++i)
-      for (int64_t j = 0; j < g.n; ++j) {
-        const int64_t at = member * g.stride_c + i * g.ldc + j;
-        c[at] = bfloat16(wide_c[size_t(at)]);
-      }
+  for (size_t i = 0; i < wide_c.size(); ++i) c[i] = bfloat16(wide_c[i]);  // elements between rows keep their value
 }
 
 #endif

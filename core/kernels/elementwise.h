@@ -29,4 +29,25 @@ CAIRN_KERNELS(
     template <class T> void fill(Stream, int64_t n, T value, T* y);
     template <class From, class To> void cast(Stream, int64_t n, const From* x, To* y);)
 
+// The last lines of a device's definitions: fill and cast for all element types.
+#define CAIRN_CAST_FROM(From)                                  \
+  template void fill(Stream, int64_t, From, From*);            \
+  template void cast(Stream, int64_t, const From*, float*);    \
+  template void cast(Stream, int64_t, const From*, double*);   \
+  template void cast(Stream, int64_t, const From*, bfloat16*); \
+  template void cast(Stream, int64_t, const From*, int32_t*);  \
+  template void cast(Stream, int64_t, const From*, int64_t*);  \
+  template void cast(Stream, int64_t, const From*, uint64_t*); \
+  template void cast(Stream, int64_t, const From*, uint8_t*);  \
+  template void cast(Stream, int64_t, const From*, bool*);
+#define CAIRN_ALL_CASTS     \
+  CAIRN_CAST_FROM(float)    \
+  CAIRN_CAST_FROM(double)   \
+  CAIRN_CAST_FROM(bfloat16) \
+  CAIRN_CAST_FROM(int32_t)  \
+  CAIRN_CAST_FROM(int64_t)  \
+  CAIRN_CAST_FROM(uint64_t) \
+  CAIRN_CAST_FROM(uint8_t)  \
+  CAIRN_CAST_FROM(bool)
+
 }  // namespace cairn
