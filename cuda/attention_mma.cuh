@@ -87,6 +87,18 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
     for (int e = 0; e < 4; ++e) f(sums[n][e], 4 * n + e);
 }
 
+using WarpTileSoftmax = RunningSoftmax<2, 4>;
+
+// Raises the running maxima of a warp tile to its new scores, times `scale`. The caller multiplies the sums of the two
+// rows of this lane by `correction`.
+template <int tiles>
+__device__ void raise(WarpTileSoftmax& softmax, float (&s)[tiles][4], float scale, float (&correction)[2]) {
+  float largest[2] = {-INFINITY, -INFINITY};
+  each_sum(s, [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
+#pragma unroll
+  for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half] * scale);
+}
+
 // ---- tiles of keys
 
 // The tiles of keys and values of a split (first_key to end_key). Shared memory holds two of each: one is multiplied
@@ -139,7 +151,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const int begin = batch_head.next_key(task.row, Shape::own, task.first_key(p.size.S));
   const int end = min(batch_head.keys, task.end_key(p.size.S));
   const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
-  RunningSoftmax<2, 4> softmax;
+  WarpTileSoftmax softmax;
   float sums[columns / 8][4] = {};
 
   if (begin < end) {
@@ -160,10 +172,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
         each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
       }
       // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
-      float largest[2] = {-INFINITY, -INFINITY}, correction[2];
-      each_sum(s, [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
-#pragma unroll
-      for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half] * p.scale_2());
+      float correction[2];
+      raise(softmax, s, p.scale_2(), correction);
       each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
       // [eq. 1] [eq. 4]
       each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });

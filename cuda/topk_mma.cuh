@@ -104,18 +104,6 @@ struct GatheredTiles {
   }
 };
 
-using WarpTileSoftmax = RunningSoftmax<2, 4>;
-
-// Raises the running maxima of a warp tile to its new scores. The caller multiplies the sums of the two rows of this
-// lane by `correction`.
-template <int tiles>
-__device__ void raise(WarpTileSoftmax& softmax, float (&s)[tiles][4], float (&correction)[2]) {
-  float largest[2] = {-INFINITY, -INFINITY};
-  each_sum(s, [&](float x, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], x); });
-#pragma unroll
-  for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half]);
-}
-
 // once: the top keys fit into one tile of keys.
 template <class T, bool once, int columns>
 __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blocks(once))
@@ -143,7 +131,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
       if (there == 0 || m0 + block.warp_row() >= task.end) continue;
       float s[keys / 8][4], correction[2];
       block.scores(s, there);
-      raise(softmax, s, correction);
+      raise(softmax, s, 1, correction);
       if (l0 > 0) each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
       // [eq. 10] [eq. 13] The query's own softmax over the top keys; the mass is multiplied below.
       each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x); });
@@ -221,7 +209,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
           each_sum(ds, [&](float& x, int bit) { x = keep >> bit & 1 ? x * block.dropout.scale : 0.0f; });
           if (once || step == 0) {
             float correction[2];
-            raise(softmax, s, correction);
+            raise(softmax, s, 1, correction);
             delta[0] *= correction[0], delta[1] *= correction[1];
 #pragma unroll
             for (int n = 0; n < keys / 8; ++n)

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t i0 = int64_t(blockIdx.x) * side, first = int64_t(blockIdx.y) * size.N;
   const int warp_row = int(threadIdx.x / 32) * 16;
   float sums[D / 8][4] = {};
-  RunningSoftmax<2, 4> softmax;
+  WarpTileSoftmax softmax;
   of_q.copy<side>(q + (first + i0) * D, D, side, D);
   for (int64_t j0 = 0; j0 < size.N; j0 += side) {
     of_k.copy<side>(k + (first + j0) * D, D, side, D);
@@ -158,11 +158,10 @@ __global__ void __launch_bounds__(mma_threads)
     commit_copies();
     wait_for_copies<0>();
     __syncthreads();
-    float s[side / 8][4], largest[2] = {-INFINITY, -INFINITY}, correction[2];
+    float s[side / 8][4], correction[2];
     mma_row_products(of_q.row(warp_row), of_k, s);
+    raise(softmax, s, scale_2, correction);
     // Of four elements e, those with e < 2 are in row g, the others in row g + 8; e / 2 is bit / 2 % 2.
-    each_sum(s, [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
-    for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, scale_2 * largest[half]);
     each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
     each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, scale_2); });
     mma_weighted_rows(s, of_v, sums);
