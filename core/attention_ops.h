@@ -135,8 +135,6 @@ struct BucketOptions {
   int64_t chunk = 32;
   bool bucket_mask = true;
   bool deduplicate = false;
-  bool self = false;
-  bool wrap = true;
 };
 // The groups that bucket_attention takes, from buckets int32 [B, H, rounds, N]: partitions of [B, H * rounds, N].
 // Error: another shape.

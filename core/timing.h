@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Seconds that `work` takes. On the CPU, by the clock. On CUDA, between two events of the device, which begins when all
-// work is queued; so the work must not wait for the device.
+// Seconds that `work` takes. On the CPU, by the clock. On CUDA, between two events of the device, which include the
+// time in which the device waits for the host.
 double seconds_of(Device device, const std::function<void()>& work);
 
 // Seconds of each operation of `work`, by name ("softmax"); the calls of an operation are added up. Times are those of

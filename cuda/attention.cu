@@ -41,7 +41,7 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
   const AttentionSize& size = in.size;
   const int64_t rows = size.B * size.H * size.N;
   if (rows == 0) return;
-  const AttentionProblem<T> p = attention_problem("attention", in, out);
+  const AttentionProblem<T> p("attention", in);
   if (!suits_mma(p, out)) return attend_simt(stream, p, NoTop{}, out, logsumexp);
   Workspace workspace(Device::cuda);
   with_mma_shape<T>(size, [&]<int columns>(auto shape) {
@@ -51,8 +51,7 @@ void attention_forward(Stream stream, const AttentionOperands<T>& in, HeadView<T
     launch(attend_mma<T, columns>,
            {size.B * size.H * ceil_div(size.N, Shape::own) * splits.count, mma_threads, Shape::forward_bytes, stream},
            p, splits, out, logsumexp);
-    if (splits.partial)
-      launch(combine_splits<T>, over_rows<32>(stream, rows), size, in.dropout.scale(), splits, out, logsumexp);
+    add_up(stream, size, splits, size.M, out, in.dropout.scale(), logsumexp);
   });
 }
 
@@ -61,7 +60,7 @@ void attention_backward(Stream stream, const AttentionOperands<T>& in, HeadView<
                         HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
   const AttentionSize& size = in.size;
   const int64_t queries = size.B * size.H * size.N;
-  const AttentionProblem<T> p = attention_problem("attention", in, dout, dq, dk, dv);
+  const AttentionProblem<T> p("attention", in);
   Workspace workspace(Device::cuda);
   QueryState* const states = workspace.take<QueryState>(queries);
   if (queries > 0) launch(output_states<T>, over_rows<32>(stream, queries), size, out, dout, logsumexp, states);

@@ -36,25 +36,21 @@ struct MmaShape {
 // ---- visibility and dropout of a warp tile: bit 4 n + e is for element e of sums n. The tile's rows are queries in
 // ..._query_rows and keys in ..._key_rows; its first row and column are `query` and `key`.
 
-template <int tiles>
+template <int tiles, bool key_rows = false>
 __device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      bits |= unsigned(batch_head.visible(query + mma_g() + 8 * (e / 2), key + 8 * n + 2 * mma_t() + e % 2)) << e;
+    for (int e = 0; e < 4; ++e) {
+      const int row = mma_g() + 8 * (e / 2), column = 8 * n + 2 * mma_t() + e % 2;
+      bits |= unsigned(batch_head.visible(query + (key_rows ? column : row), key + (key_rows ? row : column))) << e;
+    }
     return bits;
   });
 }
 template <int tiles>
 __device__ unsigned mma_visible_key_rows(const BatchHead& batch_head, int query, int key) {
-  return score_bits<tiles>([&](int n) {
-    unsigned bits = 0;
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      bits |= unsigned(batch_head.visible(query + 8 * n + 2 * mma_t() + e % 2, key + mma_g() + 8 * (e / 2))) << e;
-    return bits;
-  });
+  return mma_visible_query_rows<tiles, true>(batch_head, query, key);
 }
 
 // One draw decides four neighboring keys of a query. Two lanes hold these scores, for the same two rows. The even lane
@@ -91,21 +87,34 @@ __device__ void each_sum(float (&sums)[tiles][4], F f) {
     for (int e = 0; e < 4; ++e) f(sums[n][e], 4 * n + e);
 }
 
+using WarpTileSoftmax = RunningSoftmax<2, 4>;
+
+// Raises the running maxima of a warp tile to its new scores, times `scale`. The caller multiplies the sums of the two
+// rows of this lane by `correction`.
+template <int tiles>
+__device__ void raise(WarpTileSoftmax& softmax, float (&s)[tiles][4], float scale, float (&correction)[2]) {
+  float largest[2] = {-INFINITY, -INFINITY};
+  each_sum(s, [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
+#pragma unroll
+  for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half] * scale);
+}
+
 // ---- tiles of keys
 
 // The tiles of keys and values of a split (first_key to end_key). Shared memory holds two of each: one is multiplied
 // while the next is copied.
-template <class T, int columns, int keys, bool with_values = true>
+template <class T, int columns, int keys>
 struct KeyTiles {
   using Tile = MmaTile<T, columns>;
   const AttentionProblem<T>& p;
   const BatchHead& batch_head;
   Tile k, v;
+  bool with_values = true;
 
   __device__ void copy(int k0, int place) const {
     const int rows = batch_head.keys - k0;
     k.row(place).template copy<keys>(p.k.at(batch_head.batch, k0, batch_head.head), p.k.row_stride, rows, p.D());
-    if constexpr (with_values)
+    if (with_values)
       v.row(place).template copy<keys>(p.v.at(batch_head.batch, k0, batch_head.head), p.v.row_stride, rows, p.M());
     commit_copies();
   }
@@ -142,8 +151,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const int begin = batch_head.next_key(task.row, Shape::own, task.first_key(p.size.S));
   const int end = min(batch_head.keys, task.end_key(p.size.S));
   const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
-  RunningSoftmax<2, 4> softmax;
-  float sums[1][columns / 8][4] = {};
+  WarpTileSoftmax softmax;
+  float sums[columns / 8][4] = {};
 
   if (begin < end) {
     own.template copy<Shape::own>(p.q.at(batch_head.batch, task.row, batch_head.head), p.q.row_stride,
@@ -156,26 +165,24 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     };
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= min(k0 + keys, end)) return;
-      float s[1][keys / 8][4];
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { own.row(warp_row).load_a(step, a); }, k, s);
+      float s[keys / 8][4];
+      mma_row_products(own.row(warp_row), k, s);
       if (batch_head.masks_rows(query0, query0 + 16, k0, k0 + keys)) {
         const unsigned visible = mma_visible_query_rows<keys / 8>(batch_head, query0, k0);
-        each_sum(s[0], [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
+        each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
       }
       // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
-      float largest[2] = {-INFINITY, -INFINITY}, correction[2];
-      each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
-#pragma unroll
-      for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half] * p.scale_2());
-      each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+      float correction[2];
+      raise(softmax, s, p.scale_2(), correction);
+      each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
       // [eq. 1] [eq. 4]
-      each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });
+      each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, p.scale_2()); });
       if (dropout.active) {
         const unsigned keep = mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0);
-        each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
+        each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
       }
       // [eq. 2] [eq. 5]
-      mma_weighted_rows<1, keys>(s, v, sums);
+      mma_weighted_rows(s, v, sums);
     });
   }
   softmax.finish();
@@ -186,11 +193,11 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     const int64_t place = batch_head.index * p.size.N + query;
     if (splits.partial) {
       const int64_t part = task.split * p.size.B * p.size.H * p.size.N + place;
-      write_sums(sums[0], half, query < batch_head.queries ? 1.0f : 0.0f, splits.partial + part * p.size.M, p.M());
+      write_sums(sums, half, query < batch_head.queries ? 1.0f : 0.0f, splits.partial + part * p.size.M, p.M());
       if (mma_t() == 0) splits.softmax[part] = {softmax.running_max[half], softmax.sum[half]};
       continue;
     }
-    write_sums(sums[0], half, softmax.inverse(half) * dropout.scale, out.at(batch_head.batch, query, batch_head.head),
+    write_sums(sums, half, softmax.inverse(half) * dropout.scale, out.at(batch_head.batch, query, batch_head.head),
                p.M());
     if (mma_t() == 0) logsumexp[place] = softmax.logsumexp(half);
   }
@@ -247,7 +254,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
   const int begin = next_tile(task.first_key(p.size.S));
   const int end = min(batch_head.end_of_keys(task.row + Shape::own), task.end_key(p.size.S));
   const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;  // this warp's
-  float sums[1][columns / 8][4] = {};
+  float sums[columns / 8][4] = {};
 
   if (begin < end && task.row < batch_head.queries) {
     const int rows = batch_head.queries - task.row;
@@ -261,9 +268,9 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
 
     tiles.each(begin, end, next_tile, [&](int k0, const Tile& k, const Tile& v) {
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;
-      float s[1][keys / 8][4], ds[1][keys / 8][4];
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { q.row(warp_row).load_a(step, a); }, k, s);
-      mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { g.row(warp_row).load_a(step, a); }, v, ds);
+      float s[keys / 8][4], ds[keys / 8][4];
+      mma_row_products(q.row(warp_row), k, s);
+      mma_row_products(g.row(warp_row), v, ds);
       uint64_t top_bits[2];  // from this lane's first key on, for rows g and g + 8
 #pragma unroll
       for (int half = 0; half < 2; ++half)
@@ -271,12 +278,12 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       const State state[2] = {own_states[warp_row + mma_g()], own_states[warp_row + mma_g() + 8]};
       const int row = optimization_barrier(query0);  // otherwise registers are spilled
       warp_tile_gradient<Top>(
-          s[0], ds[0], p.scale_2(), [&](int, int e) { return state[e / 2]; },
+          s, ds, p.scale_2(), [&](int, int e) { return state[e / 2]; },
           [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
           batch_head.masks_rows(row, row + 16, k0, k0 + keys),
           [&] { return mma_visible_query_rows<keys / 8>(batch_head, query0, k0); }, dropout,
           [&] { return mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0); });
-      mma_weighted_rows<1, keys>(ds, k, sums);
+      mma_weighted_rows(ds, k, sums);
     });
   }
 #pragma unroll
@@ -285,11 +292,11 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
     if (query >= p.N()) continue;
     const float scale = query < batch_head.queries ? p.scale : 0.0f;
     if (splits.partial)
-      write_sums(sums[0], half, scale,
+      write_sums(sums, half, scale,
                  splits.partial + ((task.split * p.size.B * p.size.H + batch_head.index) * p.size.N + query) * p.size.D,
                  p.D());
     else
-      write_sums(sums[0], half, scale, dq.at(batch_head.batch, query, batch_head.head), p.D());
+      write_sums(sums, half, scale, dq.at(batch_head.batch, query, batch_head.head), p.D());
   }
 }
 
@@ -311,7 +318,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
   const TileDropout dropout(p.dropout, batch_head);
   const int warp_row = int(threadIdx.x / 32) * 16, key0 = task.row + warp_row;  // this warp's
   const int begin = batch_head.next_query(task.row, Shape::own, 0);
-  float sums_k[1][columns / 8][4] = {}, sums_v[1][columns / 8][4] = {};
+  float sums_k[columns / 8][4] = {}, sums_v[columns / 8][4] = {};
 
   const auto copy_queries = [&](int q0, int place) {
     const int rows = batch_head.queries - q0;
@@ -341,21 +348,21 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
       if (next < batch_head.queries) copy_queries(next, place ^ queries);
       if (batch_head.next_query(optimization_barrier(key0), 16, q0) >= min(q0 + queries, batch_head.queries)) continue;
 
-      float s[1][queries / 8][4], ds[1][queries / 8][4];
-      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { k.row(warp_row).load_a(step, a); }, q, s);
-      mma_row_products<1, queries>([&](int, int step, uint32_t(&a)[4]) { v.row(warp_row).load_a(step, a); }, g, ds);
+      float s[queries / 8][4], ds[queries / 8][4];
+      mma_row_products(k.row(warp_row), q, s);
+      mma_row_products(v.row(warp_row), g, ds);
       const int row = optimization_barrier(key0);  // otherwise registers are spilled
       const State* const state = all_states + place + 2 * mma_t();
       const uint64_t* const bits = all_bits + place + 2 * mma_t();
       warp_tile_gradient<Top>(
-          s[0], ds[0], p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
+          s, ds, p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
           [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (warp_row + mma_g() + 8 * (e / 2)) & 1; },
           batch_head.masks(q0, q0 + queries, row, row + 16),
           [&] { return mma_visible_key_rows<queries / 8>(batch_head, q0, row); }, dropout,
           [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, row); });
       // [grad. 2] [grad. 5] dV, then dK
-      mma_weighted_rows<1, queries>(s, g, sums_v);
-      mma_weighted_rows<1, queries>(ds, q, sums_k);
+      mma_weighted_rows(s, g, sums_v);
+      mma_weighted_rows(ds, q, sums_k);
     }
   }
 #pragma unroll
@@ -363,8 +370,8 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
     const int key = key0 + mma_g() + 8 * half;
     if (key >= p.S()) continue;
     const bool valid = key < batch_head.keys;
-    write_sums(sums_k[0], half, valid ? p.scale : 0.0f, dk.at(batch_head.batch, key, batch_head.head), p.D(), top.add);
-    write_sums(sums_v[0], half, valid ? 1.0f : 0.0f, dv.at(batch_head.batch, key, batch_head.head), p.M(), top.add);
+    write_sums(sums_k, half, valid ? p.scale : 0.0f, dk.at(batch_head.batch, key, batch_head.head), p.D(), top.add);
+    write_sums(sums_v, half, valid ? 1.0f : 0.0f, dv.at(batch_head.batch, key, batch_head.head), p.M(), top.add);
   }
 }
 

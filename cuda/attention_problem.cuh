@@ -10,8 +10,14 @@ inline constexpr int64_t max_count = int64_t{1} << 30;
 template <class T>
 struct AttentionProblem : AttentionOperands<T> {
   using AttentionOperands<T>::size;
-  float scale = 1;     // of the scores
-  bool packs = false;  // whether all rows can be read and written four elements at a time
+  float scale;  // of the scores
+
+  // Error: so many queries or keys that ints cannot count them.
+  AttentionProblem(const char* operation, const AttentionOperands<T>& in)
+      : AttentionOperands<T>(in), scale(float(size.scale)) {
+    check(size.N < max_count && size.S < max_count, operation,
+          " on CUDA: expected fewer than 2^30 queries and keys, got ", size.N, " and ", size.S);
+  }
 
   __device__ float scale_2() const { return scale * log2_e; }
   __device__ int N() const { return int(size.N); }
@@ -22,7 +28,7 @@ struct AttentionProblem : AttentionOperands<T> {
   // Rows [row, end) of x in a batch_head, from column `column` on.
   __device__ RowBlock<T> rows(const HeadView<const T>& x, const BatchHead& batch_head, int row, int end, int columns,
                               int column = 0) const {
-    return {x.at(batch_head.batch, row, batch_head.head) + column, x.row_stride, end - row, columns - column, packs};
+    return {x.at(batch_head.batch, row, batch_head.head) + column, x.row_stride, end - row, columns - column};
   }
 };
 
@@ -32,18 +38,6 @@ bool aligned(const HeadView<T>& x, size_t bytes) {
   const auto whole = [=](int64_t elements) { return elements * int64_t(sizeof(T)) % int64_t(bytes) == 0; };
   return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && whole(x.batch_stride) && whole(x.row_stride) &&
          whole(x.head_stride);
-}
-
-// The problem of kernels that also read or write `more`.
-template <class T, class... More>
-AttentionProblem<T> attention_problem(const char* operation, const AttentionOperands<T>& in, const More&... more) {
-  const AttentionSize& size = in.size;
-  check(size.N < max_count && size.S < max_count, operation,
-        " on CUDA: expected fewer than 2^30 queries and keys, got ", size.N, " and ", size.S);
-  const bool packs = size.D % 4 == 0 && size.M % 4 == 0 && aligned(in.q, 4 * sizeof(T)) &&
-                     aligned(in.k, 4 * sizeof(T)) && aligned(in.v, 4 * sizeof(T)) &&
-                     (aligned(more, 4 * sizeof(T)) && ...);
-  return {in, float(size.scale), packs};
 }
 
 // The top keys of full attention, which has none. TopKeys in cuda/centroid_topk_problem.cuh has the same interface.

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(tile_threads, width == 64 ? 4 : 2)
     const int query = q0 + tile_row(i);
     if (query >= p.N()) continue;
     write_row(sum[i], softmax.inverse(i) * dropout.scale,
-              out.at(batch_head.batch, query, batch_head.head) + task.column, p.M() - task.column, p.packs);
+              out.at(batch_head.batch, query, batch_head.head) + task.column, p.M() - task.column);
     if (logsumexp && task.column == 0 && tile_column() == 0)
       logsumexp[batch_head.index * p.size.N + query] = softmax.logsumexp(i);
   }
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     const int query = q0 + tile_row(i);
     if (query < p.N())
       write_row(sum[i], query < batch_head.queries ? p.scale : 0.0f,
-                dq.at(batch_head.batch, query, batch_head.head) + task.column, p.D() - task.column, p.packs);
+                dq.at(batch_head.batch, query, batch_head.head) + task.column, p.D() - task.column);
   }
 }
 
@@ -154,9 +154,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
     if (key >= p.S()) continue;
     const bool valid = key < batch_head.keys;
     write_row(sum_k[i], valid ? p.scale : 0.0f, dk.at(batch_head.batch, key, batch_head.head) + task.column,
-              p.D() - task.column, p.packs, top.add);
+              p.D() - task.column, top.add);
     write_row(sum_v[i], valid ? 1.0f : 0.0f, dv.at(batch_head.batch, key, batch_head.head) + task.column,
-              p.M() - task.column, p.packs, top.add);
+              p.M() - task.column, top.add);
   }
 }
 

@@ -16,49 +16,31 @@ struct Splits {
   RowSoftmax* softmax = nullptr;  // forward, [count, B, H, N]
 };
 
-// Adds the results of the splits in their order, and normalizes them. A warp takes a query.
+// out = `scale` times the sum of the splits, in their order. If they have a softmax of their own, the result is that of
+// the whole row, with its logsumexp. A warp takes a query.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>, 8)
-    combine_splits(AttentionSize size, float dropout_scale, Splits splits, HeadView<T> out, float* logsumexp) {
+    add_splits(AttentionSize size, Splits splits, int64_t columns, float scale, HeadView<T> out, float* logsumexp) {
   const int64_t rows = size.B * size.H * size.N;
   each_row<32>(rows, [&](int64_t row) {
-    const int lane = int(threadIdx.x % 32);
-    const auto of_split = [&](int split) { return splits.softmax[split * rows + row]; };
-    const RowSoftmax softmax = join_softmax(splits.count, of_split);
-    const float factor = softmax.sum == 0 ? 0.0f : dropout_scale / softmax.sum;
+    RowSoftmax softmax{0, 1};
+    if (splits.softmax) {
+      softmax = join_softmax(splits.count, [&](int split) { return splits.softmax[split * rows + row]; });
+      if (row_lane<32>() == 0) logsumexp[row] = softmax.logsumexp();
+    }
+    const float factor = softmax.sum == 0 ? 0.0f : scale / softmax.sum;
     // Keys are split only where rows are few, so 32 bits suffice. They divide faster.
     const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;
     T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
-#pragma unroll 1
-    for (int64_t c0 = 0; c0 < size.M; c0 += 32) {
-      const int64_t c = min(c0 + lane, size.M - 1);
+    for (int64_t c = row_lane<32>(); c < columns; c += 32) {
       float sum = 0;
-#pragma unroll 1
-      for (int s0 = 0; s0 < splits.count; s0 += 32) {
-        const float maximum = of_split(min(s0 + lane, splits.count - 1)).maximum;
-        const float weight = exp2_approx(maximum - finite_shift(softmax.maximum));
 #pragma unroll 8
-        for (int i = 0; i < min(32, splits.count - s0); ++i)
-          sum = fmaf(splits.partial[((s0 + i) * rows + row) * size.M + c], __shfl_sync(full_warp, weight, i), sum);
+      for (int s = 0; s < splits.count; ++s) {
+        const int64_t part = s * rows + row;
+        const float maximum = splits.softmax ? splits.softmax[part].maximum : 0.0f;
+        sum = fmaf(splits.partial[part * columns + c], exp2_approx(maximum - finite_shift(softmax.maximum)), sum);
       }
-      if (c0 + lane < size.M) to[c] = T(factor == 0 ? 0.0f : sum * factor);
-    }
-    if (lane == 0) logsumexp[row] = softmax.logsumexp();
-  });
-}
-
-// out = the sum of partial [splits, B, H, N, columns] over the splits, in their order. A warp takes a query.
-template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
-    add_splits(AttentionSize size, int splits, int64_t columns, const float* partial, HeadView<T> out) {
-  const int64_t rows = size.B * size.H * size.N;
-  each_row<32>(rows, [&](int64_t row) {
-    const auto N = uint32_t(size.N), H = uint32_t(size.H), batch_head = uint32_t(row) / N;  // as in combine_splits
-    T* const to = out.at(batch_head / H, uint32_t(row) % N, batch_head % H);
-    for (int64_t c = threadIdx.x % 32; c < columns; c += 32) {
-      float sum = 0;
-      for (int s = 0; s < splits; ++s) sum += partial[(s * rows + row) * columns + c];
-      to[c] = T(sum);
+      to[c] = T(factor == 0 ? 0.0f : sum * factor);
     }
   });
 }
@@ -80,12 +62,13 @@ Splits split_keys(const AttentionProblem<T>& p, int tile_rows, int64_t columns, 
   return {int(count), workspace.take<float>(count * rows * columns)};
 }
 
-// out = the sum of the splits, if there are several.
+// Launches add_splits, if there are several splits.
 template <class T>
-void add_up(Stream stream, const AttentionSize& size, const Splits& splits, int64_t columns, HeadView<T> out) {
+void add_up(Stream stream, const AttentionSize& size, const Splits& splits, int64_t columns, HeadView<T> out,
+            float scale = 1, float* logsumexp = nullptr) {
   if (splits.partial)
-    launch(add_splits<T>, over_rows<32>(stream, size.B * size.H * size.N), size, splits.count, columns, splits.partial,
-           out);
+    launch(add_splits<T>, over_rows<32>(stream, size.B * size.H * size.N), size, splits, columns, scale, out,
+           logsumexp);
 }
 
 }  // namespace cairn::gpu

@@ -249,7 +249,6 @@ struct RowBlock {
   const T* data;
   int64_t stride;
   int rows, columns;
-  bool packs;  // whether rows can be read four elements at a time
 
   __device__ bool has(int r) const { return r < rows; }
   __device__ const T* row(int r) const { return data + r * stride; }
@@ -266,15 +265,15 @@ __device__ void load_rows(const Rows& x, float* to, Place place) {
     const int i = n * tile_threads + int(threadIdx.x), r = i / (width / 4), c = i % (width / 4) * 4;
     Pack4 value{};
     if (x.has(r) && c < x.columns) {
-      const T* const from = x.row(r);
-      if (x.packs) {
-        const Pack<T, 4> four = pack<4>(from, c / 4);
+      const T* const from = x.row(r) + c;
+      if (c + 4 <= x.columns && holds_packs<4>(from)) {
+        const Pack<T, 4> four = pack<4>(from, 0);
 #pragma unroll
         for (int e = 0; e < 4; ++e) value.element[e] = float(four.element[e]);
       } else {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          if (c + e < x.columns) value.element[e] = float(from[c + e]);
+          if (c + e < x.columns) value.element[e] = float(from[e]);
       }
     }
     pack<4>(to + place(r) * (width + 4), c / 4) = value;
@@ -406,7 +405,7 @@ __device__ void weigh_products(TileOf& s, float scale_2, unsigned visible, unsig
 // Writes `factor` times a row of add_weighted_rows's sums to the first `columns` elements of `to`, or adds it to them.
 // A factor of 0 makes the result 0, even if the sum is NaN.
 template <int items, class T>
-__device__ void write_row(const float (&sum)[items], float factor, T* to, int columns, bool packs, bool add = false) {
+__device__ void write_row(const float (&sum)[items], float factor, T* to, int columns, bool add = false) {
 #pragma unroll
   for (int part = 0; part < items / 4; ++part) {
     const int c = tile_column() + 64 * part;
@@ -415,8 +414,8 @@ __device__ void write_row(const float (&sum)[items], float factor, T* to, int co
     for (int e = 0; e < 4; ++e)
       four.element[e] =
           T((factor == 0 ? 0.0f : sum[4 * part + e] * factor) + (add && c + e < columns ? float(to[c + e]) : 0.0f));
-    if (packs && c < columns)
-      pack<4>(to, c / 4) = four;
+    if (c + 4 <= columns && holds_packs<4>(to + c))
+      pack<4>(to + c, 0) = four;
     else
 #pragma unroll
       for (int e = 0; e < 4; ++e)

@@ -3,7 +3,7 @@
 // definition.
 //
 //   s_ij = scale q_i . k_j for the pairs (round, j) that query i sees: j in the chunk of i or the chunk before, in the
-//   same bucket, i itself only with `self`;  A = softmax over these pairs;  out_i = sum z_ij A_ij v_j, z dropout, or
+//   same bucket, without i itself;  A = softmax over these pairs;  out_i = sum z_ij A_ij v_j, z dropout, or
 //   z_ii v_i if there are no pairs
 //   with g = dout:  dA = z (g V^T);  delta_i = g_i . out_i;  dS = A (dA - delta);
 //   dQ = scale dS K;  dK = scale dS^T Q;  dV = (z A)^T g
@@ -17,14 +17,14 @@
 // the chunk size is. It goes through the places from the chunk before its first chunk to the end of its last chunk, 64
 // at a time, as tiles in float32 (attention_tiles.cuh) with gathered rows. One bit for each score says whether the
 // query sees the key.
+//   start_sums      what a result is if a query sees no key in any round: its own value, or zeros; a warp takes a row
 //   attend_chunks   the mean of the values that a query sees and their logsumexp, merged with those of earlier rounds.
 //                   It reads one array of logsumexps and writes another, because blocks with other columns read them
 //                   too.
-//   finish_output   a warp takes a query: a query that saw no key sees itself; converts results to bfloat16
 //   output_states   delta; a warp takes a query
 //   bucket_query_gradient  dQ, in the blocks of attend_chunks
 //   bucket_key_gradient    a block takes 64 keys, and goes through the queries of their chunks and the chunk after
-//   finish_gradient a warp takes a query: dv of queries that see themselves; converts results to bfloat16
+//   round_sums      sums become bfloat16; a warp takes a row
 //   invert_orders   for deduplication: the place of each position. By it a pair that has met in an earlier round, and
 //                   so counts there, is recognized.
 // For bfloat16, sums are in float32 in the workspace: N M floats forward, N (2 D + M) backward.
@@ -37,6 +37,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/kernels/elementwise.h"
 #include "core/workspace.h"
 #include "cuda/attention_problem.cuh"
 
@@ -63,15 +64,14 @@ struct PlacedRows {
   int64_t stride;
   const Place* places;
   int rows, columns;
-  bool packs;
 
   __device__ bool has(int r) const { return r < rows && places[r].chunk >= 0; }
   __device__ const T* row(int r) const { return data + places[r].position * stride; }
   __device__ void skip_rows(int n) { places += n, rows -= n; }
 };
 
-// A range of places that a tile meets, each once. With wrapping, negative places are those of the last chunk, and
-// places after the last chunk are those of the first.
+// A range of places that a tile meets, each once. Negative places are those of the last chunk, and places after the
+// last chunk are those of the first.
 struct Range {
   int begin, end;
 };
@@ -125,7 +125,7 @@ struct Work {
     if (place >= n || result.position >= limit) return result;
     result.bucket = labels[result.position];
     result.chunk = place / size;
-    result.before = result.chunk > 0 ? result.chunk - 1 : p.rounds.wrap ? chunks - 1 : 0;
+    result.before = result.chunk > 0 ? result.chunk - 1 : chunks - 1;
     return result;
   }
   // Load the block's own places, or those of the tile that it meets. All threads see them on return.
@@ -145,17 +145,12 @@ struct Work {
     __syncthreads();
   }
   __device__ PlacedRows<T> rows(const HeadView<const T>& x, const Place* places, int columns, int column = 0) const {
-    return {x.batch_head(batch_head.batch, batch_head.head) + column,
-            x.row_stride,
-            places,
-            tile,
-            columns - column,
-            p.packs};
+    return {x.batch_head(batch_head.batch, batch_head.head) + column, x.row_stride, places, tile, columns - column};
   }
   __device__ bool sees(int i, int j) const {
     const Place query = queries[i], key = keys[j];
     return query.chunk >= 0 && key.chunk >= 0 && (key.chunk == query.chunk || key.chunk == query.before) &&
-           (!p.rounds.bucket_mask || key.bucket == query.bucket) && (p.rounds.self || key.position != query.position) &&
+           (!p.rounds.bucket_mask || key.bucket == query.bucket) && key.position != query.position &&
            batch_head.visible(query.position, key.position) &&
            !(p.rounds.deduplicate && p.rounds.met_before(batch_head.index, round, query.position, key.position));
   }
@@ -169,19 +164,38 @@ struct Work {
   }
 };
 
-// to = factor * sum + old_factor * to. Does not read `to` where old_factor is 0.
-template <int items>
-__device__ void add_row(float (&sum)[items], float factor, float old_factor, float* to, int columns, bool packs) {
-#pragma unroll
-  for (int c = 0; c < items; ++c) {
-    const int column = tile_column() + c % 4 + 64 * (c / 4);
-    sum[c] *= factor;
-    if (old_factor != 0 && column < columns) sum[c] = fmaf(old_factor, to[column], sum[c]);
-  }
-  write_row(sum, 1.0f, to, columns, packs);
+// The factor of a query's own value in its output: 0 if the query sees other keys.
+template <class T>
+__device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, int64_t row) {
+  const BatchHead batch_head(p.size, p.mask, row / p.size.N);
+  const int i = int(row % p.size.N);
+  if (logsumexp[row] != -INFINITY || !batch_head.visible(i, i)) return 0;
+  const TileDropout dropout(p.dropout, batch_head);
+  return !dropout.active || dropout.keep(i, i & ~3) >> i % 4 & 1 ? dropout.scale : 0.0f;
 }
 
-// `before`: the logsumexps of earlier rounds; null in the first round.
+// to = the rows of x for queries that see themselves alone, 0 for others. x may be null: zeros.
+template <class T>
+__global__ void __launch_bounds__(row_threads<32>)
+    start_sums(BucketProblem<T> p, const float* logsumexp, HeadView<const T> x, int64_t columns, HeadView<float> to) {
+  each_row<32>(p.size.B * p.size.H * p.size.N, [&](int64_t row) {
+    const float factor = x ? self_factor(p, logsumexp, row) : 0.0f;
+    const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
+    for (int64_t c = row_lane<32>(); c < columns; c += 32)
+      to.at(b, i, h)[c] = factor == 0 ? 0.0f : factor * float(x.at(b, i, h)[c]);
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(row_threads<32>)
+    round_sums(AttentionSize size, HeadView<const float> sums, int64_t columns, HeadView<T> to) {
+  each_row<32>(size.B * size.H * size.N, [&](int64_t row) {
+    const int64_t batch_head = row / size.N, b = batch_head / size.H, h = batch_head % size.H, i = row % size.N;
+    for (int64_t c = row_lane<32>(); c < columns; c += 32) to.at(b, i, h)[c] = T(sums.at(b, i, h)[c]);
+  });
+}
+
+// `before`: the logsumexps of earlier rounds.
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
     attend_chunks(BucketProblem<T> p, int64_t round, HeadView<float> out, const float* before, float* logsumexp) {
@@ -213,49 +227,26 @@ __global__ void __launch_bounds__(tile_threads, 2)
     float* const to = work.row_of(out, query);
     if (!to) continue;
     const int64_t row = work.batch_head.index * p.size.N + query.position;
-    const MergedKeys<float> merged(before ? before[row] : -INFINITY, softmax.logsumexp(i));
-    if (softmax.sum[i] == 0)
-#pragma unroll
-      for (int c = 0; c < width / 16; ++c) sum[i][c] = 0;  // even where a value is NaN
-    // In the first round `out` is uninitialized, and a NaN as logsumexp would make both factors NaN.
-    const float old_factor = before ? merged.old_factor : 0.0f;
-    add_row(sum[i], merged.new_factor * softmax.inverse(i) * work.dropout.scale, old_factor, to + task.column,
-            p.M() - task.column, p.packs);
+    const MergedKeys<float> merged(before[row], softmax.logsumexp(i));
     if (task.column == 0 && tile_column() == 0) logsumexp[row] = merged.logsumexp;
+    if (softmax.sum[i] == 0) continue;  // sees none of these keys
+    const float factor = merged.new_factor * softmax.inverse(i) * work.dropout.scale;
+#pragma unroll
+    for (int c = 0; c < width / 16; ++c) {  // without an earlier key, `to` is the query's own value, perhaps NaN
+      const int column = task.column + tile_column() + c % 4 + 64 * (c / 4);
+      sum[i][c] *= factor;
+      if (merged.old_factor != 0 && column < p.M()) sum[i][c] = fmaf(merged.old_factor, to[column], sum[i][c]);
+    }
+    write_row(sum[i], 1.0f, to + task.column, p.M() - task.column);
   }
-}
-
-// The factor of a query's own value in its output; -1 if the query saw other keys.
-template <class T>
-__device__ float self_factor(const BucketProblem<T>& p, const float* logsumexp, int64_t row) {
-  if (logsumexp[row] != -INFINITY) return -1;
-  const BatchHead batch_head(p.size, p.mask, row / p.size.N);
-  const int i = int(row % p.size.N);
-  if (!batch_head.visible(i, i)) return 0;
-  const TileDropout dropout(p.dropout, batch_head);
-  return !dropout.active || dropout.keep(i, i & ~3) >> i % 4 & 1 ? dropout.scale : 0.0f;
-}
-
-template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
-    finish_output(BucketProblem<T> p, HeadView<const float> mean, const float* logsumexp, HeadView<T> out) {
-  each_row<32>(p.size.B * p.size.H * p.size.N, [&](int64_t row) {
-    const float factor = self_factor(p, logsumexp, row);
-    const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
-    const float* const x = mean.at(b, i, h);
-    const T* const v = p.v.at(b, i, h);
-    T* const to = out.at(b, i, h);
-    for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32)
-      to[c] = T(factor < 0 ? x[c] : factor > 0 ? factor * float(v[c]) : 0.0f);
-  });
 }
 
 // ---------------------------------------------------------------------------------------------------------- backward
 
 template <class T, int width>
 __global__ void __launch_bounds__(tile_threads, 2)
-    bucket_query_gradient(BucketProblem<T> p, int64_t round, bool first, HeadView<const T> dout,
-                          const QueryState* states, HeadView<float> dq) {
+    bucket_query_gradient(BucketProblem<T> p, int64_t round, HeadView<const T> dout, const QueryState* states,
+                          HeadView<float> dq) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
   const TileTask task(p.size.N, tile, p.size.D, width);
@@ -287,13 +278,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
   for (int i = 0; i < 8; ++i)
     if (float* const to = work.row_of(dq, queries[tile_row(i)]))
-      add_row(sum[i], p.scale, first ? 0.0f : 1.0f, to + task.column, p.D() - task.column, p.packs);
+      write_row(sum[i], p.scale, to + task.column, p.D() - task.column, true);
 }
 
 // The tile's rows are keys here, and its columns queries.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 2)
-    bucket_key_gradient(BucketProblem<T> p, int64_t round, bool first, HeadView<const T> dout, const QueryState* states,
+    bucket_key_gradient(BucketProblem<T> p, int64_t round, HeadView<const T> dout, const QueryState* states,
                         HeadView<float> dk, HeadView<float> dv) {
   __shared__ Place queries[tile], keys[tile];
   float* const workspace = dynamic_shared<float>();
@@ -333,32 +324,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
   for (int i = 0; i < 8; ++i) {
     const Place key = keys[tile_row(i)];
     if (key.position < 0) continue;
-    const float old_factor = first ? 0.0f : 1.0f;
-    add_row(sum_k[i], p.scale, old_factor, work.row_of(dk, key) + task.column, p.D() - task.column, p.packs);
-    add_row(sum_v[i], 1.0f, old_factor, work.row_of(dv, key) + task.column, p.M() - task.column, p.packs);
+    write_row(sum_k[i], p.scale, work.row_of(dk, key) + task.column, p.D() - task.column, true);
+    write_row(sum_v[i], 1.0f, work.row_of(dv, key) + task.column, p.M() - task.column, true);
   }
-}
-
-// The sums of all rounds.
-struct GradientSums {
-  HeadView<float> dq, dk, dv;
-};
-
-template <class T>
-__global__ void __launch_bounds__(row_threads<32>)
-    finish_gradient(BucketProblem<T> p, GradientSums sums, const float* logsumexp, HeadView<const T> dout,
-                    HeadView<T> dq, HeadView<T> dk, HeadView<T> dv) {
-  each_row<32>(p.size.B * p.size.H * p.size.N, [&](int64_t row) {
-    const float factor = self_factor(p, logsumexp, row);
-    const int64_t batch_head = row / p.size.N, b = batch_head / p.size.H, h = batch_head % p.size.H, i = row % p.size.N;
-    const T* const g = dout.at(b, i, h);
-    for (int64_t c = threadIdx.x % 32; c < p.size.D; c += 32) {
-      dq.at(b, i, h)[c] = T(sums.dq.at(b, i, h)[c]);
-      dk.at(b, i, h)[c] = T(sums.dk.at(b, i, h)[c]);
-    }
-    for (int64_t c = threadIdx.x % 32; c < p.size.M; c += 32)
-      dv.at(b, i, h)[c] = T(sums.dv.at(b, i, h)[c] + (factor > 0 ? factor * float(g[c]) : 0.0f));
-  });
 }
 
 constexpr int order_threads = 256;
@@ -371,12 +339,12 @@ __global__ void __launch_bounds__(order_threads) invert_orders(BucketRounds roun
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-template <class T, class... More>
+template <class T>
 BucketProblem<T> problem(Stream stream, const AttentionOperands<T>& in, const BucketRounds& rounds,
-                         Workspace& workspace, const More&... more) {
+                         Workspace& workspace) {
   const AttentionSize& size = in.size;
   check(size.N < 0x3fffffff, "bucket_attention on CUDA: expected fewer than 2^30 - 1 queries, got ", size.N);
-  BucketProblem<T> p{attention_problem("bucket_attention", in, more...), rounds};
+  BucketProblem<T> p{{"bucket_attention", in}, rounds};
   p.rounds.chunk = std::min(rounds.chunk, size.N);  // places are ints
   if (!rounds.deduplicate) return p;
   const int64_t rows = size.B * size.H * rounds.rounds;
@@ -386,14 +354,26 @@ BucketProblem<T> problem(Stream stream, const AttentionOperands<T>& in, const Bu
   return p;
 }
 
-// Memory for sums [B, N, H, columns] in float32: the result itself, if it is float32.
+// Memory for the sums [B, N, H, columns] of a result, in float32: the result itself if it is. They start from the rows
+// of x.
 template <class T>
-HeadView<float> sums_of(HeadView<T> result, const AttentionSize& size, int64_t columns, Workspace& workspace) {
+HeadView<float> sums_of(Stream stream, const BucketProblem<T>& p, HeadView<T> result, int64_t columns,
+                        const float* logsumexp, HeadView<const T> x, Workspace& workspace) {
+  const auto& [B, H, N, S, D, M, scale] = p.size;
+  HeadView<float> sums;
   if constexpr (std::is_same_v<T, float>)
-    return result;
+    sums = result;
   else
-    return {workspace.take<float>(size.B * size.N * size.H * columns), size.N * size.H * columns, size.H * columns,
-            columns};
+    sums = {workspace.take<float>(B * N * H * columns), N * H * columns, H * columns, columns};
+  launch(start_sums<T>, over_rows<32>(stream, B * H * N), p, logsumexp, x, columns, sums);
+  return sums;
+}
+
+// Rounds the sums to bfloat16, unless they are the result.
+template <class T>
+void finish(Stream stream, const AttentionSize& size, HeadView<const float> sums, int64_t columns, HeadView<T> result) {
+  if constexpr (!std::is_same_v<T, float>)
+    launch(round_sums<T>, over_rows<32>(stream, size.B * size.H * size.N), size, sums, columns, result);
 }
 
 // One block for every 64 places and every `width` columns.
@@ -411,18 +391,19 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, in, rounds, workspace, out);
-  const HeadView<float> mean = sums_of(out, size, size.M, workspace);
+  const BucketProblem<T> p = problem(stream, in, rounds, workspace);
   float* const other = workspace.take<float>(queries);
-  const float* before = nullptr;
+  float* now = (rounds.end - rounds.first) % 2 == 0 ? logsumexp : other;  // the last round writes the result
+  fill(stream, queries, -INFINITY, now);
+  const HeadView<float> sums = sums_of(stream, p, out, size.M, now, in.v, workspace);
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
-    float* const now = (rounds.end - round) % 2 == 1 ? logsumexp : other;  // the last round writes the result
+    const float* const before = now;
+    now = before == logsumexp ? other : logsumexp;
     with_tile_width(size.M, [&]<int width> {
-      launch(attend_chunks<T, width>, tiles(stream, size, size.M, width), p, round, mean, before, now);
+      launch(attend_chunks<T, width>, tiles(stream, size, size.M, width), p, round, sums, before, now);
     });
-    before = now;
   }
-  launch(finish_output<T>, over_rows<32>(stream, queries), p, mean, logsumexp, out);
+  finish(stream, size, sums, size.M, out);
 }
 
 template <class T>
@@ -433,21 +414,22 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
   const int64_t queries = size.B * size.H * size.N;
   if (queries == 0) return;
   Workspace workspace(Device::cuda);
-  const BucketProblem<T> p = problem(stream, in, rounds, workspace, dout, dq, dk, dv);
+  const BucketProblem<T> p = problem(stream, in, rounds, workspace);
   QueryState* const states = workspace.take<QueryState>(queries);
-  const GradientSums sums{sums_of(dq, size, size.D, workspace), sums_of(dk, size, size.D, workspace),
-                          sums_of(dv, size, size.M, workspace)};
+  const HeadView<float> of_q = sums_of(stream, p, dq, size.D, logsumexp, {}, workspace);
+  const HeadView<float> of_k = sums_of(stream, p, dk, size.D, logsumexp, {}, workspace);
+  const HeadView<float> of_v = sums_of(stream, p, dv, size.M, logsumexp, dout, workspace);
   launch(output_states<T>, over_rows<32>(stream, queries), size, out, dout, logsumexp, states);
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
-    const bool first = round == rounds.first;
     with_tile_width(size.D, [&]<int width> {
-      launch(bucket_query_gradient<T, width>, tiles(stream, size, size.D, width), p, round, first, dout, states,
-             sums.dq);
+      launch(bucket_query_gradient<T, width>, tiles(stream, size, size.D, width), p, round, dout, states, of_q);
     });
-    launch(bucket_key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, first, dout, states,
-           sums.dk, sums.dv);
+    launch(bucket_key_gradient<T>, tiles(stream, size, std::max(size.D, size.M), tile), p, round, dout, states, of_k,
+           of_v);
   }
-  launch(finish_gradient<T>, over_rows<32>(stream, queries), p, sums, logsumexp, dout, dq, dk, dv);
+  finish(stream, size, of_q, size.D, dq);
+  finish(stream, size, of_k, size.D, dk);
+  finish(stream, size, of_v, size.M, dv);
 }
 
 CAIRN_GPU_TYPES(bucket_attention_forward)

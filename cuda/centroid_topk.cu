@@ -18,18 +18,17 @@
 //   query_gradient_mma, key_gradient_mma  the kernels of full attention (cuda/attention_mma.cuh), with top; add_splits
 //
 // Otherwise in float32 arithmetic. This version is simple, not fast: it stores the scores of some centroids at a time.
-//   store_scores    a block takes a tile of centroids and a tile of keys
-//   choose_keys     a warp takes a centroid: logsumexp, top, m, and the top keys as one bit for each key
+//   choose_keys     a warp takes a centroid: its scores, logsumexp, top, m, and the top keys as one bit for each key
 //   attend, query_gradient, key_gradient  the kernels of full attention (cuda/attention_simt.cuh), with top
 //
 // Traffic: for every 64 centroids, forward reads K twice and V once, backward K three times and V twice, mostly from
 // the L2 cache. The floor is once each.
 //
 // Workspace of a centroid, forward on tensor cores: 8 bytes for each of up to 1024 groups, 4 M + 8 bytes for each
-// split, and 4 bytes for each score of up to k + 3 chosen groups (20 bytes if these groups may have more than 256
-// scores together). A group has 16 keys (8 where a row has more than 256 bytes), or more where that would give more
-// than 1024 groups. A round has as many centroids as fit into 256 MB, and at least one tile. In float32 arithmetic, in
-// rounds too: 4 bytes and one bit for each score. Backward: one bit for each score, and 4 D bytes for each split.
+// split, and 12 bytes for each score of up to k + 3 chosen groups. A group has 16 keys (8 where a row has more than 256
+// bytes), or more where that would give more than 1024 groups. A round has as many centroids as fit into 256 MB, and at
+// least one tile. In float32 arithmetic, in rounds too: 4 bytes and one bit for each score. Backward: one bit for each
+// score, and 4 D bytes for each split.
 #include "core/kernels/centroid_topk.h"
 
 #include <algorithm>
@@ -43,36 +42,26 @@ namespace {
 
 // ------------------------------------------------------------------------------------------ in float32 arithmetic
 
-// scores [64 tiles, S]: times log2 e, minus infinity where masked.
-template <class T>
-__global__ void __launch_bounds__(tile_threads, 4)
-    store_scores(CentroidProblem<T> p, int64_t first_tile, float* scores) {
-  const TileTask task(p.size.N, tile, p.size.S, tile, 1, first_tile);
-  const BatchHead batch_head(p.size, p.mask, task.batch_head);
-  const int q0 = task.row, k0 = task.column;
-  TileOf s;
-  row_products(p.rows(p.q, batch_head, q0, batch_head.queries, p.D()),
-               p.rows(p.k, batch_head, k0, batch_head.keys, p.D()), dynamic_shared<float>(), s);
-  const unsigned visible = visible_query_rows(batch_head, q0, k0);
-  const int64_t slot0 = blockIdx.x / TileTask::column_tiles(p.size.S, tile) * tile;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) s[i][j] = visible >> (4 * i + j) & 1 ? s[i][j] * p.scale_2() : -INFINITY;
-    write_row(s[i], 1.0f, scores + (slot0 + tile_row(i)) * p.size.S + k0, p.S() - k0, p.S() % 4 == 0);
-  }
-}
-
+// scores [slots, S]: times log2 e, minus infinity where masked.
 template <class T>
 __global__ void __launch_bounds__(row_threads<32>)
-    choose_keys(CentroidProblem<T> p, int64_t first_tile, const float* scores, bool choose, int32_t* topk,
-                float* logsumexp, T* mass, uint32_t* bits) {
+    choose_keys(CentroidProblem<T> p, int64_t first_tile, float* scores, bool choose, int32_t* topk, float* logsumexp,
+                T* mass, uint32_t* bits) {
   const CentroidRow own(p, first_tile);
   if (!own.there) return;
-  const float* const score = scores + own.slot * p.size.S;
+  float* const score = scores + own.slot * p.size.S;
   int32_t* const keys = topk + own.row * p.top;
   const int lane = int(threadIdx.x % 32);
 
+  const BatchHead batch_head(p.size, p.mask, own.batch_head);
+  const T* const query = p.q.at(batch_head.batch, own.query, batch_head.head);
+  for (int key = lane; key < p.S(); key += 32) {
+    const T* const row = p.k.at(batch_head.batch, key, batch_head.head);
+    float product = 0;
+    for (int64_t d = 0; d < p.size.D; ++d) product = fmaf(float(query[d]), float(row[d]), product);
+    score[key] = batch_head.visible(own.query, key) ? product * p.scale_2() : -INFINITY;
+  }
+  __syncwarp();
   const RowSoftmax softmax = join_softmax(p.S(), [&](int key) { return RowSoftmax{score[key], 1}; });
   const float lse2 = softmax.lse2();
   if (lane == 0) logsumexp[own.row] = softmax.logsumexp();
@@ -119,12 +108,12 @@ __global__ void __launch_bounds__(row_threads<32>)
 
 // --------------------------------------------------------------------------------------------------- the host's part
 
-template <class T, class... More>
-CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k, const More&... more) {
+template <class T>
+CentroidProblem<T> problem(const AttentionOperands<T>& in, int64_t k) {
   const AttentionSize& size = in.size;
   check(k < max_count, "centroid_topk on CUDA: expected k below 2^30, got ", k);
   const int64_t splits = count_splits(size.B * size.H * ceil_div(size.N, tile), size.S, 256);
-  return {attention_problem("centroid_topk", in, more...), int(k), int(splits)};
+  return {{"centroid_topk", in}, int(k), int(splits)};
 }
 
 template <class T>
@@ -139,8 +128,6 @@ void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32
   uint32_t* const bits = workspace.take<uint32_t>(p.centroids() * words(S));
   for (int64_t first = 0; first < tiles; first += round) {
     const int64_t now = std::min(round, tiles - first);
-    launch(store_scores<T>, {now * TileTask::column_tiles(S, tile), tile_threads, tile_bytes, stream}, p, first,
-           scores);
     launch(choose_keys<T>, {now * tile / rows_per_block, row_threads<32>, 0, stream}, p, first, scores, choose, topk,
            logsumexp, mass, bits);
   }
@@ -152,7 +139,7 @@ void forward_simt(Stream stream, const CentroidProblem<T>& p, bool choose, int32
 template <class T>
 void centroid_topk_forward(Stream stream, const AttentionOperands<T>& in, int64_t k, bool choose, int32_t* topk,
                            Accum<T>* logsumexp, T* mass, HeadView<T> rest) {
-  const CentroidProblem<T> p = problem(in, k, rest);
+  const CentroidProblem<T> p = problem(in, k);
   if (p.centroids() == 0) return;
   if (!choose || !(rest ? suits_mma(p, rest) : suits_mma(p)))
     return forward_simt(stream, p, choose, topk, logsumexp, mass, rest);
@@ -165,7 +152,7 @@ template <class T>
 void centroid_topk_backward(Stream stream, const AttentionOperands<T>& in, int64_t k, const int32_t* topk,
                             const Accum<T>* logsumexp, const T* mass, HeadView<const T> rest, const T* dmass,
                             HeadView<const T> drest, HeadView<T> dq, HeadView<T> dk, HeadView<T> dv, bool add) {
-  const CentroidProblem<T> p = problem(in, k, drest, dq, dk, dv);
+  const CentroidProblem<T> p = problem(in, k);
   const int64_t rows = p.centroids();
   Workspace workspace(Device::cuda);
   CentroidState* const states = workspace.take<CentroidState>(rows);

@@ -249,4 +249,23 @@ struct SumOfExponentials {
   }
 };
 
+template <class T, int lanes, bool packs>
+__global__ void __launch_bounds__(row_threads<lanes>) row_logsumexp(Rows size, const T* x, float* logsumexp) {
+  each_row<lanes>(size.rows, [&](int64_t row) {
+    SumOfExponentials sum;
+    each_chunk<lanes>(size.cols,
+                      [&](int64_t c) { sum.add(load_chunk<packs>(x + row * size.cols, size.cols, c, -INFINITY)); });
+    sum.join<lanes>();
+    if (row_lane<lanes>() == 0) logsumexp[row] = sum.logarithm();
+  });
+}
+// logsumexp [rows] of each row of x.
+template <class T>
+void logsumexp_of_rows(Stream stream, Rows size, const T* x, float* logsumexp) {
+  if (size.rows == 0) return;
+  launch_rows(stream, size, rows_hold_packs(size.cols, x), [&]<int lanes, bool packs>(const Launch& shape) {
+    launch(row_logsumexp<T, lanes, packs>, shape, size, x, logsumexp);
+  });
+}
+
 }  // namespace cairn::gpu

@@ -16,7 +16,6 @@
 
 #include <cmath>
 
-#include "core/workspace.h"
 #include "cuda/common.cuh"
 
 namespace cairn::gpu {
@@ -26,31 +25,16 @@ constexpr int adding_threads = 1024;
 
 __device__ bool counts(int32_t target, int64_t cols) { return target >= 0 && target < cols; }
 
-// losses [rows]: the loss of each row that counts, 0 for the others.
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>)
-    row_losses(Rows size, const T* logits, const int32_t* targets, float* logsumexp, float* losses) {
-  each_row<lanes>(size.rows, [&](int64_t row) {
-    const T* const x = logits + row * size.cols;
-    SumOfExponentials sum;
-    each_chunk<lanes>(size.cols, [&](int64_t c) { sum.add(load_chunk<packs>(x, size.cols, c, -INFINITY)); });
-    sum.join<lanes>();
-    if (row_lane<lanes>() == 0) {
-      const float result = sum.logarithm();
-      logsumexp[row] = result;
-      losses[row] = counts(targets[row], size.cols) ? result - float(x[targets[row]]) : 0.0f;
-    }
-  });
-}
-
 template <class T>
 __global__ void __launch_bounds__(adding_threads)
-    add_losses(Rows size, const float* losses, const int32_t* targets, T* loss, int32_t* count) {
+    add_losses(Rows size, const T* logits, const int32_t* targets, const float* logsumexp, T* loss, int32_t* count) {
   double sum = 0;
   int32_t counted = 0;
+#pragma unroll 4
   for (int64_t row = threadIdx.x; row < size.rows; row += adding_threads) {
-    sum += losses[row];
-    counted += counts(targets[row], size.cols);
+    if (!counts(targets[row], size.cols)) continue;
+    sum += logsumexp[row] - float(logits[row * size.cols + targets[row]]);
+    ++counted;
   }
   sum = block_reduce(sum, 0.0, Sum{});
   counted = block_reduce(counted, 0, Sum{});
@@ -89,13 +73,8 @@ __global__ void __launch_bounds__(row_threads<lanes>)
 template <class T>
 void cross_entropy_forward(Stream stream, Rows size, const T* logits, const int32_t* targets, Accum<T>* logsumexp,
                            T* loss, int32_t* count) {
-  Workspace workspace(Device::cuda);
-  float* const losses = workspace.take<float>(size.rows);
-  if (size.rows > 0)
-    launch_rows(stream, size, rows_hold_packs(size.cols, logits), [&]<int lanes, bool packs>(const Launch& shape) {
-      launch(row_losses<T, lanes, packs>, shape, size, logits, targets, logsumexp, losses);
-    });
-  launch(add_losses<T>, {1, adding_threads, 0, stream}, size, losses, targets, loss, count);
+  logsumexp_of_rows(stream, size, logits, logsumexp);
+  launch(add_losses<T>, {1, adding_threads, 0, stream}, size, logits, targets, logsumexp, loss, count);
 }
 
 template <class T>

@@ -44,17 +44,6 @@ struct Frame {
   }
 };
 
-template <class T, int lanes, bool packs>
-__global__ void __launch_bounds__(row_threads<lanes>) sum_exponentials(Rows size, const T* logits, float* logsumexp) {
-  each_row<lanes>(size.rows, [&](int64_t row) {
-    const T* const x = logits + row * size.cols;
-    SumOfExponentials sum;
-    each_chunk<lanes>(size.cols, [&](int64_t c) { sum.add(load_chunk<packs>(x, size.cols, c, -INFINITY)); });
-    sum.join<lanes>();
-    if (row_lane<lanes>() == 0) logsumexp[row] = sum.logarithm();
-  });
-}
-
 template <class T>
 __global__ void __launch_bounds__(threads)
     go_forward(CtcSize size, CtcTargets targets, const T* logits, const float* logsumexp, float* alpha, T* loss) {
@@ -174,11 +163,7 @@ __global__ void __launch_bounds__(row_threads<lanes>)
 template <class T>
 void ctc_loss_forward(Stream stream, CtcSize size, const CtcTargets& targets, const T* logits, Accum<T>* logsumexp,
                       Accum<T>* alpha, T* loss) {
-  const Rows rows{size.batch * size.frames, size.classes};
-  if (rows.rows > 0)
-    launch_rows(stream, rows, rows_hold_packs(rows.cols, logits), [&]<int lanes, bool packs>(const Launch& shape) {
-      launch(sum_exponentials<T, lanes, packs>, shape, rows, logits, logsumexp);
-    });
+  logsumexp_of_rows(stream, {size.batch * size.frames, size.classes}, logits, logsumexp);
   if (size.batch > 0)
     launch(go_forward<T>, {size.batch, threads, 0, stream}, size, targets, logits, logsumexp, alpha, loss);
 }

@@ -75,7 +75,7 @@ void run_strided(Stream stream, F f, const Strides& strides, Y* y, const X*... x
   for (size_t t = 0; t < sizeof...(X) && strides.rank == 1; ++t) all_contiguous &= strides.steps[t][0] == 1;
   if (all_contiguous) return run_map(stream, f, n, y, x...);
   launch(map_strided<F, Y, X...>, {std::min(4 * max_blocks, ceil_div(n, threads)), threads, 0, stream}, f,
-         StridedLoop(strides), y, x...);
+         StridedLoop{strides}, y, x...);
 }
 
 // ---- the functions of elements

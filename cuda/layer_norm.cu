@@ -7,24 +7,20 @@
 // arithmetic in float32. The variance is computed from differences from the mean, in a second pass over the row.
 //
 // Launch. y and dx: a warp takes a row of up to 1024 elements, four rows a block. A block of 256 threads takes a longer
-// row. They go over it three times for y, twice for dx. dweight and dbias: a block takes 32 columns of a row block, 512
-// rows; a second kernel adds up the row blocks. Elements move 16 bytes at a time, or one by one where rows do not start
-// at multiples of 16 bytes; the order of sums is the same.
-// Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 5 e n. The floor of backward is 3
-// e n: x and dy are read again for the sums of columns. Later readings of a row do not count: they come from the L1
-// cache, where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
+// row. They go over it three times for y, twice for dx. Elements move 16 bytes at a time, or one by one where rows do
+// not start at multiples of 16 bytes; the order of sums is the same. dweight and dbias are sums of columns
+// (reduce.cuh). Traffic of n = rows * cols elements of e bytes: forward 2 e n, the floor; backward 6 e n. The floor of
+// backward is 3 e n: x and dy are read again for dweight, and dy for dbias. Later readings of a row do not count: they
+// come from the L1 cache, where a warp's row has at most 4 KB an operand, or from the L2 cache. Bound by memory.
 #include "core/kernels/layer_norm.h"
 
 #include <cmath>
 
-#include "core/workspace.h"
 #include "cuda/common.cuh"
+#include "cuda/reduce.cuh"
 
 namespace cairn::gpu {
 namespace {
-
-constexpr int column_warps = 8;
-constexpr int64_t block_rows = 512;
 
 template <class T, int lanes, bool packs>
 __global__ void __launch_bounds__(row_threads<lanes>)
@@ -97,88 +93,18 @@ __global__ void __launch_bounds__(row_threads<lanes>)
   });
 }
 
-// ---- dweight and dbias
-
-// Adds up the sums of a block's warps for 32 columns, in the order of the warps. In warp 0, a and b become the results
-// of column threadIdx.x. The first lanes of each warp contribute `n` columns each.
-template <int n>
-__device__ void add_warps(const float (&of_a)[n], const float (&of_b)[n], float& a, float& b) {
-  __shared__ float of_warp[2][column_warps][32];
-  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
-#pragma unroll
-  for (int k = 0; k < n; ++k)
-    if (lane < 32 / n) {
-      of_warp[0][warp][lane * n + k] = of_a[k];
-      of_warp[1][warp][lane * n + k] = of_b[k];
-    }
-  __syncthreads();
-  a = b = 0;
-  for (int w = 0; warp == 0 && w < column_warps; ++w) {
-    a += of_warp[0][w][lane];
-    b += of_warp[1][w][lane];
-  }
-  __syncthreads();  // before of_warp is written again
-}
-
-// partial [row blocks, 2, cols]: the two sums over each row block. A lane takes one of four chunks of the 32 columns,
-// and every 64th row.
-template <class T, bool packs>
-__global__ void __launch_bounds__(32 * column_warps)
-    column_gradients(Rows size, const T* x, const float* mean, const float* rstd, const T* dy, float* partial) {
-  constexpr int lanes_a_row = 32 / chunk_size, rows_at_once = column_warps * chunk_size;
-  const int64_t tiles = ceil_div(size.cols, 32), tasks = tiles * ceil_div(size.rows, block_rows);
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t row_block = task / tiles, first_chunk = task % tiles * lanes_a_row;
-    const int64_t chunk = first_chunk + threadIdx.x % lanes_a_row, end = min(size.rows, (row_block + 1) * block_rows);
-    float of_weight[chunk_size] = {}, of_bias[chunk_size] = {};
-    if (chunk * chunk_size < size.cols)
-#pragma unroll 4
-      for (int64_t row = row_block * block_rows + threadIdx.x / lanes_a_row; row < end; row += rows_at_once) {
-        const auto g = load_chunk<packs>(dy + row * size.cols, size.cols, chunk);
-        const auto value = load_chunk<packs>(x + row * size.cols, size.cols, chunk);
-        const float m = mean[row], s = rstd[row];
-#pragma unroll
-        for (int k = 0; k < chunk_size; ++k) {
-          of_weight[k] = fmaf(g.element[k] * (value.element[k] - m), s, of_weight[k]);
-          of_bias[k] += g.element[k];
-        }
-      }
-#pragma unroll
-    for (int k = 0; k < chunk_size; ++k)
-      for (int distance = 16; distance >= lanes_a_row; distance /= 2) {
-        of_weight[k] += __shfl_xor_sync(full_warp, of_weight[k], distance);
-        of_bias[k] += __shfl_xor_sync(full_warp, of_bias[k], distance);
-      }
-    float sum_weight, sum_bias;
-    add_warps(of_weight, of_bias, sum_weight, sum_bias);
-    const int64_t column = first_chunk * chunk_size + threadIdx.x;
-    if (threadIdx.x < 32 && column < size.cols) {
-      partial[2 * row_block * size.cols + column] = sum_weight;
-      partial[(2 * row_block + 1) * size.cols + column] = sum_bias;
-    }
-  }
-}
-
+// dy z of a row and a column. The sum over rows is dweight.
 template <class T>
-__global__ void __launch_bounds__(32 * column_warps)
-    add_row_blocks(int64_t count, int64_t cols, const float* partial, T* dweight, T* dbias) {
-  for (int64_t tile = blockIdx.x; tile < ceil_div(cols, 32); tile += gridDim.x) {
-    const int64_t column = tile * 32 + threadIdx.x % 32;
-    float of_weight[1] = {}, of_bias[1] = {};
-    if (column < cols)
-#pragma unroll 2
-      for (int64_t row_block = threadIdx.x / 32; row_block < count; row_block += column_warps) {
-        of_weight[0] += partial[2 * row_block * cols + column];
-        of_bias[0] += partial[(2 * row_block + 1) * cols + column];
-      }
-    float sum_weight, sum_bias;
-    add_warps(of_weight, of_bias, sum_weight, sum_bias);
-    if (threadIdx.x < 32 && column < cols) {
-      dweight[column] = T(sum_weight);
-      dbias[column] = T(sum_bias);
-    }
+struct WeightGradient {
+  const T *x, *dy;
+  const float *mean, *rstd;
+  int64_t cols;
+
+  __device__ float operator()(int64_t, int64_t row, int64_t column) const {
+    const int64_t at = row * cols + column;
+    return float(dy[at]) * (float(x[at]) - mean[row]) * rstd[row];
   }
-}
+};
 
 }  // namespace
 
@@ -196,17 +122,14 @@ template <class T>
 void layer_norm_backward(Stream stream, Rows size, const T* x, const T* weight, const Accum<T>* mean,
                          const Accum<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   if (size.cols == 0) return;
-  const int64_t tiles = ceil_div(size.cols, 32), count = ceil_div(size.rows, block_rows);
-  Workspace workspace(Device::cuda);
-  float* const partial = workspace.take<float>(2 * count * size.cols);
   const bool all_packs = rows_hold_packs(size.cols, x, weight, dy, dx);
   if (size.rows > 0)
     launch_rows(stream, size, all_packs, [&]<int lanes, bool packs>(const Launch& shape) {
       launch(gradient<T, lanes, packs>, shape, size, x, weight, mean, rstd, dy, dx);
-      launch(column_gradients<T, packs>, {blocks(tiles * count), 32 * column_warps, 0, stream}, size, x, mean, rstd, dy,
-             partial);
     });
-  launch(add_row_blocks<T>, {blocks(tiles), 32 * column_warps, 0, stream}, count, size.cols, partial, dweight, dbias);
+  const Reduction over_all_rows{1, size.rows, size.cols};
+  sum_columns(stream, over_all_rows, WeightGradient<T>{x, dy, mean, rstd, size.cols}, dweight);
+  sum_columns(stream, over_all_rows, Elements<T>{dy, size.rows, size.cols}, dbias);
 }
 
 CAIRN_GPU_TYPES(layer_norm_forward)

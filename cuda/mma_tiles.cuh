@@ -125,30 +125,25 @@ struct MmaTile {
   }
 };
 
-// products[w][n] = A B^T for warp tile w of A and rows 8 n .. 8 n + 7 of B = x. own(w, step, a) loads a fragment of A.
-template <int warp_tiles, int rows, class T, int columns, class Own>
-__device__ void mma_row_products(Own own, const MmaTile<T, columns>& x, float (&products)[warp_tiles][rows / 8][4]) {
+// products[n] = A B^T for A, the first 16 rows of `own`, and rows 8 n .. 8 n + 7 of B = x.
+template <class T, int columns, int tiles>
+__device__ void mma_row_products(const MmaTile<T, columns>& own, const MmaTile<T, columns>& x,
+                                 float (&products)[tiles][4]) {
 #pragma unroll
-  for (int w = 0; w < warp_tiles; ++w)
+  for (int n = 0; n < tiles; ++n)
 #pragma unroll
-    for (int n = 0; n < rows / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) products[w][n][e] = 0;
+    for (int e = 0; e < 4; ++e) products[n][e] = 0;
 #pragma unroll
   for (int step = 0; step < MmaTile<T, columns>::steps; ++step) {
-    uint32_t a[warp_tiles][4];
+    uint32_t a[4];
+    own.load_a(step, a);
 #pragma unroll
-    for (int w = 0; w < warp_tiles; ++w) own(w, step, a[w]);
-#pragma unroll
-    for (int n = 0; n < rows / 8; n += 2) {
+    for (int n = 0; n < tiles; n += 2) {
       uint32_t b[4];  // of n and n + 1
       const int lane = mma_lane();
       load_matrices(b, x.chunk_from(lane / 16 * 8 + lane % 8, lane / 8 % 2, 8 * n, 2 * step));
-#pragma unroll
-      for (int w = 0; w < warp_tiles; ++w) {
-        mma<T>(products[w][n], a[w], b[0], b[1]);
-        mma<T>(products[w][n + 1], a[w], b[2], b[3]);
-      }
+      mma<T>(products[n], a, b[0], b[1]);
+      mma<T>(products[n + 1], a, b[2], b[3]);
     }
   }
 }
@@ -172,10 +167,11 @@ __device__ void fragment_of_sums(const float (*sums)[4], int step, uint32_t (&a)
   }
 }
 
-// sums += A X for the rows of X of one step. a: fragments of A. X: the columns of x from 8 `first` on; `first` is even.
-template <int warp_tiles, class T, int columns, int tiles>
-__device__ void mma_add_rows(const uint32_t (&a)[warp_tiles][4], const MmaTile<T, columns>& x, int step, int first,
-                             float (&sums)[warp_tiles][tiles][4]) {
+// sums += A X for the rows of X of one step. a: the fragment of A. X: the columns of x from 8 `first` on; `first` is
+// even.
+template <class T, int columns, int tiles>
+__device__ void mma_add_rows(const uint32_t (&a)[4], const MmaTile<T, columns>& x, int step, int first,
+                             float (&sums)[tiles][4]) {
 #pragma unroll
   for (int n = 0; n < tiles; n += 2) {
     uint32_t b[4];  // of columns 8 n and 8 n + 8
@@ -187,23 +183,19 @@ __device__ void mma_add_rows(const uint32_t (&a)[warp_tiles][4], const MmaTile<T
         b[i] = __float_as_uint(
             x.chunk(8 * step + 2 * mma_t() + i % 2, 2 * (first + n + i / 2) + mma_g() / 4)[mma_g() % 4]);
     }
-#pragma unroll
-    for (int w = 0; w < warp_tiles; ++w) {
-      mma<T>(sums[w][n], a[w], b[0], b[1]);
-      mma<T>(sums[w][n + 1], a[w], b[2], b[3]);
-    }
+    mma<T>(sums[n], a, b[0], b[1]);
+    mma<T>(sums[n + 1], a, b[2], b[3]);
   }
 }
 
 // sums += W X, where W are the sums of a product and X is x.
-template <int warp_tiles, int rows, class T, int columns>
-__device__ void mma_weighted_rows(const float (&weights)[warp_tiles][rows / 8][4], const MmaTile<T, columns>& x,
-                                  float (&sums)[warp_tiles][columns / 8][4]) {
+template <int tiles, class T, int columns>
+__device__ void mma_weighted_rows(const float (&weights)[tiles][4], const MmaTile<T, columns>& x,
+                                  float (&sums)[columns / 8][4]) {
 #pragma unroll
-  for (int step = 0; step < rows / mma_depth<T>; ++step) {
-    uint32_t a[warp_tiles][4];
-#pragma unroll
-    for (int w = 0; w < warp_tiles; ++w) fragment_of_sums<T>(weights[w], step, a[w]);
+  for (int step = 0; step < 8 * tiles / mma_depth<T>; ++step) {
+    uint32_t a[4];
+    fragment_of_sums<T>(weights, step, a);
     mma_add_rows(a, x, step, 0, sums);
   }
 }

@@ -5,8 +5,7 @@
 // gather_columns: y[r] = x[r, columns[r]], and its gradient, scatter_columns. x [rows, cols], columns and y [rows].
 //
 // Launch.
-//   gather       a warp takes a row, a lane every 32nd word: 16 bytes where rows and addresses allow it, else an
-//                element
+//   gather       a warp takes a row of up to 1024 elements, a block of 256 threads a longer one, as in softmax.cu
 //   scatter_add  group.cu sorts the rows by index. Then a warp takes the rows with one index and 128 columns, four a
 //                lane. It adds the rows one after another: no atomics, so each sum has one order. A row of the table
 //                that no index names is not touched.
@@ -29,15 +28,16 @@ namespace {
 constexpr int threads = 256;
 constexpr int columns_a_lane = 4, columns_a_warp = 32 * columns_a_lane;
 
-// A row has `words` words.
-template <class Word>
-__global__ void __launch_bounds__(row_threads<32>)
-    gather(int64_t rows, int64_t words, int64_t table_rows, const Word* table, const int32_t* index, Word* out) {
-  each_row<32>(rows, [&](int64_t row) {
+template <class T, int lanes, bool packs>
+__global__ void __launch_bounds__(row_threads<lanes>)
+    gather(RowSelection size, const T* table, const int32_t* index, T* out) {
+  each_row<lanes>(size.rows, [&](int64_t row) {
     const int64_t from = index[row];
-    const bool inside = from >= 0 && from < table_rows;
-    for (int64_t c = row_lane<32>(); c < words; c += 32)
-      out[row * words + c] = inside ? table[from * words + c] : Word{};
+    const bool inside = from >= 0 && from < size.table;
+    each_chunk<lanes>(size.cols, [&](int64_t c) {
+      const Chunk chunk = inside ? load_chunk<packs>(table + from * size.cols, size.cols, c) : Chunk{};
+      store_chunk<packs>(chunk, out + row * size.cols, size.cols, c);
+    });
   });
 }
 
@@ -92,16 +92,12 @@ __global__ void __launch_bounds__(row_threads<32>) put(Rows size, const T* y, co
 
 template <class T>
 void gather_rows(Stream stream, RowSelection size, const T* table, const int32_t* index, T* out) {
-  const auto [rows, cols, table_rows] = size;
-  if (rows == 0 || cols == 0) return;
-  constexpr int width = 16 / sizeof(T);
-  const Launch shape = over_rows<32>(stream, rows);
-  using Word = Pack<T, width>;
-  if (cols % width == 0 && holds_packs<width>(table, out))
-    launch(gather<Word>, shape, rows, cols / width, table_rows, reinterpret_cast<const Word*>(table), index,
-           reinterpret_cast<Word*>(out));
-  else
-    launch(gather<T>, shape, rows, cols, table_rows, table, index, out);
+  if (size.rows == 0 || size.cols == 0) return;
+  const Rows shape{size.rows, size.cols};
+  launch_rows(stream, shape, rows_hold_packs(size.cols, table, out),
+              [&]<int lanes, bool packs>(const Launch& launched) {
+                launch(gather<T, lanes, packs>, launched, size, table, index, out);
+              });
 }
 
 template <class T>

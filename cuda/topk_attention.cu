@@ -18,8 +18,7 @@
 //
 // t is 64 times a power of two, about N / C, because the fewer tasks a cluster has, the fewer parts each key's gradient
 // has. It is 64 where larger tasks would leave too few blocks, and where top has more than 32 keys (16 in float32),
-// because a block has no registers for the gradients of more keys. A warp finds its task by probing 31 clusters at a
-// time.
+// because a block has no registers for the gradients of more keys. A thread finds its task by bisection.
 //
 // Launch on tensor cores (cuda/topk_mma.cuh), under the conditions of cuda/attention.cu. A block of 128 threads has a
 // task:
@@ -73,7 +72,6 @@ struct IndexedRows {
   int64_t stride;
   const int32_t* index;
   int limit, rows, columns;
-  bool packs;
 
   __device__ bool has(int r) const { return r < rows && unsigned(index[r]) < unsigned(limit); }
   __device__ const T* row(int r) const { return data + index[r] * stride; }
@@ -96,8 +94,7 @@ struct Members {
             task.permutation + m0,
             p.N(),
             task.end - m0,
-            columns - column,
-            p.packs};
+            columns - column};
   }
   __device__ IndexedRows<T> keys(const HeadView<const T>& x, int l0, int columns, int column = 0) const {
     return {x.batch_head(batch_head.batch, batch_head.head) + column,
@@ -105,8 +102,7 @@ struct Members {
             task.topk + l0,
             p.S(),
             task.k - l0,
-            columns - column,
-            p.packs};
+            columns - column};
   }
   // Bit 4 i + j: member m0 + tile_row(i) and key l0 + tile_column() + j exist. kept: dropout keeps that weight.
   __device__ unsigned there(int m0, int l0) const {
@@ -160,8 +156,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
                     (has_rest ? float(rest.at(block.batch_head.batch, task.cluster, block.batch_head.head)[at]) : 0.0f);
       }
       const int query = task.permutation[m0 + tile_row(i)];
-      write_row(sum[i], 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head) + column, p.M() - column,
-                p.packs);
+      write_row(sum[i], 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head) + column, p.M() - column);
     }
   }
 }
@@ -234,7 +229,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
           if (const int l = l0 + tile_row(i); l < task.k)
             write_row(of_keys[i], factor,
                       parts.rows + (parts.first(p, task) + l) * (p.size.D + p.size.M) + first_column + column,
-                      columns - column, p.packs, m0 > task.first);
+                      columns - column, m0 > task.first);
       };
       if (column < p.D()) {
         store_weights(shared, g);
@@ -256,7 +251,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       if (m0 + tile_row(i) < task.end) {
         const int query = task.permutation[m0 + tile_row(i)];
         write_row(sum[i], mass * p.scale, dq.at(block.batch_head.batch, query, block.batch_head.head) + column,
-                  p.D() - column, p.packs);
+                  p.D() - column);
       }
   }
   if (!parts.deltas || column > 0) return;
@@ -282,15 +277,14 @@ int task_bits(const AttentionSize& size, int64_t C, int64_t k) {
                           std::min(std::bit_ceil(of_cluster), std::bit_floor(std::max(most, uint64_t{1}))));
 }
 
-template <class T, class... More>
+template <class T>
 TopKProblem<T> problem(const AttentionOperands<T>& in, int64_t C, int64_t k, const GroupView& groups,
-                       const int32_t* topk, const T* mass, const More&... more) {
+                       const int32_t* topk, const T* mass) {
   const AttentionSize& size = in.size;
   check(C < max_count && k < max_count && (size.N / task_tile + C + 1) * k < max_count,
         "topk_attention on CUDA: expected C, k and (N / 64 + C + 1) k below 2^30, got C = ", C, ", k = ", k,
         ", N = ", size.N);
-  return {
-      attention_problem("topk_attention", in, more...), int(C), int(k), groups, topk, mass, task_bits<T>(size, C, k)};
+  return {{"topk_attention", in}, int(C), int(k), groups, topk, mass, task_bits<T>(size, C, k)};
 }
 
 }  // namespace
@@ -300,7 +294,7 @@ void topk_attention_forward(Stream stream, const AttentionOperands<T>& in, int64
                             const int32_t* topk, const T* mass, HeadView<const T> rest, HeadView<T> out) {
   const AttentionSize& size = in.size;
   if (size.B * size.H * size.N * size.M == 0) return;
-  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass, out);
+  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass);
   const int64_t tasks = size.B * size.H * p.tasks();
   if (suits_mma(p, rest, out)) {
     with_mma_shape<T>(size, [&]<int columns>(auto) {
@@ -321,7 +315,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
                              const int32_t* topk, const T* mass, HeadView<const T> dout, HeadView<T> dq, HeadView<T> dk,
                              HeadView<T> dv, T* dmass, HeadView<T> drest) {
   const AttentionSize& size = in.size;
-  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass, dout, dq, dk, dv);
+  const TopKProblem<T> p = problem(in, C, k, groups, topk, mass);
   const int64_t batch_heads = size.B * size.H, columns = size.D + size.M;
   if (batch_heads == 0) return;
   Workspace workspace(Device::cuda);
@@ -355,7 +349,7 @@ void topk_attention_backward(Stream stream, const AttentionOperands<T>& in, int6
                              (dmass ? ceil_div(parts.batch_heads * C, sum_warps) : 0);
       if (blocks > 0) launch(topk_key_gradient<T, pack>, {blocks, 32 * sum_warps, 0, stream}, p, parts, dk, dv, dmass);
     };
-    if (p.packs)
+    if (on_mma)
       sum_up.template operator()<4>();
     else
       sum_up.template operator()<1>();

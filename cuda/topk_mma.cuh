@@ -91,31 +91,18 @@ struct GatheredTiles {
     });
   }
   // Products of this warp's members with the gathered rows of the other side.
-  __device__ static void products(const Tile& members, const Tile& others, float (&s)[1][keys / 8][4]) {
-    mma_row_products<1, keys>([&](int, int step, uint32_t(&a)[4]) { members.row(warp_row()).load_a(step, a); }, others,
-                              s);
+  __device__ static void products(const Tile& members, const Tile& others, float (&s)[keys / 8][4]) {
+    mma_row_products(members.row(warp_row()), others, s);
   }
   // Scores times log2 e; minus infinity for keys that do not exist.
-  __device__ void scores(float (&s)[1][keys / 8][4], unsigned there) const {
+  __device__ void scores(float (&s)[keys / 8][4], unsigned there) const {
     products(q, k, s);
-    each_sum(s[0], [&](float& x, int bit) { x = has_key(bit, there) ? x * p.scale_2() : -INFINITY; });
+    each_sum(s, [&](float& x, int bit) { x = has_key(bit, there) ? x * p.scale_2() : -INFINITY; });
   }
   __device__ static bool has_key(int bit, unsigned there) {
     return there >> 2 * mma_t() >> (bit / 4 * 8 + bit % 2) & 1;
   }
 };
-
-using WarpTileSoftmax = RunningSoftmax<2, 4>;
-
-// Raises the running maxima of a warp tile to its new scores. The caller multiplies the sums of the two rows of this
-// lane by `correction`.
-template <int tiles>
-__device__ void raise(WarpTileSoftmax& softmax, float (&s)[tiles][4], float (&correction)[2]) {
-  float largest[2] = {-INFINITY, -INFINITY};
-  each_sum(s, [&](float x, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], x); });
-#pragma unroll
-  for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, largest[half]);
-}
 
 // once: the top keys fit into one tile of keys.
 template <class T, bool once, int columns>
@@ -137,23 +124,23 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
   for (int m0 = task.first; m0 < task.end; m0 += task_tile) {
     const float mass = task.mass(p);
     WarpTileSoftmax softmax;
-    float sums[1][columns / 8][4] = {};
+    float sums[columns / 8][4] = {};
     for (int l0 = 0; l0 == 0 || l0 < end_of_keys; l0 += keys) {
       block.gather(m0, l0, {});
       const unsigned there = block.keys_there();
       if (there == 0 || m0 + block.warp_row() >= task.end) continue;
-      float s[1][keys / 8][4], correction[2];
+      float s[keys / 8][4], correction[2];
       block.scores(s, there);
-      raise(softmax, s[0], correction);
-      if (l0 > 0) each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+      raise(softmax, s, 1, correction);
+      if (l0 > 0) each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
       // [eq. 10] [eq. 13] The query's own softmax over the top keys; the mass is multiplied below.
-      each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x); });
+      each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x); });
       if (block.dropout.active) {
         const unsigned keep = block.kept();
-        each_sum(s[0], [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
+        each_sum(s, [&](float& weight, int bit) { weight = keep >> bit & 1 ? weight : 0.0f; });
       }
       // [eq. 11] [eq. 15] [eq. 16] Weights times values; the rest is added below.
-      mma_weighted_rows<1, keys>(s, block.v, sums);
+      mma_weighted_rows(s, block.v, sums);
     }
     softmax.finish();
     const float mass_scale = mass * block.dropout.scale;
@@ -164,12 +151,12 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::forward_blo
     for (int n = 0; n < columns / 8; ++n) {
       const Pack<T, 2> two = pack<2>(rest_row, 4 * n + mma_t());
 #pragma unroll
-      for (int e = 0; e < 4; ++e) sums[0][n][e] = fmaf(sums[0][n][e], factor[e / 2], float(two.element[e % 2]));
+      for (int e = 0; e < 4; ++e) sums[n][e] = fmaf(sums[n][e], factor[e / 2], float(two.element[e % 2]));
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (const int query = indices.members[block.warp_row() + mma_g() + 8 * half]; query >= 0)
-        write_sums(sums[0], half, 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head), p.M());
+        write_sums(sums, half, 1.0f, out.at(block.batch_head.batch, query, block.batch_head.head), p.M());
   }
 }
 
@@ -191,13 +178,13 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
   const GatheredTiles<T, columns, keys> block(p, task, indices);
   const MmaTile<T, keys> score_gradients{block.g.row(task_tile).data}, weights = score_gradients.row(task_tile);
   const int end_of_keys = once ? keys : task.k;
-  float key_sums[1][width / 8][4] = {}, mass_gradient = 0, mass = 0;
+  float key_sums[width / 8][4] = {}, mass_gradient = 0, mass = 0;
 
   for (int m0 = task.first; m0 == task.first || (once && m0 < task.end); m0 += task_tile) {
     const int first =
         optimization_barrier(m0) + block.warp_row();  // this warp's; without the barrier, registers are spilled
     WarpTileSoftmax softmax;
-    float sums[1][columns / 8][4] = {}, delta[2] = {};
+    float sums[columns / 8][4] = {}, delta[2] = {};
     const auto finish = [&] {
       softmax.finish();
 #pragma unroll
@@ -215,22 +202,22 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         const unsigned keys_there = block.keys_there();
         if (keys_there == 0) continue;
         if (first < task.end) {
-          float s[1][keys / 8][4], ds[1][keys / 8][4];
+          float s[keys / 8][4], ds[keys / 8][4];
           block.scores(s, keys_there);
           block.products(block.g, block.v, ds);
           const unsigned keep = block.kept();
-          each_sum(ds[0], [&](float& x, int bit) { x = keep >> bit & 1 ? x * block.dropout.scale : 0.0f; });
+          each_sum(ds, [&](float& x, int bit) { x = keep >> bit & 1 ? x * block.dropout.scale : 0.0f; });
           if (once || step == 0) {
             float correction[2];
-            raise(softmax, s[0], correction);
+            raise(softmax, s, 1, correction);
             delta[0] *= correction[0], delta[1] *= correction[1];
 #pragma unroll
             for (int n = 0; n < keys / 8; ++n)
 #pragma unroll
               for (int e = 0; e < 4; ++e) {  // [grad. 9] delta: what a member adds to dm
-                const float weight = softmax.weight(e / 2, s[0][n][e]);
-                delta[e / 2] = fmaf(weight, ds[0][n][e], delta[e / 2]);
-                if (once) s[0][n][e] = weight;
+                const float weight = softmax.weight(e / 2, s[n][e]);
+                delta[e / 2] = fmaf(weight, ds[n][e], delta[e / 2]);
+                if (once) s[n][e] = weight;
               }
           }
           if (once) finish();
@@ -240,16 +227,15 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
             for (int n = 0; n < keys / 8; ++n)
 #pragma unroll
               for (int e = 0; e < 4; ++e) {
-                const float weight =
-                    (once ? s[0][n][e] : exp2_approx(s[0][n][e] - softmax.shift(e / 2))) * inverse[e / 2];
+                const float weight = (once ? s[n][e] : exp2_approx(s[n][e] - softmax.shift(e / 2))) * inverse[e / 2];
                 const bool there = first + mma_g() + 8 * (e / 2) < task.end && block.has_key(4 * n + e, keys_there);
                 // [grad. 10] dS over the top keys: the softmax's gradient; the mass and the scale come at the end
-                ds[0][n][e] = there ? weight * (ds[0][n][e] - delta[e / 2]) : 0.0f;
-                s[0][n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
+                ds[n][e] = there ? weight * (ds[n][e] - delta[e / 2]) : 0.0f;
+                s[n][e] = keep >> (4 * n + e) & 1 ? weight * block.dropout.scale : 0.0f;
               }
-            weights.row(block.warp_row()).store_sums(s[0]);
-            score_gradients.row(block.warp_row()).store_sums(ds[0]);
-            mma_weighted_rows<1, keys>(ds, block.k, sums);
+            weights.row(block.warp_row()).store_sums(s);
+            score_gradients.row(block.warp_row()).store_sums(ds);
+            mma_weighted_rows(ds, block.k, sums);
           }
         }
         if (step == 0) continue;
@@ -260,8 +246,8 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
         const int members = min(task.end - m0 + 15, task_tile) / 16 * 16;  // whole warp tiles
 #pragma unroll 1
         for (int m = 0; m < members / mma_depth<T>; ++m) {
-          uint32_t a[1][4];
-          by_key.load_a_transposed(key_row, m, a[0]);
+          uint32_t a[4];
+          by_key.load_a_transposed(key_row, m, a);
           // [grad. 16] dK and dV over the top keys
           mma_add_rows(a, rows, m, first_column / 8, key_sums);
         }
@@ -272,10 +258,10 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
           if (!(keys_there >> l & 1)) continue;
           float* const to = parts.rows + (parts.first(p, task) + l0 + l) * (p.size.D + p.size.M) + first_column;
           const int columns_there = of_values ? p.M() : p.D();
-          write_sums(key_sums[0], half, mass * (of_values ? 1 : p.scale), of_values ? to + p.D() : to,
+          write_sums(key_sums, half, mass * (of_values ? 1 : p.scale), of_values ? to + p.D() : to,
                      columns_there - first_column);
         }
-        if (!once) each_sum(key_sums[0], [](float& sum, int) { sum = 0; });
+        if (!once) each_sum(key_sums, [](float& sum, int) { sum = 0; });
       }
       if (step == 0 && first < task.end) finish();
     }
@@ -283,7 +269,7 @@ __global__ void __launch_bounds__(mma_threads, TopShape<T, columns>::backward_bl
     for (int half = 0; half < 2; ++half) {
       const int query = indices.members[block.warp_row() + mma_g() + 8 * half];
       if (query >= 0)
-        write_sums(sums[0], half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
+        write_sums(sums, half, p.scale * mass, dq.at(block.batch_head.batch, query, block.batch_head.head), p.D());
     }
   }
   if (!parts.deltas) return;

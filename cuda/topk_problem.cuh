@@ -33,28 +33,23 @@ struct MemberTask {
   int k;                       // its length: 0 for cluster C
   int of_cluster;              // the cluster's number, of all batch_heads'
 
-  // Block 0 has the first task of `first_batch_head`. Every warp searches by itself, and each lane probes one cluster
-  // at a time: two loads find one of up to 960 clusters.
+  // Block 0 has the first task of `first_batch_head`.
   template <class T>
   __device__ MemberTask(const TopKProblem<T>& p, int64_t first_batch_head, unsigned block) {
     const unsigned tasks = unsigned(p.tasks());
     batch_head = int(first_batch_head) + int(block / tasks);
     number = int(block % tasks);
     const int32_t* const offsets = p.offsets(batch_head);
-    const int lane = int(threadIdx.x % 32);
     cluster = 0;
-    for (int count = p.C + 1, step;; count = min(step, count)) {  // the last of these clusters that starts no later
-      step = (count + 30) / 31;
-      const int probe = lane * step, c = min(cluster + probe, p.C), offset = offsets[c];
-      const bool starts = probe < count && (offset >> p.task_bits) + c <= number;
-      const int last = __popc(__ballot_sync(full_warp, starts)) - 1;
-      cluster += last * step, count -= last * step;
-      if (step > 1) continue;
-      const int begin = __shfl_sync(full_warp, offset, last), next = __shfl_sync(full_warp, offset, last + 1);
-      first = begin + ((number - cluster - (begin >> p.task_bits)) << p.task_bits);
-      end = min(first + (1 << p.task_bits), cluster < p.C ? next : int(p.size.N));
-      break;
+    for (int after = p.C + 1; after - cluster > 1;) {  // the last cluster that starts no later
+      const int middle = (cluster + after) / 2;
+      if (p.first_task(offsets, middle) <= number)
+        cluster = middle;
+      else
+        after = middle;
     }
+    first = offsets[cluster] + ((number - p.first_task(offsets, cluster)) << p.task_bits);
+    end = min(first + (1 << p.task_bits), cluster < p.C ? offsets[cluster + 1] : int(p.size.N));
     of_cluster = batch_head * p.C + cluster;
     permutation = p.groups.permutation + batch_head * p.size.N;
     topk = p.topk + int64_t(of_cluster) * p.top;

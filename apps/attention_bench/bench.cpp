@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // A measurement on CUDA repeats a short call until it takes about this many seconds: events have a resolution of half a
-// microsecond. The driver queues about a thousand kernels, and all kernels of a measurement must fit into its queue.
+// microsecond, and the first kernel waits for its launch.
 constexpr double measured_seconds = 1e-3;
 
 // The seconds of one call on CUDA, the mean of several.

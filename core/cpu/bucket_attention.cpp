@@ -145,13 +145,13 @@ struct Task {
     const int64_t D = p.size.D;
     gemm_tile(false, true, t.rows(), t.cols(), D, p.size.scale, q + t.q0 * D, D, k + t.k0 * D, D, 0.0, weights,
               t.row());
-    const bool deduplicate = p.rounds.deduplicate && round > p.rounds.first, self = p.rounds.self;
+    const bool deduplicate = p.rounds.deduplicate && round > p.rounds.first;
     const int32_t *label = label_of_key + t.k0, *key = position + t.k0;
     for (int64_t i = t.q0; i < t.q1; ++i) {
       T* const score = weights + (i - t.q0) * t.row();
       const int32_t own = label_of_query[i], query = query_position()[i];
       for (int64_t j = 0; j < t.cols(); ++j) {
-        const bool seen = (label[j] == own) & (self | (key[j] != query));
+        const bool seen = (label[j] == own) & (key[j] != query);
         score[j] = seen ? score[j] : none;
       }
       if (!deduplicate && !p.mask.elementwise()) continue;

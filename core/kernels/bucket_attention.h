@@ -12,12 +12,10 @@ namespace cairn {
 // n sorted places in chunks of `size`; the last chunk may be shorter.
 struct Chunks {
   int64_t n = 0, size = 1;
-  bool wrap = true;  // the first chunk attends to the last
 
   CAIRN_HD int64_t count() const { return (n + size - 1) / size; }
-  // The chunk that `chunk` attends to besides itself. For a lone chunk, and without `wrap` for the first one, it is the
-  // chunk itself.
-  CAIRN_HD int64_t before(int64_t chunk) const { return chunk > 0 ? chunk - 1 : wrap ? count() - 1 : 0; }
+  // The chunk that `chunk` attends to besides itself: for the first one the last. For a lone chunk it is itself.
+  CAIRN_HD int64_t before(int64_t chunk) const { return chunk > 0 ? chunk - 1 : count() - 1; }
   // Does the query at this place attend to the chunk of the key at that place?
   CAIRN_HD bool meet(int64_t query, int64_t key) const {
     const int64_t chunk = query / size, other = key / size;
@@ -33,14 +31,12 @@ struct BucketRounds {
   int64_t chunk = 32;
   bool bucket_mask = true;          // keys of other buckets are not visible
   bool deduplicate = false;         // a key counts only in the first round in which the query sees it
-  bool self = false;                // a position attends to itself as it does to other keys
-  bool wrap = true;                 // the first chunk attends to the last
   const int32_t* places = nullptr;  // the inverse of each permutation, for `deduplicate`; kernels make it
 
   CAIRN_HD int64_t row(int64_t batch_head, int64_t round) const { return batch_head * rounds + round; }
   CAIRN_HD const int32_t* labels(int64_t row) const { return groups.labels + row * N; }
   CAIRN_HD const int32_t* order(int64_t row) const { return groups.permutation + row * N; }
-  CAIRN_HD Chunks chunks(int64_t row) const { return {groups.offsets[row * (buckets + 1) + buckets], chunk, wrap}; }
+  CAIRN_HD Chunks chunks(int64_t row) const { return {groups.offsets[row * (buckets + 1) + buckets], chunk}; }
   CAIRN_HD bool same_bucket(int64_t row, int64_t i, int64_t j) const {
     return !bucket_mask || labels(row)[i] == labels(row)[j];
   }
@@ -72,10 +68,10 @@ struct MergedKeys {
 
 CAIRN_KERNELS(
     // out_i = sum over (round, key) pairs of softmax(scale q_i . k_j) v_j. The keys j of a round are those that the
-    // mask, the chunk and the bucket let i see; i itself only with `self`. A key of several rounds counts once for
-    // each. If i sees no key in any round, out_i = v_i if the mask lets i see i, else 0. Dropout by (query, key), the
-    // same in all rounds. logsumexp [B, H, N] of these scores; minus infinity if there are none. Requires size.S =
-    // size.N. A position without a bucket (label -1) sees no key, and no query sees it.
+    // mask, the chunk and the bucket let i see, without i itself. A key of several rounds counts once for each. If i
+    // sees no key in any round, out_i = v_i if the mask lets i see i, else 0. Dropout by (query, key), the same in all
+    // rounds. logsumexp [B, H, N] of these scores; minus infinity if there are none. Requires size.S = size.N. A
+    // position without a bucket (label -1) sees no key, and no query sees it.
     template <class T> void bucket_attention_forward(Stream, const AttentionOperands<T>&, BucketRounds, HeadView<T> out,
                                                      Accum<T>* logsumexp);
     // Writes all of dq, dk, dv.

@@ -14,12 +14,11 @@ Stream stream();
 // A block of `bytes` of device memory; null if there is not enough.
 void* allocate(Stream stream, size_t bytes);
 void deallocate(Stream stream, void* block);
-// Freed blocks are cached for later requests. This gives them back to the system, and waits for the device.
-void release_freed_memory(Stream stream);
-// Free bytes of the device. Gives cached blocks back first.
+// Free bytes of the device. Freed blocks are cached for later requests; this gives them back to the system first, and
+// waits for the device.
 size_t free_memory(Stream stream);
-// Copies between host and device or within the device. When it returns, the host may use both ends. Copies to the host,
-// and large ones from it, wait for the device.
+// Copies between host and device or within the device. When it returns, the host may use both ends. Copies to the host
+// wait for the device.
 void copy(Stream stream, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 // Sets every byte of a block.
 void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes);
@@ -27,9 +26,8 @@ void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes);
 void synchronize(Stream stream);
 // The number of CUDA devices. 0 without a driver.
 int device_count();
-// Why this process cannot use its device: no driver, one that is too old, no device, no memory pools, or no
-// architecture that this build was compiled for. Empty if it can. The device is the first one unless another was
-// chosen.
+// Why this process cannot use its device: no driver, one that is too old, no device, or no architecture that this build
+// was compiled for. Empty if it can. The device is the first one unless another was chosen.
 std::string device_problem();
 
 }  // namespace cairn::gpu

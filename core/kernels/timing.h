@@ -6,8 +6,8 @@
 
 namespace cairn::gpu {
 
-// Seconds that the device takes for the work that `queue` puts on the stream. The device begins when all of it is
-// queued, so the host's own time does not count, unless `queue` waits for the device. Returns when the work is done.
+// Seconds between the first and the last work that `queue` puts on the stream, by the device's clock. Where the device
+// waits for the host, that time counts too. Returns when the work is done.
 double device_seconds(Stream stream, const std::function<void()>& queue);
 
 }  // namespace cairn::gpu

@@ -16,7 +16,7 @@ Groups group_buckets(const Tensor& buckets, int64_t count) {
 
 static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options,
                                   Device device) {
-  const auto [rounds, first, end, chunk, bucket_mask, deduplicate, self, wrap] = options;
+  const auto [rounds, first, end, chunk, bucket_mask, deduplicate] = options;
   check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
   check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
                     " up to ", end, " of ", rounds, ", expected one or more of them");
@@ -24,7 +24,7 @@ static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& group
   const Shape rows{size.B, size.H, rounds, size.N};  // throws if H * rounds overflows
   groups.check("bucket_attention", {size.B, size.H * rounds, size.N}, device);
   const int64_t longest = std::min(chunk, std::max<int64_t>(1, size.N));
-  return {view(groups), size.N, groups.clusters(), rounds, first, end, longest, bucket_mask, deduplicate, self, wrap};
+  return {view(groups), size.N, groups.clusters(), rounds, first, end, longest, bucket_mask, deduplicate};
 }
 
 AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,

@@ -27,7 +27,6 @@ enum cudaError_t : int {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
-  cudaErrorLaunchOutOfResources = 701,
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -57,7 +56,6 @@ cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream);
-cudaError_t cudaMallocHost(void** block, size_t bytes);  // memory of the host
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 template <class T>
 cudaError_t cudaMalloc(T** block, size_t bytes) {

@@ -40,8 +40,6 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
 // ---- failures for tests
 // The n-th allocation of device memory from now on fails, once, with cudaErrorMemoryAllocation. 0: none fails.
 void fail_allocation(int64_t n);
-// The same for launches of kernels, with cudaErrorLaunchOutOfResources.
-void fail_launch(int64_t n);
 
 // How many blocks of device memory have not been freed.
 int64_t live_blocks();

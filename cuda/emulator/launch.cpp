@@ -17,8 +17,6 @@ constexpr size_t shared_by_default = 48 * 1024, shared_on_request = 227 * 1024;
 
 std::mutex launching;  // one kernel at a time, like the operations of one stream
 
-std::atomic<int64_t> failing_launch = 0;  // 1: the next launch fails; 0: none
-
 Options from_environment() {
   Options options;
   if (const char* order = std::getenv("CAIRN_HOST_CUDA_ORDER")) {
@@ -88,8 +86,6 @@ void configure(Options options) {
 
 Options options() { return current_options(); }
 
-void fail_launch(int64_t n) { failing_launch = n; }
-
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
                    const std::function<void()>& run_thread, SourceLine where) {
   std::lock_guard guard(launching);
@@ -97,7 +93,6 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
   if (blocks == 0 || block_threads == 0 || block_threads > 1024 || block.z > 64)
     return report(cudaErrorInvalidConfiguration);
   if (shared_bytes > shared_limit(kernel)) return report(cudaErrorInvalidValue);
-  if (failing_launch-- == 1) return report(cudaErrorLaunchOutOfResources);
   check<DeviceError>(blocks < uint64_t{1} << 31, "the emulator runs grids of up to 2^31 blocks, got ", blocks);
   run_grid({grid, block, shared_bytes, run_thread, where, current_options()});
   return cudaSuccess;

@@ -238,16 +238,7 @@ uint64_t Multiprocessor::warp_collective(WarpOp op, unsigned mask, uint64_t valu
     fail(concat(name(op), ": the width must be a power of two up to 32, got ", width), where, me);
 
   int i = 0;
-  while (i < warp.pending && warp.collectives[i].mask != mask) {
-    const Collective& other = warp.collectives[i++];
-    // A thread for which this one would wait is waiting for this one already.
-    if ((other.mask >> me.lane & 1) && (other.arrived & mask)) {
-      const CudaThread& waiting = lane(me.warp, lowest(other.arrived & mask));
-      fail(concat(name(op), " with mask ", hex(mask), ", while thread ", text(waiting.index), " waits for this one in ",
-                  name(waiting.op), " at ", to_string(waiting.where), " with mask ", hex(other.mask)),
-           where, me);
-    }
-  }
+  while (i < warp.pending && warp.collectives[i].mask != mask) ++i;
   Collective& collective = warp.collectives[i];
   if (i == warp.pending) {
     collective = {mask, 0};
@@ -337,27 +328,19 @@ std::string Multiprocessor::launched() const { return ", launched at " + to_stri
 void Multiprocessor::refuse(const char* what, SourceLine where) const { fail(what, where, *running_); }
 
 void Multiprocessor::fail_deadlocked() const {
-  const CudaThread* first[2] = {};  // in a barrier, in a warp's collective
-  unsigned waiting[2] = {};
-  for (const CudaThread& thread : threads_) {
-    if (thread.state == State::ended) continue;
-    const bool in_warp = thread.state == State::in_warp;
-    if (!waiting[in_warp]++) first[in_warp] = &thread;
+  std::string where, waiting;
+  for (const State state : {State::in_barrier, State::in_warp}) {
+    const CudaThread* first = nullptr;
+    int count = 0;
+    for (const CudaThread& thread : threads_)
+      if (thread.state == state && ++count == 1) first = &thread;
+    if (!first) continue;
+    if (where.empty()) where = to_string(first->where);
+    waiting += concat(", ", count, " wait in ", state == State::in_barrier ? "a barrier" : name(first->op), " at ",
+                      to_string(first->where), " (thread ", text(first->index), ")");
   }
-  std::string message = concat(to_string(first[first[0] ? 0 : 1]->where), ": deadlock in block ", text(block_), ": ",
-                               threads_.size() - alive_, " of ", threads_.size(), " threads have ended");
-  if (const CudaThread* thread = first[0])
-    message += concat(", ", waiting[0], " wait in a barrier at ", to_string(thread->where), " (thread ",
-                      text(thread->index), ")");
-  if (const CudaThread* thread = first[1]) {
-    const Warp& warp = warps_[thread->warp];
-    const Collective* collective = warp.collectives;
-    while (collective->mask != thread->mask) ++collective;
-    message += concat(", ", waiting[1], " wait in ", name(thread->op), " at ", to_string(thread->where), " with mask ",
-                      hex(collective->mask), ", lanes ", hex(collective->mask & warp.alive & ~collective->arrived),
-                      " missing (thread ", text(thread->index), ")");
-  }
-  throw KernelError(message + launched());
+  throw KernelError(concat(where, ": deadlock in block ", text(block_), ": ", threads_.size() - alive_, " of ",
+                           threads_.size(), " threads have ended", waiting, launched()));
 }
 
 // ---- what kernels call

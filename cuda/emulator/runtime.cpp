@@ -30,7 +30,6 @@ struct {
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
 };
 
 // Blocks of device memory, by address.
@@ -172,11 +171,6 @@ cudaError_t cudaFree(void* block) {
 }
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t) { return cudaMalloc(block, bytes); }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t) { return cudaFree(block); }
-
-cudaError_t cudaMallocHost(void** block, size_t bytes) {
-  *block = std::malloc(bytes);
-  return *block ? cudaSuccess : report(cudaErrorMemoryAllocation);
-}
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = device_memory();

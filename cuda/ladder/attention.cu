@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(mma_threads)
   const MmaTile<bfloat16, D> of_q{dynamic_shared<bfloat16>()}, of_k = of_q.row(side), of_v = of_k.row(side);
   const int64_t i0 = int64_t(blockIdx.x) * side, first = int64_t(blockIdx.y) * size.N;
   const int warp_row = int(threadIdx.x / 32) * 16;
-  float sums[1][D / 8][4] = {};
-  RunningSoftmax<2, 4> softmax;
+  float sums[D / 8][4] = {};
+  WarpTileSoftmax softmax;
   of_q.copy<side>(q + (first + i0) * D, D, side, D);
   for (int64_t j0 = 0; j0 < size.N; j0 += side) {
     of_k.copy<side>(k + (first + j0) * D, D, side, D);
@@ -158,20 +158,19 @@ __global__ void __launch_bounds__(mma_threads)
     commit_copies();
     wait_for_copies<0>();
     __syncthreads();
-    float s[1][side / 8][4], largest[2] = {-INFINITY, -INFINITY}, correction[2];
-    mma_row_products<1, side>([&](int, int step, uint32_t(&a)[4]) { of_q.row(warp_row).load_a(step, a); }, of_k, s);
+    float s[side / 8][4], correction[2];
+    mma_row_products(of_q.row(warp_row), of_k, s);
+    raise(softmax, s, scale_2, correction);
     // Of four elements e, those with e < 2 are in row g, the others in row g + 8; e / 2 is bit / 2 % 2.
-    each_sum(s[0], [&](float score, int bit) { largest[bit / 2 % 2] = fmaxf(largest[bit / 2 % 2], score); });
-    for (int half = 0; half < 2; ++half) correction[half] = softmax.raise(half, scale_2 * largest[half]);
-    each_sum(sums[0], [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
-    each_sum(s[0], [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, scale_2); });
-    mma_weighted_rows<1, side>(s, of_v, sums);
+    each_sum(sums, [&](float& sum, int bit) { sum *= correction[bit / 2 % 2]; });
+    each_sum(s, [&](float& x, int bit) { x = softmax.weight(bit / 2 % 2, x, scale_2); });
+    mma_weighted_rows(s, of_v, sums);
     __syncthreads();  // before the tiles are written again
   }
   softmax.finish();
   for (int half = 0; half < 2; ++half) {
     const int64_t row = first + i0 + warp_row + mma_g() + 8 * half;
-    write_sums(sums[0], half, softmax.inverse(half), out + row * D, D);
+    write_sums(sums, half, softmax.inverse(half), out + row * D, D);
   }
 }
 

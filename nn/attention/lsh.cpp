@@ -5,9 +5,8 @@
 //   bucket_j = argmax of [q_j R_r; -q_j R_r], with normal R_r [D, buckets / 2], the same for a whole call;
 //              buckets = 2 ceil(n / (2 chunk)), at least 2
 //   positions are sorted by (bucket, position) and cut into chunks; a chunk attends to itself and to the chunk before
-//   it, the first chunk to the last (`wrap=false`: only to itself):
+//   it, the first chunk to the last:
 //   P_r(i)   = the keys in these two chunks that are in the bucket of i and that the mask allows, without i itself
-//              (`self=true`: with i)
 //
 // and over all rounds, with s_ij = scale q_i . k_j:
 //
@@ -23,9 +22,9 @@
 // position attends to itself only if it sees nothing else (there its own score is -10^5). There are about n / chunk
 // buckets, by each sequence's own length (there 2 n / chunk; `buckets=` sets the number). Any length will do.
 //
-// The port of the authors of Clustered Attention divides by sqrt(D) too. Its other rules are
-// `self=true,wrap=false,bucket_mask=false,combine=mean,buckets=`: a position attends to itself, the first chunk has
-// none before it, other buckets in the two chunks are visible, rounds are averaged, and b projections make 2 b buckets.
+// The port of the authors of Clustered Attention divides by sqrt(D) too. Of its other rules, three are options here,
+// `bucket_mask=false,combine=mean,buckets=`: other buckets in the two chunks are visible, rounds are averaged, and b
+// projections make 2 b buckets. Two are not: a position attends to itself, and the first chunk has none before it.
 #include "nn/attention/attention.h"
 
 namespace cairn {
@@ -84,8 +83,6 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend only within the same bucket");
   options.deduplicate = spec.flag("deduplicate", false, "count a key once if several rounds have it");
-  options.self = spec.flag("self", false, "a position attends to itself like to other keys");
-  options.wrap = spec.flag("wrap", true, "the first chunk also attends to the last; false: only to itself");
   variant->mean =
       spec.choice("combine", "logsumexp", {"logsumexp", "mean"}, "weights of the rounds: logsumexp or mean") == "mean";
   if (variant->mean && options.deduplicate)

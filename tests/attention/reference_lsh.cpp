@@ -27,7 +27,6 @@ std::vector<int64_t> chunks_of(const std::vector<int>& buckets, int64_t chunk, i
 static Matrix lsh(const Problem& p) {
   const size_t n = p.q.size(), rounds = p.chosen.at("buckets").size();
   const bool bucket_mask = p.flag("bucket_mask", true), deduplicate = p.flag("deduplicate", false);
-  const bool self = p.flag("self", false), wrap = p.flag("wrap", true);
   const bool mean = p.options.count("combine") && p.options.at("combine") == "mean";
   // seen[r][i][j]
   std::vector<std::vector<std::vector<bool>>> seen(rounds, {n, std::vector<bool>(n, false)});
@@ -37,9 +36,8 @@ static Matrix lsh(const Problem& p) {
     const auto chunk = chunks_of(bucket, p.option("chunk", 32), count);
     for (size_t i = 0; i < n; ++i)
       for (size_t j = 0; j < n; ++j) {
-        if ((i == j && !self) || chunk[i] < 0 || chunk[j] < 0 || !allowed(p, int64_t(i), int64_t(j))) continue;
-        const int64_t after = wrap ? (chunk[j] + 1) % count : chunk[j] + 1;
-        const bool near = chunk[j] == chunk[i] || after == chunk[i];
+        if (i == j || chunk[i] < 0 || chunk[j] < 0 || !allowed(p, int64_t(i), int64_t(j))) continue;
+        const bool near = chunk[j] == chunk[i] || (chunk[j] + 1) % count == chunk[i];
         seen[r][i][j] = near && (!bucket_mask || bucket[i] == bucket[j]);
       }
   }
@@ -68,14 +66,13 @@ static Matrix lsh(const Problem& p) {
 }
 
 // Not equivariant: positions of equal buckets are sorted by position.
-static const AddReference added{"lsh",
-                                {.weights = lsh,
-                                 .boolean_mask = true,
-                                 .causal = true,
-                                 .more = {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
-                                          "lsh-2:chunk=2,combine=mean,scale=1",
-                                          // The port's rules.
-                                          "lsh-3:chunk=4,self=true,wrap=false,bucket_mask=false,combine=mean",
-                                          "lsh-3:chunk=3,self=true,deduplicate=true", "lsh-2:chunk=4,wrap=false"}}};
+static const AddReference added{
+    "lsh",
+    {.weights = lsh,
+     .boolean_mask = true,
+     .causal = true,
+     .more = {"lsh-1:chunk=5,buckets=2", "lsh-3:chunk=3,bucket_mask=false,deduplicate=true",
+              "lsh-2:chunk=2,combine=mean,scale=1", "lsh-3:chunk=4,bucket_mask=false,combine=mean",
+              "lsh-3:chunk=3,deduplicate=true"}}};
 
 }  // namespace cairn::reference

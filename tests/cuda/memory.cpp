@@ -1,8 +1,6 @@
 #include "core/kernels/memory.h"
 
-#include <atomic>
 #include <numeric>
-#include <thread>
 
 #include "core/error.h"
 #include "tests/catch.h"
@@ -31,22 +29,4 @@ TEST_CASE("more memory than the device has gives null, and the device goes on", 
   CHECK(gpu::allocate({}, size_t{1} << 50) == nullptr);
   CHECK_THROWS_AS(Storage(size_t{1} << 50, Device::cuda), DeviceError);
   CHECK(OnDevice<int>(std::vector<int>{1, 2, 3}).values() == std::vector<int>{1, 2, 3});
-}
-
-TEST_CASE("threads that copy to the device at the same time each get their own numbers there", "[gpu]") {
-  constexpr int threads = 4, rounds = 1000;
-  constexpr size_t n = 32 << 10;  // in bytes the largest copy that uses the ring, which has room for eight
-  std::atomic<int> wrong = 0;
-  std::vector<std::thread> all;
-  for (int t = 0; t < threads; ++t)
-    all.emplace_back([&wrong, t] {
-      OnDevice<int> place(n);
-      for (int round = 0; round < rounds; ++round) {
-        const std::vector<int> numbers(n, round * threads + t);
-        gpu::copy({}, place.data(), Device::cuda, numbers.data(), Device::cpu, n * sizeof(int));
-        wrong += place.values() != numbers;
-      }
-    });
-  for (std::thread& thread : all) thread.join();
-  CHECK(wrong == 0);
 }

@@ -146,23 +146,4 @@ TEST_CASE("a request for device memory that fails leaves nothing behind", "[gpu]
   }
   CHECK(n > 200);
 }
-
-TEST_CASE("a launch that fails leaves nothing behind", "[gpu][training]") {
-  const int64_t live = memory(Device::cuda).live;
-  bool failed = true;
-  for (int64_t n = 1; failed; n += 17) {
-    INFO("launch " << n);
-    host_cuda::fail_launch(n);
-    failed = false;
-    try {
-      Training training(small_model("i-clustered-4:topk=5"), Device::cuda);
-      for (int64_t step = 0; step < 2; ++step) training.step(step);
-    } catch (const DeviceError& error) {
-      failed = true;
-      REQUIRE_THAT(error.what(), ContainsSubstring("CUDA: too many resources requested for launch"));
-    }
-    host_cuda::fail_launch(0);
-    CHECK(memory(Device::cuda).live == live);
-  }
-}
 #endif

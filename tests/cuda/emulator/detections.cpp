@@ -57,8 +57,7 @@ TEST_CASE("detected: a warp waits for a lane that waits for the block", "[gpu][h
     CHECK_THAT(message, StartsWith(in_file(line_of_stuck)) && ContainsSubstring("deadlock in block (") &&
                             ContainsSubstring("16 of 48 threads have ended") &&
                             ContainsSubstring("1 wait in a barrier at") && ContainsSubstring("(thread (5,0,0))") &&
-                            ContainsSubstring("31 wait in __syncwarp at") &&
-                            ContainsSubstring("with mask 0xffffffff, lanes 0x20 missing"));
+                            ContainsSubstring("31 wait in __syncwarp at"));
   });
 }
 
@@ -104,27 +103,21 @@ TEST_CASE("detected: masks that overlap, so that a lane is missed in one of them
   in_every_order([] {
     CHECK_THAT(message_of(overlapping_masks, {1, 32}),
                ContainsSubstring("deadlock") && ContainsSubstring("16 wait in __syncwarp at detections.cpp:") &&
-                   ContainsSubstring("with mask 0x1ffff") && ContainsSubstring("16 wait in a barrier at"));
+                   ContainsSubstring("16 wait in a barrier at"));
   });
 }
 
-constexpr int line_of_differing = __LINE__ + 1;
-__global__ void differing_masks() { __syncwarp(threadIdx.x < 8 ? 0x01ffu : 0xffffu); }
 __global__ void nested_masks(int* out) {
   // Lanes 0 and 1 synchronize with each other while other lanes wait for them already.
   if (threadIdx.x < 2) out[threadIdx.x] = __shfl_xor_sync(3, int(threadIdx.x), 1);
   __syncwarp();
 }
 
-TEST_CASE("detected: lanes that wait for each other with different masks", "[gpu][host]") {
+TEST_CASE("lanes may meet while others wait for them", "[gpu][host]") {
   in_every_order([] {
     OnDevice<int> out(2);
     launch(nested_masks, {1, 32}, out.data());
     CHECK(out.values() == std::vector<int>{1, 0});
-    CHECK_THAT(message_of(differing_masks, {1, 16}),
-               StartsWith(in_file(line_of_differing)) && ContainsSubstring("__syncwarp with mask 0x") &&
-                   ContainsSubstring("waits for this one in __syncwarp at detections.cpp:" +
-                                     std::to_string(line_of_differing) + " with mask 0x"));
   });
 }
 
@@ -210,30 +203,6 @@ TEST_CASE("visible: a missing barrier gives wrong numbers in every order", "[gpu
   });
 }
 
-__global__ void order_of_blocks(int* out) { out[0] = int(blockIdx.x); }
-
-TEST_CASE("visible: a result that depends on the order of blocks differs between orders", "[gpu][host][race]") {
-  std::vector<int> last;
-  for (const auto order : {host_cuda::Order::forward, host_cuda::Order::shuffled})
-    with_options({1, order, 1}, [&] {
-      OnDevice<int> out(1);
-      launch(order_of_blocks, {10, 1}, out.data());
-      last.push_back(out.values()[0]);
-    });
-  CHECK(last == std::vector<int>{9, 0});
-}
-
-__global__ void uninitialized(const float* in, float* out) {
-  out[threadIdx.x] = in[threadIdx.x] + gpu::dynamic_shared<float>()[threadIdx.x];
-}
-
-TEST_CASE("visible: memory that nobody wrote is NaN", "[gpu][host]") {
-  OnDevice<float> fresh(8), zeros(std::vector<float>(8, 0)), out(8);
-  launch(uninitialized, {1, 8, 32}, zeros.data(), out.data());
-  for (const float value : out.values()) CHECK(std::isnan(value));
-  for (const float value : fresh.values()) CHECK(std::isnan(value));
-}
-
 struct Summand {
   float value;
   unsigned char tag[3];
@@ -290,14 +259,6 @@ TEST_CASE("what a kernel throws comes out of the launch", "[gpu][host]") {
 
 TEST_CASE("detected: a barrier outside of a kernel", "[gpu][host]") {
   CHECK_THROWS_WITH(__syncthreads(), ContainsSubstring("outside of a kernel"));
-}
-
-TEST_CASE("errors do not wear the emulator out", "[gpu][host]") {
-  for (int i = 0; i < 200; ++i) {
-    CHECK_THROWS_AS(launch(divergent_barriers, {4, 1024}), host_cuda::KernelError);
-    CHECK_THROWS_AS(launch(stuck, {4, 64}), DeviceError);
-  }
-  check_usable();
 }
 
 }  // namespace
