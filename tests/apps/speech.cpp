@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "apps/speech/audio.h"
 #include "apps/speech/batches.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
@@ -39,19 +38,11 @@ Settings settings_with(int64_t stride, int64_t splice) {
 
 TEST_CASE("log-mel features are those of kaldi-native-fbank") {
   const Tensor expected = read_safetensors(golden + "tone.safetensors").at("features");
-  const Tensor got = log_mel(read_audio(golden + "tone.wav"), "tone.wav");
+  const Tensor got = read_recording(golden + "tone.wav").features;
   REQUIRE(got.shape() == expected.shape());
   for (int64_t i = 0; i < got.elements(); ++i)
     // The values are 5 to 20. Both sum squares in float32, in different orders.
     CHECK(got.data<float>()[i] == Approx(expected.data<float>()[i]).margin(1e-3));
-}
-
-TEST_CASE("the number of frames of a recording") {
-  CHECK(frame_count(0) == 0);
-  CHECK(frame_count(399) == 0);
-  CHECK(frame_count(400) == 1);
-  CHECK(frame_count(559) == 1);
-  CHECK(frame_count(560) == 2);
 }
 
 TEST_CASE("greedy decoding of CTC") {
