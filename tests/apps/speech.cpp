@@ -105,9 +105,10 @@ TEST_CASE("sentences are joined one after another") {
 
 TEST_CASE("batches have at most so many frames with padding, and similar lengths") {
   using Batches = std::vector<std::vector<size_t>>;
-  CHECK(cut_batches({30, 10, 50, 11, 12}, 40) == Batches{{1, 3, 4}, {0}, {2}});
-  CHECK(cut_batches({30, 10, 50, 11, 12}, 60) == Batches{{1, 3, 4}, {0}, {2}});
-  CHECK(cut_batches({10, 10, 10}, 20) == Batches{{0, 1}, {2}});
+  const std::vector<Sentence> sentences{counting(30), counting(10), counting(50), counting(11), counting(12)};
+  CHECK(cut_batches(sentences, 40) == Batches{{1, 3, 4}, {0}, {2}});
+  CHECK(cut_batches(sentences, 60) == Batches{{1, 3, 4}, {0}, {2}});
+  CHECK(cut_batches({counting(10), counting(10), counting(10)}, 20) == Batches{{0, 1}, {2}});
   CHECK(cut_batches({}, 20).empty());
 }
 
