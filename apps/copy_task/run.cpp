@@ -1,6 +1,5 @@
 #include "apps/copy_task/run.h"
 
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -47,17 +46,10 @@ Json as_json(const Metrics& metrics) {
           {"masked_accuracy", finite_or_null(metrics.masked_accuracy)}};
 }
 
-Metrics metrics_from(const Json& json) {
-  const auto value = [&](const char* key) { return json.at(key).is_null() ? NAN : json.at(key).get<double>(); };
-  return {value("loss"), value("accuracy"), value("masked_accuracy")};
-}
-
 std::string metrics_text(const Json& json) {
-  const auto figure = [&](const char* key) {
-    return json.at(key).is_number() ? formatted("%.4f", json.at(key).get<double>()) : "-";
-  };
-  return formatted("%-32s  loss %s  accuracy %s  masked accuracy %s\n", json.at("attention").get<std::string>().c_str(),
-                   figure("loss").c_str(), figure("accuracy").c_str(), figure("masked_accuracy").c_str());
+  return formatted("%-32s  loss %.4f  accuracy %.4f  masked accuracy %.4f\n",
+                   json.at("attention").get<std::string>().c_str(), number_or_nan(json.at("loss")),
+                   number_or_nan(json.at("accuracy")), number_or_nan(json.at("masked_accuracy")));
 }
 
 }  // namespace cairn::copy_task

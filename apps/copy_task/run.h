@@ -28,9 +28,8 @@ struct SavedRun {
   void note_if_full(bool quiet) const;
 };
 
-// Metrics to JSON, in which NaN is null, and back; a result as a line of text.
+// Metrics to JSON, in which NaN is null; a result as a line of text.
 nlohmann::ordered_json as_json(const Metrics& metrics);
-Metrics metrics_from(const nlohmann::ordered_json& json);
 std::string metrics_text(const nlohmann::ordered_json& json);
 
 }  // namespace cairn::copy_task

@@ -10,7 +10,6 @@
 
 #include "apps/speech/features.h"
 #include "core/error.h"
-#include "nn/io/hash.h"
 #include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 
@@ -75,8 +74,6 @@ FrontEnd front_end_from(const Json& json, const std::string& where) try {
 }
 
 std::vector<Sentence>& Corpus::part(const std::string& name) {
-  check<UsageError>(name == "train" || name == "dev" || name == "test", "expected the part train, dev or test, got ",
-                    in_quotes(name));
   return name == "train" ? train : name == "dev" ? dev : test;
 }
 
@@ -99,7 +96,7 @@ void write_corpus(const std::filesystem::path& path, Corpus corpus) {
   write_safetensors(path, file);
 }
 
-Corpus parse_corpus(const TensorFile& file) try {
+Corpus read_corpus(const TensorFile& file) try {
   const auto about = [&](const char* key) {
     const auto found = file.metadata.find(key);
     check<DataError>(found != file.metadata.end(), file.where, ": no prepared data; make some with speech prepare");
@@ -114,13 +111,6 @@ Corpus parse_corpus(const TensorFile& file) try {
   return corpus;
 } catch (const Json::exception&) {
   throw DataError(concat(file.where, ": parts: expected lists of names for train, dev and test"));
-}
-
-Corpus read_corpus(const std::filesystem::path& path) {
-  Xxh128 hash;
-  Corpus corpus = parse_corpus(read_safetensors(path, &hash));
-  corpus.hash = hash.text();
-  return corpus;
 }
 
 void fit_to_model(const FrontEnd& model, const FrontEnd& corpus, const std::filesystem::path& file,

@@ -27,13 +27,9 @@ struct SavedRun {
   void read();
 };
 
-// Gives the model the weights of the best checkpoint of a run, if it has one that is not newer than `last_step`. (A run
-// that was killed may have one that is newer than its training state.) Returns its step; -1: there is none.
-int64_t load_best(const std::filesystem::path& run, Model& model, int64_t last_step);
-
-// The run's front_end.json: FrontEnd, and the hash of the data.
+// The run's FrontEnd.
 inline constexpr const char* front_end_name = "front_end.json";
-// Error (DataError): it is missing or damaged.
+// Error (DataError): the file is missing or damaged.
 FrontEnd read_front_end(const std::filesystem::path& run);
 
 // Metrics to JSON, in which NaN is null; a result as a line of text.

@@ -225,7 +225,7 @@ TEST_CASE("prepared data are written and read again") {
   corpus.test = {counting(5)};
   const TemporaryFolder folder;
   write_corpus(folder / "data", corpus);
-  Corpus read = read_corpus(folder / "data");
+  Corpus read = read_corpus(read_safetensors(folder / "data"));
   REQUIRE(read.train.size() == 2);
   CHECK(read.dev.empty());
   CHECK(read.train[0].labels == Labels{1, 2});
@@ -252,7 +252,7 @@ TEST_CASE("prepared data that are damaged") {
     for (auto& [key, value] : file.tensors)
       if (key == name) value = tensor;
     write_safetensors(folder / "data", file);
-    return data_error([&] { read_corpus(folder / "data"); });
+    return data_error([&] { read_corpus(read_safetensors(folder / "data")); });
   };
   CHECK_THAT(error_of("ru_0001/features", Tensor::zeros({3, 39})), ContainsSubstring("features [frames, 40]"));
   CHECK_THAT(error_of("ru_0001/labels", Tensor::of<int32_t>({1, 51})), ContainsSubstring("labels 1 to 50, got 51"));
@@ -263,7 +263,7 @@ TEST_CASE("prepared data that are damaged") {
     TensorFile file = good;
     file.metadata[key] = text;
     write_safetensors(folder / "data", file);
-    data_error([&] { read_corpus(folder / "data"); });
+    data_error([&] { read_corpus(read_safetensors(folder / "data")); });
   };
   about("front_end", "{}");
   about("front_end", R"({"phones": [], "mean": [1], "deviation": [1]})");
