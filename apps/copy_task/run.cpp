@@ -1,31 +1,18 @@
 #include "apps/copy_task/run.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
-#include "apps/common/training_state.h"
-#include "core/parallel.h"
 
 namespace cairn::copy_task {
 
 using Json = nlohmann::ordered_json;
 
-void SavedRun::fields(SettingFields& f, const std::string& help) {
-  f("run", folder, Text::folder, help, Keep::no);
-  threads_field(f, threads);
-}
-
 void SavedRun::read() {
-  check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
-  if (threads > 0) set_threads(int(threads));
   SettingFields fields;
   settings.fields(fields);
-  read_run(fields, "--run", folder);
-  const FoundCheckpoint checkpoint = checkpoint_of("--run", folder);
-  step = state_of(checkpoint).step;
+  const FoundCheckpoint checkpoint = find(fields);
   Generator generator(uint64_t(settings.compute.seed));
   model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator);
   restore(checkpoint, *model, nullptr);

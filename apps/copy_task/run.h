@@ -4,23 +4,18 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "apps/common/training_run.h"
 #include "apps/copy_task/model.h"
 #include "apps/copy_task/settings.h"
 
 namespace cairn::copy_task {
 
-// The run that a command reads, from its newest good checkpoint.
-struct SavedRun {
-  std::string folder;
-  int64_t threads = 0;
+struct SavedRun : RunToRead {
   // After read():
   Settings settings;
   std::unique_ptr<Model> model;
-  int64_t step = 0;
 
-  // Declares --run and --threads.
-  void fields(SettingFields& f, const std::string& help);
-  // Errors: UsageError: --run is missing; DataError: there is no run; its settings or checkpoints are damaged.
+  // Errors: as find().
   void read();
   // Gives the model another attention variant. Error (UsageError): it does not fit these weights.
   void swap_attention(const std::string& spec);

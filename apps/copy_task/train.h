@@ -2,7 +2,7 @@
 // Training on the masked copy task.
 #include <string>
 
-#include "apps/common/train_command.h"
+#include "apps/common/training_run.h"
 #include "apps/copy_task/model.h"
 #include "apps/copy_task/settings.h"
 

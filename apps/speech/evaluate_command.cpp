@@ -27,7 +27,7 @@ struct EvaluateCommand : Command {
             "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25") {}
 
   void fields(SettingFields& f) override {
-    run_.fields(f);
+    run_.fields(f, "the run's folder");
     f("data", data, Text::file, "the prepared data (default: the run's)");
     f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
     f("join", joined, {1, 100}, "sentences that are joined into one sequence (default: the run's)");
@@ -55,7 +55,7 @@ struct EvaluateCommand : Command {
       const bool is_other = spec == no_attention && !without.empty();
       const SavedRun& from = is_other ? other : run_;
       from.model->encoder.swap_attention(spec);
-      row.update(as_json(recognize(*from.model, is_other ? sequences(from) : sentences, from.settings, true).metrics));
+      row.update(as_json(recognize(*from.model, is_other ? sequences(from) : sentences, from.settings, true)));
       text += metrics_text(row);
       rows.push_back(row);
     }

@@ -92,7 +92,8 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
       phones += double(chosen[i].labels.size());
     }
   }
-  result.metrics = {loss / phones, errors / phones};
+  result.loss = loss / phones;
+  result.phone_error_rate = errors / phones;
   return result;
 }
 

@@ -46,12 +46,11 @@ constexpr const char* pause = "pau";
 void read_lab(const fs::path& file, Source& source) {
   std::istringstream text(read_file(file));
   std::string line, color, phone;
-  bool begun = false;
-  for (int number = 1; std::getline(text, line); ++number) {
-    if (!begun) {
-      begun = line == "#";
-      continue;
-    }
+  int number = 1;
+  while (std::getline(text, line) && line != "#") ++number;
+  check<DataError>(line == "#", file, ": no line \"#\", after which the labels of a Festival voice begin");
+  while (std::getline(text, line)) {
+    ++number;
     std::istringstream words(line);
     double end = 0;
     check<DataError>(bool(words >> end >> color >> phone), file, ": line ", number,
@@ -59,7 +58,6 @@ void read_lab(const fs::path& file, Source& source) {
     source.phones.push_back(phone);
     source.ends.push_back(end);
   }
-  check<DataError>(begun, file, ": no line \"#\", after which the labels of a Festival voice begin");
 }
 
 // A Festival voice: the labels are in lab/NAME.lab, the recordings in wav/NAME.wav.

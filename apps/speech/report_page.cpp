@@ -95,8 +95,11 @@ std::string draw_frames(const Example& example, const FrontEnd& front_end, int64
 
 void write_sentence(Report& page, const Example& example, const FrontEnd& front_end) {
   page.section("One sentence");
-  const int64_t frames = example.sentence.frames(), row = 240 / example.stride * example.stride;
-  const int64_t shown = std::min(frames, 6 * row);
+  constexpr int64_t row_frames = 240, most_rows = 6;
+  const int64_t frames = example.sentence.frames(), shown = std::min(frames, most_rows * row_frames);
+  // Rows of equal length, and of whole positions.
+  const int64_t rows = (shown + row_frames - 1) / row_frames;
+  const int64_t row = position_count((shown + rows - 1) / rows, example.stride) * example.stride;
   std::vector<Report::Picture> pictures;
   for (int64_t begin = 0; begin < shown; begin += row)
     pictures.push_back({draw_frames(example, front_end, begin, row), ""});

@@ -1,34 +1,21 @@
 #include "apps/speech/run.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/artifact.h"
 #include "apps/common/format.h"
-#include "apps/common/training_state.h"
-#include "core/parallel.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {
 
 using Json = nlohmann::ordered_json;
 
-void SavedRun::fields(SettingFields& f) {
-  f("run", folder, Text::folder, "the run's folder", Keep::no);
-  threads_field(f, threads);
-}
-
 void SavedRun::read() {
-  check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
-  if (threads > 0) set_threads(int(threads));
   SettingFields fields;
   settings.fields(fields);
-  read_run(fields, "--run", folder);
+  const FoundCheckpoint checkpoint = find(fields);
   front_end = read_front_end(folder);
   Generator generator(uint64_t(settings.compute.seed));
   model = std::make_unique<Model>(settings, front_end.classes(), generator);
-  const FoundCheckpoint checkpoint = checkpoint_of("--run", folder);
-  step = state_of(checkpoint).step;
   restore(checkpoint, *model, nullptr);
 }
 
@@ -37,8 +24,8 @@ FrontEnd read_front_end(const std::filesystem::path& run) {
   return front_end_from(read_json(file), file);
 }
 
-Json as_json(const Metrics& metrics) {
-  return {{"loss", finite_or_null(metrics.loss)}, {"phone_error_rate", finite_or_null(metrics.phone_error_rate)}};
+Json as_json(const Recognition& found) {
+  return {{"loss", finite_or_null(found.loss)}, {"phone_error_rate", finite_or_null(found.phone_error_rate)}};
 }
 
 std::string metrics_text(const Json& json) {

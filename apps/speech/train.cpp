@@ -59,13 +59,13 @@ Variable SpeechTask::loss(int64_t, int64_t) {
 }
 
 Evaluation SpeechTask::evaluate(int64_t) {
-  const Metrics found = recognize(model_, dev_, settings_).metrics;
+  const Recognition found = recognize(model_, dev_, settings_);
   return {as_json(found), found.phone_error_rate, false, ""};
 }
 
 Json SpeechTask::judge() {
   Json result = {{"attention", settings_.model.attention}};
-  result.update(as_json(recognize(model_, dev_, settings_, true).metrics));
+  result.update(as_json(recognize(model_, dev_, settings_, true)));
   result.update({{"part", "dev"}, {"sentences", data_.dev.size()}});
   return result;
 }

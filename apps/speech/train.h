@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/train_command.h"
+#include "apps/common/training_run.h"
 #include "apps/speech/model.h"
 #include "apps/speech/settings.h"
 

@@ -28,7 +28,7 @@ struct TranscribeCommand : Command {
             "phone, with tabs between them.\n\nExample:\n  speech transcribe --run run a.wav b.flac") {}
 
   void fields(SettingFields& f) override {
-    run_.fields(f);
+    run_.fields(f, "the run's folder");
     f.words("FILE", files, "recordings");
   }
 

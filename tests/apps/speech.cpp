@@ -214,7 +214,7 @@ TEST_CASE("a model's answer does not depend on the batch that a sentence is in")
   for (const size_t i : {0, 1})
     for (const auto& [expected, got] : align(i == 0 ? sentence.labels : longer.labels, labels_of(both.answers[i])))
       errors += expected != got;
-  CHECK(both.metrics.phone_error_rate == errors / 5);
+  CHECK(both.phone_error_rate == errors / 5);
 }
 
 TEST_CASE("prepared data are written and read again") {

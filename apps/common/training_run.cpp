@@ -1,4 +1,4 @@
-#include "apps/common/train_command.h"
+#include "apps/common/training_run.h"
 
 #include <cmath>
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
+#include "core/parallel.h"
 #include "nn/attention/attention.h"
 #include "nn/io/trace_file.h"
 
@@ -129,6 +130,20 @@ void TrainCommand::run(Communicator& ranks) {
   }
   if (const int64_t dropped = trace_file.finish(); dropped > 0)
     note(concat(trace, ": the last ", dropped, " spans are missing"), false);
+}
+
+void RunToRead::fields(SettingFields& f, const std::string& help) {
+  f("run", folder, Text::folder, help, Keep::no);
+  threads_field(f, threads);
+}
+
+FoundCheckpoint RunToRead::find(SettingFields& settings) {
+  check<UsageError>(!folder.empty(), "expected --run with the folder of a run");
+  if (threads > 0) set_threads(int(threads));
+  read_run(settings, "--run", folder);
+  FoundCheckpoint checkpoint = checkpoint_of("--run", folder);
+  step = state_of(checkpoint).step;
+  return checkpoint;
 }
 
 }  // namespace cairn

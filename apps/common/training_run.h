@@ -1,5 +1,5 @@
 #pragma once
-// The command `train` of a program: trains a model, judges it, and keeps all of that in a folder.
+// A run: a trained model in a folder, with all that belongs to it. The command `train` makes it, and others read it.
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -45,6 +45,19 @@ class TrainCommand : public Command {
 
   std::string out, trace;
   bool resume = false;
+};
+
+// The run that a command reads. A program adds its settings and its model.
+struct RunToRead {
+  std::string folder;
+  int64_t threads = 0;
+  int64_t step = 0;  // of the weights, after find()
+
+  // Declares --run and --threads.
+  void fields(SettingFields& f, const std::string& help);
+  // Takes the run's settings, which `settings` declares, and finds its weights. Errors: UsageError: --run is missing;
+  // DataError: there is no run; its settings or checkpoints are damaged.
+  FoundCheckpoint find(SettingFields& settings);
 };
 
 }  // namespace cairn
