@@ -108,7 +108,7 @@ Corpus read_corpus(const TensorFile& file) try {
 void fit_to_model(const FrontEnd& model, const FrontEnd& corpus, const std::filesystem::path& file,
                   std::vector<Sentence>& sentences) {
   std::map<std::string, int32_t> known;
-  for (const std::string& phone : model.phones) known.emplace(phone, int32_t(known.size()) + 1);
+  for (size_t i = 0; i < model.phones.size(); ++i) known.emplace(model.phones[i], int32_t(i) + 1);
   for (Sentence& sentence : sentences) {
     const auto translate = [&](int32_t& label) {
       if (label == 0) return;
