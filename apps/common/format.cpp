@@ -23,4 +23,6 @@ nlohmann::ordered_json finite_or_null(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
 }
 
+double number_or_nan(const nlohmann::ordered_json& json) { return json.is_null() ? NAN : json.get<double>(); }
+
 }  // namespace cairn

@@ -9,5 +9,7 @@ namespace cairn {
 
 // A number for JSON, which has none for NaN and infinity: null.
 nlohmann::ordered_json finite_or_null(double value);
+// The number; NaN for null.
+double number_or_nan(const nlohmann::ordered_json& json);
 
 }  // namespace cairn

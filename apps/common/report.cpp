@@ -5,9 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "apps/common/format.h"
+#include "apps/common/program.h"
 #include "apps/common/training_state.h"
 
 namespace cairn {
+
+using Json = nlohmann::ordered_json;
+
 namespace {
 
 constexpr const char* page_style = R"(*{box-sizing:border-box}
@@ -87,13 +92,30 @@ double median(std::vector<double> values) {
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-Report::Rows rows_of(const nlohmann::ordered_json& object) {
+Report::Rows rows_of(const Json& object) {
   Report::Rows result;
   for (const auto& [key, value] : object.items())
     result.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
   return result;
 }
 
+namespace {
+
+// A number in the lines of metrics.jsonl over the steps.
+svg::Series curve_of(const Artifact& run, const std::string& pointer) try {
+  svg::Series curve;
+  const Json::json_pointer at(pointer);
+  for (const Json& line : run.lines()) {
+    if (!line.contains(at)) continue;
+    curve.x.push_back(line.at("step"));
+    curve.y.push_back(number_or_nan(line.at(at)));
+  }
+  return curve;
+} catch (const Json::exception&) {
+  throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a run of ", program()));
+}
+
+// A curve of fewer points: the mean of every `points` consecutive ones, at the last of them.
 svg::Series means(const svg::Series& all, size_t points) {
   svg::Series result;
   for (size_t begin = 0; begin < all.x.size(); begin += points) {
@@ -105,11 +127,37 @@ svg::Series means(const svg::Series& all, size_t points) {
   return result;
 }
 
-Report::Picture training_curve(svg::LineChart chart, int64_t steps) {
-  chart.x.label = "training step";
-  chart.x.low = 0;
-  if (steps > 0) chart.x.high = double(steps);
-  return {svg::draw(chart), chart.description};
+}  // namespace
+
+svg::Series evaluation_curve(const Artifact& run, const std::string& metric, const std::string& name, int color) {
+  svg::Series curve = curve_of(run, "/evaluation/" + metric);
+  curve.name = name;
+  curve.color = color;
+  curve.dots = true;
+  return curve;
+}
+
+void write_curves(Report& page, const Artifact& run, int64_t steps, const std::string& unit,
+                  svg::LineChart evaluations) {
+  page.section("Learning");
+  const svg::Series losses = curve_of(run, "/loss");
+  const size_t points = (losses.x.size() + 299) / 300;
+  svg::LineChart loss;
+  loss.title = "Training loss";
+  loss.description =
+      concat("Training loss on a log scale. Each point is a mean over ", count(int64_t(points), "step"), ".");
+  loss.y.label = unit;
+  loss.y.log = true;
+  loss.series = {means(losses, points)};
+  loss.bands = evaluations.bands;
+  std::vector<Report::Picture> pictures;
+  for (svg::LineChart* chart : {&loss, &evaluations}) {
+    chart->x.label = "training step";
+    chart->x.low = 0;
+    if (steps > 0) chart->x.high = double(steps);
+    if (chart == &loss || !chart->series[0].x.empty()) pictures.push_back({svg::draw(*chart), chart->description});
+  }
+  page.figures(pictures, 2);
 }
 
 std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>& layers, int64_t n,

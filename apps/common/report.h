@@ -51,10 +51,12 @@ double median(std::vector<double> values);
 // An object as rows for Report::table(): keys and values.
 Report::Rows rows_of(const nlohmann::ordered_json& object);
 
-// A curve of fewer points: the mean of every `points` consecutive ones, at the last of them.
-svg::Series means(const svg::Series& all, size_t points);
-// A chart over the steps of a training, with its description as the caption. Sets the axis x.
-Report::Picture training_curve(svg::LineChart chart, int64_t steps);
+// A metric of the evaluations in metrics.jsonl. Error (DataError): the file is another program's.
+svg::Series evaluation_curve(const Artifact& run, const std::string& metric, const std::string& name, int color = 0);
+// The section "Learning" of a run of so many steps: its loss, in this unit, and a chart of its evaluations. The
+// captions are the descriptions. Error as above.
+void write_curves(Report& page, const Artifact& run, int64_t steps, const std::string& unit,
+                  svg::LineChart evaluations);
 
 // observe() on one sequence of n positions. Empty if dense weights take too much memory; `forward` runs in any case.
 std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>& layers, int64_t n,

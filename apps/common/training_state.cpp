@@ -102,13 +102,13 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& run) try {
 }
 
 FoundCheckpoint checkpoint_of(const char* option, const fs::path& run) {
-  auto found = newest_checkpoint(run);
+  auto found = newest_checkpoint(has_checkpoint(run / "best") ? run / "best" : run);
   check<DataError>(found.has_value(), option, " ", run, ": the folder holds no checkpoint of a run");
   return std::move(*found);
 }
 
 void initialize(Module& model, const fs::path& run) {
-  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", has_checkpoint(run / "best") ? run / "best" : run);
+  const FoundCheckpoint checkpoint = checkpoint_of("--init-from", run);
   try {
     restore(checkpoint, model, nullptr);
   } catch (const DataError& error) {

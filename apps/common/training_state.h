@@ -35,10 +35,10 @@ TrainState state_from(const nlohmann::ordered_json& progress);
 // The newest good checkpoint of a run, if there is any. A line on standard error says if a newer one is damaged. Error
 // (DataError): all are damaged.
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run);
-// The same for a run that must have one; `option` names it. Error (DataError): there is none; or as above.
+// The best model of a run, or else the newest; `option` names the run. Error (DataError): there is none; or as above.
 FoundCheckpoint checkpoint_of(const char* option, const std::filesystem::path& run);
-// Gives the model the weights of the run that --init-from names: those of best/, if there are any. Errors (DataError):
-// there is no checkpoint; all are damaged; the weights are another model's.
+// Gives the model these weights of the run that --init-from names. Errors (DataError): there is no checkpoint; all are
+// damaged; the weights are another model's.
 void initialize(Module& model, const std::filesystem::path& run);
 // The training state in a checkpoint. Error (DataError): another program wrote it.
 TrainState state_of(const FoundCheckpoint& checkpoint);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/common/artifact.h"
+#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
@@ -59,7 +60,7 @@ std::string heatmap(const Cells& cells, const std::string& family) {
     if (family_of(cell) != family && family_of(cell) != "full") continue;
     if (map.rows.empty() || map.rows.back().label != cell.attention) map.rows.push_back({cell.attention, {}});
     if (map.rows.size() == 1) lengths.cells.push_back({std::to_string(cell.length), ""});
-    const double accuracy = cell.result.is_null() ? NAN : metrics_from(cell.result).masked_accuracy;
+    const double accuracy = cell.result.is_null() ? NAN : number_or_nan(cell.result.at("masked_accuracy"));
     map.rows.back().cells.push_back({svg::number(accuracy, true), svg::level(accuracy, edges)});
   }
   map.rows.insert(map.rows.begin(), lengths);
@@ -76,10 +77,9 @@ std::string name_of(const Cell& cell) { return concat(cell.attention, ", length 
 
 std::string result_of(const Cell& cell) {
   if (cell.result.is_null()) return "not finished";
-  const Metrics found = metrics_from(cell.result);
-  return concat("masked accuracy ", svg::number(found.masked_accuracy, true), ", accuracy ",
-                svg::number(found.accuracy, true), ", ", cell.result.at("iterations").get<int64_t>(), " steps, ",
-                clock_time(cell.result.at("seconds")));
+  const auto share = [&](const char* metric) { return svg::number(number_or_nan(cell.result.at(metric)), true); };
+  return concat("masked accuracy ", share("masked_accuracy"), ", accuracy ", share("accuracy"), ", ",
+                cell.result.at("iterations").get<int64_t>(), " steps, ", clock_time(cell.result.at("seconds")));
 }
 
 std::string page_of(const Cells& cells, const Json& config) {
@@ -166,7 +166,7 @@ struct FigureCommand : Command {
       Cell& cell = cells[k];
       note(concat(k + 1, " of ", cells.size(), ": ", name_of(cell)), quiet);
       if (!cell.full.empty()) note(cell.full, quiet);
-      train_cell(cell, place, k == 0, ranks);
+      train_cell(cell, place, ranks);
       write();
       if (!interrupted()) note(result_of(cell), quiet);
     }
@@ -191,12 +191,13 @@ struct FigureCommand : Command {
   }
 
   // Trains a cell to the end. Skips it if another process trains it.
-  void train_cell(const Cell& cell, const Place& place, bool explain, Communicator& ranks) try {
+  void train_cell(const Cell& cell, const Place& place, Communicator& ranks) try {
     const Settings of_cell = settings_of(cell);
-    CopyTask task(of_cell, place, "", explain);
+    CopyTask task(of_cell, place);
     Artifact run(folder_of(cell), config_of_cell(cell), Resume::if_there);
     const auto result = run.result();
-    if (!result || !is_finished(*result, of_cell)) train_run(task, run, quiet, ranks);
+    if (!result || (!result->at("stopped").get<bool>() && result->at("iterations") != settings.training.iterations))
+      train_run(task, run, quiet, ranks);
   } catch (const InUse&) {
     note("another process is training it", quiet);
   } catch (const Interrupted&) {  // run() ends its loop

@@ -28,10 +28,9 @@ struct Model : Module {
 struct Metrics {
   double loss = 0, accuracy = 0;
   double masked_accuracy = 0;  // over masked positions alone; NaN if nothing is masked
-
-  // Does the model copy unmasked symbols, and still guess masked ones?
-  bool on_plateau() const { return accuracy > 0.8 && masked_accuracy < 0.3; }
 };
+// Does a model with these accuracies copy unmasked symbols, and still guess masked ones?
+inline bool is_plateau(double accuracy, double masked_accuracy) { return accuracy > 0.8 && masked_accuracy < 0.3; }
 
 // Evaluates `sequences` fresh sequences, which (seed, step) determines, without gradients. With `may_stop`, an
 // interruption ends it early, and the metrics are of fewer sequences. Batches are small, because the sequences of a

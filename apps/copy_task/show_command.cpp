@@ -41,39 +41,21 @@ std::string sequence_text(const Example& example) {
   return text;
 }
 
-// A table with the attention of each head to the other copy. Then, for the head where it is largest, the keys that
-// masked positions attend to most. That head is in `layer` (from 1; 0: in any layer).
-std::string attention_text(const Example& example, int64_t layer) {
+// A table with the attention of each head to the other copy.
+std::string attention_text(const Example& example) {
   const auto shares = other_copy_shares(example);
   if (std::isnan(shares[0][0])) return "";  // nothing is masked
-  size_t best_layer = layer > 0 ? size_t(layer - 1) : 0, best_head = 0;
   std::string text = "\nMean attention of masked positions to the same place in the other copy:\n\n          ";
   for (size_t h = 0; h < shares[0].size(); ++h) text += formatted("  head %-2zu", h + 1);
   for (size_t l = 0; l < shares.size(); ++l) {
     text += formatted("\n  layer %-2zu", l + 1);
-    for (size_t h = 0; h < shares[l].size(); ++h) {
-      text += formatted("%9.3f", shares[l][h]);
-      if ((layer > 0 && l != best_layer) || !(shares[l][h] > shares[best_layer][best_head])) continue;
-      best_layer = l;
-      best_head = h;
-    }
+    for (const double share : shares[l]) text += formatted("%9.3f", share);
   }
-  text +=
-      concat("\n\nLargest attention of masked positions in layer ", best_layer + 1, ", head ", best_head + 1, ":\n\n");
-  const int64_t n = example.size();
-  const float* weights = example.layers[best_layer].weights.data<float>() + int64_t(best_head) * n * n;
-  for (int64_t i = 0; i < n; ++i) {
-    if (!example.is_masked(i)) continue;
-    const float* row = weights + i * n;
-    const int64_t most = std::max_element(row, row + n) - row;
-    text += formatted("  %5lld to %5lld: %.2f%s\n", (long long)i + 1, (long long)most + 1, double(row[most]),
-                      most == example.other(i) ? ", the other copy" : "");
-  }
-  return text;
+  return text + "\n";
 }
 
 // The sequence and, if there is an answer, its errors and the model's attention.
-std::string example_text(const Example& example, int64_t layer) {
+std::string example_text(const Example& example) {
   std::string text = "The two copies; M is masked, and the other copy has the symbol.\n\n" + sequence_text(example);
   if (example.answer.empty()) return text;
   const int64_t n = example.size();
@@ -81,7 +63,7 @@ std::string example_text(const Example& example, int64_t layer) {
   for (int64_t i = 0; i < n; ++i) wrong += !example.is_right(i);
   text += wrong ? concat(wrong, " of ", n, " wrong (marked ^).\n") : concat("All ", n, " right.\n");
   if (example.layers.empty()) return text + "The sequence is too long to show attention weights.\n";
-  return text + attention_text(example, layer);
+  return text + attention_text(example);
 }
 
 // Reads a masked sequence such as 0 3 M 7 0 3 5 M. Its target has the symbols of the other copy for M. Error
@@ -131,15 +113,14 @@ struct ShowCommand : Command {
     run_.fields(f, "also show the answer of this run's model, and its attention");
     f("length", length, {0, 1 << 12}, "symbols in each copy; 0: 31, or with --run as in the run");
     f("example", example, {1, max_steps}, "number of the example, without a SEQUENCE");
-    f("layer", layer, {0, 1024}, "layer to show; 0: the one that attends most to the other copy");
-    f("tensors", tensors, Text::file,
-      "write q, k and v of a layer (--layer; if not given, the last) to this file, as input for attend", Keep::no);
+    f("tensors", tensors, Text::file, "write q, k and v of a layer to this file, as input for attend", Keep::no);
+    f("layer", layer, {0, 1024}, "the layer of --tensors; 0: the last");
   }
 
   void run(Communicator&) override {
     const bool has_run = !run_.folder.empty();
-    check<UsageError>(has_run || (layer == 0 && tensors.empty() && words.empty()),
-                      "expected --run with a run's folder: a sequence, --layer and --tensors need a model");
+    check<UsageError>(has_run || (tensors.empty() && words.empty()),
+                      "expected --run with a run's folder: a sequence and --tensors need a model");
     if (has_run) read_run();
     if (length == 0) length = 31;
     RandomStream random(1, uint64_t(example), Purpose::data, displayed_data);
@@ -147,7 +128,7 @@ struct ShowCommand : Command {
     Example shown{batch.input.to_vector<int32_t>(), batch.target.to_vector<int32_t>(), {}, {}};
     if (has_run) shown = run_example(*run_.model, batch, uint64_t(run_.settings.compute.seed));
     if (!tensors.empty()) write_tensors(shown);
-    tell(as_json(shown), example_text(shown, layer));
+    tell(as_json(shown), example_text(shown));
   }
 
   // Reads the run. Error (UsageError): --length or --layer does not fit it.

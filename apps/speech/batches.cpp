@@ -13,42 +13,9 @@
 namespace cairn::speech {
 namespace {
 
-void shuffle(std::vector<size_t>& order, RandomStream& random) {
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(uint32_t(i))]);
-}
-
-std::vector<size_t> indices(size_t n) {
-  std::vector<size_t> order(n);
-  std::iota(order.begin(), order.end(), size_t(0));
-  return order;
-}
-
-Sentence joined(const std::vector<Sentence>& sentences, const std::vector<size_t>& parts) {
-  if (parts.size() == 1) return sentences[parts[0]];
-  Sentence whole;
-  std::vector<Tensor> features;
-  bool is_aligned = true;
-  for (const size_t part : parts) {
-    const Sentence& sentence = sentences[part];
-    whole.name += (whole.name.empty() ? "" : " + ") + sentence.name;
-    features.push_back(sentence.features);
-    whole.labels.insert(whole.labels.end(), sentence.labels.begin(), sentence.labels.end());
-    whole.alignment.insert(whole.alignment.end(), sentence.alignment.begin(), sentence.alignment.end());
-    is_aligned = is_aligned && !sentence.alignment.empty();
-  }
-  whole.features = concat(features, 0);
-  if (!is_aligned) whole.alignment.clear();
-  return whole;
-}
-
-// Groups of `count` entries of `order`; the last may be smaller.
-std::vector<std::vector<size_t>> groups_of(const std::vector<size_t>& order, int64_t count) {
-  std::vector<std::vector<size_t>> groups;
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (i % size_t(count) == 0) groups.emplace_back();
-    groups.back().push_back(order[i]);
-  }
-  return groups;
+template <class T>
+void shuffle(std::vector<T>& values, RandomStream& random) {
+  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(uint32_t(i))]);
 }
 
 }  // namespace
@@ -83,16 +50,28 @@ Batch make_batch(const std::vector<Sentence>& sequences, const Settings& setting
 
 std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count) {
   std::vector<Sentence> sequences;
-  for (const auto& group : groups_of(indices(sentences.size()), count)) sequences.push_back(joined(sentences, group));
+  for (size_t i = 0; i < sentences.size(); ++i) {
+    if (i % size_t(count) == 0) {
+      sequences.push_back(sentences[i]);
+      continue;
+    }
+    Sentence& whole = sequences.back();
+    whole.features = concat({whole.features, sentences[i].features}, 0);
+    whole.labels.insert(whole.labels.end(), sentences[i].labels.begin(), sentences[i].labels.end());
+    whole.alignment.clear();
+  }
   return sequences;
 }
 
-std::vector<std::vector<size_t>> cut_batches(const std::vector<int64_t>& frames, int64_t batch_frames) {
-  std::vector<size_t> order = indices(frames.size());
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return frames[a] < frames[b]; });
+std::vector<std::vector<size_t>> cut_batches(const std::vector<Sentence>& sequences, int64_t batch_frames) {
+  std::vector<size_t> order(sequences.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return sequences[a].frames() < sequences[b].frames(); });
   std::vector<std::vector<size_t>> batches;
   for (const size_t i : order) {
-    if (batches.empty() || int64_t(batches.back().size() + 1) * frames[i] > batch_frames) batches.emplace_back();
+    if (batches.empty() || int64_t(batches.back().size() + 1) * sequences[i].frames() > batch_frames)
+      batches.emplace_back();
     batches.back().push_back(i);
   }
   return batches;
@@ -126,33 +105,21 @@ void hide_at_random(Sentence& sentence, RandomStream& random) {
   }
 }
 
-void Epochs::plan() {
+void Epochs::begin_next() {
+  first_step_ += int64_t(batches_.size());
   ++epoch_;
   RandomStream random(uint64_t(settings_.compute.seed), uint64_t(epoch_), Purpose::data, order_data);
-  std::vector<size_t> order = indices(sentences_.size());
-  shuffle(order, random);
-  const auto sequences = groups_of(order, settings_.join);
-  std::vector<int64_t> frames;
-  for (const auto& sequence : sequences)
-    frames.push_back(std::accumulate(sequence.begin(), sequence.end(), int64_t(0),
-                                     [&](int64_t sum, size_t i) { return sum + sentences_[i].frames(); }));
-  const auto batches = cut_batches(frames, settings_.batch_frames);
-  std::vector<size_t> shuffled = indices(batches.size());
-  shuffle(shuffled, random);
-  batches_.clear();
-  for (const size_t batch : shuffled) {
-    batches_.emplace_back();
-    for (const size_t sequence : batches[batch]) batches_.back().push_back(sequences[sequence]);
-  }
+  std::vector<Sentence> sentences = sentences_;
+  shuffle(sentences, random);
+  sequences_ = join(sentences, settings_.join);
+  batches_ = cut_batches(sequences_, settings_.batch_frames);
+  shuffle(batches_, random);
 }
 
 std::vector<Sentence> Epochs::sequences(int64_t step) {
-  while (step >= first_step_ + int64_t(batches_.size())) {
-    first_step_ += int64_t(batches_.size());
-    plan();
-  }
+  while (step >= first_step_ + int64_t(batches_.size())) begin_next();
   std::vector<Sentence> sequences;
-  for (const auto& parts : batches_[size_t(step - first_step_)]) sequences.push_back(joined(sentences_, parts));
+  for (const size_t i : batches_[size_t(step - first_step_)]) sequences.push_back(sequences_[i]);
   return sequences;
 }
 

@@ -28,11 +28,11 @@ constexpr int64_t position_count(int64_t frames, int64_t stride) { return (frame
 // Position i sees the frames [i stride - splice, (i + 1) stride + splice); there are zeros beyond the ends.
 Batch make_batch(const std::vector<Sentence>& sequences, const Settings& settings);
 
-// Every `count` sentences as one sequence.
+// Every `count` sentences as one sequence, which then has the name of the first, and no alignment.
 std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count);
-// Indices of sequences with so many frames, sorted by length, in batches of at most `batch_frames` with padding, but at
-// least one sequence.
-std::vector<std::vector<size_t>> cut_batches(const std::vector<int64_t>& frames, int64_t batch_frames);
+// The indices of the sequences, sorted by length, in batches of at most `batch_frames` with padding, but at least one
+// sequence.
+std::vector<std::vector<size_t>> cut_batches(const std::vector<Sentence>& sequences, int64_t batch_frames);
 // Error (DataError): the labels of a sentence do not fit into its positions, also when so many sentences are joined;
 // names `file` and the sentence.
 void check_targets(const std::vector<Sentence>& sentences, int64_t stride, int64_t join, const std::string& file);
@@ -50,12 +50,13 @@ class Epochs {
   std::vector<Sentence> sequences(int64_t step);
 
  private:
-  void plan();
+  void begin_next();
 
   const std::vector<Sentence>& sentences_;
   const Settings& settings_;
   int64_t epoch_ = -1, first_step_ = 0;
-  std::vector<std::vector<std::vector<size_t>>> batches_;  // of the epoch: batch, sequence, sentence
+  std::vector<Sentence> sequences_;           // of the epoch
+  std::vector<std::vector<size_t>> batches_;  // their indices
 };
 
 }  // namespace cairn::speech

@@ -1,16 +1,13 @@
 #include "apps/speech/corpus.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "apps/speech/features.h"
 #include "core/error.h"
-#include "nn/io/hash.h"
 #include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 
@@ -60,23 +57,15 @@ Json as_json(const FrontEnd& front_end) {
 
 FrontEnd front_end_from(const Json& json, const std::string& where) try {
   FrontEnd found{json.at("phones"), json.at("mean"), json.at("deviation")};
-  const auto is_statistic = [](const std::vector<float>& values, float low) {
-    return int64_t(values.size()) == bins &&
-           std::all_of(values.begin(), values.end(), [&](float x) { return std::isfinite(x) && x >= low; });
-  };
-  check<DataError>(is_statistic(found.mean, -INFINITY) && is_statistic(found.deviation, 1e-6F), where,
+  check<DataError>(int64_t(found.mean.size()) == bins && int64_t(found.deviation.size()) == bins, where,
                    ": expected mean and deviation of ", bins, " features");
   for (const std::string& phone : found.phones) check_phone(phone, where);
-  check<DataError>(std::set(found.phones.begin(), found.phones.end()).size() == found.phones.size(), where,
-                   ": a phone appears twice");
   return found;
 } catch (const Json::exception&) {
   throw DataError(concat(where, ": expected phones, mean and deviation; is it made by speech?"));
 }
 
 std::vector<Sentence>& Corpus::part(const std::string& name) {
-  check<UsageError>(name == "train" || name == "dev" || name == "test", "expected the part train, dev or test, got ",
-                    in_quotes(name));
   return name == "train" ? train : name == "dev" ? dev : test;
 }
 
@@ -99,7 +88,7 @@ void write_corpus(const std::filesystem::path& path, Corpus corpus) {
   write_safetensors(path, file);
 }
 
-Corpus parse_corpus(const TensorFile& file) try {
+Corpus read_corpus(const TensorFile& file) try {
   const auto about = [&](const char* key) {
     const auto found = file.metadata.find(key);
     check<DataError>(found != file.metadata.end(), file.where, ": no prepared data; make some with speech prepare");
@@ -116,17 +105,10 @@ Corpus parse_corpus(const TensorFile& file) try {
   throw DataError(concat(file.where, ": parts: expected lists of names for train, dev and test"));
 }
 
-Corpus read_corpus(const std::filesystem::path& path) {
-  Xxh128 hash;
-  Corpus corpus = parse_corpus(read_safetensors(path, &hash));
-  corpus.hash = hash.text();
-  return corpus;
-}
-
 void fit_to_model(const FrontEnd& model, const FrontEnd& corpus, const std::filesystem::path& file,
                   std::vector<Sentence>& sentences) {
   std::map<std::string, int32_t> known;
-  for (const std::string& phone : model.phones) known.emplace(phone, int32_t(known.size()) + 1);
+  for (size_t i = 0; i < model.phones.size(); ++i) known.emplace(model.phones[i], int32_t(i) + 1);
   for (Sentence& sentence : sentences) {
     const auto translate = [&](int32_t& label) {
       if (label == 0) return;

@@ -39,16 +39,14 @@ FrontEnd front_end_from(const nlohmann::ordered_json& json, const std::string& w
 struct Corpus {
   FrontEnd front_end;
   std::vector<Sentence> train, dev, test;  // as in the file: not normalized
-  std::string hash;                        // of the file
 
-  // Error (UsageError): no part has this name.
+  // The part of this name.
   std::vector<Sentence>& part(const std::string& name);
 };
 // Errors: as write_safetensors.
 void write_corpus(const std::filesystem::path& file, Corpus corpus);
 // Error (DataError): the file is damaged, or not one of prepared data.
-Corpus read_corpus(const std::filesystem::path& file);
-Corpus parse_corpus(const TensorFile& file);
+Corpus read_corpus(const TensorFile& file);
 
 // Normalizes the features, and translates labels from the corpus' phones to the model's. Error (DataError): the model
 // does not know a phone; names file and sentence.

@@ -27,7 +27,7 @@ struct EvaluateCommand : Command {
             "Example:\n  speech evaluate --run run --attention full,i-clustered-25,clustered-25") {}
 
   void fields(SettingFields& f) override {
-    run_.fields(f);
+    run_.fields(f, "the run's folder");
     f("data", data, Text::file, "the prepared data (default: the run's)");
     f("part", part, {{"test", "test"}, {"dev", "dev"}, {"train", "train"}}, "train, dev or test: the part of the data");
     f("join", joined, {0, 100}, "sentences that are joined into one sequence; 0: as in the run");
@@ -40,18 +40,22 @@ struct EvaluateCommand : Command {
     const std::vector<std::string> specs = all_specs();
     const std::vector<Sentence> sentences = sequences(run_);
     catch_interrupts(quiet);
-    const Json trained_without = without.empty() ? Json() : as_json(metrics_without());
+    SavedRun other;  // trained without attention
+    if (!without.empty()) {
+      other.folder = without;
+      other.read();
+      check<UsageError>(other.settings.model.attention == no_attention, "--no-attention ", without,
+                        ": was trained with --attention ", other.settings.model.attention, ", expected none");
+    }
     Json rows = Json::array();
     std::string text;
     for (const std::string& spec : specs) {
       note("evaluating " + spec, quiet);
       Json row = {{"attention", spec}};
-      if (spec == no_attention && !without.empty()) {
-        row.update(trained_without);
-      } else {
-        run_.model->encoder.swap_attention(spec);
-        row.update(as_json(recognize(*run_.model, sentences, run_.settings, true).metrics));
-      }
+      const bool is_other = spec == no_attention && !without.empty();
+      const SavedRun& from = is_other ? other : run_;
+      from.model->encoder.swap_attention(spec);
+      row.update(as_json(recognize(*from.model, is_other ? sequences(from) : sentences, from.settings, true)));
       text += metrics_text(row);
       rows.push_back(row);
     }
@@ -79,19 +83,9 @@ struct EvaluateCommand : Command {
     return specs;
   }
 
-  // Of the run --no-attention.
-  Metrics metrics_without() const {
-    SavedRun other;
-    other.folder = without;
-    other.read();
-    check<UsageError>(other.settings.model.attention == no_attention, "--no-attention ", without,
-                      ": was trained with --attention ", other.settings.model.attention, ", expected none");
-    return recognize(*other.model, sequences(other), other.settings, true).metrics;
-  }
-
   std::vector<Sentence> sequences(const SavedRun& run) const {
     const std::string file = data.empty() ? run_.settings.data : data;
-    Corpus corpus = read_corpus(file);
+    Corpus corpus = read_corpus(read_safetensors(file));
     std::vector<Sentence>& sentences = corpus.part(part);
     check<DataError>(!sentences.empty(), file, ": the part ", part, " has no sentences");
     fit_to_model(run.front_end, corpus.front_end, file, sentences);

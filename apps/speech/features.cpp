@@ -1,23 +1,31 @@
 #include "apps/speech/features.h"
 
 #include <kiss_fftr.h>
+#include <sndfile.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <memory>
 #include <numbers>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "nn/io/file.h"
 
 namespace cairn::speech {
 namespace {
 
-constexpr int64_t points = 512;  // of the Fourier transform
+constexpr int64_t sample_rate = 16000;      // Hz
+constexpr int64_t window = 400, hop = 160;  // samples: 25 ms and 10 ms
+constexpr int64_t points = 512;             // of the Fourier transform
 constexpr double low_frequency = 20, high_frequency = sample_rate / 2.0, pre_emphasis = 0.97;
 constexpr float units = 32768;  // 16-bit steps in a sample of 1
 
@@ -65,19 +73,16 @@ std::array<float, points> prepared(const float* samples) {
   return x;
 }
 
-}  // namespace
-
-Tensor log_mel(const Audio& audio, const std::filesystem::path& file) {
+Tensor log_mel(const std::vector<float>& samples) {
   static const std::array<Filter, bins> filters = make_filters();
   const std::unique_ptr<kiss_fftr_state, void (*)(void*)> transform(kiss_fftr_alloc(points, 0, nullptr, nullptr),
                                                                     [](void* state) { kiss_fftr_free(state); });
-  const auto samples = int64_t(audio.samples.size()), frames = frame_count(samples);
-  check<DataError>(frames > 0, file, ": has ", samples, " samples, which is shorter than a window of ", window);
+  const int64_t frames = (int64_t(samples.size()) - window) / hop + 1;
   Tensor features({frames, bins});
   auto* out = features.mutable_data<float>();
   std::array<kiss_fft_cpx, points / 2 + 1> spectrum;
   for (int64_t frame = 0; frame < frames; ++frame) {
-    kiss_fftr(transform.get(), prepared(audio.samples.data() + frame * hop).data(), spectrum.data());
+    kiss_fftr(transform.get(), prepared(samples.data() + frame * hop).data(), spectrum.data());
     std::array<float, points / 2> power;
     for (size_t i = 0; i < power.size(); ++i) power[i] = spectrum[i].r * spectrum[i].r + spectrum[i].i * spectrum[i].i;
     for (const Filter& filter : filters) {
@@ -87,6 +92,46 @@ Tensor log_mel(const Audio& audio, const std::filesystem::path& file) {
     }
   }
   return features;
+}
+
+// Does the file end before the samples that the header of a WAV file announces? libsndfile then reads the rest, and
+// says so only in its log: "data : 514556 (should be 19956)". Programs that write into a pipe do not know the size, and
+// announce about 2 or 4 GB.
+bool header_announces_more(SNDFILE* file) {
+  constexpr uint64_t unknown_size = 0x7fff0000;
+  std::string log(1 << 14, '\0');
+  sf_command(file, SFC_GET_LOG_INFO, log.data(), int(log.size()));
+  const size_t data = log.find("\ndata : ");
+  return data != std::string::npos &&
+         log.substr(data + 1, log.find('\n', data + 1) - data).find("should be") != std::string::npos &&
+         std::strtoull(log.c_str() + data + 8, nullptr, 10) < unknown_size;
+}
+
+}  // namespace
+
+Recording read_recording(const std::filesystem::path& path) {
+  open_file(path);  // names a missing file, or one that is no regular file
+  SF_INFO info{};
+  const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
+  check<DataError>(file != nullptr, path, ": no audio file that libsndfile can read: ", sf_strerror(nullptr));
+  check<DataError>(info.samplerate == sample_rate, path, ": has ", info.samplerate, " samples per second, expected ",
+                   sample_rate, "; convert it, for example with sox IN -r ", sample_rate, " OUT");
+  std::vector<float> samples;  // those of integer formats in [-1, 1]
+  std::vector<float> block(size_t(info.channels) << 14);
+  sf_count_t read = 0;
+  while (const sf_count_t count = sf_readf_float(file.get(), block.data(), 1 << 14)) {
+    for (sf_count_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (int channel = 0; channel < info.channels; ++channel) sum += block[size_t(i * info.channels + channel)];
+      check<DataError>(std::isfinite(sum), path, ": sample ", read + i, " is not a finite number");
+      samples.push_back(sum / float(info.channels));
+    }
+    read += count;
+  }
+  check<DataError>(sf_error(file.get()) == SF_ERR_NO_ERROR && read >= info.frames && !header_announces_more(file.get()),
+                   path, ": the recording is cut off after ", read, " samples");
+  check<DataError>(read >= window, path, ": has ", read, " samples, which is shorter than a window of ", window);
+  return {log_mel(samples), info.channels};
 }
 
 }  // namespace cairn::speech

@@ -72,12 +72,10 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
   const trace::Span span("evaluate", "program");
   const NoGrad no_grad;
   Generator generator(~uint64_t(settings.compute.seed));  // draws of its own: training's stay what they are
-  std::vector<int64_t> frames;
-  for (const Sentence& sequence : sequences) frames.push_back(sequence.frames());
   Recognition result;
   result.answers.resize(sequences.size());
   double loss = 0, errors = 0, phones = 0;
-  for (const std::vector<size_t>& members : cut_batches(frames, settings.batch_frames)) {
+  for (const std::vector<size_t>& members : cut_batches(sequences, settings.batch_frames)) {
     if (may_stop && interrupted()) throw Interrupted();
     std::vector<Sentence> chosen;
     for (const size_t i : members) chosen.push_back(sequences[i]);
@@ -94,7 +92,8 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
       phones += double(chosen[i].labels.size());
     }
   }
-  result.metrics = {loss / phones, errors / phones};
+  result.loss = loss / phones;
+  result.phone_error_rate = errors / phones;
   return result;
 }
 

@@ -39,12 +39,9 @@ struct Model : Module {
 // The mean CTC loss of the sequences of a batch.
 Variable loss_of(const Variable& logits, const Batch& batch);
 
-struct Metrics {
-  double loss = 0;              // nats per phone
-  double phone_error_rate = 0;  // errors / phones of the reference, over all sequences
-};
 struct Recognition {
-  Metrics metrics;
+  double loss = 0;                          // nats per phone
+  double phone_error_rate = 0;              // errors / phones of the reference, over all sequences
   std::vector<std::vector<Spike>> answers;  // of each sequence
 };
 // What the model answers to these sequences, without gradients. The random numbers of the attention depend on the seed

@@ -1,37 +1,159 @@
 // speech prepare: computes the features of recordings.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "apps/common/artifact.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/speech/audio.h"
 #include "apps/speech/commands.h"
 #include "apps/speech/corpus.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"
-#include "apps/speech/sources.h"
 #include "core/error.h"
+#include "nn/io/file.h"
 #include "nn/io/json.h"
 
 namespace cairn::speech {
 namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// ---- recordings with their phones
+
+struct Source {
+  std::string name;
+  fs::path audio;
+  std::vector<std::string> phones;
+  std::vector<double> ends{};  // of the phones, in seconds; empty: unknown
+};
+
+// The pause of the alignments. It is no phone of a target.
+constexpr const char* pause = "pau";
+
+// A file of labels: after a line "#", each line has the end of a phone in seconds, a color, and the phone. Error
+// (DataError): it has another form.
+void read_lab(const fs::path& file, Source& source) {
+  std::istringstream text(read_file(file));
+  std::string line, color, phone;
+  int number = 1;
+  while (std::getline(text, line) && line != "#") ++number;
+  check<DataError>(line == "#", file, ": no line \"#\", after which the labels of a Festival voice begin");
+  while (std::getline(text, line)) {
+    ++number;
+    std::istringstream words(line);
+    double end = 0;
+    check<DataError>(bool(words >> end >> color >> phone), file, ": line ", number,
+                     ": expected the end of a phone in seconds, a color and the phone, got ", in_quotes(line));
+    source.phones.push_back(phone);
+    source.ends.push_back(end);
+  }
+}
+
+// A Festival voice: the labels are in lab/NAME.lab, the recordings in wav/NAME.wav.
+std::vector<Source> read_festvox(const fs::path& folder) {
+  std::vector<Source> sources;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "lab", error)) {
+    if (entry.path().extension() != ".lab") continue;
+    const std::string name = entry.path().stem();
+    sources.push_back({name, folder / "wav" / (name + ".wav"), {}});
+    read_lab(entry.path(), sources.back());
+  }
+  check<DataError>(!error && !sources.empty(), "--festvox ", folder,
+                   ": no Festival voice: there are no files in lab/; apps/speech/corpus.sh fetches one");
+  return sources;
+}
+
+Source source_of(const Json& line, const fs::path& folder, const std::string& where) try {
+  const std::string audio = line.at("audio");
+  Source source{audio, folder / audio, line.at("labels")};
+  for (const std::string& phone : source.phones) check_phone(phone, where);
+  return source;
+} catch (const Json::exception&) {
+  throw DataError(concat(where, R"(: expected an object like {"audio": "a.wav", "labels": ["k", "a"]})"));
+}
+
+// A file with a JSON object in each line. The path in it is relative to the file.
+std::vector<Source> read_manifest(const fs::path& file) {
+  std::vector<Source> sources;
+  std::istringstream text(read_file(file));
+  std::string line;
+  for (size_t number = 1; std::getline(text, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    // With the lines before it, so that an error names the right line.
+    const Json json = parse_json(std::string(number - 1, '\n') + line, file);
+    sources.push_back(source_of(json, file.parent_path(), concat(file, ": line ", number)));
+  }
+  check<DataError>(!sources.empty(), file, ": no recordings");
+  return sources;
+}
+
+// ---- what they become
+
+using Labels = std::map<std::string, int32_t>;
+
+Labels labels_of(const std::vector<Source>& sources) {
+  Labels labels;
+  for (const Source& source : sources)
+    for (const std::string& phone : source.phones) labels[phone] = 0;
+  labels.erase(pause);
+  int32_t count = 0;
+  for (auto& [phone, label] : labels) label = ++count;  // in the order of their names
+  labels[pause] = 0;
+  return labels;
+}
+
+void add_labels(const Source& source, const Labels& labels, Sentence& sentence) {
+  for (const std::string& phone : source.phones)
+    if (phone != pause) sentence.labels.push_back(labels.at(phone));
+  check<DataError>(positions_needed(sentence.labels) <= sentence.frames(), source.audio, ": its ",
+                   sentence.labels.size(), " phones do not fit into ", sentence.frames(), " frames");
+  size_t phone = 0;
+  for (int64_t frame = 0; frame < sentence.frames() && !source.ends.empty(); ++frame) {
+    const double time = frame_center_seconds + double(frame) * frame_seconds;
+    while (phone < source.ends.size() && source.ends[phone] <= time) ++phone;
+    sentence.alignment.push_back(phone < source.ends.size() ? labels.at(source.phones[phone]) : 0);
+  }
+}
+
+// The mean and the deviation of each feature.
+void find_statistics(const std::vector<Sentence>& sentences, FrontEnd& front_end) {
+  std::vector<double> sum(bins), squares(bins);
+  double frames = 0;
+  for (const Sentence& sentence : sentences) {
+    const auto* x = sentence.features.data<float>();
+    for (int64_t i = 0; i < sentence.features.elements(); ++i) {
+      sum[size_t(i % bins)] += x[i];
+      squares[size_t(i % bins)] += double(x[i]) * x[i];
+    }
+    frames += double(sentence.frames());
+  }
+  for (size_t bin = 0; bin < size_t(bins); ++bin) {
+    const double mean = sum[bin] / frames, variance = squares[bin] / frames - mean * mean;
+    front_end.mean.push_back(float(mean));
+    front_end.deviation.push_back(float(std::sqrt(std::max(variance, 1e-10))));
+  }
+}
+
+// ---- the command
 
 struct PrepareCommand : Command {
   PrepareCommand()
       : Command(
             "prepare", "Compute the features of recordings, for training and evaluation",
             "Recordings: WAV, FLAC or OGG, 16 kHz; several channels are averaged. Names are sorted. Of each ten, the\n"
-            "fifth is for choices while training (dev), and the tenth for the test. A line of --manifest may say\n"
-            "otherwise with \"part\": \"train\", \"dev\" or \"test\".\n\n"
+            "fifth is for choices while training (dev), and the tenth for the test.\n\n"
             "Examples:\n"
             "  speech prepare --festvox corpus/msu_ru_nsh_clunits --out russian.data\n"
             "  speech prepare --manifest own.jsonl --out own.data\n"
@@ -45,19 +167,33 @@ struct PrepareCommand : Command {
   }
 
   void run(Communicator&) override {
-    catch_interrupts(quiet);
     check<UsageError>(festvox.empty() != manifest.empty(), "expected either --festvox or --manifest");
     check<UsageError>(!out.empty(), "expected --out with a file for the prepared data");
-    const std::filesystem::path path = output_path("--out", out, manifest);
+    const fs::path path = output_path("--out", out, manifest);
     const Stopwatch time;
-    const std::vector<Source> sources = manifest.empty() ? read_festvox(festvox) : read_manifest(manifest);
+    std::vector<Source> sources = manifest.empty() ? read_festvox(festvox) : read_manifest(manifest);
+    std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.name < b.name; });
+    const Labels labels = labels_of(sources);
     Corpus corpus;
-    corpus.front_end.phones = phones_of(sources);
-    const std::vector<Sentence> sentences = read_all(sources, corpus.front_end.phones);
-    for (size_t i = 0; i < sources.size(); ++i) corpus.part(sources[i].part).push_back(sentences[i]);
-    normalize(corpus.train, corpus.front_end);
-    int64_t frames = 0;
-    for (const Sentence& sentence : sentences) frames += sentence.frames();
+    for (const auto& [phone, label] : labels)
+      if (label > 0) corpus.front_end.phones.push_back(phone);
+    int64_t frames = 0, mixed = 0;
+    Progress progress(int64_t(sources.size()), quiet);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const Source& source = sources[i];
+      check<DataError>(i == 0 || source.name != sources[i - 1].name, manifest, ": ", in_quotes(source.name),
+                       " appears twice");
+      const Recording recording = read_recording(source.audio);
+      Sentence sentence{source.name, recording.features, {}, {}};
+      add_labels(source, labels, sentence);
+      (i % 10 == 9 ? corpus.test : i % 10 == 4 ? corpus.dev : corpus.train).push_back(sentence);
+      frames += sentence.frames();
+      mixed += recording.channels > 1;
+      progress.update(int64_t(i) + 1, "recordings");
+    }
+    progress.finish();
+    if (mixed > 0) note(concat("recordings with several channels, which are averaged: ", mixed), quiet);
+    find_statistics(corpus.train, corpus.front_end);
     write_corpus(path, corpus);
     const double hours = double(frames) * frame_seconds / 3600;
     tell({{"out", out},
@@ -67,76 +203,9 @@ struct PrepareCommand : Command {
           {"phones", corpus.front_end.phones.size()},
           {"hours", hours},
           {"seconds", time.seconds()}},
-         concat(out, ": recordings: ", sentences.size(), " (train ", corpus.train.size(), ", dev ", corpus.dev.size(),
+         concat(out, ": recordings: ", sources.size(), " (train ", corpus.train.size(), ", dev ", corpus.dev.size(),
                 ", test ", corpus.test.size(), "); ", formatted("%.2f hours", hours),
                 "; phones: ", corpus.front_end.phones.size(), "; ", formatted("%.1f s\n", time.seconds())));
-  }
-
- private:
-  // The phones of the training part, sorted.
-  std::vector<std::string> phones_of(const std::vector<Source>& sources) const {
-    std::set<std::string> phones;
-    for (const Source& source : sources)
-      if (source.part == "train") phones.insert(source.phones.begin(), source.phones.end());
-    phones.erase(pause);
-    check<DataError>(!phones.empty(), festvox.empty() ? manifest : festvox, ": no phones to train on");
-    return {phones.begin(), phones.end()};
-  }
-
-  std::vector<Sentence> read_all(const std::vector<Source>& sources, const std::vector<std::string>& phones) const {
-    std::map<std::string, int32_t> labels = {{pause, 0}};
-    for (const std::string& phone : phones) labels.emplace(phone, int32_t(labels.size()));
-    std::vector<Sentence> sentences;
-    int64_t mixed = 0;
-    Progress progress(int64_t(sources.size()), quiet);
-    for (const Source& source : sources) {
-      if (interrupted()) throw Interrupted();
-      const Audio audio = read_audio(source.audio);
-      mixed += audio.channels > 1;
-      sentences.push_back({source.name, log_mel(audio, source.audio), {}, {}});
-      add_labels(source, labels, sentences.back());
-      progress.update(int64_t(sentences.size()), "recordings");
-    }
-    progress.finish();
-    if (mixed > 0) note(concat("recordings with several channels, which are averaged: ", mixed), quiet);
-    return sentences;
-  }
-
-  static void add_labels(const Source& source, const std::map<std::string, int32_t>& labels, Sentence& sentence) {
-    std::vector<int32_t> with_pauses;
-    for (const std::string& phone : source.phones) {
-      const auto found = labels.find(phone);
-      check<DataError>(found != labels.end(), source.audio, ": the phone ", in_quotes(phone),
-                       " is in no training recording");
-      with_pauses.push_back(found->second);
-      if (found->second > 0) sentence.labels.push_back(found->second);
-    }
-    check<DataError>(positions_needed(sentence.labels) <= sentence.frames(), source.audio, ": its ",
-                     sentence.labels.size(), " phones do not fit into ", sentence.frames(), " frames");
-    size_t phone = 0;
-    for (int64_t frame = 0; frame < sentence.frames() && !source.ends.empty(); ++frame) {
-      const double time = frame_center_seconds + double(frame) * frame_seconds;
-      while (phone < source.ends.size() && source.ends[phone] <= time) ++phone;
-      sentence.alignment.push_back(phone < source.ends.size() ? with_pauses[phone] : 0);
-    }
-  }
-
-  static void normalize(const std::vector<Sentence>& sentences, FrontEnd& front_end) {
-    std::vector<double> sum(bins), squares(bins);
-    double frames = 0;
-    for (const Sentence& sentence : sentences) {
-      const auto* x = sentence.features.data<float>();
-      for (int64_t i = 0; i < sentence.features.elements(); ++i) {
-        sum[size_t(i % bins)] += x[i];
-        squares[size_t(i % bins)] += double(x[i]) * x[i];
-      }
-      frames += double(sentence.frames());
-    }
-    for (size_t bin = 0; bin < size_t(bins); ++bin) {
-      const double mean = sum[bin] / frames, variance = squares[bin] / frames - mean * mean;
-      front_end.mean.push_back(float(mean));
-      front_end.deviation.push_back(float(std::sqrt(std::max(variance, 1e-10))));
-    }
   }
 
   std::string festvox, manifest, out;

@@ -1,27 +1,19 @@
 #include "apps/speech/report_analysis.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace cairn::speech {
 
-std::vector<PhoneErrors> errors_by_phone(const std::vector<Sentence>& sequences,
-                                         const std::vector<std::vector<Spike>>& answers, int64_t classes) {
+std::vector<std::vector<int64_t>> confusions(const std::vector<Sentence>& sequences,
+                                             const std::vector<std::vector<Spike>>& answers, int64_t classes) {
   const auto labels = size_t(classes);
-  std::vector<PhoneErrors> phones(labels);
-  for (size_t label = 0; label < labels; ++label) phones[label].label = int32_t(label);
+  std::vector<std::vector<int64_t>> counts(labels, std::vector<int64_t>(labels));
   for (size_t i = 0; i < sequences.size(); ++i)
-    for (const auto& [expected, got] : align(sequences[i].labels, labels_of(answers[i]))) {
-      PhoneErrors& phone = phones[size_t(expected == 0 ? got : expected)];
-      phone.spoken += expected != 0;
-      ++(expected == 0     ? phone.inserted
-         : got == 0        ? phone.deleted
-         : got == expected ? phone.right
-                           : phone.taken_for[got]);
-    }
-  std::stable_sort(phones.begin(), phones.end(),
-                   [](const PhoneErrors& a, const PhoneErrors& b) { return a.errors() > b.errors(); });
-  return phones;
+    for (const auto& [expected, got] : align(sequences[i].labels, labels_of(answers[i])))
+      ++counts[size_t(expected)][size_t(got)];
+  return counts;
 }
 
 namespace {
@@ -41,24 +33,19 @@ int64_t in_majority(const std::vector<int32_t>& groups, const std::vector<int32_
 
 }  // namespace
 
-void Purity::add(std::vector<int32_t> labels, const std::vector<int32_t>& alignment, int64_t stride,
-                 RandomStream& draws) {
+void Purity::add(std::vector<int32_t> labels, const std::vector<int32_t>& alignment, int64_t stride) {
   std::vector<int32_t> phones;
   for (size_t i = 0; i < labels.size(); ++i)
     phones.push_back(alignment[std::min(i * size_t(stride) + size_t(stride) / 2, alignment.size() - 1)]);
   positions += int64_t(labels.size());
   clusters += in_majority(labels, phones);
-  whole += in_majority(std::vector<int32_t>(labels.size()), phones);
   std::sort(labels.begin(), labels.end());
   runs += in_majority(labels, phones);
-  for (size_t i = labels.size(); i > 1; --i) std::swap(labels[i - 1], labels[draws.below(uint32_t(i))]);
-  random += in_majority(labels, phones);
 }
 
 std::vector<std::vector<Purity>> purity(Model& model, const std::vector<Sentence>& sentences,
                                         const Settings& settings) {
   Generator generator(~uint64_t(settings.compute.seed));
-  RandomStream draws(uint64_t(settings.compute.seed), 0, Purpose::data, 2);  // batches.h has other indices
   const auto layers = model.encoder.attentions();
   std::vector<std::vector<Purity>> result(layers.size(), std::vector<Purity>(size_t(settings.model.heads)));
   std::vector<AttentionChoices> made(layers.size());
@@ -73,7 +60,7 @@ std::vector<std::vector<Purity>> purity(Model& model, const std::vector<Sentence
     for (size_t i = 0; i < layers.size(); ++i)
       for (size_t head = 0; head < result[i].size(); ++head) {
         const auto* labels = made[i]["labels"].data<int32_t>() + int64_t(head) * n;
-        result[i][head].add({labels, labels + n}, sentence.alignment, settings.stride, draws);
+        result[i][head].add({labels, labels + n}, sentence.alignment, settings.stride);
       }
   }
   return result;

@@ -1,16 +1,18 @@
-#include "apps/speech/report_page.h"
-
+// The report of a training run, as a page.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "apps/common/format.h"
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/speech/features.h"
 #include "apps/speech/report_analysis.h"
+#include "apps/speech/train.h"
 #include "core/ops.h"
 
 namespace cairn::speech {
@@ -18,47 +20,6 @@ namespace {
 
 using svg::number;
 using Json = nlohmann::ordered_json;
-
-// NaN for null, and for a run without an evaluation.
-double metric(const Json& metrics, const char* name) {
-  return metrics.is_null() || metrics.at(name).is_null() ? NAN : metrics.at(name).get<double>();
-}
-
-// ---- learning
-
-// The curves in metrics.jsonl.
-struct Curves {
-  svg::Series loss, error_rate{"", {}, {}, 0, true};
-};
-
-Curves curves_of(const Artifact& run) try {
-  Curves curves;
-  for (const Json& line : run.lines()) {
-    curves.loss.x.push_back(line.at("step"));
-    curves.loss.y.push_back(line.at("loss"));
-    if (!line.contains("evaluation")) continue;
-    curves.error_rate.x.push_back(line.at("step"));
-    curves.error_rate.y.push_back(metric(line.at("evaluation"), "phone_error_rate"));
-  }
-  return curves;
-} catch (const Json::exception&) {
-  throw DataError(concat(run / "metrics.jsonl", ": not the metrics of a speech run"));
-}
-
-void write_curves(Report& page, const Curves& curves, int64_t steps) {
-  page.section("Learning");
-  std::vector<Report::Picture> pictures;
-  const auto add = [&](const std::string& caption, const svg::Axis& y, const svg::Series& series) {
-    pictures.push_back(training_curve({y.label, caption, {}, y, {series}, {}}, steps));
-  };
-  const size_t batches = (curves.loss.x.size() + 99) / 100;
-  add(concat("Training loss on a log scale. Each point is a mean over ", count(int64_t(batches), "step"), "."),
-      {.label = "nats per sequence", .log = true}, means(curves.loss, batches));
-  if (!curves.error_rate.x.empty())
-    add("Phone error rate on dev. A model that answers nothing has 100%.",
-        {.label = "phone error rate", .low = 0, .percent = true}, curves.error_rate);
-  page.figures(pictures, 2);
-}
 
 // ---- one sentence
 
@@ -70,20 +31,17 @@ struct Example {
   std::vector<Observation> layers;  // empty: the sentence is too long for dense weights
 };
 
-// The first sentence of dev that is short enough to show, or else the first, and what the model does with it.
-Example run_example(SpeechTask& task) {
-  const std::vector<Sentence>& dev = task.data().dev;
-  const auto found = std::find_if(dev.begin(), dev.end(), [](const Sentence& s) { return s.frames() <= 700; });
-  const Settings& settings = task.settings();
-  Example example{found == dev.end() ? dev[0] : *found, settings.stride, {}, {}, {}};
-  const Batch batch = make_batch({example.sentence}, settings);
+// What the model does with a sentence.
+Example run_example(Model& model, const Sentence& sentence, const Settings& settings) {
+  Example example{sentence, settings.stride, {}, {}, {}};
+  const Batch batch = make_batch({sentence}, settings);
   const Generator generator(~uint64_t(settings.compute.seed));
   const auto run = [&] {
-    const Tensor logits = task.model()(batch, 0, {.generator = &generator}).value();
+    const Tensor logits = model(batch, 0, {.generator = &generator}).value();
     example.answer = decode(argmax(logits).data<int32_t>(), batch.positions());
     example.probabilities = softmax(logits);
   };
-  example.layers = observe_sequence(task.model().encoder.attentions(), batch.positions(), run);
+  example.layers = observe_sequence(model.encoder.attentions(), batch.positions(), run);
   return example;
 }
 
@@ -134,29 +92,16 @@ std::string draw_frames(const Example& example, const FrontEnd& front_end, int64
   return svg::draw(strip);
 }
 
-// The answer below the reference, phone by phone.
-std::string draw_answer(const Example& example, const FrontEnd& front_end) {
-  svg::Cells cells{"Reference and answer", "", {}, 25};
-  const auto text = [&](int32_t label) { return label == 0 ? "–" : front_end.phone(label); };
-  size_t column = 0;
-  for (const auto& [expected, got] : align(example.sentence.labels, labels_of(example.answer))) {
-    if (column++ % 24 == 0) cells.rows.insert(cells.rows.end(), {{"phones", {}, column > 1}, {"answer", {}}});
-    (cells.rows.end() - 2)->cells.push_back({text(expected), "cell"});
-    cells.rows.back().cells.push_back({text(got), expected == got ? "cell" : "wrong"});
-  }
-  return svg::draw(cells);
-}
-
 void write_sentence(Report& page, const Example& example, const FrontEnd& front_end) {
   page.section("One sentence");
   constexpr int64_t row_frames = 240, most_rows = 6;
   const int64_t frames = example.sentence.frames(), shown = std::min(frames, most_rows * row_frames);
   // Rows of equal length, and of whole positions.
   const int64_t rows = (shown + row_frames - 1) / row_frames;
-  const int64_t step = position_count((shown + rows - 1) / rows, example.stride) * example.stride;
+  const int64_t row = position_count((shown + rows - 1) / rows, example.stride) * example.stride;
   std::vector<Report::Picture> pictures;
-  for (int64_t begin = 0; begin < shown; begin += step)
-    pictures.push_back({draw_frames(example, front_end, begin, step), ""});
+  for (int64_t begin = 0; begin < shown; begin += row)
+    pictures.push_back({draw_frames(example, front_end, begin, row), ""});
   page.text(concat(example.sentence.name, ", a sentence of dev of ", number(time_of(frames)), " seconds",
                    shown < frames ? ". This is its beginning" : "",
                    example.sentence.alignment.empty() ? ". The data does not say when its phones are spoken."
@@ -166,33 +111,40 @@ void write_sentence(Report& page, const Example& example, const FrontEnd& front_
       "Probability, from 0 to 1: gray for CTC's blank; a peak for each answered phone, at one position (",
       example.stride * 10, " ms). CTC leaves open at which one, so a peak may be early or late. Wrong phones are red.");
   page.figures(pictures, 1);
-  page.figure({draw_answer(example, front_end), "The phones without times. Red: an error; a dash: no phone."});
 }
 
 // ---- all of dev
 
-void write_errors(Report& page, const SpeechTask& task) {
+// counts: confusions().
+void write_errors(Report& page, const std::vector<std::vector<int64_t>>& counts, const FrontEnd& front_end) {
   page.section("Errors by phone");
-  const FrontEnd& front_end = task.data().front_end;
-  int64_t spoken = 0, substituted = 0, deleted = 0, inserted = 0;
-  std::vector<std::vector<std::string>> rows;
-  for (const PhoneErrors& phone : errors_by_phone(join(task.data().dev, task.settings().join),
-                                                  task.recognize_dev(false).answers, front_end.classes())) {
-    spoken += phone.spoken;
-    substituted += phone.substituted();
-    deleted += phone.deleted;
-    inserted += phone.inserted;
-    if (rows.size() == 12 || phone.errors() == 0) continue;
-    const auto most = std::max_element(phone.taken_for.begin(), phone.taken_for.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
-    rows.push_back({front_end.phone(phone.label), number(double(phone.spoken)),
-                    number(double(phone.right) / double(phone.spoken), true),
-                    most == phone.taken_for.end() ? "–" : concat(front_end.phone(most->first), " (", most->second, ")"),
-                    number(double(phone.deleted)), number(double(phone.inserted))});
+  const auto sum = [](const std::vector<int64_t>& row) { return std::accumulate(row.begin(), row.end(), int64_t(0)); };
+  std::vector<std::pair<int64_t, size_t>> errors;  // of each label
+  int64_t spoken = 0, right = 0, deleted = 0;
+  for (size_t label = 1; label < counts.size(); ++label) {
+    const int64_t here = sum(counts[label]);
+    errors.emplace_back(here - counts[label][label] + counts[0][label], label);
+    spoken += here;
+    right += counts[label][label];
+    deleted += counts[label][0];
   }
-  page.text(concat(count(int64_t(task.data().dev.size()), "sentence"), " of dev with ", count(spoken, "phone"), ": ",
-                   count(substituted, "substitution"), " (another phone), ", count(deleted, "deletion"), ", ",
-                   count(inserted, "insertion"), " (a phone too many). The phones with most errors:"));
+  std::stable_sort(errors.begin(), errors.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  errors.resize(std::min<size_t>(errors.size(), 12));
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [wrong, label] : errors) {
+    const int64_t here = sum(counts[label]);
+    std::vector<int64_t> others = counts[label];
+    others[0] = others[label] = 0;
+    const auto most = std::max_element(others.begin(), others.end());
+    const auto other = int32_t(most - others.begin());
+    rows.push_back({front_end.phone(int32_t(label)), number(double(here)),
+                    number(double(counts[label][label]) / double(here), true),
+                    *most == 0 ? "–" : concat(front_end.phone(other), " (", *most, ")"),
+                    number(double(counts[label][0])), number(double(counts[0][label]))});
+  }
+  page.text(concat("In dev there are ", count(spoken, "phone"), ". Errors: ",
+                   count(spoken - right - deleted, "substitution"), " (another phone), ", count(deleted, "deletion"),
+                   ", ", count(sum(counts[0]), "insertion"), " (a phone too many). The phones with most errors:"));
   page.table({"phone", "in the reference", "right", "most often taken for", "deletions", "insertions"}, rows);
 }
 
@@ -230,74 +182,70 @@ void write_attention(Report& page, const std::string& attention, const Example& 
   write_attention_maps(page, attention, example.layers, heads, reading);
 }
 
-// Writes nothing for a variant without clusters.
-void write_clusters(Report& page, SpeechTask& task) {
-  std::vector<Sentence> sentences = task.data().dev;
-  sentences.resize(std::min<size_t>(sentences.size(), 16));
-  const auto layers = purity(task.model(), sentences, task.settings());
-  if (layers.empty()) return;
+void write_clusters(Report& page, const std::vector<std::vector<Purity>>& layers) {
   page.section("Do clusters follow phones?");
   if (layers[0][0].positions == 0) return page.text("The data does not say when phones are spoken.");
   std::vector<std::vector<std::string>> rows;
   for (const std::vector<Purity>& heads : layers) {
     rows.push_back({concat("Layer ", rows.size() + 1)});
-    for (const auto groups : {&Purity::clusters, &Purity::runs, &Purity::random, &Purity::whole}) {
+    for (const auto groups : {&Purity::clusters, &Purity::runs}) {
       std::vector<double> shares;
       for (const Purity& head : heads) shares.push_back(double(head.*groups) / double(head.positions));
       rows.back().push_back(number(median(shares), true));
     }
   }
-  page.text(concat(
-      "Purity: the share of positions whose phone, or pause, is the most frequent one of their cluster. Small groups ",
-      "are pure by chance, and neighbors share phones. So compare with groups of the same sizes: runs of consecutive ",
-      "positions, and random groups; and with a single group. Over ", count(int64_t(sentences.size()), "sentence"),
-      " of dev, one by one; the median over the heads."));
-  page.table({"", "clusters", "runs of positions", "random groups", "a single group"}, rows);
+  page.text(
+      "Purity: the share of positions whose phone, or pause, is the most frequent one of their cluster. Small groups "
+      "are pure by chance, and neighbors share phones. So compare with runs of consecutive positions, as long as the "
+      "clusters are large. Over the sentences of dev, one by one; the median over the heads.");
+  page.table({"", "clusters", "runs of positions"}, rows);
 }
 
 }  // namespace
 
-void write_report(Artifact& run, SpeechTask& task, const TrainState& state, const Json& result) {
-  if (!run.keeps()) return;
-  const NoGrad no_grad;
-  Model& model = task.model();
-  model.place(Device::cpu, DType::float32);
-  const Settings& settings = task.settings();
-  const std::string& attention = settings.model.attention;
-  const Curves curves = curves_of(run);
-  const std::vector<double>& evaluated = curves.error_rate.x;
+void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json& result) {
+  model_.place(Device::cpu, DType::float32);
+  const std::string& attention = settings_.model.attention;
   const Json& found = result.is_null() ? state.metrics : result;
-  const std::string when = !result.is_null()   ? chosen_model(result)
-                           : evaluated.empty() ? "not evaluated yet"
-                                               : concat("last evaluation, at step ", evaluated.back());
-  Report page(
-      concat("Speech recognition with ", attention, " attention"),
-      concat("A transformer with ", count(settings.model.layers, "layer"), " of ", count(settings.model.heads, "head"),
-             " learned to write down phones, the sounds of speech. It was not told when they are spoken."));
-  page.summary({{"Phone error rate on dev", number(metric(found, "phone_error_rate"), true), when},
-                {"Loss on dev", number(metric(found, "loss")), "nats per phone"},
+  const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };
+  Report page(concat("Speech recognition with ", attention, " attention"),
+              concat("A transformer with ", count(settings_.model.layers, "layer"), " of ",
+                     count(settings_.model.heads, "head"),
+                     " learned to write down phones, the sounds of speech. It was not told when they are spoken."));
+  page.summary({{"Phone error rate on dev", number(metric("phone_error_rate"), true),
+                 result.is_null() ? "last evaluation" : judged_model(result)},
+                {"Loss on dev", number(metric("loss")), "nats per phone"},
                 {"Training", clock_time(state.seconds),
-                 concat(count(state.step, "step"), ", ", count(int64_t(task.data().train.size()), "sentence"))},
-                {"Parameters", number(double(parameter_count(model))), concat("seed ", settings.compute.seed)}});
+                 concat(count(state.step, "step"), ", ", count(int64_t(data_.train.size()), "sentence"))},
+                {"Parameters", number(double(parameter_count(model_))), concat("seed ", settings_.compute.seed)}});
   page.text(
       "Phone error rate: substitutions, deletions and insertions, divided by the number of spoken phones. Dev: "
       "sentences that the model did not learn from, but that chose the best model.");
-  if (result.is_null()) {
-    const auto best = newest_checkpoint(run.folder() / "best");
-    page.text(concat("The run was interrupted after ", count(state.step, "step"), ". The model of step ",
-                     best ? state_of(*best).step : state.step, " made the pictures and tables below."));
-  }
+  if (result.is_null())
+    page.text(concat("The run was interrupted after ", count(state.step, "step"),
+                     ". The best model so far made the pictures and tables below."));
   int64_t longest = 0;
-  for (const Sentence& sequence : join(task.data().dev, settings.join))
-    longest = std::max(longest, position_count(sequence.frames(), settings.stride));
-  const std::string note = full_attention_note(*model.encoder.attentions()[0]->attention, longest, longest);
+  for (const Sentence& sequence : dev_)
+    longest = std::max(longest, position_count(sequence.frames(), settings_.stride));
+  const std::string note = full_attention_note(*model_.encoder.attentions()[0]->attention, longest, longest);
   if (!note.empty()) page.text(note + ".");
-  write_curves(page, curves, state.step);
-  const Example example = run_example(task);
-  write_sentence(page, example, task.data().front_end);
-  write_errors(page, task);
+
+  svg::LineChart errors;
+  errors.title = "Phone error rate on dev";
+  errors.description = "Phone error rate on dev. A model that answers nothing has 100%.";
+  errors.y = {.label = "phone error rate", .low = 0, .percent = true};
+  errors.series = {evaluation_curve(run, "phone_error_rate", "")};
+  write_curves(page, run, state.step, "nats per sequence", errors);
+
+  const auto is_short = [](const Sentence& sentence) { return sentence.frames() <= 700; };
+  const auto shown = std::find_if(data_.dev.begin(), data_.dev.end(), is_short);
+  const Example example = run_example(model_, shown == data_.dev.end() ? data_.dev[0] : *shown, settings_);
+  write_sentence(page, example, data_.front_end);
+  const Recognition all = recognize(model_, dev_, settings_);
+  write_errors(page, confusions(dev_, all.answers, data_.front_end.classes()), data_.front_end);
   write_attention(page, attention, example);
-  write_clusters(page, task);
+  const auto layers = purity(model_, data_.dev, settings_);
+  if (!layers.empty()) write_clusters(page, layers);  // otherwise the variant has no clusters
   write_origin(page, run);
   run.write("report.html", page.html());
 }

@@ -5,39 +5,30 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "apps/common/training_run.h"
 #include "apps/speech/corpus.h"
 #include "apps/speech/model.h"
 #include "apps/speech/settings.h"
 
 namespace cairn::speech {
 
-// The run that a command reads, from the checkpoint of its best model, or else the newest.
-struct SavedRun {
-  std::string folder;
-  int64_t threads = 0;
+struct SavedRun : RunToRead {
   // After read():
   Settings settings;
   FrontEnd front_end;
   std::unique_ptr<Model> model;
-  int64_t step = 0;
 
-  // Declares --run and --threads.
-  void fields(SettingFields& f);
-  // Errors: UsageError: --run is missing; DataError: there is no run; its settings or checkpoints are damaged.
+  // Errors: as find() and read_front_end().
   void read();
 };
 
-// Gives the model the weights of the best checkpoint of a run, if it has one that is not newer than `last_step`. (A run
-// that was killed may have one that is newer than its training state.) Returns its step; -1: there is none.
-int64_t load_best(const std::filesystem::path& run, Model& model, int64_t last_step);
-
-// The run's front_end.json: FrontEnd, and the hash of the data.
+// The run's FrontEnd.
 inline constexpr const char* front_end_name = "front_end.json";
-// Error (DataError): it is missing or damaged.
+// Error (DataError): the file is missing or damaged.
 FrontEnd read_front_end(const std::filesystem::path& run);
 
-// Metrics to JSON, in which NaN is null; a result as a line of text.
-nlohmann::ordered_json as_json(const Metrics& metrics);
+// The metrics as JSON, in which NaN is null; a result as a line of text.
+nlohmann::ordered_json as_json(const Recognition& found);
 std::string metrics_text(const nlohmann::ordered_json& json);
 
 }  // namespace cairn::speech

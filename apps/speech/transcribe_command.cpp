@@ -28,15 +28,13 @@ struct TranscribeCommand : Command {
             "phone, with tabs between them.\n\nExample:\n  speech transcribe --run run a.wav b.flac") {}
 
   void fields(SettingFields& f) override {
-    run_.fields(f);
-    f("attention", attention, Text::variant, "attention variant (default: the run's)");
+    run_.fields(f, "the run's folder");
     f.words("FILE", files, "recordings");
   }
 
   void run(Communicator&) override {
     check<UsageError>(!files.empty(), "expected the FILE of a recording");
     run_.read();
-    if (!attention.empty()) name_in_errors("--attention", [&] { run_.model->encoder.swap_attention(attention); });
     catch_interrupts(quiet);
     Json results = Json::array();
     for (const std::string& file : files) {
@@ -56,9 +54,9 @@ struct TranscribeCommand : Command {
 
  private:
   std::vector<Spike> spikes_of(const std::string& file) const {
-    const Audio audio = read_audio(file);
-    if (audio.channels > 1) note(concat(file, ": ", audio.channels, " channels, which are averaged"), quiet);
-    std::vector<Sentence> whole{{file, log_mel(audio, file), {}, {}}};
+    const Recording recording = read_recording(file);
+    if (recording.channels > 1) note(concat(file, ": ", recording.channels, " channels, which are averaged"), quiet);
+    std::vector<Sentence> whole{{file, recording.features, {}, {}}};
     fit_to_model(run_.front_end, run_.front_end, file, whole);
     const int64_t stride = run_.settings.stride, frames = whole[0].frames();
     // In whole positions.
@@ -83,7 +81,6 @@ struct TranscribeCommand : Command {
 
   SavedRun run_;
   std::vector<std::string> files;
-  std::string attention;
 };
 
 }  // namespace

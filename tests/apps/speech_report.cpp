@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/speech/report_analysis.h"
-#include "apps/speech/report_page.h"
+#include "apps/speech/train.h"
 #include "tests/apps/process.h"
 #include "tests/catch.h"
 #include "tests/io/io_test.h"
@@ -9,33 +9,22 @@
 using namespace cairn;          // NOLINT: tests only
 using namespace cairn::speech;  // NOLINT: tests only
 
-TEST_CASE("errors are counted by phone", "[speech]") {
+TEST_CASE("answers are counted by the phone of the reference", "[speech]") {
   // 3 is deleted; 2 is taken for 3; 2 is inserted.
   const std::vector<Sentence> sentences{{"", {}, {1, 2, 3, 1}, {}}, {"", {}, {1, 2, 3}, {}}, {"", {}, {1}, {}}};
   const std::vector<std::vector<Spike>> answers{{{1, 0}, {2, 1}, {1, 4}}, {{1, 3}, {3, 4}, {3, 7}}, {{1, 0}, {2, 5}}};
-  const std::vector<PhoneErrors> phones = errors_by_phone(sentences, answers, 4);
-  const auto counts = [](const PhoneErrors& phone) {
-    return std::vector<int64_t>{phone.label,         phone.spoken,  phone.right,
-                                phone.substituted(), phone.deleted, phone.inserted};
-  };
-  REQUIRE(phones.size() == 4);
-  CHECK(counts(phones[0]) == std::vector<int64_t>{2, 2, 1, 1, 0, 1});
-  CHECK(phones[0].taken_for == std::map<int32_t, int64_t>{{3, 1}});
-  CHECK(counts(phones[1]) == std::vector<int64_t>{3, 2, 1, 0, 1, 0});
-  CHECK(counts(phones[2]) == std::vector<int64_t>{0, 0, 0, 0, 0, 0});
-  CHECK(counts(phones[3]) == std::vector<int64_t>{1, 4, 4, 0, 0, 0});
+  CHECK(confusions(sentences, answers, 4) ==
+        std::vector<std::vector<int64_t>>{{0, 0, 1, 0}, {0, 4, 0, 0}, {0, 0, 1, 1}, {1, 0, 0, 1}});
 }
 
 TEST_CASE("purity counts the positions of the most frequent phone of their group", "[speech]") {
   // The phones at the middle frames 1, 3, 5, 7, 9 and, beyond the end, 10: 5 0 5 0 5 7.
   const std::vector<int32_t> alignment{9, 5, 9, 0, 9, 5, 9, 0, 9, 5, 7};
-  RandomStream draws(1, 0, Purpose::data);
   Purity purity;
-  purity.add({1, 0, 1, 0, 1, 0}, alignment, 2, draws);  // clusters 5 5 5 and 0 0 7; runs 5 0 5 and 0 5 7
-  CHECK((purity.positions == 6 && purity.clusters == 5 && purity.runs == 3 && purity.whole == 3));
-  CHECK((purity.random >= 3 && purity.random <= 5));
-  purity.add({0, 1, 2, 3, 4, 5}, alignment, 2, draws);  // adds; a position alone is pure
-  CHECK((purity.positions == 12 && purity.clusters == 11 && purity.runs == 9 && purity.whole == 6));
+  purity.add({1, 0, 1, 0, 1, 0}, alignment, 2);  // clusters 5 5 5 and 0 0 7; runs 5 0 5 and 0 5 7
+  CHECK((purity.positions == 6 && purity.clusters == 5 && purity.runs == 3));
+  purity.add({0, 1, 2, 3, 4, 5}, alignment, 2);  // adds; a position alone is pure
+  CHECK((purity.positions == 12 && purity.clusters == 11 && purity.runs == 9));
 }
 
 TEST_CASE("speech: reports are well-formed", "[speech]") {
@@ -49,22 +38,23 @@ TEST_CASE("speech: reports are well-formed", "[speech]") {
       settings.init = Settings::Start::plain;
       settings.join = 2;
       const Sentence sentence{"<a>", Tensor::zeros({50, 40}), {1, 2, 2}, std::vector<int32_t>(is_aligned ? 50 : 0, 2)};
-      const Corpus data{{{"a", "&"}, {}, {}}, {sentence}, {sentence, sentence, sentence}, {}, ""};
-      SpeechTask task(settings, {Device::cpu, DType::float32}, data, "");
+      const Corpus data{{{"a", "&"}, {}, {}}, {sentence}, {sentence, sentence, sentence}, {}};
+      SpeechTask task(settings, {}, data);
       const TemporaryFolder folder;
       Artifact run(folder.path(), {{"a", "<b>"}}, Resume::if_there);
       const auto page_of = [&](const nlohmann::ordered_json& result) {
-        write_report(run, task, {}, result);
+        const NoGrad no_grad;
+        task.write_report(run, {}, result);
         return bytes_of_file(folder / "report.html");
       };
       const auto says = [](const std::string& page, const char* text) { return page.find(text) != std::string::npos; };
       const std::string first = page_of({});
-      CHECK((says(first, "interrupted after 0 steps") && says(first, "not evaluated yet")));
+      CHECK((says(first, "interrupted after 0 steps") && says(first, "last evaluation")));
       run.append({{"step", 1}, {"loss", 9.5}, {"evaluation", {{"loss", 3}, {"phone_error_rate", nullptr}}}});
       const std::string page = page_of({{"loss", 3}, {"phone_error_rate", 0.25}, {"best_step", 1}});
       CHECK(markup_error(page.substr(page.find("<html"))) == "");
-      CHECK((says(page, "25%") && says(page, "3 sentences of dev with 9 phones") && !says(page, "interrupted")));
-      CHECK(says(page, "a single group") == (is_aligned && says(attention, "clustered")));
+      CHECK((says(page, "25%") && says(page, "In dev there are 9 phones") && !says(page, "interrupted")));
+      CHECK(says(page, "runs of positions") == (is_aligned && says(attention, "clustered")));
       for (const char* bad : {" nan", "nan ", "\"nan", "Mnan", "Lnan", ">nan"}) CHECK(!says(page, bad));
     }
 }

@@ -111,7 +111,7 @@ Settings small_copy_task() {
 }
 
 TrainState train_copy_task(const fs::path& folder, const Settings& settings, int64_t iterations) {
-  CopyTask task(settings, {}, "", false);
+  CopyTask task(settings, {});
   TrainingOptions options = settings.training;
   options.iterations = iterations;
   return train_in(folder, task, options);

@@ -11,7 +11,7 @@ using namespace cairn::speech;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    Corpus corpus = parse_corpus(parse_safetensors({reinterpret_cast<const char*>(data), size}, "fuzz"));
+    Corpus corpus = read_corpus(parse_safetensors({reinterpret_cast<const char*>(data), size}, "fuzz"));
     const FrontEnd& front_end = corpus.front_end;
     for (std::vector<Sentence>* part : {&corpus.train, &corpus.dev, &corpus.test}) {
       fit_to_model(front_end, front_end, "fuzz", *part);

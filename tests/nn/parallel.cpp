@@ -218,7 +218,7 @@ TEST_CASE("a training on ranks has the losses of one process", "[parallel][copy-
   const auto losses = [&](int size) {
     const TemporaryFolder folder;
     on_ranks(size, [&](ThreadRank& ranks) {
-      CopyTask task(settings, {}, "", false);
+      CopyTask task(settings, {});
       Artifact run(ranks.rank() == 0 ? folder.path() : "", Json::object(), Resume::if_there);
       train(task, settings.training, run, true, ranks);
     });

@@ -1,0 +1,63 @@
+#pragma once
+// A run: a trained model in a folder, with all that belongs to it. The command `train` makes it, and others read it.
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "apps/common/command.h"
+#include "apps/common/training.h"
+
+namespace cairn {
+
+// What a program trains: the task, how its trained model is judged, and its report.
+struct RunTask : Task {
+  virtual const TrainingOptions& options() const = 0;
+  // Writes what the folder holds beside settings, metrics and checkpoints.
+  virtual void begin(Artifact&) {}
+  // The attention and the metrics of the trained model: the beginning of result.json. Ends early if the user asks to
+  // stop.
+  virtual nlohmann::ordered_json judge() = 0;
+  // The metrics of a result as text.
+  virtual std::string metrics_text(const nlohmann::ordered_json& result) const = 0;
+  // Writes report.html from metrics.jsonl and the result (null: the run was interrupted). The same run gives the same
+  // page. It computes on the CPU, where the model then stays. Error (DataError): metrics.jsonl is another program's.
+  virtual void write_report(Artifact& run, const TrainState& state, const nlohmann::ordered_json& result) = 0;
+};
+
+// Trains the run in the folder, or a new one. Then takes the best model, if the options keep it, judges it, and writes
+// result.json and the report. Returns the result: metrics, steps, seconds, parameters, peak memory. For a finished run,
+// it only writes the report again. With several processes, all return the result. Errors: as train(); Interrupted,
+// after saving: there is no result, but a report of the training so far.
+nlohmann::ordered_json train_run(RunTask& task, Artifact& run, bool quiet, Communicator& ranks);
+// Which model a result is of: "best model, of step 100", or "last model" if no checkpoint of the best was kept.
+std::string judged_model(const nlohmann::ordered_json& result);
+
+class TrainCommand : public Command {
+ public:
+  void fields(SettingFields& f) override;  // --out, --resume and --trace; a program adds its settings
+  void run(Communicator& ranks) override;
+
+ protected:
+  TrainCommand(const char* summary, const std::string& examples);
+  // Checks the settings, and makes the task of this process. `begins`: with the weights of --init-from, if it is given;
+  // otherwise the weights will come from a checkpoint, or from rank 0.
+  virtual std::unique_ptr<RunTask> make_task(bool begins, Communicator& ranks) = 0;
+
+  std::string out, trace;
+  bool resume = false;
+};
+
+// The run that a command reads. A program adds its settings and its model.
+struct RunToRead {
+  std::string folder;
+  int64_t threads = 0;
+  int64_t step = 0;  // of the weights, after find()
+
+  // Declares --run and --threads.
+  void fields(SettingFields& f, const std::string& help);
+  // Takes the run's settings, which `settings` declares, and finds its weights. Errors: UsageError: --run is missing;
+  // DataError: there is no run; its settings or checkpoints are damaged.
+  FoundCheckpoint find(SettingFields& settings);
+};
+
+}  // namespace cairn
