@@ -86,8 +86,10 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   options.deduplicate = spec.flag("deduplicate", false, "count a key once if several rounds have it");
   options.self = spec.flag("self", false, "a position attends to itself like to other keys");
   options.wrap = spec.flag("wrap", true, "the first chunk also attends to the last; false: only to itself");
-  variant->mean =
-      spec.choice("combine", "logsumexp", {"logsumexp", "mean"}, "weights of the rounds: logsumexp or mean") == "mean";
+  const std::string combine = spec.text("combine", "logsumexp", "weights of the rounds: logsumexp or mean");
+  if (combine != "logsumexp" && combine != "mean")
+    spec.fail(concat("option combine: expected logsumexp or mean, got '", combine, "'"));
+  variant->mean = combine == "mean";
   if (variant->mean && options.deduplicate)
     spec.fail("option deduplicate=true has no effect with combine=mean: one round sees no key twice");
   return variant;
