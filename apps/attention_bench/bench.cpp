@@ -85,17 +85,16 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // Runs once, and measures the peak memory. Returns the seconds of the host, which on CUDA only queues the work.
-  double run_once() {
+  // Runs once, and measures the peak memory.
+  void run_once() {
     reset_peak_memory(device_);
     const MemoryCount before = memory(device_);
     const int64_t others = before.live - before.scratch;  // not scratch: threads keep it, and this run uses it too
-    const double seconds = seconds_of(Device::cpu, [this] { run(); });
+    run();
     auto own = int64_t(gradient_.defined() ? gradient_.bytes() : 0);
     for (const Variable& x : leaves_) own += int64_t(x.value().bytes());
     peak_ = memory(device_).peak - others + own;
     clear_gradients();
-    return seconds;
   }
   // The peak of the last run_once().
   int64_t peak_bytes() const { return peak_; }
