@@ -6,6 +6,9 @@
 
 namespace cairn {
 
+// "a, b, c".
+std::string joined(const std::vector<std::string>& words);
+
 // The candidate nearest to `word` in edit distance; empty if none is near enough to be meant.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 

@@ -5,19 +5,6 @@
 namespace cairn {
 namespace {
 
-template <class F>
-class Visitor : public Fields {
- public:
-  explicit Visitor(F& f) : f_(f) {}
-  using Fields::operator();
-  void operator()(const std::string& name, Variable& parameter) override {
-    if (parameter.defined()) f_(name, parameter);
-  }
-
- private:
-  F& f_;
-};
-
 // A visitor that passes everything on under a longer name.
 class Prefixed : public Fields {
  public:
@@ -30,18 +17,6 @@ class Prefixed : public Fields {
   Fields& fields_;
 };
 
-// f(name, parameter) for all parameters. Error: two have the same name.
-template <class F>
-void each(Module& module, F&& f) {
-  std::unordered_set<std::string> names;
-  const auto once = [&](const std::string& name, Variable& parameter) {
-    check(names.insert(name).second, "module: two parameters are called ", name, "; see fields()");
-    f(name, parameter);
-  };
-  Visitor visitor(once);
-  module.fields(visitor);
-}
-
 }  // namespace
 
 void Fields::operator()(const std::string& name, Module& module) {
@@ -50,48 +25,52 @@ void Fields::operator()(const std::string& name, Module& module) {
 }
 
 NamedVariables named_parameters(Module& module) {
-  NamedVariables result;
-  each(module, [&](const std::string& name, Variable& parameter) { result.emplace_back(name, parameter); });
-  return result;
+  struct Collector : Fields {
+    NamedVariables found;
+    std::unordered_set<std::string> names;
+    using Fields::operator();
+    void operator()(const std::string& name, Variable& parameter) override {
+      if (!parameter.defined()) return;
+      check(names.insert(name).second, "module: two parameters are called ", name, "; see fields()");
+      found.emplace_back(name, parameter);
+    }
+  } collector;
+  module.fields(collector);
+  return collector.found;
 }
 
-std::vector<Variable> parameters(Module& module) {
-  std::vector<Variable> result;
-  each(module, [&](const std::string&, Variable& parameter) { result.push_back(parameter); });
-  return result;
-}
+std::vector<Variable> parameters(Module& module) { return parameters({&module}); }
 
 std::vector<Variable> parameters(std::initializer_list<Module*> modules) {
   std::vector<Variable> result;
   for (Module* module : modules)
-    each(*module, [&](const std::string&, Variable& parameter) { result.push_back(parameter); });
+    for (const auto& [name, parameter] : named_parameters(*module)) result.push_back(parameter);
   return result;
 }
 
 int64_t parameter_count(Module& module) {
   int64_t count = 0;
-  each(module, [&](const std::string&, Variable& parameter) { count += parameter.value().elements(); });
+  for (const Variable& parameter : parameters(module)) count += parameter.value().elements();
   return count;
 }
 
 void move_to(Module& module, Device device) {
-  each(module, [&](const std::string&, Variable& parameter) {
+  for (Variable& parameter : parameters(module)) {
     parameter.mutable_value() = parameter.value().to(device);
     parameter.clear_grad();
-  });
+  }
 }
 
 void convert_to(Module& module, DType dtype) {
-  each(module, [&](const std::string&, Variable& parameter) {
+  for (Variable& parameter : parameters(module)) {
     parameter.mutable_value() = parameter.value().cast(dtype);
     parameter.clear_grad();
-  });
+  }
 }
 
 std::string describe(Module& module) {
   std::string text;
-  each(module,
-       [&](const std::string& name, Variable& parameter) { text += concat(name, ' ', parameter.shape(), '\n'); });
+  for (const auto& [name, parameter] : named_parameters(module)) text += concat(name, ' ', parameter.shape(), '\n');
   return text + concat(parameter_count(module), " parameters\n");
 }
 

@@ -47,6 +47,15 @@ class Workload {
     };
     const Context context{.training = true, .generator = &generator_};
     Generator parameters_of(p.seed);
+    if (p.is_product()) {
+      const Tensor x = normal({p.tokens(), p.features()}), weight = normal({p.feed_forward, p.features()}),
+                   bias = normal({p.feed_forward}), dy = normal({p.tokens(), p.feed_forward});
+      forward_ = [=] {
+        return Variable(p.what == What::product ? linear(x, weight, bias) : matmul(dy, x, true, false));
+      };
+      leaves_ = {Variable(x), Variable(weight), Variable(dy)};
+      return;
+    }
     if (p.what == What::layer) {
       TransformerOptions options;
       options.heads = p.heads, options.head_size = p.head_size, options.feed_forward = p.feed_forward;
@@ -76,17 +85,16 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // Runs once, and measures the peak memory. Returns the seconds of the host, which on CUDA only queues the work.
-  double run_once() {
+  // Runs once, and measures the peak memory.
+  void run_once() {
     reset_peak_memory(device_);
     const MemoryCount before = memory(device_);
     const int64_t others = before.live - before.scratch;  // not scratch: threads keep it, and this run uses it too
-    const double seconds = seconds_of(Device::cpu, [this] { run(); });
+    run();
     auto own = int64_t(gradient_.defined() ? gradient_.bytes() : 0);
     for (const Variable& x : leaves_) own += int64_t(x.value().bytes());
     peak_ = memory(device_).peak - others + own;
     clear_gradients();
-    return seconds;
   }
   // The peak of the last run_once().
   int64_t peak_bytes() const { return peak_; }
@@ -143,11 +151,20 @@ class Workload {
 
   Device device_;
   Generator generator_;
-  std::function<Variable()> forward_;  // returns an undefined variable for clustering alone
+  std::function<Variable()> forward_;  // for clustering alone, returns an undefined variable
   std::vector<Variable> leaves_;       // parameters and operands
   Tensor gradient_;                    // of the result; undefined: forward alone
   int64_t peak_ = 0, calls_ = 0;       // calls_: per measurement on CUDA; 0: not known yet
 };
+
+// The value that is at the share q of the sorted values, between two of them by interpolation. 0.5 is the median.
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * double(values.size() - 1);
+  const auto low = size_t(at);
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - double(low)) * (values[high] - values[low]);
+}
 
 Json result(const Problem& p, const std::vector<double>& seconds, int64_t peak) {
   const double median = quantile(seconds, 0.5);
@@ -164,18 +181,14 @@ Json result(const Problem& p, const std::vector<double>& seconds, int64_t peak) 
 
 }  // namespace
 
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  const double at = q * double(values.size() - 1);
-  const auto low = size_t(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - double(low)) * (values[high] - values[low]);
-}
-
 Cost cost_of(const Problem& p) {
   const double tokens = double(p.tokens()), d = double(p.features()), bytes = double(size_of(p.place.activations));
   if (p.what == What::cluster)  // reads codes, writes labels; computes Hamming distances without floating point
     return {0, tokens * double(p.heads) * (8 + 4)};
+  if (p.is_product()) {
+    const double columns = double(p.feed_forward);
+    return {2 * tokens * d * columns, (tokens * (d + columns) + d * columns) * bytes};
+  }
   Cost cost;
   const double passes = p.backward ? 3 : 1;  // the backward pass of a product has two
   cost.flops = tokens * double(p.heads) *

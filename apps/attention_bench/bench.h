@@ -1,6 +1,6 @@
 #pragma once
-// Measures one call of an attention variant, of a transformer layer with it, or of its clustering alone; and the speed
-// of this machine, to compare with.
+// Measures one call of an attention variant, of a transformer layer with it, of its clustering alone, or of one of a
+// layer's matrix products; and the speed of this machine, to compare with.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace cairn::attention_bench {
 
-enum class What { attention, layer, cluster };
+// product: x W^T + b for the tokens x and a weight [feed_forward, features]; gradient: the gradient of that weight.
+enum class What { attention, layer, cluster, product, gradient };
 
 struct Problem {
   std::string attention;
@@ -23,6 +24,7 @@ struct Problem {
 
   int64_t features() const { return heads * head_size; }
   int64_t tokens() const { return batch * length; }
+  bool is_product() const { return what == What::product || what == What::gradient; }
 };
 
 // The least work of any implementation: floating-point operations (a multiply-add is two), and the bytes of operands
@@ -31,9 +33,6 @@ struct Cost {
   double flops = 0, bytes = 0;
 };
 Cost cost_of(const Problem& problem);
-
-// The value that is at the share q of the sorted values, between two of them by interpolation. 0.5 is the median.
-double quantile(std::vector<double> values, double q);
 
 // FLOPs and bytes per second of this machine, measured now.
 struct Ceilings {

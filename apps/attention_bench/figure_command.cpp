@@ -23,30 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-using Curve = std::map<double, double>;  // length -> seconds per token
-
-// The length from which `fast` is faster than `slow`, and the time there. Interpolates linearly in log-log between
-// lengths that both curves have. The first of these lengths if `fast` is faster from the start; NaN if never.
 struct Crossover {
   double length = NAN, seconds = NAN;
 };
-Crossover crossover(const Curve& slow, const Curve& fast) {
-  double ratio_before = NAN, length_before = NAN, time_before = NAN;  // logarithms
-  for (const auto& [at, seconds] : slow) {
-    const auto found = fast.find(at);
-    if (found == fast.end()) continue;
-    const double length = std::log(at), time = std::log(seconds);
-    const double ratio = std::log(found->second) - time;              // below 0: `fast` is faster
-    if (ratio < 0 && std::isnan(ratio_before)) return {at, seconds};  // at the first length already
-    if (ratio < 0) {
-      const double part = ratio_before / (ratio_before - ratio);
-      return {std::exp(length_before + part * (length - length_before)),
-              std::exp(time_before + part * (time - time_before))};
-    }
-    ratio_before = ratio, length_before = length, time_before = time;
-  }
-  return {};
-}
 
 // Microseconds or kilobytes per token.
 double value_of(const Json& point, bool time) {
@@ -154,15 +133,27 @@ struct FigureCommand : Command {
     return found;
   }
 
-  // Where a variant becomes faster than full attention.
+  // The length from which a variant is faster than full attention, and the time there. Interpolates linearly in log-log
+  // between lengths that both have. The first of these lengths if it is faster from the start; NaN if never.
   Crossover faster_than_full(const std::string& spec) const {
-    const auto curve = [this](const std::string& of_spec) {
-      Curve times;
-      for (const Json& point : points_of(of_spec))
-        times[point.at("length").get<double>()] = point.at("seconds_per_element");
-      return times;
-    };
-    return crossover(curve("full"), curve(spec));
+    const std::vector<Json> all = points_of(spec);
+    double ratio_before = NAN, length_before = NAN, time_before = NAN;  // logarithms
+    for (const Json& slow : points_of("full")) {
+      const auto fast = std::find_if(all.begin(), all.end(),
+                                     [&](const Json& point) { return point.at("length") == slow.at("length"); });
+      if (fast == all.end()) continue;
+      const double at = slow.at("length"), seconds = slow.at("seconds_per_element");
+      const double length = std::log(at), time = std::log(seconds);
+      const double ratio = std::log(fast->at("seconds_per_element").get<double>()) - time;  // below 0: it is faster
+      if (ratio < 0 && std::isnan(ratio_before)) return {at, seconds};  // at the first length already
+      if (ratio < 0) {
+        const double part = ratio_before / (ratio_before - ratio);
+        return {std::exp(length_before + part * (length - length_before)),
+                std::exp(time_before + part * (time - time_before))};
+      }
+      ratio_before = ratio, length_before = length, time_before = time;
+    }
+    return {};
   }
 
   // The same in words. Empty without full attention to compare with.

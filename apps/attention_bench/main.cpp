@@ -12,6 +12,5 @@ int main(int argc, char** argv) {
       "  attention-bench figure --out figure4\n"
       "\n"
       "Exit codes: 0 done, 1 failure, 2 usage, 4 device or out of memory, 130 interrupted.",
-      {cairn::attention_bench::make_run, cairn::attention_bench::make_products, cairn::attention_bench::make_figure},
-      argc, argv);
+      {cairn::attention_bench::make_run, cairn::attention_bench::make_figure}, argc, argv);
 }

@@ -55,17 +55,6 @@ def bench(settings, **options):
     return lambda: run()["median_seconds"]
 
 
-def product(settings, name, tokens):
-    """attention-bench products. Each measurement starts the program, and is the median of its repetitions."""
-
-    def once():
-        products = last_object(settings, "attention-bench", "products", tokens=tokens, features=FEATURES,
-                               feed_forward=HIDDEN, repeat=5)["products"]
-        return next(each["median_seconds"] for each in products if each["product"] == name)
-
-    return once
-
-
 def training_step(settings, program, *preset, **options):
     """One step of a program's train, without the first five steps, which warm up."""
     train = partial(last_object, settings, program, "train", *preset, device=settings.device, attention="full",
@@ -336,9 +325,10 @@ def rows(settings):
         return "kmeans-16384", ours, partial(peer, 16384, batch), must, aim
 
     def product_row(kind, depth, columns):
-        name = f"{kind}-{depth}-{columns}"
+        ours = bench(settings, what="product" if kind == "forward" else "gradient", length=tokens, batch=1,
+                     head_size=depth // HEADS, feed_forward=columns)
         peer = partial(product_peer, kind == "forward", tokens, columns, depth)
-        return f"product-{name}", product(settings, name, tokens), peer, 0.95, 1.0
+        return f"product-{kind}-{depth}-{columns}", ours, peer, 0.95, 1.0
 
     if device == "cuda":
         full = bench(settings, attention="full", length=4096, batch=32, what="attention", precision="bf16")

@@ -10,8 +10,14 @@
 namespace cairn::attention_bench {
 
 void Settings::fields(SettingFields& f) {
-  f("what", shared.what, {{"attention", What::attention}, {"layer", What::layer}, {"cluster", What::cluster}},
-    "attention alone, a transformer layer with it, or clustering alone (hash codes to labels)");
+  f("what", shared.what,
+    {{"attention", What::attention},
+     {"layer", What::layer},
+     {"cluster", What::cluster},
+     {"product", What::product},
+     {"gradient", What::gradient}},
+    "attention alone, a transformer layer with it, clustering alone (hash codes to labels), or a layer's product of "
+    "all tokens with a weight [feed-forward, heads * head-size], or that for the weight's gradient");
   f("pass", shared.backward, {{"forward", false}, {"both", true}}, "forward alone, or both forward and backward");
   f("tokens", tokens, {0, int64_t(1) << 40}, "tokens per batch (batch = tokens / length); 0: 16384, on a GPU 131072");
   f("batch", batch, Text::any, "sequences per batch, instead of --tokens; max: as many as fit into memory");
@@ -39,8 +45,8 @@ void Settings::finish() {
 Problem Settings::problem(const std::string& attention, int64_t length, bool quiet) const {
   note_if_full(*make_attention(attention), length, length, quiet);
   Problem problem = shared;
-  problem.attention = attention, problem.length = length;
-  problem.backward = shared.backward && shared.what != What::cluster;
+  problem.attention = shared.is_product() ? "none" : attention, problem.length = length;
+  problem.backward = shared.backward && shared.what != What::cluster && !shared.is_product();
   if (batch.empty()) problem.batch = std::max<int64_t>(1, tokens / length);
   if (batch != "max") return problem;
   // Memory grows linearly with the batch, so two measurements give the slope. A tenth of the memory stays free.

@@ -27,7 +27,6 @@ struct Settings {
 };
 
 std::unique_ptr<Command> make_run();
-std::unique_ptr<Command> make_products();
 std::unique_ptr<Command> make_figure();
 
 }  // namespace cairn::attention_bench

@@ -171,12 +171,6 @@ int run_program(const char* name, const char* summary, const char* footer, const
 
 const std::string& program() { return program_name; }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 void print(const std::string& text) {
   std::cout << text << std::flush;
   check(bool(std::cout), "cannot write to standard output");

@@ -26,9 +26,6 @@ int exit_code_of(const std::exception& error);
 // The program's name, which begins its error messages.
 const std::string& program();
 
-// "a, b, c".
-std::string joined(const std::vector<std::string>& words);
-
 // Prints a part of the result on standard output. Error: it cannot be written.
 void print(const std::string& text);
 // Prints a line for the reader on standard error, unless `quiet`.

@@ -46,12 +46,7 @@ struct EmbedCommand : Command {
       texts.push_back(embedder.tokenizer().encode(line, embedder.max_tokens()));
       tokens += int64_t(texts.back().size());
     }
-    write_safetensors(path, {{{"embeddings", embedder.embed(texts, quiet)}},
-                             {{"model", options.model},
-                              {"fingerprint", embedder.fingerprint()},
-                              {"attention", options.attention},
-                              {"seed", std::to_string(options.compute.seed)}},
-                             {}});
+    write_safetensors(path, {{{"embeddings", embedder.embed(texts, quiet)}}, {}, {}});
     const double seconds = time.seconds();
     tell({{"out", out}, {"texts", texts.size()}, {"tokens", tokens}, {"seconds", seconds}},
          concat(out, ": texts: ", texts.size(), ", tokens: ", tokens, "; ", formatted("%.1f s, ", seconds),

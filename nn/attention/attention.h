@@ -114,16 +114,13 @@ class SpecReader {
   explicit SpecReader(AttentionSpec spec, std::map<std::string, std::string> defaults = {})
       : spec_(std::move(spec)), defaults_(std::move(defaults)) {}
 
-  // The number after the name: "100" of clustered-100. Error: missing, malformed, below 1.
+  // The number after the name: "100" of clustered-100. Error: missing, below 1.
   int64_t number(const char* what);
-  // Options. Errors: malformed, not finite, out of range.
+  // Options. Errors: malformed, out of range.
   int64_t integer(const char* option, int64_t preset, int64_t minimum, int64_t maximum, const char* help);
   double real(const char* option, double preset, double minimum, double maximum, const char* help);
   bool flag(const char* option, bool preset, const char* help);
-  // Says that the variant lacks an option which all others have. Error: it is given; `why` ends the message.
-  void without(const char* option, const char* why);
-  // One of these words.
-  std::string choice(const char* option, const char* preset, const std::vector<std::string>& words, const char* help);
+  std::string text(const char* option, const std::string& preset, const char* help);
 
   // Error: an option that was not asked for; says what was close and what exists.
   void finish() const;
@@ -138,8 +135,8 @@ class SpecReader {
   const std::string& number_asked() const { return number_asked_; }
 
  private:
-  // The text given for an option, or null.
-  const std::string* given(const char* option, const std::string& preset, const char* help);
+  template <class T>
+  T parsed(const std::string& what, const std::string& text, T minimum, T maximum) const;
 
   AttentionSpec spec_;
   std::map<std::string, std::string> defaults_;
@@ -152,6 +149,7 @@ struct AttentionVariant {
   const char* name;     // "i-clustered"
   const char* summary;  // one line
   std::unique_ptr<Attention> (*make)(SpecReader& spec);
+  bool has_scale = true;  // the option scale
 };
 
 // All variants, in the order of the documentation.

@@ -73,9 +73,6 @@ struct LinearAttention : Attention {
 
 extern const AttentionVariant linear_variant{
     "linear", "weights phi(q) . phi(k) with phi(x) = elu(x) + 1, in linear time",
-    [](SpecReader& spec) -> std::unique_ptr<Attention> {
-      spec.without("scale", "the weights of linear attention are not made of scores");
-      return std::make_unique<LinearAttention>();
-    }};
+    [](SpecReader&) -> std::unique_ptr<Attention> { return std::make_unique<LinearAttention>(); }, /*has_scale=*/false};
 
 }  // namespace cairn

@@ -83,8 +83,10 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
     spec.fail(concat("option buckets = ", variant->count.given, ", expected an even number"));
   options.bucket_mask = spec.flag("bucket_mask", true, "attend only within the same bucket");
   options.deduplicate = spec.flag("deduplicate", false, "count a key once if several rounds have it");
-  variant->mean =
-      spec.choice("combine", "logsumexp", {"logsumexp", "mean"}, "weights of the rounds: logsumexp or mean") == "mean";
+  const std::string combine = spec.text("combine", "logsumexp", "weights of the rounds: logsumexp or mean");
+  if (combine != "logsumexp" && combine != "mean")
+    spec.fail(concat("option combine: expected logsumexp or mean, got '", combine, "'"));
+  variant->mean = combine == "mean";
   if (variant->mean && options.deduplicate)
     spec.fail("option deduplicate=true has no effect with combine=mean: one round sees no key twice");
   return variant;

@@ -1,6 +1,7 @@
 #include "nn/attention/multi_head.h"
 
 #include "core/trace.h"
+#include "nn/attention/observe.h"
 
 namespace cairn {
 namespace {
@@ -63,6 +64,7 @@ Variable MultiHeadAttention::operator()(const Variable& x, const Variable& memor
   const Variable q = split(query(x)), k = key ? split((*key)(memory)) : q, v = split(value(memory));
   AttentionContext inner{context, dropout, replay, report};
   const Variable y = (*attention)(q, k, v, mask, inner);
+  if (observation) *observation = observation_of(*attention, q.value(), k.value(), v.value(), mask, inner);
   return out(reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)}));
 }
 

@@ -6,6 +6,8 @@
 
 namespace cairn {
 
+struct Observation;
+
 struct MultiHeadAttention : Module {
   Linear query;
   std::unique_ptr<Linear> key;  // null if the queries are the keys
@@ -30,9 +32,11 @@ struct MultiHeadAttention : Module {
   Variable operator()(const Variable& x, const Variable& memory, const AttentionMask& mask,
                       const Context& context) const;
 
-  // For tests, pictures and comparisons: choices to replay, and where to report choices.
+  // For tests, pictures and comparisons: choices to replay, where to report choices, where to write what observe.h
+  // sees.
   const AttentionChoices* replay = nullptr;
   AttentionChoices* report = nullptr;
+  Observation* observation = nullptr;
 };
 
 }  // namespace cairn

@@ -1,8 +1,5 @@
 #include "nn/attention/observe.h"
 
-#include <memory>
-#include <utility>
-
 namespace cairn {
 namespace {
 
@@ -17,33 +14,6 @@ Tensor identity_values(const Tensor& k) {
 // The output [B, N, H, S] for identity values, as weights: float32 [B, H, N, S].
 Tensor as_weights(const Tensor& out) { return permute(out.cast(DType::float32), {0, 2, 1, 3}); }
 
-// Computes what the inner variant computes, and keeps an observation of it.
-struct Observer : Attention {
-  std::unique_ptr<Attention> inner;
-  mutable Observation seen;
-
-  Variable operator()(const Variable& q, const Variable& k, const Variable& v, const AttentionMask& mask,
-                      const AttentionContext& context) const override {
-    seen = {q.value(), k.value(), v.value(), {}, {}, {}};
-    AttentionContext reporting = context;
-    reporting.report = &seen.choices;
-    Variable out = (*inner)(q, k, v, mask, reporting);
-    if (context.report) *context.report = seen.choices;
-
-    // A second call draws the same numbers, so it makes the same choices. The observed weights are without dropout.
-    AttentionContext again = context;
-    again.report = nullptr;
-    again.dropout = 0;
-    seen.weights = attention_weights(*inner, seen.q, seen.k, mask, again);
-    const AttentionOptions plain{.mask = mask, .scale = inner->scale()};
-    seen.full = as_weights(attention(seen.q, seen.k, identity_values(seen.k), plain).out);
-    return out;
-  }
-  bool shares_keys() const override { return inner->shares_keys(); }
-  double flops(const AttentionWork& work) const override { return inner->flops(work); }
-  void fields(Fields& f) override { inner->fields(f); }
-};
-
 }  // namespace
 
 Tensor attention_weights(const Attention& attention, const Tensor& q, const Tensor& k, const AttentionMask& mask,
@@ -52,29 +22,29 @@ Tensor attention_weights(const Attention& attention, const Tensor& q, const Tens
   return as_weights(attention(Variable(q), Variable(k), Variable(identity_values(k)), mask, context).value());
 }
 
+Observation observation_of(const Attention& variant, const Tensor& q, const Tensor& k, const Tensor& v,
+                           const AttentionMask& mask, AttentionContext context) {
+  Observation seen{q, k, v, {}, {}, {}};
+  // This call draws the same numbers as the one that is observed, so it makes the same choices.
+  context.report = &seen.choices;
+  context.dropout = 0;
+  seen.weights = attention_weights(variant, q, k, mask, context);
+  const AttentionOptions plain{.mask = mask, .scale = variant.scale()};
+  seen.full = as_weights(attention(q, k, identity_values(k), plain).out);
+  return seen;
+}
+
 std::vector<Observation> observe(const std::vector<MultiHeadAttention*>& layers, const std::function<void()>& forward) {
   struct Guard {
     const std::vector<MultiHeadAttention*>& layers;
-    std::vector<Observer*> observers;
 
-    explicit Guard(const std::vector<MultiHeadAttention*>& all) : layers(all) {
-      for (MultiHeadAttention* layer : layers) {
-        auto observer = std::make_unique<Observer>();
-        observers.push_back(observer.get());
-        observer->inner = std::move(layer->attention);
-        layer->attention = std::move(observer);
-      }
-    }
     ~Guard() {
-      for (size_t i = 0; i < observers.size(); ++i) {
-        auto inner = std::move(observers[i]->inner);
-        layers[i]->attention = std::move(inner);
-      }
+      for (MultiHeadAttention* layer : layers) layer->observation = nullptr;
     }
-  } guard(layers);
+  } guard{layers};
+  std::vector<Observation> seen(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) layers[i]->observation = &seen[i];
   forward();
-  std::vector<Observation> seen;
-  for (Observer* observer : guard.observers) seen.push_back(std::move(observer->seen));
   return seen;
 }
 

@@ -1,39 +1,28 @@
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <iterator>
 #include <limits>
 #include <system_error>
+#include <type_traits>
 
 #include "core/did_you_mean.h"
 #include "nn/attention/attention.h"
 
 namespace cairn {
 
-// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name, or in its
-// family's file: full.cpp, position.cpp, euclidean.cpp, patterned.cpp.
-#define CAIRN_ATTENTION_VARIANTS(X) \
-  X(full)                           \
-  X(shared_full)                    \
-  X(clustered)                      \
-  X(improved_clustered)             \
-  X(oracle_top)                     \
-  X(position)                       \
-  X(improved_position)              \
-  X(euclidean)                      \
-  X(improved_euclidean)             \
-  X(lsh)                            \
-  X(local)                          \
-  X(longformer)                     \
-  X(strided)                        \
-  X(inducing)                       \
-  X(linear)
+// ---- the list, in the order of the documentation. A variant is defined in the file of its name, or in its family's
+// file: full.cpp, position.cpp, euclidean.cpp, patterned.cpp.
+extern const AttentionVariant full_variant, shared_full_variant, clustered_variant, improved_clustered_variant,
+    oracle_top_variant, position_variant, improved_position_variant, euclidean_variant, improved_euclidean_variant,
+    lsh_variant, local_variant, longformer_variant, strided_variant, inducing_variant, linear_variant;
 
-#define CAIRN_DECLARE(name) extern const AttentionVariant name##_variant;
-CAIRN_ATTENTION_VARIANTS(CAIRN_DECLARE)
+static const AttentionVariant* const built_in[] = {
+    &full_variant,     &shared_full_variant,       &clustered_variant, &improved_clustered_variant, &oracle_top_variant,
+    &position_variant, &improved_position_variant, &euclidean_variant, &improved_euclidean_variant, &lsh_variant,
+    &local_variant,    &longformer_variant,        &strided_variant,   &inducing_variant,           &linear_variant};
 
 static std::vector<const AttentionVariant*>& variants() {
-#define CAIRN_LIST(name) &name##_variant,
-  static std::vector<const AttentionVariant*> all{CAIRN_ATTENTION_VARIANTS(CAIRN_LIST)};
+  static std::vector<const AttentionVariant*> all(std::begin(built_in), std::end(built_in));
   return all;
 }
 
@@ -74,140 +63,77 @@ void SpecReader::fail(const std::string& message) const {
       concat("attention '", spec_.variant->name, spec_.number.empty() ? "" : "-", spec_.number, "': ", message));
 }
 
-// Parses a number that is the whole text, in the same way in every locale.
+// Reads a number that is the whole text, in the same way in every locale. `what` begins the message of an error.
 template <class T>
-static bool parse_number(std::string_view text, T& value) {
+T SpecReader::parsed(const std::string& what, const std::string& text, T minimum, T maximum) const {
+  T value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (!whole || !(value >= minimum && value <= maximum))  // also not a number
+    fail(concat(what, ": expected ", std::is_integral_v<T> ? "a whole number" : "a number", " from ", minimum, " to ",
+                maximum, ", got '", text, "'"));
+  return value;
 }
 
 int64_t SpecReader::number(const char* what) {
   number_asked_ = what;
-  int64_t value = 0;
   if (spec_.number.empty()) fail(concat("expected a number of ", what, ", as in ", spec_.variant->name, "-100"));
-  if (!parse_number(spec_.number, value))
-    fail(concat("expected a whole number of ", what, ", got '", spec_.number, "'"));
-  // Labels and indices are int32.
-  if (value < 1 || value > std::numeric_limits<int32_t>::max())
-    fail(concat(what, " = ", spec_.number, ", expected 1 to 2147483647"));
-  return value;
+  return parsed<int64_t>(what, spec_.number, 1, std::numeric_limits<int32_t>::max());  // labels and indices are int32
 }
 
-const std::string* SpecReader::given(const char* option, const std::string& preset, const char* help) {
+std::string SpecReader::text(const char* option, const std::string& preset, const char* help) {
   asked_.push_back({option, preset, help});
-  if (const auto found = spec_.options.find(option); found != spec_.options.end()) return &found->second;
-  if (const auto found = defaults_.find(option); found != defaults_.end()) return &found->second;
-  return nullptr;
+  if (const auto found = spec_.options.find(option); found != spec_.options.end()) return found->second;
+  if (const auto found = defaults_.find(option); found != defaults_.end()) return found->second;
+  return preset;
 }
 
 int64_t SpecReader::integer(const char* option, int64_t preset, int64_t minimum, int64_t maximum, const char* help) {
-  const std::string* text = given(option, std::to_string(preset), help);
-  if (!text) return preset;
-  int64_t value = 0;
-  if (!parse_number(*text, value)) fail(concat("option ", option, ": expected a whole number, got '", *text, "'"));
-  if (value < minimum || value > maximum)
-    fail(concat("option ", option, " = ", *text, ", expected ", minimum, " to ", maximum));
-  return value;
+  return parsed(concat("option ", option), text(option, concat(preset), help), minimum, maximum);
 }
 
 double SpecReader::real(const char* option, double preset, double minimum, double maximum, const char* help) {
-  const std::string* text = given(option, concat(preset), help);
-  if (!text) return preset;
-  double value = 0;
-  if (!parse_number(*text, value) || !std::isfinite(value))
-    fail(concat("option ", option, ": expected a finite number, got '", *text, "'"));
-  if (value < minimum || value > maximum)
-    fail(concat("option ", option, " = ", *text, ", expected ", minimum, " to ", maximum));
-  return value;
+  const std::string given = text(option, concat(preset), help);
+  return given == concat(preset) ? preset : parsed(concat("option ", option), given, minimum, maximum);
 }
 
 bool SpecReader::flag(const char* option, bool preset, const char* help) {
-  const std::string* text = given(option, preset ? "true" : "false", help);
-  if (!text) return preset;
-  if (*text == "true") return true;
-  if (*text != "false") fail(concat("option ", option, ": expected true or false, got '", *text, "'"));
-  return false;
-}
-
-void SpecReader::without(const char* option, const char* why) {
-  if (spec_.options.count(option)) fail(concat("there is no option ", option, ": ", why));
-  std::erase_if(asked_, [=](const Option& asked) { return asked.name == option; });
-}
-
-std::string SpecReader::choice(const char* option, const char* preset, const std::vector<std::string>& words,
-                               const char* help) {
-  const std::string* text = given(option, preset, help);
-  if (!text) return preset;
-  std::string listed;
-  for (const std::string& word : words) {
-    if (*text == word) return word;
-    listed += (listed.empty() ? "" : " or ") + word;
-  }
-  fail(concat("option ", option, ": expected ", listed, ", got '", *text, "'", did_you_mean(*text, words)));
+  const std::string given = text(option, preset ? "true" : "false", help);
+  if (given != "true" && given != "false")
+    fail(concat("option ", option, ": expected true or false, got '", given, "'"));
+  return given == "true";
 }
 
 void SpecReader::finish() const {
   if (!spec_.number.empty() && number_asked_.empty()) fail(concat(spec_.variant->name, " takes no number"));
   std::vector<std::string> known;
-  std::string listed;
-  for (const Option& option : asked_) {
-    known.push_back(option.name);
-    listed += (listed.empty() ? "" : ", ") + option.name;
-  }
+  for (const Option& option : asked_) known.push_back(option.name);
   for (const auto& [name, value] : spec_.options)
     if (std::find(known.begin(), known.end(), name) == known.end())
       fail(concat("unknown option '", name, "'", did_you_mean(name, known), "; it has ",
-                  listed.empty() ? "none" : listed));
+                  known.empty() ? "none" : joined(known)));
 }
-
-namespace {
-
-// The variant of a specification's head, which is a name or "name-number". The longest name that fits counts.
-const AttentionVariant* find_variant(const std::string& head) {
-  const AttentionVariant* best = nullptr;
-  for (const AttentionVariant* variant : attention_variants()) {
-    const std::string name = variant->name;
-    const bool fits = head == name || head.rfind(name + "-", 0) == 0;
-    if (fits && (!best || name.size() > std::string(best->name).size())) best = variant;
-  }
-  return best;
-}
-
-[[noreturn]] void unknown_variant(const std::string& head) {
-  // The head without its number, to find a similar name.
-  std::string word = head, number;
-  if (const size_t dash = head.rfind('-'); dash != std::string::npos && dash + 1 < head.size() &&
-                                           head.find_first_not_of("0123456789", dash + 1) == std::string::npos)
-    word = head.substr(0, dash), number = head.substr(dash);
-  std::vector<std::string> names;
-  std::string listed;
-  for (const AttentionVariant* variant : attention_variants()) {
-    names.push_back(variant->name);
-    listed += (listed.empty() ? "" : ", ") + names.back();
-  }
-  const std::string close = nearest(word, names);
-  const std::string suggestion = close.empty() ? "" : " (did you mean '" + close + number + "'?)";
-  throw UsageError("unknown attention '" + head + "'" + suggestion + "; the variants are " + listed);
-}
-
-}  // namespace
 
 AttentionSpec parse_attention(const std::string& spec) {
   const size_t colon = spec.find(':');
   const std::string head = spec.substr(0, colon);
+  // The number is the digits behind the last dash.
+  const size_t digits = head.find_last_not_of("0123456789") + 1;
+  const bool has_number = digits > 0 && digits < head.size() && head[digits - 1] == '-';
+  const std::string name = has_number ? head.substr(0, digits - 1) : head;
   AttentionSpec result;
-  result.variant = find_variant(head);
-  if (!result.variant) unknown_variant(head);
-  const size_t name_size = std::string(result.variant->name).size();
-  if (head.size() > name_size) {
-    result.number = head.substr(name_size + 1);
-    check<UsageError>(!result.number.empty(), "attention '", head, "': expected a number after the dash");
+  if (has_number) result.number = head.substr(digits);
+  std::vector<std::string> names, similar;
+  for (const AttentionVariant* variant : variants()) {
+    if (variant->name == name) result.variant = variant;
+    names.push_back(variant->name);
+    similar.push_back(variant->name + head.substr(name.size()));
   }
+  check<UsageError>(result.variant, "unknown attention '", head, "'", did_you_mean(head, similar),
+                    "; the variants are ", joined(names));
   if (colon == std::string::npos) return result;
 
-  check<UsageError>(spec.size() > colon + 1 && spec.back() != ',', "attention '", spec,
-                    "': expected option=value after the colon");
-  for (size_t begin = colon + 1, end; begin < spec.size(); begin = end + 1) {
+  for (size_t begin = colon + 1, end; begin <= spec.size(); begin = end + 1) {
     end = std::min(spec.find(',', begin), spec.size());
     const std::string item = spec.substr(begin, end - begin);
     const size_t equals = item.find('=');
@@ -222,7 +148,8 @@ AttentionSpec parse_attention(const std::string& spec) {
 std::unique_ptr<Attention> make_attention(const std::string& spec, const std::map<std::string, std::string>& defaults) {
   const AttentionSpec parsed = parse_attention(spec);
   SpecReader reader(parsed, defaults);
-  const double scale = reader.real("scale", 0, 0, 1e6, "factor of the scores, 0: 1/sqrt(head size)");
+  const bool scales = parsed.variant->has_scale;
+  const double scale = scales ? reader.real("scale", 0, 0, 1e6, "factor of the scores, 0: 1/sqrt(head size)") : 0;
   std::unique_ptr<Attention> attention = parsed.variant->make(reader);
   reader.finish();
   attention->spec_ = spec;

@@ -102,7 +102,7 @@ class Optimizer {
   bool is_first_step_ = true;
 };
 
-// Error (UsageError): `value` is not finite or outside [low, high). The message names the optimizer and the option.
+// Error (UsageError): `value` is outside [low, high). The message names the optimizer and the option.
 void check_option(const char* optimizer, const char* option, double value, double low, double high);
 // The same for all of them: betas in [0, 1), epsilon > 0, weight_decay >= 0.
 void check_options(const char* optimizer, const AdamOptions& options);

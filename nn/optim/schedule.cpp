@@ -8,43 +8,38 @@
 
 namespace cairn {
 
-static void check_rate(const char* schedule, double rate) {
-  check<UsageError>(std::isfinite(rate) && rate >= 0, schedule,
-                    ": expected the learning rate to be finite and at least 0, got ", rate);
+static void check_rate(double rate) {
+  check<UsageError>(std::isfinite(rate) && rate >= 0,
+                    "schedule: expected the learning rate to be finite and at least 0, got ", rate);
 }
 
 void Schedule::set_state(const std::vector<double>& state) {
   check<DataError>(state.empty(), "schedule: expected no state, got ", state.size(), " numbers");
 }
 
-Constant::Constant(double rate) : rate_(rate) { check_rate("constant", rate); }
-
-WarmUp::WarmUp(double rate, int64_t steps) : rate_(rate), steps_(steps) {
-  check_rate("warm_up", rate);
-  check<UsageError>(steps >= 0, "warm_up: expected at least 0 steps, got ", steps);
+WarmUp::WarmUp(double rate, int64_t warm_up) : rate_(rate), warm_up_(warm_up) {
+  check_rate(rate);
+  check<UsageError>(warm_up >= 0, "warm_up: expected at least 0 steps, got ", warm_up);
 }
 
 double WarmUp::learning_rate(int64_t step) const {
-  return step + 1 < steps_ ? rate_ * double(step + 1) / double(steps_) : rate_;
+  return step < warm_up_ ? rate_ * double(step + 1) / double(warm_up_) : rate_ * left_after(step - warm_up_);
 }
 
-Decay::Decay(double rate, int64_t steps, int64_t warm_up) : rate_(rate), steps_(steps), warm_up_(warm_up) {
-  check_rate("decay", rate);
-  check<UsageError>(warm_up >= 0 && warm_up < steps, "decay: expected a warm-up of 0 to ", steps - 1, " steps, got ",
-                    warm_up);
+LinearDecay::LinearDecay(double rate, int64_t steps, int64_t warm_up)
+    : WarmUp(rate, warm_up), falling_steps_(steps - warm_up) {
+  check<UsageError>(warm_up < steps, "decay: expected a warm-up of 0 to ", steps - 1, " steps, got ", warm_up);
 }
 
-double Decay::learning_rate(int64_t step) const {
-  if (step < warm_up_) return rate_ * double(step + 1) / double(warm_up_);
-  const double share = double(step - warm_up_) / double(steps_ - warm_up_);
-  return rate_ * left_after(std::min(share, 1.0));
-}
+double LinearDecay::left_after(int64_t step) const { return 1 - std::min(double(step) / double(falling_steps_), 1.0); }
 
-double CosineDecay::left_after(double share) const { return (1 + std::cos(std::numbers::pi * share)) / 2; }
+double CosineDecay::left_after(int64_t step) const {
+  return (1 - std::cos(std::numbers::pi * LinearDecay::left_after(step))) / 2;
+}
 
 DropOnPlateau::DropOnPlateau(double rate, const PlateauOptions& options)
     : options_(options), rate_(rate), best_(INFINITY) {
-  check_rate("drop_on_plateau", rate);
+  check_rate(rate);
   const auto& [factor, patience, minimum, threshold] = options;
   check<UsageError>(factor > 0 && factor < 1, "drop_on_plateau: expected a factor in (0, 1), got ", factor);
   check<UsageError>(patience >= 0, "drop_on_plateau: expected a patience of at least 0, got ", patience);

@@ -24,61 +24,43 @@ class Schedule {
   virtual void set_state(const std::vector<double>& state);
 };
 
-// The same rate for all steps.
-class Constant : public Schedule {
- public:
-  // Error (UsageError): negative or not finite.
-  explicit Constant(double rate);
-  double learning_rate(int64_t) const override { return rate_; }
-
- private:
-  double rate_;
-};
-
-// Rises linearly over the first `steps` steps, from rate / steps at step 0 to the rate itself, and stays there.
+// Rises linearly over the first `warm_up` steps, from rate / warm_up at step 0 to the rate itself, and stays there.
+// Without a warm-up it is constant.
 class WarmUp : public Schedule {
  public:
-  // steps 0: constant. Error (UsageError): negative steps; a rate that is negative or not finite.
-  WarmUp(double rate, int64_t steps);
+  // Error (UsageError): negative steps; a rate that is negative or not finite.
+  explicit WarmUp(double rate, int64_t warm_up = 0);
   double learning_rate(int64_t step) const override;
+
+ protected:
+  // The fraction of the rate that is left so many steps after the warm-up.
+  virtual double left_after(int64_t /*step*/) const { return 1; }
 
  private:
   double rate_;
-  int64_t steps_;
+  int64_t warm_up_;
 };
 
-// Rises over the first `warm_up` steps as WarmUp does, then falls until `steps` steps are done, and stays there.
-class Decay : public Schedule {
+// After the warm-up, falls linearly to 0 until `steps` steps are done, and stays there.
+class LinearDecay : public WarmUp {
  public:
   // Error (UsageError): a rate that is negative or not finite; warm_up outside [0, steps).
-  Decay(double rate, int64_t steps, int64_t warm_up);
-  double learning_rate(int64_t step) const override;
+  LinearDecay(double rate, int64_t steps, int64_t warm_up = 0);
 
  protected:
-  // The fraction of the rate that is left after this share, 0 to 1, of the steps after the warm-up.
-  virtual double left_after(double share) const = 0;
+  double left_after(int64_t step) const override;
 
  private:
-  double rate_;
-  int64_t steps_, warm_up_;
+  int64_t falling_steps_;
 };
 
-// Falls linearly to 0.
-class LinearDecay : public Decay {
+// The same, but along half a cosine: slow, fast, slow (Loshchilov and Hutter 2017, without restarts).
+class CosineDecay : public LinearDecay {
  public:
-  explicit LinearDecay(double rate, int64_t steps, int64_t warm_up = 0) : Decay(rate, steps, warm_up) {}
+  using LinearDecay::LinearDecay;
 
  protected:
-  double left_after(double share) const override { return 1 - share; }
-};
-
-// Falls along half a cosine to 0: slow, fast, slow (Loshchilov and Hutter 2017, without restarts).
-class CosineDecay : public Decay {
- public:
-  explicit CosineDecay(double rate, int64_t steps, int64_t warm_up = 0) : Decay(rate, steps, warm_up) {}
-
- protected:
-  double left_after(double share) const override;
+  double left_after(int64_t step) const override;
 };
 
 struct PlateauOptions {
