@@ -76,7 +76,7 @@ std::string draw(const Heatmap& map);
 // ---- a matrix over x, such as a spectrogram over time, with texts and lines at their places
 struct Strip {
   Heatmap map;                         // over x.low to x.high; its title, description, edges and values count
-  Axis x;                              // low and high are needed
+  Axis x{};                            // low and high are needed
   std::vector<Mark> above{}, below{};  // above the matrix, and below the lines
   std::vector<Series> lines{};         // from 0 to 1; below the matrix
   // At the left of the marks above, the matrix, the lines and the marks below.

@@ -52,12 +52,14 @@ double time_of(int64_t frame) { return frame_center_seconds + frame_seconds * (d
 std::string draw_frames(const Example& example, const FrontEnd& front_end, int64_t first, int64_t frames) {
   const Sentence& sentence = example.sentence;
   const int64_t stride = example.stride, end = std::min(first + frames, sentence.frames());
-  svg::Strip strip{.map = svg::Heatmap(bins, frames, frames),
-                   .x = {.label = "time (s)", .low = time_of(first), .high = time_of(first + frames)},
-                   .above_label = sentence.alignment.empty() ? "" : "phones",
-                   .map_label = "frequency",
-                   .lines_label = "probability",
-                   .below_label = "answer"};
+  svg::Strip strip{svg::Heatmap(bins, frames, frames)};
+  strip.x.label = "time (s)";
+  strip.x.low = time_of(first);
+  strip.x.high = time_of(first + frames);
+  if (!sentence.alignment.empty()) strip.above_label = "phones";
+  strip.map_label = "frequency";
+  strip.lines_label = "probability";
+  strip.below_label = "answer";
   strip.map.title = "Spectrogram and answer";
   strip.map.edges = {-1.5, -1, -0.5, 0, 0.3, 0.6, 0.9, 1.2, 1.6};
   std::fill(strip.map.values.begin(), strip.map.values.end(), -10.0F);  // blank beyond the end
