@@ -394,7 +394,7 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
   const BucketProblem<T> p = problem(stream, in, rounds, workspace);
   float* const other = workspace.take<float>(queries);
   float* now = (rounds.end - rounds.first) % 2 == 0 ? logsumexp : other;  // the last round writes the result
-  fill(stream, queries, -INFINITY, now);
+  fill(stream, queries, -INFINITY, DType::float32, now);
   const HeadView<float> sums = sums_of(stream, p, out, size.M, now, in.v, workspace);
   for (int64_t round = rounds.first; round < rounds.end; ++round) {
     const float* const before = now;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <limits>
 #include <system_error>
 #include <type_traits>
@@ -10,19 +9,31 @@
 
 namespace cairn {
 
-// ---- the list, in the order of the documentation. A variant is defined in the file of its name, or in its family's
-// file: full.cpp, position.cpp, euclidean.cpp, patterned.cpp.
-extern const AttentionVariant full_variant, shared_full_variant, clustered_variant, improved_clustered_variant,
-    oracle_top_variant, position_variant, improved_position_variant, euclidean_variant, improved_euclidean_variant,
-    lsh_variant, local_variant, longformer_variant, strided_variant, inducing_variant, linear_variant;
+// ---- the list, in the order of the documentation. `<name>_variant` is defined in the file of its name, or in its
+// family's file: full.cpp, position.cpp, euclidean.cpp, patterned.cpp.
+#define CAIRN_ATTENTION_VARIANTS(X) \
+  X(full)                           \
+  X(shared_full)                    \
+  X(clustered)                      \
+  X(improved_clustered)             \
+  X(oracle_top)                     \
+  X(position)                       \
+  X(improved_position)              \
+  X(euclidean)                      \
+  X(improved_euclidean)             \
+  X(lsh)                            \
+  X(local)                          \
+  X(longformer)                     \
+  X(strided)                        \
+  X(inducing)                       \
+  X(linear)
 
-static const AttentionVariant* const built_in[] = {
-    &full_variant,     &shared_full_variant,       &clustered_variant, &improved_clustered_variant, &oracle_top_variant,
-    &position_variant, &improved_position_variant, &euclidean_variant, &improved_euclidean_variant, &lsh_variant,
-    &local_variant,    &longformer_variant,        &strided_variant,   &inducing_variant,           &linear_variant};
+#define CAIRN_DECLARE(name) extern const AttentionVariant name##_variant;
+CAIRN_ATTENTION_VARIANTS(CAIRN_DECLARE)
 
 static std::vector<const AttentionVariant*>& variants() {
-  static std::vector<const AttentionVariant*> all(std::begin(built_in), std::end(built_in));
+#define CAIRN_LIST(name) &name##_variant,
+  static std::vector<const AttentionVariant*> all{CAIRN_ATTENTION_VARIANTS(CAIRN_LIST)};
   return all;
 }
 
