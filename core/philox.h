@@ -16,21 +16,13 @@ struct PhiloxWords {
   uint32_t w[4];
 };
 
-inline constexpr int philox_rounds = 10;
-// One round over a 128-bit counter. Each round has another key.
-CAIRN_HD inline void philox_round(PhiloxKey key, uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
-  const uint64_t p = uint64_t(0xD2511F53u) * a, q = uint64_t(0xCD9E8D57u) * c;
-  a = uint32_t(q >> 32) ^ b ^ key.a;
-  b = uint32_t(q);
-  c = uint32_t(p >> 32) ^ d ^ key.b;
-  d = uint32_t(p);
-}
-CAIRN_HD inline PhiloxKey next_key(PhiloxKey key) { return {key.a + 0x9E3779B9u, key.b + 0xBB67AE85u}; }
-
+// Ten rounds over a 128-bit counter.
 CAIRN_HD inline PhiloxWords philox(PhiloxKey key, PhiloxWords c) {
-  for (int round = 0; round < philox_rounds; ++round) {
-    philox_round(key, c.w[0], c.w[1], c.w[2], c.w[3]);
-    key = next_key(key);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p = uint64_t(0xD2511F53u) * c.w[0], q = uint64_t(0xCD9E8D57u) * c.w[2];
+    c = {{uint32_t(q >> 32) ^ c.w[1] ^ key.a, uint32_t(q), uint32_t(p >> 32) ^ c.w[3] ^ key.b, uint32_t(p)}};
+    key.a += 0x9E3779B9u;
+    key.b += 0xBB67AE85u;
   }
   return c;
 }
@@ -77,16 +69,15 @@ CAIRN_HD inline float normal(PhiloxKey key, uint32_t i, uint32_t j, uint32_t k =
 // A whole number in [0, n), n >= 1, from 32 random bits. The bias is below n / 2^32.
 CAIRN_HD inline uint32_t below(uint32_t bits, uint32_t n) { return uint32_t(uint64_t(bits) * n >> 32); }
 
-// Dropout: each weight is kept with probability 1 - p and then scaled by 1 / (1 - p). p = 0 keeps all. Kernels compute
-// with p as a float.
+// Dropout: each weight is kept with probability 1 - p and then scaled by 1 / (1 - p). p = 0 keeps all.
 struct Dropout {
-  double p = 0;
+  float p = 0;
   Draw draw{};
 
-  CAIRN_HD bool active() const { return float(p) > 0; }
-  CAIRN_HD float scale() const { return float(p) < 1 ? 1 / (1 - float(p)) : 0.0f; }
+  CAIRN_HD bool active() const { return p > 0; }
+  CAIRN_HD float scale() const { return p < 1 ? 1 / (1 - p) : 0.0f; }
   // A weight is dropped where its 32 bits are below this. (p = 1 drops all but one in 2^32 of them, scaled by 0.)
-  CAIRN_HD uint32_t threshold() const { return float(p) < 1 ? uint32_t(double(float(p)) * 4294967296.0) : 0xffffffffu; }
+  CAIRN_HD uint32_t threshold() const { return p < 1 ? uint32_t(double(p) * 4294967296.0) : 0xffffffffu; }
   // The four words that decide on keys 4 (j / 4) .. 4 (j / 4) + 3 of query i; `row` is draw.row(batch_head).
   CAIRN_HD static PhiloxWords words(PhiloxKey key, uint32_t row, uint32_t i, uint32_t j) {
     return philox(key, {{j / 4, i, row, 0}});

@@ -33,11 +33,11 @@ struct MmaShape {
                                             2 * other_queries*(int(sizeof(typename Top::State)) + (Top::some ? 8 : 0));
 };
 
-// ---- visibility and dropout of a warp tile: bit 4 n + e is for element e of sums n. The tile's rows are queries in
-// ..._query_rows and keys in ..._key_rows; its first row and column are `query` and `key`.
+// ---- visibility and dropout of a warp tile: bit 4 n + e is for element e of sums n. The tile's rows are queries, or
+// with key_rows keys; its first query and key are `query` and `key`.
 
-template <int tiles, bool key_rows = false>
-__device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int query, int key) {
+template <int tiles, bool key_rows>
+__device__ unsigned mma_visible(const BatchHead& batch_head, int query, int key) {
   return score_bits<tiles>([&](int n) {
     unsigned bits = 0;
 #pragma unroll
@@ -47,10 +47,6 @@ __device__ unsigned mma_visible_query_rows(const BatchHead& batch_head, int quer
     }
     return bits;
   });
-}
-template <int tiles>
-__device__ unsigned mma_visible_key_rows(const BatchHead& batch_head, int query, int key) {
-  return mma_visible_query_rows<tiles, true>(batch_head, query, key);
 }
 
 // One draw decides four neighboring keys of a query. Two lanes hold these scores, for the same two rows. The even lane
@@ -168,7 +164,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       float s[keys / 8][4];
       mma_row_products(own.row(warp_row), k, s);
       if (batch_head.masks_rows(query0, query0 + 16, k0, k0 + keys)) {
-        const unsigned visible = mma_visible_query_rows<keys / 8>(batch_head, query0, k0);
+        const unsigned visible = mma_visible<keys / 8, false>(batch_head, query0, k0);
         each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
       }
       // The scale is positive: it is applied to the maximum, and to the scores within the exponent.
@@ -270,7 +266,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
       if (batch_head.next_key(optimization_barrier(query0), 16, k0) >= k0 + keys) return;
       float s[keys / 8][4], ds[keys / 8][4];
       mma_row_products(q.row(warp_row), k, s);
-      mma_row_products(g.row(warp_row), v, ds);
+      mma_row_products(g.row(optimization_barrier(warp_row)), v, ds);  // otherwise registers are spilled
       uint64_t top_bits[2];  // from this lane's first key on, for rows g and g + 8
 #pragma unroll
       for (int half = 0; half < 2; ++half)
@@ -281,7 +277,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 ? 3 : 2)
           s, ds, p.scale_2(), [&](int, int e) { return state[e / 2]; },
           [&](int n, int e) { return top_bits[e / 2] >> (8 * n + e % 2) & 1; },
           batch_head.masks_rows(row, row + 16, k0, k0 + keys),
-          [&] { return mma_visible_query_rows<keys / 8>(batch_head, query0, k0); }, dropout,
+          [&] { return mma_visible<keys / 8, false>(batch_head, query0, k0); }, dropout,
           [&] { return mma_keep_query_rows<keys / 8>(dropout.behind_barrier(), query0, k0); });
       mma_weighted_rows(ds, k, sums);
     });
@@ -358,7 +354,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns == 64 &
           s, ds, p.scale_2(), [&](int n, int e) { return state[8 * n + e % 2]; },
           [&](int n, int e) { return Top::some && bits[8 * n + e % 2] >> (warp_row + mma_g() + 8 * (e / 2)) & 1; },
           batch_head.masks(q0, q0 + queries, row, row + 16),
-          [&] { return mma_visible_key_rows<queries / 8>(batch_head, q0, row); }, dropout,
+          [&] { return mma_visible<queries / 8, true>(batch_head, q0, row); }, dropout,
           [&] { return mma_keep_key_rows<queries / 8>(dropout, q0, row); });
       // [grad. 2] [grad. 5] dV, then dK
       mma_weighted_rows(s, g, sums_v);

@@ -91,7 +91,7 @@ __device__ void warp_tile_scores(const BatchHead& batch_head, const MmaTile<T, c
                                  const MmaTile<T, columns>& k, float (&s)[tiles][4]) {
   mma_row_products(centroids, k, s);
   if (!batch_head.masks_rows(query, query + 16, k0, k0 + 8 * tiles)) return;
-  const unsigned visible = mma_visible_query_rows<tiles>(batch_head, query, k0);
+  const unsigned visible = mma_visible<tiles, false>(batch_head, query, k0);
   each_sum(s, [&](float& score, int bit) { score = visible >> bit & 1 ? score : -INFINITY; });
 }
 
@@ -202,7 +202,8 @@ __global__ void __launch_bounds__(row_threads<32>)
 
 // ---- the rest
 
-template <class T, int columns>
+// with_rest: somebody wants the rest. A template parameter, because registers are spilled otherwise.
+template <class T, int columns, bool with_rest>
 __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ? 3 : 2)
     sum_rest_mma(CentroidProblem<T> p, CentroidScan scan) {
   using Shape = CentroidShape<T, columns>;
@@ -212,7 +213,6 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
   const CentroidTile task(p, scan, keys);
   const BatchHead batch_head(p.size, p.mask, task.batch_head);
   const TileDropout dropout(p.dropout, batch_head);
-  const bool with_rest = scan.partial;
   const KeyTiles<T, columns, keys> tiles{p, batch_head, all_k, all_k.row(2 * keys), with_rest};
   const int begin = task.begin, end = min(end_of_keys(batch_head, task.row), task.end);
   const int warp_row = int(threadIdx.x / 32) * 16, query0 = task.row + warp_row;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
             for (int n = 0; n < keys / 8; n += 2)
               pack<4>(to, n / 2) = {stored(n, 0), stored(n, 1), stored(n + 1, 0), stored(n + 1, 1)};
           }
-          if (with_rest) {
+          if constexpr (with_rest) {
             each_sum(s, [&](float& x, int bit) {
               const int half = bit / 2 % 2;
               x = x >= limit[half] ? 0.0f : exp2_approx(fmaf(x, p.scale_2(), -lse2[half]));
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(mma_threads, sizeof(T) == 2 && columns <= 64 ?
           }
         });
   }
-  if (with_rest)
+  if constexpr (with_rest)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       write_sums(sums, half, 1.0f, scan.partial + ((slot0 + 8 * half) * p.splits + task.split) * p.M(), p.M());
@@ -409,7 +409,7 @@ void centroid_topk_forward_mma(Stream stream, const CentroidProblem<T>& p, int32
     with_rest.shared = Shape::rest_bytes;
     launch(scan_keys_mma<T, columns>, blocks, p, scan);
     launch(choose_groups<T>, rows, p, scan, logsumexp);
-    launch(sum_rest_mma<T, columns>, with_rest, p, scan);
+    launch(scan.partial ? sum_rest_mma<T, columns, true> : sum_rest_mma<T, columns, false>, with_rest, p, scan);
     launch(finish_rows<T, columns>, rows, p, scan, topk, mass, rest);
   }
 }

@@ -12,7 +12,7 @@ Tensor dropout(const Tensor& x, double p, Draw draw, const Tensor& residual) {
   const int64_t per_example = x.rank() == 0 ? 0 : x.shape().without(0).elements();
   Tensor y = empty_like(x);
   CAIRN_RUN("dropout", x,
-            dropout<T>(stream, x.elements(), Dropout{p, draw.for_kernel(per_example)}, x.data<T>(),
+            dropout<T>(stream, x.elements(), Dropout{float(p), draw.for_kernel(per_example)}, x.data<T>(),
                        residual.defined() ? residual.data<T>() : nullptr, y.mutable_data<T>()));
   return y;
 }

@@ -41,7 +41,7 @@ struct AttentionContext : Context {
   // The dropout of this call, drawn for `purpose`; none outside training.
   Dropout weights_dropout(Purpose purpose) const {
     if (!training || dropout == 0) return {};
-    return {dropout, draw(purpose)};
+    return {float(dropout), draw(purpose)};
   }
 };
 

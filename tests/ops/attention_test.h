@@ -77,7 +77,7 @@ inline std::vector<std::pair<std::string, AttentionMask>> every_mask(const HeadS
 inline Dropout test_dropout(double p, Purpose purpose = Purpose::attention_dropout) {
   Generator generator(7);
   generator.set_first_example(3);  // a kernel that ignores it differs from the others
-  return {p, generator.draw(2, purpose)};
+  return {float(p), generator.draw(2, purpose)};
 }
 
 // Dropout's factors of the weights, 0 or 1 / (1 - p), by query and key. Uniform weights (q = 0) and v = identity show

@@ -66,7 +66,7 @@ TEST_CASE("gradient of improved clustered attention, from means over top keys to
   const Groups groups = group(random_integers({s.B, s.H, s.N}, -1, 2, DType::int32, 3), 3);
   const Generator generator(2);
   for (int64_t top : {1, 3, 7})
-    for (double p : {0.0, 0.3}) {
+    for (float p : {0.0f, 0.3f}) {
       INFO("top " << top << ", dropout " << p);
       const AttentionOptions exact{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_dropout)}, 0};
       const AttentionOptions tail{{.key_lengths = lengths}, {p, generator.draw(0, Purpose::attention_rest_dropout)}, 0};
