@@ -86,31 +86,27 @@ inline __device__ uint32_t pack_bfloat16(float low, float high) {
 // ---- matrices
 
 #ifndef __CUDACC__
-// c += A B of a warp's fragments, with K columns of A, for several products one after another. element_a(words, row, k)
-// and element_b(words, k, column) find an element in the words of all lanes' fragments.
-template <int K, int products, class C, class A, class B>
-void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2], A element_a,
-                 B element_b, SourceLine where) {
+// c += A B of a warp's fragments, for several products one after another. A word of a fragment holds one or more
+// neighboring elements of a row of A, or of a column of B: row 8 h + g of A (h < 2, g < 8) has its words j = 0 .. 7 in
+// lanes 4 g + j % 4, and so has column g of B. add(sum, word of A, word of B) adds the products of their elements.
+template <int products, class C, class Add>
+void emulate_mma(C (&c)[4], const uint32_t (&a)[products][4], const uint32_t (&b)[products][2], Add add,
+                 SourceLine where) {
   struct Fragments {
     const uint32_t (*a)[4], (*b)[2];
   };
-  host_cuda::warp_exchange(
-      Fragments{a, b},
-      [&](const auto& all, int lane) {
-        for (int product = 0; product < products; ++product) {
-          const auto of_a = [&](int from, int i) { return all(from).a[product][i]; };
-          const auto of_b = [&](int from, int i) { return all(from).b[product][i]; };
-          decltype(element_a(of_a, 0, 0)) rows[2][K], columns[2][K];
-          for (int i = 0; i < 2; ++i)
-            for (int k = 0; k < K; ++k) {
-              rows[i][k] = element_a(of_a, lane / 4 + 8 * i, k);
-              columns[i][k] = element_b(of_b, k, 2 * (lane % 4) + i);
-            }
-          for (int i = 0; i < 4; ++i)
-            for (int k = 0; k < K; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
+  const auto product_of_lanes = [&](const auto& all, int lane) {
+    for (int product = 0; product < products; ++product)
+      for (int j = 0; j < 8; ++j) {
+        const uint32_t* row = all(lane / 4 * 4 + j % 4).a[product];  // of rows lane / 4 and lane / 4 + 8
+        for (int i = 0; i < 2; ++i) {
+          const int column = 2 * (lane % 4) + i;
+          const uint32_t word = all(4 * column + j % 4).b[product][j / 4];
+          for (int h = 0; h < 2; ++h) add(c[2 * h + i], row[h + j / 4 * 2], word);
         }
-      },
-      where);
+      }
+  };
+  host_cuda::warp_exchange(Fragments{a, b}, product_of_lanes, where);
 }
 #endif
 
@@ -123,11 +119,11 @@ inline __device__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t 
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-  const auto half = [](uint32_t word, int odd) { return __uint_as_float(odd ? word & 0xffff0000u : word << 16); };
-  emulate_mma<16, 1>(
-      c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}},
-      [=](auto words, int row, int k) { return half(words(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2), k % 2); },
-      [=](auto words, int k, int column) { return half(words(column * 4 + k % 8 / 2, k / 8), k % 2); }, where);
+  const auto add = [](float& sum, uint32_t x, uint32_t y) {
+    sum += __uint_as_float(x << 16) * __uint_as_float(y << 16);  // the lower halves
+    sum += __uint_as_float(x & 0xffff0000u) * __uint_as_float(y & 0xffff0000u);
+  };
+  emulate_mma<1>(c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}}, add, where);
 #endif
 }
 
@@ -145,10 +141,10 @@ __device__ void mma_tf32(float (&c)[4], const uint32_t (&a)[products][4],
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[i][0]), "r"(b[i][1]));
 #else
-  const auto tf32 = [](uint32_t word) { return __uint_as_float(word & ~0x1fffu); };
-  emulate_mma<8>(
-      c, a, b, [=](auto words, int row, int k) { return tf32(words(row % 8 * 4 + k % 4, row / 8 + k / 4 * 2)); },
-      [=](auto words, int k, int column) { return tf32(words(column * 4 + k % 4, k / 4)); }, where);
+  const auto add = [](float& sum, uint32_t x, uint32_t y) {
+    sum += __uint_as_float(x & ~0x1fffu) * __uint_as_float(y & ~0x1fffu);
+  };
+  emulate_mma(c, a, b, add, where);
 #endif
 }
 
@@ -161,18 +157,10 @@ inline __device__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-  struct FourBytes {  // the elements of four columns of A, or of four rows of B
-    uint32_t word;
-    int operator*(FourBytes other) const {
-      int sum = 0;
-      for (int i = 0; i < 32; i += 8) sum += int8_t(word >> i) * int8_t(other.word >> i);
-      return sum;
-    }
+  const auto add = [](int& sum, uint32_t x, uint32_t y) {
+    for (int shift = 0; shift < 32; shift += 8) sum += int8_t(x >> shift) * int8_t(y >> shift);
   };
-  emulate_mma<8, 1>(
-      c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}},
-      [](auto words, int row, int k) { return FourBytes{words(row % 8 * 4 + k % 4, row / 8 + k / 4 * 2)}; },
-      [](auto words, int k, int column) { return FourBytes{words(column * 4 + k % 4, k / 4)}; }, where);
+  emulate_mma<1>(c, {{a[0], a[1], a[2], a[3]}}, {{b0, b1}}, add, where);
 #endif
 }
 

@@ -58,11 +58,7 @@ struct Training {
 //
 // Under sanitizers a step takes long. One step shows them as much as ten, so there are fewer steps, and only one in
 // three of the failing allocations is tried.
-#if CAIRN_SANITIZED
-constexpr int64_t compared_steps = 3, failing_every = 3;
-#else
-constexpr int64_t compared_steps = 10, failing_every = 1;
-#endif
+constexpr int64_t compared_steps = test::sanitized ? 3 : 10, failing_every = test::sanitized ? 3 : 1;
 
 std::vector<std::string> all_specs() {
   std::vector<std::string> specs;
@@ -100,7 +96,7 @@ TEST_CASE("training in bfloat16 and TF32 stays close to float32", "[gpu][trainin
     Training exact(small_model(spec), Device::cuda), bf16(small_model(spec), Device::cuda, DType::bfloat16);
     Training tf32(small_model(spec), Device::cuda);
     double sums[3] = {};
-    for (int64_t n = 0; n < 10; ++n) {
+    for (int64_t n = 0; n < compared_steps; ++n) {
       sums[0] += exact.step(n);
       sums[1] += bf16.step(n);
       set_float32_products(Float32Products::tf32);

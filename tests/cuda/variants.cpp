@@ -76,6 +76,7 @@ TEST_CASE("every attention variant gives on CUDA what it gives on the CPU", "[gp
     for (const int64_t N : {5, 9, 70})  // at least as many as clusters, because labels are replayed
       for (const bool lengths : {false, true})
         for (const double dropout : {0.0, 0.3}) {
+          if (sanitized && dropout == 0) continue;
           const int64_t S = trial.entry.cross ? N + 3 : N;
           INFO(trial.spec << " N = " << N << (lengths ? ", lengths" : "") << ", dropout " << dropout);
           const Run expected = run(trial, Device::cpu, N, S, lengths, dropout, nullptr);
@@ -95,7 +96,7 @@ TEST_CASE("host threads that use CUDA at once get the bits of one alone", "[gpu]
     const auto on_cuda = [&](int64_t n) { return run(trial, Device::cuda, n, n, true, 0.2, nullptr).results; };
     const auto count_wrong = [&](int64_t n, const std::vector<std::vector<float>>& alone) {
       int wrong = 0;
-      for (int round = 0; round < 3; ++round) wrong += on_cuda(n) != alone;
+      for (int round = 0; round < (sanitized ? 1 : 3); ++round) wrong += on_cuda(n) != alone;
       return wrong;
     };
     const auto alone = on_cuda(40), other_alone = on_cuda(33);
