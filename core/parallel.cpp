@@ -9,6 +9,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -84,7 +85,11 @@ class Pool {
   bool run(int threads, int64_t chunks, detail::ChunkBody body, void* closure) {
     const std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
-    for (int i = int(workers_.size()); i < threads - 1; ++i) workers_.emplace_back([this, i] { serve(i); });
+    try {
+      for (int i = int(workers_.size()); i < threads - 1; ++i) workers_.emplace_back([this, i] { serve(i); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads. Fewer give the same results.
+    }
     job_.body = body;
     job_.closure = closure;
     job_.chunks = chunks;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "core/dispatch.h"
@@ -58,11 +59,13 @@ class Cache {
     held_ -= bytes;
     return data;
   }
-  void keep(void* data, size_t bytes) {
+  void keep(void* data, size_t bytes) noexcept try {
     const std::lock_guard guard(mutex_);
     blocks_.push_back({data, bytes});
     held_ += bytes;
     trim_to(limit());
+  } catch (const std::bad_alloc&) {
+    std::free(data);  // no memory is left for the list
   }
   void trim() {
     const std::lock_guard guard(mutex_);
@@ -122,6 +125,8 @@ void* allocate_on_cpu(size_t bytes) {
   const size_t live = size_t(counter(Device::cpu).live), maximum = available_memory(Device::cpu);
   if (live + bytes > maximum) return nullptr;
   if (live + cache().held() + bytes > maximum) release_cached_memory();
+  if (void* block = new_block(bytes)) return block;
+  release_cached_memory();
   return new_block(bytes);
 }
 

@@ -24,7 +24,7 @@ struct Recorder {
   std::mutex mutex;  // of everything below
   Recording kept;
   size_t maximum = 0;
-  void (*before_end)() noexcept = nullptr;
+  std::atomic<void (*)() noexcept> before_end{nullptr};
   uint64_t session = 0;
   int64_t start = 0;
 };
@@ -72,10 +72,11 @@ void Span::open(Event event) {
 
 void Span::close() {
   Recorder& r = recorder();
+  if (const auto before_end = r.before_end.load()) before_end();
+  const int64_t end = now();
   const std::lock_guard guard(r.mutex);
   if (session_ != r.session) return;
-  if (r.before_end) r.before_end();
-  event_.duration = now() - r.start - event_.begin;
+  event_.duration = end - r.start - event_.begin;
   event_.thread = this_thread();
   if (r.kept.events.size() < r.maximum)
     r.kept.events.push_back(std::move(event_));

@@ -8,7 +8,6 @@
 #include <sstream>
 #include <system_error>
 
-#include "apps/common/program.h"
 #include "core/did_you_mean.h"
 #include "nn/attention/attention.h"
 #include "nn/io/json.h"

@@ -86,7 +86,7 @@ class SettingFields {
   // All settings except those of Keep::no: a valid configuration.
   Json config() const;
   // Error (UsageError): settings in `given` differ from a run's and must not. The message names the folder of the run
-  // and these settings. Both were checked.
+  // and these settings. Both have passed checked().
   void check_kept(const Json& given, const Json& of_run, const std::filesystem::path& run) const;
 
  private:

@@ -1,6 +1,5 @@
 #include "apps/common/training_run.h"
 
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "apps/common/artifact.h"
@@ -37,8 +36,8 @@ TrainState state_from(const nlohmann::ordered_json& progress);
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& run);
 // The best model of a run, or else the newest; `option` names the run. Error (DataError): there is none; or as above.
 FoundCheckpoint checkpoint_of(const char* option, const std::filesystem::path& run);
-// Gives the model these weights of the run that --init-from names. Errors (DataError): there is no checkpoint; all are
-// damaged; the weights are another model's.
+// Gives the model the weights of checkpoint_of(), of the run that --init-from names. Errors (DataError): there is no
+// checkpoint; all are damaged; the weights are another model's.
 void initialize(Module& model, const std::filesystem::path& run);
 // The training state in a checkpoint. Error (DataError): another program wrote it.
 TrainState state_of(const FoundCheckpoint& checkpoint);

@@ -34,9 +34,11 @@ Json as_json(const Metrics& metrics) {
 }
 
 std::string metrics_text(const Json& json) {
-  return formatted("%-32s  loss %.4f  accuracy %.4f  masked accuracy %.4f\n",
+  const Json& masked = json.at("masked_accuracy");  // null if nothing is masked
+  return formatted("%-32s  loss %.4f  accuracy %.4f  masked accuracy %s\n",
                    json.at("attention").get<std::string>().c_str(), number_or_nan(json.at("loss")),
-                   number_or_nan(json.at("accuracy")), number_or_nan(json.at("masked_accuracy")));
+                   number_or_nan(json.at("accuracy")),
+                   masked.is_null() ? "-" : formatted("%.4f", masked.get<double>()).c_str());
 }
 
 }  // namespace cairn::copy_task

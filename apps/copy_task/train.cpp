@@ -40,11 +40,12 @@ Evaluation CopyTask::evaluate(int64_t step) {
       copy_task::evaluate(model_, settings_.length, sequences, uint64_t(settings_.compute.seed), uint64_t(step) - 1);
   Evaluation evaluation{as_json(found), found.loss, settings_.stop_at > 0 && found.masked_accuracy >= settings_.stop_at,
                         ""};
-  if (!explained_ && !evaluation.solved && is_plateau(found.accuracy, found.masked_accuracy)) {
+  static bool explained = false;  // once, for all trainings of this process
+  if (!explained && !evaluation.solved && is_plateau(found.accuracy, found.masked_accuracy)) {
     evaluation.note =
         "The model now copies unmasked symbols and still guesses masked ones (about 1 in 8 right). This plateau often "
         "lasts several hundred steps. It ends quickly when the attention finds the other copy.";
-    explained_ = true;
+    explained = true;
   }
   return evaluation;
 }

@@ -30,7 +30,6 @@ class CopyTask : public RunTask {
   Generator generator_;
   Model model_;
   Batch batch_;
-  bool explained_ = false;  // the plateau
 };
 
 }  // namespace cairn::copy_task

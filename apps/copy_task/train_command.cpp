@@ -1,6 +1,5 @@
 // copy-task train
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "apps/common/program.h"
 #include "apps/copy_task/commands.h"

@@ -225,7 +225,7 @@ void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json
       "sentences that the model did not learn from, but that chose the best model.");
   if (result.is_null())
     page.text(concat("The run was interrupted after ", count(state.step, "step"),
-                     ". The best model so far made the pictures and tables below."));
+                     ". What follows shows the best model of an evaluation, or without one the last model."));
   int64_t longest = 0;
   for (const Sentence& sequence : dev_)
     longest = std::max(longest, position_count(sequence.frames(), settings_.stride));

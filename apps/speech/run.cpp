@@ -1,5 +1,6 @@
 #include "apps/speech/run.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"

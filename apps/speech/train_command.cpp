@@ -1,4 +1,5 @@
 // speech train
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 

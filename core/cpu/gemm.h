@@ -4,7 +4,8 @@
 
 namespace cairn::cpu {
 
-// cairn::Gemm with a batch of one. The same arguments give the same bits, whatever other threads do.
+// C = beta C + alpha op(A) op(B), where op(A) is [m, k], op(B) [k, n] and C [m, n]. lda, ldb and ldc are the distances
+// of the stored rows. With beta = 0, C is not read. The same arguments give the same bits, whatever other threads do.
 template <class T>
 void gemm_tile(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, const T* a,
                int64_t lda, const T* b, int64_t ldb, double beta, T* c, int64_t ldc);
