@@ -1,7 +1,6 @@
 #pragma once
 // A report: one HTML page without scripts and without other files. It is well-formed XML, fits narrow and wide windows,
 // and follows the reader's light or dark theme. Pictures come from svg.h. All text is escaped here.
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
