@@ -21,10 +21,10 @@ int this_thread() {
 }
 
 struct Recorder {
+  std::atomic<void (*)() noexcept> before_end{nullptr};
   std::mutex mutex;  // of everything below
   Recording kept;
   size_t maximum = 0;
-  std::atomic<void (*)() noexcept> before_end{nullptr};
   uint64_t session = 0;
   int64_t start = 0;
 };
