@@ -8,7 +8,6 @@
 
 #include "apps/attend/run.h"
 #include "apps/common/artifact.h"
-#include "apps/common/command.h"
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/svg.h"
@@ -89,7 +88,7 @@ struct Attend : Command {
            "  planes       [bits, D + 1]: hyperplanes for hashing, with their offsets in the last column\n"
            "  labels       int32 or int64 [B, H, N]: the cluster of each query, -1 for none\n"
            "  points       [H, I, D]: the points of inducing\n"
-           "Tensors that a variant does not use are ignored.\n"
+           "Tensors that a variant does not use are ignored. Shapes that do not fit are a usage error.\n"
            "The file --out has out [B, N, H, M]; with --grad also grad_q, grad_k, grad_v, grad_points. Clustered\n"
            "variants add codes and labels [B, H, N], counts [B, H, C], topk [B, H, C, k] and mass [B, H, C]; lsh adds\n"
            "buckets [B, H, rounds, N]. Tensors of float64 are computed in float64, on the CPU. Those of bfloat16 are\n"
@@ -101,9 +100,7 @@ struct Attend : Command {
            "  attend --in qkv.safetensors --attention full,clustered-25 --picture weights.svg\n"
            "\n"
            "Attention variants:\n" +
-           describe_attention_variants() +
-           "\nExit codes: 0 done, 1 failure, 2 usage or tensors that do not fit, 3 a bad file, 4 device or out of\n"
-           "memory, 130 interrupted.";
+           describe_attention_variants();
   }
 
   void fields(SettingFields& f) override {
@@ -147,7 +144,8 @@ struct Attend : Command {
     for (const std::string& text : inputs.notes) note(concat(inputs.file.where, ": ", text), quiet);
     // Also with --quiet, for a misspelled name changes the result.
     for (const std::string& name : inputs.unknown) note(concat(inputs.file.where, ": unknown tensor ", name), false);
-    for (const std::string& spec : specs) note_if_full(*make_attention(spec), inputs.queries(), inputs.keys(), quiet);
+    for (const std::string& spec : specs)
+      note(full_attention_note(*make_attention(spec), inputs.queries(), inputs.keys()), quiet);
     catch_interrupts(quiet);
     for (const std::string& spec : specs) run_variant(spec, specs.size() > 1);
     const bool any = std::ranges::any_of(results, [](const Result& result) { return result.runner != nullptr; });
@@ -158,7 +156,7 @@ struct Attend : Command {
     tell_results();
   }
 
-  // Errors: UsageError, DataError: it does not work on these tensors; one of `several` is skipped then. Interrupted.
+  // Errors: it does not work on these tensors, and one of `several` is skipped then; DeviceError; Interrupted.
   void run_variant(const std::string& spec, bool several) {
     note("running " + spec, quiet || !several);
     Result& result = results.emplace_back();
@@ -168,8 +166,7 @@ struct Attend : Command {
       result.outcome = runner->run();
       result.runner = std::move(runner);
     } catch (const Error& error) {
-      const int code = exit_code_of(error);
-      if (!several || (code != 2 && code != 3)) throw;
+      if (!several || dynamic_cast<const DeviceError*>(&error)) throw;
       result.problem = error.what();
     }
     if (interrupted()) throw Interrupted();

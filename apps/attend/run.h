@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/attend/inputs.h"
-#include "apps/common/command.h"
+#include "apps/common/settings.h"
 
 namespace cairn::attend {
 

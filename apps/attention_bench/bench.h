@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/command.h"
+#include "apps/common/settings.h"
 
 namespace cairn::attention_bench {
 

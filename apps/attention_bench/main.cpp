@@ -1,7 +1,11 @@
 // attention-bench: measures the time and memory of attention variants (the paper's appendix C.1 and figure 4).
-#include "apps/attention_bench/settings.h"
-
 #include "apps/common/program.h"
+
+namespace cairn::attention_bench {
+// Each is in its <command>_command.cpp.
+std::unique_ptr<Command> make_run();
+std::unique_ptr<Command> make_figure();
+}  // namespace cairn::attention_bench
 
 int main(int argc, char** argv) {
   return cairn::run_program(
@@ -9,8 +13,6 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  attention-bench run --attention i-clustered-100 --length 4096\n"
       "  attention-bench run --attention full,i-clustered-100 --length 4096 --what attention --stages\n"
-      "  attention-bench figure --out figure4\n"
-      "\n"
-      "Exit codes: 0 done, 1 failure, 2 usage, 4 device or out of memory, 130 interrupted.",
+      "  attention-bench figure --out figure4\n",
       {cairn::attention_bench::make_run, cairn::attention_bench::make_figure}, argc, argv);
 }

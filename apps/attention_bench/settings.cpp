@@ -43,7 +43,7 @@ void Settings::finish() {
 }
 
 Problem Settings::problem(const std::string& attention, int64_t length, bool quiet) const {
-  note_if_full(*make_attention(attention), length, length, quiet);
+  note(full_attention_note(*make_attention(attention), length, length), quiet);
   Problem problem = shared;
   problem.attention = shared.is_product() ? "none" : attention, problem.length = length;
   problem.backward = shared.backward && shared.what != What::cluster && !shared.is_product();

@@ -1,11 +1,11 @@
 #pragma once
-// The commands of attention-bench, and their shared settings.
+// The settings that the commands share.
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "apps/attention_bench/bench.h"
-#include "apps/common/command.h"
+#include "apps/common/settings.h"
 
 namespace cairn::attention_bench {
 
@@ -25,8 +25,5 @@ struct Settings {
   // many fit, and notes the result.
   Problem problem(const std::string& attention, int64_t length, bool quiet) const;
 };
-
-std::unique_ptr<Command> make_run();
-std::unique_ptr<Command> make_figure();
 
 }  // namespace cairn::attention_bench

@@ -14,21 +14,29 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <utility>
 
-#include "apps/common/command.h"
 #include "apps/common/commit.h"
 #include "core/did_you_mean.h"
 #include "core/error.h"
 #include "core/parallel.h"
-#include "nn/attention/attention.h"
+#include "nn/io/json.h"
 #include "nn/parallel/communicator.h"
 
 namespace cairn {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr int exit_interrupted = 130;
+// The end of every program's --help.
+constexpr const char* exit_codes =
+    "\nExit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data, model or\n"
+    "checkpoint, 4 device or out of memory, 5 diverged, 130 interrupted (what can be\n"
+    "saved is saved; a second Ctrl-C, more than half a second later, ends it at once).";
 volatile std::sig_atomic_t stop_requested = 0;
 const char* volatile stop_message = "";
 std::string program_name;
@@ -122,14 +130,60 @@ void on_signal(int) {
   errno = number;
 }
 
-}  // namespace
-
 int exit_code_of(const std::exception& error) {
   if (dynamic_cast<const UsageError*>(&error)) return 2;
   if (dynamic_cast<const DataError*>(&error)) return 3;
   if (dynamic_cast<const DeviceError*>(&error) || dynamic_cast<const std::bad_alloc*>(&error)) return 4;
   return dynamic_cast<const DivergedError*>(&error) ? 5 : 1;
 }
+
+}  // namespace
+
+Command::Command(const char* name, const char* summary, std::string footer)
+    : name_(name), summary_(summary), footer_(std::move(footer)), given_(new Json(Json::object())) {}
+Command::~Command() = default;
+
+void Command::define(CLI::App& app, Communicator& ranks) {
+  CLI::App& command = *name_ ? *app.add_subcommand(name_, summary_) : app;
+  command.footer(footer_);
+  fields_ = std::make_unique<SettingFields>(&command);
+  fields(*fields_);
+  command.add_option("--config", config_file_, "read settings from a JSON file, such as a run's config.json")
+      ->type_name("FILE");
+  command.add_option("--set", sets_, "set one key of the configuration; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->allow_extra_args(false);
+  (*fields_)("json", json, "print results as JSON, one object on a line", Keep::no);
+  (*fields_)("quiet", quiet, "print only the result, errors and warnings", Keep::no);
+  command.callback([this, &command, &ranks] {
+    check<UsageError>(many_processes || ranks.size() == 1, command.get_name(), ": runs as one process, and ",
+                      ranks.size(), " were started; start it without mpirun");
+    if (command.count("--config") > 0) try {
+        given_->update(fields_->checked(read_json(config_file_), config_file_));
+      } catch (const DataError& error) {
+        throw UsageError(concat("--config: ", error.what()));
+      }
+    for (const std::string& set : sets_) given_->update(fields_->set(set));
+    given_->update(fields_->options());
+    fields_->assign(*given_);
+    run(ranks);
+  });
+}
+
+void Command::continue_run(const std::filesystem::path& folder) {
+  Json all = read_run(*fields_, "--out", folder);
+  fields_->check_kept(*given_, all, folder);
+  all.update(*given_);
+  fields_->assign(all);
+}
+
+void Command::follow(const Json& configuration) { fields_->assign(configuration); }
+
+Json Command::config() const { return fields_->config(); }
+
+void Command::tell(const Json& result, const std::string& text) const { print(json ? result.dump() + "\n" : text); }
 
 int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
                 int argc, char** argv) {
@@ -154,6 +208,7 @@ int run_program(const char* name, const char* summary, const char* footer, const
     app.option_defaults()->take_last();  // of an option given twice, the last value counts
     std::vector<std::unique_ptr<Command>> made;
     for (const MakeCommand make : commands) made.emplace_back(make())->define(app, *ranks);
+    app.footer(app.get_footer() + exit_codes);
     return parse_and_run(app, argc, argv);
   } catch (const std::exception& error) {
     // Rank 0 reports an error that all ranks found. Then mpirun sends the others SIGTERM, one second later.
@@ -177,11 +232,7 @@ void print(const std::string& text) {
 }
 
 void note(const std::string& text, bool quiet) {
-  if (!quiet) std::cerr << text << std::endl;
-}
-
-void note_if_full(const Attention& attention, int64_t queries, int64_t keys, bool quiet) {
-  if (const std::string text = full_attention_note(attention, queries, keys); !text.empty()) note(text, quiet);
+  if (!quiet && !text.empty()) std::cerr << text << std::endl;
 }
 
 bool interrupted() { return stop_requested != 0; }

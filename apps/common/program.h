@@ -1,17 +1,58 @@
 #pragma once
-// The command line that all programs share, and how they end: 0 done, 1 failure, 2 usage or configuration, 3 bad data,
-// 4 device or out of memory, 5 diverged, 130 interrupted. Every error is one line on standard error,
-// "<program>: error: what, where, got, expected, what to do".
-#include <cstdint>
-#include <exception>
+// A program's commands, and how they start and end. Every error is one line on standard error, "<program>: error: what,
+// where, got, expected, what to do"; --help lists the exit codes.
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "apps/common/settings.h"
+
 namespace cairn {
 
-class Attention;
-class Command;
+class Communicator;
+
+// A command. Each setting is a member that holds its default and that fields() declares. From the weakest source of a
+// value to the strongest: the default, --quick, the run that is continued, --config FILE, --set key=value, the option.
+class Command {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // An empty name: the program has no commands, and this is its only action. The footer ends the help text.
+  Command(const char* name, const char* summary, std::string footer);
+  virtual ~Command();
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  virtual void fields(SettingFields& f) = 0;  // its own; all have --json --quiet --config --set
+  virtual void run(Communicator& ranks) = 0;  // when all settings have their values
+
+  // Adds the command to a program, which runs on these processes.
+  void define(CLI::App& app, Communicator& ranks);
+
+ protected:
+  // Takes the settings of the run in the folder --out. Errors: as read_run(); UsageError: the user gave another value
+  // to settings that a run keeps; the message names them.
+  void continue_run(const std::filesystem::path& folder);
+  // Takes all settings from a configuration: with several processes, that of rank 0.
+  void follow(const Json& configuration);
+  // The settings for a run's config.json, which is a valid --config.
+  Json config() const;
+  // Prints the result: the text, or with --json the object on the last line.
+  void tell(const Json& result, const std::string& text) const;
+
+  bool json = false, quiet = false;
+  bool many_processes = false;  // may it be started by mpirun?
+
+ private:
+  const char* name_;
+  const char* summary_;
+  std::string footer_, config_file_;
+  std::vector<std::string> sets_;
+  std::unique_ptr<SettingFields> fields_;
+  std::unique_ptr<Json> given_;
+};
 using MakeCommand = std::unique_ptr<Command> (*)();
 
 // The main function of a program with these commands: runs one, and returns the exit code. With several processes of
@@ -20,18 +61,13 @@ using MakeCommand = std::unique_ptr<Command> (*)();
 int run_program(const char* name, const char* summary, const char* footer, const std::vector<MakeCommand>& commands,
                 int argc, char** argv);
 
-// The exit code for an error: 1 to 5.
-int exit_code_of(const std::exception& error);
-
 // The program's name, which begins its error messages.
 const std::string& program();
 
 // Prints a part of the result on standard output. Error: it cannot be written.
 void print(const std::string& text);
-// Prints a line for the reader on standard error, unless `quiet`.
+// Prints a line for the reader on standard error, unless it is empty or `quiet`.
 void note(const std::string& text, bool quiet);
-// Prints full_attention_note() as such a line, if there is one for so many queries and keys.
-void note_if_full(const Attention& attention, int64_t queries, int64_t keys, bool quiet);
 
 // Has the user asked to stop (SIGINT, SIGTERM or SIGHUP)? Long work asks after every step, and saves before it ends.
 // The first signal prints a line on standard error, unless `quiet`. A second one, more than half a second later, ends

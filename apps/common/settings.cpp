@@ -5,11 +5,15 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 
+#include "apps/common/artifact.h"
 #include "core/did_you_mean.h"
+#include "core/kernels/memory.h"
+#include "core/parallel.h"
 #include "nn/attention/attention.h"
 #include "nn/io/json.h"
 
@@ -253,6 +257,60 @@ std::vector<int64_t> rising_integers(const std::string& list, int64_t maximum) {
     result.push_back(value);
   }
   return result;
+}
+
+Json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder) try {
+  const Json config = fields.checked(Artifact::config(option, folder), (folder / "config.json").string());
+  fields.assign(config);
+  return config;
+} catch (const UsageError& error) {
+  throw DataError(concat(error.what(), "; was it made by another version of Cairn?"));
+}
+
+void threads_field(SettingFields& f, int64_t& threads) {
+  f("threads", threads, {0, 4096},
+    concat("CPU threads; 0: all that this program may use, ", cairn::threads(), " here; results do not depend on it"),
+    Keep::may_change);
+}
+
+void ComputeSettings::fields(SettingFields& f) {
+  f("device", device, {{"auto", std::nullopt}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
+    "cpu, cuda, or auto: cuda if this build can use a GPU", Keep::may_change);
+  f("precision", precision, {{"float32", Precision::float32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
+    "on CUDA: float32, tf32 (matrix products in TF32), or bf16 (activations in bfloat16; parameters, moments and sums "
+    "stay float32)");
+  threads_field(f, threads);
+  f("seed", seed, {0, std::numeric_limits<int64_t>::max()}, "random seed");
+}
+
+#if CAIRN_CUDA_HOST
+[[maybe_unused]] constexpr bool emulated = true;
+#else
+[[maybe_unused]] constexpr bool emulated = false;
+#endif
+
+static Device chosen_device(std::optional<Device> device) {
+  if (device == Device::cpu) return Device::cpu;
+#if CAIRN_HAS_CUDA
+  const std::string problem = gpu::device_problem();
+  if (!device) return problem.empty() && !emulated ? Device::cuda : Device::cpu;
+  check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
+  return Device::cuda;
+#else
+  check<DeviceError>(!device, "--device cuda: this program was built without CUDA (configure it with ",
+                     "--preset cuda); use --device cpu");
+  return Device::cpu;
+#endif
+}
+
+Place ComputeSettings::apply() const {
+  if (threads > 0) set_threads(int(threads));
+  const Place place{chosen_device(device), precision == Precision::bf16 ? DType::bfloat16 : DType::float32};
+  check<UsageError>(place.device == Device::cuda || precision == Precision::float32, "--precision ",
+                    precision == Precision::bf16 ? "bf16" : "tf32",
+                    ": the CPU computes in float32; use --device cuda, or --precision float32");
+  set_float32_products(precision == Precision::tf32 ? Float32Products::tf32 : Float32Products::full);
+  return place;
 }
 
 }  // namespace cairn

@@ -6,10 +6,13 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/device.h"
+#include "core/dtype.h"
 #include "core/error.h"
 
 namespace CLI {
@@ -101,6 +104,10 @@ class SettingFields {
   std::unique_ptr<Json> quick_, withdrawn_;
 };
 
+// Takes the settings of the run in the folder, and returns them. `option` begins the message. Error (DataError): there
+// is no run, or its settings are not valid.
+nlohmann::ordered_json read_run(SettingFields& fields, const char* option, const std::filesystem::path& folder);
+
 // Splits "full,i-clustered-15:topk=16,bits=32" into two specifications: a comma before option=value does not split.
 std::vector<std::string> split_specs(const std::string& list);
 
@@ -114,5 +121,27 @@ void name_in_errors(const std::string& option, F&& f) try {
 } catch (const UsageError& error) {
   throw UsageError(concat(option, ": ", error.what()));
 }
+
+// Where a program computes, and the element type of its activations.
+struct Place {
+  Device device = Device::cpu;
+  DType activations = DType::float32;
+};
+
+// Settings of every program that computes.
+struct ComputeSettings {
+  std::optional<Device> device;  // none: CUDA if this build can use a GPU; never the emulator
+  enum class Precision { float32, tf32, bf16 } precision = Precision::float32;
+  int64_t threads = 0;  // 0: all that this process may use
+  int64_t seed = 1;
+
+  void fields(SettingFields& f);
+  // Sets the number of threads and the precision of float32 matrix products. Errors: DeviceError: built without CUDA,
+  // or the GPU cannot be used; UsageError: a precision that the CPU does not have.
+  Place apply() const;
+};
+
+// Declares --threads; 0 stands for its default.
+void threads_field(SettingFields& f, int64_t& threads);
 
 }  // namespace cairn

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/format.h"
-#include "apps/common/program.h"
 #include "apps/common/progress.h"
 #include "core/parallel.h"
 #include "nn/attention/attention.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "apps/common/command.h"
+#include "apps/common/program.h"
 #include "apps/common/training.h"
 
 namespace cairn {

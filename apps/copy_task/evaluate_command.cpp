@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/program.h"
-#include "apps/copy_task/commands.h"
-#include "apps/copy_task/run.h"
+#include "apps/copy_task/train.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -25,15 +24,18 @@ struct EvaluateCommand : Command {
     const Settings& settings = run_.settings;
     std::vector<std::string> specs = split_specs(attention);
     if (specs.empty()) specs = {settings.model.attention};
+    const auto swap = [&](const std::string& spec) {
+      run_.model->encoder.swap_attention(spec, settings.transformer().attention_defaults);
+    };
     for (const std::string& spec : specs)  // checks all before it evaluates any
-      name_in_errors("--attention " + spec, [&] { run_.swap_attention(spec); });
+      name_in_errors("--attention " + spec, [&] { swap(spec); });
     catch_interrupts(quiet);
     Json result;
     std::string text;
     for (const std::string& spec : specs) {
-      run_.swap_attention(spec);
+      swap(spec);
       note("evaluating " + spec, quiet || specs.size() == 1);
-      run_.note_if_full(quiet);
+      note(run_.model->full_note(), quiet);
       const auto seed = uint64_t(settings.compute.seed);  // the sequences that training ended with
       const Metrics found = evaluate(*run_.model, settings.length, sequences, seed, unseen_step, true);
       if (interrupted()) throw Interrupted();

@@ -15,8 +15,6 @@
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/common/svg.h"
-#include "apps/copy_task/commands.h"
-#include "apps/copy_task/run.h"
 #include "apps/copy_task/train.h"
 #include "nn/attention/attention.h"
 #include "nn/io/json.h"

@@ -1,7 +1,13 @@
 // copy-task: a transformer learns to copy masked symbols (the paper's appendix C.2).
-#include "apps/copy_task/commands.h"
-
 #include "apps/common/program.h"
+
+namespace cairn::copy_task {
+// Each is in its <command>_command.cpp.
+std::unique_ptr<Command> make_train();
+std::unique_ptr<Command> make_evaluate();
+std::unique_ptr<Command> make_show();
+std::unique_ptr<Command> make_figure();
+}  // namespace cairn::copy_task
 
 int main(int argc, char** argv) {
   return cairn::run_program(
@@ -10,11 +16,7 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  copy-task train --quick --out run       train in a minute or two, save everything in run/\n"
       "  copy-task evaluate --run run --attention full,clustered-15\n"
-      "  copy-task show --run run                the model's answer to an example, and its attention\n"
-      "\n"
-      "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data or checkpoint,\n"
-      "4 device or out of memory, 5 diverged, 130 interrupted (after saving; a second\n"
-      "Ctrl-C, more than half a second after the first, ends it at once).",
+      "  copy-task show --run run                the model's answer to an example, and its attention\n",
       {cairn::copy_task::make_train, cairn::copy_task::make_evaluate, cairn::copy_task::make_show,
        cairn::copy_task::make_figure},
       argc, argv);

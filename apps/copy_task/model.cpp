@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "core/ops.h"
 #include "core/trace.h"
 
 namespace cairn::copy_task {
+
+using Json = nlohmann::ordered_json;
 
 Model::Model(const TransformerOptions& options, int64_t n, Generator& generator)
     : embedding(tokens, options.features(), generator),
@@ -23,6 +27,25 @@ void Model::place(Device device, DType activations) {
 Variable Model::operator()(const Tensor& input, const Context& context) const {
   const Variable x = cast(embedding(input.to(positions.device())), positions.dtype()) + Variable(positions);
   return cast(output(encoder(x, {}, context)), DType::float32);
+}
+
+std::string Model::full_note() const {
+  const int64_t n = positions.size(0);
+  return full_attention_note(*encoder.layers[0]->attention.attention, n, n);
+}
+
+Json as_json(const Metrics& metrics) {
+  return {{"loss", finite_or_null(metrics.loss)},
+          {"accuracy", finite_or_null(metrics.accuracy)},
+          {"masked_accuracy", finite_or_null(metrics.masked_accuracy)}};
+}
+
+std::string metrics_text(const Json& json) {
+  const Json& masked = json.at("masked_accuracy");  // null if nothing is masked
+  return formatted("%-32s  loss %.4f  accuracy %.4f  masked accuracy %s\n",
+                   json.at("attention").get<std::string>().c_str(), number_or_nan(json.at("loss")),
+                   number_or_nan(json.at("accuracy")),
+                   masked.is_null() ? "-" : formatted("%.4f", masked.get<double>()).c_str());
 }
 
 Metrics evaluate(const Model& model, int64_t length, int64_t sequences, uint64_t seed, uint64_t step, bool may_stop) {

@@ -1,5 +1,8 @@
 #pragma once
 // The model of the copy task: embedded tokens plus fixed positions, an encoder, and a linear layer to the symbols.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
 #include "apps/copy_task/data.h"
 #include "nn/transformer.h"
 
@@ -22,6 +25,8 @@ struct Model : Module {
   void place(Device device, DType activations);
   // Tokens int32 [batch, n], on any device, -> float32 logits [batch, n, classes].
   Variable operator()(const Tensor& input, const Context& context) const;
+  // full_attention_note() for its sequences.
+  std::string full_note() const;
 };
 
 // The result of an evaluation.
@@ -29,6 +34,9 @@ struct Metrics {
   double loss = 0, accuracy = 0;
   double masked_accuracy = 0;  // over masked positions alone; NaN if nothing is masked
 };
+// Metrics to JSON, in which NaN is null; a result as a line of text.
+nlohmann::ordered_json as_json(const Metrics& metrics);
+std::string metrics_text(const nlohmann::ordered_json& json);
 // Does a model with these accuracies copy unmasked symbols, and still guess masked ones?
 inline bool is_plateau(double accuracy, double masked_accuracy) { return accuracy > 0.8 && masked_accuracy < 0.3; }
 

@@ -7,9 +7,8 @@
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
-#include "apps/copy_task/commands.h"
 #include "apps/copy_task/report_analysis.h"
-#include "apps/copy_task/run.h"
+#include "apps/copy_task/train.h"
 #include "nn/io/json.h"
 #include "nn/io/safetensors.h"
 
@@ -134,7 +133,7 @@ struct ShowCommand : Command {
   // Reads the run. Error (UsageError): --length or --layer does not fit it.
   void read_run() {
     run_.read();
-    run_.note_if_full(quiet);
+    note(run_.model->full_note(), quiet);
     const Settings& settings = run_.settings;
     check<UsageError>(length == 0 || length == settings.length, "--length ", length, ": the run has --length ",
                       settings.length);

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/copy_task/run.h"
 #include "core/trace.h"
 
 namespace cairn::copy_task {
@@ -60,6 +59,15 @@ Json CopyTask::judge() {
 
 std::string CopyTask::metrics_text(const Json& result) const {
   return concat("On ", result.at("sequences").get<int64_t>(), " fresh sequences:\n", copy_task::metrics_text(result));
+}
+
+void SavedRun::read() {
+  SettingFields fields;
+  settings.fields(fields);
+  const FoundCheckpoint checkpoint = find(fields);
+  Generator generator(uint64_t(settings.compute.seed));
+  model = std::make_unique<Model>(settings.transformer(), sequence_length(settings.length), generator);
+  restore(checkpoint, *model, nullptr);
 }
 
 }  // namespace cairn::copy_task

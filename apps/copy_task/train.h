@@ -1,5 +1,7 @@
 #pragma once
-// Training on the masked copy task.
+// Training on the masked copy task, and runs that were trained.
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "apps/common/training_run.h"
@@ -30,6 +32,16 @@ class CopyTask : public RunTask {
   Generator generator_;
   Model model_;
   Batch batch_;
+};
+
+// A saved run.
+struct SavedRun : RunToRead {
+  // After read():
+  Settings settings;
+  std::unique_ptr<Model> model;
+
+  // Errors: as find().
+  void read();
 };
 
 }  // namespace cairn::copy_task

@@ -2,9 +2,7 @@
 #include <memory>
 
 #include "apps/common/program.h"
-#include "apps/copy_task/commands.h"
 #include "apps/copy_task/train.h"
-#include "nn/attention/attention.h"
 
 namespace cairn::copy_task {
 namespace {
@@ -31,10 +29,9 @@ struct Train : TrainCommand {
     check<UsageError>(settings.training.average_every == 0 || settings.batch >= ranks.size(),
                       "--average-every: expected a --batch with at least one sequence for each of the ", ranks.size(),
                       " processes, got ", settings.batch);
-    const TransformerOptions model = settings.transformer();
-    const int64_t n = sequence_length(settings.length);
-    note_if_full(*make_attention(model.attention, model.attention_defaults), n, n, quiet);
-    return std::make_unique<CopyTask>(settings, place, begins ? settings.init_from : "");
+    auto task = std::make_unique<CopyTask>(settings, place, begins ? settings.init_from : "");
+    note(task->model().full_note(), quiet);
+    return task;
   }
 
   Settings settings;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "apps/common/program.h"
-#include "apps/speech/commands.h"
 #include "apps/speech/run.h"
 
 namespace cairn::speech {

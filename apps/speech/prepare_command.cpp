@@ -15,7 +15,6 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/speech/commands.h"
 #include "apps/speech/corpus.h"
 #include "apps/speech/decode.h"
 #include "apps/speech/features.h"

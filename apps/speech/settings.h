@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "apps/common/command.h"
+#include "apps/common/settings.h"
 #include "apps/common/training_options.h"
 #include "nn/transformer.h"
 

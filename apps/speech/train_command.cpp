@@ -3,7 +3,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "apps/speech/commands.h"
 #include "apps/speech/run.h"
 #include "apps/speech/train.h"
 

@@ -7,7 +7,6 @@
 
 #include "apps/common/format.h"
 #include "apps/common/program.h"
-#include "apps/speech/commands.h"
 #include "apps/speech/features.h"
 #include "apps/speech/run.h"
 #include "core/error.h"

@@ -11,7 +11,6 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/text_search/commands.h"
 #include "apps/text_search/compare.h"
 #include "apps/text_search/files.h"
 #include "core/error.h"

@@ -55,7 +55,7 @@ Tensor Embedder::embed(const Sequences& sequences, bool quiet, const AfterEach& 
   float* out = all.mutable_data<float>();
   const Generator generator(uint64_t(options_.compute.seed));
   const int64_t most = order.empty() ? 0 : int64_t(sequences[order[0]].size());
-  note_if_full(*make_attention(options_.attention), most, most, quiet);
+  note(full_attention_note(*make_attention(options_.attention), most, most), quiet);
   Progress progress(int64_t(sequences.size()), quiet || sequences.empty());
   for (size_t first = 0; first < order.size(); first += size_t(options_.batch)) {
     if (interrupted()) throw Interrupted();

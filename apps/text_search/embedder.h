@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/command.h"
+#include "apps/common/settings.h"
 #include "apps/text_search/wordpiece.h"
 #include "nn/bert.h"
 

@@ -1,6 +1,14 @@
 // text-search: finds texts by their meaning.
 #include "apps/common/program.h"
-#include "apps/text_search/commands.h"
+
+namespace cairn::text_search {
+// Each is in its <command>_command.cpp.
+std::unique_ptr<Command> make_index();
+std::unique_ptr<Command> make_query();
+std::unique_ptr<Command> make_embed();
+std::unique_ptr<Command> make_tokenize();
+std::unique_ptr<Command> make_compare();
+}  // namespace cairn::text_search
 
 int main(int argc, char** argv) {
   return cairn::run_program(
@@ -8,10 +16,7 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  text-search index ~/notes --model model --out notes.index\n"
       "  text-search query 'how are checkpoints saved?' --index notes.index\n"
-      "  text-search compare ~/notes --model model\n"
-      "\n"
-      "Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 bad data or model,\n"
-      "4 device or out of memory, 130 interrupted.",
+      "  text-search compare ~/notes --model model\n",
       {cairn::text_search::make_index, cairn::text_search::make_query, cairn::text_search::make_embed,
        cairn::text_search::make_tokenize, cairn::text_search::make_compare},
       argc, argv);

@@ -13,7 +13,6 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/common/progress.h"
-#include "apps/text_search/commands.h"
 #include "apps/text_search/embedder.h"
 #include "apps/text_search/index.h"
 #include "core/error.h"

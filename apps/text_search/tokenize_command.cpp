@@ -4,7 +4,6 @@
 #include <string>
 
 #include "apps/common/program.h"
-#include "apps/text_search/commands.h"
 #include "apps/text_search/files.h"
 #include "apps/text_search/wordpiece.h"
 #include "core/error.h"

@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/copy_task/report_analysis.h"
-#include "apps/copy_task/run.h"
 #include "apps/copy_task/train.h"
 #include "tests/apps/process.h"
 #include "tests/catch.h"

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/copy_task/run.h"
 #include "apps/copy_task/train.h"
 #include "autograd/ops.h"
 #include "core/parallel.h"
