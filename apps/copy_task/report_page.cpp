@@ -1,16 +1,177 @@
-#include "apps/copy_task/report_page.h"
-
+// The report of a training run, as a page.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/common/format.h"
 #include "apps/common/progress.h"
-#include "apps/common/svg.h"
+#include "apps/common/report.h"
+#include "apps/copy_task/report_analysis.h"
 #include "apps/copy_task/train.h"
 
 namespace cairn::copy_task {
+namespace {
 
 using svg::number;
+
+std::string percent(double value) { return number(value, true); }
+
+// Positions in rows of at most 32.
+using Rows = std::vector<std::vector<int64_t>>;
+constexpr int64_t row_length = 32;
+
+// A row of the first copy, and below it the same places of the second.
+Rows by_position(int64_t n) {
+  Rows rows;
+  for (int64_t begin = 0; begin < n / 2; begin += row_length)
+    for (const int64_t copy : {int64_t(0), n / 2}) {
+      rows.emplace_back(size_t(std::min(row_length, n / 2 - begin)));
+      std::iota(rows.back().begin(), rows.back().end(), copy + begin);
+    }
+  return rows;
+}
+
+// Rows of one token each, sorted by cluster.
+Rows by_token(const std::vector<int32_t>& tokens, const int32_t* labels) {
+  std::vector<int64_t> order(tokens.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return std::pair(tokens[size_t(a)], labels[a]) < std::pair(tokens[size_t(b)], labels[b]);
+  });
+  Rows rows;
+  for (const int64_t i : order) {
+    const bool goes_on = !rows.empty() && tokens[size_t(rows.back().back())] == tokens[size_t(i)];
+    if (!goes_on || int64_t(rows.back().size()) == row_length) rows.emplace_back();
+    rows.back().push_back(i);
+  }
+  return rows;
+}
+
+// a, b, ... z, aa, ab, ...
+std::string letters(int cluster) {
+  if (cluster < 0) return "";
+  return (cluster >= 26 ? letters(cluster / 26 - 1) : std::string()) + char('a' + cluster % 26);
+}
+
+// Each position's token, with the color and the letter of its cluster unless it is alone in it.
+std::string draw_clusters(const std::string& title, const Example& example, const int32_t* labels, const Rows& rows) {
+  svg::Cells cells{title, "", {}};
+  for (const std::vector<int64_t>& row : rows) {
+    cells.rows.push_back({"", {}});
+    for (const int64_t i : row) {
+      const bool is_alone = std::count(labels, labels + example.size(), labels[i]) == 1;
+      const int cluster = is_alone ? -1 : labels[i];
+      cells.rows.back().cells.push_back(
+          {token_text(example.input[size_t(i)]), svg::category(cluster), letters(cluster)});
+    }
+  }
+  return svg::draw(cells);
+}
+
+// The head of a layer that is drawn: the one that attends most to the other copy.
+int64_t drawn_head(const std::vector<double>& shares) {
+  return std::max_element(shares.begin(), shares.end()) - shares.begin();
+}
+
+std::string name_of(size_t layer, int64_t head) { return concat("Layer ", layer + 1, ", head ", head + 1); }
+
+void write_example(Report& page, const Example& example) {
+  page.section("One example");
+  const int64_t n = example.size();
+  std::string caption =
+      "A fresh sequence. M is masked; the other copy has the symbol in the same place. Right answers to masked symbols "
+      "are outlined, wrong answers are filled.";
+  Rows rows = by_position(n);
+  constexpr size_t most = 4;
+  if (rows.size() > most) {
+    rows.resize(most);
+    caption += concat(" The picture shows the first ", 2 * row_length, " of ", n / 2, " places of each copy.");
+  }
+  svg::Cells cells{"One sequence: input, target and answer", "Both copies, aligned.", {}};
+  for (const std::vector<int64_t>& row : rows) {
+    svg::CellRow input{concat("copy ", row[0] < n / 2 ? 1 : 2, ": input"), {}, !cells.rows.empty()};
+    svg::CellRow target{"target", {}}, answer{"answer", {}};
+    for (const int64_t i : row) {
+      const bool is_masked = example.is_masked(i);
+      input.cells.push_back({token_text(example.input[size_t(i)]), is_masked ? "hidden" : "cell"});
+      target.cells.push_back({token_text(example.target[size_t(i)]), "cell"});
+      answer.cells.push_back({token_text(example.answer[size_t(i)]), !example.is_right(i) ? "wrong"
+                                                                     : is_masked          ? "found"
+                                                                                          : "cell"});
+    }
+    cells.rows.insert(cells.rows.end(), {input, target, answer});
+  }
+  page.figure({svg::draw(cells), caption});
+}
+
+void write_attention(Report& page, const std::string& attention, const Example& example) {
+  page.section("What the attention looks at");
+  if (example.layers.empty()) return page.text("The sequences are too long to show attention weights.");
+  page.text(concat(
+      "Attention weights of the trained model on the example above: those of ", attention,
+      ", beside those of full attention on the same queries and keys. For each layer, the maps show the head whose "
+      "masked positions attend most to the same place in the other copy."));
+  const std::string reading =
+      "How to read a map: each row is a query position, each column a key position; a row sums to 100%. On the main "
+      "diagonal, a position attends to itself. Halfway between it and each corner lies another diagonal. There, a "
+      "position attends to the same place in the other copy.";
+  std::vector<ShownHead> heads;
+  for (const std::vector<double>& shares : other_copy_shares(example)) {
+    const int64_t head = drawn_head(shares);
+    heads.push_back({head, concat("Weight on the other copy: ", percent(shares[size_t(head)]))});
+  }
+  write_attention_maps(page, attention, example.layers, heads, reading);
+}
+
+void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {
+  if (example.layers.empty() || !example.layers[0].choices["labels"].defined()) return;
+  page.section("What do the positions of a cluster share: proximity or content?");
+  constexpr int64_t sequences = 64;
+  page.text(concat(
+      "A pair of positions can be near, have the same token, or have the same place. For the pairs with each property, "
+      "the table shows the percentage that are in the same cluster. Counted for each head over ",
+      sequences,
+      " fresh sequences; the median over the heads is shown. A property matters if its share is far above that of "
+      "pairs with nothing in common. Near: at most ",
+      ClusterPairs::reach,
+      " positions apart. Same token: the same input token, or both masked. Same place: position i of both copies. "
+      "Pairs with two of these properties are left out. Last column: how many of the pairs that share a cluster in "
+      "this layer no longer share one in the next."));
+  Report::Rows rows;
+  for (const auto& heads : count_pairs(model, settings.length, sequences, uint64_t(settings.compute.seed)))
+    rows.push_back(
+        {concat("Layer ", rows.size() + 1), percent(median_share(heads, &ClusterPairs::none)),
+         percent(median_share(heads, &ClusterPairs::near)), percent(median_share(heads, &ClusterPairs::token)),
+         percent(median_share(heads, &ClusterPairs::place)), percent(1 - median_share(heads, &ClusterPairs::next))});
+  page.table({"", "nothing in common", "near", "same token", "same place", "apart in the next layer"}, rows);
+
+  page.text(
+      "Below, each cell is a position of the example with its input token, in the heads of the maps above. Positions "
+      "with the same color and letter share a cluster; a position without color is alone in its cluster. By position: "
+      "the second copy is below the first. Blocks of one color mean that proximity decides. "
+      "If a position and the one below it have the same color, the place in the copy decides. By token: a row has all "
+      "positions of one token. Rows of one "
+      "color mean that content decides.");
+  std::vector<Report::Picture> pictures;
+  const auto shares = other_copy_shares(example);
+  for (size_t layer = 0; layer < shares.size(); ++layer) {
+    const int64_t head = drawn_head(shares[layer]), n = example.size();
+    const int32_t* labels = example.layers[layer].choices["labels"].data<int32_t>() + head * n;
+    const auto add = [&](const char* order, const Rows& positions) {
+      const std::string title = concat(name_of(layer, head), ": clusters by ", order);
+      pictures.push_back({draw_clusters(title, example, labels, positions), title});
+    };
+    add("position", by_position(n));
+    add("token", by_token(example.input, labels));
+  }
+  page.figures(pictures, 2);
+}
+
+}  // namespace
 
 void CopyTask::write_report(Artifact& run, const TrainState& state, const nlohmann::ordered_json& result) {
   model_.place(Device::cpu, DType::float32);
@@ -24,8 +185,8 @@ void CopyTask::write_report(Artifact& run, const TrainState& state, const nlohma
                      " was trained on sequences 0w0w, where w has ", count(settings_.length, "random symbol"),
                      ". Each copy has ", count(masked_per_half(settings_.length), "masked symbol"),
                      "; the other copy shows the symbol in the same place."));
-  page.summary({{"Masked symbols right", number(metric("masked_accuracy"), true), "on fresh sequences"},
-                {"All symbols right", number(metric("accuracy"), true), "visible symbols included"},
+  page.summary({{"Masked symbols right", percent(metric("masked_accuracy")), "on fresh sequences"},
+                {"All symbols right", percent(metric("accuracy")), "visible symbols included"},
                 {"Loss", number(metric("loss")), "nats per symbol"},
                 {"Training", clock_time(state.seconds), count(state.step, "step")},
                 {"Parameters", number(double(parameter_count(model_))), concat("seed ", seed)}});
