@@ -63,7 +63,7 @@ struct FigureCommand : Command {
     check<UsageError>(!specs.empty(), "--attention: expected a variant");
     std::vector<int64_t> all;
     name_in_errors("--lengths", [&] { all = rising_integers(lengths, int64_t(1) << 30); });
-    Artifact folder(out, config(), Resume::if_there);
+    Artifact folder(out, config());
     catch_interrupts(quiet);
     std::map<int64_t, Json> kept = kept_points(folder);
     for (const int64_t length : all) {

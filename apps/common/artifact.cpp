@@ -48,12 +48,8 @@ Json Artifact::config(const char* option, const fs::path& folder) {
   return read_json(folder / config_name);
 }
 
-Artifact::Artifact(const fs::path& folder, const Json& config, Resume resume) : folder_(folder) {
+Artifact::Artifact(const fs::path& folder, const Json& config) : folder_(folder) {
   if (folder.empty()) return;
-  if (resume == Resume::no)
-    for (const char* name : {config_name, lines_name, result_name, "checkpoint", "report.html"})
-      check<UsageError>(!is_there(folder / name), "--out ", folder, ": the folder has a ", name,
-                        is_in(folder) ? "; continue the run with --resume, or" : ";", " choose another folder");
   std::error_code error;
   check<UsageError>(!fs::exists(folder, error) || fs::is_directory(folder, error), "--out ", folder,
                     ": expected a folder, or a name for a new one, got a file");
@@ -108,9 +104,8 @@ void Artifact::keep_lines(int64_t count) {
   check(!error, path, ": cannot be truncated: ", error);
 }
 
-std::optional<Json> Artifact::result() const {
-  if (folder_.empty() || !is_there(folder_ / result_name)) return {};
-  return std::make_optional(read_json(folder_ / result_name));  // (JSON can be made of anything, an optional too)
+Json Artifact::result() const {
+  return keeps() && is_there(folder_ / result_name) ? read_json(folder_ / result_name) : Json();
 }
 
 void Artifact::write_result(const Json& result) { write(result_name, result.dump(2) + "\n"); }

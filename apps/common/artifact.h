@@ -25,8 +25,6 @@ struct InUse : UsageError {
   using UsageError::UsageError;
 };
 
-enum class Resume { no, if_there };
-
 class Artifact {
  public:
   using Json = nlohmann::ordered_json;
@@ -36,10 +34,10 @@ class Artifact {
   // Does the folder have a configuration?
   static bool is_in(const std::filesystem::path& folder);
 
-  // Makes the folder, locks it for as long as this object lives, and writes config.json. With an empty path, nothing is
-  // written, and every call below does nothing. Errors: UsageError: the path is not a folder; Resume::no, and the
-  // folder has files that would be replaced; InUse; Error: the folder cannot be made or written.
-  Artifact(const std::filesystem::path& folder, const Json& config, Resume resume);
+  // Makes the folder, if it is not there, locks it for as long as this object lives, and writes config.json. With an
+  // empty path, nothing is written, and every call below does nothing. Errors: UsageError: the path is not a folder;
+  // InUse; Error: the folder cannot be made or written.
+  Artifact(const std::filesystem::path& folder, const Json& config);
 
   bool keeps() const { return lock_.has_value(); }
   const std::filesystem::path& folder() const { return folder_; }
@@ -55,7 +53,7 @@ class Artifact {
   std::vector<Json> lines() const;
   // Removes all but the first `count` lines.
   void keep_lines(int64_t count);
-  std::optional<Json> result() const;
+  Json result() const;  // null: none yet
   void write_result(const Json& result);
 
  private:

@@ -283,17 +283,14 @@ void ComputeSettings::fields(SettingFields& f) {
   f("seed", seed, {0, std::numeric_limits<int64_t>::max()}, "random seed");
 }
 
-#if CAIRN_CUDA_HOST
-[[maybe_unused]] constexpr bool emulated = true;
-#else
-[[maybe_unused]] constexpr bool emulated = false;
-#endif
-
 static Device chosen_device(std::optional<Device> device) {
   if (device == Device::cpu) return Device::cpu;
 #if CAIRN_HAS_CUDA
   const std::string problem = gpu::device_problem();
-  if (!device) return problem.empty() && !emulated ? Device::cuda : Device::cpu;
+#if CAIRN_CUDA_HOST
+  if (!device) return Device::cpu;
+#endif
+  if (!device) return problem.empty() ? Device::cuda : Device::cpu;
   check<DeviceError>(problem.empty(), "--device cuda: ", problem, "; or use --device cpu");
   return Device::cuda;
 #else

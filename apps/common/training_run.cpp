@@ -51,6 +51,13 @@ std::string result_text(const RunTask& task, const Json& result) {
                 "\n", task.metrics_text(result));
 }
 
+// Error (UsageError): a new run would replace files of the folder.
+void check_new(const std::filesystem::path& folder) {
+  for (const char* name : {"config.json", "metrics.jsonl", "result.json", "checkpoint", "report.html"})
+    check<UsageError>(!is_there(folder / name), "--out ", folder, ": the folder has a ", name,
+                      Artifact::is_in(folder) ? "; continue the run with --resume, or" : ";", " choose another folder");
+}
+
 }  // namespace
 
 Json train_run(RunTask& task, Artifact& run, bool quiet, Communicator& ranks) {
@@ -60,7 +67,7 @@ Json train_run(RunTask& task, Artifact& run, bool quiet, Communicator& ranks) {
   const TrainState state = train(task, options, run, quiet, ranks);
   const bool is_over = state.ended || state.step == options.iterations;
   const Json best_step = options.keep_best && run.keeps() ? load_best(run, task.model(), state.step) : Json();
-  Json result = run.result().value_or(Json());
+  Json result = run.result();
   // An old result may be of fewer steps. Rank 0 alone has it.
   const bool is_new = of_rank_0(ranks, result.is_null() || result.at("iterations") != state.step);
   const auto write_report = [&](const Json& of) {
@@ -109,7 +116,8 @@ void TrainCommand::run(Communicator& ranks) {
   const bool continues = resume && has_checkpoint(out);  // then it ignores --init-from
   const std::unique_ptr<RunTask> task = make_task(is_first && !continues, ranks);
   TraceFile trace_file(trace);
-  Artifact folder(out, config(), resume ? Resume::if_there : Resume::no);  // a rejected command creates no folder
+  if (!out.empty() && !resume) check_new(out);
+  Artifact folder(out, config());  // a rejected command creates no folder
   if (out.empty()) note("without --out the trained model is not saved", quiet);
   if (is_first) catch_interrupts(quiet);
   try {

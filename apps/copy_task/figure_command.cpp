@@ -192,9 +192,10 @@ struct FigureCommand : Command {
   void train_cell(const Cell& cell, const Place& place, Communicator& ranks) try {
     const Settings of_cell = settings_of(cell);
     CopyTask task(of_cell, place);
-    Artifact run(folder_of(cell), config_of_cell(cell), Resume::if_there);
-    const auto result = run.result();
-    if (!result || (!result->at("stopped").get<bool>() && result->at("iterations") != settings.training.iterations))
+    Artifact run(folder_of(cell), config_of_cell(cell));
+    const Json result = run.result();
+    if (result.is_null() ||
+        (!result.at("stopped").get<bool>() && result.at("iterations") != settings.training.iterations))
       train_run(task, run, quiet, ranks);
   } catch (const InUse&) {
     note("another process is training it", quiet);
@@ -214,7 +215,7 @@ struct FigureCommand : Command {
 
   // Writes the whole figure, with the cells of other processes: the process that ends last writes all of it.
   void write() try {
-    Artifact folder(out, config(), Resume::if_there);
+    Artifact folder(out, config());
     for (Cell& cell : cells) {
       const fs::path result = folder_of(cell) / "result.json";
       if (fs::exists(result)) cell.result = read_json(result);

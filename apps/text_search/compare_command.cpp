@@ -69,7 +69,7 @@ struct CompareCommand : Command {
     name_in_errors("--variants", [&] {
       for (const std::string& spec : specs) embedder.set_attention(spec);  // checks it
     });
-    Artifact kept(out, config(), Resume::if_there);
+    Artifact kept(out, config());
 
     Json rows = Json::array();
     std::string text = concat(split ? "Texts: " : "Files: ", texts.size(), '\n');

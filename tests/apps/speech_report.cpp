@@ -41,7 +41,7 @@ TEST_CASE("speech: reports are well-formed", "[speech]") {
       const Corpus data{{{"a", "&"}, {}, {}}, {sentence}, {sentence, sentence, sentence}, {}};
       SpeechTask task(settings, {}, data);
       const TemporaryFolder folder;
-      Artifact run(folder.path(), {{"a", "<b>"}}, Resume::if_there);
+      Artifact run(folder.path(), {{"a", "<b>"}});
       const auto page_of = [&](const nlohmann::ordered_json& result) {
         const NoGrad no_grad;
         task.write_report(run, {}, result);
