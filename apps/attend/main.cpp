@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 struct Result {
   std::string spec, problem{};  // the error, if it did not run
   std::unique_ptr<Runner> runner{};
-  Outcome outcome{};
   double error = NAN;                // the distance of the output, relative to the other output
   double l1 = NAN;                   // the mean L1 distance of rows of weights, 0 to 2; NaN: no rows
   std::vector<double> distances{};   // L1, summed over the rows of each head, [B, H]
@@ -151,7 +150,7 @@ struct Attend : Command {
     const bool any = std::ranges::any_of(results, [](const Result& result) { return result.runner != nullptr; });
     check<UsageError>(any, "no variant works on these tensors: ", results.front().problem);
     if (!compare.empty() && std::ranges::find(specs, compare) == specs.end()) run_variant(compare, false);
-    if (!out.empty()) write_safetensors(out, output_file(specs[0], inputs, results[0].outcome));
+    if (!out.empty()) write_safetensors(out, results[0].runner->output(specs[0]));
     if (!compare.empty()) look();
     tell_results();
   }
@@ -162,9 +161,7 @@ struct Attend : Command {
     Result& result = results.emplace_back();
     result.spec = spec;
     try {
-      auto runner = std::make_unique<Runner>(spec, inputs, options);
-      result.outcome = runner->run();
-      result.runner = std::move(runner);
+      result.runner = std::make_unique<Runner>(spec, inputs, options);
     } catch (const Error& error) {
       if (!several || dynamic_cast<const DeviceError*>(&error)) throw;
       result.problem = error.what();
@@ -184,7 +181,7 @@ struct Attend : Command {
     constexpr int64_t side = 64;  // cells; at most about 5 MB of SVG for 17 variants and 8 heads
     for (Result& result : results) {
       if (!result.runner) continue;
-      result.error = relative_error(result.outcome.out, other.outcome.out);
+      result.error = relative_error(result.runner->out, other.runner->out);
       result.distances.assign(size_t(B * H), 0);
       if (!picture.empty() && B > 0) result.maps.assign(size_t(H), svg::Heatmap(rows, S, side));
     }
@@ -224,7 +221,7 @@ struct Attend : Command {
         const std::string title = H > 1 ? concat(result.spec, ", head ", h + 1) : result.spec;
         map.title = "Attention weights of " + title;
         map.edges = edges;
-        map.row_colors = row_colors(map, int64_t(h), result.outcome.made, sample);
+        map.row_colors = row_colors(map, int64_t(h), result.runner->made, sample);
         const double l1 = result.distances[h] / double(inputs.valid_of(sample, 0));
         maps.push_back({svg::draw(map), concat(title, ": L1 ", svg::number(l1))});
       }
@@ -252,8 +249,8 @@ struct Attend : Command {
         text += "  - " + result.problem;
         continue;
       }
-      one["seconds"] = result.outcome.seconds;
-      text += cell(result.outcome.seconds * 1e3, 21, 3);
+      one["seconds"] = result.runner->seconds;
+      text += cell(result.runner->seconds * 1e3, 21, 3);
       if (compare.empty()) continue;
       one["l1"] = finite_or_null(result.l1);
       one["error"] = finite_or_null(result.error);

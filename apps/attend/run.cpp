@@ -30,6 +30,7 @@ Runner::Runner(const std::string& spec, const Inputs& inputs, const RunOptions& 
   q_ = leaf(inputs.q);
   k_ = shared ? q_ : leaf(inputs.k);
   v_ = leaf(inputs.v);
+  run();
 }
 
 Tensor Runner::place(const Tensor& x) const {
@@ -38,8 +39,7 @@ Tensor Runner::place(const Tensor& x) const {
 
 Tensor Runner::back(const Tensor& x) const { return x.to(Device::cpu).cast(inputs_.q.dtype()); }
 
-Outcome Runner::run() {
-  Outcome outcome;
+void Runner::run() {
   Tensor gradient = inputs_.grad_out;
   if (options_.gradients) {
     const Shape shape = inputs_.q.shape().with(3, inputs_.v.size(3));
@@ -49,31 +49,31 @@ Outcome Runner::run() {
   if (!attention_->shares_keys()) leaves.emplace_back("k", k_);
   leaves.emplace_back("v", v_);
   leaves.insert(leaves.end(), parameters_.begin(), parameters_.end());
-  std::vector<double> seconds;
-  for (double total = 0; seconds.size() < 5 && total < 1; total += seconds.back()) {
+  std::vector<double> times;
+  for (double total = 0; times.size() < 5 && total < 1; total += times.back()) {
     for (auto& [name, leaf] : leaves) leaf.clear_grad();
-    outcome.made = {};
+    made = {};
     AttentionContext reporting = context_;
-    reporting.report = &outcome.made;
+    reporting.report = &made;
     const auto start = std::chrono::steady_clock::now();
-    const Variable out = (*attention_)(q_, k_, v_, mask_, reporting);
-    if (options_.gradients) backward(out, gradient);
-    const Tensor result = out.value().to(Device::cpu);  // waits for the device
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    outcome.out = back(result);
+    const Variable result = (*attention_)(q_, k_, v_, mask_, reporting);
+    if (options_.gradients) backward(result, gradient);
+    const Tensor on_cpu = result.value().to(Device::cpu);  // waits for the device
+    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    out = back(on_cpu);
   }
-  if (inputs_.given["labels"].defined() && outcome.made["labels"].defined())
+  made = made.to(Device::cpu);
+  if (inputs_.given["labels"].defined() && made["labels"].defined())
     for (const int32_t label : inputs_.given["labels"].to_vector<int32_t>())
-      check<DataError>(label < outcome.made.numbers["clusters"], inputs_.file.where,
-                       ": tensor 'labels': expected numbers ", "from -1 to ", outcome.made.numbers["clusters"] - 1,
-                       " for attention '", attention_->spec(), "', got ", label);
-  std::sort(seconds.begin(), seconds.end());
-  outcome.seconds = seconds[seconds.size() / 2];
-  if (!options_.gradients) return outcome;
+      check<DataError>(label < made.numbers["clusters"], inputs_.file.where, ": tensor 'labels': expected numbers ",
+                       "from -1 to ", made.numbers["clusters"] - 1, " for attention '", attention_->spec(), "', got ",
+                       label);
+  std::sort(times.begin(), times.end());
+  seconds = times[times.size() / 2];
+  if (!options_.gradients) return;
   for (const auto& [name, leaf] : leaves)  // a gradient that no operation added to is zero
-    outcome.gradients.emplace_back(
-        name, leaf.grad().defined() ? back(leaf.grad()) : Tensor::zeros(leaf.shape(), inputs_.q.dtype()));
-  return outcome;
+    gradients.emplace_back(name,
+                           leaf.grad().defined() ? back(leaf.grad()) : Tensor::zeros(leaf.shape(), inputs_.q.dtype()));
 }
 
 // The output is W v, so the gradient of v is W^T times that of the output. If column m of the output's gradient is the
@@ -100,18 +100,17 @@ Tensor Runner::weights(const std::vector<int64_t>& rows) const {
   const Tensor unit = compare(Compare::equal, arange(q.size(1), device).reshape({q.size(1), 1, 1}), positions);
   const Variable v(Tensor::zeros(v_.value().shape().with(3, R), q.dtype(), device), true);
   const Variable fixed_q(q), fixed_k = attention_->shares_keys() ? fixed_q : Variable(k_.value());
-  const Variable out = (*attention_)(fixed_q, fixed_k, v, mask, context_);
-  backward(out, broadcast_to(unit.cast(q.dtype()), q.shape().with(3, R)));
+  const Variable result = (*attention_)(fixed_q, fixed_k, v, mask, context_);
+  backward(result, broadcast_to(unit.cast(q.dtype()), q.shape().with(3, R)));
   const Tensor transposed = v.grad().defined() ? v.grad() : v.value();  // [B, S, H, R]
   return permute(transposed, {0, 2, 3, 1}).to(Device::cpu).cast(DType::float32);
 }
 
-TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome) {
+TensorFile Runner::output(const std::string& spec) const {
   TensorFile file;
   file.metadata = {{"attention", spec}};
-  file.tensors = {{"out", outcome.out}};
-  for (const auto& [name, gradient] : outcome.gradients) file.tensors.emplace_back("grad_" + name, gradient);
-  const AttentionChoices made = outcome.made.to(Device::cpu);
+  file.tensors = {{"out", out}};
+  for (const auto& [name, gradient] : gradients) file.tensors.emplace_back("grad_" + name, gradient);
   if (const Tensor codes = made["codes"]; codes.defined()) {  // the same 64 bits
     const auto bits = codes.to_vector<uint64_t>();
     file.tensors.emplace_back("codes", Tensor::from(std::vector<int64_t>(bits.begin(), bits.end()), codes.shape()));
@@ -120,7 +119,7 @@ TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outc
     if (const Tensor choice = made[name]; choice.defined()) file.tensors.emplace_back(name, choice);
   const Tensor labels = made["labels"];
   if (!labels.defined()) return file;
-  const int64_t B = inputs.batches(), H = inputs.heads(), N = inputs.queries(), C = made.numbers.at("clusters");
+  const int64_t B = inputs_.batches(), H = inputs_.heads(), N = inputs_.queries(), C = made.numbers.at("clusters");
   Tensor counts = Tensor::zeros({B, H, C}, DType::int32);
   int32_t* const members = counts.mutable_data<int32_t>();
   for (int64_t i = 0; i < labels.elements(); ++i)
@@ -139,7 +138,7 @@ TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outc
     mass.mutable_data<double>()[row] = masses.data<double>()[from];
   }
   file.tensors.emplace_back("topk", topk);
-  file.tensors.emplace_back("mass", mass.cast(inputs.q.dtype()));
+  file.tensors.emplace_back("mass", mass.cast(inputs_.q.dtype()));
   return file;
 }
 

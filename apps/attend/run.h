@@ -18,26 +18,26 @@ struct RunOptions {
   bool gradients = false;
 };
 
-struct Outcome {
-  Tensor out;                                             // [B, N, H, M], of q's element type, as all the others
+// What a variant computes from these inputs.
+class Runner {
+ public:
+  // Computes all below. Errors: UsageError: the specification is wrong, or the inputs do not fit it; DataError: labels
+  // beyond its clusters.
+  Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options);
+
+  Tensor out;                                             // [B, N, H, M], of q's element type, as the gradients
   std::vector<std::pair<std::string, Tensor>> gradients;  // by name: of q, k, v and the parameters
   AttentionChoices made;
   double seconds = 0;  // the median of 5 runs, or of fewer that take a second; with gradients if options say so
-};
 
-// A variant with its parameters, ready to run on these inputs. Errors (UsageError): the specification is wrong, or the
-// inputs do not fit it.
-class Runner {
- public:
-  Runner(const std::string& spec, const Inputs& inputs, const RunOptions& options);
-
-  // Errors: UsageError: the variant does not support the mask; DataError: labels beyond its clusters.
-  Outcome run();
+  // The results as a file.
+  TensorFile output(const std::string& spec) const;
   // The attention weights of some queries, whose indices rise: [B, H, rows, S] in float32 on the CPU. Random draws and
-  // choices are those of run(). Time: a forward and a backward pass with a column of values per row.
+  // choices are those of the results. Time: a forward and a backward pass with a column of values per row.
   Tensor weights(const std::vector<int64_t>& rows) const;
 
  private:
+  void run();
   Tensor place(const Tensor& x) const;  // to the device and type of the computation
   Tensor back(const Tensor& x) const;
 
@@ -51,8 +51,5 @@ class Runner {
   Variable q_, k_, v_;
   std::vector<NamedParameter> parameters_;
 };
-
-// The results of a run as a file.
-TensorFile output_file(const std::string& spec, const Inputs& inputs, const Outcome& outcome);
 
 }  // namespace cairn::attend
