@@ -144,7 +144,6 @@ void SettingFields::add_choice(const char* name, const std::vector<std::string>&
 }
 
 void SettingFields::words(const char* name, std::vector<std::string>& values, const std::string& help) {
-  if (!command_) return;
   command_->add_option(name, values, help)->expected(0, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 

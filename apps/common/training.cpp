@@ -29,11 +29,10 @@ std::string numbers(double loss, const Json& metrics) {
 }
 
 // Gives all ranks the state that rank 0 has read.
-void broadcast(TrainState& state, Optimizer& optimizer, Schedule& schedule, Communicator& ranks) {
+void broadcast(TrainState& state, Optimizer& optimizer, Communicator& ranks) {
   if (ranks.size() == 1) return;
   const std::string progress = of_rank_0(ranks, progress_of(state).dump());
   if (ranks.rank() > 0) state = state_from(Json::parse(progress));
-  schedule.set_state(state.schedule);
   broadcast_weights(optimizer, ranks);
 }
 
@@ -86,9 +85,11 @@ TrainState train(Task& task, const TrainingOptions& options, Artifact& run, bool
   const std::unique_ptr<Optimizer> made = options.make_optimizer(parameters(task.model()));
   Optimizer& optimizer = *made;
   const std::unique_ptr<Schedule> schedule = options.make_schedule();
-  TrainState state = begin_training(run, task.model(), optimizer, *schedule, options.iterations);
+  TrainState state = begin_training(run, task.model(), optimizer, options.iterations);
   if (state.step > 0) note(concat(run.folder(), ": continuing from step ", state.step), quiet);
-  broadcast(state, optimizer, *schedule, ranks);
+  broadcast(state, optimizer, ranks);
+  if (state.step == 0) state.schedule = schedule->state();
+  schedule->set_state(state.schedule);
   optimizer.set_learning_rate(schedule->learning_rate(state.step));
   // Between two averages, processes have different weights. Then nothing is evaluated or saved, and training goes on.
   const int64_t average_every = ranks.size() > 1 ? options.average_every : 0;

@@ -53,16 +53,14 @@ TrainState state_from(const Json& progress) {
   return state;
 }
 
-TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, Schedule& schedule, int64_t iterations) {
+TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, int64_t iterations) {
   TrainState state;
-  state.schedule = schedule.state();
   if (!run.keeps()) return state;
   if (const auto found = newest_checkpoint(run.folder())) {
     state = state_of(*found);
     state.saved = state.step;
     check<UsageError>(state.step <= iterations, "--iterations ", iterations, ": the run has made ", state.step,
                       " steps already");
-    schedule.set_state(state.schedule);
     run.lines();  // reports damage before training starts
     restore(*found, model, &optimizer);
     if (!found->damage.empty()) {  // otherwise the next save keeps the damaged one and drops this one

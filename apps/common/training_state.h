@@ -11,7 +11,6 @@
 #include "nn/io/checkpoint.h"
 #include "nn/module.h"
 #include "nn/optim/optimizer.h"
-#include "nn/optim/schedule.h"
 
 namespace cairn {
 
@@ -44,7 +43,7 @@ TrainState state_of(const FoundCheckpoint& checkpoint);
 
 // Continues from the newest checkpoint of a run, if there is one. Errors: UsageError: the run has made more steps than
 // `iterations`; DataError: all checkpoints are damaged, or another model's.
-TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, Schedule& schedule, int64_t iterations);
+TrainState begin_training(Artifact& run, Module& model, Optimizer& optimizer, int64_t iterations);
 // Saves a checkpoint, unless there is one of this step.
 void save_training(Artifact& run, Module& model, const Optimizer& optimizer, TrainState& state);
 // Saves a checkpoint to best/.

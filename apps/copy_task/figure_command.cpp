@@ -163,7 +163,7 @@ struct FigureCommand : Command {
     for (size_t k = 0; k < cells.size() && !interrupted(); ++k) {
       Cell& cell = cells[k];
       note(concat(k + 1, " of ", cells.size(), ": ", name_of(cell)), quiet);
-      if (!cell.full.empty()) note(cell.full, quiet);
+      note(cell.full, quiet);
       train_cell(cell, place, ranks);
       write();
       if (!interrupted()) note(result_of(cell), quiet);

@@ -176,7 +176,6 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
 void CopyTask::write_report(Artifact& run, const TrainState& state, const nlohmann::ordered_json& result) {
   model_.place(Device::cpu, DType::float32);
   const auto seed = uint64_t(settings_.compute.seed);
-  const int64_t n = sequence_length(settings_.length);
   const nlohmann::ordered_json& found = result.is_null() ? state.metrics : result;
   const auto metric = [&](const char* name) { return found.is_null() ? NAN : number_or_nan(found.at(name)); };
   const TransformerOptions& options = settings_.model;
@@ -193,8 +192,7 @@ void CopyTask::write_report(Artifact& run, const TrainState& state, const nlohma
   if (result.is_null())
     page.text(concat("The run was interrupted after ", count(state.step, "step"),
                      "; the figures above are those of its last evaluation."));
-  const std::string note = full_attention_note(*model_.encoder.layers[0]->attention.attention, n, n);
-  if (!note.empty()) page.text(note + ".");
+  if (const std::string note = model_.full_note(); !note.empty()) page.text(note + ".");
 
   const svg::Series all = evaluation_curve(run, "accuracy", "all");
   const svg::Series masked = evaluation_curve(run, "masked_accuracy", "masked", 1);
