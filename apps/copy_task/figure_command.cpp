@@ -27,16 +27,19 @@ using Json = nlohmann::ordered_json;
 
 // One training: a run in a folder of its own.
 struct Cell {
-  std::string attention;
-  int64_t length = 0;
+  Settings settings;
+  fs::path folder;
   std::string full{};  // full_attention_note()
   Json result{};       // null: not finished
+
+  const std::string& attention() const { return settings.model.attention; }
+  int64_t length() const { return settings.length; }
 };
 using Cells = std::vector<Cell>;  // by variant, then by rising length
 
 // ---- the pictures and the page
 
-std::string family_of(const Cell& cell) { return parse_attention(cell.attention).variant->name; }
+std::string family_of(const Cell& cell) { return parse_attention(cell.attention()).variant->name; }
 
 // Variants that differ only in their number, such as i-clustered-15 and -30, share a heatmap.
 std::vector<std::string> families(const Cells& cells) {
@@ -56,8 +59,8 @@ std::string heatmap(const Cells& cells, const std::string& family) {
   svg::CellRow lengths{"length", {}};
   for (const Cell& cell : cells) {
     if (family_of(cell) != family && family_of(cell) != "full") continue;
-    if (map.rows.empty() || map.rows.back().label != cell.attention) map.rows.push_back({cell.attention, {}});
-    if (map.rows.size() == 1) lengths.cells.push_back({std::to_string(cell.length), ""});
+    if (map.rows.empty() || map.rows.back().label != cell.attention()) map.rows.push_back({cell.attention(), {}});
+    if (map.rows.size() == 1) lengths.cells.push_back({std::to_string(cell.length()), ""});
     const double accuracy = cell.result.is_null() ? NAN : number_or_nan(cell.result.at("masked_accuracy"));
     map.rows.back().cells.push_back({svg::number(accuracy, true), svg::level(accuracy, edges)});
   }
@@ -71,7 +74,7 @@ std::vector<svg::Picture> heatmaps(const Cells& cells) {
   return pictures;
 }
 
-std::string name_of(const Cell& cell) { return concat(cell.attention, ", length ", cell.length); }
+std::string name_of(const Cell& cell) { return concat(cell.attention(), ", length ", cell.length()); }
 
 std::string result_of(const Cell& cell) {
   if (cell.result.is_null()) return "not finished";
@@ -92,7 +95,7 @@ std::string page_of(const Cells& cells, const Json& config) {
   Report::Rows rows;
   int64_t finished = 0;
   for (const Cell& cell : cells) {
-    if (!cell.full.empty()) page.text(concat("Length ", cell.length, ": ", cell.full, "."));
+    if (!cell.full.empty()) page.text(concat("Length ", cell.length(), ": ", cell.full, "."));
     rows.push_back({name_of(cell), result_of(cell)});
     finished += !cell.result.is_null();
   }
@@ -104,7 +107,7 @@ std::string page_of(const Cells& cells, const Json& config) {
 Json figure_json(const Cells& cells, const Json& config) {
   Json json = {{"configuration", config}, {"cells", Json::array()}};
   for (const Cell& cell : cells) {
-    Json one = {{"attention", cell.attention}, {"length", cell.length}};
+    Json one = {{"attention", cell.attention()}, {"length", cell.length()}};
     if (!cell.result.is_null()) one.update(cell.result);
     json["cells"].push_back(one);
   }
@@ -149,15 +152,16 @@ struct FigureCommand : Command {
     std::vector<int64_t> sizes;
     name_in_errors("--lengths", [&] { sizes = rising_integers(lengths, int64_t(1) << 20); });
     const Place place = settings.compute.apply();
-    for (const std::string& spec : specs)
-      for (const int64_t length : sizes) cells.push_back({spec, length, ""});
     settings.training.validate(settings.model, place.device);
-    for (Cell& cell : cells) {  // errors come before anything runs
-      config_of_cell(cell);
-      const TransformerOptions model = settings_of(cell).transformer();
-      const int64_t n = sequence_length(cell.length);
-      cell.full = full_attention_note(*make_attention(model.attention, model.attention_defaults), n, n);
-    }
+    for (const std::string& spec : specs)
+      for (const int64_t length : sizes) {
+        Cell& cell = cells.emplace_back(Cell{settings, fs::path(out) / "cells" / concat(spec, ",length=", length)});
+        cell.settings.model.attention = spec;
+        cell.settings.length = length;
+        config_of(cell);  // errors come before anything runs
+        const int64_t n = sequence_length(length);
+        cell.full = full_attention_note(*make_attention(spec, cell.settings.transformer().attention_defaults), n, n);
+      }
     write();
     catch_interrupts(quiet);
     for (size_t k = 0; k < cells.size() && !interrupted(); ++k) {
@@ -177,22 +181,10 @@ struct FigureCommand : Command {
     tell(figure_json(cells, config()), text + "Report: " + (fs::absolute(out) / "report.html").string() + "\n");
   }
 
-  fs::path folder_of(const Cell& cell) const {
-    return fs::path(out) / "cells" / concat(cell.attention, ",length=", cell.length);
-  }
-  // The settings of a cell.
-  Settings settings_of(const Cell& cell) const {
-    Settings result = settings;
-    result.model.attention = cell.attention;
-    result.length = cell.length;
-    return result;
-  }
-
   // Trains a cell to the end. Skips it if another process trains it.
   void train_cell(const Cell& cell, const Place& place, Communicator& ranks) try {
-    const Settings of_cell = settings_of(cell);
-    CopyTask task(of_cell, place);
-    Artifact run(folder_of(cell), config_of_cell(cell));
+    CopyTask task(cell.settings, place);
+    Artifact run(cell.folder, config_of(cell));
     const Json result = run.result();
     if (result.is_null() ||
         (!result.at("stopped").get<bool>() && result.at("iterations") != settings.training.iterations))
@@ -203,13 +195,12 @@ struct FigureCommand : Command {
   }
 
   // The configuration of a cell for copy-task train. Error (UsageError): its folder has a run with other settings.
-  Json config_of_cell(const Cell& cell) const {
-    Settings of_cell = settings_of(cell);
+  static Json config_of(const Cell& cell) {
+    Settings copy = cell.settings;  // reading the run overwrites it
     SettingFields fields;
-    of_cell.fields(fields);
+    copy.fields(fields);
     const Json config = fields.config();
-    const fs::path folder = folder_of(cell);
-    if (Artifact::is_in(folder)) fields.check_kept(config, read_run(fields, "--out", folder), folder);
+    if (Artifact::is_in(cell.folder)) fields.check_kept(config, read_run(fields, "--out", cell.folder), cell.folder);
     return config;
   }
 
@@ -217,7 +208,7 @@ struct FigureCommand : Command {
   void write() try {
     Artifact folder(out, config());
     for (Cell& cell : cells) {
-      const fs::path result = folder_of(cell) / "result.json";
+      const fs::path result = cell.folder / "result.json";
       if (fs::exists(result)) cell.result = read_json(result);
     }
     folder.write("figure.json", figure_json(cells, config()).dump(1) + "\n");
