@@ -1,7 +1,8 @@
 #include "apps/attend/run.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "apps/common/progress.h"
 
 namespace cairn::attend {
 
@@ -55,11 +56,11 @@ void Runner::run() {
     made = {};
     AttentionContext reporting = context_;
     reporting.report = &made;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch time;
     const Variable result = (*attention_)(q_, k_, v_, mask_, reporting);
     if (options_.gradients) backward(result, gradient);
     const Tensor on_cpu = result.value().to(Device::cpu);  // waits for the device
-    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    times.push_back(time.seconds());
     out = back(on_cpu);
   }
   made = made.to(Device::cpu);
