@@ -48,6 +48,31 @@ Batch make_batch(const std::vector<Sentence>& sequences, const Settings& setting
   return result;
 }
 
+std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part, const FrontEnd& model,
+                                   const Settings& settings) {
+  std::vector<Sentence> sentences = corpus.parts.at(part);
+  check<DataError>(!sentences.empty(), corpus.where, ": the part ", part, " has no sentences");
+  std::vector<int32_t> labels{0};  // the model's, by label of the corpus
+  for (const std::string& phone : corpus.front_end.phones) labels.push_back(model.label(phone));
+  for (Sentence& sentence : sentences) {
+    for (int32_t& label : sentence.labels) {
+      const std::string& phone = corpus.front_end.phone(label);
+      label = labels[size_t(label)];
+      check<DataError>(label > 0, corpus.where, ": ", in_quotes(sentence.name), ": the model does not know the phone ",
+                       in_quotes(phone));
+    }
+    for (int32_t& label : sentence.alignment) label = labels[size_t(label)];
+    sentence.features = model.normalized(sentence.features);
+    // Joined sentences share a position, and equal phones at the seam need a blank.
+    const int64_t positions = settings.join > 1 ? sentence.frames() / settings.stride - 1
+                                                : position_count(sentence.frames(), settings.stride);
+    check<DataError>(positions_needed(sentence.labels) <= positions, corpus.where, ": ", in_quotes(sentence.name),
+                     ": its ", sentence.labels.size(), " phones do not fit into ", positions,
+                     " positions; choose a smaller --stride");
+  }
+  return sentences;
+}
+
 std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count) {
   std::vector<Sentence> sequences;
   for (size_t i = 0; i < sentences.size(); ++i) {
@@ -75,16 +100,6 @@ std::vector<std::vector<size_t>> cut_batches(const std::vector<Sentence>& sequen
     batches.back().push_back(i);
   }
   return batches;
-}
-
-void check_targets(const std::vector<Sentence>& sentences, int64_t stride, int64_t join, const std::string& file) {
-  for (const Sentence& sentence : sentences) {
-    // Joined sentences share a position, and equal phones at the seam need a blank.
-    const int64_t positions = join > 1 ? sentence.frames() / stride - 1 : position_count(sentence.frames(), stride);
-    check<DataError>(positions_needed(sentence.labels) <= positions, file, ": ", in_quotes(sentence.name), ": its ",
-                     sentence.labels.size(), " phones do not fit into ", positions,
-                     " positions; choose a smaller --stride");
-  }
 }
 
 void hide_at_random(Sentence& sentence, RandomStream& random) {

@@ -28,14 +28,16 @@ constexpr int64_t position_count(int64_t frames, int64_t stride) { return (frame
 // Position i sees the frames [i stride - splice, (i + 1) stride + splice); there are zeros beyond the ends.
 Batch make_batch(const std::vector<Sentence>& sequences, const Settings& settings);
 
+// The sentences of a part of the data as a model takes them: normalized, and with the model's labels. Errors
+// (DataError; file and sentence are named): there are none; the model does not know a phone; the labels do not fit into
+// the positions, or would not after joining.
+std::vector<Sentence> sentences_of(const Corpus& corpus, const std::string& part, const FrontEnd& model,
+                                   const Settings& settings);
 // Every `count` sentences as one sequence, which then has the name of the first, and no alignment.
 std::vector<Sentence> join(const std::vector<Sentence>& sentences, int64_t count);
 // The indices of the sequences, sorted by length, in batches of at most `batch_frames` with padding, but at least one
 // sequence.
 std::vector<std::vector<size_t>> cut_batches(const std::vector<Sentence>& sequences, int64_t batch_frames);
-// Error (DataError): the labels of a sentence do not fit into its positions, also when so many sentences are joined;
-// names `file` and the sentence.
-void check_targets(const std::vector<Sentence>& sentences, int64_t stride, int64_t join, const std::string& file);
 
 // SpecAugment (Park et al. 2019) without warping: sets two random bands of bins and two random spans of frames to 0,
 // the mean of normalized features.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "apps/speech/features.h"
@@ -15,8 +14,6 @@ namespace cairn::speech {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr const char* part_names[] = {"train", "dev", "test"};
 
 std::vector<int32_t> read_labels(const TensorFile& file, const std::string& name, int32_t low, size_t phones) {
   const Tensor& tensor = file.at(name);
@@ -45,6 +42,18 @@ Sentence read_sentence(const TensorFile& file, const std::string& name, size_t p
 
 }  // namespace
 
+int32_t FrontEnd::label(const std::string& phone) const {
+  const auto found = std::find(phones.begin(), phones.end(), phone);
+  return found == phones.end() ? 0 : int32_t(found - phones.begin()) + 1;
+}
+
+Tensor FrontEnd::normalized(const Tensor& features) const {
+  Tensor result = features.clone();
+  auto* x = result.mutable_data<float>();
+  for (int64_t i = 0; i < result.elements(); ++i) x[i] = (x[i] - mean[size_t(i % bins)]) / deviation[size_t(i % bins)];
+  return result;
+}
+
 void check_phone(const std::string& phone, const std::string& where) {
   const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 127; };
   check<DataError>(!phone.empty() && std::none_of(phone.begin(), phone.end(), is_control), where,
@@ -65,16 +74,12 @@ FrontEnd front_end_from(const Json& json, const std::string& where) try {
   throw DataError(concat(where, ": expected phones, mean and deviation; is it made by speech?"));
 }
 
-std::vector<Sentence>& Corpus::part(const std::string& name) {
-  return name == "train" ? train : name == "dev" ? dev : test;
-}
-
-void write_corpus(const std::filesystem::path& path, Corpus corpus) {
+void write_corpus(const std::filesystem::path& path, const Corpus& corpus) {
   TensorFile file;
   Json parts;
-  for (const char* part : part_names) {
+  for (const auto& [part, sentences] : corpus.parts) {
     parts[part] = Json::array();
-    for (const Sentence& sentence : corpus.part(part)) {
+    for (const Sentence& sentence : sentences) {
       parts[part].push_back(sentence.name);
       const auto add = [&](const char* what, const Tensor& tensor) {
         file.tensors.emplace_back(concat(sentence.name, "/", what), tensor);
@@ -94,36 +99,14 @@ Corpus read_corpus(const TensorFile& file) try {
     check<DataError>(found != file.metadata.end(), file.where, ": no prepared data; make some with speech prepare");
     return parse_json(found->second, concat(file.where, ": ", key));
   };
-  Corpus corpus;
-  corpus.front_end = front_end_from(about("front_end"), file.where);
+  Corpus corpus{.front_end = front_end_from(about("front_end"), file.where), .where = file.where};
   const Json parts = about("parts");
-  for (const char* part : part_names)
+  for (auto& [part, sentences] : corpus.parts)
     for (const std::string name : parts.at(part))
-      corpus.part(part).push_back(read_sentence(file, name, corpus.front_end.phones.size()));
+      sentences.push_back(read_sentence(file, name, corpus.front_end.phones.size()));
   return corpus;
 } catch (const Json::exception&) {
   throw DataError(concat(file.where, ": parts: expected lists of names for train, dev and test"));
-}
-
-void fit_to_model(const FrontEnd& model, const FrontEnd& corpus, const std::filesystem::path& file,
-                  std::vector<Sentence>& sentences) {
-  std::map<std::string, int32_t> known;
-  for (size_t i = 0; i < model.phones.size(); ++i) known.emplace(model.phones[i], int32_t(i) + 1);
-  for (Sentence& sentence : sentences) {
-    const auto translate = [&](int32_t& label) {
-      if (label == 0) return;
-      const auto found = known.find(corpus.phone(label));
-      check<DataError>(found != known.end(), file, ": ", in_quotes(sentence.name),
-                       ": the model does not know the phone ", in_quotes(corpus.phone(label)));
-      label = found->second;
-    };
-    std::for_each(sentence.labels.begin(), sentence.labels.end(), translate);
-    std::for_each(sentence.alignment.begin(), sentence.alignment.end(), translate);
-    sentence.features = sentence.features.clone();
-    auto* x = sentence.features.mutable_data<float>();
-    for (int64_t i = 0; i < sentence.features.elements(); ++i)
-      x[i] = (x[i] - model.mean[size_t(i % bins)]) / model.deviation[size_t(i % bins)];
-  }
 }
 
 }  // namespace cairn::speech

@@ -2,6 +2,7 @@
 // Prepared data: the features and labels of all sentences, in one safetensors file.
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace cairn::speech {
 struct Sentence {
   std::string name;
   Tensor features;              // float32 [frames, bins]
-  std::vector<int32_t> labels;  // its phones: label i stands for phones[i - 1]
+  std::vector<int32_t> labels;  // its phones
   // The label of each frame, 0 in pauses; empty: unknown. Training does not use it.
   std::vector<int32_t> alignment;
 
@@ -23,12 +24,17 @@ struct Sentence {
 
 // What a model keeps from the data that it learned from.
 struct FrontEnd {
-  std::vector<std::string> phones;     // label 0 is the blank
+  std::vector<std::string> phones;     // label i stands for phones[i - 1]; label 0 is the blank
   std::vector<float> mean, deviation;  // [bins], of the features in the training part
 
   int64_t classes() const { return int64_t(phones.size()) + 1; }
   // The phone of a label, which is not the blank.
   const std::string& phone(int32_t label) const { return phones[size_t(label) - 1]; }
+  // The label of a phone; 0 if there is no such phone.
+  int32_t label(const std::string& phone) const;
+  // (features - mean) / deviation.
+  Tensor normalized(const Tensor& features) const;
+  bool operator==(const FrontEnd&) const = default;
 };
 // Error (DataError): no name for a phone, because it is empty or has control characters.
 void check_phone(const std::string& phone, const std::string& where);
@@ -38,19 +44,13 @@ FrontEnd front_end_from(const nlohmann::ordered_json& json, const std::string& w
 
 struct Corpus {
   FrontEnd front_end;
-  std::vector<Sentence> train, dev, test;  // as in the file: not normalized
-
-  // The part of this name.
-  std::vector<Sentence>& part(const std::string& name);
+  // As in the file: the features are not normalized.
+  std::map<std::string, std::vector<Sentence>> parts{{"train", {}}, {"dev", {}}, {"test", {}}};
+  std::string where{};  // the file, for messages
 };
 // Errors: as write_safetensors.
-void write_corpus(const std::filesystem::path& file, Corpus corpus);
+void write_corpus(const std::filesystem::path& file, const Corpus& corpus);
 // Error (DataError): the file is damaged, or not one of prepared data.
 Corpus read_corpus(const TensorFile& file);
-
-// Normalizes the features, and translates labels from the corpus' phones to the model's. Error (DataError): the model
-// does not know a phone; names file and sentence.
-void fit_to_model(const FrontEnd& model, const FrontEnd& corpus, const std::filesystem::path& file,
-                  std::vector<Sentence>& sentences);
 
 }  // namespace cairn::speech

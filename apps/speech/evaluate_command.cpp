@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/common/program.h"
-#include "apps/speech/run.h"
+#include "apps/speech/train.h"
 
 namespace cairn::speech {
 namespace {
@@ -36,25 +36,27 @@ struct EvaluateCommand : Command {
 
   void run(Communicator&) override {
     run_.read();
-    const std::vector<std::string> specs = all_specs();
-    const std::vector<Sentence> sentences = sequences(run_);
-    catch_interrupts(quiet);
+    if (joined > 0) run_.settings.join = joined;
     SavedRun other;  // trained without attention
     if (!without.empty()) {
       other.folder = without;
       other.read();
+      other.settings.join = run_.settings.join;  // the same for all rows
       check<UsageError>(other.settings.model.attention == no_attention, "--no-attention ", without,
                         ": was trained with --attention ", other.settings.model.attention, ", expected none");
     }
+    const std::vector<std::string> specs = all_specs();
+    const Corpus corpus = read_corpus(read_safetensors(data.empty() ? run_.settings.data : data));
+    catch_interrupts(quiet);
     Json rows = Json::array();
     std::string text;
     for (const std::string& spec : specs) {
+      const SavedRun& from = spec == no_attention && !without.empty() ? other : run_;
+      const std::vector<Sentence> sentences = sentences_of(corpus, part, from.front_end, from.settings);
       note("evaluating " + spec, quiet);
-      Json row = {{"attention", spec}};
-      const bool is_other = spec == no_attention && !without.empty();
-      const SavedRun& from = is_other ? other : run_;
       from.model->encoder.swap_attention(spec);
-      row.update(as_json(recognize(*from.model, is_other ? sequences(from) : sentences, from.settings, true)));
+      Json row = {{"attention", spec}};
+      row.update(as_json(recognize(*from.model, join(sentences, from.settings.join), from.settings, true)));
       text += metrics_text(row);
       rows.push_back(row);
     }
@@ -80,17 +82,6 @@ struct EvaluateCommand : Command {
         note(concat("no row ", control, ": a model with ", run_.settings.model.attention, " cannot take it"), quiet);
       }
     return specs;
-  }
-
-  std::vector<Sentence> sequences(const SavedRun& run) const {
-    const std::string file = data.empty() ? run_.settings.data : data;
-    Corpus corpus = read_corpus(read_safetensors(file));
-    std::vector<Sentence>& sentences = corpus.part(part);
-    check<DataError>(!sentences.empty(), file, ": the part ", part, " has no sentences");
-    fit_to_model(run.front_end, corpus.front_end, file, sentences);
-    const int64_t count = joined > 0 ? joined : run_.settings.join;  // the same for all rows
-    check_targets(sentences, run.settings.stride, count, file);
-    return join(sentences, count);
   }
 
   SavedRun run_;

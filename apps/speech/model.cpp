@@ -1,7 +1,9 @@
 #include "apps/speech/model.h"
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/speech/features.h"
 #include "core/ops.h"
@@ -9,6 +11,9 @@
 #include "nn/attention/offset_heads.h"
 
 namespace cairn::speech {
+
+using Json = nlohmann::ordered_json;
+
 namespace {
 
 // Half of the heads look back and half ahead: -2, -1, 1, 2 for four heads.
@@ -67,6 +72,15 @@ Variable loss_of(const Variable& logits, const Batch& batch) {
   return mean(ctc_loss(logits, batch.targets, batch.lengths, batch.target_lengths));
 }
 
+Json as_json(const Recognition& found) {
+  return {{"loss", finite_or_null(found.loss)}, {"phone_error_rate", finite_or_null(found.phone_error_rate)}};
+}
+
+std::string metrics_text(const Json& json) {
+  return formatted("%-32s  loss %.4f  phone error rate %.2f%%\n", json.at("attention").get<std::string>().c_str(),
+                   number_or_nan(json.at("loss")), 100 * number_or_nan(json.at("phone_error_rate")));
+}
+
 Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,
                       bool may_stop) {
   const trace::Span span("evaluate", "program");
@@ -74,6 +88,8 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
   Generator generator(~uint64_t(settings.compute.seed));  // draws of its own: training's stay what they are
   Recognition result;
   result.answers.resize(sequences.size());
+  const auto classes = size_t(model.output.bias.size(0));
+  result.confusions.assign(classes, std::vector<int64_t>(classes));
   double loss = 0, errors = 0, phones = 0;
   for (const std::vector<size_t>& members : cut_batches(sequences, settings.batch_frames)) {
     if (may_stop && interrupted()) throw Interrupted();
@@ -88,7 +104,10 @@ Recognition recognize(const Model& model, const std::vector<Sentence>& sequences
       std::vector<Spike>& answer = result.answers[members[i]];
       answer = decode(best.data<int32_t>() + int64_t(i) * batch.positions(),
                       position_count(chosen[i].frames(), settings.stride));
-      for (const auto& [expected, got] : align(chosen[i].labels, labels_of(answer))) errors += expected != got;
+      for (const auto& [expected, got] : align(chosen[i].labels, labels_of(answer))) {
+        ++result.confusions[size_t(expected)][size_t(got)];
+        errors += expected != got;
+      }
       phones += double(chosen[i].labels.size());
     }
   }

@@ -2,6 +2,8 @@
 // The recognizer: a linear layer from frames to features, fixed positions, an encoder, and a linear layer to the phones
 // and CTC's blank.
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "apps/speech/batches.h"
@@ -43,7 +45,12 @@ struct Recognition {
   double loss = 0;                          // nats per phone
   double phone_error_rate = 0;              // errors / phones of the reference, over all sequences
   std::vector<std::vector<Spike>> answers;  // of each sequence
+  // How often the answers have the label `got` where the references have `expected`: [expected][got]. 0: no label.
+  std::vector<std::vector<int64_t>> confusions;
 };
+// The metrics as JSON, in which NaN is null; a result as a line of text.
+nlohmann::ordered_json as_json(const Recognition& found);
+std::string metrics_text(const nlohmann::ordered_json& json);
 // What the model answers to these sequences, without gradients. The random numbers of the attention depend on the seed
 // alone. Throws Interrupted if the user has asked to stop and `may_stop`.
 Recognition recognize(const Model& model, const std::vector<Sentence>& sequences, const Settings& settings,

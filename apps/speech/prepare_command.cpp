@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -74,55 +74,49 @@ std::vector<Source> read_festvox(const fs::path& folder) {
   return sources;
 }
 
-Source source_of(const Json& line, const fs::path& folder, const std::string& where) try {
-  const std::string audio = line.at("audio");
-  Source source{audio, folder / audio, line.at("labels")};
-  for (const std::string& phone : source.phones) check_phone(phone, where);
-  return source;
-} catch (const Json::exception&) {
-  throw DataError(concat(where, R"(: expected an object like {"audio": "a.wav", "labels": ["k", "a"]})"));
-}
-
-// A file with a JSON object in each line. The path in it is relative to the file.
+// A file with an object in each line, such as {"audio": "a.wav", "labels": ["k", "a"]}. The path is relative to the
+// file.
 std::vector<Source> read_manifest(const fs::path& file) {
   std::vector<Source> sources;
   std::istringstream text(read_file(file));
   std::string line;
-  for (size_t number = 1; std::getline(text, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    // With the lines before it, so that an error names the right line.
-    const Json json = parse_json(std::string(number - 1, '\n') + line, file);
-    sources.push_back(source_of(json, file.parent_path(), concat(file, ": line ", number)));
-  }
+  for (size_t number = 1; std::getline(text, line); ++number) try {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      // With the lines before it, so that an error names the right line.
+      const Json json = parse_json(std::string(number - 1, '\n') + line, file);
+      const std::string audio = json.at("audio");
+      sources.push_back({audio, file.parent_path() / audio, json.at("labels")});
+    } catch (const Json::exception&) {
+      throw DataError(
+          concat(file, ": line ", number, R"(: expected an object like {"audio": "a.wav", "labels": ["k", "a"]})"));
+    }
   check<DataError>(!sources.empty(), file, ": no recordings");
   return sources;
 }
 
 // ---- what they become
 
-using Labels = std::map<std::string, int32_t>;
-
-Labels labels_of(const std::vector<Source>& sources) {
-  Labels labels;
+// All phones, in the order of their names. Error (DataError): no name for a phone.
+std::vector<std::string> phones_of(const std::vector<Source>& sources) {
+  std::set<std::string> phones;
   for (const Source& source : sources)
-    for (const std::string& phone : source.phones) labels[phone] = 0;
-  labels.erase(pause);
-  int32_t count = 0;
-  for (auto& [phone, label] : labels) label = ++count;  // in the order of their names
-  labels[pause] = 0;
-  return labels;
+    for (const std::string& phone : source.phones) {
+      check_phone(phone, source.audio);
+      if (phone != pause) phones.insert(phone);
+    }
+  return {phones.begin(), phones.end()};
 }
 
-void add_labels(const Source& source, const Labels& labels, Sentence& sentence) {
+void add_labels(const Source& source, const FrontEnd& front_end, Sentence& sentence) {
   for (const std::string& phone : source.phones)
-    if (phone != pause) sentence.labels.push_back(labels.at(phone));
+    if (phone != pause) sentence.labels.push_back(front_end.label(phone));
   check<DataError>(positions_needed(sentence.labels) <= sentence.frames(), source.audio, ": its ",
                    sentence.labels.size(), " phones do not fit into ", sentence.frames(), " frames");
   size_t phone = 0;
   for (int64_t frame = 0; frame < sentence.frames() && !source.ends.empty(); ++frame) {
     const double time = frame_center_seconds + double(frame) * frame_seconds;
     while (phone < source.ends.size() && source.ends[phone] <= time) ++phone;
-    sentence.alignment.push_back(phone < source.ends.size() ? labels.at(source.phones[phone]) : 0);
+    sentence.alignment.push_back(phone < source.ends.size() ? front_end.label(source.phones[phone]) : 0);
   }
 }
 
@@ -172,10 +166,8 @@ struct PrepareCommand : Command {
     const Stopwatch time;
     std::vector<Source> sources = manifest.empty() ? read_festvox(festvox) : read_manifest(manifest);
     std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.name < b.name; });
-    const Labels labels = labels_of(sources);
-    Corpus corpus;
-    for (const auto& [phone, label] : labels)
-      if (label > 0) corpus.front_end.phones.push_back(phone);
+    Corpus corpus{{phones_of(sources), {}, {}}};
+    auto &train = corpus.parts["train"], &dev = corpus.parts["dev"], &test = corpus.parts["test"];
     int64_t frames = 0, mixed = 0;
     Progress progress(int64_t(sources.size()), quiet);
     for (size_t i = 0; i < sources.size(); ++i) {
@@ -184,27 +176,27 @@ struct PrepareCommand : Command {
                        " appears twice");
       const Recording recording = read_recording(source.audio);
       Sentence sentence{source.name, recording.features, {}, {}};
-      add_labels(source, labels, sentence);
-      (i % 10 == 9 ? corpus.test : i % 10 == 4 ? corpus.dev : corpus.train).push_back(sentence);
+      add_labels(source, corpus.front_end, sentence);
+      (i % 10 == 9 ? test : i % 10 == 4 ? dev : train).push_back(sentence);
       frames += sentence.frames();
       mixed += recording.channels > 1;
       progress.update(int64_t(i) + 1, "recordings");
     }
     progress.finish();
     if (mixed > 0) note(concat("recordings with several channels, which are averaged: ", mixed), quiet);
-    find_statistics(corpus.train, corpus.front_end);
+    find_statistics(train, corpus.front_end);
     write_corpus(path, corpus);
     const double hours = double(frames) * frame_seconds / 3600;
     tell({{"out", out},
-          {"train", corpus.train.size()},
-          {"dev", corpus.dev.size()},
-          {"test", corpus.test.size()},
+          {"train", train.size()},
+          {"dev", dev.size()},
+          {"test", test.size()},
           {"phones", corpus.front_end.phones.size()},
           {"hours", hours},
           {"seconds", time.seconds()}},
-         concat(out, ": recordings: ", sources.size(), " (train ", corpus.train.size(), ", dev ", corpus.dev.size(),
-                ", test ", corpus.test.size(), "); ", formatted("%.2f hours", hours),
-                "; phones: ", corpus.front_end.phones.size(), "; ", formatted("%.1f s\n", time.seconds())));
+         concat(out, ": recordings: ", sources.size(), " (train ", train.size(), ", dev ", dev.size(), ", test ",
+                test.size(), "); ", formatted("%.2f hours", hours), "; phones: ", corpus.front_end.phones.size(), "; ",
+                formatted("%.1f s\n", time.seconds())));
   }
 
   std::string festvox, manifest, out;

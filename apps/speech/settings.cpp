@@ -57,9 +57,4 @@ void Settings::fields(SettingFields& f) {
   compute.fields(f);
 }
 
-void Settings::validate(Device device) const {
-  check<UsageError>(!data.empty(), "expected --data with prepared data; speech prepare makes it");
-  training.validate(model, device);
-}
-
 }  // namespace cairn::speech

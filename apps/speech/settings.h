@@ -25,9 +25,6 @@ struct Settings {
 
   Settings();
   void fields(SettingFields& f);
-  // Call it before anything is written. Errors: UsageError: the settings contradict each other; DeviceError: the model
-  // does not fit in memory.
-  void validate(Device device) const;
 };
 
 }  // namespace cairn::speech

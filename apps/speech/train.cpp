@@ -1,44 +1,32 @@
 #include "apps/speech/train.h"
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
-#include "apps/speech/run.h"
 #include "core/trace.h"
+#include "nn/io/json.h"
 
 namespace cairn::speech {
 
 using Json = nlohmann::ordered_json;
 
-Corpus read_training_data(const Settings& settings) {
-  Corpus corpus = read_corpus(read_safetensors(settings.data));
-  check<DataError>(!corpus.train.empty() && !corpus.dev.empty(), settings.data, ": sentences: train ",
-                   corpus.train.size(), ", dev ", corpus.dev.size(), "; expected at least one of each");
-  for (std::vector<Sentence>* part : {&corpus.train, &corpus.dev}) {
-    check_targets(*part, settings.stride, settings.join, settings.data);
-    fit_to_model(corpus.front_end, corpus.front_end, settings.data, *part);
-  }
-  return corpus;
-}
-
-SpeechTask::SpeechTask(const Settings& settings, const Place& place, Corpus data, const std::string& from)
+SpeechTask::SpeechTask(const Settings& settings, const Place& place, const Corpus& corpus, const std::string& from)
     : settings_(settings),
-      place_(place),
-      data_(std::move(data)),
-      dev_(join(data_.dev, settings.join)),
-      epochs_(data_.train, settings),
+      front_end_(corpus.front_end),
+      train_(sentences_of(corpus, "train", front_end_, settings)),
+      dev_(sentences_of(corpus, "dev", front_end_, settings)),
+      epochs_(train_, settings),
       generator_(uint64_t(settings.compute.seed)),
-      model_(settings, data_.front_end.classes(), generator_) {
+      model_(settings, front_end_.classes(), generator_) {
   if (!from.empty()) {
     Artifact::config("--init-from", from);  // or there is no run
-    check<DataError>(read_front_end(from).phones == data_.front_end.phones, "--init-from ", from,
+    check<DataError>(read_front_end(from).phones == front_end_.phones, "--init-from ", from,
                      ": its phones are not those of ", settings.data);
     initialize(model_, from);
   }
   model_.place(place.device, place.activations);
 }
 
-void SpeechTask::begin(Artifact& run) { run.write(front_end_name, as_json(data_.front_end).dump(2) + "\n"); }
+void SpeechTask::begin(Artifact& run) { run.write(front_end_name, as_json(front_end_).dump(2) + "\n"); }
 
 int64_t SpeechTask::load(int64_t step) {
   const trace::Span span("data", "program");
@@ -47,7 +35,7 @@ int64_t SpeechTask::load(int64_t step) {
   first_position_ = random.below(uint32_t(settings_.shift_positions + 1));
   if (settings_.spec_augment)
     for (Sentence& sequence : sequences) hide_at_random(sequence, random);
-  batch_ = make_batch(sequences, settings_).to(place_.device);
+  batch_ = make_batch(sequences, settings_).to(model_.device());
   generator_.set_step(uint64_t(step));
   return batch_.size();
 }
@@ -59,19 +47,34 @@ Variable SpeechTask::loss(int64_t, int64_t) {
 }
 
 Evaluation SpeechTask::evaluate(int64_t) {
-  const Recognition found = recognize(model_, dev_, settings_);
+  const Recognition found = recognize(model_, join(dev_, settings_.join), settings_);
   return {as_json(found), found.phone_error_rate, false, ""};
 }
 
 Json SpeechTask::judge() {
   Json result = {{"attention", settings_.model.attention}};
-  result.update(as_json(recognize(model_, dev_, settings_, true)));
-  result.update({{"part", "dev"}, {"sentences", data_.dev.size()}});
+  result.update(as_json(recognize(model_, join(dev_, settings_.join), settings_, true)));
+  result.update({{"part", "dev"}, {"sentences", dev_.size()}});
   return result;
 }
 
 std::string SpeechTask::metrics_text(const Json& result) const {
   return concat("On dev, the ", judged_model(result), ":\n", speech::metrics_text(result));
+}
+
+FrontEnd read_front_end(const std::filesystem::path& run) {
+  const std::filesystem::path file = run / front_end_name;
+  return front_end_from(read_json(file), file);
+}
+
+void SavedRun::read() {
+  SettingFields fields;
+  settings.fields(fields);
+  const FoundCheckpoint checkpoint = find(fields);
+  front_end = read_front_end(folder);
+  Generator generator(uint64_t(settings.compute.seed));
+  model = std::make_unique<Model>(settings, front_end.classes(), generator);
+  restore(checkpoint, *model, nullptr);
 }
 
 }  // namespace cairn::speech

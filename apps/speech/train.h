@@ -1,5 +1,7 @@
 #pragma once
-// Training a recognizer.
+// Training a recognizer, and runs that were trained.
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -10,16 +12,12 @@
 
 namespace cairn::speech {
 
-// The training and the dev part of the prepared data, normalized. Errors (DataError): as read_corpus(); a part is
-// empty; the labels of a sentence do not fit into its positions.
-Corpus read_training_data(const Settings& settings);
-
 // Speech recognition for the training loop.
 class SpeechTask : public RunTask {
  public:
-  // Starts from the weights of the run in `from`, if it is not empty. Errors: as initialize(); DataError: its phones
-  // differ from those of the data.
-  SpeechTask(const Settings& settings, const Place& place, Corpus data, const std::string& from = "");
+  // Starts from the weights of the run in `from`, if it is not empty. Errors: as sentences_of() for the parts train and
+  // dev, and as initialize(); DataError: the phones of that run differ from those of the data.
+  SpeechTask(const Settings& settings, const Place& place, const Corpus& corpus, const std::string& from = "");
 
   Model& model() override { return model_; }
   const TrainingOptions& options() const override { return settings_.training; }
@@ -33,14 +31,28 @@ class SpeechTask : public RunTask {
 
  private:
   const Settings& settings_;
-  Place place_;
-  Corpus data_;
-  std::vector<Sentence> dev_;  // as sequences
+  FrontEnd front_end_;
+  std::vector<Sentence> train_, dev_;
   Epochs epochs_;
   Generator generator_;
   Model model_;
   Batch batch_;
   int64_t first_position_ = 0;
+};
+
+// The FrontEnd of a run, in the file of this name. Error (DataError): it is missing or damaged.
+inline constexpr const char* front_end_name = "front_end.json";
+FrontEnd read_front_end(const std::filesystem::path& run);
+
+// A saved run.
+struct SavedRun : RunToRead {
+  // After read():
+  Settings settings;
+  FrontEnd front_end;
+  std::unique_ptr<Model> model;
+
+  // Errors: as find() and read_front_end().
+  void read();
 };
 
 }  // namespace cairn::speech

@@ -1,9 +1,7 @@
 // speech train
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "apps/speech/run.h"
 #include "apps/speech/train.h"
 
 namespace cairn::speech {
@@ -23,14 +21,15 @@ struct Train : TrainCommand {
 
   std::unique_ptr<RunTask> make_task(bool begins, Communicator&) override {
     const Place place = settings.compute.apply();
-    settings.validate(place.device);
-    Corpus data = read_training_data(settings);
+    check<UsageError>(!settings.data.empty(), "expected --data with prepared data; speech prepare makes it");
+    settings.training.validate(settings.model, place.device);
+    const Corpus corpus = read_corpus(read_safetensors(settings.data));
     // Other data would give other bits, and the labels would stand for other phones.
     if (resume && is_there(std::filesystem::path(out) / front_end_name))
-      check<DataError>(as_json(read_front_end(out)) == as_json(data.front_end), "--data ", settings.data,
+      check<DataError>(read_front_end(out) == corpus.front_end, "--data ", settings.data,
                        ": is not the data that the run began with: ", std::filesystem::path(out) / front_end_name,
                        " has other phones, means or deviations");
-    return std::make_unique<SpeechTask>(settings, place, std::move(data), begins ? settings.init_from : "");
+    return std::make_unique<SpeechTask>(settings, place, corpus, begins ? settings.init_from : "");
   }
 
   Settings settings;

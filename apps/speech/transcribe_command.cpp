@@ -8,7 +8,7 @@
 #include "apps/common/format.h"
 #include "apps/common/program.h"
 #include "apps/speech/features.h"
-#include "apps/speech/run.h"
+#include "apps/speech/train.h"
 #include "core/error.h"
 #include "core/ops.h"
 
@@ -55,24 +55,22 @@ struct TranscribeCommand : Command {
   std::vector<Spike> spikes_of(const std::string& file) const {
     const Recording recording = read_recording(file);
     if (recording.channels > 1) note(concat(file, ": ", recording.channels, " channels, which are averaged"), quiet);
-    std::vector<Sentence> whole{{file, recording.features, {}, {}}};
-    fit_to_model(run_.front_end, run_.front_end, file, whole);
-    const int64_t stride = run_.settings.stride, frames = whole[0].frames();
-    // In whole positions.
-    const int64_t overlap = overlap_frames / stride * stride, step = (piece_frames - 2 * overlap) / stride * stride;
+    const Tensor features = run_.front_end.normalized(recording.features);
+    // In positions.
+    const int64_t stride = run_.settings.stride, positions = position_count(features.size(0), stride);
+    const int64_t overlap = overlap_frames / stride, step = piece_frames / stride - 2 * overlap;
     std::vector<Sentence> pieces;
-    for (int64_t begin = 0; begin == 0 || begin + overlap < frames; begin += step) {
-      const int64_t first = std::max<int64_t>(begin - overlap, 0), end = std::min(begin + step + overlap, frames);
-      pieces.push_back({file, whole[0].features.slice(first, end), {}, {}});
+    for (int64_t begin = 0; begin == 0 || begin + overlap < positions; begin += step) {
+      const int64_t first = std::max<int64_t>(begin - overlap, 0), end = begin + step + overlap;
+      pieces.push_back({file, features.slice(first * stride, std::min(end * stride, features.size(0))), {}, {}});
     }
-    const std::vector<std::vector<Spike>> answers = recognize(*run_.model, pieces, run_.settings, true).answers;
     std::vector<Spike> spikes;
+    const std::vector<std::vector<Spike>> answers = recognize(*run_.model, pieces, run_.settings, true).answers;
     for (size_t i = 0; i < answers.size(); ++i) {
-      const int64_t begin = int64_t(i) * step / stride, end = begin + step / stride;  // what it answers, in positions
-      const int64_t first = std::max<int64_t>(begin - overlap / stride, 0);
+      const int64_t begin = int64_t(i) * step, first = std::max<int64_t>(begin - overlap, 0);
       for (const Spike& spike : answers[i])
         if (const int64_t position = first + spike.position;
-            position >= begin && (position < end || i + 1 == answers.size()))
+            position >= begin && (position < begin + step || i + 1 == answers.size()))
           spikes.push_back({spike.label, position});
     }
     return spikes;

@@ -211,37 +211,49 @@ TEST_CASE("a model's answer does not depend on the batch that a sentence is in")
   CHECK(labels_of(both.answers[0]) == labels_of(one.answers[0]));
   CHECK(both.answers[0].back().position == one.answers[0].back().position);
   double errors = 0;
+  std::vector<std::vector<int64_t>> confusions(30, std::vector<int64_t>(30));
   for (const size_t i : {0, 1})
-    for (const auto& [expected, got] : align(i == 0 ? sentence.labels : longer.labels, labels_of(both.answers[i])))
+    for (const auto& [expected, got] : align(i == 0 ? sentence.labels : longer.labels, labels_of(both.answers[i]))) {
+      ++confusions[size_t(expected)][size_t(got)];
       errors += expected != got;
+    }
+  CHECK(both.confusions == confusions);
   CHECK(both.phone_error_rate == errors / 5);
 }
 
 TEST_CASE("prepared data are written and read again") {
   Corpus corpus;
   corpus.front_end = {{"a", "k"}, std::vector<float>(bins, 0.5F), std::vector<float>(bins, 2)};
-  corpus.train = {counting(3, {1, 2}), counting(2)};
-  corpus.train[1].alignment = {0, 1};
-  corpus.test = {counting(5)};
+  std::vector<Sentence>& train = corpus.parts["train"];
+  train = {counting(6, {1, 2}), counting(4)};
+  train[1].alignment = {0, 1, 1, 0};
+  corpus.parts["test"] = {counting(5)};
   const TemporaryFolder folder;
   write_corpus(folder / "data", corpus);
-  Corpus read = read_corpus(read_safetensors(folder / "data"));
-  REQUIRE(read.train.size() == 2);
-  CHECK(read.dev.empty());
-  CHECK(read.train[0].labels == Labels{1, 2});
-  CHECK(read.test[0].frames() == 5);
-  CHECK(read.train[1].alignment == Labels{0, 1});
-  CHECK(read.front_end.phone(2) == "k");
+  const Corpus read = read_corpus(read_safetensors(folder / "data"));
+  CHECK(read.front_end == corpus.front_end);
+  REQUIRE(read.parts.at("train").size() == 2);
+  CHECK(read.parts.at("dev").empty());
+  CHECK(read.parts.at("train")[0].labels == Labels{1, 2});
+  CHECK(read.parts.at("train")[1].alignment == Labels{0, 1, 1, 0});
+  CHECK(read.parts.at("test")[0].frames() == 5);
 
   FrontEnd model = read.front_end;
   model.phones = {"k", "q", "a"};
-  fit_to_model(model, read.front_end, "data", read.train);
-  CHECK(read.train[0].labels == Labels{3, 1});
-  CHECK(read.train[1].alignment == Labels{0, 3});
-  CHECK(read.train[0].features.at<float>({1, 2}) == (102 - 0.5F) / 2);
+  const std::vector<Sentence> sentences = sentences_of(read, "train", model, settings_with(3, 0));
+  CHECK(sentences[0].labels == Labels{3, 1});
+  CHECK(sentences[1].alignment == Labels{0, 3, 3, 0});
+  CHECK(sentences[0].features.at<float>({1, 2}) == (102 - 0.5F) / 2);
+  const auto error_with = [&](int64_t stride, int64_t join, const char* part) {
+    Settings settings = settings_with(stride, 0);
+    settings.join = join;
+    return data_error([&] { sentences_of(read, part, model, settings); });
+  };
+  CHECK_THAT(error_with(6, 1, "train"), ContainsSubstring(R"(data: "of 6": its 2 phones do not fit into 1 positions)"));
+  CHECK_THAT(error_with(3, 2, "train"), ContainsSubstring("do not fit into 1 positions"));  // one is lost at the seam
+  CHECK_THAT(error_with(3, 1, "dev"), ContainsSubstring("data: the part dev has no sentences"));
   model.phones = {"a"};
-  CHECK_THROWS_WITH(fit_to_model(model, corpus.front_end, "data", corpus.train),
-                    ContainsSubstring(R"(data: "of 3": the model does not know the phone "k")"));
+  CHECK_THAT(error_with(3, 1, "train"), ContainsSubstring(R"(data: "of 6": the model does not know the phone "k")"));
 }
 
 TEST_CASE("prepared data that are damaged") {

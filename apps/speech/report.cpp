@@ -1,7 +1,9 @@
-// The report of a training run, as a page.
+#include "apps/speech/report.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -11,7 +13,6 @@
 #include "apps/common/progress.h"
 #include "apps/common/report.h"
 #include "apps/speech/features.h"
-#include "apps/speech/report_analysis.h"
 #include "apps/speech/train.h"
 #include "core/ops.h"
 
@@ -62,7 +63,6 @@ std::string draw_frames(const Example& example, const FrontEnd& front_end, int64
   strip.below_label = "answer";
   strip.map.title = "Spectrogram and answer";
   strip.map.edges = {-1.5, -1, -0.5, 0, 0.3, 0.6, 0.9, 1.2, 1.6};
-  std::fill(strip.map.values.begin(), strip.map.values.end(), -10.0F);  // blank beyond the end
   for (int64_t frame = first; frame < end; ++frame)
     for (int64_t bin = 0; bin < bins; ++bin)  // the lowest at the bottom
       strip.map.values[size_t((bins - 1 - bin) * frames + frame - first)] =
@@ -117,7 +117,7 @@ void write_sentence(Report& page, const Example& example, const FrontEnd& front_
 
 // ---- all of dev
 
-// counts: confusions().
+// counts: Recognition::confusions.
 void write_errors(Report& page, const std::vector<std::vector<int64_t>>& counts, const FrontEnd& front_end) {
   page.section("Errors by phone");
   const auto sum = [](const std::vector<int64_t>& row) { return std::accumulate(row.begin(), row.end(), int64_t(0)); };
@@ -184,26 +184,71 @@ void write_attention(Report& page, const std::string& attention, const Example& 
   write_attention_maps(page, attention, example.layers, heads, reading);
 }
 
-void write_clusters(Report& page, const std::vector<std::vector<Purity>>& layers) {
-  page.section("Do clusters follow phones?");
-  if (layers[0][0].positions == 0) return page.text("The data does not say when phones are spoken.");
-  std::vector<std::vector<std::string>> rows;
-  for (const std::vector<Purity>& heads : layers) {
-    rows.push_back({concat("Layer ", rows.size() + 1)});
-    for (const auto groups : {&Purity::clusters, &Purity::runs}) {
-      std::vector<double> shares;
-      for (const Purity& head : heads) shares.push_back(double(head.*groups) / double(head.positions));
-      rows.back().push_back(number(median(shares), true));
-    }
+// ---- clusters
+
+// The positions whose phone is the most frequent one of their group.
+int64_t in_majority(const std::vector<int32_t>& groups, const std::vector<int32_t>& phones) {
+  std::map<std::pair<int32_t, int32_t>, int64_t> counts;
+  std::map<int32_t, int64_t> most;  // by group
+  int64_t sum = 0;                  // of `most`
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (++counts[{groups[i], phones[i]}] <= most[groups[i]]) continue;
+    ++most[groups[i]];
+    ++sum;
   }
+  return sum;
+}
+
+// Of each layer, over the sentences with an alignment; empty: the attention has no clusters.
+std::vector<Purity> purity_of(Model& model, const std::vector<Sentence>& sentences, const Settings& settings) {
+  Generator generator(~uint64_t(settings.compute.seed));
+  const auto layers = model.encoder.attentions();
+  std::vector<Purity> result(layers.size());
+  std::vector<AttentionChoices> made(layers.size());
+  for (const Sentence& sentence : sentences) {
+    generator.advance();
+    for (size_t i = 0; i < layers.size(); ++i) layers[i]->report = &made[i];
+    model(make_batch({sentence}, settings), 0, {.generator = &generator});
+    for (MultiHeadAttention* layer : layers) layer->report = nullptr;
+    if (!made[0]["labels"].defined()) return {};
+    if (sentence.alignment.empty()) continue;
+    const int64_t n = made[0]["labels"].size(2);
+    for (size_t i = 0; i < layers.size(); ++i)
+      for (int64_t head = 0; head < settings.model.heads; ++head) {
+        const auto* labels = made[i]["labels"].data<int32_t>() + head * n;
+        result[i].add({labels, labels + n}, sentence.alignment, settings.stride);
+      }
+  }
+  return result;
+}
+
+void write_clusters(Report& page, const std::vector<Purity>& layers) {
+  if (layers.empty()) return;
+  page.section("Do clusters follow phones?");
+  if (layers[0].positions == 0) return page.text("The data does not say when phones are spoken.");
   page.text(
       "Purity: the share of positions whose phone, or pause, is the most frequent one of their cluster. Small groups "
       "are pure by chance, and neighbors share phones. So compare with runs of consecutive positions, as long as the "
-      "clusters are large. Over the sentences of dev, one by one; the median over the heads.");
+      "clusters are large. Over the sentences of dev, one by one, and all heads.");
+  std::vector<std::vector<std::string>> rows;
+  for (const Purity& layer : layers) {
+    const auto share = [&](int64_t pure) { return number(double(pure) / double(layer.positions), true); };
+    rows.push_back({concat("Layer ", rows.size() + 1), share(layer.clusters), share(layer.runs)});
+  }
   page.table({"", "clusters", "runs of positions"}, rows);
 }
 
 }  // namespace
+
+void Purity::add(std::vector<int32_t> labels, const std::vector<int32_t>& alignment, int64_t stride) {
+  std::vector<int32_t> phones;
+  for (size_t i = 0; i < labels.size(); ++i)
+    phones.push_back(alignment[std::min(i * size_t(stride) + size_t(stride) / 2, alignment.size() - 1)]);
+  positions += int64_t(labels.size());
+  clusters += in_majority(labels, phones);
+  std::sort(labels.begin(), labels.end());
+  runs += in_majority(labels, phones);
+}
 
 void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json& result) {
   model_.place(Device::cpu, DType::float32);
@@ -218,7 +263,7 @@ void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json
                  result.is_null() ? "last evaluation" : judged_model(result)},
                 {"Loss on dev", number(metric("loss")), "nats per phone"},
                 {"Training", clock_time(state.seconds),
-                 concat(count(state.step, "step"), ", ", count(int64_t(data_.train.size()), "sentence"))},
+                 concat(count(state.step, "step"), ", ", count(int64_t(train_.size()), "sentence"))},
                 {"Parameters", number(double(parameter_count(model_))), concat("seed ", settings_.compute.seed)}});
   page.text(
       "Phone error rate: substitutions, deletions and insertions, divided by the number of spoken phones. Dev: "
@@ -226,8 +271,9 @@ void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json
   if (result.is_null())
     page.text(concat("The run was interrupted after ", count(state.step, "step"),
                      ". What follows shows the best model of an evaluation, or without one the last model."));
+  const std::vector<Sentence> sequences = join(dev_, settings_.join);
   int64_t longest = 0;
-  for (const Sentence& sequence : dev_)
+  for (const Sentence& sequence : sequences)
     longest = std::max(longest, position_count(sequence.frames(), settings_.stride));
   const std::string note = full_attention_note(*model_.encoder.attentions()[0]->attention, longest, longest);
   if (!note.empty()) page.text(note + ".");
@@ -240,14 +286,12 @@ void SpeechTask::write_report(Artifact& run, const TrainState& state, const Json
   write_curves(page, run, state.step, "nats per sequence", errors);
 
   const auto is_short = [](const Sentence& sentence) { return sentence.frames() <= 700; };
-  const auto shown = std::find_if(data_.dev.begin(), data_.dev.end(), is_short);
-  const Example example = run_example(model_, shown == data_.dev.end() ? data_.dev[0] : *shown, settings_);
-  write_sentence(page, example, data_.front_end);
-  const Recognition all = recognize(model_, dev_, settings_);
-  write_errors(page, confusions(dev_, all.answers, data_.front_end.classes()), data_.front_end);
+  const auto shown = std::find_if(dev_.begin(), dev_.end(), is_short);
+  const Example example = run_example(model_, shown == dev_.end() ? dev_[0] : *shown, settings_);
+  write_sentence(page, example, front_end_);
+  write_errors(page, recognize(model_, sequences, settings_).confusions, front_end_);
   write_attention(page, attention, example);
-  const auto layers = purity(model_, data_.dev, settings_);
-  if (!layers.empty()) write_clusters(page, layers);  // otherwise the variant has no clusters
+  write_clusters(page, purity_of(model_, dev_, settings_));
   write_origin(page, run);
   run.write("report.html", page.html());
 }
