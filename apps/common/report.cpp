@@ -51,9 +51,9 @@ void Report::summary(const std::vector<KeyFigure>& figures) {
 void Report::section(const std::string& title) { body_ += element("h2", title); }
 void Report::text(const std::string& paragraph) { body_ += element("p", paragraph); }
 
-void Report::figures(const std::vector<Picture>& pictures, int columns) {
+void Report::figures(const std::vector<svg::Picture>& pictures, int columns) {
   body_ += concat("<div class=\"grid grid", columns, "\">\n");
-  for (const Picture& picture : pictures) {
+  for (const svg::Picture& picture : pictures) {
     body_ += concat("<figure><div>", picture.svg, "</div>");
     if (!picture.caption.empty()) body_ += element("figcaption", picture.caption);
     body_ += "</figure>\n";
@@ -83,13 +83,6 @@ std::string Report::html() const {
 
 std::string count(int64_t n, const std::string& what) {
   return concat(svg::number(double(n)), " ", what, n == 1 ? "" : "s");
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return NAN;
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 Report::Rows rows_of(const Json& object) {
@@ -150,7 +143,7 @@ void write_curves(Report& page, const Artifact& run, int64_t steps, const std::s
   loss.y.log = true;
   loss.series = {means(losses, points)};
   loss.bands = evaluations.bands;
-  std::vector<Report::Picture> pictures;
+  std::vector<svg::Picture> pictures;
   for (svg::LineChart* chart : {&loss, &evaluations}) {
     chart->x.label = "training step";
     chart->x.low = 0;
@@ -170,7 +163,8 @@ std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>
 }
 
 void write_attention_maps(Report& page, const std::string& attention, const std::vector<Observation>& layers,
-                          const std::vector<ShownHead>& heads, const std::string& reading) {
+                          const std::vector<std::vector<double>>& shares, const std::string& share,
+                          const std::string& reading) {
   const std::vector<double> edges = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8};  // weights are rarely large
   const int64_t pooled = svg::pooling(layers[0].weights.size(2));
   const std::string cells = concat(" Each cell shows the largest of ", pooled, " x ", pooled, " weights.");
@@ -178,10 +172,11 @@ void write_attention_maps(Report& page, const std::string& attention, const std:
   for (const double edge : edges) legend.rows[0].cells.push_back({svg::number(edge, true), svg::level(edge, edges)});
   page.figure({svg::draw(legend), concat(reading, pooled > 1 ? cells : "",
                                          " Colors at the left are the clusters of the queries, if there are any.")});
-  std::vector<Report::Picture> maps;
+  std::vector<svg::Picture> maps;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     const Observation& seen = layers[layer];
-    const int64_t head = heads[layer].head, n = seen.weights.size(2);
+    const auto most = std::max_element(shares[layer].begin(), shares[layer].end());
+    const int64_t head = most - shares[layer].begin(), n = seen.weights.size(2);
     const Tensor labels = seen.choices["labels"];
     const auto add = [&](const std::string& caption, const Tensor& weights) {
       svg::Heatmap map(n, n);
@@ -192,7 +187,7 @@ void write_attention_maps(Report& page, const std::string& attention, const std:
         map.row_colors.push_back(labels.data<int32_t>()[head * n + i]);
       maps.push_back({svg::draw(map), map.title});
     };
-    add(concat(attention, ". ", heads[layer].caption), seen.weights);
+    add(concat(attention, ". ", share, ": ", svg::number(*most, true)), seen.weights);
     if (attention != "full") add("full attention", seen.full);
   }
   page.figures(maps, 4);

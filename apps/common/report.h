@@ -28,10 +28,9 @@ class Report {
   void section(const std::string& title);
   void text(const std::string& paragraph);
 
-  using Picture = svg::Picture;
-  void figure(const Picture& picture) { figures({picture}, 1); }
+  void figure(const svg::Picture& picture) { figures({picture}, 1); }
   // Side by side: `columns` on a wide page (1, 2 or 4), half as many on a narrow one.
-  void figures(const std::vector<Picture>& pictures, int columns);
+  void figures(const std::vector<svg::Picture>& pictures, int columns);
   // A table with column names. The first column names the rows.
   void table(const std::vector<std::string>& names, const Rows& rows);
 
@@ -45,8 +44,6 @@ class Report {
 
 // "1 step", "2 steps".
 std::string count(int64_t n, const std::string& what);
-// NaN without values.
-double median(std::vector<double> values);
 // An object as rows for Report::table(): keys and values.
 Report::Rows rows_of(const nlohmann::ordered_json& object);
 
@@ -60,16 +57,13 @@ void write_curves(Report& page, const Artifact& run, int64_t steps, const std::s
 // observe() on one sequence of n positions. Empty if dense weights take too much memory; `forward` runs in any case.
 std::vector<Observation> observe_sequence(const std::vector<MultiHeadAttention*>& layers, int64_t n,
                                           const std::function<void()>& forward);
-// A head of a layer, and what its caption says.
-struct ShownHead {
-  int64_t head;
-  std::string caption;
-};
-// Legend and maps of the weights of one head of each layer, for one sequence, with the clusters of the queries where
-// the variant has them; if `attention` is another, beside those of full attention on the same queries and keys.
-// `reading` says how to read a map.
+// Legend and maps of the attention weights in one sequence, with the clusters of the queries where the variant has
+// them; if `attention` is another, beside those of full attention on the same queries and keys. `shares` [layer][head]
+// are of weights of interest, named `share`: a map shows the head of a layer with the largest. `reading` says how to
+// read it.
 void write_attention_maps(Report& page, const std::string& attention, const std::vector<Observation>& layers,
-                          const std::vector<ShownHead>& heads, const std::string& reading);
+                          const std::vector<std::vector<double>>& shares, const std::string& share,
+                          const std::string& reading);
 // The configuration and the provenance of the run.
 void write_origin(Report& page, const Artifact& run);
 

@@ -275,7 +275,7 @@ std::string draw(const Heatmap& map) {
     if (category >= 0) canvas.rect(1, 1 + cell * double(r), 7, cell * double(end - r), concat('f', category % colors));
   }
   const double width = cell * double(map.columns), height = cell * double(map.rows);
-  return canvas.finish(left + width + 1, height + 2, map.title, map.description);
+  return canvas.finish(left + width + 1, height + 2, map.title, "");
 }
 
 // ---- a matrix over x
@@ -317,7 +317,7 @@ std::string draw(const Strip& strip) {
   label(base - lines / 2 + 4, strip.lines_label);
   label(base + 19, strip.below_label);
   label(height - 6, strip.x.label);
-  return canvas.finish(right + 10, height, strip.map.title, strip.map.description, 0.9 * right);
+  return canvas.finish(right + 10, height, strip.map.title, "", 0.9 * right);
 }
 
 // ---- rows of cells

@@ -63,7 +63,7 @@ struct Heatmap {
   // Takes the `count` values of a row.
   void add(int64_t row, const float* row_values, int64_t count);
 
-  std::string title, description;
+  std::string title;
   // Rising. The level of a value is the number of edges that it reaches; level 0, and so NaN, is blank.
   std::vector<double> edges;
   std::vector<int32_t> row_colors;  // empty, or a category for each row of cells, shown beside it; -1: none
@@ -75,7 +75,7 @@ std::string draw(const Heatmap& map);
 
 // ---- a matrix over x, such as a spectrogram over time, with texts and lines at their places
 struct Strip {
-  Heatmap map;                         // over x.low to x.high; its title, description, edges and values count
+  Heatmap map;                         // over x.low to x.high; its title, edges and values count
   Axis x{};                            // low and high are needed
   std::vector<Mark> above{}, below{};  // above the matrix, and below the lines
   std::vector<Series> lines{};         // from 0 to 1; below the matrix

@@ -97,7 +97,10 @@ double median_share(const std::vector<ClusterPairs>& heads, PairCount ClusterPai
     const PairCount& count = head.*kind;
     if (count.all > 0) shares.push_back(double(count.together) / double(count.all));
   }
-  return median(shares);
+  if (shares.empty()) return NAN;
+  std::sort(shares.begin(), shares.end());
+  const size_t n = shares.size();
+  return (shares[(n - 1) / 2] + shares[n / 2]) / 2;
 }
 
 }  // namespace cairn::copy_task

@@ -119,12 +119,8 @@ void write_attention(Report& page, const std::string& attention, const Example& 
       "How to read a map: each row is a query position, each column a key position; a row sums to 100%. On the main "
       "diagonal, a position attends to itself. Halfway between it and each corner lies another diagonal. There, a "
       "position attends to the same place in the other copy.";
-  std::vector<ShownHead> heads;
-  for (const std::vector<double>& shares : other_copy_shares(example)) {
-    const int64_t head = drawn_head(shares);
-    heads.push_back({head, concat("Weight on the other copy: ", percent(shares[size_t(head)]))});
-  }
-  write_attention_maps(page, attention, example.layers, heads, reading);
+  write_attention_maps(page, attention, example.layers, other_copy_shares(example), "Weight on the other copy",
+                       reading);
 }
 
 void write_clusters(Report& page, const Settings& settings, Model& model, const Example& example) {
@@ -156,7 +152,7 @@ void write_clusters(Report& page, const Settings& settings, Model& model, const 
       "If a position and the one below it have the same color, the place in the copy decides. By token: a row has all "
       "positions of one token. Rows of one "
       "color mean that content decides.");
-  std::vector<Report::Picture> pictures;
+  std::vector<svg::Picture> pictures;
   const auto shares = other_copy_shares(example);
   for (size_t layer = 0; layer < shares.size(); ++layer) {
     const int64_t head = drawn_head(shares[layer]), n = example.size();

@@ -101,7 +101,7 @@ void write_sentence(Report& page, const Example& example, const FrontEnd& front_
   // Rows of equal length, and of whole positions.
   const int64_t rows = (shown + row_frames - 1) / row_frames;
   const int64_t row = position_count((shown + rows - 1) / rows, example.stride) * example.stride;
-  std::vector<Report::Picture> pictures;
+  std::vector<svg::Picture> pictures;
   for (int64_t begin = 0; begin < shown; begin += row)
     pictures.push_back({draw_frames(example, front_end, begin, row), ""});
   page.text(concat(example.sentence.name, ", a sentence of dev of ", number(time_of(frames)), " seconds",
@@ -154,34 +154,34 @@ void write_errors(Report& page, const std::vector<std::vector<int64_t>>& counts,
 
 constexpr int64_t reach = 5;  // positions; attention beyond them is far
 
-// The share of a head's weights [n, n] that is far.
-double far_share(const float* weights, int64_t n) {
-  double far = 0;
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = 0; j < n; ++j)
-      if (std::abs(i - j) > reach) far += double(weights[i * n + j]);
-  return far / double(n);
+// The share of each head's weights that is far, [layer][head].
+std::vector<std::vector<double>> far_shares(const Example& example) {
+  const int64_t n = example.probabilities.size(1);
+  std::vector<std::vector<double>> shares;
+  for (const Observation& seen : example.layers) {
+    shares.emplace_back();
+    for (int64_t head = 0; head < seen.weights.size(1); ++head) {
+      const float* weights = seen.weights.data<float>() + head * n * n;
+      double far = 0;
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = 0; j < n; ++j)
+          if (std::abs(i - j) > reach) far += double(weights[i * n + j]);
+      shares.back().push_back(far / double(n));
+    }
+  }
+  return shares;
 }
 
 void write_attention(Report& page, const std::string& attention, const Example& example) {
   page.section("What the attention looks at");
   if (attention == "none") return page.text("This model has no attention.");
   if (example.layers.empty()) return page.text("The sentence is too long to show attention weights.");
-  const int64_t n = example.probabilities.size(1);
-  std::vector<ShownHead> heads;
-  for (const Observation& seen : example.layers) {
-    std::vector<double> shares;
-    for (int64_t head = 0; head < seen.weights.size(1); ++head)
-      shares.push_back(far_share(seen.weights.data<float>() + head * n * n, n));
-    const auto most = std::max_element(shares.begin(), shares.end());
-    heads.push_back({most - shares.begin(), concat("Far away: ", number(*most, true))});
-  }
   const std::string reading = concat(
       "Attention weights in the sentence above, for the head of each layer that has most weight on positions more "
       "than ",
       reach, " (", reach * example.stride * 10, " ms) away; those of a variant beside full attention on the same ",
       "queries and keys. Rows are query positions, columns key positions, in order of time; a row sums to 100%.");
-  write_attention_maps(page, attention, example.layers, heads, reading);
+  write_attention_maps(page, attention, example.layers, far_shares(example), "Far away", reading);
 }
 
 // ---- clusters

@@ -45,7 +45,6 @@ TEST_CASE("pictures of odd data are well-formed, and never show NaN or infinity"
       pictures += svg::draw(lines);
       svg::Heatmap map(int64_t(values.size()), 1);
       map.title = "<";
-      map.description = "&";
       map.edges = {0, 2};
       map.values.assign(values.begin(), values.end());
       pictures += svg::draw(map);
