@@ -2,6 +2,7 @@
 // Tensor operations of the attention family. Shapes: q [B, N, H, D], k [B, S, H, D], v [B, S, H, M]; a single-headed or
 // projected tensor [B, N, H * D] is the same memory. Labels, groups and top keys carry no gradient.
 #include "core/kernels/attention.h"
+#include "core/kernels/bucket_attention.h"
 #include "core/kernels/group.h"
 #include "core/kernels/hash_buckets.h"
 #include "core/kernels/hash_codes.h"
@@ -129,18 +130,9 @@ Tensor random_rotations(int64_t rounds, int64_t columns, int64_t D, Draw draw, D
 // chunk < 1; rotations that do not fit q, or with fewer columns than half the buckets of N queries.
 Tensor hash_buckets(const Tensor& q, const Tensor& rotations, const Tensor& lengths, const BucketCount& count);
 
-struct BucketOptions {
-  int64_t rounds = 1;
-  int64_t first = 0, end = 1;  // attention is over rounds [first, end)
-  int64_t chunk = 32;
-  bool bucket_mask = true;
-  bool deduplicate = false;
-};
-// The groups that bucket_attention takes, from buckets int32 [B, H, rounds, N]: partitions of [B, H * rounds, N].
-// Error: another shape.
-Groups group_buckets(const Tensor& buckets, int64_t count);
 // Attention within chunks of positions sorted by bucket, over the keys of all rounds (core/kernels/bucket_attention.h).
-// Errors: the numbers of keys and queries differ; the groups do not have these rounds; chunk < 1.
+// The groups are those of the buckets, as partitions of [B, H * rounds, N]. Errors: the numbers of keys and queries
+// differ; the groups have another shape; chunk < 1.
 AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,
                                  const BucketOptions& buckets, const AttentionOptions& options = {});
 AttentionGradient bucket_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,

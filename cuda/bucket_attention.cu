@@ -393,10 +393,10 @@ void bucket_attention_forward(Stream stream, const AttentionOperands<T>& in, Buc
   Workspace workspace(Device::cuda);
   const BucketProblem<T> p = problem(stream, in, rounds, workspace);
   float* const other = workspace.take<float>(queries);
-  float* now = (rounds.end - rounds.first) % 2 == 0 ? logsumexp : other;  // the last round writes the result
+  float* now = rounds.rounds % 2 == 0 ? logsumexp : other;  // the last round writes the result
   fill(stream, queries, -INFINITY, DType::float32, now);
   const HeadView<float> sums = sums_of(stream, p, out, size.M, now, in.v, workspace);
-  for (int64_t round = rounds.first; round < rounds.end; ++round) {
+  for (int64_t round = 0; round < rounds.rounds; ++round) {
     const float* const before = now;
     now = before == logsumexp ? other : logsumexp;
     with_tile_width(size.M, [&]<int width> {
@@ -420,7 +420,7 @@ void bucket_attention_backward(Stream stream, const AttentionOperands<T>& in, Bu
   const HeadView<float> of_k = sums_of(stream, p, dk, size.D, logsumexp, {}, workspace);
   const HeadView<float> of_v = sums_of(stream, p, dv, size.M, logsumexp, dout, workspace);
   launch(output_states<T>, over_rows<32>(stream, queries), size, out, dout, logsumexp, states);
-  for (int64_t round = rounds.first; round < rounds.end; ++round) {
+  for (int64_t round = 0; round < rounds.rounds; ++round) {
     with_tile_width(size.D, [&]<int width> {
       launch(bucket_query_gradient<T, width>, tiles(stream, size, size.D, width), p, round, dout, states, of_q);
     });

@@ -51,7 +51,7 @@ struct BucketProblem : AttentionOperands<T> {
   void each_task(int64_t passes, F&& f) const {
     const int64_t tasks_a_head = tasks(), some = std::max<int64_t>(1, 64 / std::max<int64_t>(1, tasks_a_head));
     for (int64_t batch_head = 0; batch_head < batch_heads(); batch_head += some)
-      for (int64_t round = rounds.first; round < rounds.end; ++round)
+      for (int64_t round = 0; round < rounds.rounds; ++round)
         for (int64_t pass = 0; pass < passes; ++pass)
           parallel_tasks(std::min(some, batch_heads() - batch_head) * tasks_a_head,
                          [&](int64_t task) { f(batch_head + task / tasks_a_head, round, task % tasks_a_head, pass); });
@@ -145,7 +145,7 @@ struct Task {
     const int64_t D = p.size.D;
     gemm_tile(false, true, t.rows(), t.cols(), D, p.size.scale, q + t.q0 * D, D, k + t.k0 * D, D, 0.0, weights,
               t.row());
-    const bool deduplicate = p.rounds.deduplicate && round > p.rounds.first;
+    const bool deduplicate = p.rounds.deduplicate && round > 0;
     const int32_t *label = label_of_key + t.k0, *key = position + t.k0;
     for (int64_t i = t.q0; i < t.q1; ++i) {
       T* const score = weights + (i - t.q0) * t.row();

@@ -23,14 +23,16 @@ struct Chunks {
   }
 };
 
+struct BucketOptions {
+  int64_t chunk = 32;
+  bool bucket_mask = true;   // keys of other buckets are not visible
+  bool deduplicate = false;  // a key counts only in the first round in which the query sees it
+};
+
 // Rounds of sorting. Row batch_head * rounds + round of the groups belongs to (batch element, head) `batch_head`.
-struct BucketRounds {
+struct BucketRounds : BucketOptions {
   GroupView groups;  // labels and permutation [B, H, rounds, N], offsets [B, H, rounds, buckets + 1]
   int64_t N = 0, buckets = 0, rounds = 1;
-  int64_t first = 0, end = 1;  // attention is over rounds [first, end)
-  int64_t chunk = 32;
-  bool bucket_mask = true;          // keys of other buckets are not visible
-  bool deduplicate = false;         // a key counts only in the first round in which the query sees it
   const int32_t* places = nullptr;  // the inverse of each permutation, for `deduplicate`; kernels make it
 
   CAIRN_HD int64_t row(int64_t batch_head, int64_t round) const { return batch_head * rounds + round; }
@@ -42,7 +44,7 @@ struct BucketRounds {
   }
   // Did query i see key j of this batch_head in an earlier round?
   CAIRN_HD bool met_before(int64_t batch_head, int64_t round, int64_t i, int64_t j) const {
-    for (int64_t earlier = first; earlier < round; ++earlier) {
+    for (int64_t earlier = 0; earlier < round; ++earlier) {
       const int64_t r = row(batch_head, earlier);
       const int32_t* place = places + r * N;
       if (chunks(r).meet(place[i], place[j]) && same_bucket(r, i, j)) return true;

@@ -4,27 +4,19 @@
 #include <cstdint>
 
 #include "core/dispatch.h"
-#include "core/kernels/bucket_attention.h"
 #include "core/ops/attention_checks.h"
 
 namespace cairn {
 
-Groups group_buckets(const Tensor& buckets, int64_t count) {
-  const Sizes s = expect("group_buckets", {of_type(DType::int32, "buckets", buckets, "B H R N")});
-  return group(buckets.reshape({s['B'], s['H'] * s['R'], s['N']}), count);
-}
-
-static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, const BucketOptions& options,
+static BucketRounds kernel_rounds(const AttentionSize& size, const Groups& groups, BucketOptions options,
                                   Device device) {
-  const auto [rounds, first, end, chunk, bucket_mask, deduplicate] = options;
   check<UsageError>(size.S == size.N, "bucket_attention: ", size.N, " queries and ", size.S, " keys, expected as many");
-  check<UsageError>(rounds >= 1 && first >= 0 && first < end && end <= rounds, "bucket_attention: rounds ", first,
-                    " up to ", end, " of ", rounds, ", expected one or more of them");
-  check<UsageError>(chunk >= 1, "bucket_attention: chunk = ", chunk, ", expected at least 1");
-  const Shape rows{size.B, size.H, rounds, size.N};  // throws if H * rounds overflows
+  check<UsageError>(options.chunk >= 1, "bucket_attention: chunk = ", options.chunk, ", expected at least 1");
+  options.chunk = std::min(options.chunk, std::max<int64_t>(1, size.N));
+  const bool some = groups.labels().defined() && size.H > 0;
+  const int64_t rounds = some ? std::max<int64_t>(1, groups.labels().size(1) / size.H) : 1;
   groups.check("bucket_attention", {size.B, size.H * rounds, size.N}, device);
-  const int64_t longest = std::min(chunk, std::max<int64_t>(1, size.N));
-  return {view(groups), size.N, groups.clusters(), rounds, first, end, longest, bucket_mask, deduplicate};
+  return {options, view(groups), size.N, groups.clusters(), rounds};
 }
 
 AttentionResult bucket_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Groups& groups,

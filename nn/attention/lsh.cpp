@@ -31,6 +31,7 @@ namespace cairn {
 namespace {
 
 struct Lsh : Attention {
+  int64_t rounds = 1;
   BucketOptions options_of_buckets;
   BucketCount count;
   bool mean = false;  // of the rounds' results
@@ -40,22 +41,23 @@ struct Lsh : Attention {
     check<UsageError>(q.size(1) == v.size(1), "attention '", spec(),
                       "' uses the queries as keys, so it has no cross attention: ", q.size(1), " queries, ", v.size(1),
                       " values");
-    const int64_t buckets = count(q.size(1));
-    const Groups groups = group_buckets(hash(q.value(), buckets, mask, context), buckets);
+    const int64_t count_of_buckets = count(q.size(1));
+    const Tensor buckets = hash(q.value(), count_of_buckets, mask, context);
     const Variable keys = l2_normalize(q);
-    if (!mean) return bucket_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
-    Variable sum;
-    BucketOptions one = options_of_buckets;
-    for (one.first = 0; one.first < one.rounds; ++one.first) {
-      one.end = one.first + 1;
-      const Variable out = bucket_attention(q, keys, v, groups, one, options(mask, context));
-      sum = sum.defined() ? sum + out : out;
-    }
-    return sum / double(one.rounds);
+    // Attention over the keys of all these rounds.
+    const auto attend = [&](const Tensor& of_rounds) {
+      const Tensor rows = of_rounds.reshape({q.size(0), of_rounds.size(1) * of_rounds.size(2), q.size(1)});
+      const Groups groups = group(rows, count_of_buckets);
+      return bucket_attention(q, keys, v, groups, options_of_buckets, options(mask, context));
+    };
+    if (!mean) return attend(buckets);
+    Variable sum = attend(slice(buckets, 2, 0, 1));
+    for (int64_t round = 1; round < rounds; ++round) sum = sum + attend(slice(buckets, 2, round, round + 1));
+    return sum / double(rounds);
   }
   double flops(const AttentionWork& work) const override {
     const double buckets = double(count(int64_t(work.length))), chunks = 2 * double(options_of_buckets.chunk);
-    return double(options_of_buckets.rounds) * (work.head_size * buckets + work.attend(chunks));
+    return double(rounds) * (work.head_size * buckets + work.attend(chunks));
   }
   bool shares_keys() const override { return true; }
 
@@ -64,7 +66,7 @@ struct Lsh : Attention {
     Tensor result = context.replayed("buckets");
     if (!result.defined()) {
       const Draw draw = context.draw(Purpose::rotations);
-      const Tensor rotations = random_rotations(options_of_buckets.rounds, buckets / 2, q.size(3), draw, q.device());
+      const Tensor rotations = random_rotations(rounds, buckets / 2, q.size(3), draw, q.device());
       result = hash_buckets(q, rotations, mask.query_lengths, count);
     }
     context.report_choice("buckets", result);
@@ -76,7 +78,7 @@ std::unique_ptr<Attention> make(SpecReader& spec) {
   constexpr int64_t maximum = 0x7ffffffe;
   auto variant = std::make_unique<Lsh>();
   BucketOptions& options = variant->options_of_buckets;
-  options.rounds = options.end = spec.number("rounds");
+  variant->rounds = spec.number("rounds");
   options.chunk = variant->count.chunk = spec.integer("chunk", 32, 1, maximum, "positions in a chunk");
   variant->count.given = spec.integer("buckets", 0, 0, maximum, "buckets in a round, an even number; 0: one per chunk");
   if (variant->count.given % 2 != 0)
