@@ -1,5 +1,5 @@
 // A stable counting sort of queries by cluster: the members of a cluster stand together, in rising order. Permutation
-// and offsets equal the CPU's, because they are integers.
+// and offsets equal the CPU's, because they are integers. (label_queries, below: groups of consecutive queries.)
 //
 // Shapes. A row is one (batch element, head): N queries, R = B * H rows. Labels outside [0, C) share bucket C, which
 // comes last.
@@ -123,6 +123,18 @@ __global__ void __launch_bounds__(threads) group_queries(GroupProblem p) {
   }
 }
 
+// A thread takes a query. Bound by integer divisions, about a hundred instructions a query. The lengths are in device
+// memory, so the host does not wait.
+constexpr int label_threads = 256;
+
+__global__ void __launch_bounds__(label_threads)
+    label_queries(GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
+  const int64_t query = int64_t(blockIdx.x) * label_threads + threadIdx.x;
+  if (query >= size.B * size.H * size.N) return;
+  const int64_t batch_head = query / size.N, i = query % size.N, n = lengths ? lengths[batch_head / size.H] : size.N;
+  labels[query] = i < n ? position_label(i, n, size.C, shift) : -1;
+}
+
 }  // namespace
 
 void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permutation, int32_t* offsets) {
@@ -136,6 +148,12 @@ void group(Stream stream, GroupSize size, const int32_t* labels, int32_t* permut
       uint32_t(N), uint32_t(size.C), uint32_t(chunks), uint32_t(queries_per_chunk), uint32_t(tiles), bits,
       labels,      permutation,      offsets};
   launch(group_queries, {rows * chunks * tiles, threads, 0, stream}, problem);
+}
+
+void position_labels(Stream stream, GroupSize size, const int32_t* lengths, bool shift, int32_t* labels) {
+  const int64_t queries = size.B * size.H * size.N;
+  if (queries == 0) return;
+  launch(label_queries, {ceil_div(queries, label_threads), label_threads, 0, stream}, size, lengths, shift, labels);
 }
 
 }  // namespace cairn::gpu

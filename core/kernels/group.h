@@ -1,8 +1,9 @@
 #pragma once
-// A stable counting sort of queries by their cluster.
+// Clusters of queries: a stable counting sort by cluster, and groups of consecutive queries.
 #include <cstdint>
 
 #include "core/dispatch.h"
+#include "core/host_device.h"
 
 namespace cairn {
 
@@ -18,8 +19,19 @@ struct GroupView {
   const int32_t* offsets = nullptr;      // [B, H, C + 1]
 };
 
+// The group of query i out of n valid ones, of C groups of consecutive queries: floor(i C / n). With `shift` it is the
+// group of the query half a group further on; the last queries then share the first group. If C >= n, every query is
+// its own group.
+CAIRN_HD inline int32_t position_label(int64_t i, int64_t n, int64_t C, bool shift) {
+  if (C > n) C = n;  // so that labels are below n
+  if (shift) i = (i + (n + 2 * C - 1) / (2 * C)) % n;
+  return int32_t(i * C / n);
+}
+
 CAIRN_KERNELS(
     // Labels outside [0, C) count as -1.
-    void group(Stream, GroupSize, const int32_t* labels, int32_t* permutation, int32_t* offsets);)
+    void group(Stream, GroupSize, const int32_t* labels, int32_t* permutation, int32_t* offsets);
+    // labels [B, H, N] in [0, C): position_label, -1 beyond the batch element's length (lengths [B], or null: all N).
+    void position_labels(Stream, GroupSize, const int32_t* lengths, bool shift, int32_t* labels);)
 
 }  // namespace cairn

@@ -1,5 +1,6 @@
 #include "core/attention_ops.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/dispatch.h"
@@ -28,6 +29,31 @@ Groups group(const Tensor& labels, int64_t clusters) {
                        groups.permutation_.mutable_data<int32_t>(), groups.offsets_.mutable_data<int32_t>()));
   groups.version_ = groups.version();
   return groups;
+}
+
+Tensor position_labels(const Shape& shape, const Tensor& lengths, int64_t clusters, bool shift, Device device) {
+  check(shape.rank() == 3, "position_labels: expected a shape [B, H, N], got ", shape);
+  check_clusters("position_labels", clusters, 1, shape[2]);
+  Tensor labels(shape, DType::int32, device);
+  expect("position_labels",
+         {of_type(DType::int32, "labels", labels, "B H N"), optional(of_type(DType::int32, "lengths", lengths, "B"))});
+  check_values("position_labels", "lengths", lengths, 0, shape[2]);
+  CAIRN_DISPATCH(
+      "position_labels", int32_t, labels,
+      position_labels(current_stream(device),
+                      unless_empty(GroupSize{shape[0], shape[1], shape[2], clusters}, labels.elements()),
+                      lengths.defined() ? lengths.data<int32_t>() : nullptr, shift, labels.mutable_data<int32_t>()));
+  return labels;
+}
+
+Tensor arange(int64_t n, Device device) {
+  return position_labels({1, 1, n}, {}, std::max<int64_t>(1, n), false, device).cast(DType::float32).reshape({n});
+}
+
+Tensor within(const Tensor& lengths, int64_t n) {
+  const Sizes s = expect("within", {of_type(DType::int32, "lengths", lengths, "B")});
+  check_values("within", "lengths", lengths, 0, n);
+  return compare(Compare::less, arange(n, lengths.device()), lengths.cast(DType::float32).reshape({s['B'], 1}));
 }
 
 }  // namespace cairn

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/position_labels.h"
+#include "core/kernels/group.h"
 #include "tests/catch.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/launch_kernels.h"

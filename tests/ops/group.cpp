@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/ops/operation.h"
 
 OPERATION("group") {
@@ -41,4 +43,91 @@ OPERATION("group") {
 
 TEST_CASE("group needs a number of clusters", "[group]") {
   CHECK_ERROR(group(Tensor::zeros({1, 1, 3}, DType::int32), -1), "group: clusters = -1, expected at least 0");
+}
+
+namespace {
+
+// The largest group whose share of the n positions begins at or before position i.
+int32_t expected_label(int64_t i, int64_t n, int64_t C, bool shift) {
+  if (shift) {
+    int64_t half = 0;  // half a group, rounded up
+    while (half * 2 * C < n) ++half;
+    i = (i + half) % n;
+  }
+  if (C >= n) return int32_t(i);
+  int32_t label = 0;
+  while ((label + 1) * n <= i * C) ++label;
+  return label;
+}
+
+}  // namespace
+
+OPERATION("position_labels") {
+  const auto add = [&](const Shape& shape, const Tensor& lengths, int64_t C, bool shift) {
+    Case& test = op.add(concat(shape, " in ", C, " groups", shift ? ", shifted" : ""), {lengths});
+    test.forward = [=](const Variables& t) {
+      return Variables{Variable(position_labels(shape, t[0].value(), C, shift, t[0].device()))};
+    };
+    test.reference = [=](const Tensors& t) {
+      std::vector<int32_t> labels;
+      for (int64_t row = 0; row < shape[0] * shape[1]; ++row)
+        for (int64_t i = 0; i < shape[2]; ++i) {
+          const int64_t n = t[0].data<int32_t>()[row / shape[1]];
+          labels.push_back(i < n ? expected_label(i, n, C, shift) : -1);
+        }
+      return Tensors{Tensor::from(labels, shape)};
+    };
+  };
+  for (const bool shift : {false, true}) {
+    for (const int32_t N : {0, 1, 2, 7, 12, 31, 64})
+      for (const int64_t C : {1, 2, 3, 5, 12, 31, 100}) add({4, 2, N}, int32s({N, N / 2, N > 0 ? 1 : 0, 0}), C, shift);
+    for (const Grouped& size : grouped)
+      if (size.C > 0) add({size.B, size.H, size.N}, integers({size.B}, 0, int(size.N)), size.C, shift);
+  }
+  op.forward = [](const Variables& t) {
+    return Variables{Variable(position_labels({2, 1, 5}, t[0].value(), 3, false, Device::cpu))};
+  };
+  op.refuses({int32s({1, 6})}, "position_labels: lengths[1] is 6, expected 0 to 5");
+  op.refuses({int32s({1})}, "position_labels: expected lengths of shape [2], got [1]");
+}
+
+TEST_CASE("without lengths, all positions have a label", "[position_labels]") {
+  const Tensor all = position_labels({2, 1, 12}, {}, 5, true, Device::cpu);
+  CHECK(same_bits(all, position_labels({2, 1, 12}, int32s({12, 12}), 5, true, Device::cpu)));
+  CHECK(arange(4, Device::cpu).to_vector<float>() == std::vector<float>{0, 1, 2, 3});
+  CHECK(arange(0, Device::cpu).shape() == Shape{0});
+  CHECK(within(int32s({1, 0}), 2).to_vector<bool>() == std::vector<bool>{true, false, false, false});
+  CHECK_ERROR(within(int32s({3}), 2), "within: lengths[0] is 3, expected 0 to 2");
+}
+
+TEST_CASE("position groups are consecutive, and their sizes differ by one at most", "[position_labels]") {
+  for (const int64_t n : {13, 64, 100})
+    for (const int64_t C : {1, 4, 7, 13}) {
+      const auto labels = position_labels({1, 1, n}, {}, C, false, Device::cpu).to_vector<int32_t>();
+      std::vector<int64_t> sizes(size_t(C), 0);
+      for (int64_t i = 0; i < n; ++i) {
+        ++sizes[size_t(labels[size_t(i)])];
+        if (i > 0) CHECK(labels[size_t(i)] - labels[size_t(i - 1)] <= 1);
+      }
+      const auto [minimum, maximum] = std::minmax_element(sizes.begin(), sizes.end());
+      CHECK(*minimum >= 1);
+      CHECK(*maximum - *minimum <= 1);
+    }
+}
+
+TEST_CASE("position labels of more groups than there are queries, and of very many", "[position_labels]") {
+  const int64_t n = 70'000, maximum = 2147483647;
+  const auto labels = position_labels({1, 1, n}, {}, maximum, false, Device::cpu).to_vector<int32_t>();
+  for (int64_t i = 0; i < n; ++i) REQUIRE(labels[size_t(i)] == i);
+  const auto fewer = position_labels({1, 1, n}, {}, n - 1, false, Device::cpu).to_vector<int32_t>();
+  CHECK(fewer.front() == 0);
+  CHECK(fewer.back() == n - 2);  // (n - 1)^2 / n, which 32 bits do not hold on the way
+}
+
+TEST_CASE("position_labels refuses what it cannot compute", "[position_labels]") {
+  CHECK_ERROR(position_labels({2, 5}, {}, 3, false, Device::cpu),
+              "position_labels: expected a shape [B, H, N], got [2, 5]");
+  CHECK_ERROR(position_labels({1, 2, 5}, {}, 0, false, Device::cpu),
+              "position_labels: clusters = 0, expected at least 1");
+  CHECK_NEEDS_CUDA(position_labels({1, 2, 0}, {}, 3, false, Device::cuda), "position_labels");
 }
