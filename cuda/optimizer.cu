@@ -1,4 +1,4 @@
-// Optimizer steps over all parameters at once; the arithmetic of an element is that of core/kernels/optimizer_step.h in
+// Optimizer steps over all parameters at once; the arithmetic of an element is that of core/kernels/optimizer.h in
 // float32, for values, gradients and moments in float32 or bfloat16.
 //
 // The parameters come as a list of slices in the memory of the device, which the host has cut to similar lengths.
@@ -17,7 +17,6 @@
 #include <cmath>
 #include <new>
 
-#include "core/kernels/optimizer_step.h"
 #include "core/workspace.h"
 #include "cuda/common.cuh"
 

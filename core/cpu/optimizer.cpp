@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/cpu/vector.h"
-#include "core/kernels/optimizer_step.h"
 #include "core/parallel.h"
 
 namespace cairn::cpu {

@@ -16,8 +16,8 @@
 // moments and the count stay as they are. There is one count for all parameters. A step does not change a parameter
 // without a gradient, nor its moments.
 //
-// Adding an optimizer: its update in core/kernels/optimizer_step.h, its kernel (core/kernels/optimizer.h,
-// core/cpu/optimizer.cpp, cuda/optimizer.cu), and a file here like sgd.cpp.
+// Adding an optimizer: its update and its kernel (core/kernels/optimizer.h, core/cpu/optimizer.cpp, cuda/optimizer.cu),
+// and a file here like sgd.cpp.
 #include <string>
 #include <vector>
 
