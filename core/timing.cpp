@@ -5,7 +5,6 @@
 
 #include "core/dispatch.h"
 #include "core/kernels/memory.h"
-#include "core/kernels/timing.h"
 #include "core/trace.h"
 
 namespace cairn {

@@ -1,9 +1,8 @@
 // Time of the device, between two events. (On the emulator the host's clock is used, because a call is done when it
 // returns.)
-#include "core/kernels/timing.h"
-
 #include <chrono>
 
+#include "core/kernels/memory.h"
 #include "cuda/launch.h"
 
 namespace cairn::gpu {

@@ -1,7 +1,9 @@
 #pragma once
-// Memory of the CUDA device, and the stream that work is queued on. Allocation happens in the order of the stream.
+// Memory and time of the CUDA device, and the stream that work is queued on. Allocation happens in the order of the
+// stream.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/device.h"
@@ -24,6 +26,9 @@ void copy(Stream stream, void* to, Device to_device, const void* from, Device fr
 void set_bytes(Stream stream, void* block, uint8_t value, size_t bytes);
 // Waits until all work queued on the stream is done.
 void synchronize(Stream stream);
+// Seconds between the first and the last work that `queue` puts on the stream, by the device's clock. Where the device
+// waits for the host, that time counts too. Returns when the work is done.
+double device_seconds(Stream stream, const std::function<void()>& queue);
 // The number of CUDA devices. 0 without a driver.
 int device_count();
 // Why this process cannot use its device: no driver, one that is too old, no device, or no architecture that this build
