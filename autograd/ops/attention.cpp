@@ -1,5 +1,5 @@
 #include "autograd/ops.h"
-#include "autograd/ops/guard.h"
+#include "autograd/ops/saved_options.h"
 
 namespace cairn {
 
@@ -11,9 +11,8 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, cons
   return record(
       "attention", saved.out, {q, k, v},
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
-       guard = guard(options.mask), options, logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
-        check_unchanged(guard);
-        auto [dq, dk, dv] = attention_backward(q(), k(), v(), options, {out(), logsumexp}, g);
+       options = saved_options(options), logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
+        auto [dq, dk, dv] = attention_backward(q(), k(), v(), options(), {out(), logsumexp}, g);
         return {dq, dk, dv};
       });
 }

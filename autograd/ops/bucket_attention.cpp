@@ -1,5 +1,5 @@
 #include "autograd/ops.h"
-#include "autograd/ops/guard.h"
+#include "autograd/ops/saved_options.h"
 
 namespace cairn {
 
@@ -11,10 +11,8 @@ Variable bucket_attention(const Variable& q, const Variable& k, const Variable& 
   return record(
       "bucket_attention", saved.out, {q, k, v},
       [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()), out = SavedTensor(saved.out),
-       guard = guard(options.mask), groups, buckets, options,
-       logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
-        check_unchanged(guard);
-        auto [dq, dk, dv] = bucket_attention_backward(q(), k(), v(), groups, buckets, options, {out(), logsumexp}, g);
+       groups, buckets, options = saved_options(options), logsumexp = saved.logsumexp](const Tensor& g) -> Gradients {
+        auto [dq, dk, dv] = bucket_attention_backward(q(), k(), v(), groups, buckets, options(), {out(), logsumexp}, g);
         return {dq, dk, dv};
       });
 }

@@ -1,5 +1,5 @@
 #include "autograd/ops.h"
-#include "autograd/ops/guard.h"
+#include "autograd/ops/saved_options.h"
 
 namespace cairn {
 
@@ -11,13 +11,12 @@ TopKeysAndRest centroid_topk(const Variable& centroids, const Variable& k, const
                              const AttentionOptions& options, const Tensor& given) {
   const CentroidTopK saved = centroid_topk(centroids.value(), k.value(), v.value(), top, true, options, given);
   const auto gradient = [q = SavedTensor(centroids.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
-                         rest = SavedTensor(saved.rest), mass = SavedTensor(saved.mass),
-                         guard = guard(options.mask, saved.topk), topk = saved.topk, logsumexp = saved.logsumexp,
-                         options](const Gradients& g, const Gradients& sums) -> Gradients {
-    check_unchanged(guard);
+                         rest = SavedTensor(saved.rest), mass = SavedTensor(saved.mass), topk = SavedTensor(saved.topk),
+                         logsumexp = saved.logsumexp,
+                         options = saved_options(options)](const Gradients& g, const Gradients& sums) -> Gradients {
     const bool add = sums[1].defined() && sums[2].defined();  // the gradients of the top keys are there already
-    auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options, {topk, logsumexp, mass(), rest()}, g[0], g[1],
-                                               add ? sums[1] : Tensor(), add ? sums[2] : Tensor());
+    auto [dq, dk, dv] = centroid_topk_backward(q(), k(), v(), options(), {topk(), logsumexp, mass(), rest()}, g[0],
+                                               g[1], add ? sums[1] : Tensor(), add ? sums[2] : Tensor());
     return add ? Gradients{dq, {}, {}} : Gradients{dq, dk, dv};
   };
   auto outputs = record_outputs("centroid_topk", {saved.mass, saved.rest}, {centroids, k, v}, gradient);

@@ -1,5 +1,5 @@
 #include "autograd/ops.h"
-#include "autograd/ops/guard.h"
+#include "autograd/ops/saved_options.h"
 
 namespace cairn {
 
@@ -12,10 +12,9 @@ Variable topk_attention(const Variable& q, const Variable& k, const Variable& v,
   const Tensor m = mass.defined() ? mass.value() : Tensor(), b = with_rest ? rest.value() : Tensor();
   const Tensor out = topk_attention(q.value(), k.value(), v.value(), groups, topk, m, b, options);
   const auto gradient = [q = SavedTensor(q.value()), k = SavedTensor(k.value()), v = SavedTensor(v.value()),
-                         mass = SavedTensor(m), guard = guard(options.mask, topk), groups, topk, options,
+                         mass = SavedTensor(m), groups, topk = SavedTensor(topk), options = saved_options(options),
                          with_rest](const Tensor& g) -> Gradients {
-    check_unchanged(guard);
-    auto [dq, dk, dv, dmass, drest] = topk_attention_backward(q(), k(), v(), groups, topk, mass(), options, g);
+    auto [dq, dk, dv, dmass, drest] = topk_attention_backward(q(), k(), v(), groups, topk(), mass(), options(), g);
     return with_rest ? Gradients{dq, dk, dv, dmass, drest} : Gradients{dq, dk, dv};
   };
   return with_rest ? record("topk_attention", out, {q, k, v, mass, rest}, gradient)
