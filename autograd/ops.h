@@ -85,8 +85,6 @@ Variable dropout(const Variable& x, double p, Draw draw);
 Variable dropout_add(const Variable& x, double p, Draw draw, const Variable& residual);
 // Rows of table [n, cols] at index [...] int32: [..., cols]; -1 gives zeros (ops/rows.cpp).
 Variable gather_rows(const Variable& table, const Tensor& index);
-// [n, cols] with the rows of x [..., cols] added at index [...].
-Variable scatter_add_rows(const Variable& x, const Tensor& index, int64_t n);
 // One column of each row of x [..., C], columns int32 [...] -> [...]; column -1 gives 0.
 Variable gather_columns(const Variable& x, const Tensor& columns);
 

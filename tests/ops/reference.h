@@ -110,15 +110,6 @@ inline std::vector<double> reference_gather(const Tensor& table, const Tensor& i
       result.push_back(row < 0 || row >= double(table.size(0)) ? 0 : from[size_t(int64_t(row) * table.size(1) + c)]);
   return result;
 }
-// n rows, with row r of x [..., cols] added to row index[r].
-inline std::vector<double> reference_scatter(const Tensor& x, const Tensor& index, int64_t n) {
-  const auto from = as_double(x), at = as_double(index);
-  const size_t cols = size_t(x.size(-1));
-  std::vector<double> result(size_t(n) * cols);
-  for (size_t i = 0; i < from.size(); ++i)
-    if (const double row = at[i / cols]; row >= 0 && row < double(n)) result[size_t(row) * cols + i % cols] += from[i];
-  return result;
-}
 
 // ---- attention: whole matrices of weights
 

@@ -25,6 +25,7 @@ OPERATION("gather_rows") {
   op.backward_reads = {1};
   for (const Shape& shape : sizes) op.add(shape);
   op.add("of an empty table", {normal({0, 3}), int32s({-1, -1})});
+  op.add("one row many times", {normal({4, 7}), Tensor::full({5000}, 3, DType::int32)});
   op.add("a row for no axes", {normal({4, 3}), Tensor::full({}, 2, DType::int32)});
   op.refuses({Tensor({0, 3}), int32s({0})}, "gather_rows: index[0] is 0, expected -1 to -1");
   op.refuses({Tensor({4, 3}), int32s({0, 4})}, "gather_rows: index[1] is 4, expected -1 to 3");
@@ -34,26 +35,13 @@ OPERATION("gather_rows") {
   op.refuses({elsewhere({0, 3}), int32s({0})}, "gather_rows: index is on cpu, table on cuda");
 }
 
-OPERATION("scatter_add_rows") {
-  op.make = [](const Shape& shape) { return Tensors{normal(shape), index_for(shape)}; };
-  op.forward = [](const Variables& t) {
-    return Variables{scatter_add_rows(t[0], t[1].value(), rows_for(t[0].shape()))};
-  };
-  op.reference = [](const Tensors& t) {
-    const int64_t n = rows_for(t[0].shape());
-    return Tensors{from_doubles(reference_scatter(t[0], t[1], n), {n, t[0].size(-1)})};
-  };
-  op.backward_reads = {1};
-  for (const Shape& shape : sizes) op.add(shape);
-  op.add("many rows to one", {normal({5000, 7}), Tensor::full({5000}, 3, DType::int32)});
-  op.refuses({Tensor({2, 3}), int32s({0, 4})}, "scatter_add_rows: index[1] is 4, expected -1 to 2");
-  op.refuses({Tensor({2, 3}), int32s({0})}, "scatter_add_rows: expected index of shape [2], got [1]");
-}
-
-TEST_CASE("scatter_add_rows adds nothing to a table of no rows, and needs a number of them", "[rows]") {
+TEST_CASE("scatter_add_rows adds nothing to a table of no rows, and needs a number of them that fits", "[rows]") {
   CHECK(scatter_add_rows(Tensor::full({1, 3}, 1), int32s({-1}), 0).shape() == Shape{0, 3});
   CHECK_ERROR(scatter_add_rows(Tensor({2, 3}), int32s({0, 3}), -1),
               "scatter_add_rows: expected at least 0 rows, got -1");
+  CHECK_ERROR(scatter_add_rows(Tensor({2, 3}), int32s({0, 3}), 3), "scatter_add_rows: index[1] is 3, expected -1 to 2");
+  CHECK_ERROR(scatter_add_rows(Tensor({2, 3}), int32s({0}), 3),
+              "scatter_add_rows: expected index of shape [2], got [1]");
 }
 
 OPERATION("gather_columns") {
